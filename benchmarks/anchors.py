@@ -1,8 +1,9 @@
 """The decision rules of other tools, beside which ours is scored.
 
-Owns the rules only, reduced to what decides. Every one is given the kindest layout: both arms interleaved in the same
-processes of the same job. None has a history, and none was built to gate fifty cases at once. Samples are
-``100 ln(seconds)``, [runs, cases, launches, samples]; answers are true where head is called slower.
+Owns the rules only, reduced to what decides. Every one is given the kindest layout: both arms
+interleaved in the same processes of the same job. None has a history, and none was built to gate
+fifty cases at once. Samples are ``100 ln(seconds)``, [runs, cases, launches, samples]; answers are
+true where head is called slower.
 """
 
 import math
@@ -63,7 +64,9 @@ def _rank_sum(base: Singles, head: Singles) -> tuple[Singles, Singles]:
     wins = np.sum(head[..., :, None] > base[..., None, :], axis=(-2, -1))
     centred = wins - n * n / 2
     z = np.maximum(np.abs(centred) - 0.5, 0) / math.sqrt(n * n * (2 * n + 1) / 12)
-    return np.asarray(2 * ndtr(-z), dtype=np.float32), np.asarray(np.sign(centred), dtype=np.float32)
+    return np.asarray(2 * ndtr(-z), dtype=np.float32), np.asarray(
+        np.sign(centred), dtype=np.float32
+    )
 
 
 def _student(base: Singles, head: Singles) -> Answer:
@@ -84,7 +87,8 @@ def _overlap(base: Singles, head: Singles) -> Answer:
 def _pinpoint(different: float) -> Callable[[Singles, Singles], Answer]:
     """Pinpoint: ten attempts a side and ten more while unknown; p is the lesser of Kolmogorov-Smirnov and Mann-Whitney.
 
-    Different at 0.01 in Pinpoint itself. Its table for "same" is simulated; unknown is taken to end at 0.25 here.
+    Different at 0.01 in Pinpoint itself. Its table for "same" is simulated; unknown is taken to end
+    at 0.25 here.
     """
     return partial(_attempts, different)
 
@@ -106,7 +110,8 @@ def _attempts(different: float, base: Singles, head: Singles) -> Answer:
 def _smirnov(base: Singles, head: Singles) -> Singles:
     """The exact two-sided two-sample p for equal sizes: ``2 sum_j (-1)^(j-1) C(2n, n - jk) / C(2n, n)`` for D = k / n.
 
-    Gnedenko & Korolyuk 1951; https://en.wikipedia.org/wiki/Kolmogorov-Smirnov_test#Two-sample_Kolmogorov-Smirnov_test.
+    Gnedenko & Korolyuk 1951;
+    https://en.wikipedia.org/wiki/Kolmogorov-Smirnov_test#Two-sample_Kolmogorov-Smirnov_test.
     """
     n = base.shape[-1]
     order = np.argsort(np.concatenate([base, head], axis=-1), axis=-1)
@@ -115,11 +120,15 @@ def _smirnov(base: Singles, head: Singles) -> Singles:
     for k in range(1, n + 1):
         terms = ((-1) ** (j - 1) * math.comb(2 * n, n - j * k) for j in range(1, n // k + 1))
         tails.append(min(1.0, 2 * sum(terms) / math.comb(2 * n, n)))
-    return np.asarray(np.array(tails, dtype=np.float32)[np.abs(steps).max(axis=-1)], dtype=np.float32)
+    return np.asarray(
+        np.array(tails, dtype=np.float32)[np.abs(steps).max(axis=-1)], dtype=np.float32
+    )
 
 
 ANCHORS = (
-    Anchor(name="github-action-benchmark, 200 %", launches=1, samples=30, decide=_ratio(2.0, np.mean)),
+    Anchor(
+        name="github-action-benchmark, 200 %", launches=1, samples=30, decide=_ratio(2.0, np.mean)
+    ),
     Anchor(name="ratio of two means, 105 %", launches=1, samples=30, decide=_ratio(1.05, np.mean)),
     Anchor(name="TorchBench, 7 %", launches=1, samples=10, decide=_ratio(1.07, np.median)),
     Anchor(name="HF minimum of 3, 5 %", launches=1, samples=3, decide=_ratio(1.05, np.min)),

@@ -1,14 +1,17 @@
 """How long a card stands idle while a gate has open cases: the gates of `card_quality`, on the machine's own clock.
 
-Run as ``python -m benchmarks.card_idle [--cases N] [--step-s S] [--usual] [--json FILE]``. One paired gate of unchanged code,
-uncalibrated, by the command, on the simulated card of the tests. Kernels take as long as they say; processes, imports and
-hand-overs take what they take on this machine, which has to be quiet. Whoever watches looks at the card's queue every `LOOK_S`.
-Samples are the short and few ones of `card_quality`, or with ``--usual`` those that a gate takes where nobody says otherwise.
+Run as ``python -m benchmarks.card_idle [--cases N] [--step-s S] [--usual] [--json FILE]``. One
+paired gate of unchanged code, uncalibrated, by the command, on the simulated card of the tests.
+Kernels take as long as they say; processes, imports and hand-overs take what they take on this
+machine, which has to be quiet. Whoever watches looks at the card's queue every `LOOK_S`. Samples
+are the short and few ones of `card_quality`, or with ``--usual`` those that a gate takes where
+nobody says otherwise.
 
-The idle share is of the time from the first kernel that was queued to the end of the last one. Its stretches are told apart by
-how long they are, since that says what makes them: beside samples the host queues and waits (under 10 ms); turns are handed over,
-and the monitor looks (under 0.1 s); where there are seconds, processes start, or a case is checked. Where the time of the command
-went by phase is what its documents say of it, of both sides together.
+The idle share is of the time from the first kernel that was queued to the end of the last one. Its
+stretches are told apart by how long they are, since that says what makes them: beside samples the
+host queues and waits (under 10 ms); turns are handed over, and the monitor looks (under 0.1 s);
+where there are seconds, processes start, or a case is checked. Where the time of the command went
+by phase is what its documents say of it, of both sides together.
 """
 
 import argparse
@@ -34,7 +37,12 @@ sys.path.append(str(FIXTURE))
 STEP_S = 0.004
 """How long a chain of `KERNELS` kernels is at work."""
 LOOK_S = 0.002
-BOUNDS = {"under 10 ms": 0.01, "10 to 100 ms": 0.1, "0.1 to 1 s": 1.0, "1 s and longer": float("inf")}
+BOUNDS = {
+    "under 10 ms": 0.01,
+    "10 to 100 ms": 0.1,
+    "0.1 to 1 s": 1.0,
+    "1 s and longer": float("inf"),
+}
 """Classes of idle stretches, by what they are shorter than (s)."""
 
 
@@ -81,15 +89,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Watch one gate, and print where the card was idle and where the time went."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cases", type=int, default=3, help="cases of the gate")
-    parser.add_argument("--step-s", type=float, default=STEP_S, help="seconds of a step of every case")
+    parser.add_argument(
+        "--step-s", type=float, default=STEP_S, help="seconds of a step of every case"
+    )
     parser.add_argument("--usual", action="store_true", help="sample as a gate does by default")
     parser.add_argument("--json", type=Path, help="also write the figures here")
     arguments = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
         config = CONFIG.replace(SHORT, "") if arguments.usual else CONFIG
-        seen, found = _watched(Path(folder), arguments.cases, step_s=arguments.step_s, config=config)
+        seen, found = _watched(
+            Path(folder), arguments.cases, step_s=arguments.step_s, config=config
+        )
     rows = [
-        {"idle for": name, "times": f"{count:,}", "s": f"{seconds:.1f}", "of the wall time": f"{seconds / seen.wall_s:.1%}"}
+        {
+            "idle for": name,
+            "times": f"{count:,}",
+            "s": f"{seconds:.1f}",
+            "of the wall time": f"{seconds / seen.wall_s:.1%}",
+        }
         for name, (count, seconds) in seen.classes().items()
     ]
     spent = [
@@ -97,20 +114,31 @@ def main(argv: Sequence[str] | None = None) -> int:
         for stage, phase, seconds in found["spent"][:12]
     ]
     said = f"idle {seen.share:.1%} of {seen.wall_s:.1f} s; the command took {found['wall_s']:.1f} s"
-    title = f"The card in a gate of {arguments.cases} cases, steps of {1e3 * arguments.step_s:g} ms: {said}"
+    title = (
+        f"The card in a gate of {arguments.cases} cases, steps of {1e3 * arguments.step_s:g} ms:"
+        f" {said}"
+    )
     text = "\n\n".join([render(title, rows), render("Where the time went", spent)])
     asked = {"cases": arguments.cases, "step_s": arguments.step_s, "usual": arguments.usual}
     publish(text, {"idle": asdict(seen), "share": seen.share, **asked, **found}, arguments.json)
     return 0
 
 
-def _watched(folder: Path, cases: int, *, step_s: float, config: str) -> tuple[Idle, Mapping[str, Any]]:
+def _watched(
+    folder: Path, cases: int, *, step_s: float, config: str
+) -> tuple[Idle, Mapping[str, Any]]:
     own = {"uuid": f"GPU-51a1a7ed-0000-4000-8000-{secrets.token_hex(6)}"}
-    (folder / "card.json").write_text(json.dumps({"least_kernel_s": step_s / KERNELS} | own), encoding="utf-8")
+    (folder / "card.json").write_text(
+        json.dumps({"least_kernel_s": step_s / KERNELS} | own), encoding="utf-8"
+    )
     start(folder)
     for _ in range(2):
         commit(folder / "repository", KERNELS, cases, config)
-    card, seen, ended = import_module("simulated_card").Card.open(folder / "card.json"), Idle(), threading.Event()
+    card, seen, ended = (
+        import_module("simulated_card").Card.open(folder / "card.json"),
+        Idle(),
+        threading.Event(),
+    )
 
     def watch() -> None:
         while not ended.wait(LOOK_S):
@@ -120,16 +148,33 @@ def _watched(folder: Path, cases: int, *, step_s: float, config: str) -> tuple[I
     watching.start()
     begun = time.perf_counter()
     try:
-        done = ci_bench(folder, "gate", "--baseline", "paired", "--base", "HEAD~1", "--output", str(folder / "out"))
+        done = ci_bench(
+            folder,
+            "gate",
+            "--baseline",
+            "paired",
+            "--base",
+            "HEAD~1",
+            "--output",
+            str(folder / "out"),
+        )
     finally:
         ended.set()
         watching.join()
     wall_s = time.perf_counter() - begun
     if done.returncode not in {0, 1}:
         raise SystemExit(done.stderr[-4000:])
-    sides = [documents.read_results(folder / "out" / name) for name in ("base/results.json", "results.json")]
+    sides = [
+        documents.read_results(folder / "out" / name)
+        for name in ("base/results.json", "results.json")
+    ]
     spent = time_spent(sides)
-    return seen, {"wall_s": wall_s, "exit_code": done.returncode, "sampled_s": spent.sampled_s, "spent": spent.rows}
+    return seen, {
+        "wall_s": wall_s,
+        "exit_code": done.returncode,
+        "sampled_s": spent.sampled_s,
+        "spent": spent.rows,
+    }
 
 
 if __name__ == "__main__":

@@ -1,14 +1,16 @@
 """How often a gate on a GPU is right: `ci-bench gate`, from the command line on, on the simulated card of the tests.
 
-Run as ``python -m benchmarks.card_quality [--unchanged N] [--planted N] [--cases N] --keep FILE``. Each gate measures both
-commits of a small repository in turns, by the default policy, with the machine's calibration. A case is a chain of twenty
-kernels; planted is one more in each (+5 %). The card and the host's time are simulated (`tests/fixtures/simulated_device`,
-`host_s`), so that a gate costs what its processes do, and what else the machine does changes no sample; all else is the
-product. The spread is drawn anew: 0.3 % between processes (0.42 % between the sides of a launch), 1 % between kernels.
+Run as ``python -m benchmarks.card_quality [--unchanged N] [--planted N] [--cases N] --keep FILE``.
+Each gate measures both commits of a small repository in turns, by the default policy, with the
+machine's calibration. A case is a chain of twenty kernels; planted is one more in each (+5 %). The
+card and the host's time are simulated (`tests/fixtures/simulated_device`, `host_s`), so that a gate
+costs what its processes do, and what else the machine does changes no sample; all else is the
+product. The spread is drawn anew: 0.3 % between processes (0.42 % between the sides of a launch), 1
+% between kernels.
 
-A gate of unchanged code gives a false alarm where any time of any case is `regressed` or `suspected`, or the job fails. Each
-gate is a line of FILE as soon as it is over; without ``--unchanged`` and ``--planted`` the table of all its lines is
-printed.
+A gate of unchanged code gives a false alarm where any time of any case is `regressed` or
+`suspected`, or the job fails. Each gate is a line of FILE as soon as it is over; without
+``--unchanged`` and ``--planted`` the table of all its lines is printed.
 """
 
 import argparse
@@ -62,9 +64,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Calibrate, judge so many gates, and print what all of them came to."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--unchanged", type=int, default=0, help="gates of unchanged code")
-    parser.add_argument("--planted", type=int, default=0, help="gates with a kernel more in each case")
+    parser.add_argument(
+        "--planted", type=int, default=0, help="gates with a kernel more in each case"
+    )
     parser.add_argument("--cases", type=int, default=1, help="cases of a gate")
-    parser.add_argument("--until", type=float, default=float("inf"), help="begin no gate after so many seconds")
+    parser.add_argument(
+        "--until", type=float, default=float("inf"), help="begin no gate after so many seconds"
+    )
     parser.add_argument("--keep", type=Path, required=True, help="the file of lines")
     arguments = parser.parse_args(argv)
     if arguments.unchanged or arguments.planted:
@@ -87,7 +93,9 @@ def rows(lines: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, str]]:
             "gates": f"{len(gates)} of {cases} cases" if cases > 1 else f"{len(gates)} of 1 case",
             "gates that are red": _share(alarms, len(gates)),
             "cases regressed": _share(found, most),
-            "all verdicts": ", ".join(f"{verdict} {count}" for verdict, count in sorted(every.items())),
+            "all verdicts": ", ".join(
+                f"{verdict} {count}" for verdict, count in sorted(every.items())
+            ),
             "launches a case": f"{sum(gate['launches'] for gate in gates) / most:.1f}",
             "s a gate": f"{sum(gate['seconds'] for gate in gates) / len(gates):.0f}",
         }
@@ -95,7 +103,9 @@ def rows(lines: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, str]]:
 
 def is_alarm(gate: Mapping[str, Any]) -> bool:
     """Whether the job failed, or anything of it is said to be worse."""
-    return gate["exit_code"] != 0 or bool({"regressed", "suspected"} & set(gate["verdicts"].values()))
+    return gate["exit_code"] != 0 or bool(
+        {"regressed", "suspected"} & set(gate["verdicts"].values())
+    )
 
 
 def _share(count: int, of: int) -> str:
@@ -104,13 +114,22 @@ def _share(count: int, of: int) -> str:
 
 
 def _judge(folder: Path, arguments: argparse.Namespace) -> None:
-    own = {"uuid": f"GPU-51a1a7ed-0000-4000-8000-{secrets.token_hex(6)}"}  # which the lock goes by, so that nobody is waited for
+    own = {
+        "uuid": f"GPU-51a1a7ed-0000-4000-8000-{secrets.token_hex(6)}"
+    }  # which the lock goes by, so that nobody is waited for
     (folder / "card.json").write_text(json.dumps(CARD | own), encoding="utf-8")
     repository = start(folder)
     commit(repository, KERNELS, arguments.cases)
     began = time.monotonic()
     for _ in range(CALIBRATIONS):
-        done = ci_bench(folder, "calibrate", "--launches", str(CALIBRATION_LAUNCHES), "--output", str(folder / "calibrated"))
+        done = ci_bench(
+            folder,
+            "calibrate",
+            "--launches",
+            str(CALIBRATION_LAUNCHES),
+            "--output",
+            str(folder / "calibrated"),
+        )
         if done.returncode:
             raise RuntimeError(done.stderr)
     left = {False: arguments.unchanged, True: arguments.planted}
@@ -128,14 +147,23 @@ def _gate(folder: Path, *, planted: bool, cases: int) -> dict[str, Any]:
     """One gate, as a line: of each case the worst verdict that a time of it got."""
     began, out = time.monotonic(), folder / "out"
     (out / "comparison.json").unlink(missing_ok=True)
-    done = ci_bench(folder, "gate", "--baseline", "paired", "--base", "HEAD~1", "--output", str(out))
+    done = ci_bench(
+        folder, "gate", "--baseline", "paired", "--base", "HEAD~1", "--output", str(out)
+    )
     if not (out / "comparison.json").exists():
         raise RuntimeError(done.stderr)
     results = json.loads((out / "results.json").read_text(encoding="utf-8"))
     launches = sum(
-        len(metric["launches"]) for case in results["cases"] for metric in case["metrics"] if metric["name"] == "step_time"
+        len(metric["launches"])
+        for case in results["cases"]
+        for metric in case["metrics"]
+        if metric["name"] == "step_time"
     )
-    doubts = sum(bool(block.get("doubt")) + len(block["redone"]) for case in results["cases"] for block in case["blocks"])
+    doubts = sum(
+        bool(block.get("doubt")) + len(block["redone"])
+        for case in results["cases"]
+        for block in case["blocks"]
+    )
     return {
         "planted": planted,
         "cases": cases,
@@ -179,7 +207,9 @@ def commit(repository: Path, kernels: int, cases: int, config: str = CONFIG) -> 
 
 def _git(repository: Path, *arguments: str) -> None:
     identity = ("-c", "user.name=b", "-c", "user.email=b@example.com")
-    subprocess.run(["git", "-C", str(repository), *identity, *arguments], check=True, capture_output=True)
+    subprocess.run(
+        ["git", "-C", str(repository), *identity, *arguments], check=True, capture_output=True
+    )
 
 
 def ci_bench(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -191,7 +221,9 @@ def ci_bench(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         "CI_BENCH_NOISE": str(folder / "noise"),
     }
     command = [sys.executable, "-m", "ci_bench.cli", *arguments]
-    return subprocess.run(command, cwd=folder / "repository", env=environ, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        command, cwd=folder / "repository", env=environ, capture_output=True, text=True, check=False
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Steps of a few milliseconds, and what makes each of them slower: one line at a time, marked so that an answer can be scored.
 
-A line that ends in ``# planted`` is what a case is slow by. `PLANTS` are what explaining was developed with; `APART` and `FRESH`
-were written later and are scored by themselves, so that nothing is fitted to what it is measured by.
+A line that ends in ``# planted`` is what a case is slow by. `PLANTS` are what explaining was
+developed with; `APART` and `FRESH` were written later and are scored by themselves, so that nothing
+is fitted to what it is measured by.
 """
 
 from collections.abc import Mapping
@@ -9,7 +10,8 @@ from dataclasses import dataclass
 
 PLANTED = "# planted"
 STEPS: Mapping[str, str] = {
-    "inference": """
+    "inference": (
+        """
 import time
 import numpy
 import torch
@@ -30,8 +32,10 @@ def run(x, w, b):
         y = y + b
         y = torch.softmax(y, -1)
         return y.mean(-1)
-""",
-    "training": """
+"""
+    ),
+    "training": (
+        """
 import torch
 import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
@@ -63,8 +67,10 @@ def run(x, first, second):
     loss.backward()
     first.zero_grad()
     second.zero_grad()
-""",
-    "compiled": """
+"""
+    ),
+    "compiled": (
+        """
 import torch
 import torch.nn.functional as F
 
@@ -93,7 +99,8 @@ def body(x, w):
 def run(x, w):
     with torch.no_grad():
         return body(x, w)
-""",
+"""
+    ),
 }
 """The steps that slowdowns are planted in."""
 
@@ -102,7 +109,8 @@ def run(x, w):
 class Plant:
     """One slowdown: in the step `of`, the line `old` becomes `new`, with a line break where it is several.
 
-    `interprets` says that what it takes is the interpreter's own time, which is known by function, not by line.
+    `interprets` says that what it takes is the interpreter's own time, which is known by function,
+    not by line.
     """
 
     name: str
@@ -116,7 +124,10 @@ class Plant:
         base = STEPS[self.of]
         (line,) = [one for one in base.splitlines() if one.strip() == self.old]
         indent = line[: len(line) - len(line.lstrip())]
-        added = "\n".join(f"{indent}{one}" + ("" if one == self.old else f"  {PLANTED}") for one in self.new.splitlines())
+        added = "\n".join(
+            f"{indent}{one}" + ("" if one == self.old else f"  {PLANTED}")
+            for one in self.new.splitlines()
+        )
         return base.replace(line, added)
 
 
@@ -124,7 +135,14 @@ def _eager(name: str, new: str, old: str = "y = F.gelu(y)") -> Plant:
     return Plant(name=name, of="inference", old=old, new=new)
 
 
-def _after(name: str, more: str, of: str = "inference", old: str = "y = F.gelu(y)", *, interprets: bool = False) -> Plant:
+def _after(
+    name: str,
+    more: str,
+    of: str = "inference",
+    old: str = "y = F.gelu(y)",
+    *,
+    interprets: bool = False,
+) -> Plant:
     return Plant(name=name, of=of, old=old, new=f"{old}\n{more}", interprets=interprets)
 
 
@@ -136,17 +154,34 @@ PLANTS = (
     _after("round trip to fp64", "y = y.double().float()"),
     _after("round trip to bf16", "y = y.bfloat16().float()"),
     _eager("GELU by its formula", "y = 0.5 * y * (1 + torch.erf(y / 2**0.5))"),
-    _eager("GELU by tanh and a power", "y = 0.5 * y * (1 + torch.tanh(0.7979 * (y + 0.0447 * torch.pow(y, 3))))"),
-    _eager("softmax by hand", "y = torch.exp(y) / torch.exp(y).sum(-1, keepdim=True)", "y = torch.softmax(y, -1)"),
-    _eager("softmax of the wrong axis", "y = torch.softmax(y.t(), 0).t()", "y = torch.softmax(y, -1)"),
-    _eager("product in halves", "y = torch.cat([x[: N // 2] @ w, x[N // 2 :] @ w]) + 0 * (x @ w)", "y = x @ w"),
+    _eager(
+        "GELU by tanh and a power",
+        "y = 0.5 * y * (1 + torch.tanh(0.7979 * (y + 0.0447 * torch.pow(y, 3))))",
+    ),
+    _eager(
+        "softmax by hand",
+        "y = torch.exp(y) / torch.exp(y).sum(-1, keepdim=True)",
+        "y = torch.softmax(y, -1)",
+    ),
+    _eager(
+        "softmax of the wrong axis", "y = torch.softmax(y.t(), 0).t()", "y = torch.softmax(y, -1)"
+    ),
+    _eager(
+        "product in halves",
+        "y = torch.cat([x[: N // 2] @ w, x[N // 2 :] @ w]) + 0 * (x @ w)",
+        "y = x @ w",
+    ),
     _eager("product row by row", "y = torch.stack([row @ w for row in x])", "y = x @ w"),
     _eager("product in fp64", "y = (x.double() @ w.double()).float()", "y = x @ w"),
     _eager(
-        "product by broadcasting", "y = torch.cat([(x[i : i + 8, :, None] * w).sum(1) for i in range(0, 64, 8)] * 6)", "y = x @ w"
+        "product by broadcasting",
+        "y = torch.cat([(x[i : i + 8, :, None] * w).sum(1) for i in range(0, 64, 8)] * 6)",
+        "y = x @ w",
     ),
     _eager("product twice", "y = (x @ w + x @ w) / 2", "y = x @ w"),
-    _after("synchronising for numbers", "rows = [y[i, 0].item() for i in range(300)]", interprets=True),
+    _after(
+        "synchronising for numbers", "rows = [y[i, 0].item() for i in range(300)]", interprets=True
+    ),
     _after("through numpy", "y = torch.from_numpy(y.numpy().copy())"),
     _after("waiting", "time.sleep(0.002)"),
     _after("a loop in Python", "for i in range(30_000): i * i", interprets=True),
@@ -166,7 +201,9 @@ PLANTS = (
     _after("rolled", "y = y.roll(1, 0)"),
     _after("flipped twice", "y = y.flip(0).flip(0)"),
     _after("a running sum", "y = y.cumsum(0)"),
-    _after("another term of the loss", "loss = (y.exp().log1p().tanh() + y).mean()", "training", _LOSS),
+    _after(
+        "another term of the loss", "loss = (y.exp().log1p().tanh() + y).mean()", "training", _LOSS
+    ),
     _after("a copy in both passes", "y = y.t().contiguous().t()", "training"),
     Plant(
         name="computed again in the backward pass",
@@ -195,7 +232,12 @@ APART = (
         "training",
         "loss.backward()",
     ),
-    Plant(name="SiLU by its formula for GELU", of="training", old="y = F.gelu(y)", new="y = y / (1 + torch.exp(-y))"),
+    Plant(
+        name="SiLU by its formula for GELU",
+        of="training",
+        old="y = F.gelu(y)",
+        new="y = y / (1 + torch.exp(-y))",
+    ),
     _after("a product among fused operators", "y = y @ w", "compiled"),
     _after("rows in the order of a column", "y = y[torch.argsort(y[:, 0])]", "compiled"),
 )
@@ -204,8 +246,18 @@ FRESH = (
     _after("spectrum and back", "y = torch.fft.irfft(torch.fft.rfft(y), n=N)"),
     _after("a triangular mask", "y = y * torch.tril(torch.ones(N, N))"),
     _after("padded and cut", "y = F.pad(y, (1, 0))[:, 1:]"),
-    _after("a copy of the weights", "kept = {k: v.clone() for k, v in second.state_dict().items()}", "training", "y = second(y)"),
-    _after("decay in the loss", "loss = loss + sum(p.square().sum() for p in second.parameters())", "training", _LOSS),
+    _after(
+        "a copy of the weights",
+        "kept = {k: v.clone() for k, v in second.state_dict().items()}",
+        "training",
+        "y = second(y)",
+    ),
+    _after(
+        "decay in the loss",
+        "loss = loss + sum(p.square().sum() for p in second.parameters())",
+        "training",
+        _LOSS,
+    ),
     _after("four products at once", "y = (y[:, None, :] * w[None, :4, :]).sum(1)", "compiled"),
 )
 """Written after it was changed: nothing was changed since they were first scored."""

@@ -1,9 +1,10 @@
 """Whether explaining finds what was planted: one slowdown after the other in a small step, each explained as the engine does it.
 
-Each side runs in a process that is forked for it, base's anew for each plant, as a launch forks its workers, under the code that
-explains there; the judge matches the two profiles. Asked are: is the first part of the change on a planted line (or a graph break
-there), how much of the change is attributed, how much to planted lines. And of unchanged code: how often anything is named that
-would be blamed if it was judged slower.
+Each side runs in a process that is forked for it, base's anew for each plant, as a launch forks its
+workers, under the code that explains there; the judge matches the two profiles. Asked are: is the
+first part of the change on a planted line (or a graph break there), how much of the change is
+attributed, how much to planted lines. And of unchanged code: how often anything is named that would
+be blamed if it was judged slower.
 
 ``python -m benchmarks.cause_quality [--json FILE [--resume] [--at-most N]]`` prints the table of
 docs/internals/measurements.md. The file keeps the profiles, so that ``--resume``
@@ -76,10 +77,14 @@ class _Workload:
 
 def explained(source: str, *, compiled: bool, limit_s: float = 120.0) -> Profile:
     """The profile of a step, from a process of its own in a folder of its own."""
-    context = get_context("forkserver")  # the caller may have run torch, whose threads a fork of it would wait for forever
+    context = get_context(
+        "forkserver"
+    )  # the caller may have run torch, whose threads a fork of it would wait for forever
     with tempfile.TemporaryDirectory() as folder:
         reader, writer = context.Pipe(duplex=False)
-        child = context.Process(target=_explain, args=(source, compiled, Path(folder), limit_s, writer))
+        child = context.Process(
+            target=_explain, args=(source, compiled, Path(folder), limit_s, writer)
+        )
         child.start()
         writer.close()
         try:
@@ -137,7 +142,9 @@ def answer_of(plant: Plant, cause: Cause) -> Answer:
     Of a graph break what is planted has no time of its own: the line of the break is told.
     """
     share = [part.share or 0.0 for part in cause.parts if is_planted(part, plant)]
-    lines = {number for number, line in enumerate(plant.source().splitlines(), 1) if PLANTED in line}
+    lines = {
+        number for number, line in enumerate(plant.source().splitlines(), 1) if PLANTED in line
+    }
     broken = any(one.place.rpartition(":")[2] in map(str, lines) for one in cause.new_breaks)
     first = cause.parts[0] if cause.parts else None
     base_s, head_s = cause.base_s or 0.0, cause.head_s or 0.0
@@ -164,7 +171,14 @@ def wanted(names: Sequence[str], repeats: int) -> list[tuple[str, str, str]]:
     if strangers := set(names) - {name for name, _, _ in chosen}:
         raise SystemExit(f"no plant is called {', '.join(map(repr, sorted(strangers)))}")
     again = range(0 if names else repeats)
-    return [*chosen, *((f"{UNCHANGED} {number}", step, source) for step, source in STEPS.items() for number in again)]
+    return [
+        *chosen,
+        *(
+            (f"{UNCHANGED} {number}", step, source)
+            for step, source in STEPS.items()
+            for number in again
+        ),
+    ]
 
 
 def left(items: Sequence[Item], names: Sequence[str], repeats: int) -> list[tuple[str, str, str]]:
@@ -175,8 +189,14 @@ def left(items: Sequence[Item], names: Sequence[str], repeats: int) -> list[tupl
 
 def measure(name: str, step: str, source: str, turns: int) -> Item:
     """Each side explained in turns; of each the profile with the quickest step counts: a machine is busy in some of them only."""
-    sides = [[explained(one, compiled=step == "compiled") for one in (STEPS[step], source)] for _ in range(turns)]
-    base, head = (min(profiles, key=lambda one: one.step_s or math.inf) for profiles in zip(*sides, strict=True))
+    sides = [
+        [explained(one, compiled=step == "compiled") for one in (STEPS[step], source)]
+        for _ in range(turns)
+    ]
+    base, head = (
+        min(profiles, key=lambda one: one.step_s or math.inf)
+        for profiles in zip(*sides, strict=True)
+    )
     return Item(name=name, step=step, base=base, head=head)
 
 
@@ -191,11 +211,24 @@ def main() -> None:
     """Measures what is left, writes each item down at once, and prints what they come to."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="*", default=[], help="names of plants")
-    parser.add_argument("--repeats", type=int, default=4, help="how often unchanged steps are explained")
-    parser.add_argument("--turns", type=int, default=1, help="how often each side is explained; the quickest step counts")
-    parser.add_argument("--at-most", type=int, help="measure no more than so many items in this call")
-    parser.add_argument("--json", type=Path, help="write profiles and figures here, after every item")
-    parser.add_argument("--resume", action="store_true", help="count what --json has, by today's judge")
+    parser.add_argument(
+        "--repeats", type=int, default=4, help="how often unchanged steps are explained"
+    )
+    parser.add_argument(
+        "--turns",
+        type=int,
+        default=1,
+        help="how often each side is explained; the quickest step counts",
+    )
+    parser.add_argument(
+        "--at-most", type=int, help="measure no more than so many items in this call"
+    )
+    parser.add_argument(
+        "--json", type=Path, help="write profiles and figures here, after every item"
+    )
+    parser.add_argument(
+        "--resume", action="store_true", help="count what --json has, by today's judge"
+    )
     flags = parser.parse_args()
     items = earlier(flags.json) if flags.resume else []
     waiting = left(items, flags.only, flags.repeats)[: flags.at_most]
@@ -207,7 +240,11 @@ def main() -> None:
         sys.stderr.write(f"{name}: {_figures(items[-1])}\n")
         if flags.json:
             flags.json.write_text(json.dumps({"items": msgspec.to_builtins(items)}))
-    publish(table(items), {"items": msgspec.to_builtins(items), "figures": list(map(_figures, items))}, flags.json)
+    publish(
+        table(items),
+        {"items": msgspec.to_builtins(items), "figures": list(map(_figures, items))},
+        flags.json,
+    )
     if rest := len(left(items, flags.only, flags.repeats)):
         sys.stderr.write(f"{rest} items are left; the same command with --resume goes on\n")
 
@@ -216,32 +253,57 @@ def _figures(item: Item) -> dict[str, object]:
     """An item without its profiles."""
     plant = next((one for one in EVERY if one.name == item.name), None)
     if plant is not None:
-        return dict(msgspec.to_builtins(answer_of(plant, cause_of(item.base, item.head, slower=True))))
+        return dict(
+            msgspec.to_builtins(answer_of(plant, cause_of(item.base, item.head, slower=True)))
+        )
     cause = cause_of(item.base, item.head)
     moved = (cause.head_s or 0.0) / (cause.base_s or math.inf) - 1
-    return {"step": item.step, "moved": moved, "named": [part.after for part in cause.parts if part.change_s > 0]}
+    return {
+        "step": item.step,
+        "moved": moved,
+        "named": [part.after for part in cause.parts if part.change_s > 0],
+    }
 
 
 def table(items: Sequence[Item]) -> str:
     """All of it as text: the plants, those apart, and what is named where nothing changed."""
-    causes = {item.name: cause_of(item.base, item.head, slower=True) for item in items if not item.name.startswith(UNCHANGED)}
+    causes = {
+        item.name: cause_of(item.base, item.head, slower=True)
+        for item in items
+        if not item.name.startswith(UNCHANGED)
+    }
     text = ""
     for title, plants in (
         ("What was planted, and what was named", PLANTS),
         ("Plants apart", APART),
         ("Plants that are fresh", FRESH),
     ):
-        if answers := [answer_of(plant, causes[plant.name]) for plant in plants if plant.name in causes]:
-            first, enough = sum(one.is_first for one in answers), sum(one.attributed >= ENOUGH for one in answers)
+        if answers := [
+            answer_of(plant, causes[plant.name]) for plant in plants if plant.name in causes
+        ]:
+            first, enough = (
+                sum(one.is_first for one in answers),
+                sum(one.attributed >= ENOUGH for one in answers),
+            )
             median = statistics.median([one.attributed for one in answers])
             text += render(title, [_row(one) for one in answers])
-            text += f"\nranked first: {first} of {len(answers)}; 80 % attributed or more: {enough}, median {median:.0%}\n\n"
-    unchanged = [cause_of(item.base, item.head) for item in items if item.name.startswith(UNCHANGED)]
+            text += (
+                f"\nranked first: {first} of {len(answers)}; 80 % attributed or more: {enough},"
+                f" median {median:.0%}\n\n"
+            )
+    unchanged = [
+        cause_of(item.base, item.head) for item in items if item.name.startswith(UNCHANGED)
+    ]
     if unchanged:
         moved = [abs((cause.head_s or 0) / (cause.base_s or 1) - 1) for cause in unchanged]
         named = sum(part.change_s > 0 for cause in unchanged for part in cause.parts)
-        apart = f"steps apart by {max(moved):.1%} at most, {statistics.median(moved):.1%} in the middle"
-        text += f"unchanged, {len(unchanged)} pairs: {apart}; {named} parts longer by more than their noise\n"
+        apart = (
+            f"steps apart by {max(moved):.1%} at most, {statistics.median(moved):.1%} in the middle"
+        )
+        text += (
+            f"unchanged, {len(unchanged)} pairs: {apart}; {named} parts longer by more than their"
+            " noise\n"
+        )
     return text
 
 

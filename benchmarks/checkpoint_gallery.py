@@ -1,7 +1,8 @@
 """Checkpoints of one's own, right or with one planted fault: what `layout_parity` has layouts save and load.
 
-Each function is named in a configuration as a user's own code would be (``benchmarks.checkpoint_gallery:save``), and is called in
-every process with model, optimizer and a folder.
+Each function is named in a configuration as a user's own code would be
+(``benchmarks.checkpoint_gallery:save``), and is called in every process with model, optimizer and a
+folder.
 """
 
 from functools import partial
@@ -26,16 +27,22 @@ def is_shared(model: nn.Module) -> bool:
 def save(model: nn.Module, optimizer: torch.optim.Optimizer, folder: Path) -> None:
     """Right: weights and optimizer, each process its shards."""
     weights, kept = get_state_dict(model, optimizer)
-    save_sharded({"model": weights, "optimizer": kept}, checkpoint_id=folder, no_dist=not is_shared(model))
+    save_sharded(
+        {"model": weights, "optimizer": kept}, checkpoint_id=folder, no_dist=not is_shared(model)
+    )
 
 
-def load(model: nn.Module, optimizer: torch.optim.Optimizer, folder: Path, *, loses: str = "") -> None:
+def load(
+    model: nn.Module, optimizer: torch.optim.Optimizer, folder: Path, *, loses: str = ""
+) -> None:
     """What `save` saved, but for what the planted fault `loses`, which stays as it is in a training that has not begun."""
     fresh = {name: value.detach().clone() for name, value in model.named_parameters()}
     weights, kept = get_state_dict(model, optimizer)
     state: dict[str, Any] = {"model": weights, "optimizer": kept}
     load_sharded(state, checkpoint_id=folder, no_dist=not is_shared(model))
-    set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
+    set_state_dict(
+        model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"]
+    )
     if not is_shared(model):
         return
     if loses == "optimizer":
@@ -63,8 +70,13 @@ def save_half(model: nn.Module, optimizer: torch.optim.Optimizer, folder: Path) 
     """The second block's weights are saved as rank 0 has them: the shards of the others are lost."""
     weights, kept = get_state_dict(model, optimizer)
     if is_shared(model):
-        weights = {name: _of_first(value) if name.startswith("blocks.1.") else value for name, value in weights.items()}
-    save_sharded({"model": weights, "optimizer": kept}, checkpoint_id=folder, no_dist=not is_shared(model))
+        weights = {
+            name: _of_first(value) if name.startswith("blocks.1.") else value
+            for name, value in weights.items()
+        }
+    save_sharded(
+        {"model": weights, "optimizer": kept}, checkpoint_id=folder, no_dist=not is_shared(model)
+    )
 
 
 def _of_first(value: Any) -> Any:

@@ -1,7 +1,7 @@
 """What is scored: our rule with more or less history, and the anchors, behind one face.
 
-Owns how each contender samples a simulated suite. A contender draws its samples once; changes are then planted into the same
-samples, so that rows differ by the plant alone.
+Owns how each contender samples a simulated suite. A contender draws its samples once; changes are
+then planted into the same samples, so that rows differ by the plant alone.
 """
 
 from collections.abc import Callable
@@ -68,15 +68,22 @@ def ours(name: str, rule: SequentialRule, *, history: int = HISTORY) -> Contende
             learned = _with_grid(learned, base, head)
         d, within = figures_of(base, head)
         builds = suite.builds / _PER_CENT
-        return lambda plant: replace(_judge(d, within, learned, rule, plant / _PER_CENT), builds=builds)
+        return lambda plant: replace(
+            _judge(d, within, learned, rule, plant / _PER_CENT), builds=builds
+        )
 
     return Contender(name=name, samples=SAMPLES, enter=enter)
 
 
 def _with_grid(learned: noise.Learned, base: Singles, head: Singles) -> noise.Learned:
     """With the error of a coarse clock, as `judge.times.paired` finds it for each case."""
-    sides = [np.exp(side.astype(np.float64) / _PER_CENT).reshape(-1, side.shape[-2] * side.shape[-1]) for side in (base, head)]
-    steps = np.array([noise.grid_step(*pair) for pair in zip(*sides, strict=True)]).reshape(base.shape[:2])
+    sides = [
+        np.exp(side.astype(np.float64) / _PER_CENT).reshape(-1, side.shape[-2] * side.shape[-1])
+        for side in (base, head)
+    ]
+    steps = np.array([noise.grid_step(*pair) for pair in zip(*sides, strict=True)]).reshape(
+        base.shape[:2]
+    )
     return replace(learned, grid=steps)
 
 
@@ -84,7 +91,9 @@ def learn(rng: Generator, suite: Suite, history: int) -> noise.Learned:
     """What `history` launches of A/A teach of a suite."""
     base, head = draw_launches(rng, suite, history, SAMPLES, day=PER_RUN)
     d, within = figures_of(base, head)
-    return noise.with_runs(noise.learn(d, within, np.ones(history)), d, np.arange(history) // PER_RUN)
+    return noise.with_runs(
+        noise.learn(d, within, np.ones(history)), d, np.arange(history) // PER_RUN
+    )
 
 
 def figures_of(base: Singles, head: Singles) -> tuple[Floats, Floats]:
@@ -93,7 +102,9 @@ def figures_of(base: Singles, head: Singles) -> tuple[Floats, Floats]:
     return ratio / _PER_CENT, within / _PER_CENT
 
 
-def _judge(d: Floats, within: Floats, learned: noise.Learned, rule: SequentialRule, plant: Floats) -> Outcome:
+def _judge(
+    d: Floats, within: Floats, learned: noise.Learned, rule: SequentialRule, plant: Floats
+) -> Outcome:
     d = d + plant[..., None]
     ruling = sequential.replay(d, within, learned, rule)
     regressed = ruling.code == Code.REGRESSED
@@ -108,7 +119,11 @@ def _judge(d: Floats, within: Floats, learned: noise.Learned, rule: SequentialRu
 
 
 def _suspected(
-    d: Floats, within: Floats, learned: noise.Learned, rule: SequentialRule, ruling: sequential.Ruling
+    d: Floats,
+    within: Floats,
+    learned: noise.Learned,
+    rule: SequentialRule,
+    ruling: sequential.Ruling,
 ) -> NDArray[np.bool_]:
     """What is suspected of the cases that stayed open, from the launches that were judged."""
     judged = np.cumsum(np.isfinite(d), axis=-1) <= ruling.launches[..., None]
@@ -130,16 +145,24 @@ def peer(anchor: Anchor) -> Contender:
         base, head = draw_launches(rng, suite, anchor.launches, anchor.samples)
 
         def judge(plant: Floats) -> Outcome:
-            regressed, launches = anchor.decide(base, head + plant[..., None, None].astype(np.float32))
-            return Outcome(regressed=regressed, improved=None, unchanged=None, covered=None, launches=launches)
+            regressed, launches = anchor.decide(
+                base, head + plant[..., None, None].astype(np.float32)
+            )
+            return Outcome(
+                regressed=regressed, improved=None, unchanged=None, covered=None, launches=launches
+            )
 
         return judge
 
     return Contender(name=anchor.name, samples=anchor.samples, enter=enter)
 
 
-HPGS = SequentialRule(looks=(1, 2, 3, 4, 6, 8), alpha_shares=(1 / 6,) * 6, patience=99, suspect_late=0)
-"""The rule that ours grew from: equal shares of alpha for all looks, and nobody gives up before the eighth launch."""
+HPGS = SequentialRule(
+    looks=(1, 2, 3, 4, 6, 8), alpha_shares=(1 / 6,) * 6, patience=99, suspect_late=0
+)
+"""The rule that ours grew from: equal shares of alpha for all looks, and nobody gives up before the
+eighth launch.
+"""
 
 TO_EIGHT = SequentialRule(looks=(1, 2, 3, 4, 6, 8), alpha_shares=(0, 0.01, 0.03, 0.06, 0.2, 0.7))
 """Our rule without the looks at 12 and 16 launches."""

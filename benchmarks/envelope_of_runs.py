@@ -1,8 +1,9 @@
 """How often an honest run leaves the envelope of so many perturbed ones, in the embedded training by precision.
 
-Run as ``python -m benchmarks.envelope_of_runs [--precision NAME]… [--seeds N] [--json FILE]``. An honest run is one more
-perturbed training: it differs from the reference by one rounding. Each is judged as a candidate in envelopes of 1, 3 and 6 of the
-others, drawn at random; beyond ten widths it is called different math.
+Run as ``python -m benchmarks.envelope_of_runs [--precision NAME]… [--seeds N] [--json FILE]``. An
+honest run is one more perturbed training: it differs from the reference by one rounding. Each is
+judged as a candidate in envelopes of 1, 3 and 6 of the others, drawn at random; beyond ten widths
+it is called different math.
 """
 
 import argparse
@@ -30,7 +31,11 @@ DRAWN = 60
 def main(argv: Sequence[str] | None = None) -> int:
     """Train, print the table, write JSON where asked."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--precision", action="append", help="of the embedded training; fp32, bf16 and amp_bf16 where left out")
+    parser.add_argument(
+        "--precision",
+        action="append",
+        help="of the embedded training; fp32, bf16 and amp_bf16 where left out",
+    )
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--json", type=Path, help="also write the figures here")
     arguments = parser.parse_args(argv)
@@ -41,7 +46,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             found = {f"of {count}": _cell([*scores(evidence, count)]) for count in COUNTS}
             rows.append({"precision": precision, "seed": str(seed), **found})
             sys.stderr.write(f"{rows[-1]}\n")
-    publish(render(f"Honest runs beyond {LIMIT:g} widths of the envelope of others", rows), {"rows": rows}, arguments.json)
+    publish(
+        render(f"Honest runs beyond {LIMIT:g} widths of the envelope of others", rows),
+        {"rows": rows},
+        arguments.json,
+    )
     return 0
 
 
@@ -50,10 +59,19 @@ def trained(precision: str, seed: int) -> ParityEvidence:
     from ci_bench.suites.training_loss.run import open_workload
 
     (case,) = SUITE.plan(
-        {"backend": "eager", "evaluation": False, "precision": precision, "seed": seed, "perturbations": RUNS, "epochs": 1}
+        {
+            "backend": "eager",
+            "evaluation": False,
+            "precision": precision,
+            "seed": seed,
+            "perturbations": RUNS,
+            "epochs": 1,
+        }
     )
     with tempfile.TemporaryDirectory() as folder:
-        workload = open_workload(case, Context(device="cpu", scratch=Path(folder), progress=lambda *_: None))
+        workload = open_workload(
+            case, Context(device="cpu", scratch=Path(folder), progress=lambda *_: None)
+        )
         workload.prepare()
         found = workload.verify((case.reference,)).parity
     if found is None:
@@ -69,9 +87,15 @@ def scores(evidence: ParityEvidence, count: int) -> Iterator[float]:
     for run in runs:
         honest = replace(run, role=Role.CANDIDATE, arm="honest", start=reference.start)
         others = [other for other in runs if other is not run]
-        chosen = [[other] for other in others] if count == 1 else [draw.sample(others, count) for _ in range(DRAWN)]
+        chosen = (
+            [[other] for other in others]
+            if count == 1
+            else [draw.sample(others, count) for _ in range(DRAWN)]
+        )
         for some in chosen:
-            finding = numeric_finding(replace(evidence, traces=(reference, honest, *some)), honest, Masks.ALIGNED)
+            finding = numeric_finding(
+                replace(evidence, traces=(reference, honest, *some)), honest, Masks.ALIGNED
+            )
             yield max(finding.loss_score or 0.0, finding.grad_norm_score or 0.0)
 
 

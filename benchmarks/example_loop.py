@@ -1,8 +1,9 @@
 """The example of a training loop that yields its steps, gated as it is by `ci-bench gate` in paired mode, on the command line.
 
-Run as ``python -m benchmarks.example_loop [--heads same slower faulty] [--json FILE]``. Base is `examples/training_loop`, with
-its own configuration; head is the same, or has one line of it otherwise: a forward pass more in each micro-batch, or
-micro-batches that are added up and not averaged.
+Run as ``python -m benchmarks.example_loop [--heads same slower faulty] [--json FILE]``. Base is
+`examples/training_loop`, with its own configuration; head is the same, or has one line of it
+otherwise: a forward pass more in each micro-batch, or micro-batches that are added up and not
+averaged.
 """
 
 import argparse
@@ -70,8 +71,18 @@ def _row(head: str, found: Gate) -> Iterator[tuple[str, str]]:
     yield "head", head
     yield "exit code", str(found.exit_code)
     yield "losses", "–" if learned is None else f"{learned.verdict}: {learned.detail}"[:160]
-    yield "step", "–" if step is None or step.speedup is None else f"{step.verdict}, {1 / step.speedup - 1:+.1%}"
-    yield "could be told", "–" if step is None or step.resolvable is None else f"{step.resolvable:.1%}"
+    yield (
+        "step",
+        (
+            "–"
+            if step is None or step.speedup is None
+            else f"{step.verdict}, {1 / step.speedup - 1:+.1%}"
+        ),
+    )
+    yield (
+        "could be told",
+        ("–" if step is None or step.resolvable is None else f"{step.resolvable:.1%}"),
+    )
     yield "s", f"{found.seconds:.0f}"
 
 

@@ -1,11 +1,13 @@
 """Whether explaining touches what is timed: base explained between its launches, head never, in the same paired launches.
 
-Run as ``python -m benchmarks.explained_launches [--launches N] [--only TEXT] [--at-most N] [--json FILE [--resume]]``.
-CPU only, one thread; small cases, eager and compiled. Both sides run the same code, resident and in turns, so that what a launch
-does to times cancels; two gates one after the other are 18 % apart by themselves. A gate explains after its last launch, where
-nothing is left to be touched. Here base's arms are explained before every launch but the first, in base's own folder, and base's
-workers are told `explain: always`: whatever explaining leaves behind, or its option changes, is in base's samples and not in
-head's. The first launch, before which nothing was explained, is told apart.
+Run as ``python -m benchmarks.explained_launches [--launches N] [--only TEXT] [--at-most N] [--json
+FILE [--resume]]``. CPU only, one thread; small cases, eager and compiled. Both sides run the same
+code, resident and in turns, so that what a launch does to times cancels; two gates one after the
+other are 18 % apart by themselves. A gate explains after its last launch, where nothing is left to
+be touched. Here base's arms are explained before every launch but the first, in base's own folder,
+and base's workers are told `explain: always`: whatever explaining leaves behind, or its option
+changes, is in base's samples and not in head's. The first launch, before which nothing was
+explained, is told apart.
 """
 
 import math
@@ -18,7 +20,16 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from benchmarks.launch_pairs import Difference, Timed, collect, differences_of, measure, overall, step_times, text_of
+from benchmarks.launch_pairs import (
+    Difference,
+    Timed,
+    collect,
+    differences_of,
+    measure,
+    overall,
+    step_times,
+    text_of,
+)
 from benchmarks.tables import render
 from ci_bench.checkouts.sides import Side
 from ci_bench.processes.environ import worker_environment
@@ -29,11 +40,28 @@ from ci_bench.runner.explaining import Explaining
 from ci_bench.suites.registry import find_suite
 
 LAUNCHES = 7
-RUN = RunOptions(device="cpu", threads=1, sampling=Sampling.FIXED, explain=Explain.ALWAYS, explain_s=3600.0)
+RUN = RunOptions(
+    device="cpu", threads=1, sampling=Sampling.FIXED, explain=Explain.ALWAYS, explain_s=3600.0
+)
 PLAN: tuple[tuple[str, Mapping[str, Any]], ...] = (
-    ("torchbench", {"source": "zoo", "models": ["mlp", "encoder"], "mode": "training", "backend": "aot_eager"}),
-    ("fastrnns", {"variants": ["aten"], "seq_length": 20, "batch_size": 16, "input_size": 128, "hidden_size": 128}),
-    ("torchbench", {"source": "zoo", "models": ["mlp"], "mode": "inference", "backend": "inductor"}),
+    (
+        "torchbench",
+        {"source": "zoo", "models": ["mlp", "encoder"], "mode": "training", "backend": "aot_eager"},
+    ),
+    (
+        "fastrnns",
+        {
+            "variants": ["aten"],
+            "seq_length": 20,
+            "batch_size": 16,
+            "input_size": 128,
+            "hidden_size": 128,
+        },
+    ),
+    (
+        "torchbench",
+        {"source": "zoo", "models": ["mlp"], "mode": "inference", "backend": "inductor"},
+    ),
 )
 
 
@@ -42,7 +70,10 @@ class Alternating(runner._Jobs):  # noqa: SLF001 - what a launch is preceded by 
 
     def _launch(self, wanted: runner.Plan) -> None:
         for run in self.runs:
-            run.options = replace(run.options, explain=Explain.ALWAYS if is_explained(run.side.name) else Explain.NEVER)
+            run.options = replace(
+                run.options,
+                explain=Explain.ALWAYS if is_explained(run.side.name) else Explain.NEVER,
+            )
         if self.launch:
             self._explain()
         super()._launch(wanted)
@@ -50,7 +81,9 @@ class Alternating(runner._Jobs):  # noqa: SLF001 - what a launch is preceded by 
 
 def of_base(**named: Any) -> Explaining:
     """Explains base alone."""
-    return Explaining(**{**named, "runs": [run for run in named["runs"] if is_explained(run.side.name)]})
+    return Explaining(
+        **{**named, "runs": [run for run in named["runs"] if is_explained(run.side.name)]}
+    )
 
 
 def is_explained(side: SideName) -> bool:
@@ -70,12 +103,25 @@ class Explained:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print the table, write JSON where asked."""
-    return collect(argv, about=__doc__, launches=LAUNCHES, plan=planned(), compare=compare, kind=Explained, table=table)
+    return collect(
+        argv,
+        about=__doc__,
+        launches=LAUNCHES,
+        plan=planned(),
+        compare=compare,
+        kind=Explained,
+        table=table,
+    )
 
 
 def planned() -> list[tuple[Timed, Case]]:
     """What is measured."""
-    return [(timed, case) for name, options in PLAN for timed in [Timed(find_suite(name))] for case in timed.plan(options)]
+    return [
+        (timed, case)
+        for name, options in PLAN
+        for timed in [Timed(find_suite(name))]
+        for case in timed.plan(options)
+    ]
 
 
 def table(differences: Sequence[Difference], explained: Sequence[Explained]) -> str:
@@ -89,7 +135,9 @@ def table(differences: Sequence[Difference], explained: Sequence[Explained]) -> 
             "explained / not": text_of(later.ratios),
             "launches": str(len(later.ratios)),
             "before it": f"{math.expm1(one.ratios[0]):+.2%}",
-            "explained arms": f"{of[one.case].base} of {of[one.case].arms}; head {of[one.case].head}",
+            "explained arms": (
+                f"{of[one.case].base} of {of[one.case].arms}; head {of[one.case].head}"
+            ),
         }
         for one, later in zip(differences, after, strict=True)
     ]
@@ -98,7 +146,10 @@ def table(differences: Sequence[Difference], explained: Sequence[Explained]) -> 
 
 def explained_of(case: Case, base: Results, head: Results) -> Explained:
     """Whose arms have a profile with figures in it."""
-    counts = [sum(profile.step_s is not None for profile in row_of(side).profiles) for side in (base, head)]
+    counts = [
+        sum(profile.step_s is not None for profile in row_of(side).profiles)
+        for side in (base, head)
+    ]
     return Explained(case=case.id, base=counts[0], head=counts[1], arms=len(case.arms))
 
 
@@ -119,8 +170,18 @@ def compare(suite: Timed, case: Case, launches: int) -> tuple[list[Difference], 
         patch.object(runner, "_Jobs", Alternating),
         patch.object(runner, "Explaining", of_base),
     ):
-        base, head = measure(suite, case, run=run, sides=sides, folder=Path(folder), program=program, to_explain=lambda _: wanted)
-    return differences_of(case.id, step_times(base), step_times(head)), explained_of(case, base, head)
+        base, head = measure(
+            suite,
+            case,
+            run=run,
+            sides=sides,
+            folder=Path(folder),
+            program=program,
+            to_explain=lambda _: wanted,
+        )
+    return differences_of(case.id, step_times(base), step_times(head)), explained_of(
+        case, base, head
+    )
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
 """Forward and backward times of the suite `fastrnns` against a plain loop over `torch.nn.LSTM`, in turns.
 
-Run as ``python -m benchmarks.fastrnns_bias [--device cpu] [--json FILE]``. Ours is the reference arm `aten` as a case opens it,
-taken by the engine's clock; the plain loop is written out below: a module, inputs, two differences of `time.perf_counter`, and
-gradients zeroed in place. Both take one call per sample, in pairs (ours first, then the plain loop first), in single precision
-on one thread. A bias is the median over pairs of ours / plain - 1; its interval is that of the median, from the order
-statistics of a repeat's pairs.
+Run as ``python -m benchmarks.fastrnns_bias [--device cpu] [--json FILE]``. Ours is the reference
+arm `aten` as a case opens it, taken by the engine's clock; the plain loop is written out below: a
+module, inputs, two differences of `time.perf_counter`, and gradients zeroed in place. Both take one
+call per sample, in pairs (ours first, then the plain loop first), in single precision on one
+thread. A bias is the median over pairs of ours / plain - 1; its interval is that of the median,
+from the order statistics of a repeat's pairs.
 """
 
 import argparse
@@ -28,7 +29,9 @@ SIZES: Mapping[str, tuple[int, int, int, int, int]] = {
     "T 50, L 1, B 16, I 128, H 128": (60, 50, 1, 16, 128),
     "T 100, L 1, B 64, I 512, H 512": (15, 100, 1, 64, 512),
 }
-"""Pairs of one repeat; then time steps, layers, rows, and features of input and state. The last are the suite's default sizes."""
+"""Pairs of one repeat; then time steps, layers, rows, and features of input and state. The last are
+the suite's default sizes.
+"""
 REPEATS = 5
 WARM_UP_CALLS = 5
 
@@ -56,20 +59,37 @@ class Bias:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print the table, write JSON where asked. The exit code is 1 where a bias is beyond the limit for certain."""
+    """Measure, print the table, write JSON where asked.
+
+    The exit code is 1 where a bias is beyond the limit for certain.
+    """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cpu", help="cpu, or cuda:0")
-    parser.add_argument("--repeats", type=int, default=REPEATS, help="fresh networks to measure with")
+    parser.add_argument(
+        "--repeats", type=int, default=REPEATS, help="fresh networks to measure with"
+    )
     parser.add_argument("--json", type=Path, help="also write the figures here")
     arguments = parser.parse_args(argv)
     found = {
         (size, direction): bias
         for size, shape in SIZES.items()
-        for direction, bias in measure(shape, device=arguments.device, repeats=arguments.repeats).items()
+        for direction, bias in measure(
+            shape, device=arguments.device, repeats=arguments.repeats
+        ).items()
     }
-    rows = [{"size": size, "direction": direction, **_cells(bias)} for (size, direction), bias in found.items()]
-    figures = {f"{size}, {direction}, bias (%)": bias.median * 100 for (size, direction), bias in found.items()}
-    publish(render("fastrnns against a plain loop over nn.LSTM", rows), {"figures": figures}, arguments.json)
+    rows = [
+        {"size": size, "direction": direction, **_cells(bias)}
+        for (size, direction), bias in found.items()
+    ]
+    figures = {
+        f"{size}, {direction}, bias (%)": bias.median * 100
+        for (size, direction), bias in found.items()
+    }
+    publish(
+        render("fastrnns against a plain loop over nn.LSTM", rows),
+        {"figures": figures},
+        arguments.json,
+    )
     return int(any(bias.answer == "no" for bias in found.values()))
 
 
@@ -84,7 +104,10 @@ def measure(shape: tuple[int, int, int, int, int], *, device: str, repeats: int)
                 way()
         with hold_garbage_collector():
             samples += [_in_turn(ways, backwards=bool(number % 2)) for number in range(pairs)]
-    return {name: _bias([(one[part], two[part]) for one, two in samples]) for part, name in enumerate(("forward", "backward"))}
+    return {
+        name: _bias([(one[part], two[part]) for one, two in samples])
+        for part, name in enumerate(("forward", "backward"))
+    }
 
 
 def ours(sizes: Sequence[int], device: str) -> Take:
@@ -95,7 +118,13 @@ def ours(sizes: Sequence[int], device: str) -> Take:
 
     torch.set_num_threads(1)
     steps, layers, rows, width = sizes
-    options = {"seq_length": steps, "num_layers": layers, "batch_size": rows, "input_size": width, "hidden_size": width}
+    options = {
+        "seq_length": steps,
+        "num_layers": layers,
+        "batch_size": rows,
+        "input_size": width,
+        "hidden_size": width,
+    }
     (case,) = SUITE.plan({"variants": ["aten"], **options})
     context = Context(device=device, scratch=Path(), progress=lambda _arm, _done, _total: None)
     program, clock = open_workload(case, context).open("aten"), make_clock(device)
@@ -147,7 +176,10 @@ def _bias(pairs: Sequence[Pair]) -> Bias:
     """The median of the paired ratios; its 95 % interval is between the order statistics n / 2 -+ 0.98 sqrt(n)."""
     ratios = sorted(ours / plain for ours, plain in pairs)
     reach = 0.98 * sqrt(len(ratios))
-    low, high = max(0, int(len(ratios) / 2 - reach)), min(len(ratios) - 1, int(len(ratios) / 2 + reach))
+    low, high = (
+        max(0, int(len(ratios) / 2 - reach)),
+        min(len(ratios) - 1, int(len(ratios) / 2 + reach)),
+    )
     return Bias(
         ours_ms=statistics.median(ours for ours, _ in pairs) * 1e3,
         plain_ms=statistics.median(plain for _, plain in pairs) * 1e3,

@@ -1,7 +1,8 @@
 """Take a new user's first hour in five small repositories: from `ci-bench init` to an accepted change.
 
-Run as ``python -m benchmarks.first_hour [--only WORD] [--step WORD] [--json FILE] FOLDER``. Every gate is a real one, on the CPU,
-in a fresh home. FOLDER keeps repositories, logs and reports. Exit code 1 if a step came out wrong.
+Run as ``python -m benchmarks.first_hour [--only WORD] [--step WORD] [--json FILE] FOLDER``. Every
+gate is a real one, on the CPU, in a fresh home. FOLDER keeps repositories, logs and reports. Exit
+code 1 if a step came out wrong.
 """
 
 import argparse
@@ -28,7 +29,9 @@ from ci_bench.records.comparison import Comparison
 
 RUN = "run: {{device: cpu, blocks: {blocks}, max_launches: 5, warmup_s: 1, explain: never}}\n"
 THRESHOLD = "\npolicy:\n  default_threshold: 30%\n"
-EXIT_CODES = {step: int(step in {Step.SLOWER, Step.HARMFUL, Step.RENAMED, Step.DELETED}) for step in Step}
+EXIT_CODES = {
+    step: int(step in {Step.SLOWER, Step.HARMFUL, Step.RENAMED, Step.DELETED}) for step in Step
+}
 BEGINNINGS = {
     Step.FIRST: "",
     Step.NEW: "Passed",
@@ -38,8 +41,14 @@ BEGINNINGS = {
 }
 """The first words of a headline; those that fail begin with "Failed"."""
 NOISE = re.compile(r"undecided \(|\d+ of \d+ metrics? \(")
-"""Part of the headline of a run that a busy machine left open: it passes, as nothing got certainly worse."""
-ENVIRON = {f"GIT_{who}_{what}": "user@localhost" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+"""Part of the headline of a run that a busy machine left open: it passes, as nothing got certainly
+worse.
+"""
+ENVIRON = {
+    f"GIT_{who}_{what}": "user@localhost"
+    for who in ("AUTHOR", "COMMITTER")
+    for what in ("NAME", "EMAIL")
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,22 +69,35 @@ class Outcome:
 
     @property
     def expected_code(self) -> int:
-        """The exit code. A run that compares nothing fails, so that no script takes it for a pass."""
+        """The exit code.
+
+        A run that compares nothing fails, so that no script takes it for a pass.
+        """
         return int(self.expected.startswith("Nothing")) or EXIT_CODES[self.step]
 
     @property
     def is_right(self) -> bool:
         """Whether exit code and headline are those that are expected."""
-        if self.step is not Step.INIT and self.expected.startswith("Passed") and NOISE.search(self.headline):
+        if (
+            self.step is not Step.INIT
+            and self.expected.startswith("Passed")
+            and NOISE.search(self.headline)
+        ):
             return self.code == 0
         beginning, _, name = self.expected.partition(": … ")
-        return self.code == self.expected_code and self.headline.startswith(beginning) and name in self.headline
+        return (
+            self.code == self.expected_code
+            and self.headline.startswith(beginning)
+            and name in self.headline
+        )
 
     @property
     def cell(self) -> str:
         """Exit code, the first clause of the headline, and seconds, for the table."""
         clause = self.headline.partition(";")[0].partition(": more launches")[0].rstrip(".")
-        return f"{self.code}: {clause} ({self.seconds:.0f} s)" + ("" if self.is_right else " **wrong**")
+        return f"{self.code}: {clause} ({self.seconds:.0f} s)" + (
+            "" if self.is_right else " **wrong**"
+        )
 
     def row(self) -> dict[str, str]:
         """All about it, for the document."""
@@ -97,7 +119,11 @@ class FirstHour:
         self.tree = folder / "tree"
         shutil.rmtree(folder, ignore_errors=True)
         (folder / "home").mkdir(parents=True)
-        own = {name: value for name, value in os.environ.items() if not name.startswith(("GITHUB_", "CI_BENCH_"))}
+        own = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("GITHUB_", "CI_BENCH_"))
+        }
         places = {"HOME": "home", "CI_BENCH_LOCKS": "locks", "CI_BENCH_NOISE": "noise"}
         self.environ = {
             **own,
@@ -132,7 +158,11 @@ class FirstHour:
 
     def _init(self, began: float) -> Outcome:
         done = self._ci_bench("init", log=Step.INIT)
-        found = [line.strip() for line in done.stdout.splitlines() if self.project.headlines[Step.INIT] in line]
+        found = [
+            line.strip()
+            for line in done.stdout.splitlines()
+            if self.project.headlines[Step.INIT] in line
+        ]
         words = (found or done.stdout.splitlines() or [""])[0]
         headline = words.split(maxsplit=1)[1] if found else words
         return self._outcome(Step.INIT, done.returncode, headline, began)
@@ -143,10 +173,14 @@ class FirstHour:
         text = (self.tree / CONFIG).read_text()
         assert "policy:" not in text, text  # noqa: S101 - what init writes
         run = RUN.format(blocks=self.project.blocks)
-        (self.tree / CONFIG).write_text(text.replace("\nsuites:", f"\n{run}\nsuites:", 1) + THRESHOLD)
+        (self.tree / CONFIG).write_text(
+            text.replace("\nsuites:", f"\n{run}\nsuites:", 1) + THRESHOLD
+        )
         for words in (("validate", CONFIG), ("init", "--check")):
             if (done := self._ci_bench(*words)).returncode:
-                raise SystemExit(f"{self.project.kind}: ci-bench {' '.join(words)}:\n{done.stdout}{done.stderr}")
+                raise SystemExit(
+                    f"{self.project.kind}: ci-bench {' '.join(words)}:\n{done.stdout}{done.stderr}"
+                )
 
     def _change(self, step: Step) -> None:
         self._git("checkout", "--quiet", "--force", "-B", step.name.lower(), "main")
@@ -184,7 +218,9 @@ class FirstHour:
 
     def _judge_again(self) -> Comparison:
         out = self._results(Step.SLOWER)
-        head, base = (documents.read_results(out / name) for name in ("results.json", "base/results.json"))
+        head, base = (
+            documents.read_results(out / name) for name in ("results.json", "base/results.json")
+        )
         policy = load_config(self.tree / CONFIG).policy
         entries = load_accepted(self.tree / documents.ACCEPTED_FILE)
         accepted = tuple(Acceptance(change=one, granted="maintainer, by label") for one in entries)
@@ -208,13 +244,18 @@ class FirstHour:
             path = self.tree / edit.file
             text = path.read_text() if path.exists() else ""
             if edit.old:
-                assert text.count(edit.old) == 1, (edit, text)  # noqa: S101 - the project's own text
+                assert text.count(edit.old) == 1, (  # noqa: S101 - the project's own text
+                    edit,
+                    text,
+                )
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text.replace(edit.old, edit.new) if edit.old else text + edit.new)
 
     def _ci_bench(self, *words: str, log: Step | None = None) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "ci_bench.cli", *words]
-        done = subprocess.run(command, cwd=self.tree, env=self.environ, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command, cwd=self.tree, env=self.environ, capture_output=True, text=True, check=False
+        )
         if log is not None:
             (self.folder / f"{log.name.lower()}.log").write_text(done.stdout + done.stderr)
         return done
@@ -224,12 +265,18 @@ class FirstHour:
         self._git("commit", "--quiet", "--allow-empty", "--message", message)
 
     def _git(self, *words: str) -> None:
-        subprocess.run(["git", *words], cwd=self.tree, env=self.environ, check=True, capture_output=True)
+        subprocess.run(
+            ["git", *words], cwd=self.tree, env=self.environ, check=True, capture_output=True
+        )
 
 
 def _headline(out: Path, said: str) -> str:
     path = out / COMPARISON
-    return documents.read_comparison(path).judgement.headline if path.exists() else said.strip().splitlines()[-1]
+    return (
+        documents.read_comparison(path).judgement.headline
+        if path.exists()
+        else said.strip().splitlines()[-1]
+    )
 
 
 def table(outcomes: Sequence[Outcome]) -> list[dict[str, str]]:
@@ -243,7 +290,13 @@ def table(outcomes: Sequence[Outcome]) -> list[dict[str, str]]:
         words = " or ".join(sorted({one.expected.partition(": … ")[0] for one in own}))
         named = {one.project.kind: one.cell for one in own}
         expected = codes if step is Step.INIT else f"{codes}: {words}"
-        rows.append({"step": step.value, "expected": expected, **{kind: named.get(kind, "–") for kind in kinds}})
+        rows.append(
+            {
+                "step": step.value,
+                "expected": expected,
+                **{kind: named.get(kind, "–") for kind in kinds},
+            }
+        )
     return rows
 
 
@@ -251,14 +304,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Take the chosen steps, print the table, write JSON if asked."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--only", default="", metavar="WORD", help="repositories whose kind contains WORD")
+    parser.add_argument(
+        "--only", default="", metavar="WORD", help="repositories whose kind contains WORD"
+    )
     parser.add_argument("--step", default="", metavar="WORD", help="steps whose name contains WORD")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args(argv)
     outcomes: list[Outcome] = []
     steps = [step for step in Step if given.step in step]
     for project in (one for one in PROJECTS if given.only in one.kind):
-        for outcome in FirstHour(project, given.folder.resolve() / project.kind.replace(" ", "-")).take(steps):
+        for outcome in FirstHour(
+            project, given.folder.resolve() / project.kind.replace(" ", "-")
+        ).take(steps):
             outcomes.append(outcome)
             sys.stderr.write(f"{json.dumps(outcome.row(), ensure_ascii=False)}\n")
     rows: list[Mapping[str, str]] = [outcome.row() for outcome in outcomes]

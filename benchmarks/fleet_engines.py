@@ -3,12 +3,14 @@
 ``python -m benchmarks.fleet_engines ray --kill node --runs 20 --json fleet_ray.json``
 ``python -m benchmarks.fleet_engines slurm --kill coordinator``
 
-Ray: three nodes of two made-up GPUs each (the extra `ray`). Slurm: two nodes (`tools/slurm.sh`: Debian's packages, root; the
-extra `slurm`). A lease sleeps as long as its cases last (`SECONDS`, by seed) and writes down for each side which node and
-device it had, from when to when; its documents are that. The coordinator, engine and journal are those of a gate, in a process
-of their own, which is what `--kill coordinator` ends by SIGKILL and resumes; `--kill node` ends a node by SIGKILL with all that
-it runs, while it measures, and starts it again for the next run. A launch of a case is lost that no delivered lease has, and
-counts twice where two have it; an overlap is two leases at a time on a device of a node, by what they wrote down.
+Ray: three nodes of two made-up GPUs each (the extra `ray`). Slurm: two nodes (`tools/slurm.sh`:
+Debian's packages, root; the extra `slurm`). A lease sleeps as long as its cases last (`SECONDS`, by
+seed) and writes down for each side which node and device it had, from when to when; its documents
+are that. The coordinator, engine and journal are those of a gate, in a process of their own, which
+is what `--kill coordinator` ends by SIGKILL and resumes; `--kill node` ends a node by SIGKILL with
+all that it runs, while it measures, and starts it again for the next run. A launch of a case is
+lost that no delivered lease has, and counts twice where two have it; an overlap is two leases at a
+time on a device of a node, by what they wrote down.
 """
 
 import argparse
@@ -59,7 +61,9 @@ with ending_with(os.environ["CI_BENCH_LEASE_STARTER"]):
         (pathlib.Path(folder) / place).parent.mkdir(exist_ok=True)
         (pathlib.Path(folder) / place).write_text(json.dumps({"lease": name, **said}))
 """
-"""A lease. On Ray a node is known by the process that started the worker; a record that is there already fails the lease."""
+"""A lease. On Ray a node is known by the process that started the worker; a record that is there
+already fails the lease.
+"""
 
 
 class CannotStart(Exception):  # noqa: N818 - a reason, by which a test is skipped
@@ -87,7 +91,10 @@ class Work:
 
 
 class Cluster(Protocol):
-    """A cluster that is up. `word` is what `--fleet` takes, `environ` what a coordinator needs to find it."""
+    """A cluster that is up.
+
+    `word` is what `--fleet` takes, `environ` what a coordinator needs to find it.
+    """
 
     word: str
     environ: Mapping[str, str]
@@ -129,7 +136,14 @@ class SlurmCluster:
 
 def _call(*words: object, environ: Mapping[str, str] | None = None) -> str:
     """What a command prints."""
-    done = subprocess.run([*map(str, words)], env=environ, capture_output=True, text=True, check=False, timeout=LIMIT_S)
+    done = subprocess.run(
+        [*map(str, words)],
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LIMIT_S,
+    )
     if done.returncode:
         said = (done.stderr.strip() or done.stdout.strip() or "no word").splitlines()[-1]
         raise (CannotStart if done.returncode == CANNOT else RuntimeError)(said)
@@ -142,10 +156,14 @@ def slurm(*, nodes: int = 2, private: Sequence[Path] = ()) -> Iterator[SlurmClus
     try:
         import submitit  # noqa: F401 - whether it is there
     except ImportError as error:
-        raise CannotStart("the extra `slurm` is not installed: pip install 'ci-bench[slurm]'") from error
+        raise CannotStart(
+            "the extra `slurm` is not installed: pip install 'ci-bench[slurm]'"
+        ) from error
     folder = Path(tempfile.mkdtemp(prefix="slurm-"))
     try:
-        said = dict(line.split("=", 1) for line in _call(SCRIPT, "up", folder, nodes, *private).splitlines())
+        said = dict(
+            line.split("=", 1) for line in _call(SCRIPT, "up", folder, nodes, *private).splitlines()
+        )
         yield SlurmCluster(folder=folder, environ={**os.environ, **said}, killed=[])
     finally:
         _call(SCRIPT, "down", folder)
@@ -171,7 +189,11 @@ class RayCluster:
 
     def kill(self, node: str) -> None:
         """The process that leads the node; Ray's workers end with it, and leases with their workers."""
-        (victim,) = (each for each in self.workers if str(each.all_processes["raylet"][0].process.pid) == node)
+        (victim,) = (
+            each
+            for each in self.workers
+            if str(each.all_processes["raylet"][0].process.pid) == node
+        )
         self.workers.remove(victim)
         self.made.remove_node(victim, allow_graceful=False)
 
@@ -187,13 +209,21 @@ NODES = 3
 @contextmanager
 def ray(*, size: int = 2) -> Iterator[RayCluster]:
     """A Ray cluster of three nodes, with so many made-up GPUs each. Raises `CannotStart`."""
-    settings = {"RAY_health_check_period_ms": "500", "RAY_health_check_timeout_ms": "500", "RAY_USAGE_STATS_ENABLED": "0"}
+    settings = {
+        "RAY_health_check_period_ms": "500",
+        "RAY_health_check_timeout_ms": "500",
+        "RAY_USAGE_STATS_ENABLED": "0",
+    }
     os.environ.update({**settings, "RAY_health_check_failure_threshold": "2"})
     try:
         from ray.cluster_utils import Cluster as Processes
     except ImportError as error:
-        raise CannotStart("the extra `ray` is not installed: pip install 'ci-bench[ray]'") from error
-    made = Processes(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+        raise CannotStart(
+            "the extra `ray` is not installed: pip install 'ci-bench[ray]'"
+        ) from error
+    made = Processes(
+        initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False}
+    )
     try:
         cluster = RayCluster(made=made, size=size, environ=dict(os.environ), workers=[])
         cluster.repair()
@@ -208,16 +238,34 @@ ENGINES: Mapping[str, Callable[[], Any]] = {"ray": ray, "slurm": slurm}
 def coordinate(word: str, home: Path, work: Work, *, resume: bool) -> None:
     """Be the coordinator of a run whose journal, leases and records lie in `home`."""
     journal = FileJournal(file=home / "journal.jsonl", leases=home / "leases")
-    run = Run(id="trial", started_at="2026-01-01T00:00:00Z", state=RunState.PARTIAL, config_digest="c", device="cpu")
+    run = Run(
+        id="trial",
+        started_at="2026-01-01T00:00:00Z",
+        state=RunState.PARTIAL,
+        config_digest="c",
+        device="cpu",
+    )
     earlier = journal.read()[2] if resume else None
     if not resume:
         journal.start(run.id, run.started_at)
     journal.take_up()
-    engine: Any = open_engine(Measuring(environ=dict(os.environ), here=Path.cwd(), fleet=word, prepared=home), run, journal)
+    engine: Any = open_engine(
+        Measuring(environ=dict(os.environ), here=Path.cwd(), fleet=word, prepared=home),
+        run,
+        journal,
+    )
 
     def command(order: LeaseOrder, folder: Path) -> Sequence[str]:
         seconds = sum(work.seconds[name] for name in order.lease.cases)
-        return [sys.executable, "-c", STUB, str(folder), str(home / "records"), _name(order), str(seconds)]
+        return [
+            sys.executable,
+            "-c",
+            STUB,
+            str(folder),
+            str(home / "records"),
+            _name(order),
+            str(seconds),
+        ]
 
     engine.command = command
     coordinator = Coordinator(
@@ -242,7 +290,10 @@ def _name(order: LeaseOrder) -> str:
 def _accept(ended: EndedLease) -> None:
     """Both sides are of this lease, and of one device of one node."""
     assert ended.folder is not None  # noqa: S101 - an attempt without is lost already
-    head, base = (json.loads((ended.folder / place).read_text()) for place in ("results.json", "base/results.json"))
+    head, base = (
+        json.loads((ended.folder / place).read_text())
+        for place in ("results.json", "base/results.json")
+    )
     if {head["lease"], base["lease"]} != {_name(ended.order)}:
         raise Refused("its documents are of another lease", at_fault=True)
 
@@ -268,7 +319,11 @@ class Figures:
 
 
 def attempt(cluster: Cluster, home: Path, work: Work, *, kill: str = "") -> Figures:
-    """One run. `kill` is `node` or `coordinator`, at a moment that the seed draws; empty where nothing is killed."""
+    """One run.
+
+    `kill` is `node` or `coordinator`, at a moment that the seed draws; empty where nothing is
+    killed.
+    """
     (home / "records").mkdir(parents=True)
     began_s = time.monotonic()
     process = _start(cluster, home, work)
@@ -289,18 +344,34 @@ def attempt(cluster: Cluster, home: Path, work: Work, *, kill: str = "") -> Figu
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
     if code:
-        raise RuntimeError(f"the coordinator ended with exit code {code}: {(home / 'coordinator.log').read_text()[-2000:]}")
+        raise RuntimeError(
+            f"the coordinator ended with exit code {code}:"
+            f" {(home / 'coordinator.log').read_text()[-2000:]}"
+        )
     seconds = time.monotonic() - began_s
     time.sleep(max(SECONDS))  # what should have been ended may still write
     return _figures(home, work, deaths, kills=int(bool(kill)), seconds=seconds)
 
 
 def _start(cluster: Cluster, home: Path, work: Work, *more: str) -> "subprocess.Popen[bytes]":
-    words = [sys.executable, "-m", "benchmarks.fleet_engines", "coordinator", "--word", cluster.word, "--home", str(home)]
+    words = [
+        sys.executable,
+        "-m",
+        "benchmarks.fleet_engines",
+        "coordinator",
+        "--word",
+        cluster.word,
+        "--home",
+        str(home),
+    ]
     size = ["--cases", str(work.cases), "--launches", str(work.launches), "--seed", str(work.seed)]
     with (home / "coordinator.log").open("ab") as log:
         return subprocess.Popen(
-            [*words, *size, *more], env=dict(cluster.environ), stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            [*words, *size, *more],
+            env=dict(cluster.environ),
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
 
 
@@ -326,16 +397,31 @@ def _records(home: Path) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _figures(home: Path, work: Work, deaths: Mapping[str, float], *, kills: int, seconds: float) -> Figures:
+def _figures(
+    home: Path, work: Work, deaths: Mapping[str, float], *, kills: int, seconds: float
+) -> Figures:
     earlier = FileJournal(file=home / "journal.jsonl", leases=home / "leases").read()[2]
     wanted = {(name, launch) for name in work.seconds for launch in range(work.launches)}
-    counted = Counter((name, ended.order.lease.first) for ended in earlier.delivered for name in ended.order.lease.cases)
-    spans, places = defaultdict[tuple[str, str], list[tuple[float, float]]](list), defaultdict[str, set[tuple[str, str]]](set)
+    counted = Counter(
+        (name, ended.order.lease.first)
+        for ended in earlier.delivered
+        for name in ended.order.lease.cases
+    )
+    spans, places = (
+        defaultdict[tuple[str, str], list[tuple[float, float]]](list),
+        defaultdict[str, set[tuple[str, str]]](set),
+    )
     for name, said in _records(home).items():
         place = str(said["node"]), str(said["device"])
         places[name.rpartition("-")[0]].add(place)
-        spans[place].append((said["began_s"], said.get("ended_s", deaths.get(place[0], said["began_s"]))))
-    pairs = [(first, second) for every in spans.values() for first, second in zip(sorted(every), sorted(every)[1:], strict=False)]
+        spans[place].append(
+            (said["began_s"], said.get("ended_s", deaths.get(place[0], said["began_s"])))
+        )
+    pairs = [
+        (first, second)
+        for every in spans.values()
+        for first, second in zip(sorted(every), sorted(every)[1:], strict=False)
+    ]
     return Figures(
         leases=len(earlier.delivered),
         losses=len(earlier.losses),
@@ -368,9 +454,13 @@ def total(figures: Sequence[Figures], engine: str, kill: str) -> dict[str, str]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.fleet_engines", description=(__doc__ or "").split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.fleet_engines", description=(__doc__ or "").split("\n")[0]
+    )
     parser.add_argument("engine", choices=[*ENGINES, "coordinator"])
-    parser.add_argument("--kill", choices=["node", "coordinator"], default="", help="what is killed in each run")
+    parser.add_argument(
+        "--kill", choices=["node", "coordinator"], default="", help="what is killed in each run"
+    )
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--cases", type=int, default=36)
     parser.add_argument("--launches", type=int, default=2)
@@ -394,7 +484,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
             shutil.rmtree(home)
             cluster.repair()
     row = total(figures, options.engine, options.kill)
-    document = {"benchmark": "fleet_engines", "engine": options.engine, "results": [asdict(each) for each in figures]}
+    document = {
+        "benchmark": "fleet_engines",
+        "engine": options.engine,
+        "results": [asdict(each) for each in figures],
+    }
     publish(render("Leases on a real cluster", [row]), document, options.json)
 
 

@@ -1,14 +1,16 @@
 """How often a gate over three devices is right that differ by 2 %: `ci-bench gate --fleet local:…`, on simulated cards.
 
-Run as ``python -m benchmarks.fleet_gates [--gates N] [--at-most N] [--json FILE [--resume]] [--folder DIR]``. Every second
-gate is of one commit against an equal one, the others of one with a kernel more in each chain of twenty (+5 %). Repository,
-configuration, noise and calibration are those of `card_quality`, kept in DIR for the next call; the gate is the product's from
-the command line on, with its leases, its bundle of sources and the default policy. Each slot has a card of its own, whose kernels
-take as long as `SPEEDS` says, for base and head alike, with time of its own that is made up: what else the machine does changes
-no sample. Leases run side by side.
+Run as ``python -m benchmarks.fleet_gates [--gates N] [--at-most N] [--json FILE [--resume]]
+[--folder DIR]``. Every second gate is of one commit against an equal one, the others of one with a
+kernel more in each chain of twenty (+5 %). Repository, configuration, noise and calibration are
+those of `card_quality`, kept in DIR for the next call; the gate is the product's from the command
+line on, with its leases, its bundle of sources and the default policy. Each slot has a card of its
+own, whose kernels take as long as `SPEEDS` says, for base and head alike, with time of its own that
+is made up: what else the machine does changes no sample. Leases run side by side.
 
-A gate of unchanged code gives a false alarm where any time of any case is `regressed` or `suspected`, or the job fails. *apart*
-is what base took on each slot, against the first, by the gates' own documents, over cases that both had.
+A gate of unchanged code gives a false alarm where any time of any case is `regressed` or
+`suspected`, or the job fails. *apart* is what base took on each slot, against the first, by the
+gates' own documents, over cases that both had.
 """
 
 import argparse
@@ -45,8 +47,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gates", type=int, default=20, help="unchanged and slower in turns")
     parser.add_argument("--cases", type=int, default=2, help="cases of a gate")
-    parser.add_argument("--at-most", type=int, help="measure no more than so many gates in this call")
-    parser.add_argument("--until", type=float, default=float("inf"), help="begin no gate after so many seconds")
+    parser.add_argument(
+        "--at-most", type=int, help="measure no more than so many gates in this call"
+    )
+    parser.add_argument(
+        "--until", type=float, default=float("inf"), help="begin no gate after so many seconds"
+    )
     parser.add_argument("--json", type=Path, help="write the figures here, after every gate")
     parser.add_argument("--resume", action="store_true", help="count the gates that --json has")
     parser.add_argument("--folder", type=Path, help="keep cards, repository and calibration here")
@@ -69,7 +75,9 @@ def main(argv: Sequence[str] | None = None) -> int:
                 gates.append(line)
                 sys.stderr.write(f"{line}\n")
                 if flags.json:
-                    flags.json.write_text(json.dumps({"gates": gates}, indent=1) + "\n", encoding="utf-8")
+                    flags.json.write_text(
+                        json.dumps({"gates": gates}, indent=1) + "\n", encoding="utf-8"
+                    )
     publish(table(gates), {"gates": gates}, flags.json)
     return 0
 
@@ -81,7 +89,9 @@ def table(gates: Sequence[Mapping[str, Any]]) -> str:
         own = [gate for gate in gates if gate["planted"] == planted]
         row["leases"] = str(sum(sum(gate["leases"].values()) for gate in own))
         row["lost"] = str(sum(gate["losses"] for gate in own))
-        row["apart"] = ", ".join(_mean([gate["apart"][slot] for gate in own]) for slot in range(len(SPEEDS) - 1))
+        row["apart"] = ", ".join(
+            _mean([gate["apart"][slot] for gate in own]) for slot in range(len(SPEEDS) - 1)
+        )
     return render("Gates over three simulated cards", rows)
 
 
@@ -101,14 +111,23 @@ def _make_machine(folder: Path, cases: int) -> None:
     folder.mkdir(exist_ok=True)
     uuid = f"GPU-51a1a7ed-0000-4000-8000-{secrets.token_hex(6)}"
     for slot, speed in enumerate(SPEEDS):
-        card = single.CARD | {"least_kernel_s": single.CARD["least_kernel_s"] * speed, "uuid": uuid, "cards": len(SPEEDS)}
+        card = single.CARD | {
+            "least_kernel_s": single.CARD["least_kernel_s"] * speed,
+            "uuid": uuid,
+            "cards": len(SPEEDS),
+        }
         card_of(folder, slot).write_text(json.dumps(card), encoding="utf-8")
     shutil.copy(card_of(folder, 0), folder / "card.json")
     repository = single.start(folder)
     single.commit(repository, single.KERNELS, cases)
     for _ in range(single.CALIBRATIONS):
         done = single.ci_bench(
-            folder, "calibrate", "--launches", str(single.CALIBRATION_LAUNCHES), "--output", str(folder / "calibrated")
+            folder,
+            "calibrate",
+            "--launches",
+            str(single.CALIBRATION_LAUNCHES),
+            "--output",
+            str(folder / "calibrated"),
         )
         if done.returncode:
             raise RuntimeError(done.stderr)
@@ -125,7 +144,17 @@ def gate(folder: Path, *, planted: bool, cases: int) -> dict[str, Any]:
     single.commit(folder / "repository", single.KERNELS + planted, cases)
     began, out = time.monotonic(), folder / "out"
     shutil.rmtree(out, ignore_errors=True)
-    words = ("gate", "--baseline", "paired", "--base", "HEAD~1", "--output", str(out), "--fleet", FLEET)
+    words = (
+        "gate",
+        "--baseline",
+        "paired",
+        "--base",
+        "HEAD~1",
+        "--output",
+        str(out),
+        "--fleet",
+        FLEET,
+    )
     environ = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(single.FIXTURE), str(single.FIXTURE.parents[2])]),
@@ -134,21 +163,37 @@ def gate(folder: Path, *, planted: bool, cases: int) -> dict[str, Any]:
     }
     command = [sys.executable, "-m", "benchmarks.fleet_gates", "--commands", str(folder), *words]
     done = subprocess.run(
-        command, cwd=folder / "repository", env=environ, capture_output=True, text=True, check=False, timeout=LIMIT_S
+        command,
+        cwd=folder / "repository",
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LIMIT_S,
     )
     if not (out / "comparison.json").exists():
         raise RuntimeError(done.stderr)
-    head, base = (documents.read_results(out / place) for place in ("results.json", "base/results.json"))
+    head, base = (
+        documents.read_results(out / place) for place in ("results.json", "base/results.json")
+    )
     return {
         "planted": planted,
         "cases": cases,
         "exit_code": done.returncode,
         "verdicts": single.verdicts(documents.read_comparison(out / "comparison.json")),
-        "launches": sum(len(metric.launches) for row in head.cases for metric in row.metrics if metric.name == "step_time"),
+        "launches": sum(
+            len(metric.launches)
+            for row in head.cases
+            for metric in row.metrics
+            if metric.name == "step_time"
+        ),
         "leases": dict(Counter(part.slot[-1] for part in head.parts)),
         "losses": len(head.losses),
         "failed": [
-            f"{row.case.id}: {row.failure.reason}" for side in (base, head) for row in side.cases if row.failure is not None
+            f"{row.case.id}: {row.failure.reason}"
+            for side in (base, head)
+            for row in side.cases
+            if row.failure is not None
         ],
         "apart": apart(base),
         "seconds": round(time.monotonic() - began, 1),
@@ -162,11 +207,22 @@ def apart(base: Results) -> list[float | None]:
         slots = {origin.launch: base.parts[origin.part].slot for origin in row.origins}
         for metric in (metric for metric in row.metrics if metric.name == "step_time"):
             for launch in metric.launches:
-                logs[slots[launch.launch]][row.case.id].append(log(statistics.median(launch.values)))
-    first, *others = (next((logs[slot] for slot in logs if slot[-1] == str(1 + index)), {}) for index in range(len(SPEEDS)))
+                logs[slots[launch.launch]][row.case.id].append(
+                    log(statistics.median(launch.values))
+                )
+    first, *others = (
+        next((logs[slot] for slot in logs if slot[-1] == str(1 + index)), {})
+        for index in range(len(SPEEDS))
+    )
     shared = [(other, sorted(other.keys() & first.keys())) for other in others]
     return [
-        statistics.fmean(statistics.fmean(other[case]) - statistics.fmean(first[case]) for case in cases) if cases else None
+        (
+            statistics.fmean(
+                statistics.fmean(other[case]) - statistics.fmean(first[case]) for case in cases
+            )
+            if cases
+            else None
+        )
         for other, cases in shared
     ]
 

@@ -2,12 +2,14 @@
 
 ``python -m benchmarks.fleet_quality --runs 2000 --json fleet_quality.json``
 
-Samples are those of `noise_models` (`mix`, 50 cases, 20 launches of history from one device). Launches go around `--slots`
-devices. Each device is slower than the others by a figure of its own for each case (``N(0, 2 %)``), on both sides, since both are
-measured on it; and it does more to head than to base, by another one (*apart*), which is what does not cancel. Of unchanged code
-that is 0; the table asks what becomes of the promise where it is not. *blind* is the rule that does not know which launch was
-taken where. *False alarms* are runs of unchanged code in which a case is called regressed, with the exact 95 % interval; *found*
-is of a tenth of the cases, slowed by 2 and 5 %.
+Samples are those of `noise_models` (`mix`, 50 cases, 20 launches of history from one device).
+Launches go around `--slots` devices. Each device is slower than the others by a figure of its own
+for each case (``N(0, 2 %)``), on both sides, since both are measured on it; and it does more to
+head than to base, by another one (*apart*), which is what does not cancel. Of unchanged code that
+is 0; the table asks what becomes of the promise where it is not. *blind* is the rule that does not
+know which launch was taken where. *False alarms* are runs of unchanged code in which a case is
+called regressed, with the exact 95 % interval; *found* is of a tenth of the cases, slowed by 2 and
+5 %.
 """
 
 import argparse
@@ -67,7 +69,9 @@ def score(scene: Scene, *, runs: int, seed: int, apart: Sequence[float] = APART)
 def _figures(scene: Scene, *, runs: int, seed: int) -> Figures:
     counts = np.zeros(7)
     for start in range(0, runs, CHUNK):
-        counts += _chunk(scene, min(CHUNK, runs - start), np.random.Generator(np.random.PCG64([seed, start])))
+        counts += _chunk(
+            scene, min(CHUNK, runs - start), np.random.Generator(np.random.PCG64([seed, start]))
+        )
     alarms, settled, launches, found_2, found_5, planted, judged = counts
     return Figures(
         apart=scene.apart,
@@ -90,13 +94,17 @@ def _chunk(scene: Scene, runs: int, rng: np.random.Generator) -> Floats:
     most = rule.looks[-1]
     base, head = draw_launches(rng, suite, most, SAMPLES)
     place = np.arange(most) % scene.slots
-    common, own = (rng.standard_normal((*suite.kind.shape, scene.slots))[..., place, None] for _ in range(2))
+    common, own = (
+        rng.standard_normal((*suite.kind.shape, scene.slots))[..., place, None] for _ in range(2)
+    )
     both = (100 * BETWEEN * common).astype(np.float32)
     d, within = figures_of(base + both, head + both + (100 * scene.apart * own).astype(np.float32))
     slots = np.broadcast_to(place, d.shape) if scene.told else None
     judge = partial(sequential.replay, within=within, learned=learned, rule=rule, slots=slots)
     clean = judge(d)
-    slowed = [judge(d + (planted * np.log1p(plant))[..., None]).code == Code.REGRESSED for plant in PLANTS]
+    slowed = [
+        judge(d + (planted * np.log1p(plant))[..., None]).code == Code.REGRESSED for plant in PLANTS
+    ]
     return np.array(
         [
             (clean.code == Code.REGRESSED).any(axis=-1).sum(),
@@ -116,7 +124,9 @@ def row(of: Figures) -> dict[str, str]:
     return {
         "apart": f"{100 * of.apart:g} %",
         "rule": "told" if of.told else "blind",
-        "false alarms/run": f"{100 * of.false_alarms / of.runs:.2f} % [{100 * low:.2f}, {100 * high:.2f}]",
+        "false alarms/run": (
+            f"{100 * of.false_alarms / of.runs:.2f} % [{100 * low:.2f}, {100 * high:.2f}]"
+        ),
         "+2 %": f"{100 * of.found_2:.1f}",
         "+5 %": f"{100 * of.found_5:.1f}",
         "unchanged": f"{100 * of.settled_unchanged:.1f}",
@@ -126,17 +136,29 @@ def row(of: Figures) -> dict[str, str]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.fleet_quality", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--runs", type=int, default=200, help="simulated runs for each row (2000 to publish)")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.fleet_quality", description=(__doc__ or "").split("\n")[0]
+    )
+    parser.add_argument(
+        "--runs", type=int, default=200, help="simulated runs for each row (2000 to publish)"
+    )
     parser.add_argument("--seed", type=int, default=13)
     parser.add_argument("--slots", type=int, default=3, help="devices that launches go around")
     parser.add_argument("--cases", type=int, default=CASES, help="cases of a run")
-    parser.add_argument("--history", type=int, default=HISTORY, help="launches of unchanged code that each case has behind it")
+    parser.add_argument(
+        "--history",
+        type=int,
+        default=HISTORY,
+        help="launches of unchanged code that each case has behind it",
+    )
     parser.add_argument("--json", type=Path, help="write the figures here")
     options = parser.parse_args(arguments)
     scene = Scene(slots=options.slots, cases=options.cases, history=options.history)
     results = score(scene, runs=options.runs, seed=options.seed)
-    title = f"{options.slots} devices: {options.runs} runs of {options.cases} cases, seed {options.seed}; shares in %"
+    title = (
+        f"{options.slots} devices: {options.runs} runs of {options.cases} cases, seed"
+        f" {options.seed}; shares in %"
+    )
     document = {
         "benchmark": "fleet_quality",
         "seed": options.seed,

@@ -2,11 +2,12 @@
 
 ``python -m benchmarks.fleet_scale --json fleet_scale.json``
 
-Slots take the time that their leases' cases take (log-normal, median 30 s and a factor of 2 at one sd) and a start of 20 s each;
-expectations are off by a factor (log-normal, 1.2 at one sd); with ``--first`` there are none but by the run's own leases. After
-each look a share of the cases stays open (`OPEN`). Documents are not read here: what judging them costs is in `judge_scale`.
-Prints the coordinator's CPU time for each launch of a case, its memory, and the makespan beside the ideal, which is all work
-shared out evenly.
+Slots take the time that their leases' cases take (log-normal, median 30 s and a factor of 2 at one
+sd) and a start of 20 s each; expectations are off by a factor (log-normal, 1.2 at one sd); with
+``--first`` there are none but by the run's own leases. After each look a share of the cases stays
+open (`OPEN`). Documents are not read here: what judging them costs is in `judge_scale`. Prints the
+coordinator's CPU time for each launch of a case, its memory, and the makespan beside the ideal,
+which is all work shared out evenly.
 """
 
 import argparse
@@ -26,7 +27,9 @@ from ci_bench.records.results import Loss
 
 LOOKS = SequentialRule().looks
 OPEN = {1: 0.6, 2: 0.35, 3: 0.2, 4: 0.1, 6: 0.05, 8: 0.01, 12: 0.005, 16: 0.0}
-"""The share of cases that is open after so many launches; the simulated rule takes 2.6 of them on average."""
+"""The share of cases that is open after so many launches; the simulated rule takes 2.6 of them on
+average.
+"""
 START_S, MEDIAN_S, SPREAD, MISJUDGED = 20.0, 30.0, 0.69, 0.18
 
 
@@ -111,7 +114,9 @@ def simulate(*, cases: int, slots: int, lost: int, seed: int, first: bool = Fals
     rng = random.Random(seed)  # noqa: S311 - a simulation
     names = [f"suite/case_{number}[size={number % 97},dtype=fp32]" for number in range(cases)]
     lasts_s = {name: MEDIAN_S * rng.lognormvariate(0.0, SPREAD) for name in names}
-    expected_s = {name: seconds * rng.lognormvariate(0.0, MISJUDGED) for name, seconds in lasts_s.items()}
+    expected_s = {
+        name: seconds * rng.lognormvariate(0.0, MISJUDGED) for name, seconds in lasts_s.items()
+    }
     hosts = [f"node{number // 8}/gpu{number % 8}" for number in range(slots)]
     dying = {name: rng.uniform(0.0, 3600.0) for name in rng.sample(hosts, lost)}
     fleet = VirtualFleet(names=hosts, lasts_s=lasts_s, dying=dying)
@@ -168,17 +173,33 @@ def row(of: Figures) -> dict[str, str]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.fleet_scale", description=(__doc__ or "").split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.fleet_scale", description=(__doc__ or "").split("\n")[0]
+    )
     parser.add_argument("--cases", type=int, default=100_000)
     parser.add_argument("--slots", type=int, default=1_000)
-    parser.add_argument("--lost", type=int, default=0, help="slots that are lost within the first hour")
-    parser.add_argument("--first", action="store_true", help="nothing is known of how long cases take until leases show it")
+    parser.add_argument(
+        "--lost", type=int, default=0, help="slots that are lost within the first hour"
+    )
+    parser.add_argument(
+        "--first",
+        action="store_true",
+        help="nothing is known of how long cases take until leases show it",
+    )
     parser.add_argument("--seed", type=int, default=13)
     parser.add_argument("--json", type=Path, help="write the figures here")
     options = parser.parse_args(arguments)
-    found = simulate(cases=options.cases, slots=options.slots, lost=options.lost, seed=options.seed, first=options.first)
+    found = simulate(
+        cases=options.cases,
+        slots=options.slots,
+        lost=options.lost,
+        seed=options.seed,
+        first=options.first,
+    )
     publish(
-        render("A fleet in virtual time", [row(found)]), {"benchmark": "fleet_scale", "results": [asdict(found)]}, options.json
+        render("A fleet in virtual time", [row(found)]),
+        {"benchmark": "fleet_scale", "results": [asdict(found)]},
+        options.json,
     )
 
 

@@ -2,15 +2,17 @@
 
 ``python -m benchmarks.fuzz --inputs 1000000 --resume fuzz.json``
 
-Each target (`fuzz_targets`) is fed in a process of its own, with at most 1 GiB of memory beyond what it starts with and ten
-seconds of the processor for one input. Inputs come from `fuzz_mutator`, changing valid documents. With ``--engine atheris``
-coverage guides them (libFuzzer, where the package atheris is installed; the same mutator is one of its own); without, they are
-drawn anew from the seeds each time. An input that makes a target raise anything but its one refusal, hang or grow is a finding:
-it is written down, and the exit code is 1.
+Each target (`fuzz_targets`) is fed in a process of its own, with at most 1 GiB of memory beyond
+what it starts with and ten seconds of the processor for one input. Inputs come from `fuzz_mutator`,
+changing valid documents. With ``--engine atheris`` coverage guides them (libFuzzer, where the
+package atheris is installed; the same mutator is one of its own); without, they are drawn anew from
+the seeds each time. An input that makes a target raise anything but its one refusal, hang or grow
+is a finding: it is written down, and the exit code is 1.
 
-With ``--resume`` the file keeps every stretch of inputs that a target was given, with the seed of its dice; a later call goes on
-where it ended, with dice of its own, and the total is the sum of the stretches. A stretch that ended in a finding counts with the
-inputs before it; its finding stays in the file, and the next stretch shows whether it has been mended.
+With ``--resume`` the file keeps every stretch of inputs that a target was given, with the seed of
+its dice; a later call goes on where it ended, with dice of its own, and the total is the sum of the
+stretches. A stretch that ended in a finding counts with the inputs before it; its finding stays in
+the file, and the next stretch shows whether it has been mended.
 """
 
 import argparse
@@ -38,13 +40,19 @@ sys.exit(fuzz.main(sys.argv[1:]))
 """A child whose engine has to see our code being loaded."""
 
 
-def fuzz(name: str, *, engine: str, inputs: int, seed: int, limit_s: float | None = None) -> Figures:
+def fuzz(
+    name: str, *, engine: str, inputs: int, seed: int, limit_s: float | None = None
+) -> Figures:
     """Feed one target in a process of its own, for `limit_s` seconds at most."""
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
         start = _start_guided if engine == "atheris" else _start
         code = start(name, inputs, seed, Path(folder), limit_s)
         kept = Path(folder) / "figures.json"
-        figures = Figures(**json.loads(kept.read_text())) if kept.exists() else Figures(target=name, engine=engine, seed=seed)
+        figures = (
+            Figures(**json.loads(kept.read_text()))
+            if kept.exists()
+            else Figures(target=name, engine=engine, seed=seed)
+        )
         if code and not figures.finding:
             figures.finding = f"the process ended with {code}"
         return figures
@@ -85,7 +93,9 @@ def _start_guided(name: str, inputs: int, seed: int, folder: Path, limit_s: floa
         str(folder),
     ]
     try:
-        return subprocess.run(command, stdout=subprocess.DEVNULL, check=False, timeout=limit_s).returncode
+        return subprocess.run(
+            command, stdout=subprocess.DEVNULL, check=False, timeout=limit_s
+        ).returncode
     except subprocess.TimeoutExpired:
         return 0
 
@@ -144,25 +154,49 @@ def fuzz_all(arguments: argparse.Namespace) -> list[Figures]:
         if missing <= 0:
             continue
         seed = arguments.seed + len(own)
-        known.append(fuzz(name, engine=arguments.engine, inputs=missing, seed=seed, limit_s=arguments.limit))
-        publish(table(totals(known)), {"stretches": [asdict(one) for one in known]}, arguments.resume)
+        known.append(
+            fuzz(name, engine=arguments.engine, inputs=missing, seed=seed, limit_s=arguments.limit)
+        )
+        publish(
+            table(totals(known)), {"stretches": [asdict(one) for one in known]}, arguments.resume
+        )
     return totals(known)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Fuzz the targets, print and write the figures."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--target", action="append", choices=sorted(TARGETS), help="only this one; repeatable")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--target", action="append", choices=sorted(TARGETS), help="only this one; repeatable"
+    )
     parser.add_argument("--engine", choices=ENGINES, default="own")
-    parser.add_argument("--inputs", type=int, default=1_000_000, help="inputs for each target, those of earlier calls included")
-    parser.add_argument("--seed", type=int, default=1, help="of the dice; each later stretch has the next one")
-    parser.add_argument("--limit", type=float, metavar="S", help="seconds for each target in this call, at most")
-    parser.add_argument("--resume", type=Path, metavar="FILE", help="keep the figures here, and go on from what is there")
+    parser.add_argument(
+        "--inputs",
+        type=int,
+        default=1_000_000,
+        help="inputs for each target, those of earlier calls included",
+    )
+    parser.add_argument(
+        "--seed", type=int, default=1, help="of the dice; each later stretch has the next one"
+    )
+    parser.add_argument(
+        "--limit", type=float, metavar="S", help="seconds for each target in this call, at most"
+    )
+    parser.add_argument(
+        "--resume",
+        type=Path,
+        metavar="FILE",
+        help="keep the figures here, and go on from what is there",
+    )
     parser.add_argument("--child", choices=sorted(TARGETS), help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args(argv)
     if arguments.child:
-        return run_child(arguments.child, "atheris", arguments.inputs, arguments.seed, arguments.folder)
+        return run_child(
+            arguments.child, "atheris", arguments.inputs, arguments.seed, arguments.folder
+        )
     every = fuzz_all(arguments)
     for one in every:
         if one.finding:

@@ -16,7 +16,9 @@ from benchmarks.fuzz_targets import TARGETS, Target
 
 LIMIT_S = 10
 WAITING_LIMIT_S = 300
-"""An input may take `LIMIT_S` seconds of the processor: beside other work they take longer. One that only waits is ended, too."""
+"""An input may take `LIMIT_S` seconds of the processor: beside other work they take longer. One
+that only waits is ended, too.
+"""
 LIMIT_BYTES = 1 << 30
 FINDING = 77
 """The exit code of a child that found something."""
@@ -26,7 +28,10 @@ EVERY = 100
 
 @dataclass(kw_only=True, slots=True)
 class Figures:
-    """What became of the inputs of one target. `grown_bytes` is by how much its process grew at most."""
+    """What became of the inputs of one target.
+
+    `grown_bytes` is by how much its process grew at most.
+    """
 
     target: str
     engine: str
@@ -48,7 +53,10 @@ class Child:
         self._at_first, self._began = _peak_bytes(), time.process_time()
 
     def feed(self, content: bytes) -> None:
-        """One input. Raises what the target raised, once it is written down. Seconds are those of the processor."""
+        """One input.
+
+        Raises what the target raised, once it is written down. Seconds are those of the processor.
+        """
         figures, start = self.figures, time.process_time()
         signal.setitimer(signal.ITIMER_PROF, LIMIT_S)
         signal.alarm(WAITING_LIMIT_S)
@@ -71,7 +79,9 @@ class Child:
         """Write the figures down."""
         self.figures.seconds = round(time.process_time() - self._began, 1)
         self.figures.grown_bytes = _peak_bytes() - self._at_first
-        young = self._kept.with_suffix(".new")  # whoever ends this process must find the old figures or the new ones
+        young = self._kept.with_suffix(
+            ".new"
+        )  # whoever ends this process must find the old figures or the new ones
         young.write_text(json.dumps(asdict(self.figures)))
         young.replace(self._kept)
 
@@ -105,7 +115,13 @@ def _atheris(child: Child, inputs: int, corpus: Path) -> None:
             child.keep()
             os._exit(0)  # the seeds are inputs too, so that libFuzzer's own count is another one
 
-    arguments = [sys.argv[0], f"-seed={child.figures.seed or 1}", "-max_len=20000", "-print_final_stats=0", str(corpus)]
+    arguments = [
+        sys.argv[0],
+        f"-seed={child.figures.seed or 1}",
+        "-max_len=20000",
+        "-print_final_stats=0",
+        str(corpus),
+    ]
     atheris.Setup(arguments, one_input, custom_mutator=mutator)
     atheris.Fuzz()
 
@@ -139,4 +155,6 @@ def limit_memory() -> None:
 
 
 def _too_slow(_number: int, _frame: object) -> None:
-    raise TimeoutError(f"one input took more than {LIMIT_S} s of the processor, or {WAITING_LIMIT_S} s in all")
+    raise TimeoutError(
+        f"one input took more than {LIMIT_S} s of the processor, or {WAITING_LIMIT_S} s in all"
+    )

@@ -1,7 +1,8 @@
 """Changes to a document that a stranger could make: of its bytes, and of its values where it is JSON.
 
-Deterministic for a seed. Coverage-guided engines take `mutate` as their mutator; without one, a `Herd` is the whole engine. It
-keeps its seeds parsed, so that an input costs one `json.dumps` and no more.
+Deterministic for a seed. Coverage-guided engines take `mutate` as their mutator; without one, a
+`Herd` is the whole engine. It keeps its seeds parsed, so that an input costs one `json.dumps` and
+no more.
 """
 
 import json
@@ -12,7 +13,22 @@ from dataclasses import dataclass
 from typing import Any
 
 ODD: tuple[Any, ...] = (
-    *(None, True, False, 0, -1, 1, 2**63, -(2**63), 10**30, 1e308, -1e-308, float("nan"), float("inf"), 0.5),
+    *(
+        None,
+        True,
+        False,
+        0,
+        -1,
+        1,
+        2**63,
+        -(2**63),
+        10**30,
+        1e308,
+        -1e-308,
+        float("nan"),
+        float("inf"),
+        0.5,
+    ),
     *(
         "",
         "x" * 300,
@@ -56,7 +72,10 @@ Undo = Callable[[], object]
 
 
 def mutate(content: bytes, rng: random.Random, others: Sequence[bytes] = ()) -> bytes:
-    """One to four changes; half of the time of values, where the content is JSON. `others` are spliced in."""
+    """One to four changes; half of the time of values, where the content is JSON.
+
+    `others` are spliced in.
+    """
     for _ in range(rng.randint(1, 4)):
         changed = _values(content, rng) if rng.random() < 0.5 else None  # noqa: PLR2004 - as said above
         content = changed if changed is not None else rng.choice(_BYTES)(content, rng)
@@ -95,7 +114,13 @@ def _values(content: bytes, rng: random.Random) -> bytes | None:
 
 
 def _walk(value: Any, places: list[tuple[Any, Any]]) -> None:
-    items = list(value.items()) if isinstance(value, dict) else list(enumerate(value)) if isinstance(value, list) else []
+    items = (
+        list(value.items())
+        if isinstance(value, dict)
+        else list(enumerate(value))
+        if isinstance(value, list)
+        else []
+    )
     for key, item in items:
         places.append((value, key))
         _walk(item, places)
@@ -124,9 +149,41 @@ def _token(content: bytes, rng: random.Random) -> bytes:
 
 _SEPARATORS = (b",", b"\n", b" ", b"\t", b":")
 _CELLS = (
-    *(b"", b"nan", b"NaN", b"-inf", b"0", b"0.0", b"-1", b"1e999", b"1e-320", b"9" * 400, b"1_0", b"0x10", b"1,234"),
-    *("\u0663".encode(), "\u2212 1".encode(), "\u221e".encode(), "caf\u00e9".encode(), b"\xe9", b'"', b'"a,b"', b"x" * 300),
-    *(b"pass", b"fail_accuracy", b"ns/op", b"B/s", b"us", b"% change", b"--- FAIL: BenchmarkX", b"name,accuracy"),
+    *(
+        b"",
+        b"nan",
+        b"NaN",
+        b"-inf",
+        b"0",
+        b"0.0",
+        b"-1",
+        b"1e999",
+        b"1e-320",
+        b"9" * 400,
+        b"1_0",
+        b"0x10",
+        b"1,234",
+    ),
+    *(
+        "\u0663".encode(),
+        "\u2212 1".encode(),
+        "\u221e".encode(),
+        "caf\u00e9".encode(),
+        b"\xe9",
+        b'"',
+        b'"a,b"',
+        b"x" * 300,
+    ),
+    *(
+        b"pass",
+        b"fail_accuracy",
+        b"ns/op",
+        b"B/s",
+        b"us",
+        b"% change",
+        b"--- FAIL: BenchmarkX",
+        b"name,accuracy",
+    ),
 )
 """Words that a cell of a table, or a line of a log, may hold in place of its own."""
 _FIELD = re.compile(rb'"[^"\\]{1,60}"\s*:\s*(?:"[^"\\]{0,200}"|[-+.\w]+)')
@@ -152,7 +209,11 @@ def _line(content: bytes, rng: random.Random) -> bytes:
 def _field_twice(content: bytes, rng: random.Random) -> bytes:
     """A field that an object has twice."""
     found = _FIELD.search(content, rng.randrange(len(content) + 1))
-    return content if found is None else content[: found.end()] + b", " + found[0] + content[found.end() :]
+    return (
+        content
+        if found is None
+        else content[: found.end()] + b", " + found[0] + content[found.end() :]
+    )
 
 
 def _splice(content: bytes, other: bytes, rng: random.Random) -> bytes:
@@ -160,7 +221,10 @@ def _splice(content: bytes, other: bytes, rng: random.Random) -> bytes:
 
 
 class Herd:
-    """Documents to change, parsed once where they are JSON. The same seeds and dice give the same inputs."""
+    """Documents to change, parsed once where they are JSON.
+
+    The same seeds and dice give the same inputs.
+    """
 
     def __init__(self, seeds: Sequence[bytes]) -> None:
         """`seeds` are sound documents."""
@@ -183,14 +247,19 @@ class Herd:
 
 
 _ONLY_BYTES, _MIXED, _SPLICED = 0.25, 0.3, 0.04
-"""Shares of inputs. Most changes of bytes end in the parser of JSON, which needs no million tries; what lies behind it does."""
+"""Shares of inputs. Most changes of bytes end in the parser of JSON, which needs no million tries;
+what lies behind it does.
+"""
 
 Places = list[tuple[Any, Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Tree:
-    """A document in a list, so that its root can be changed as well, and every place in it. `write` makes a text of the root."""
+    """A document in a list, so that its root can be changed as well, and every place in it.
+
+    `write` makes a text of the root.
+    """
 
     holder: list[Any]
     places: Places
@@ -225,7 +294,12 @@ def _assigned(text: str) -> Parsed:
 
 def _by_line(text: str) -> Parsed:
     lines = [json.loads(line) for line in text.splitlines() if line.strip()]
-    return lines, lambda root: "\n".join(map(json.dumps, root)) if isinstance(root, list) else json.dumps(root)
+    return (
+        lines,
+        lambda root: (
+            "\n".join(map(json.dumps, root)) if isinstance(root, list) else json.dumps(root)
+        ),
+    )
 
 
 def _changed(tree: _Tree, changes: int, rng: random.Random) -> bytes:
@@ -283,7 +357,9 @@ def _change_field(holder: dict[Any, Any], key: Any, places: Places, rng: random.
 def _another(places: Places, rng: random.Random) -> Any:
     """A value from elsewhere in the document."""
     holder, key = rng.choice(places)
-    return holder.get(key) if isinstance(holder, dict) else holder[key] if key < len(holder) else None
+    return (
+        holder.get(key) if isinstance(holder, dict) else holder[key] if key < len(holder) else None
+    )
 
 
 def _odd(value: Any, rng: random.Random) -> Any:
@@ -293,7 +369,11 @@ def _odd(value: Any, rng: random.Random) -> Any:
     if isinstance(value, bool) or value is None:
         return rng.choice((True, False, None))
     if isinstance(value, int | float):
-        return rng.choice(_NUMBERS) if rng.random() < _ANY else value * rng.choice((-1, 2, 10, 1e9, 1e-9))
+        return (
+            rng.choice(_NUMBERS)
+            if rng.random() < _ANY
+            else value * rng.choice((-1, 2, 10, 1e9, 1e-9))
+        )
     if isinstance(value, str):
         spot = rng.randrange(len(value) + 1)
         return value[:spot] + rng.choice(_TEXTS) + value[spot + rng.randrange(3) :]
@@ -301,7 +381,9 @@ def _odd(value: Any, rng: random.Random) -> Any:
 
 
 _ANY = 0.5
-_NUMBERS = tuple(value for value in ODD if isinstance(value, int | float) and not isinstance(value, bool))
+_NUMBERS = tuple(
+    value for value in ODD if isinstance(value, int | float) and not isinstance(value, bool)
+)
 _TEXTS = (*(value for value in ODD if isinstance(value, str)), "a", "1", " ", "/", "\n", "é")
 
 
@@ -324,4 +406,6 @@ def _thinned(value: Any) -> Any:
 
 _BYTES: tuple[Change, ...] = (_flip, _flip, _cut, _twice, _token, _field_twice)
 _OF_TEXTS: tuple[Change, ...] = (*_BYTES, _cell, _cell, _cell, _cell, _line, _line)
-"""Of what is no JSON: most changes of its bytes leave no table and no log, and what lies behind those needs the tries."""
+"""Of what is no JSON: most changes of its bytes leave no table and no log, and what lies behind
+those needs the tries.
+"""

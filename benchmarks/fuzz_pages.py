@@ -1,8 +1,9 @@
 """Feeds every renderer: the texts of a stranger go wherever a document can hold a text, and the page is read again.
 
-Markdown is read by GitHub's own parser, under the rules that the tests of the report hold every comment to. Pages of HTML are
-read by `html.parser`, and must hold the elements and the attributes of the same page with harmless texts, in the same order; so
-must what their packed data holds of HTML. A finding is `Harmful`.
+Markdown is read by GitHub's own parser, under the rules that the tests of the report hold every
+comment to. Pages of HTML are read by `html.parser`, and must hold the elements and the attributes
+of the same page with harmless texts, in the same order; so must what their packed data holds of
+HTML. A finding is `Harmful`.
 """
 
 import base64
@@ -44,9 +45,13 @@ MOST_PAGE = 500_000
 _ASSETS = Assets(style="a{}", scripts=("one()",))
 _KEPT_KEYS = {"gpu", "torch", "cuda", "driver", "python"}
 _MARKER = "<!-- ci-bench:v1 key=default -->"
-_BADGE = re.compile(r"(?:passing|failing|[0-9,]+ (?:regressed|failing)|passing, [0-9,]+ (?:warnings?|improved))")
+_BADGE = re.compile(
+    r"(?:passing|failing|[0-9,]+ (?:regressed|failing)|passing, [0-9,]+ (?:warnings?|improved))"
+)
 _LINKS = re.compile(r"#[a-z0-9-]+|https://github\.com/[!-~]*…?")
-"""Where links may lead: within the page, and to commits and runs; a text that is too long ends in an ellipsis."""
+"""Where links may lead: within the page, and to commits and runs; a text that is too long ends in
+an ellipsis.
+"""
 
 Texts = Sequence[str]
 Shape = list[tuple[str, tuple[str, ...]]]
@@ -54,7 +59,9 @@ Shape = list[tuple[str, tuple[str, ...]]]
 
 def texts_of(content: bytes) -> Texts:
     """An input as texts; those that would be one text in all places make a dull page."""
-    return content.decode("utf-8", "surrogatepass" if content.isascii() else "replace").split("\x1e")
+    return content.decode("utf-8", "surrogatepass" if content.isascii() else "replace").split(
+        "\x1e"
+    )
 
 
 def poisoned(value: Any, texts: Texts, seen: dict[str, str]) -> Any:
@@ -64,10 +71,15 @@ def poisoned(value: Any, texts: Texts, seen: dict[str, str]) -> Any:
     if isinstance(value, tuple):
         return tuple(poisoned(item, texts, seen) for item in value)
     if isinstance(value, Mapping):
-        return {key if key in _KEPT_KEYS else poisoned(key, texts, seen): poisoned(v, texts, seen) for key, v in value.items()}
+        return {
+            key if key in _KEPT_KEYS else poisoned(key, texts, seen): poisoned(v, texts, seen)
+            for key, v in value.items()
+        }
     if is_dataclass(value) and not isinstance(value, type):
         names = [field.name for field in fields(value) if field.name not in _OURS]
-        return replace(value, **{name: poisoned(getattr(value, name), texts, seen) for name in names})
+        return replace(
+            value, **{name: poisoned(getattr(value, name), texts, seen) for name in names}
+        )
     return value
 
 
@@ -78,7 +90,9 @@ _OURS = {"kind", "started_at", "finished_at"}
 @cache
 def _harm() -> Callable[[str], list[str]]:
     """The rules that the tests of the report hold every page to, by GitHub's own parser."""
-    spec = importlib.util.spec_from_file_location("rendered", ROOT / "tests" / "report" / "rendered.py")
+    spec = importlib.util.spec_from_file_location(
+        "rendered", ROOT / "tests" / "report" / "rendered.py"
+    )
     assert spec is not None  # noqa: S101 - the path ends in .py
     assert spec.loader is not None  # noqa: S101 - likewise
     module = importlib.util.module_from_spec(spec)
@@ -126,11 +140,18 @@ def _markup_is_ours(page: str) -> bool:
 
 
 def terminal(content: bytes) -> bool:
-    """The verdict in a terminal: nothing in it moves the cursor. With it the badge, which has words of its own only."""
+    """The verdict in a terminal: nothing in it moves the cursor.
+
+    With it the badge, which has words of its own only.
+    """
     hostile = poisoned(comparison(), texts_of(content), {})
     shown = io.StringIO()
     print_comparison(hostile, Console(file=shown, width=80))
-    odd = {character for character in shown.getvalue() if not character.isprintable() and character != "\n"}
+    odd = {
+        character
+        for character in shown.getvalue()
+        if not character.isprintable() and character != "\n"
+    }
     if odd:
         raise Harmful(f"the terminal would be sent {odd!r}")
     if not _BADGE.fullmatch(str(badge(hostile)["message"])):
@@ -146,7 +167,9 @@ def html(content: bytes) -> bool:
 def _report(texts: Texts) -> str:
     seen: dict[str, str] = {}
     both = poisoned(_results(), texts, seen)
-    return render_html(poisoned(comparison(), texts, seen), assets=_ASSETS, material=material(both, both))
+    return render_html(
+        poisoned(comparison(), texts, seen), assets=_ASSETS, material=material(both, both)
+    )
 
 
 @cache
@@ -164,7 +187,11 @@ def _trend(texts: Texts) -> str:
     alarms = alarms_of(lines, Policy())
     told = tuple(f"x {text}" for text in texts[:20])
     sheet = Sheet(
-        title=f"x {texts[0]}", lines=lines, alarms=alarms, passed=(*told, "x")[:1], commits="https://github.com/o/r/commit"
+        title=f"x {texts[0]}",
+        lines=lines,
+        alarms=alarms,
+        passed=(*told, "x")[:1],
+        commits="https://github.com/o/r/commit",
     )
     return render(sheet, _ASSETS)
 
@@ -172,11 +199,25 @@ def _trend(texts: Texts) -> str:
 def _poisoned_line(line: HistoryLine, texts: Texts) -> HistoryLine:
     """A line of a history with hostile names, commits and addresses: those of runs are what a reader lets through."""
     seen: dict[str, str] = {}
-    runs = tuple(replace(run, commit=f"x {texts[0]}", id=f"x{place} {texts[-1]}") for place, run in enumerate(line.runs))
+    runs = tuple(
+        replace(run, commit=f"x {texts[0]}", id=f"x{place} {texts[-1]}")
+        for place, run in enumerate(line.runs)
+    )
     names = {"case", "suite", "metric", "arm"}
-    points = replace(line.points, **{name: poisoned(getattr(line.points, name), texts, seen) for name in names})
-    changes = tuple(replace(change, differences=poisoned(change.differences, texts, seen)) for change in line.changes)
-    return replace(line, hardware=poisoned(line.hardware, texts, seen), points=points, runs=runs, changes=changes)
+    points = replace(
+        line.points, **{name: poisoned(getattr(line.points, name), texts, seen) for name in names}
+    )
+    changes = tuple(
+        replace(change, differences=poisoned(change.differences, texts, seen))
+        for change in line.changes
+    )
+    return replace(
+        line,
+        hardware=poisoned(line.hardware, texts, seen),
+        points=points,
+        runs=runs,
+        changes=changes,
+    )
 
 
 @cache
@@ -203,9 +244,16 @@ def issue(content: bytes) -> bool:
 def _poisoned_alarm(alarm: Alarm, texts: Texts) -> Alarm:
     seen: dict[str, str] = {}
     line = alarm.line
-    changes = tuple(replace(change, differences=poisoned(change.differences, texts, seen)) for change in line.changes)
-    runs = tuple(replace(run, url=None, commit=None) for run in line.runs)  # which become links on purpose
-    hostile = replace(line, hardware=poisoned(line.hardware, texts, seen), changes=changes, runs=runs)
+    changes = tuple(
+        replace(change, differences=poisoned(change.differences, texts, seen))
+        for change in line.changes
+    )
+    runs = tuple(
+        replace(run, url=None, commit=None) for run in line.runs
+    )  # which become links on purpose
+    hostile = replace(
+        line, hardware=poisoned(line.hardware, texts, seen), changes=changes, runs=runs
+    )
     return replace(alarm, line=hostile, confirmed=poisoned("x", texts, seen))
 
 
@@ -242,7 +290,10 @@ def _shape(page: str) -> Shape:
 def _harmless(page: str, plain: Shape) -> bool:
     found = _shape(page)
     if found != plain:
-        odd = next((pair for pair in zip(plain, found, strict=False) if pair[0] != pair[1]), (len(plain), len(found)))
+        odd = next(
+            (pair for pair in zip(plain, found, strict=False) if pair[0] != pair[1]),
+            (len(plain), len(found)),
+        )
         raise Harmful(f"the page holds {odd[1]}, where a harmless one has {odd[0]}")
     if len(page.encode()) > MOST_PAGE:
         raise Harmful(f"a page of {len(page.encode()):,} bytes, and {MOST_PAGE:,} are the most")

@@ -1,7 +1,9 @@
-"""Feeds every reader: bytes in, whether they were accepted out. Each lets its reader's own refusal through as `False`, no other.
+"""Feeds every reader: bytes in, whether they were accepted out.
 
-What a reader hands on is looked at where that is cheap: names that came out of an archive, a history that its own reader would
-refuse, a message too long to be shown.
+Each lets its reader's own refusal through as `False`, no other.
+
+What a reader hands on is looked at where that is cheap: names that came out of an archive, a
+history that its own reader would refuse, a message too long to be shown.
 """
 
 import hashlib
@@ -49,11 +51,26 @@ WORKFLOW = Path(__file__).parents[1] / "examples" / "workflows" / "pull-request.
 MOST_MESSAGE = 20_000
 """Characters of a refusal."""
 _AT = "2030-01-31T12:00:00+00:00"
-_RUN = Run(id="fuzzed/1", started_at=_AT, finished_at=_AT, state=RunState.COMPLETE, config_digest="fuzzed", device="unknown")
+_RUN = Run(
+    id="fuzzed/1",
+    started_at=_AT,
+    finished_at=_AT,
+    state=RunState.COMPLETE,
+    config_digest="fuzzed",
+    device="unknown",
+)
 ONE_IN = 100
-"""Files of other tools that are judged and converted: it takes a hundred times as long as to read one."""
+"""Files of other tools that are judged and converted: it takes a hundred times as long as to read
+one.
+"""
 _FOREIGN_SUITE = {"foreign": {"type": "object"}}
-_ROW = {"$ref": "#/$defs/case_result", "type": "object", "required": [], "properties": {}, "additionalProperties": True}
+_ROW = {
+    "$ref": "#/$defs/case_result",
+    "type": "object",
+    "required": [],
+    "properties": {},
+    "additionalProperties": True,
+}
 """In place of the whole document: one row of it."""
 
 
@@ -64,10 +81,14 @@ class Harmful(Exception):  # noqa: N818 - it names what was found
 def room() -> Path:
     """A name that is this process's own for what is read from disk, in memory where there is such a place."""
     folder = Path("/dev/shm")  # noqa: S108 - the name holds the process, and the file is its own
-    return (folder if os.access(folder, os.W_OK) else Path(tempfile.gettempdir())) / f"ci-bench-fuzz-{os.getpid()}"
+    return (
+        folder if os.access(folder, os.W_OK) else Path(tempfile.gettempdir())
+    ) / f"ci-bench-fuzz-{os.getpid()}"
 
 
-def through_a_file(content: bytes, suffix: str, reader: Callable[[Path], object], refusal: type[Exception]) -> bool:
+def through_a_file(
+    content: bytes, suffix: str, reader: Callable[[Path], object], refusal: type[Exception]
+) -> bool:
     """Give a reader of files its input."""
     path = room().with_suffix(suffix)
     path.write_bytes(content)
@@ -105,14 +126,19 @@ def benchmarks(content: bytes) -> bool:
 
 def _cases(path: Path) -> None:
     for case in Functions(folder=path.parent).plan({"path": path.name}):
-        row = json.loads(documents.one_line({"case": msgspec.to_builtins(case), "status": "ok", "reproduce": ""}))
+        row = json.loads(
+            documents.one_line({"case": msgspec.to_builtins(case), "status": "ok", "reproduce": ""})
+        )
         faults = schema_faults(row, {**documents.schema(documents.Kind.RESULTS), **_ROW})
         if fault := next(iter(faults), None):
             raise Harmful(f"a case that no document can hold: {fault}")
 
 
 def repository(content: bytes) -> bool:
-    """A repository whose files all hold the content. The configuration proposed for it has to be valid."""
+    """A repository whose files all hold the content.
+
+    The configuration proposed for it has to be valid.
+    """
     root = room().with_suffix(".repository")
     try:
         for name in (
@@ -126,7 +152,9 @@ def repository(content: bytes) -> bool:
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             (root / name).write_bytes(content)
         found = survey(root)
-        (root / CONFIG).write_text(propose(found, WORKFLOW.read_text(), "benchmarks/bench_example.py").files[CONFIG])
+        (root / CONFIG).write_text(
+            propose(found, WORKFLOW.read_text(), "benchmarks/bench_example.py").files[CONFIG]
+        )
         load_config(root / CONFIG)
     finally:
         shutil.rmtree(root)
@@ -141,7 +169,9 @@ def foreign(content: bytes, name: str) -> bool:
         return refused(error)
     try:
         (named,) = with_full_names([reading])
-        found = import_results({"one": named, "two": reading}, run=_RUN, tool_version=__version__).results
+        found = import_results(
+            {"one": named, "two": reading}, run=_RUN, tool_version=__version__
+        ).results
     except Unreadable as error:
         refused(error)
         return True
@@ -152,11 +182,17 @@ def foreign(content: bytes, name: str) -> bool:
 
 
 def _judged(found: Results) -> None:
-    """A side beside itself. Both documents have to be such as their own readers take, and a page is made of them."""
+    """A side beside itself.
+
+    Both documents have to be such as their own readers take, and a page is made of them.
+    """
     policy = policy_of_files(Policy(), found.environment.identity)
     base = judging.Baseline(mode=BaselineMode.FILE, results=found)
     comparison = judging.judge(found, base, policy=policy, folder=None)
-    for document, kind in ((found, documents.Kind.RESULTS), (comparison, documents.Kind.COMPARISON)):
+    for document, kind in (
+        (found, documents.Kind.RESULTS),
+        (comparison, documents.Kind.COMPARISON),
+    ):
         if faults := documents.validate(documents.to_json(document), kind):
             raise Harmful(f"nobody could read {kind} again: {faults[:5]}")
     render_report(comparison)
@@ -184,9 +220,14 @@ def archive(content: bytes) -> bool:
 
 
 def action_history(content: bytes) -> bool:
-    """The store of github-action-benchmark. What is made of it has to be a history that its own reader takes."""
+    """The store of github-action-benchmark.
+
+    What is made of it has to be a history that its own reader takes.
+    """
     try:
-        made, _ = read_action_history(decode(content), tool_version=__version__, fingerprint=fingerprint)
+        made, _ = read_action_history(
+            decode(content), tool_version=__version__, fingerprint=fingerprint
+        )
     except Unreadable as error:
         return refused(error)
     if faults := documents.validate(documents.to_json(made), documents.Kind.HISTORY):
@@ -195,7 +236,10 @@ def action_history(content: bytes) -> bool:
 
 
 def store(content: bytes) -> bool:
-    """A file in the store of a history: read, joined, looked through, compacted. Whatever it holds, the store can be read."""
+    """A file in the store of a history: read, joined, looked through, compacted.
+
+    Whatever it holds, the store can be read.
+    """
     root = room().with_suffix(".store")
     try:
         opened = FolderStore(_laid(content, root))
@@ -220,11 +264,22 @@ def _laid(content: bytes, root: Path) -> Path:
     """The file under the name that its content asks for, in the folder of the machine that it names."""
     try:
         named = msgspec.json.decode(content)["machines"][0]["fingerprint"].partition(":")[2][:32]
-    except (msgspec.MsgspecError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+    except (
+        msgspec.MsgspecError,
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+    ):
         named = ""
-    folder = root / (named if len(named) == 32 and named.isalnum() and named.isascii() else "0" * 32)  # noqa: PLR2004 - of hex
+    folder = root / (
+        named if len(named) == 32 and named.isalnum() and named.isascii() else "0" * 32  # noqa: PLR2004 - of hex
+    )
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"run-20300101T000000-{hashlib.sha256(content).hexdigest()[:16]}.json.gz").write_bytes(content)
+    (
+        folder / f"run-20300101T000000-{hashlib.sha256(content).hexdigest()[:16]}.json.gz"
+    ).write_bytes(content)
     return root
 
 
@@ -247,8 +302,14 @@ def training_events_file(content: bytes) -> bool:
 
 
 def _events(content: bytes, form: str) -> bool:
-    """A file beside itself in another folder, and alone. Ranks that come out have the same steps."""
-    files = [training_events.File(folder=folder, name="file", content=content) for folder in ("runs", "more")]
+    """A file beside itself in another folder, and alone.
+
+    Ranks that come out have the same steps.
+    """
+    files = [
+        training_events.File(folder=folder, name="file", content=content)
+        for folder in ("runs", "more")
+    ]
     accepted = False
     for several in (files, files[:1]):
         try:
@@ -268,10 +329,14 @@ def _sealed(content: bytes, form: str) -> bytes:
     while place + 12 <= len(sealed):
         if form == training_events.TENSORBOARD:
             end = place + 12 + int.from_bytes(sealed[place : place + 8], "little")
-            sealed[place + 8 : place + 12] = training_events.checksum(bytes(sealed[place : place + 8])).to_bytes(4, "little")
+            sealed[place + 8 : place + 12] = training_events.checksum(
+                bytes(sealed[place : place + 8])
+            ).to_bytes(4, "little")
             if end + 4 > len(sealed):
                 break
-            sealed[end : end + 4] = training_events.checksum(bytes(sealed[place + 12 : end])).to_bytes(4, "little")
+            sealed[end : end + 4] = training_events.checksum(
+                bytes(sealed[place + 12 : end])
+            ).to_bytes(4, "little")
             place = end + 4
         else:
             end = place + 7 + int.from_bytes(sealed[place + 4 : place + 6], "little")

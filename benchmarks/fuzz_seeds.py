@@ -40,7 +40,11 @@ def answers() -> tuple[bytes, ...]:
     """What workers say."""
     progress = b'{"progress": {"arm": "plain", "done": 1, "total": 2}}\n'
     evidence = b'{"evidence": {"metrics": [], "checks": [], "parity": null, "facts": {"n": 1}}}\n'
-    return (progress + b'{"done": {"calls": [3, 1]}}\n', evidence, b'{"fault": {"kind": "failed", "message": "no"}}\n')
+    return (
+        progress + b'{"done": {"calls": [3, 1]}}\n',
+        evidence,
+        b'{"fault": {"kind": "failed", "message": "no"}}\n',
+    )
 
 
 def events() -> tuple[bytes, ...]:
@@ -64,11 +68,31 @@ def nasty() -> tuple[bytes, ...]:
 def measurements() -> bytes:
     """A document in the format of our own for other tools."""
     series = [
-        {"name": "sum", "measure": "step_time", "unit": "ms", "better": "lower", "values": [1.2, 1.3]},
-        {"name": "fill", "unit": "1/s", "better": "higher", "runs": [[1.0, 2.0], [3.0]], "warmups": [[9.0], [8.0]]},
+        {
+            "name": "sum",
+            "measure": "step_time",
+            "unit": "ms",
+            "better": "lower",
+            "values": [1.2, 1.3],
+        },
+        {
+            "name": "fill",
+            "unit": "1/s",
+            "better": "higher",
+            "runs": [[1.0, 2.0], [3.0]],
+            "warmups": [[9.0], [8.0]],
+        },
     ]
     failed = [{"name": "x", "reason": "it broke"}]
-    return json.dumps({"kind": "measurements", "schema_version": 1, "tool": "t", "series": series, "failed": failed}).encode()
+    return json.dumps(
+        {
+            "kind": "measurements",
+            "schema_version": 1,
+            "tool": "t",
+            "series": series,
+            "failed": failed,
+        }
+    ).encode()
 
 
 def histories() -> tuple[bytes, ...]:
@@ -77,7 +101,11 @@ def histories() -> tuple[bytes, ...]:
     return written(example, history())
 
 
-def history(identities: Sequence[Mapping[str, Any]] = ({"device": "cuda", "gpu": "NVIDIA H200", "driver": "570.1"},)) -> Any:
+def history(
+    identities: Sequence[Mapping[str, Any]] = (
+        {"device": "cuda", "gpu": "NVIDIA H200", "driver": "570.1"},
+    ),
+) -> Any:
     """A history whose series is a tenth slower in its last third; its runs take turns on the machines."""
     runs = [
         {
@@ -90,34 +118,84 @@ def history(identities: Sequence[Mapping[str, Any]] = ({"device": "cuda", "gpu":
         }
         for day in range(1, _RUNS + 1)
     ]
-    values = [(1.1 if day > _STEP else 1.0) * 0.01 * (1 + 0.001 * (day % 3)) for day in range(1, _RUNS + 1)]
-    metric = {"case": "fake/one[a=1]", "suite": "fake", "metric": "step_time", "arm": "eager", "unit": "s", "better": "lower"}
+    values = [
+        (1.1 if day > _STEP else 1.0) * 0.01 * (1 + 0.001 * (day % 3))
+        for day in range(1, _RUNS + 1)
+    ]
+    metric = {
+        "case": "fake/one[a=1]",
+        "suite": "fake",
+        "metric": "step_time",
+        "arm": "eager",
+        "unit": "s",
+        "better": "lower",
+    }
     return {
         "kind": "history",
         "schema_version": 1,
         "tool_version": "1.0.0",
-        "machines": [{"fingerprint": fingerprint(identity), "identity": identity} for identity in identities],
+        "machines": [
+            {"fingerprint": fingerprint(identity), "identity": identity} for identity in identities
+        ],
         "runs": runs,
-        "series": [{**metric, "lane": "wall", "runs": [*range(_RUNS)], "values": values, "errors": [None] * _RUNS}],
+        "series": [
+            {
+                **metric,
+                "lane": "wall",
+                "runs": [*range(_RUNS)],
+                "values": values,
+                "errors": [None] * _RUNS,
+            }
+        ],
     }
 
 
 def repositories() -> tuple[bytes, ...]:
     """Files of a project, a training script, and benchmarks."""
-    project = '[build-system]\nrequires = ["hatchling"]\n\n[project]\nname = "package"\ndependencies = ["torch", "einops>=0.8"]\n'
-    script = "import torch\n\nclass Net(torch.nn.Module):\n    def __init__(self, width=8):\n        super().__init__()\n"
-    script += "        self.linear = torch.nn.Linear(width, 8)\n\n    def forward(self, x):\n        return self.linear(x)\n\n"
-    script += "def main():\n    loss.backward()\n    print(step, loss)\n\nif __name__ == '__main__':\n    main()\n"
-    return project.encode(), script.encode(), *files(*sorted(ROOT.glob("examples/*/benchmarks/*.py")))
+    project = (
+        '[build-system]\nrequires = ["hatchling"]\n\n[project]\nname = "package"\ndependencies ='
+        ' ["torch", "einops>=0.8"]\n'
+    )
+    script = (
+        "import torch\n\nclass Net(torch.nn.Module):\n    def __init__(self, width=8):\n       "
+        " super().__init__()\n"
+    )
+    script += (
+        "        self.linear = torch.nn.Linear(width, 8)\n\n    def forward(self, x):\n       "
+        " return self.linear(x)\n\n"
+    )
+    script += (
+        "def main():\n    loss.backward()\n    print(step, loss)\n\nif __name__ == '__main__':\n   "
+        " main()\n"
+    )
+    return (
+        project.encode(),
+        script.encode(),
+        *files(*sorted(ROOT.glob("examples/*/benchmarks/*.py"))),
+    )
 
 
 def training() -> tuple[bytes, ...]:
     """JSON lines of two ranks, the state of transformers' trainer, logs."""
-    ranks = [{"rank": rank, "loss": 2.5, "grad_norm": 1, "clock": 1.5, "tokens": 8} for rank in (1, 0)]
+    ranks = [
+        {"rank": rank, "loss": 2.5, "grad_norm": 1, "clock": 1.5, "tokens": 8} for rank in (1, 0)
+    ]
     lines = [{"step": step, **rank} for step in (0, 1) for rank in ranks]
-    state = {"log_history": [{"loss": 4.25, "grad_norm": 1.5, "step": 1}, {"train_loss": 4.18, "step": 2}]}
-    log = "iter 0: loss 10.98, time 31.20ms\n\x1b[31mstep:  1  loss:  8.1e-1  grad_norm:  1,200.5\x1b[39m\n{'loss': 'nan'}\n"
-    return "\n".join(map(json.dumps, lines)).encode(), json.dumps(state, indent=1).encode(), log.encode()
+    state = {
+        "log_history": [
+            {"loss": 4.25, "grad_norm": 1.5, "step": 1},
+            {"train_loss": 4.18, "step": 2},
+        ]
+    }
+    log = (
+        "iter 0: loss 10.98, time 31.20ms\n\x1b[31mstep:  1  loss:  8.1e-1  grad_norm: "
+        " 1,200.5\x1b[39m\n{'loss': 'nan'}\n"
+    )
+    return (
+        "\n".join(map(json.dumps, lines)).encode(),
+        json.dumps(state, indent=1).encode(),
+        log.encode(),
+    )
 
 
 def training_events() -> tuple[bytes, ...]:
@@ -128,25 +206,56 @@ def training_events() -> tuple[bytes, ...]:
 
 def github_answers() -> tuple[bytes, ...]:
     """Answers of GitHub's API: a listing of artifacts, a pull request, comments, an error."""
-    run = {"id": 5, "repository_id": 7, "head_repository_id": 7, "head_branch": "main", "head_sha": "ab" * 20}
-    artifact = {"id": 3, "name": "ci-bench", "size_in_bytes": 10, "created_at": "2030", "expired": False, "workflow_run": run}
+    run = {
+        "id": 5,
+        "repository_id": 7,
+        "head_repository_id": 7,
+        "head_branch": "main",
+        "head_sha": "ab" * 20,
+    }
+    artifact = {
+        "id": 3,
+        "name": "ci-bench",
+        "size_in_bytes": 10,
+        "created_at": "2030",
+        "expired": False,
+        "workflow_run": run,
+    }
     side = {"ref": "main", "sha": "ab" * 20, "repo": {"id": 7, "fork": False, "full_name": "o/r"}}
     marker = f"<!-- ci-bench:v1 key=default run=17 attempt=1 head={'ab' * 20} -->"
-    comment = {"id": 9, "body": f"{marker}\nx", "user": {"login": "github-actions[bot]"}, "html_url": "https://github.com/o/r/1"}
-    pull = {"number": 4, "state": "open", "base": side, "head": side, "merge_base_commit": {"sha": "cd" * 20}}
+    comment = {
+        "id": 9,
+        "body": f"{marker}\nx",
+        "user": {"login": "github-actions[bot]"},
+        "html_url": "https://github.com/o/r/1",
+    }
+    pull = {
+        "number": 4,
+        "state": "open",
+        "base": side,
+        "head": side,
+        "merge_base_commit": {"sha": "cd" * 20},
+    }
     refused = {
         "artifacts": [],
         "message": "Validation Failed",
         "errors": [{"field": "body", "code": "custom", "message": "too long"}],
     }
-    return written({"artifacts": [artifact, artifact], **pull, **run}, [comment, {**pull, "sha": "ab" * 20}], refused)
+    return written(
+        {"artifacts": [artifact, artifact], **pull, **run},
+        [comment, {**pull, "sha": "ab" * 20}],
+        refused,
+    )
 
 
 def headers() -> tuple[bytes, ...]:
     """Headers of GitHub's answers."""
     return (
         b"Wed, 21 Oct 2030 07:28:00 GMT",
-        b'<https://api.github.com/repositories/1/pulls?page=2>; rel="next", <https://api.github.com/x>; rel="last"',
+        (
+            b'<https://api.github.com/repositories/1/pulls?page=2>; rel="next",'
+            b' <https://api.github.com/x>; rel="last"'
+        ),
         b"120",
         b"https://[::1]:443/repos/o/r",
     )
@@ -154,7 +263,9 @@ def headers() -> tuple[bytes, ...]:
 
 def progress() -> tuple[bytes, ...]:
     """How far an interrupted run came."""
-    return written({"kind": "progress", "schema_version": 1, "launches": {"fake/one": 3, "fake/two": 0}})
+    return written(
+        {"kind": "progress", "schema_version": 1, "launches": {"fake/one": 3, "fake/two": 0}}
+    )
 
 
 def holders() -> tuple[bytes, ...]:
@@ -164,4 +275,6 @@ def holders() -> tuple[bytes, ...]:
 
 def absences() -> tuple[bytes, ...]:
     """Why `fetch-baseline` found nothing."""
-    return written({"outcome": "none", "reason": "no-artifact", "message": "no run has left one yet"})
+    return written(
+        {"outcome": "none", "reason": "no-artifact", "message": "no run has left one yet"}
+    )

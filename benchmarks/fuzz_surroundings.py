@@ -62,10 +62,25 @@ def worker(content: bytes) -> bool:
 @cache
 def _begun() -> tuple[Run, Side, bytes]:
     """A run that can be gone on with, the side that it measured, and its results."""
-    run = Run(id="1", started_at="2030-01-31T12:00:00Z", state=RunState.PARTIAL, config_digest="sha256:00", device="cpu")
+    run = Run(
+        id="1",
+        started_at="2030-01-31T12:00:00Z",
+        state=RunState.PARTIAL,
+        config_digest="sha256:00",
+        device="cpu",
+    )
     source = Source(commit="ab" * 20, branch="main", dirty=False)
-    results = replace(documents.read_results(EXAMPLES / "results_empty.json"), tool_version=__version__, run=run, source=source)
-    return run, Side(name=SideName.HEAD, environ={}, source=source), json.dumps(documents.to_json(results)).encode()
+    results = replace(
+        documents.read_results(EXAMPLES / "results_empty.json"),
+        tool_version=__version__,
+        run=run,
+        source=source,
+    )
+    return (
+        run,
+        Side(name=SideName.HEAD, environ={}, source=source),
+        json.dumps(documents.to_json(results)).encode(),
+    )
 
 
 def resumed(content: bytes) -> bool:
@@ -77,7 +92,10 @@ def resumed(content: bytes) -> bool:
         (root / "results.json").write_bytes(results)
         (root / resuming.PROGRESS).write_bytes(content)
         earlier = resuming.find_earlier(
-            {SideName.HEAD: root / "results.json"}, cases={SideName.HEAD: ()}, sides=(side,), begun=run
+            {SideName.HEAD: root / "results.json"},
+            cases={SideName.HEAD: ()},
+            sides=(side,),
+            begun=run,
         )
     except CannotResume as error:
         return refused(error)
@@ -140,13 +158,23 @@ def _pass(seconds: float) -> None:
 
 _PATIENCE_S = 1e12
 _STATUSES = (200, 302, 307, 400, 403, 404, 422, 429, 503)
-_HEADERS = ("link", "location", "retry-after", "date", "x-ratelimit-reset", "x-accepted-github-permissions", "content-type")
+_HEADERS = (
+    "link",
+    "location",
+    "retry-after",
+    "date",
+    "x-ratelimit-reset",
+    "x-accepted-github-permissions",
+    "content-type",
+)
 
 
 def github_answer(content: bytes) -> bool:
     """An answer of GitHub's API, to one of those that ask for a list, or to the one that asks for an object with a list in it."""
     client = _client(_Said(status=200, headers={}, content=content))
-    return not _fails(_LISTS[crc32(content) % len(_LISTS)] if content.startswith(b"[") else _artifacts, client)
+    return not _fails(
+        _LISTS[crc32(content) % len(_LISTS)] if content.startswith(b"[") else _artifacts, client
+    )
 
 
 def github_headers(content: bytes) -> bool:
@@ -204,8 +232,12 @@ _SERVER = GithubServer(api_url="https://api.github.com", repository="o/r", token
 def _context() -> EventContext:
     """A run for a push."""
     path = room().with_suffix(".push")
-    path.write_bytes(b'{"ref": "refs/heads/main", "repository": {"id": 7}, "after": "%s"}' % (b"ab" * 20))
+    path.write_bytes(
+        b'{"ref": "refs/heads/main", "repository": {"id": 7}, "after": "%s"}' % (b"ab" * 20)
+    )
     try:
-        return load_context({**_WORKFLOW, "GITHUB_EVENT_NAME": "push", "GITHUB_EVENT_PATH": str(path)})
+        return load_context(
+            {**_WORKFLOW, "GITHUB_EVENT_NAME": "push", "GITHUB_EVENT_PATH": str(path)}
+        )
     finally:
         path.unlink()

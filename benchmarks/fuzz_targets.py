@@ -1,8 +1,9 @@
 """What can be fuzzed: every reader of what strangers write, and the renderers of what they wrote, each with inputs to begin with.
 
-A target takes bytes, and says whether they were accepted. What it must do with bytes that are not is raise the one error of its
-reader; anything else is a finding, and so is a page that could do harm. Which module of the package is fed by which target, and
-why some need none, is in the test (tests/fuzz).
+A target takes bytes, and says whether they were accepted. What it must do with bytes that are not
+is raise the one error of its reader; anything else is a finding, and so is a page that could do
+harm. Which module of the package is fed by which target, and why some need none, is in the test
+(tests/fuzz).
 """
 
 from collections.abc import Callable, Mapping
@@ -26,7 +27,10 @@ __all__ = ["EXAMPLES", "RENDERERS", "TARGETS", "Target"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Target:
-    """Something that is fed bytes. `feed` returns whether they were accepted, and raises on a finding; `seeds` are accepted."""
+    """Something that is fed bytes.
+
+    `feed` returns whether they were accepted, and raises on a finding; `seeds` are accepted.
+    """
 
     name: str
     feed: Callable[[bytes], bool]
@@ -35,10 +39,14 @@ class Target:
 
 def _document(name: str, reader: Callable[[Path], object], *examples: str) -> Target:
     feed = partial(readers.through_a_file, suffix=".json", reader=reader, refusal=BadDocument)
-    return Target(name=name, feed=feed, seeds=lambda: seeds.files(*(EXAMPLES / one for one in examples)))
+    return Target(
+        name=name, feed=feed, seeds=lambda: seeds.files(*(EXAMPLES / one for one in examples))
+    )
 
 
-def _configuration(name: str, reader: Callable[[Path], object], examples: Callable[[], tuple[Path, ...]]) -> Target:
+def _configuration(
+    name: str, reader: Callable[[Path], object], examples: Callable[[], tuple[Path, ...]]
+) -> Target:
     feed = partial(readers.through_a_file, suffix=".yml", reader=reader, refusal=BadConfig)
     return Target(name=name, feed=feed, seeds=lambda: seeds.files(*examples()))
 
@@ -62,13 +70,19 @@ def _format(name: str) -> Target:
     @cache
     def own() -> tuple[bytes, ...]:
         paths = sorted(FOREIGN.glob(_FILES.get(name, f"{name.replace('-', '_')}-*")))
-        return tuple(slim(content, feed) for content in seeds.files(*paths)) or (seeds.measurements(),)
+        return tuple(slim(content, feed) for content in seeds.files(*paths)) or (
+            seeds.measurements(),
+        )
 
     return Target(name=f"format {name}", feed=feed, seeds=own)
 
 
 def _configurations() -> tuple[Path, ...]:
-    return EXAMPLES / "config.yml", EXAMPLES / "config_minimal.yml", *sorted(ROOT.glob("examples/*.yml"))
+    return (
+        EXAMPLES / "config.yml",
+        EXAMPLES / "config_minimal.yml",
+        *sorted(ROOT.glob("examples/*.yml")),
+    )
 
 
 _RENDERERS: Mapping[str, Callable[[bytes], bool]] = {
@@ -83,14 +97,23 @@ RENDERERS = frozenset(_RENDERERS)
 
 _READERS = (
     _configuration("config", readers.config, _configurations),
-    _configuration("config of plugins", readers.config_of_plugins, lambda: (EXAMPLES / "config.yml",)),
+    _configuration(
+        "config of plugins", readers.config_of_plugins, lambda: (EXAMPLES / "config.yml",)
+    ),
     Target(
         name="accepted",
-        feed=partial(readers.through_a_file, suffix=".yml", reader=load_accepted, refusal=BadAcceptance),
+        feed=partial(
+            readers.through_a_file, suffix=".yml", reader=load_accepted, refusal=BadAcceptance
+        ),
         seeds=lambda: seeds.files(EXAMPLES / documents.ACCEPTED_FILE),
     ),
     _document("results", documents.read_results, "results.json", "results_empty.json"),
-    _document("comparison", documents.read_comparison, "comparison.json", "comparison_without_baseline.json"),
+    _document(
+        "comparison",
+        documents.read_comparison,
+        "comparison.json",
+        "comparison_without_baseline.json",
+    ),
     _document("calibration", documents.read_calibration, "calibration.json"),
     _document("history", documents.read_history, "history.json"),
     _document("kind of a document", documents.document_kind, "results.json", "calibration.json"),
@@ -108,7 +131,11 @@ _READERS = (
     ),
     Target(name="artifact", feed=readers.archive, seeds=seeds.archives),
     Target(name="losses of a training", feed=readers.training, seeds=seeds.training),
-    Target(name="event files of a training", feed=readers.training_events_file, seeds=seeds.training_events),
+    Target(
+        name="event files of a training",
+        feed=readers.training_events_file,
+        seeds=seeds.training_events,
+    ),
     Target(name="GitHub's event", feed=surroundings.event, seeds=seeds.events),
     Target(name="GitHub's answer", feed=surroundings.github_answer, seeds=seeds.github_answers),
     Target(name="GitHub's headers", feed=surroundings.github_headers, seeds=seeds.headers),
@@ -120,6 +147,10 @@ _READERS = (
 )
 
 TARGETS: Mapping[str, Target] = {
-    one.name: one for one in (*_READERS, *(Target(name=name, feed=feed, seeds=seeds.nasty) for name, feed in _RENDERERS.items()))
+    one.name: one
+    for one in (
+        *_READERS,
+        *(Target(name=name, feed=feed, seeds=seeds.nasty) for name, feed in _RENDERERS.items()),
+    )
 }
 """Every reader and every renderer, by name."""

@@ -1,11 +1,13 @@
 """The wall clock of a paired gate, and which share of it is samples: what a reviewer waits for, and what a GPU is paid for.
 
-Run as ``python -m benchmarks.gate_time [--case gpt|quickstart] [--calibrated] [--python PATH]… [--rounds N] [--json FILE]``. Each
-PATH is a Python that has ci-bench installed (a checkout's); where there are several they take turns, so that a busy hour of the
-machine hits all of them alike. Base and head are the same code. `gpt` is one training of a three-layer GPT (steps of some 40 ms),
+Run as ``python -m benchmarks.gate_time [--case gpt|quickstart] [--calibrated] [--python PATH]…
+[--rounds N] [--json FILE]``. Each PATH is a Python that has ci-bench installed (a checkout's);
+where there are several they take turns, so that a busy hour of the machine hits all of them alike.
+Base and head are the same code. `gpt` is one training of a three-layer GPT (steps of some 40 ms),
 measured eagerly alone; `quickstart` is the embedded default with its four suites.
 
-The useful share is the seconds within samples, of both sides and all arms, over those of the whole command.
+The useful share is the seconds within samples, of both sides and all arms, over those of the whole
+command.
 """
 
 import argparse
@@ -84,8 +86,14 @@ GPT = {
     "epochs": 1,
 }
 CASES: Mapping[str, Mapping[str, Any]] = {
-    "gpt": {"schema_version": 1, "run": {"device": "cpu", "threads": 1}, "suites": {"training_loss": [GPT]}},
-    "quickstart": yaml.safe_load((Path(__file__).parents[1] / "src/ci_bench/default.yml").read_text()),
+    "gpt": {
+        "schema_version": 1,
+        "run": {"device": "cpu", "threads": 1},
+        "suites": {"training_loss": [GPT]},
+    },
+    "quickstart": yaml.safe_load(
+        (Path(__file__).parents[1] / "src/ci_bench/default.yml").read_text()
+    ),
 }
 
 
@@ -105,8 +113,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measure in turns, print the table, write JSON where asked."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--case", choices=sorted(CASES), default="gpt")
-    parser.add_argument("--calibrated", action="store_true", help="learn the machine's noise first, outside the time")
-    parser.add_argument("--python", action="append", type=Path, help="who measures; this one where left out")
+    parser.add_argument(
+        "--calibrated",
+        action="store_true",
+        help="learn the machine's noise first, outside the time",
+    )
+    parser.add_argument(
+        "--python", action="append", type=Path, help="who measures; this one where left out"
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=Path, help="also write the figures here")
     arguments = parser.parse_args(argv)
@@ -114,9 +128,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as folder:
         repository = Path(folder) / "repository"
         make(repository, CASES[arguments.case])
-        noise = {python: Path(folder) / f"noise-{place}" for place, python in enumerate(pythons)} if arguments.calibrated else {}
+        noise = (
+            {python: Path(folder) / f"noise-{place}" for place, python in enumerate(pythons)}
+            if arguments.calibrated
+            else {}
+        )
         for python, place in noise.items():
-            _ci_bench(python, repository, "calibrate", f"--noise={place}", f"--output={place}-results")
+            _ci_bench(
+                python, repository, "calibrate", f"--noise={place}", f"--output={place}-results"
+            )
         timed = []
         for number in range(arguments.rounds):
             for python in pythons if number % 2 == 0 else pythons[::-1]:
@@ -134,8 +154,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         }
         for one in timed
     ]
-    title = f"A paired gate of unchanged code, {arguments.case}, {'calibrated' if arguments.calibrated else 'not calibrated'}"
-    publish(render(title, rows), {"case": arguments.case, "gates": [asdict(one) for one in timed]}, arguments.json)
+    title = (
+        f"A paired gate of unchanged code, {arguments.case},"
+        f" {'calibrated' if arguments.calibrated else 'not calibrated'}"
+    )
+    publish(
+        render(title, rows),
+        {"case": arguments.case, "gates": [asdict(one) for one in timed]},
+        arguments.json,
+    )
     return 0
 
 
@@ -148,7 +175,16 @@ def make(folder: Path, config: Mapping[str, Any]) -> None:
     for message in ("a model", "a comment"):
         (folder / "NOTES").write_text(message)
         _git(folder, "add", "--all")
-        _git(folder, "-c", "user.name=gate", "-c", "user.email=gate@localhost", "commit", "--quiet", f"--message={message}")
+        _git(
+            folder,
+            "-c",
+            "user.name=gate",
+            "-c",
+            "user.email=gate@localhost",
+            "commit",
+            "--quiet",
+            f"--message={message}",
+        )
 
 
 def gate(python: Path, repository: Path, output: Path, noise: Path | None) -> Timed:
@@ -156,15 +192,28 @@ def gate(python: Path, repository: Path, output: Path, noise: Path | None) -> Ti
     output = output.with_name(f"{output.name}-{time.monotonic_ns()}")
     flags = () if noise is None else (f"--noise={noise}",)
     begun = time.perf_counter()
-    code = _ci_bench(python, repository, "gate", "--baseline=paired", "--base=HEAD~1", f"--output={output}", *flags)
+    code = _ci_bench(
+        python,
+        repository,
+        "gate",
+        "--baseline=paired",
+        "--base=HEAD~1",
+        f"--output={output}",
+        *flags,
+    )
     wall_s = time.perf_counter() - begun
-    documents = [json.loads((output / name).read_text()) for name in ("results.json", "base/results.json")]
+    documents = [
+        json.loads((output / name).read_text()) for name in ("results.json", "base/results.json")
+    ]
     verdict = json.loads((output / "comparison.json").read_text())
     return Timed(
         python=str(python),
         wall_s=wall_s,
         sampled_s=sum(map(sampled_s, documents)),
-        launches=max((len(one["launches"]) for case in documents[0]["cases"] for one in case["metrics"]), default=0),
+        launches=max(
+            (len(one["launches"]) for case in documents[0]["cases"] for one in case["metrics"]),
+            default=0,
+        ),
         code=code,
         headline=verdict["judgement"]["headline"],
     )
@@ -176,7 +225,8 @@ def sampled_s(document: Mapping[str, Any]) -> float:
         metric
         for case in document["cases"]
         for metric in case["metrics"]
-        if metric["unit"] == "s" and (metric["name"] == "step_time" or case["case"]["suite"] == "command")
+        if metric["unit"] == "s"
+        and (metric["name"] == "step_time" or case["case"]["suite"] == "command")
     ]
     launches = [(one, metric.get("calls", 1)) for metric in steps for one in metric["launches"]]
     return float(sum(value * calls for one, calls in launches for value in one["values"]))
@@ -191,7 +241,9 @@ def _ci_bench(python: Path, repository: Path, *arguments: str) -> int:
     command = [*ci_bench(python), *arguments]
     ended = subprocess.run(command, cwd=repository, check=False, capture_output=True, text=True)
     if ended.returncode not in {0, 1}:
-        raise SystemExit(f"{' '.join(command)} ended with {ended.returncode}:\n{ended.stderr[-4000:]}")
+        raise SystemExit(
+            f"{' '.join(command)} ended with {ended.returncode}:\n{ended.stderr[-4000:]}"
+        )
     return ended.returncode
 
 

@@ -1,15 +1,18 @@
 """Whether a test fails when a guard is taken out: each guard of the tables in turn, before the tests that it names.
 
-``python -m benchmarks.guards`` tries all of them; ``--only clock`` those whose hole, subject or place has the text in it. The
-exit code is 0 where every named test failed, 1 where one did not, 2 where a guard is not where its table says. ``--page``
-prints docs/internals/guards.md and tries nothing.
+``python -m benchmarks.guards`` tries all of them; ``--only clock`` those whose hole, subject or
+place has the text in it. The exit code is 0 where every named test failed, 1 where one did not, 2
+where a guard is not where its table says. ``--page`` prints docs/internals/guards.md and tries
+nothing.
 
-The tables are `guards_*.toml`: what is possible without a guard, where it is (a file, in Python a qualified name too), how it is
-taken out (`planting`), and the tests that must fail then. All of it takes place in a copy of the tree, in an environment where it
-stands for the tree, so that processes that a test starts have the change as well. The named tests are run there once without any
-change, and have to pass; one that is skipped shows nothing.
+The tables are `guards_*.toml`: what is possible without a guard, where it is (a file, in Python a
+qualified name too), how it is taken out (`planting`), and the tests that must fail then. All of it
+takes place in a copy of the tree, in an environment where it stands for the tree, so that processes
+that a test starts have the change as well. The named tests are run there once without any change,
+and have to pass; one that is skipped shows nothing.
 
-Unlike `mutation`, which asks how much the tests of the judge notice of any small change, this asks for every guard by its name.
+Unlike `mutation`, which asks how much the tests of the judge notice of any small change, this asks
+for every guard by its name.
 """
 
 import argparse
@@ -37,7 +40,9 @@ from benchmarks.planting import Argued, Change, Keyed, Lined, NotFound, Replaced
 from benchmarks.tables import render
 
 ROOT = Path(__file__).resolve().parent.parent
-TABLES = tuple(Path(__file__).with_name(f"guards_{name}.toml") for name in ("gate", "card", "github", "action"))
+TABLES = tuple(
+    Path(__file__).with_name(f"guards_{name}.toml") for name in ("gate", "card", "github", "action")
+)
 KILLED, SURVIVED, NOT_SHOWN = "killed", "survived", "not shown"
 TEST_S, LIMIT_S = 120, 900
 """Seconds that a test may take, and that all tests of a guard may: one that hangs has noticed."""
@@ -102,7 +107,10 @@ class Fate:
 
 
 def read(tables: Iterable[Path]) -> list[Guard]:
-    """All guards of the tables, in their order. Raises `NotFound` where an entry says no change, or no tests."""
+    """All guards of the tables, in their order.
+
+    Raises `NotFound` where an entry says no change, or no tests.
+    """
     return [
         _guard(part, row)
         for table in tables
@@ -116,7 +124,9 @@ def _guard(part: Mapping[str, Any], row: Mapping[str, Any]) -> Guard:
     if not tests:
         raise NotFound(f"{row['hole']}: no test is named")
     file = row.get("file", part["file"])
-    return Guard(subject=part["subject"], hole=row["hole"], file=file, change=_change(row), tests=tests)
+    return Guard(
+        subject=part["subject"], hole=row["hole"], file=file, change=_change(row), tests=tests
+    )
 
 
 def _change(row: Mapping[str, Any]) -> Change:
@@ -134,7 +144,10 @@ def _change(row: Mapping[str, Any]) -> Change:
     }
     said = [kind for kind in kinds if kind in row]
     if len(said) != 1:
-        raise NotFound(f"{row['hole']}: it says {' and '.join(said) or 'no change'}; one of {', '.join(kinds)} is meant")
+        raise NotFound(
+            f"{row['hole']}: it says {' and '.join(said) or 'no change'}; one of {', '.join(kinds)}"
+            " is meant"
+        )
     made: Change = kinds[said[0]](row[said[0]])
     return made
 
@@ -152,7 +165,11 @@ def copied(root: Path) -> Iterator[Path]:
 
 def _files(root: Path) -> list[str]:
     if not (root / ".git").exists():
-        return [str(path.relative_to(root)) for path in root.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+        return [
+            str(path.relative_to(root))
+            for path in root.rglob("*")
+            if path.is_file() and "__pycache__" not in path.parts
+        ]
     listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     told = subprocess.run(listed, cwd=root, capture_output=True, text=True, check=True).stdout
     return [name for name in told.split("\0") if name and (root / name).exists()]
@@ -160,7 +177,10 @@ def _files(root: Path) -> list[str]:
 
 @contextmanager
 def taken_out(guard: Guard, copy: Path) -> Iterator[None]:
-    """The copy without a guard, for the block. Bytecode goes too: it is known by second and size, which may be the same."""
+    """The copy without a guard, for the block.
+
+    Bytecode goes too: it is known by second and size, which may be the same.
+    """
     path = copy / guard.file
     sound, broken = path.read_text(encoding="utf-8"), guard.planted(copy)
     try:
@@ -179,7 +199,8 @@ def _write(path: Path, text: str) -> None:
 def interpreter_of(copy: Path, root: Path) -> Path:
     """An environment like the one that this runs in, but with the copy in the tree's place: also for processes that tests start.
 
-    Its packages are links; what names the tree (an editable install) or the interpreter (a program's first line) is written anew.
+    Its packages are links; what names the tree (an editable install) or the interpreter (a
+    program's first line) is written anew.
     """
     place, real = copy.parent / "environment", Path(sys.prefix)
     venv.create(place, with_pip=False, symlinks=True)
@@ -207,7 +228,16 @@ def outcomes(copy: Path, tests: Iterable[str], python: Path, limit_s: float) -> 
     """How tests came out, by node id: ``passed``, ``failed`` or ``skipped``; ``""`` where pytest could not do its work."""
     report = copy.parent / "outcomes.xml"
     report.unlink(missing_ok=True)
-    command = [str(python), "-m", "pytest", *_PLAIN, f"--junitxml={report}", "-o", "junit_family=xunit1", *dict.fromkeys(tests)]
+    command = [
+        str(python),
+        "-m",
+        "pytest",
+        *_PLAIN,
+        f"--junitxml={report}",
+        "-o",
+        "junit_family=xunit1",
+        *dict.fromkeys(tests),
+    ]
     environ = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(map(str, (copy / "src", copy))),
@@ -216,7 +246,13 @@ def outcomes(copy: Path, tests: Iterable[str], python: Path, limit_s: float) -> 
     }
     said = ""
     with subprocess.Popen(
-        command, cwd=copy, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+        command,
+        cwd=copy,
+        env=environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
     ) as process:
         try:
             said = process.communicate(timeout=limit_s)[0]
@@ -231,29 +267,46 @@ def outcomes(copy: Path, tests: Iterable[str], python: Path, limit_s: float) -> 
     found: dict[str, str] = {}
     for case in cases:
         name, kinds = _node_id(case), {child.tag for child in case}
-        came_out = "failed" if kinds & {"failure", "error"} else "skipped" if "skipped" in kinds else "passed"
+        came_out = (
+            "failed"
+            if kinds & {"failure", "error"}
+            else "skipped"
+            if "skipped" in kinds
+            else "passed"
+        )
         found[name] = "failed" if "failed" in {came_out, found.get(name)} else came_out
     return found if process.returncode in {0, 1} else {**found, "": " ".join(said.split())[-300:]}
 
 
 def _node_id(case: ET.Element) -> str:
     file = case.get("file", "")
-    own = str(case.get("classname")).removeprefix(file.removesuffix(".py").replace("/", ".")).strip(".")
+    own = (
+        str(case.get("classname"))
+        .removeprefix(file.removesuffix(".py").replace("/", "."))
+        .strip(".")
+    )
     return "::".join(filter(None, (file, own, case.get("name"))))
 
 
 def _of(test: str, found: Mapping[str, str]) -> set[str]:
     """How the tests of a node id came out: the one itself, or all parameters of a function."""
-    return {came_out for name, came_out in found.items() if name == test or name.startswith(f"{test}[")}
+    return {
+        came_out for name, came_out in found.items() if name == test or name.startswith(f"{test}[")
+    }
 
 
 def fate(guard: Guard, copy: Path, sound: Mapping[str, str], python: Path) -> Fate:
     """Take a guard out, and run its tests."""
     begun = time.monotonic()
-    unfit = {test: _of(test, sound) for test in guard.tests if _of(test, sound) - {"skipped"} != {"passed"}}
+    unfit = {
+        test: _of(test, sound)
+        for test in guard.tests
+        if _of(test, sound) - {"skipped"} != {"passed"}
+    }
     if unfit:
         words = "; ".join(
-            f"{test} {' and '.join(sorted(how)) or 'is not there'} with the guard in place" for test, how in unfit.items()
+            f"{test} {' and '.join(sorted(how)) or 'is not there'} with the guard in place"
+            for test, how in unfit.items()
         )
         return Fate(guard=guard, ended=NOT_SHOWN, words=words, seconds=0.0)
     with taken_out(guard, copy):
@@ -268,9 +321,15 @@ def fate(guard: Guard, copy: Path, sound: Mapping[str, str], python: Path) -> Fa
 def tried(guards: Sequence[Guard], root: Path) -> Iterator[Fate]:
     """The fate of each guard, once all their tests have passed without a change."""
     with copied(root) as copy:
-        python = interpreter_of(copy, root) if sys.prefix != sys.base_prefix else Path(sys.executable)
-        os.environ.setdefault("CI_BENCH_ACTIONS", str(root / ".actions"))  # what git ignores is not copied
-        sound = outcomes(copy, (test for guard in guards for test in guard.tests), python, 4 * LIMIT_S)
+        python = (
+            interpreter_of(copy, root) if sys.prefix != sys.base_prefix else Path(sys.executable)
+        )
+        os.environ.setdefault(
+            "CI_BENCH_ACTIONS", str(root / ".actions")
+        )  # what git ignores is not copied
+        sound = outcomes(
+            copy, (test for guard in guards for test in guard.tests), python, 4 * LIMIT_S
+        )
         if "" in sound:
             raise NotFound(f"the tests that are named cannot be run: {sound['']}")
         for guard in guards:
@@ -285,7 +344,14 @@ def scores(fates: Sequence[Fate]) -> list[dict[str, str]]:
         own = [one for one in fates if name in {one.guard.subject, "all"}]
         count = Counter(one.ended for one in own)
         ends = {end: str(count[end]) for end in (KILLED, SURVIVED, NOT_SHOWN)}
-        rows.append({"guards of": name, "guards": str(len(own)), **ends, "seconds": f"{sum(one.seconds for one in own):.0f}"})
+        rows.append(
+            {
+                "guards of": name,
+                "guards": str(len(own)),
+                **ends,
+                "seconds": f"{sum(one.seconds for one in own):.0f}",
+            }
+        )
     return rows
 
 
@@ -305,7 +371,9 @@ def page(guards: Sequence[Guard]) -> str:
         ]
         heads = list(rows[0])
         lines = [heads, ["---"] * len(heads), *([row[head] for head in heads] for row in rows)]
-        parts.append("\n".join([f"## {subject}", "", *(f"| {' | '.join(line)} |" for line in lines), ""]))
+        parts.append(
+            "\n".join([f"## {subject}", "", *(f"| {' | '.join(line)} |" for line in lines), ""])
+        )
     return "\n".join(parts)
 
 
@@ -326,10 +394,18 @@ def _links(tests: Iterable[str]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Try the guards, print how they ended."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", metavar="TEXT", help="guards that have this in hole, subject or place")
-    parser.add_argument("--page", action="store_true", help="print docs/internals/guards.md, try none")
-    parser.add_argument("--fates", type=Path, metavar="FILE", help="a line of JSON for each guard, as it ends")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--only", default="", metavar="TEXT", help="guards that have this in hole, subject or place"
+    )
+    parser.add_argument(
+        "--page", action="store_true", help="print docs/internals/guards.md, try none"
+    )
+    parser.add_argument(
+        "--fates", type=Path, metavar="FILE", help="a line of JSON for each guard, as it ends"
+    )
     parser.add_argument("--root", type=Path, default=ROOT, help="the tree; this one unless told")
     parser.add_argument("--tables", type=Path, nargs="*", default=TABLES, metavar="FILE")
     arguments = parser.parse_args(argv)
@@ -338,7 +414,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.page:
             sys.stdout.write(page(guards))
             return 0
-        return _try([one for one in guards if arguments.only in f"{one.hole} {one.subject} {one.place}"], arguments)
+        return _try(
+            [one for one in guards if arguments.only in f"{one.hole} {one.subject} {one.place}"],
+            arguments,
+        )
     except NotFound as error:
         sys.stderr.write(f"{error}\n")
         return 2
@@ -352,9 +431,17 @@ def _try(guards: Sequence[Guard], arguments: argparse.Namespace) -> int:
     fates = []
     for one in tried(guards, root):
         fates.append(one)
-        sys.stderr.write(f"{len(fates)} of {len(guards)}: {one.ended}  {one.guard.hole}{f': {one.words}' if one.words else ''}\n")
+        sys.stderr.write(
+            f"{len(fates)} of {len(guards)}: {one.ended} "
+            f" {one.guard.hole}{f': {one.words}' if one.words else ''}\n"
+        )
         if arguments.fates:
-            row = {"hole": one.guard.hole, "ended": one.ended, "words": one.words, "seconds": round(one.seconds, 1)}
+            row = {
+                "hole": one.guard.hole,
+                "ended": one.ended,
+                "words": one.words,
+                "seconds": round(one.seconds, 1),
+            }
             with arguments.fates.open("a") as stream:
                 stream.write(json.dumps(row) + "\n")
     sys.stdout.write(render("Guards taken out", scores(fates)) + "\n")

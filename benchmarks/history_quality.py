@@ -1,20 +1,24 @@
 """How well changes are found in a history, how large its store gets, and how fast its page opens.
 
-``python -m benchmarks.history_quality --json history_quality.json [--otava PYTHON] [--chromium PATH]``
+``python -m benchmarks.history_quality --json history_quality.json [--otava PYTHON] [--chromium
+PATH]``
 
-*Series*: 2,000 runs with 1 % noise, white or following itself (AR(1), rho = 0.4). Of the null series nothing changes; others have
-a step of 2 % for the worse, or drift by 4 % over 1,000 runs, or wiggle: an Ornstein-Uhlenbeck path of 0.5 % and 300 runs.
+*Series*: 2,000 runs with 1 % noise, white or following itself (AR(1), rho = 0.4). Of the null
+series nothing changes; others have a step of 2 % for the worse, or drift by 4 % over 1,000 runs, or
+wiggle: an Ornstein-Uhlenbeck path of 0.5 % and 300 runs.
 
-*False series*: null series in which a finished history of 2,000 runs shows any change. *Watching*: null series that ever raise
-an alarm when all runs so far are looked at after each run, 2,000 times; an alarm costs one paired run of two commits, which
-settles it. *Seen within 10*: steps of which an alarm tells, at the right place (within ten runs), after three to ten runs.
+*False series*: null series in which a finished history of 2,000 runs shows any change. *Watching*:
+null series that ever raise an alarm when all runs so far are looked at after each run, 2,000 times;
+an alarm costs one paired run of two commits, which settles it. *Seen within 10*: steps of which an
+alarm tells, at the right place (within ten runs), after three to ten runs.
 
-*Contenders*: a plain threshold of 2 % on the last value against the mean of the ten before; Otava's rule, by its own package in
-an environment of its own (``pip install apache-otava``) where `--otava` names its interpreter, with its defaults and with a least
-magnitude of 1 %.
+*Contenders*: a plain threshold of 2 % on the last value against the mean of the ten before; Otava's
+rule, by its own package in an environment of its own (``pip install apache-otava``) where `--otava`
+names its interpreter, with its defaults and with a least magnitude of 1 %.
 
-*Store*: 2,000 runs of 200 metrics, one record each, compacted; against the bound that `compaction` states. *Page*: written from
-that store; the time that Chromium takes from its navigation to a page that is ready.
+*Store*: 2,000 runs of 200 metrics, one record each, compacted; against the bound that `compaction`
+states. *Page*: written from that store; the time that Chromium takes from its navigation to a page
+that is ready.
 
 ``--drifts N`` prints how often a drift is said, of steps and of drifts.
 
@@ -54,7 +58,9 @@ NOISE, STEP, RHO = 0.01, 0.02, 0.4
 LEAST = 0.01
 WITHIN = 10
 WATCHED = 300
-"""Runs of the present stretch that watching looks back on in this simulation; more would only make it slower."""
+"""Runs of the present stretch that watching looks back on in this simulation; more would only make
+it slower.
+"""
 _SEED = 20_300_101
 _OTAVA_SERIES = 40
 _SIZES = (8, 9, 10, 12, 16, 20, 30, 40, 60, 100, 200, 400, 800)
@@ -113,7 +119,9 @@ def seen_within(rng: np.random.Generator, rho: float, series: int) -> float:
     found = np.zeros(series, dtype=np.bool_)
     for after in range(EDGE, WITHIN + 1):
         for row in np.flatnonzero(~found):
-            alarm = look(every[row, : before + after].tolist(), better=Better.LOWER, least=LEAST).alarm
+            alarm = look(
+                every[row, : before + after].tolist(), better=Better.LOWER, least=LEAST
+            ).alarm
             found[row] = alarm is not None and abs(alarm.place - before) <= WITHIN
     return float(found.mean())
 
@@ -142,7 +150,11 @@ def drifting(rng: np.random.Generator, kind: str, series: int) -> tuple[float, f
         every += 0.005 * noise(rng, series, RUNS, float(np.exp(-1 / 300)))
     found = [changes(values) for values in every]
     seen = [steps for steps in found if steps]
-    return len(seen) / series, float(np.mean([any(step.until is not None for step in steps) for steps in seen])) if seen else 0.0
+    return len(seen) / series, (
+        float(np.mean([any(step.until is not None for step in steps) for steps in seen]))
+        if seen
+        else 0.0
+    )
 
 
 def changes(values: Floats) -> tuple[TrendStep, ...]:
@@ -152,7 +164,12 @@ def changes(values: Floats) -> tuple[TrendStep, ...]:
 
 def stepped(points: int, *steps: tuple[int, float]) -> Floats:
     """Logarithms with these steps, each before a place and so high."""
-    return np.asarray(sum((np.log1p(size) * (np.arange(points) >= place) for place, size in steps), np.zeros(points)))
+    return np.asarray(
+        sum(
+            (np.log1p(size) * (np.arange(points) >= place) for place, size in steps),
+            np.zeros(points),
+        )
+    )
 
 
 def sloped(points: int, first: int, last: int, per_run: float) -> Floats:
@@ -174,8 +191,12 @@ STEPS: Mapping[str, Floats] = {
     "5 % up and back, 20 runs apart, of 100": stepped(100, (40, 0.05), (60, 1 / 1.05 - 1)),
 }
 DRIFTS: Mapping[str, Floats] = {
-    "a staircase: 3 % three times, every 30 runs, of 120": stepped(120, *((30 * number, 0.03) for number in (1, 2, 3))),
-    "a staircase: 3 % five times, every 15 runs, of 120": stepped(120, *((20 + 15 * number, 0.03) for number in range(5))),
+    "a staircase: 3 % three times, every 30 runs, of 120": stepped(
+        120, *((30 * number, 0.03) for number in (1, 2, 3))
+    ),
+    "a staircase: 3 % five times, every 15 runs, of 120": stepped(
+        120, *((20 + 15 * number, 0.03) for number in range(5))
+    ),
     "0.3 % a run over all of 40": sloped(40, 0, 39, 0.003),
     "0.3 % a run over 40 of 100": sloped(100, 30, 70, 0.003),
     "0.1 % a run over 60 of 100": sloped(100, 20, 80, 0.001),
@@ -193,10 +214,15 @@ def slow_or_sudden(rng: np.random.Generator, series: int) -> list[dict[str, str]
             row = {"planted": name, "series": f"{number:,}"}
             for words, rho in (("white", 0.0), ("AR(0.4)", RHO)):
                 every = levels + NOISE * noise(rng, number, len(levels), rho)
-                said = np.mean([any(step.until is not None for step in changes(values)) for values in every])
+                said = np.mean(
+                    [any(step.until is not None for step in changes(values)) for values in every]
+                )
                 row[f"drift said, {words}"] = f"{100 * said:.2f} %"
             rows.append(row)
-    row = {"planted": f"nothing, looked at after every {_LOOK}th of {RUNS:,} runs", "series": f"{series // _LOOKS:,}"}
+    row = {
+        "planted": f"nothing, looked at after every {_LOOK}th of {RUNS:,} runs",
+        "series": f"{series // _LOOKS:,}",
+    }
     for words, rho in (("white", 0.0), ("AR(0.4)", RHO)):
         row[f"drift said, {words}"] = f"{100 * ever_drifting(rng, rho, series // _LOOKS):.2f} %"
     return [*rows, row]
@@ -208,14 +234,31 @@ _LOOK, _LOOKS = 10, 20
 def ever_drifting(rng: np.random.Generator, rho: float, series: int) -> float:
     """The share of null series in which any look back on the newest `WATCHED` runs says a drift."""
     every = NOISE * noise(rng, series, RUNS, rho)
-    parts = ([row[max(0, end - WATCHED) : end] for end in range(_LOOK, RUNS + 1, _LOOK)] for row in every)
-    return float(np.mean([any(step.until is not None for part in looks for step in changes(part)) for looks in parts]))
+    parts = (
+        [row[max(0, end - WATCHED) : end] for end in range(_LOOK, RUNS + 1, _LOOK)] for row in every
+    )
+    return float(
+        np.mean(
+            [
+                any(step.until is not None for part in looks for step in changes(part))
+                for looks in parts
+            ]
+        )
+    )
 
 
 def contenders(rng: np.random.Generator, python: Path | None) -> list[dict[str, str]]:
     """The rows of the table of false series and of steps that a finished history shows."""
     rows = [_row("ci-bench", lambda every: [ours(values) for values in every], rng, 600, 300)]
-    rows.append(_row("2 % above the last ten", lambda every: [plain(values) for values in every], rng, 200, 200))
+    rows.append(
+        _row(
+            "2 % above the last ten",
+            lambda every: [plain(values) for values in every],
+            rng,
+            200,
+            200,
+        )
+    )
     if python is not None:
         for name, least in (("Otava, defaults", 0.0), ("Otava, least magnitude 1 %", LEAST)):
             rows.append(_row(name, Otava(python, least).places, rng, _OTAVA_SERIES, _OTAVA_SERIES))
@@ -223,7 +266,11 @@ def contenders(rng: np.random.Generator, python: Path | None) -> list[dict[str, 
 
 
 def _row(
-    name: str, find: Callable[[Sequence[Floats]], Sequence[Sequence[int]]], rng: np.random.Generator, null: int, steps: int
+    name: str,
+    find: Callable[[Sequence[Floats]], Sequence[Sequence[int]]],
+    rng: np.random.Generator,
+    null: int,
+    steps: int,
 ) -> dict[str, str]:
     """False series on both kinds of noise, and steps that ten runs after them the history shows within ten runs."""
     shares = []
@@ -232,7 +279,9 @@ def _row(
         shares.append(np.mean([bool(places) for places in find(list(every))]))
     every = np.exp(NOISE * noise(rng, steps, 1_000 + WITHIN, 0.0))
     every[:, 1_000:] *= 1 + STEP
-    seen = np.mean([any(abs(place - 1_000) <= WITHIN for place in places) for places in find(list(every))])
+    seen = np.mean(
+        [any(abs(place - 1_000) <= WITHIN for place in places) for places in find(list(every))]
+    )
     white, following = (f"{100 * share:.1f} % of {null}" for share in shares)
     answer = {"rule": name, "false series, white": white, "false series, AR(0.4)": following}
     return {**answer, "2 % step, 10 runs on": f"{100 * seen:.1f} % of {steps}"}
@@ -243,7 +292,9 @@ def page_opens(page: Path, chromium: str) -> tuple[float, float]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        browser = driver.chromium.launch(
+            executable_path=chromium, args=["--no-sandbox", "--disable-gpu"]
+        )
         opened = browser.new_page(viewport={"width": 1280, "height": 900})
         session = opened.context.new_cdp_session(opened)
         session.send("Performance.enable", {"timeDomain": "threadTicks"})
@@ -251,7 +302,10 @@ def page_opens(page: Path, chromium: str) -> tuple[float, float]:
         opened.goto(page.as_uri())
         opened.wait_for_selector("html[data-ready]", state="attached", timeout=60_000)
         took = time.perf_counter() - began
-        metrics = {metric["name"]: metric["value"] for metric in session.send("Performance.getMetrics")["metrics"]}
+        metrics = {
+            metric["name"]: metric["value"]
+            for metric in session.send("Performance.getMetrics")["metrics"]
+        }
         browser.close()
     return round(took, 2), round(metrics["TaskDuration"], 2)
 
@@ -276,7 +330,9 @@ def thresholds(rng: np.random.Generator) -> list[dict[str, str]]:
 
 def _scores(rng: np.random.Generator, draws: int, points: int, rho: float) -> Floats:
     size = max(200, 400_000 // points)
-    parts = [scan(winsorised(noise(rng, size, points, rho))).score for _ in range(-(-draws // size))]
+    parts = [
+        scan(winsorised(noise(rng, size, points, rho))).score for _ in range(-(-draws // size))
+    ]
     return np.sort(np.concatenate(parts))
 
 
@@ -287,20 +343,40 @@ def _tail(scores: Floats) -> float:
     first = int(0.97 * len(scores))
     beyond = np.log(1 - (np.arange(first, len(scores) - 5) + 0.5) / len(scores))
     fit = np.polyfit(scores[first:-5], beyond, 2) - np.array([0.0, 0.0, np.log(LEVEL)])
-    roots = [float(root.real) for root in np.roots(fit) if abs(root.imag) < 1e-9 and root.real > scores[first]]  # noqa: PLR2004
+    roots = [
+        float(root.real)
+        for root in np.roots(fit)
+        if abs(root.imag) < 1e-9 and root.real > scores[first]  # noqa: PLR2004
+    ]
     return min(roots, default=float("nan"))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure all of it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures here")
-    parser.add_argument("--otava", type=Path, metavar="PYTHON", help="the interpreter of an environment with apache-otava")
-    parser.add_argument("--chromium", metavar="PATH", help="measure how fast the page opens in this browser")
-    parser.add_argument(
-        "--drifts", type=int, metavar="N", help="only say how often steps and drifts are told apart, N series each"
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--thresholds", action="store_true", help="only print what the table of thresholds is made from")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures here")
+    parser.add_argument(
+        "--otava",
+        type=Path,
+        metavar="PYTHON",
+        help="the interpreter of an environment with apache-otava",
+    )
+    parser.add_argument(
+        "--chromium", metavar="PATH", help="measure how fast the page opens in this browser"
+    )
+    parser.add_argument(
+        "--drifts",
+        type=int,
+        metavar="N",
+        help="only say how often steps and drifts are told apart, N series each",
+    )
+    parser.add_argument(
+        "--thresholds",
+        action="store_true",
+        help="only print what the table of thresholds is made from",
+    )
     arguments = parser.parse_args(argv)
     rng = np.random.Generator(np.random.PCG64(_SEED))
     if arguments.thresholds:
@@ -308,14 +384,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     if arguments.drifts:
         rows = slow_or_sudden(rng, arguments.drifts)
-        publish(render(f"Drifts and steps, {100 * NOISE:.0f} % noise", rows), {"drifts": rows}, arguments.json)
+        publish(
+            render(f"Drifts and steps, {100 * NOISE:.0f} % noise", rows),
+            {"drifts": rows},
+            arguments.json,
+        )
         return 0
     text, figures = _all(rng, arguments)
     publish(text, figures, arguments.json)
     return 0
 
 
-def _all(rng: np.random.Generator, arguments: argparse.Namespace) -> tuple[str, Mapping[str, object]]:
+def _all(
+    rng: np.random.Generator, arguments: argparse.Namespace
+) -> tuple[str, Mapping[str, object]]:
     rules = contenders(rng, arguments.otava)
     shares = {
         f"2 % step seen within {WITHIN} runs, white": seen_within(rng, 0.0, 400),
@@ -329,13 +411,21 @@ def _all(rng: np.random.Generator, arguments: argparse.Namespace) -> tuple[str, 
     store = _store(rng, arguments.chromium)
     parts = [
         render(f"Finished histories of {RUNS:,} runs with {100 * NOISE:.0f} % noise", rules),
-        render("Watching", [{"what": name, "share": f"{100 * share:.1f} %"} for name, share in shares.items()]),
+        render(
+            "Watching",
+            [{"what": name, "share": f"{100 * share:.1f} %"} for name, share in shares.items()],
+        ),
         render(
             f"Store and page of {RUNS:,} runs of {METRICS} metrics",
             [{"what": name, "figure": f"{value:,}"} for name, value in store.items()],
         ),
     ]
-    return "\n".join(parts), {"rules": rules, "shares": shares, "store": store, "most_points": MOST_POINTS}
+    return "\n".join(parts), {
+        "rules": rules,
+        "shares": shares,
+        "store": store,
+        "most_points": MOST_POINTS,
+    }
 
 
 def _store(rng: np.random.Generator, chromium: str | None) -> dict[str, float]:

@@ -18,7 +18,12 @@ from ci_bench.records.history import Entry, History, HistoryMachine, Points
 from ci_bench.records.results import Better, Fact, Lane, Unit
 
 _START = datetime(2028, 1, 1, tzinfo=UTC)
-_IDENTITY: dict[str, Fact] = {"device": "cuda", "gpu": "NVIDIA H200", "torch": "2.13.0", "driver": "570.1"}
+_IDENTITY: dict[str, Fact] = {
+    "device": "cuda",
+    "gpu": "NVIDIA H200",
+    "torch": "2.13.0",
+    "driver": "570.1",
+}
 _HASH = 2_654_435_761
 
 Answer = TypeVar("Answer")
@@ -38,7 +43,9 @@ def generated(values: Floats) -> Iterator[History]:
             dirty=False,
             url=f"https://github.com/owner/name/actions/runs/{9_000_000_000 + 977 * number}",
         )
-        series = tuple(_points(index, float(value)) for index, value in enumerate(values[:, number]))
+        series = tuple(
+            _points(index, float(value)) for index, value in enumerate(values[:, number])
+        )
         yield History(tool_version=__version__, machines=(machine,), runs=(entry,), series=series)
 
 
@@ -63,7 +70,9 @@ def written(records: Iterator[History], folder: Path, page: Path) -> dict[str, f
     for record in records:
         store.append(file_of(record))
     done, compacting = _timed(lambda: compact(store))
-    settings = TrendSettings(environ=os.environ, here=Path.cwd(), action="page", store=folder, output=page)
+    settings = TrendSettings(
+        environ=os.environ, here=Path.cwd(), action="page", store=folder, output=page
+    )
     _, rendering = _timed(lambda: commands.page(settings))
     return {
         "records, bytes": done.bytes_before,

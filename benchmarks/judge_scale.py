@@ -2,17 +2,20 @@
 
 ``python -m benchmarks.judge_scale --json judge_scale.json``
 
-*Arrays*: each case has 4 launches of 20 samples per arm and a history of 20 launches. *Compare* makes one figure per launch from
-the samples; *judge* decides, with q values and the geometric mean. Times are the least of three; memory is what numpy allocated
-at its peak beyond the input, by tracemalloc, in a run of its own.
+*Arrays*: each case has 4 launches of 20 samples per arm and a history of 20 launches. *Compare*
+makes one figure per launch from the samples; *judge* decides, with q values and the geometric mean.
+Times are the least of three; memory is what numpy allocated at its peak beyond the input, by
+tracemalloc, in a run of its own.
 
-*Documents*: results of 3 launches of 16 samples, ten times per case (five of each arm), one case in a hundred 40 % slower;
-compared and judged as an earlier run (`file`) and as a paired run of three launches (`paired`), then rendered as a comment and as
-the full report. Each in a process of its own; memory is its peak resident set, of which the documents themselves take what is
-said beside it. Seconds of the processor are what it would take with a core of its own.
+*Documents*: results of 3 launches of 16 samples, ten times per case (five of each arm), one case in
+a hundred 40 % slower; compared and judged as an earlier run (`file`) and as a paired run of three
+launches (`paired`), then rendered as a comment and as the full report. Each in a process of its
+own; memory is its peak resident set, of which the documents themselves take what is said beside it.
+Seconds of the processor are what it would take with a core of its own.
 
-*Command*: ``ci-bench compare`` of two documents on disk, from the start of the process to the written report; the least of three,
-after one that leaves compiled modules behind, as an installation does.
+*Command*: ``ci-bench compare`` of two documents on disk, from the start of the process to the
+written report; the least of three, after one that leaves compiled modules behind, as an
+installation does.
 """
 
 import argparse
@@ -133,10 +136,18 @@ def _least_s(work: Callable[[], object]) -> float:
 def results(metrics: int, seed: int, *, slower: bool) -> Results:
     """Results with so many times; `slower` plants the slowdowns."""
     rng = np.random.Generator(np.random.PCG64(seed + slower))
-    cases = tuple(_case(rng, number, slower=slower) for number in range(metrics // (len(ARMS) * len(METRICS))))
+    cases = tuple(
+        _case(rng, number, slower=slower) for number in range(metrics // (len(ARMS) * len(METRICS)))
+    )
     return Results(
         tool_version="1",
-        run=Run(id="r", started_at="2030-01-31T12:00:00Z", state=RunState.COMPLETE, config_digest="c", device="cuda"),
+        run=Run(
+            id="r",
+            started_at="2030-01-31T12:00:00Z",
+            state=RunState.COMPLETE,
+            config_digest="c",
+            device="cuda",
+        ),
         source=Source(),
         environment=Environment(identity={"device": "cuda", "gpu": "simulated"}, condition={}),
         cases=cases,
@@ -146,14 +157,36 @@ def results(metrics: int, seed: int, *, slower: bool) -> Results:
 def _case(rng: np.random.Generator, number: int, *, slower: bool) -> CaseResult:
     by = 1.4 if slower and number % 100 == 0 else 1.0
     taken = tuple(_metric(rng, name, arm, by=by) for name in METRICS for arm in ARMS)
-    case = Case(id=f"suite/c{number}", suite="suite", name=f"c{number}", params={}, arms=ARMS, reference=ARMS[0])
-    return CaseResult(case=case, status=Status.OK, reproduce=f"ci-bench run --filter suite/c{number}", metrics=taken)
+    case = Case(
+        id=f"suite/c{number}",
+        suite="suite",
+        name=f"c{number}",
+        params={},
+        arms=ARMS,
+        reference=ARMS[0],
+    )
+    return CaseResult(
+        case=case,
+        status=Status.OK,
+        reproduce=f"ci-bench run --filter suite/c{number}",
+        metrics=taken,
+    )
 
 
 def _metric(rng: np.random.Generator, name: str, arm: str, *, by: float) -> Metric:
     values = (0.02 * by * np.exp(0.005 * rng.standard_normal((3, 16)))).tolist()
-    launches = tuple(Launch(launch=number, values=tuple(row), blocks=BLOCKS) for number, row in enumerate(values))
-    return Metric(name=name, arm=arm, unit=Unit.SECONDS, better=Better.LOWER, lane=Lane.WALL, launches=launches, items=16)
+    launches = tuple(
+        Launch(launch=number, values=tuple(row), blocks=BLOCKS) for number, row in enumerate(values)
+    )
+    return Metric(
+        name=name,
+        arm=arm,
+        unit=Unit.SECONDS,
+        better=Better.LOWER,
+        lane=Lane.WALL,
+        launches=launches,
+        items=16,
+    )
 
 
 BLOCKS = tuple(sample // 2 for sample in range(16))
@@ -200,7 +233,10 @@ def _judge_documents(metrics: int, mode: str, seed: int) -> dict[str, float | st
 def _peak_mib() -> float:
     """The most memory that this process held; `getrusage` would tell of the process that started it."""
     status = Path("/proc/self/status").read_text()
-    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:")) / 1024
+    return (
+        next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:"))
+        / 1024
+    )
 
 
 def measure_command(metrics: int, seed: int) -> tuple[float, float]:
@@ -210,10 +246,23 @@ def measure_command(metrics: int, seed: int) -> tuple[float, float]:
         for path, slower in zip(paths, (False, True), strict=True):
             documents.write(results(metrics, seed, slower=slower), path)
         written = Path(folder) / "out"
-        command = [sys.executable, "-m", "ci_bench.cli", "compare", *map(str, paths), "--output", str(written)]
-        compiled = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(Path(folder) / "compiled")}
+        command = [
+            sys.executable,
+            "-m",
+            "ci_bench.cli",
+            "compare",
+            *map(str, paths),
+            "--output",
+            str(written),
+        ]
+        compiled = {
+            "PYTHONDONTWRITEBYTECODE": "",
+            "PYTHONPYCACHEPREFIX": str(Path(folder) / "compiled"),
+        }
         taken = [_run(command, os.environ | compiled) for _ in range(1 + REPEATS)][1:]
-        missing = {"comparison.json", "report.md", "report.html"} - {entry.name for entry in written.iterdir()}
+        missing = {"comparison.json", "report.md", "report.html"} - {
+            entry.name for entry in written.iterdir()
+        }
         if missing:
             raise RuntimeError(f"ci-bench compare did not write {missing}")
     return min(wall_s for wall_s, _ in taken), min(processor_s for _, processor_s in taken)
@@ -225,7 +274,9 @@ def _run(command: Sequence[str], environment: Mapping[str, str]) -> tuple[float,
     if done.returncode not in {0, 1}:  # a tenth of head is slower: the policy is not met
         raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}: {done.stderr}")
     after = os.times()
-    used = (after.children_user - before.children_user) + (after.children_system - before.children_system)
+    used = (after.children_user - before.children_user) + (
+        after.children_system - before.children_system
+    )
     return time.perf_counter() - start, used
 
 
@@ -257,19 +308,39 @@ def document_row(result: Mapping[str, float | str]) -> dict[str, str]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.judge_scale", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--cases", type=int, nargs="+", default=SIZES, help="cases of arrays, and metrics of documents")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.judge_scale", description=(__doc__ or "").split("\n")[0]
+    )
+    parser.add_argument(
+        "--cases",
+        type=int,
+        nargs="+",
+        default=SIZES,
+        help="cases of arrays, and metrics of documents",
+    )
     parser.add_argument("--seed", type=int, default=11)
     parser.add_argument("--json", type=Path, help="write the figures here")
     options = parser.parse_args(arguments)
     arrays = [measure(cases, options.seed) for cases in options.cases]
     modes = (BaselineMode.FILE.value, BaselineMode.PAIRED.value)
-    judged = [measure_documents(metrics, mode, options.seed) for metrics in options.cases for mode in modes]
+    judged = [
+        measure_documents(metrics, mode, options.seed)
+        for metrics in options.cases
+        for mode in modes
+    ]
     command_s, processor_s = measure_command(ON_DISK, options.seed)
     texts = [
-        render(f"Scale of the judge: {LAUNCHES} launches of {SAMPLES} samples per arm", [row(result) for result in arrays]),
-        render("Documents, compared, judged and rendered", [document_row(result) for result in judged]),
-        f"ci-bench compare of {ON_DISK:,} metrics, from start to end: {command_s:.2f} s, {processor_s:.2f} s of the processor",
+        render(
+            f"Scale of the judge: {LAUNCHES} launches of {SAMPLES} samples per arm",
+            [row(result) for result in arrays],
+        ),
+        render(
+            "Documents, compared, judged and rendered", [document_row(result) for result in judged]
+        ),
+        (
+            f"ci-bench compare of {ON_DISK:,} metrics, from start to end: {command_s:.2f} s,"
+            f" {processor_s:.2f} s of the processor"
+        ),
     ]
     document = {
         "benchmark": "judge_scale",

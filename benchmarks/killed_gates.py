@@ -1,8 +1,9 @@
 """Kills gates of several processes at random moments, and looks for what they left running (and, with it, for ports in use).
 
-``python -m benchmarks.killed_gates --gates 100``. Each gate runs a command whose two ranks are sessions of their own, listen on
-the loopback and write losses. Its first process alone is killed (SIGKILL), 0.2 to 6 s after its start, so that nothing of it can
-clean up. What carries the gate's mark in its environment ten seconds later was left over.
+``python -m benchmarks.killed_gates --gates 100``. Each gate runs a command whose two ranks are
+sessions of their own, listen on the loopback and write losses. Its first process alone is killed
+(SIGKILL), 0.2 to 6 s after its start, so that nothing of it can clean up. What carries the gate's
+mark in its environment ten seconds later was left over.
 """
 
 import argparse
@@ -60,9 +61,16 @@ def marked(mark: str) -> list[int]:
 def kill_one(folder: Path, draws: random.Random) -> tuple[int, int]:
     """Start a gate and kill it; how many processes it had then, and how many were left over."""
     mark = uuid.uuid4().hex
-    environ = {**os.environ, MARK: mark, "CI_BENCH_LOCKS": str(folder / "locks"), "CI_BENCH_NOISE": str(folder / "noise")}
+    environ = {
+        **os.environ,
+        MARK: mark,
+        "CI_BENCH_LOCKS": str(folder / "locks"),
+        "CI_BENCH_NOISE": str(folder / "noise"),
+    }
     command = [sys.executable, "-m", "ci_bench.cli", "run", "--output", str(folder / mark)]
-    gate = subprocess.Popen(command, cwd=folder, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    gate = subprocess.Popen(
+        command, cwd=folder, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     time.sleep(draws.uniform(0.2, 6.0))
     running = len(marked(mark))
     gate.kill()
@@ -90,8 +98,9 @@ def main() -> None:
         found = [kill_one(folder, draws) for _ in range(options.gates)]
     busy = sum(running >= 4 for running, _ in found)  # noqa: PLR2004 - the gate, its server, its worker, the command
     sys.stdout.write(
-        f"{len(found)} gates killed, {busy} of them with at least four processes (most: {max(running for running, _ in found)}); "
-        f"{sum(left for _, left in found)} processes left over\n"
+        f"{len(found)} gates killed, {busy} of them with at least four processes (most:"
+        f" {max(running for running, _ in found)}); {sum(left for _, left in found)} processes left"
+        " over\n"
     )
 
 

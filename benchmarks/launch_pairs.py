@@ -1,6 +1,7 @@
 """Benchmarks of what something does to timing: both sides run the same code in paired launches, and one of them has it.
 
-Cases are measured one after the other by the engine itself, and what was measured is written down after each.
+Cases are measured one after the other by the engine itself, and what was measured is written down
+after each.
 """
 
 import argparse
@@ -29,15 +30,26 @@ class Timed:
 
     def __init__(self, suite: Suite) -> None:
         """`suite` is whose cases are timed."""
-        self.suite, self.name, self.preload, self.worker = suite, suite.name, suite.preload, suite.worker
+        self.suite, self.name, self.preload, self.worker = (
+            suite,
+            suite.name,
+            suite.preload,
+            suite.worker,
+        )
 
     def plan(self, options: Mapping[str, Any]) -> tuple[Case, ...]:
         """The suite's cases, which owe nothing but their times."""
-        return tuple(replace(case, due=Due(times=case.due.times)) for case in self.suite.plan(options))
+        return tuple(
+            replace(case, due=Due(times=case.due.times)) for case in self.suite.plan(options)
+        )
 
     def stages(self, case: Case) -> tuple[Stage, ...]:
         """What timing takes."""
-        return tuple(stage for stage in self.suite.stages(case) if stage.kind in {StageKind.PREPARE, StageKind.TIME})
+        return tuple(
+            stage
+            for stage in self.suite.stages(case)
+            if stage.kind in {StageKind.PREPARE, StageKind.TIME}
+        )
 
     def needs_network(self, case: Case) -> bool:
         """As the suite."""
@@ -77,27 +89,38 @@ def collect(
     """The whole command: measure what `--json` has not, write each case down, print the table."""
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--launches", type=int, default=launches, help="launches of each case")
-    parser.add_argument("--only", default="", metavar="TEXT", help="measure the cases whose id holds this text")
-    parser.add_argument("--at-most", type=int, default=sys.maxsize, help="cases to measure this time")
+    parser.add_argument(
+        "--only", default="", metavar="TEXT", help="measure the cases whose id holds this text"
+    )
+    parser.add_argument(
+        "--at-most", type=int, default=sys.maxsize, help="cases to measure this time"
+    )
     parser.add_argument("--json", type=Path, help="also write the figures here, after every case")
     parser.add_argument("--resume", action="store_true", help="leave out the cases that --json has")
     arguments = parser.parse_args(argv)
     differences, told = earlier(arguments.json, kind) if arguments.resume else ([], [])
     known = {one.case for one in told}
-    left = [(suite, case) for suite, case in plan if case.id not in known and arguments.only in case.id]
+    left = [
+        (suite, case) for suite, case in plan if case.id not in known and arguments.only in case.id
+    ]
     for suite, case in left[: arguments.at_most]:
         found, of_case = compare(suite, case, arguments.launches)
         differences, told = [*differences, *found], [*told, of_case]
         sys.stderr.write(f"{of_case}\n" + "".join(f"{one}\n" for one in found))
         if arguments.json:
-            arguments.json.write_text(json.dumps(document(differences, told), indent=1, sort_keys=True) + "\n")
+            arguments.json.write_text(
+                json.dumps(document(differences, told), indent=1, sort_keys=True) + "\n"
+            )
     publish(table(differences, told), document(differences, told), arguments.json)
     return 0
 
 
 def document(differences: Sequence[Difference], told: Sequence[Any]) -> dict[str, Any]:
     """All that was measured."""
-    return {"differences": [asdict(one) for one in differences], "cases": [asdict(one) for one in told]}
+    return {
+        "differences": [asdict(one) for one in differences],
+        "cases": [asdict(one) for one in told],
+    }
 
 
 def earlier(path: Path | None, kind: type[Told]) -> tuple[list[Difference], list[Told]]:
@@ -105,17 +128,32 @@ def earlier(path: Path | None, kind: type[Told]) -> tuple[list[Difference], list
     if path is None or not path.exists():
         return [], []
     known = json.loads(path.read_text(encoding="utf-8"))
-    differences = [Difference(**{**one, "ratios": tuple(one["ratios"])}) for one in known["differences"]]
+    differences = [
+        Difference(**{**one, "ratios": tuple(one["ratios"])}) for one in known["differences"]
+    ]
     return differences, [kind(**one) for one in known["cases"]]
 
 
 def measure(
-    suite: Timed, case: Case, *, run: RunOptions, sides: tuple[Side, ...], folder: Path, program: str, **of_engine: Any
+    suite: Timed,
+    case: Case,
+    *,
+    run: RunOptions,
+    sides: tuple[Side, ...],
+    folder: Path,
+    program: str,
+    **of_engine: Any,
 ) -> tuple[Results, Results]:
     """One case as the engine measures it: base's document, and head's; `program` measures it again."""
     begun = planning.start(config := Config(entries=(), run=run))
     (folder / "scratch").mkdir()
-    runner = Runner(options=config.run, scratch=folder / "scratch", observe=lambda _: None, seed=begun.id, **of_engine)
+    runner = Runner(
+        options=config.run,
+        scratch=folder / "scratch",
+        observe=lambda _: None,
+        seed=begun.id,
+        **of_engine,
+    )
     results = record_run(
         cast("planning.Plan", ((suite, case),)),
         run=begun,
@@ -127,11 +165,15 @@ def measure(
     for side in (SideName.BASE, SideName.HEAD):
         (row,) = results[side].cases
         if row.status is not Status.OK:
-            raise SystemExit(f"{case.id} could not be measured on {side}: {row.failure or row.status}")
+            raise SystemExit(
+                f"{case.id} could not be measured on {side}: {row.failure or row.status}"
+            )
     return results[SideName.BASE], results[SideName.HEAD]
 
 
-def differences_of(case: str, base: Mapping[str, Metric], head: Mapping[str, Metric]) -> list[Difference]:
+def differences_of(
+    case: str, base: Mapping[str, Metric], head: Mapping[str, Metric]
+) -> list[Difference]:
     """The log-ratios of base over head by arm, one for each launch, by the judge's own estimator."""
     arms = [arm for arm in base if arm in head]
     most = max((len(metric.launches) for metric in base.values()), default=0)
@@ -159,4 +201,8 @@ def overall(differences: Sequence[Difference]) -> str:
 def text_of(ratios: Sequence[float]) -> str:
     """The mean of log-ratios as a share, with its standard error."""
     error = statistics.stdev(ratios) / math.sqrt(len(ratios)) if len(ratios) > 1 else math.nan
-    return f"{math.expm1(statistics.fmean(ratios)):+.2%} ± {error:.2%}" if ratios else "nothing measured"
+    return (
+        f"{math.expm1(statistics.fmean(ratios)):+.2%} ± {error:.2%}"
+        if ratios
+        else "nothing measured"
+    )

@@ -1,8 +1,9 @@
 """How far launches of unchanged code differ: what the priors of `judge.statistics.suspicion` stand on.
 
-Run as ``python -m benchmarks.launch_spread [--launches N] [--compilations N] [--json FILE]``. Everything is the product's own:
-six CPU workloads sampled in turns, commands that measure themselves, peaks of memory, compilations from a cold cache. Each launch
-of a metric gives one log-ratio of two sides of the same code; the table holds them against the prior of their kind.
+Run as ``python -m benchmarks.launch_spread [--launches N] [--compilations N] [--json FILE]``.
+Everything is the product's own: six CPU workloads sampled in turns, commands that measure
+themselves, peaks of memory, compilations from a cold cache. Each launch of a metric gives one
+log-ratio of two sides of the same code; the table holds them against the prior of their kind.
 """
 
 import argparse
@@ -34,8 +35,13 @@ from ci_bench.suites.contract import Cache, Stage, StageKind, Suite
 from ci_bench.suites.registry import find_suite
 
 ROOT = Path(__file__).resolve().parents[1]
-RUN = RunOptions(device="cpu", threads=1, sampling=Sampling.FIXED, compile_budget_s=1e9, warmup_s=0.5)
-HEAD = "import json, sys, time\ndef timed(f):\n    s = time.perf_counter(); f(); return time.perf_counter() - s\n"
+RUN = RunOptions(
+    device="cpu", threads=1, sampling=Sampling.FIXED, compile_budget_s=1e9, warmup_s=0.5
+)
+HEAD = (
+    "import json, sys, time\ndef timed(f):\n    s = time.perf_counter(); f(); return"
+    " time.perf_counter() - s\n"
+)
 TAIL = """print(json.dumps({"kind": "measurements", "schema_version": 1,
     "series": [{"name": "it", "unit": "s", "better": "lower", "values": [timed(work) for _ in range(20)]}]}))
 """
@@ -65,7 +71,11 @@ class Stages(Suite):
 
     def stages(self, case: Case) -> tuple[Stage, ...]:
         """Preparing, and what is asked for."""
-        kept = [one for one in self.suite.stages(case) if (one.kind, one.cache) == (self.kind, self.cache)]
+        kept = [
+            one
+            for one in self.suite.stages(case)
+            if (one.kind, one.cache) == (self.kind, self.cache)
+        ]
         prepare = [one for one in self.suite.stages(case) if one.kind is StageKind.PREPARE]
         return (*prepare, *(replace(one, launches=None) for one in kept))
 
@@ -79,27 +89,55 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     found: dict[str, tuple[NoiseSource, list[float]]] = {}
     with tempfile.TemporaryDirectory() as folder:
-        for title, source, plan, launches in _plans(Path(folder), arguments.launches, arguments.compilations):
+        for title, source, plan, launches in _plans(
+            Path(folder), arguments.launches, arguments.compilations
+        ):
             found[title] = source, _ratios(plan, launches, Path(folder))
             sys.stderr.write(f"{title}: {len(found[title][1])} ratios\n")
     rows = [_row(title, source, np.array(ratios)) for title, (source, ratios) in found.items()]
     figures_of = {title: ratios for title, (_, ratios) in found.items()}
-    publish(render("Launches of unchanged code against the priors", rows), {"ratios": figures_of}, arguments.json)
+    publish(
+        render("Launches of unchanged code against the priors", rows),
+        {"ratios": figures_of},
+        arguments.json,
+    )
     return 0
 
 
-def _plans(folder: Path, launches: int, compilations: int) -> Iterator[tuple[str, NoiseSource, Plan, int]]:
+def _plans(
+    folder: Path, launches: int, compilations: int
+) -> Iterator[tuple[str, NoiseSource, Plan, int]]:
     for name, code in COMMANDS.items():
         (folder / f"{name}.py").write_text(HEAD + code + TAIL)
     command, bench = find_suite("command"), find_suite("torchbench")
     read = [_entry(folder, name, format="measurements", output="stdout") for name in COMMANDS]
     whole = [_entry(folder, name) for name in COMMANDS]
     models = {"models": ["mlp"], "backend": "inductor"}
-    yield "in turns: six workloads", NoiseSource.TURNS, _plan(Stages(suite=WORK, kind=StageKind.TIME), [{}]), launches
-    yield "read: four commands", NoiseSource.RUNS, _plan(Stages(suite=command, kind=StageKind.RUN), read), launches
-    yield "peak of memory: four commands", NoiseSource.RUNS, _plan(Stages(suite=command, kind=StageKind.RUN), whole), launches
+    yield (
+        "in turns: six workloads",
+        NoiseSource.TURNS,
+        _plan(Stages(suite=WORK, kind=StageKind.TIME), [{}]),
+        launches,
+    )
+    yield (
+        "read: four commands",
+        NoiseSource.RUNS,
+        _plan(Stages(suite=command, kind=StageKind.RUN), read),
+        launches,
+    )
+    yield (
+        "peak of memory: four commands",
+        NoiseSource.RUNS,
+        _plan(Stages(suite=command, kind=StageKind.RUN), whole),
+        launches,
+    )
     cold = Stages(suite=bench, kind=StageKind.ALONE, cache=Cache.COLD)
-    yield "compiled from cold: mlp, inductor", NoiseSource.COMPILATION, _plan(cold, [models]), compilations
+    yield (
+        "compiled from cold: mlp, inductor",
+        NoiseSource.COMPILATION,
+        _plan(cold, [models]),
+        compilations,
+    )
 
 
 def _entry(folder: Path, name: str, **more: str) -> Mapping[str, Any]:
@@ -117,17 +155,23 @@ def _ratios(plan: Plan, launches: int, folder: Path) -> list[float]:
     config = Config(entries=(), run=replace(RUN, launches=launches))
     begun = planning.start(config)
     with tempfile.TemporaryDirectory() as scratch:
-        runner = Runner(options=config.run, scratch=Path(scratch), observe=lambda _: None, seed=begun.id)
+        runner = Runner(
+            options=config.run, scratch=Path(scratch), observe=lambda _: None, seed=begun.id
+        )
         results = record_run(
             plan,
             run=begun,
             sides=sides,
-            reproduce=dict.fromkeys((case.id for _, case in plan), "python -m benchmarks.launch_spread"),
+            reproduce=dict.fromkeys(
+                (case.id for _, case in plan), "python -m benchmarks.launch_spread"
+            ),
             measure=runner.run,
             folder=folder / "results",
         )
     wanted = ("step_time", "peak_rss", "peak_anonymous", "compile_cold")
-    lines = lines_of_both(results[SideName.BASE], results[SideName.HEAD], lambda _, __: MetricPolicy(threshold=0.0))
+    lines = lines_of_both(
+        results[SideName.BASE], results[SideName.HEAD], lambda _, __: MetricPolicy(threshold=0.0)
+    )
     kept = [line for line in lines if line.metric.name in wanted or line.suite == "command"]
     d = figures([(line.base[0], line.head[0]) for line in kept], most=launches).d
     return [float(ratio) for ratio in d[np.isfinite(d)]]
@@ -135,7 +179,10 @@ def _ratios(plan: Plan, launches: int, folder: Path) -> list[float]:
 
 def _row(title: str, source: NoiseSource, ratios: Floats) -> dict[str, str]:
     prior = PRIORS[source]
-    beyond = {level: float(stdtrit(prior.freedom, 1 - (1 - level) / 2)) * prior.spread for level in (0.95, 0.99)}
+    beyond = {
+        level: float(stdtrit(prior.freedom, 1 - (1 - level) / 2)) * prior.spread
+        for level in (0.95, 0.99)
+    }
     return {
         "launches of": title,
         "ratios": str(ratios.size),
@@ -143,7 +190,10 @@ def _row(title: str, source: NoiseSource, ratios: Floats) -> dict[str, str]:
         "robust sd": f"{NORMAL_MAD * np.median(np.abs(ratios)):.2%}",
         "largest": f"{np.abs(ratios).max(initial=0.0):.1%}",
         "prior": f"{prior.spread:.0%}, {prior.freedom:g} launches",
-        **{f"beyond {level:.0%}": f"{float((np.abs(ratios) > limit).mean()):.1%}" for level, limit in beyond.items()},
+        **{
+            f"beyond {level:.0%}": f"{float((np.abs(ratios) > limit).mean()):.1%}"
+            for level, limit in beyond.items()
+        },
     }
 
 

@@ -1,7 +1,8 @@
 """A small transformer, its rows, and layouts that are right or have one planted fault: what `layout_parity` trains.
 
-Each function here is named in a configuration as a user's own code would be (``benchmarks.layout_gallery:no_sync``). Layouts are
-called with a module that gives the loss of a batch, and return one that does the same in several processes.
+Each function here is named in a configuration as a user's own code would be
+(``benchmarks.layout_gallery:no_sync``). Layouts are called with a module that gives the loss of a
+batch, and return one that does the same in several processes.
 """
 
 # mypy: disable-error-code="no-untyped-call, no-any-return, union-attr, index"
@@ -46,9 +47,12 @@ class Block(nn.Module):
         """[rows, length, width] to the same."""
         normed = self.first(hidden)
         query, key, value = (
-            project(normed).unflatten(-1, (-1, self.size)).transpose(1, 2) for project in (self.q_proj, self.k_proj, self.v_proj)
+            project(normed).unflatten(-1, (-1, self.size)).transpose(1, 2)
+            for project in (self.q_proj, self.k_proj, self.v_proj)
         )
-        mixed = functional.scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2)
+        mixed = (
+            functional.scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2)
+        )
         hidden = hidden + self.dropout(self.o_proj(mixed))
         return hidden + self.down_proj(functional.gelu(self.up_proj(self.second(hidden))))
 
@@ -159,14 +163,20 @@ class Replays(nn.Module):
         if rank() != 1:
             return self.module(**batch)
         self.calls += 1
-        key = tuple(value.data_ptr() for value in batch.values()) if self.most is None else self.calls >= self.most
+        key = (
+            tuple(value.data_ptr() for value in batch.values())
+            if self.most is None
+            else self.calls >= self.most
+        )
         weights = list(self.module.parameters())
         if key is False or key not in self.known:
             loss = self.module(**batch)
             self.known[key] = loss.detach(), torch.autograd.grad(loss, weights, retain_graph=True)
             return loss
         loss, gradients = self.known[key]
-        total = sum((weight * gradient).sum() for weight, gradient in zip(weights, gradients, strict=True))
+        total = sum(
+            (weight * gradient).sum() for weight, gradient in zip(weights, gradients, strict=True)
+        )
         return total + (loss - total).detach()
 
 
@@ -283,13 +293,19 @@ def stale_bucket(module: nn.Module) -> nn.Module:
 
 def left_out(module: nn.Module) -> nn.Module:
     """One parameter is left out of the exchange."""
-    DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(module, ["model.blocks.0.o_proj.bias"])  # noqa: SLF001
+    DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(  # noqa: SLF001
+        module, ["model.blocks.0.o_proj.bias"]
+    )
     return DistributedDataParallel(module)
 
 
 def left_out_of_shards(module: nn.Module) -> nn.Module:
     """One parameter is left out of FSDP's sharding, and so out of its exchange."""
-    left = next(value for name, value in module.named_parameters() if name.endswith("blocks.0.up_proj.weight"))
+    left = next(
+        value
+        for name, value in module.named_parameters()
+        if name.endswith("blocks.0.up_proj.weight")
+    )
     fully_shard(module, ignored_params={left})
     return module
 
@@ -328,7 +344,9 @@ def alike_dropout(module: nn.Module) -> nn.Module:
 
 def other_rate(parameters: Any, lr: float) -> torch.optim.Optimizer:
     """One rank has another learning rate."""
-    return torch.optim.SGD(parameters, lr=lr * (1.02 if torch.distributed.is_initialized() and rank() == 1 else 1.0))
+    return torch.optim.SGD(
+        parameters, lr=lr * (1.02 if torch.distributed.is_initialized() and rank() == 1 else 1.0)
+    )
 
 
 class ClippedByShard(torch.optim.SGD):
@@ -337,9 +355,16 @@ class ClippedByShard(torch.optim.SGD):
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
         """Each rank's own norm, rather than the norm of all."""
-        gradients = [value.grad for group in self.param_groups for value in group["params"] if value.grad is not None]
+        gradients = [
+            value.grad
+            for group in self.param_groups
+            for value in group["params"]
+            if value.grad is not None
+        ]
         local = [getattr(one, "to_local", lambda one=one: one)() for one in gradients]
-        norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(one) for one in local]))
+        norm = torch.linalg.vector_norm(
+            torch.stack([torch.linalg.vector_norm(one) for one in local])
+        )
         for one in local:
             one.mul_((CLIP / norm).clamp(max=1.0))
         return super().step(closure)
@@ -351,7 +376,9 @@ class Clipped(torch.optim.SGD):
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
         """By torch's own function, which knows shards."""
-        nn.utils.clip_grad_norm_([value for group in self.param_groups for value in group["params"]], CLIP)
+        nn.utils.clip_grad_norm_(
+            [value for group in self.param_groups for value in group["params"]], CLIP
+        )
         return super().step(closure)
 
 
@@ -448,7 +475,11 @@ AT = 8
 
 def _is_shared(optimizer: torch.optim.Optimizer) -> bool:
     """Whether parameters are sharded: of a layout, and not of the one process beside it."""
-    return any(hasattr(value, "full_tensor") for group in optimizer.param_groups for value in group["params"])
+    return any(
+        hasattr(value, "full_tensor")
+        for group in optimizer.param_groups
+        for value in group["params"]
+    )
 
 
 class LosesState(Resumes):
@@ -507,7 +538,8 @@ def misbehaving(module: nn.Module, *, fault: str) -> nn.Module:
 
 
 hang, die, crash, leave, exits, memory, raises, skips, orphan = (
-    partial(misbehaving, fault=fault) for fault in ("hang", "die", "crash", "leave", "exit", "memory", "raise", "skip", "child")
+    partial(misbehaving, fault=fault)
+    for fault in ("hang", "die", "crash", "leave", "exit", "memory", "raise", "skip", "child")
 )
 
 

@@ -1,9 +1,10 @@
 """Parity between layouts: right ones against one process, and planted faults of distributed training, with rank and step.
 
-Run as ``python -m benchmarks.layout_parity --json parity.jsonl``; each row is a verification of the suite `training_loss`, by its
-own stages, in processes of its own. With ``--resume`` what the file has already is not run again, and what came to no end there
-is; ``--table`` prints the tables of a file and runs nothing. What is trained, and what is planted, is in `layout_gallery`,
-`mesh_gallery` and `checkpoint_gallery`.
+Run as ``python -m benchmarks.layout_parity --json parity.jsonl``; each row is a verification of the
+suite `training_loss`, by its own stages, in processes of its own. With ``--resume`` what the file
+has already is not run again, and what came to no end there is; ``--table`` prints the tables of a
+file and runs nothing. What is trained, and what is planted, is in `layout_gallery`, `mesh_gallery`
+and `checkpoint_gallery`.
 """
 
 import argparse
@@ -30,7 +31,9 @@ from ci_bench.suites.contract import Evidence, Stage, StageKind
 from ci_bench.suites.training_loss.plan import SUITE
 
 ROOT = Path(__file__).resolve().parents[1]
-GALLERY, MESHES, CHECKPOINTS = (f"benchmarks.{name}_gallery:" for name in ("layout", "mesh", "checkpoint"))
+GALLERY, MESHES, CHECKPOINTS = (
+    f"benchmarks.{name}_gallery:" for name in ("layout", "mesh", "checkpoint")
+)
 ENTRY: Mapping[str, Any] = {
     "name": "tiny",
     "processes": 2,
@@ -46,18 +49,32 @@ ENTRY: Mapping[str, Any] = {
 }
 """48 steps of 8 rows; the last batch of an epoch has 6."""
 PIPELINED = EVEN = {"num_samples": 64}
-"""All batches are full: for pipelines, and for what is written by hand and takes as many rows in every rank."""
+"""All batches are full: for pipelines, and for what is written by hand and takes as many rows in
+every rank.
+"""
 DEEP = {**PIPELINED, "model": {"factory": f"{GALLERY}Net", "options": {"layers": 8}}}
-WIDE = {"model": {"factory": f"{GALLERY}Net", "options": {"width": 32, "layers": 4}}, "batch_size": 16, "num_samples": 124}
+WIDE = {
+    "model": {"factory": f"{GALLERY}Net", "options": {"width": 32, "layers": 4}},
+    "batch_size": 16,
+    "num_samples": 124,
+}
 BUCKETS = {"model": {"factory": f"{GALLERY}Net", "options": {"width": 256}}}
 """Blocks of 2 MiB, where the first bucket of DDP has one: what dynamo splits by buckets is split."""
-MODES = ("ddp_optimizer", "python_reducer", "python_reducer_without_compiled_forward", "no_optimization")
+MODES = (
+    "ddp_optimizer",
+    "python_reducer",
+    "python_reducer_without_compiled_forward",
+    "no_optimization",
+)
 LIMIT_S = 120.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trial:
-    """One layout, with the options of the entry that it needs. `wrong` says what is planted; empty where it is right."""
+    """One layout, with the options of the entry that it needs.
+
+    `wrong` says what is planted; empty where it is right.
+    """
 
     name: str
     layout: str | Mapping[str, Any]
@@ -79,24 +96,62 @@ ADAMW = {"optimizer": "AdamW", "lr": 0.005}
 MOMENTUM = {"optimizer_options": {"momentum": 0.9, "nesterov": True}, "lr": 0.02}
 PIPELINE = {"layout": "pipeline", "split": f"{GALLERY}halves", "accumulate": 2}
 PARTS = {"layout": "pipeline", "split": f"{MESHES}parts", "accumulate": 4}
-DROPOUT = {"model": {"factory": f"{GALLERY}Net", "options": {"dropout": 0.2}}, "epochs": 13, "seeds": 6}
+DROPOUT = {
+    "model": {"factory": f"{GALLERY}Net", "options": {"dropout": 0.2}},
+    "epochs": 13,
+    "seeds": 6,
+}
 SAVED = {**ADAMW, "epochs": 3, "num_samples": 64}
 FAULTS = (
-    Trial(name="no_sync left on", layout=f"{GALLERY}no_sync", wrong="gradients are never exchanged"),
-    Trial(name="same shard on all ranks", layout=f"{GALLERY}same_shard", options=EVEN, wrong="all train on rank 0's rows"),
+    Trial(
+        name="no_sync left on", layout=f"{GALLERY}no_sync", wrong="gradients are never exchanged"
+    ),
+    Trial(
+        name="same shard on all ranks",
+        layout=f"{GALLERY}same_shard",
+        options=EVEN,
+        wrong="all train on rank 0's rows",
+    ),
     Trial(name="gradients summed", layout=f"{GALLERY}summed", wrong="summed in place of averaged"),
-    Trial(name="one rank's learning rate", layout="ddp", options={"optimizer": f"{GALLERY}other_rate"}, wrong="rank 1: x 1.02"),
-    Trial(name="a stale bucket", layout=f"{GALLERY}stale_bucket", wrong="the last bucket is of the step before"),
-    Trial(name="a dropped last batch", layout=f"{GALLERY}dropped_last", wrong="the short batch of each epoch", counts=(2,)),
-    Trial(name="a parameter left out of DDP", layout=f"{GALLERY}left_out", wrong="a bias is not exchanged"),
-    Trial(name="a parameter left out of FSDP", layout=f"{GALLERY}left_out_of_shards", wrong="a weight is not exchanged"),
+    Trial(
+        name="one rank's learning rate",
+        layout="ddp",
+        options={"optimizer": f"{GALLERY}other_rate"},
+        wrong="rank 1: x 1.02",
+    ),
+    Trial(
+        name="a stale bucket",
+        layout=f"{GALLERY}stale_bucket",
+        wrong="the last bucket is of the step before",
+    ),
+    Trial(
+        name="a dropped last batch",
+        layout=f"{GALLERY}dropped_last",
+        wrong="the short batch of each epoch",
+        counts=(2,),
+    ),
+    Trial(
+        name="a parameter left out of DDP",
+        layout=f"{GALLERY}left_out",
+        wrong="a bias is not exchanged",
+    ),
+    Trial(
+        name="a parameter left out of FSDP",
+        layout=f"{GALLERY}left_out_of_shards",
+        wrong="a weight is not exchanged",
+    ),
     Trial(
         name="norm clipped per shard",
         layout="fsdp",
         options={"optimizer": f"{GALLERY}ClippedByShard"},
         wrong="by each rank's own norm",
     ),
-    Trial(name="a tensor-parallel bias added twice", layout=f"{GALLERY}bias_often", options=EVEN, wrong="once for each rank"),
+    Trial(
+        name="a tensor-parallel bias added twice",
+        layout=f"{GALLERY}bias_often",
+        options=EVEN,
+        wrong="once for each rank",
+    ),
     Trial(
         name="a pipeline that drops a micro-batch",
         layout=PIPELINE,
@@ -111,13 +166,23 @@ FAULTS = (
         wrong="Adam starts anew at step 7",
     ),
     Trial(
-        name="dropout alike on all ranks", layout=f"{GALLERY}alike_dropout", options=DROPOUT, wrong="seeded alike in every step"
+        name="dropout alike on all ranks",
+        layout=f"{GALLERY}alike_dropout",
+        options=DROPOUT,
+        wrong="seeded alike in every step",
     ),
     *(
         Trial(
             name=f"a checkpoint of one's own without {what}",
             layout="fsdp",
-            options={**SAVED, "checkpoint": {"after": 8, "save": f"{CHECKPOINTS}save", "load": f"{CHECKPOINTS}{load}"}},
+            options={
+                **SAVED,
+                "checkpoint": {
+                    "after": 8,
+                    "save": f"{CHECKPOINTS}save",
+                    "load": f"{CHECKPOINTS}{load}",
+                },
+            },
             wrong="not restored",
         )
         for what, load in (
@@ -127,9 +192,17 @@ FAULTS = (
         )
     ),
     Trial(
-        name="replicas of shards on their own", layout=f"{MESHES}lone_replicas", wrong="averaged in each group alone", counts=(4,)
+        name="replicas of shards on their own",
+        layout=f"{MESHES}lone_replicas",
+        wrong="averaged in each group alone",
+        counts=(4,),
     ),
-    Trial(name="context without the others", layout=f"{MESHES}context_without_others", options=EVEN, wrong="own keys and values"),
+    Trial(
+        name="context without the others",
+        layout=f"{MESHES}context_without_others",
+        options=EVEN,
+        wrong="own keys and values",
+    ),
 )
 RIGHT = (
     Trial(name="ddp", layout="ddp", seeds=3),
@@ -139,31 +212,53 @@ RIGHT = (
     Trial(name="ddp, compiled", layout={"layout": "ddp", "backend": "aot_eager"}),
     *(
         Trial(
-            name=f"ddp, compiled, {mode}", layout={"layout": "ddp", "backend": "aot_eager", "optimize_ddp": mode}, options=BUCKETS
+            name=f"ddp, compiled, {mode}",
+            layout={"layout": "ddp", "backend": "aot_eager", "optimize_ddp": mode},
+            options=BUCKETS,
         )
         for mode in MODES
     ),
     Trial(
         name="ddp, compiled, python_reducer, accumulated",
-        layout={"layout": "ddp", "backend": "aot_eager", "optimize_ddp": "python_reducer", "accumulate": 2},
+        layout={
+            "layout": "ddp",
+            "backend": "aot_eager",
+            "optimize_ddp": "python_reducer",
+            "accumulate": 2,
+        },
         counts=(2,),
     ),
     Trial(name="averaged by hand", layout=f"{GALLERY}by_hand"),
     Trial(name="fsdp", layout="fsdp", seeds=3),
-    Trial(name="fsdp, not resharded, accumulated", layout={"layout": "fsdp", "reshard": False, "accumulate": 2}),
+    Trial(
+        name="fsdp, not resharded, accumulated",
+        layout={"layout": "fsdp", "reshard": False, "accumulate": 2},
+    ),
     Trial(name="fsdp in one group", layout=f"{GALLERY}sharded_whole"),
     Trial(name="fsdp, clipped", layout="fsdp", options={"optimizer": f"{GALLERY}Clipped"}),
     Trial(name="fsdp, from a checkpoint", layout="fsdp", options=ADAM),
     Trial(name="tensor", layout="tensor", seeds=2),
     Trial(name="pipeline", layout=PIPELINE, options=PIPELINED, counts=(2,)),
     Trial(name="hsdp", layout="hsdp", counts=(4,), seeds=2),
-    Trial(name="hsdp, not resharded, accumulated", layout={"layout": "hsdp", "reshard": False, "accumulate": 2}, counts=(4,)),
+    Trial(
+        name="hsdp, not resharded, accumulated",
+        layout={"layout": "hsdp", "reshard": False, "accumulate": 2},
+        counts=(4,),
+    ),
     Trial(name="fsdp x tensor", layout="fsdp_tensor", counts=(4,), seeds=2),
-    Trial(name="fsdp x tensor, accumulated", layout={"layout": "fsdp_tensor", "accumulate": 2}, counts=(4,)),
+    Trial(
+        name="fsdp x tensor, accumulated",
+        layout={"layout": "fsdp_tensor", "accumulate": 2},
+        counts=(4,),
+    ),
     Trial(name="pipeline, gpipe", layout=PARTS, options=DEEP),
     Trial(name="pipeline, 1f1b", layout={**PARTS, "schedule": "1f1b"}, options=DEEP),
     *(
-        Trial(name=f"pipeline, {schedule}", layout={**PARTS, "schedule": schedule, "stages": 2}, options=DEEP)
+        Trial(
+            name=f"pipeline, {schedule}",
+            layout={**PARTS, "schedule": schedule, "stages": 2},
+            options=DEEP,
+        )
         for schedule in ("looped_bfs", "interleaved_1f1b", "interleaved_zero_bubble")
     ),
     Trial(name="context by hand", layout=f"{MESHES}context", options=EVEN),
@@ -178,16 +273,31 @@ RIGHT = (
             ("bf16", {"precision": "bf16"}),
         )
     ),
-    *(Trial(name=f"{layout}, amp_bf16", layout=layout, options={"precision": "amp_bf16"}) for layout in ("ddp", "fsdp")),
-    *(Trial(name=f"{layout}, AdamW", layout=layout, options=ADAMW, counts=(4,)) for layout in ("hsdp", "fsdp_tensor")),
+    *(
+        Trial(name=f"{layout}, amp_bf16", layout=layout, options={"precision": "amp_bf16"})
+        for layout in ("ddp", "fsdp")
+    ),
+    *(
+        Trial(name=f"{layout}, AdamW", layout=layout, options=ADAMW, counts=(4,))
+        for layout in ("hsdp", "fsdp_tensor")
+    ),
     Trial(name="pipeline, AdamW", layout=PARTS, options={**DEEP, **ADAMW}),
     *(
-        Trial(name=f"{layout}, compiled", layout={"layout": layout, "backend": "aot_eager"}, counts=(2,))
+        Trial(
+            name=f"{layout}, compiled",
+            layout={"layout": layout, "backend": "aot_eager"},
+            counts=(2,),
+        )
         for layout in ("fsdp", "tensor")
     ),
     Trial(name="resumed, fsdp", layout="fsdp", options={**SAVED, "checkpoint": {"after": 8}}),
     *(
-        Trial(name=f"resumed, {layout}", layout=layout, options={**SAVED, "checkpoint": {"after": 8}}, counts=(4,))
+        Trial(
+            name=f"resumed, {layout}",
+            layout=layout,
+            options={**SAVED, "checkpoint": {"after": 8}},
+            counts=(4,),
+        )
         for layout in ("hsdp", "fsdp_tensor")
     ),
     Trial(
@@ -198,12 +308,21 @@ RIGHT = (
     ),
     Trial(name="ddp, with dropout (over seeds)", layout="ddp", options=DROPOUT),
 )
-SKIPPED = (Trial(name="context by torch, fused attention", layout=f"{MESHES}torch_context_fused", options=EVEN),)
+SKIPPED = (
+    Trial(
+        name="context by torch, fused attention",
+        layout=f"{MESHES}torch_context_fused",
+        options=EVEN,
+    ),
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """How a trial ended: a finding, or why there is none. `score` is the largest of any signal of the whole or of a rank."""
+    """How a trial ended: a finding, or why there is none.
+
+    `score` is the largest of any signal of the whole or of a rank.
+    """
 
     ended: Ended
     status: Status
@@ -236,7 +355,15 @@ class Bench:
         scratch = Path(tempfile.mkdtemp(dir=self.folder))
         options = RunOptions(device="cpu", threads=1, stage_timeout_s=limit_s)
         for job in (Stage(kind=StageKind.PREPARE, arms=()), stage):
-            task = Task(launch=0, device="cpu", options=options, scratch=str(scratch), worker=SUITE.worker, case=case, stage=job)
+            task = Task(
+                launch=0,
+                device="cpu",
+                options=options,
+                scratch=str(scratch),
+                worker=SUITE.worker,
+                case=case,
+                stage=job,
+            )
             ended = self.launcher.run(task, timeout_s=limit_s, on_answer=lambda _: None)
             if explain(ended, limit_s=limit_s)[0] is not Status.OK:
                 break
@@ -274,7 +401,9 @@ def verify(trial: Trial, bench: Bench, *, limit_s: float = LIMIT_S) -> Outcome:
     (finding,) = parity_findings(parity)
     scores = [finding.loss_score or 0.0, finding.grad_norm_score or 0.0, *_of_ranks(parity)]
     failed = tuple(check for check in evidence.checks if check.outcome is CheckOutcome.FAIL)
-    return Outcome(ended=ended, status=status, reason=reason, finding=finding, score=max(scores), failed=failed)
+    return Outcome(
+        ended=ended, status=status, reason=reason, finding=finding, score=max(scores), failed=failed
+    )
 
 
 def _of_ranks(parity: ParityEvidence) -> Iterator[float]:
@@ -321,20 +450,30 @@ def items() -> Iterator[Item]:
 
 
 def earlier(path: Path) -> Mapping[str, Mapping[str, Any]]:
-    """The lines of a file, by key: the last one of each. What came to no end (it timed out, or was ended) is not among them."""
+    """The lines of a file, by key: the last one of each.
+
+    What came to no end (it timed out, or was ended) is not among them.
+    """
     lines = [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
     return {line["key"]: line for line in lines if line["status"] in {Status.OK, Status.SKIPPED}}
 
 
 def main() -> int:
     """Run what is missing, one after the other, and print the tables. 1 where a right run is flagged or a fault is not found."""
-    parser = argparse.ArgumentParser(description="Parity between layouts, right and with planted faults.")
+    parser = argparse.ArgumentParser(
+        description="Parity between layouts, right and with planted faults."
+    )
     parser.add_argument("--json", type=Path, help="keep a line for each run in this file")
     parser.add_argument("--resume", action="store_true", help="leave out what the file has")
-    parser.add_argument("--table", action="store_true", help="print the tables of the file, run nothing")
+    parser.add_argument(
+        "--table", action="store_true", help="print the tables of the file, run nothing"
+    )
     parser.add_argument("--only", default="", help="runs whose key has this in it")
     parser.add_argument(
-        "--limit-s", type=float, default=LIMIT_S, help="the time of a run; ranks wait a quarter of it for each other"
+        "--limit-s",
+        type=float,
+        default=LIMIT_S,
+        help="the time of a run; ranks wait a quarter of it for each other",
     )
     chosen = parser.parse_args()
     wanted = [item for item in items() if chosen.only in item.key]
@@ -354,7 +493,10 @@ def _run(missing: Iterable[Item], file: Path | None, limit_s: float) -> Iterator
     with tempfile.TemporaryDirectory() as folder, opened(Path(folder)) as bench:
         for item in items_to_run:
             line = item.run(bench, limit_s)
-            sys.stderr.write(f"{item.key}: {line['status']}, {'flagged' if line['flagged'] else 'holds'}, {line['score']:.3g}\n")
+            sys.stderr.write(
+                f"{item.key}: {line['status']}, {'flagged' if line['flagged'] else 'holds'},"
+                f" {line['score']:.3g}\n"
+            )
             if file is not None:
                 with file.open("a") as opened_file:
                     opened_file.write(json.dumps(line) + "\n")
@@ -372,18 +514,27 @@ def tables(there: Iterable[tuple[Item, Mapping[str, Any]]]) -> Iterator[str]:
             skipped.append((item, line))
         else:
             right.setdefault((item.trial.name, item.count), []).append(line)
-    yield "| layout that is right | processes | runs | flagged | largest score |\n| --- | --- | --- | --- | --- |"
+    yield (
+        "| layout that is right | processes | runs | flagged | largest score |\n| --- | --- | --- |"
+        " --- | --- |"
+    )
     for (name, count), lines in right.items():
         flagged = [line for line in lines if line["flagged"]]
         words = "".join(f" {line['words']}" for line in flagged)
-        yield f"| {name} | {count} | {len(lines)} | {len(flagged)} | {max(line['score'] for line in lines):.2g} |{words}"
+        yield (
+            f"| {name} | {count} | {len(lines)} | {len(flagged)} |"
+            f" {max(line['score'] for line in lines):.2g} |{words}"
+        )
     runs = [line for lines in right.values() for line in lines]
     largest = max((line["score"] for line in runs), default=0.0)
     yield f"| all | | {len(runs)} | {sum(line['flagged'] for line in runs)} | {largest:.2g} |"
     yield "\n| planted | processes | score | what is said |\n| --- | --- | --- | --- |"
     for item, line in wrong:
         said = _who_and_when(line["words"]) if line["flagged"] else f"NOT FOUND: {line['words']}"
-        yield f"| {item.trial.name}: {item.trial.wrong} | {item.count} | {line['score']:,.0f} | {said} |"
+        yield (
+            f"| {item.trial.name}: {item.trial.wrong} | {item.count} | {line['score']:,.0f} |"
+            f" {said} |"
+        )
     yield "\n| does not run | processes | reason |\n| --- | --- | --- |"
     yield from (f"| {item.trial.name} | {item.count} | {line['words']} |" for item, line in skipped)
 
@@ -391,7 +542,10 @@ def tables(there: Iterable[tuple[Item, Mapping[str, Any]]]) -> Iterator[str]:
 def _who_and_when(words: str) -> str:
     """Of what a gate says about a layout, which run it was, who left first, by what and at which step."""
     resumed = f"{words.partition(': ')[0]}: " if " resumed at step " in words else ""
-    first = next((part.partition(": up to")[0] for part in words.split("; ") if " first, by the " in part), "")
+    first = next(
+        (part.partition(": up to")[0] for part in words.split("; ") if " first, by the " in part),
+        "",
+    )
     return resumed + first if first else words.partition(": off by")[0]
 
 

@@ -1,7 +1,10 @@
-"""Small trainings of several kinds, right reorderings of them, and faults to inject. Used by `benchmarks.learning_quality`.
+"""Small trainings of several kinds, right reorderings of them, and faults to inject.
 
-A problem is a model, an optimizer and a schedule; its data are random tokens or images with a rule to learn. A change is applied
-while the model or the step is built. All of it is deterministic: the same seed gives the same bytes on one thread.
+Used by `benchmarks.learning_quality`.
+
+A problem is a model, an optimizer and a schedule; its data are random tokens or images with a rule
+to learn. A change is applied while the model or the step is built. All of it is deterministic: the
+same seed gives the same bytes on one thread.
 """
 
 import math
@@ -21,8 +24,8 @@ WARM_UP = 10
 class Problem:
     """A training.
 
-    `rate` is the learning rate, `clip` the largest gradient norm (0: none), `warm` a warm-up of ten steps. With `spikes`, two
-    steps take ten times the rate, which the loss shows for a while.
+    `rate` is the learning rate, `clip` the largest gradient norm (0: none), `warm` a warm-up of ten
+    steps. With `spikes`, two steps take ten times the rate, which the loss shows for a while.
     """
 
     name: str
@@ -39,42 +42,94 @@ SPIKES, SPIKE = (14, 29), 10.0
 
 PROBLEMS = (
     Problem(name="mlp adamw", model="mlp", optimizer="adamw", rate=3e-3),
-    Problem(name="transformer adamw, warm-up", model="transformer", optimizer="adamw", rate=3e-3, warm=True),
+    Problem(
+        name="transformer adamw, warm-up",
+        model="transformer",
+        optimizer="adamw",
+        rate=3e-3,
+        warm=True,
+    ),
     Problem(name="cnn sgd", model="cnn", optimizer="sgd", rate=5e-2),
     Problem(name="lstm adamw, clipped", model="lstm", optimizer="adamw", rate=1e-2, clip=0.5),
     Problem(name="moe adamw", model="moe", optimizer="adamw", rate=3e-3),
     Problem(name="transformer lion", model="transformer", optimizer="lion", rate=3e-4),
-    Problem(name="transformer dropout", model="transformer", optimizer="adamw", rate=1e-3, dropout=0.1),
+    Problem(
+        name="transformer dropout", model="transformer", optimizer="adamw", rate=1e-3, dropout=0.1
+    ),
     Problem(name="mlp adafactor", model="mlp", optimizer="adafactor", rate=1e-2),
     Problem(name="mlp sgd, hot", model="mlp", optimizer="sgd", rate=0.5),
     Problem(name="lstm sgd, clipped", model="lstm", optimizer="sgd", rate=0.3, clip=1.0),
     Problem(name="cnn adamw", model="cnn", optimizer="adamw", rate=1e-2),
     Problem(name="moe lion, dropout", model="moe", optimizer="lion", rate=1e-3, dropout=0.1),
     Problem(name="mlp adamw, clipped", model="mlp", optimizer="adamw", rate=3e-3, clip=0.5),
-    Problem(name="transformer sgd, warm-up, clipped", model="transformer", optimizer="sgd", rate=0.1, clip=1.0, warm=True),
+    Problem(
+        name="transformer sgd, warm-up, clipped",
+        model="transformer",
+        optimizer="sgd",
+        rate=0.1,
+        clip=1.0,
+        warm=True,
+    ),
     Problem(name="cnn lion", model="cnn", optimizer="lion", rate=1e-3),
     Problem(name="lstm lion", model="lstm", optimizer="lion", rate=1e-3),
     Problem(name="moe sgd", model="moe", optimizer="sgd", rate=5e-2),
     Problem(name="transformer adafactor", model="transformer", optimizer="adafactor", rate=1e-2),
-    Problem(name="mlp sgd, clipped, spikes", model="mlp", optimizer="sgd", rate=5e-2, clip=0.5, spikes=True),
+    Problem(
+        name="mlp sgd, clipped, spikes",
+        model="mlp",
+        optimizer="sgd",
+        rate=5e-2,
+        clip=0.5,
+        spikes=True,
+    ),
     Problem(name="transformer adamw, hot", model="transformer", optimizer="adamw", rate=2e-2),
     Problem(name="cnn adafactor", model="cnn", optimizer="adafactor", rate=1e-2),
     Problem(name="lstm adamw, dropout", model="lstm", optimizer="adamw", rate=5e-3, dropout=0.1),
     Problem(name="moe adafactor", model="moe", optimizer="adafactor", rate=1e-2),
     Problem(name="mlp adamw, dropout", model="mlp", optimizer="adamw", rate=3e-3, dropout=0.2),
-    Problem(name="transformer adamw, clipped, spikes", model="transformer", optimizer="adamw", rate=1e-3, clip=1.0, spikes=True),
+    Problem(
+        name="transformer adamw, clipped, spikes",
+        model="transformer",
+        optimizer="adamw",
+        rate=1e-3,
+        clip=1.0,
+        spikes=True,
+    ),
     Problem(name="cnn adamw, warm-up", model="cnn", optimizer="adamw", rate=5e-3, warm=True),
     Problem(name="lstm sgd, warm-up", model="lstm", optimizer="sgd", rate=0.2, warm=True),
-    Problem(name="moe adamw, clipped, dropout", model="moe", optimizer="adamw", rate=3e-3, clip=0.5, dropout=0.1),
+    Problem(
+        name="moe adamw, clipped, dropout",
+        model="moe",
+        optimizer="adamw",
+        rate=3e-3,
+        clip=0.5,
+        dropout=0.1,
+    ),
     Problem(name="mlp lion", model="mlp", optimizer="lion", rate=3e-4),
     Problem(name="transformer sgd, hot", model="transformer", optimizer="sgd", rate=0.3),
     Problem(name="cnn sgd, hot, clipped", model="cnn", optimizer="sgd", rate=0.2, clip=1.0),
     Problem(name="lstm adafactor", model="lstm", optimizer="adafactor", rate=1e-2),
-    Problem(name="moe sgd, clipped, spikes", model="moe", optimizer="sgd", rate=5e-2, clip=0.5, spikes=True),
+    Problem(
+        name="moe sgd, clipped, spikes",
+        model="moe",
+        optimizer="sgd",
+        rate=5e-2,
+        clip=0.5,
+        spikes=True,
+    ),
     Problem(name="mlp sgd, warm-up", model="mlp", optimizer="sgd", rate=0.1, warm=True),
-    Problem(name="transformer lion, clipped", model="transformer", optimizer="lion", rate=5e-4, clip=0.5),
+    Problem(
+        name="transformer lion, clipped", model="transformer", optimizer="lion", rate=5e-4, clip=0.5
+    ),
     Problem(name="cnn sgd, spikes", model="cnn", optimizer="sgd", rate=2e-2, spikes=True),
-    Problem(name="lstm adamw, clipped, spikes", model="lstm", optimizer="adamw", rate=5e-3, clip=0.5, spikes=True),
+    Problem(
+        name="lstm adamw, clipped, spikes",
+        model="lstm",
+        optimizer="adamw",
+        rate=5e-3,
+        clip=0.5,
+        spikes=True,
+    ),
     Problem(name="moe lion, warm-up", model="moe", optimizer="lion", rate=1e-3, warm=True),
     Problem(name="mlp adamw, hot", model="mlp", optimizer="adamw", rate=3e-2),
     Problem(
@@ -87,7 +142,14 @@ PROBLEMS = (
     ),
     Problem(name="cnn adamw, clipped", model="cnn", optimizer="adamw", rate=5e-3, clip=0.5),
     Problem(name="mlp lion, warm-up", model="mlp", optimizer="lion", rate=1e-3, warm=True),
-    Problem(name="transformer lion, warm-up, dropout", model="transformer", optimizer="lion", rate=5e-4, warm=True, dropout=0.1),
+    Problem(
+        name="transformer lion, warm-up, dropout",
+        model="transformer",
+        optimizer="lion",
+        rate=5e-4,
+        warm=True,
+        dropout=0.1,
+    ),
     Problem(name="mlp adafactor, clipped", model="mlp", optimizer="adafactor", rate=1e-2, clip=0.5),
 )
 """Every few of them are of several kinds, so the first ones are a fair choice."""
@@ -95,7 +157,10 @@ PROBLEMS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Change:
-    """A right reordering, or a fault. `applies` says to which problems; the rest are settings that models and steps read."""
+    """A right reordering, or a fault.
+
+    `applies` says to which problems; the rest are settings that models and steps read.
+    """
 
     name: str
     applies: Callable[[Problem], bool] = lambda _: True
@@ -120,8 +185,16 @@ BENIGN = (
     Change(name="sums in four parts", settings={"linear": "quarters"}),
     Change(name="products transposed", applies=_still, settings={"linear": "transposed"}),
     Change(name="rows in another order", applies=_still, settings={"rows": "reversed"}),
-    Change(name="two halves of a batch", applies=lambda one: _still(one) and one.model != "cnn", settings={"rows": "halves"}),
-    Change(name="optimizer in one kernel", applies=_with(optimizer=("adamw", "sgd")), settings={"foreach": 1}),
+    Change(
+        name="two halves of a batch",
+        applies=lambda one: _still(one) and one.model != "cnn",
+        settings={"rows": "halves"},
+    ),
+    Change(
+        name="optimizer in one kernel",
+        applies=_with(optimizer=("adamw", "sgd")),
+        settings={"foreach": 1},
+    ),
 )
 FAULTS = (
     Change(name="lr x1.01", settings={"rate": 1.01}),
@@ -129,7 +202,9 @@ FAULTS = (
     Change(name="lr x1.0005", settings={"rate": 1.0005}),
     Change(name="one gradient x0.99", settings={"one_gradient": 0.99}),
     Change(name="all gradients x0.99", settings={"gradients": 0.99}),
-    Change(name="weight decay off", applies=_with(optimizer=("adamw", "lion")), settings={"decay": 0.0}),
+    Change(
+        name="weight decay off", applies=_with(optimizer=("adamw", "lion")), settings={"decay": 0.0}
+    ),
     Change(name="beta2 0.98", applies=_ADAM, settings={"beta2": 0.98}),
     Change(name="Adam eps 1e-6", applies=_ADAM, settings={"eps": 1e-6}),
     Change(name="momentum 0.899", applies=_SGD, settings={"momentum": 0.899}),
@@ -142,11 +217,23 @@ FAULTS = (
     Change(name="dropout p x1.1", applies=lambda one: one.dropout > 0, settings={"dropout": 1.1}),
     Change(name="dropout off", applies=lambda one: one.dropout > 0, settings={"dropout": 0.0}),
     Change(name="a step skipped", settings={"skip": 12}),
-    Change(name="tanh GELU", applies=_with(model=("mlp", "transformer", "moe")), settings={"gelu": "tanh"}),
+    Change(
+        name="tanh GELU",
+        applies=_with(model=("mlp", "transformer", "moe")),
+        settings={"gelu": "tanh"},
+    ),
     Change(name="logits x1.01", settings={"logits": 1.01}),
-    Change(name="clipped at 1.05 of the limit", applies=lambda one: one.clip > 0, settings={"clip": 1.05}),
+    Change(
+        name="clipped at 1.05 of the limit",
+        applies=lambda one: one.clip > 0,
+        settings={"clip": 1.05},
+    ),
     Change(name="warm-up one step late", applies=lambda one: one.warm, settings={"late": 1}),
-    Change(name="a residual x1.01", applies=_with(model=("mlp", "transformer", "moe")), settings={"residual": 1.01}),
+    Change(
+        name="a residual x1.01",
+        applies=_with(model=("mlp", "transformer", "moe")),
+        settings={"residual": 1.01},
+    ),
 )
 
 Settings = Mapping[str, float | str]
@@ -189,12 +276,16 @@ class Block(nn.Module):
     def forward(self, values: Tensor) -> Tensor:
         """The values, and what the branch adds."""
         outs = [
-            down(functional.gelu(up(values), approximate=self.approximate)) for up, down in zip(self.up, self.down, strict=True)
+            down(functional.gelu(up(values), approximate=self.approximate))
+            for up, down in zip(self.up, self.down, strict=True)
         ]
         out = outs[0]
         if self.gate is not None:
             weights = self.gate(values).softmax(-1)
-            out = sum((weights[..., n : n + 1] * one for n, one in enumerate(outs)), torch.zeros_like(values))
+            out = sum(
+                (weights[..., n : n + 1] * one for n, one in enumerate(outs)),
+                torch.zeros_like(values),
+            )
         added: Tensor = self.residual * self.dropout(out)
         return values + added
 
@@ -238,7 +329,9 @@ class Model(nn.Module):
         else:
             experts = 4 if self.kind == "moe" else 1
             parts = [Attention(settings) for _ in range(2 if self.kind == "transformer" else 0)]
-            self.layers = nn.Sequential(*parts, Block(settings, dropout, experts), Block(settings, dropout))
+            self.layers = nn.Sequential(
+                *parts, Block(settings, dropout, experts), Block(settings, dropout)
+            )
         self.head = Linear(WIDTH, CLASSES, settings)
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -278,7 +371,10 @@ def batches(problem: Problem, seed: int, steps: int) -> Iterator[Batch]:
     for _ in range(steps):
         if problem.model == "cnn":
             images = torch.randn(ROWS, 1, LENGTH, LENGTH, generator=draw)
-            yield images, (images[:, 0, :6, :6].mean((1, 2)) * 12 + 2.5).floor().clamp(0, CLASSES - 1).long()
+            yield (
+                images,
+                (images[:, 0, :6, :6].mean((1, 2)) * 12 + 2.5).floor().clamp(0, CLASSES - 1).long(),
+            )
         else:
             tokens = torch.randint(TOKENS, (ROWS, LENGTH), generator=draw)
             yield tokens, tokens[:, 0] % CLASSES
@@ -292,14 +388,21 @@ def model_of(problem: Problem, settings: Settings, seed: int) -> Model:
 
 def optimizer_of(problem: Problem, model: nn.Module, settings: Settings) -> torch.optim.Optimizer:
     """The problem's optimizer over all parameters."""
-    rate, foreach = problem.rate * float(settings.get("rate", 1.0)), bool(settings.get("foreach", 0))
+    rate, foreach = (
+        problem.rate * float(settings.get("rate", 1.0)),
+        bool(settings.get("foreach", 0)),
+    )
     decay = float(settings.get("decay", 0.1))
     if problem.optimizer == "adamw":
         betas, eps = (0.9, float(settings.get("beta2", 0.99))), float(settings.get("eps", 1e-8))
-        return torch.optim.AdamW(model.parameters(), rate, betas=betas, eps=eps, weight_decay=decay, foreach=foreach)
+        return torch.optim.AdamW(
+            model.parameters(), rate, betas=betas, eps=eps, weight_decay=decay, foreach=foreach
+        )
     if problem.optimizer == "sgd":
         momentum, nesterov = float(settings.get("momentum", 0.9)), bool(settings.get("nesterov", 0))
-        return torch.optim.SGD(model.parameters(), rate, momentum=momentum, nesterov=nesterov, foreach=foreach)
+        return torch.optim.SGD(
+            model.parameters(), rate, momentum=momentum, nesterov=nesterov, foreach=foreach
+        )
     if problem.optimizer == "lion":
         return Lion(model.parameters(), rate, decay)
     return torch.optim.Adafactor(model.parameters(), rate)

@@ -1,10 +1,11 @@
 """Which injected faults loss parity misses, and which right reorderings it refuses, by precision.
 
-Run as ``python -m benchmarks.learning_quality [--precision NAME]… [--first N] [--problems N] [--seed N]
-[--epsilon X] [--limit-s X] [--json FILE]``. Each problem of `benchmarks.learning_problems` is trained
-for 50 steps as it is, shaken, with the positive control, with each right reordering and with each
-fault, in the precision and in fp32. All are judged as a gate judges: in the envelope of one perturbed
-run, and of six if they leave it. A fault that moves no bit in fp32 is left out.
+Run as ``python -m benchmarks.learning_quality [--precision NAME]… [--first N] [--problems N]
+[--seed N] [--epsilon X] [--limit-s X] [--json FILE]``. Each problem of
+`benchmarks.learning_problems` is trained for 50 steps as it is, shaken, with the positive control,
+with each right reordering and with each fault, in the precision and in fp32. All are judged as a
+gate judges: in the envelope of one perturbed run, and of six if they leave it. A fault that moves
+no bit in fp32 is left out.
 """
 
 import argparse
@@ -60,7 +61,8 @@ PRECISIONS = ("fp32", "amp_bf16", "amp_fp16", "bf16")
 class Outcome:
     """One change of one problem in one precision: how it was judged with the fp32 twin, and without it.
 
-    `score` is the largest of the change, in the precision or in fp32; `control` that of a learning rate 1 % off.
+    `score` is the largest of the change, in the precision or in fp32; `control` that of a learning
+    rate 1 % off.
     """
 
     precision: str
@@ -86,7 +88,10 @@ class Trainings:
 
     def evidence(self, candidate: Trace, count: int) -> ParityEvidence:
         """A candidate next to the reference, so many perturbed runs and the control."""
-        runs = [self._run(Role.REFERENCE), *(self._run(Role.PERTURBED, index) for index in range(count))]
+        runs = [
+            self._run(Role.REFERENCE),
+            *(self._run(Role.PERTURBED, index) for index in range(count)),
+        ]
         return ParityEvidence(
             precision=self.precision,
             epsilon=self.epsilon,
@@ -112,10 +117,14 @@ class Trainings:
         problem = self.problem
         model = model_of(problem, settings, self.seed)
         if role is Role.PERTURBED:
-            model.load_state_dict(perturbed(model.state_dict(), epsilon=self.epsilon, seed=1 + index))
+            model.load_state_dict(
+                perturbed(model.state_dict(), epsilon=self.epsilon, seed=1 + index)
+            )
         model = model.to(torch.bfloat16) if self.precision == "bf16" else model
         optimizer = optimizer_of(problem, model, settings)
-        scaler = torch.amp.GradScaler("cpu", init_scale=FIRST_LOSS_SCALE, enabled=self.precision == "amp_fp16")
+        scaler = torch.amp.GradScaler(
+            "cpu", init_scale=FIRST_LOSS_SCALE, enabled=self.precision == "amp_fp16"
+        )
         draw, losses, norms = torch.Generator().manual_seed(index), [], []
         for step, batch in enumerate(batches(problem, self.seed, STEPS)):
             torch.manual_seed(7919 * self.seed + step)
@@ -123,7 +132,9 @@ class Trainings:
             optimizer.zero_grad()
             loss = _backward(model, batch, settings, self.precision, scaler)
             scaler.unscale_(optimizer)
-            norms.append(_shaped_gradients(model, settings, problem.clip * float(settings.get("clip", 1.0))))
+            norms.append(
+                _shaped_gradients(model, settings, problem.clip * float(settings.get("clip", 1.0)))
+            )
             before = [value.detach().clone() for value in model.parameters()]
             if step != settings.get("skip"):
                 scaler.step(optimizer)
@@ -136,17 +147,29 @@ class Trainings:
         start = f"shaken {index}" if role is Role.PERTURBED else "start"
         return _trace(role, index, start, losses, norms)
 
-    def _set_rate(self, optimizer: torch.optim.Optimizer, settings: Settings, step: int, draw: torch.Generator | None) -> None:
+    def _set_rate(
+        self,
+        optimizer: torch.optim.Optimizer,
+        settings: Settings,
+        step: int,
+        draw: torch.Generator | None,
+    ) -> None:
         late = int(settings.get("late", 0))
         share = min(1.0, (1 + max(0, step - late)) / WARM_UP) if self.problem.warm else 1.0
         share *= SPIKE if self.problem.spikes and step in SPIKES else 1.0
         for group in optimizer.param_groups:
-            lost = lost_by_correction("AdamW", list(group.get("betas", ())), step + 1) if draw else 0.0
+            lost = (
+                lost_by_correction("AdamW", list(group.get("betas", ())), step + 1) if draw else 0.0
+            )
             noise = float(torch.randn((), generator=draw, dtype=torch.float64)) if draw else 0.0
-            group["lr"] = self.problem.rate * float(settings.get("rate", 1.0)) * share * (1 + lost * noise)
+            group["lr"] = (
+                self.problem.rate * float(settings.get("rate", 1.0)) * share * (1 + lost * noise)
+            )
 
 
-def _backward(model: nn.Module, batch: Batch, settings: Settings, precision: str, scaler: torch.amp.GradScaler) -> float:
+def _backward(
+    model: nn.Module, batch: Batch, settings: Settings, precision: str, scaler: torch.amp.GradScaler
+) -> float:
     inputs, classes = batch
     if precision == "bf16" and inputs.is_floating_point():
         inputs = inputs.to(torch.bfloat16)
@@ -155,11 +178,16 @@ def _backward(model: nn.Module, batch: Batch, settings: Settings, precision: str
     if rows == "reversed":
         parts = [(inputs.flip(0), classes.flip(0))]
     elif rows == "halves":
-        parts = [(inputs[: ROWS // 2], classes[: ROWS // 2]), (inputs[ROWS // 2 :], classes[ROWS // 2 :])]
+        parts = [
+            (inputs[: ROWS // 2], classes[: ROWS // 2]),
+            (inputs[ROWS // 2 :], classes[ROWS // 2 :]),
+        ]
     total = 0.0
     for some, wanted in parts:
         with autocast_of(precision):
-            loss = functional.cross_entropy(model(some), wanted, label_smoothing=float(settings.get("smoothing", 0.0)))
+            loss = functional.cross_entropy(
+                model(some), wanted, label_smoothing=float(settings.get("smoothing", 0.0))
+            )
         scaler.scale(loss / len(parts)).backward()  # type: ignore[no-untyped-call] # torch leaves it unannotated
         total += float(loss.detach()) / len(parts)
     return total
@@ -167,11 +195,17 @@ def _backward(model: nn.Module, batch: Batch, settings: Settings, precision: str
 
 def _shaped_gradients(model: nn.Module, settings: Settings, clip: float) -> float:
     """Scale gradients as a fault wants, note their norm, then clip them."""
-    values: list[Tensor] = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    values: list[Tensor] = [
+        parameter.grad for parameter in model.parameters() if parameter.grad is not None
+    ]
     for gradient in values:
         gradient.mul_(float(settings.get("gradients", 1.0)))
     values[-2].mul_(float(settings.get("one_gradient", 1.0)))
-    norm = float(torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(one, dtype=torch.float64) for one in values])))
+    norm = float(
+        torch.linalg.vector_norm(
+            torch.stack([torch.linalg.vector_norm(one, dtype=torch.float64) for one in values])
+        )
+    )
     if clip:
         torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
     return norm
@@ -185,14 +219,27 @@ def _trace(role: Role, index: int, start: str, losses: list[float], norms: list[
         for step, value in enumerate(values)
         if not abs(value) < float("inf")
     ]
-    loss, norm = (tuple(one if abs(one) < float("inf") else None for one in values) for values in (losses, norms))
+    loss, norm = (
+        tuple(one if abs(one) < float("inf") else None for one in values)
+        for values in (losses, norms)
+    )
     arm = ARM if role is Role.CANDIDATE else REFERENCE
     return Trace(
-        arm=arm, role=role, seed=0, index=index, loss=loss, grad_norm=norm, start=start, data="d", non_finite=tuple(holes)
+        arm=arm,
+        role=role,
+        seed=0,
+        index=index,
+        loss=loss,
+        grad_norm=norm,
+        start=start,
+        data="d",
+        non_finite=tuple(holes),
     )
 
 
-def judged(own: Trainings, twin: Trainings | None, change: Change, *, fault: bool) -> Outcome | None:
+def judged(
+    own: Trainings, twin: Trainings | None, change: Change, *, fault: bool
+) -> Outcome | None:
     """The verdict on a change; `None` for a fault that moves no bit in fp32."""
     candidate = own.changed(change)
     beside = None if twin is None else twin.changed(change)
@@ -209,7 +256,14 @@ def judged(own: Trainings, twin: Trainings | None, change: Change, *, fault: boo
         if found.verdict.holds or found.verdict is Parity.INSUFFICIENT_SENSITIVITY:
             break
     alone = numeric_finding(evidence, candidate, Masks.ALIGNED)
-    scores = [alone, *([] if backing is None or beside is None else [numeric_finding(backing, beside, Masks.ALIGNED)])]
+    scores = [
+        alone,
+        *(
+            []
+            if backing is None or beside is None
+            else [numeric_finding(backing, beside, Masks.ALIGNED)]
+        ),
+    ]
     return Outcome(
         precision=own.precision,
         problem=own.problem.name,
@@ -223,25 +277,37 @@ def judged(own: Trainings, twin: Trainings | None, change: Change, *, fault: boo
     )
 
 
-def outcomes(problem: Problem, *, precisions: Sequence[str], seed: int, epsilon: float | None) -> list[Outcome]:
+def outcomes(
+    problem: Problem, *, precisions: Sequence[str], seed: int, epsilon: float | None
+) -> list[Outcome]:
     """All changes that apply to a problem, in each precision."""
     torch.set_num_threads(1)
     exact = Trainings(problem, "fp32", seed, None)
     found: list[Outcome] = []
     for precision in precisions:
-        own, twin = (exact, None) if precision == "fp32" else (Trainings(problem, precision, seed, epsilon), exact)
+        own, twin = (
+            (exact, None)
+            if precision == "fp32"
+            else (Trainings(problem, precision, seed, epsilon), exact)
+        )
         found += [*_all(own, twin, BENIGN, fault=False), *_all(own, twin, FAULTS, fault=True)]
     return found
 
 
-def _all(own: Trainings, twin: Trainings | None, changes: Sequence[Change], *, fault: bool) -> Iterator[Outcome]:
+def _all(
+    own: Trainings, twin: Trainings | None, changes: Sequence[Change], *, fault: bool
+) -> Iterator[Outcome]:
     for change in changes:
         if not change.applies(own.problem):
             continue
         try:
             found = judged(own, twin, change, fault=fault)
-        except RuntimeError as error:  # torch has no kernel for it, as for some layouts of LSTMs in fp16 on a CPU
-            sys.stderr.write(f"not run: {own.problem.name}, {change.name}, {own.precision}: {str(error)[:100]}\n")
+        except (
+            RuntimeError
+        ) as error:  # torch has no kernel for it, as for some layouts of LSTMs in fp16 on a CPU
+            sys.stderr.write(
+                f"not run: {own.problem.name}, {change.name}, {own.precision}: {str(error)[:100]}\n"
+            )
             continue
         if found is not None:
             yield found
@@ -264,8 +330,12 @@ def row_of(precision: str, found: Sequence[Outcome]) -> Mapping[str, str]:
         "missed": _share(len(missed), len(faults)),
         "missed without the fp32 twin": _share(len(alone), len(faults)),
         "insufficient sensitivity": str(blind),
-        "control, least / median": f"{controls[0]:.3g} / {controls[len(controls) // 2]:.3g}" if controls else "",
-        "missed kinds": ", ".join(f"{name} {count}" for name, count in Counter(one.change for one in missed).most_common()),
+        "control, least / median": (
+            f"{controls[0]:.3g} / {controls[len(controls) // 2]:.3g}" if controls else ""
+        ),
+        "missed kinds": ", ".join(
+            f"{name} {count}" for name, count in Counter(one.change for one in missed).most_common()
+        ),
     }
 
 
@@ -276,18 +346,41 @@ def _share(count: int, of: int) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Train all, print the table, write JSON where asked."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--precision", action="append", choices=PRECISIONS, help="all four where left out")
-    parser.add_argument("--first", type=int, default=0, help="the number of the first problem, from 0")
-    parser.add_argument("--problems", type=int, default=len(PROBLEMS), help="so many of them, from the first on")
-    parser.add_argument("--seed", type=int, default=1, help="of weights and data: 0 is for tuning, others for reports")
+    parser.add_argument(
+        "--precision", action="append", choices=PRECISIONS, help="all four where left out"
+    )
+    parser.add_argument(
+        "--first", type=int, default=0, help="the number of the first problem, from 0"
+    )
+    parser.add_argument(
+        "--problems", type=int, default=len(PROBLEMS), help="so many of them, from the first on"
+    )
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=1,
+        help="of weights and data: 0 is for tuning, others for reports",
+    )
     parser.add_argument("--seeds", type=int, default=1, help="so many seeds, from --seed on")
-    parser.add_argument("--epsilon", type=float, help="of the perturbed runs in lower precisions, instead of the suite's own")
-    parser.add_argument("--limit-s", type=float, default=math.inf, help="begin no further problem after so many seconds")
+    parser.add_argument(
+        "--epsilon",
+        type=float,
+        help="of the perturbed runs in lower precisions, instead of the suite's own",
+    )
+    parser.add_argument(
+        "--limit-s",
+        type=float,
+        default=math.inf,
+        help="begin no further problem after so many seconds",
+    )
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--json", type=Path, help="also write every outcome here")
     arguments = parser.parse_args(argv)
     begun = time.monotonic()
-    precisions, problems = arguments.precision or list(PRECISIONS), PROBLEMS[arguments.first :][: arguments.problems]
+    precisions, problems = (
+        arguments.precision or list(PRECISIONS),
+        PROBLEMS[arguments.first :][: arguments.problems],
+    )
     work = [
         partial(outcomes, problem, precisions=precisions, seed=seed, epsilon=arguments.epsilon)
         for seed in range(arguments.seed, arguments.seed + arguments.seeds)
@@ -304,7 +397,9 @@ def main(argv: Sequence[str] | None = None) -> int:
                 pool.shutdown(cancel_futures=True)
                 break
     rows = [row_of(one, [each for each in found if each.precision == one]) for one in precisions]
-    title = f"{done} of {len(work)} trainings of problems and seeds, {time.monotonic() - begun:.0f} s"
+    title = (
+        f"{done} of {len(work)} trainings of problems and seeds, {time.monotonic() - begun:.0f} s"
+    )
     document = {"rows": [dict(row) for row in rows], "outcomes": [_as_json(one) for one in found]}
     publish(render(title, rows), document, arguments.json)
     return 0

@@ -1,8 +1,9 @@
 """How far the memory of unchanged code differs between processes, with libraries in the page cache and dropped from it.
 
-Run as ``python -m benchmarks.memory_spread [--runs N] [--threads N] [--arm NAME]``. Each line is one process that has the stage
-of memory of `training_loss` as embedded, one arm alone: `eager`, or a backend such as `aot_eager`. Every second one begins after
-the libraries of the one before were dropped.
+Run as ``python -m benchmarks.memory_spread [--runs N] [--threads N] [--arm NAME]``. Each line is
+one process that has the stage of memory of `training_loss` as embedded, one arm alone: `eager`, or
+a backend such as `aot_eager`. Every second one begins after the libraries of the one before were
+dropped.
 """
 
 import argparse
@@ -57,7 +58,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _measure(scratch: Path, threads: int, arm: str) -> tuple[dict[str, float], list[str]]:
     """The metrics of the stage, and the libraries that the process has mapped."""
     suite = find_suite("training_loss")
-    (case,) = suite.plan({"name": "spread", "backend": "aot_eager" if arm == REFERENCE_ARM else arm})
+    (case,) = suite.plan(
+        {"name": "spread", "backend": "aot_eager" if arm == REFERENCE_ARM else arm}
+    )
     for module in suite.preload_of(case):
         import_module(module)
     import torch
@@ -69,7 +72,9 @@ def _measure(scratch: Path, threads: int, arm: str) -> tuple[dict[str, float], l
     if not any(scratch.iterdir()):
         workload.prepare()
     stage = Stage(kind=StageKind.ALONE, arms=(arm,))
-    metrics = measure_alone(workload, stage, launch=0, context=context, stopwatch=Stopwatch(), memory=memory).metrics
+    metrics = measure_alone(
+        workload, stage, launch=0, context=context, stopwatch=Stopwatch(), memory=memory
+    ).metrics
     maps = Path("/proc/self/maps").read_text().splitlines()
     return {metric.name: metric.launches[0].values[0] for metric in metrics}, sorted(
         {line.split()[-1] for line in maps if ".so" in line}

@@ -1,7 +1,7 @@
 """Layouts of more than one dimension, right or with one planted fault: what `layout_parity` trains beside `layout_gallery`.
 
-Stages of a pipeline of any length, context parallelism by hand (each process has a part of every sequence), what becomes of
-torch's own, and replicas of shards that are never averaged.
+Stages of a pipeline of any length, context parallelism by hand (each process has a part of every
+sequence), what becomes of torch's own, and replicas of shards that are never averaged.
 """
 
 # mypy: disable-error-code="no-untyped-call, no-any-return, union-attr, arg-type"
@@ -31,7 +31,9 @@ class Part(nn.Module):
         super().__init__()
         blocks = len(net.blocks)
         self.embed = None if stage else net.embed
-        self.blocks = nn.ModuleList(net.blocks[blocks * stage // count : blocks * (stage + 1) // count])
+        self.blocks = nn.ModuleList(
+            net.blocks[blocks * stage // count : blocks * (stage + 1) // count]
+        )
         self.head = net.head if stage == count - 1 else None
 
     def forward(self, hidden: Tensor) -> Tensor:
@@ -82,8 +84,13 @@ class InContext(nn.Module):
     def _block(self, block: Any, hidden: Tensor) -> Tensor:
         normed = block.first(hidden)
         key, value = (self._of_all(project(normed)) for project in (block.k_proj, block.v_proj))
-        query, key, value = (part.unflatten(-1, (-1, block.size)).transpose(1, 2) for part in (block.q_proj(normed), key, value))
-        mixed = functional.scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2)
+        query, key, value = (
+            part.unflatten(-1, (-1, block.size)).transpose(1, 2)
+            for part in (block.q_proj(normed), key, value)
+        )
+        mixed = (
+            functional.scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2)
+        )
         hidden = hidden + block.dropout(block.o_proj(mixed))
         return hidden + block.down_proj(functional.gelu(block.up_proj(block.second(hidden))))
 
@@ -115,8 +122,13 @@ class InTorchContext(nn.Module):
         """The mean loss of this process's rows, of which all have as many."""
         sequences, length = of_all_processes(tokens), tokens.shape[1]
         mesh = init_device_mesh(tokens.device.type, (torch.distributed.get_world_size(),))
-        with sdpa_kernel(self.kernels), context_parallel(mesh, buffers=[sequences], buffer_seq_dims=[1]):
-            hidden = self.net.embed(sequences.clone())  # its own, since the context puts the buffer back
+        with (
+            sdpa_kernel(self.kernels),
+            context_parallel(mesh, buffers=[sequences], buffer_seq_dims=[1]),
+        ):
+            hidden = self.net.embed(
+                sequences.clone()
+            )  # its own, since the context puts the buffer back
             for block in self.net.blocks:
                 hidden = block(hidden)
         return own_loss(self.net, hidden, length, labels)
@@ -137,16 +149,22 @@ def torch_context_fused(module: nn.Module) -> nn.Module:
         with context_parallel(mesh, buffers=[hidden], buffer_seq_dims=[1]):
             Block(16, 4, 0.0).to(device)(hidden).sum().backward()
     except NotImplementedError as error:
-        reason = f"torch's context parallelism has no fused attention for {device.type} here: {error}"
+        reason = (
+            f"torch's context parallelism has no fused attention for {device.type} here: {error}"
+        )
         raise Unsupported(reason) from error
     by_hand(module)
-    return InTorchContext(module.model, [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION])
+    return InTorchContext(
+        module.model, [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION]
+    )
 
 
 def drifting(module: nn.Module) -> nn.Module:
     """Groups of two, as `hsdp` has them; the last rank's part of one weight grows by itself before each step."""
     count = torch.distributed.get_world_size()
-    fully_shard(module, mesh=init_device_mesh("cpu", (count // 2, 2), mesh_dim_names=("outer", "inner")))
+    fully_shard(
+        module, mesh=init_device_mesh("cpu", (count // 2, 2), mesh_dim_names=("outer", "inner"))
+    )
     weight: Any = module.model.head.weight
 
     @torch.no_grad()

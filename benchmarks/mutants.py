@@ -1,7 +1,10 @@
-"""The places of a module where one thing can be changed, and the module with that change. Knows neither tests nor files' fates.
+"""The places of a module where one thing can be changed, and the module with that change.
 
-A place is a comparison, an arithmetic or boolean operator, a number, a truth or a negation. Decorators, annotations and texts are
-none, nor is ``strict=True`` of zip: these guard against defects, and decide nothing of the judge.
+Knows neither tests nor files' fates.
+
+A place is a comparison, an arithmetic or boolean operator, a number, a truth or a negation.
+Decorators, annotations and texts are none, nor is ``strict=True`` of zip: these guard against
+defects, and decide nothing of the judge.
 """
 
 import ast
@@ -41,8 +44,9 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef
 class Mutant:
     """One change: `place` is its number in the module; `key` names it even when other functions of the module change.
 
-    `owner` is the function or method it is in, empty for what runs when the module is imported (`names` are what that binds).
-    `lines` are first and last line of the innermost statement, without the body of a compound one.
+    `owner` is the function or method it is in, empty for what runs when the module is imported
+    (`names` are what that binds). `lines` are first and last line of the innermost statement,
+    without the body of a compound one.
     """
 
     module: str
@@ -79,7 +83,9 @@ def mutants(module: str, source: str) -> list[Mutant]:
     for number, place in enumerate(_places(ast.parse(source))):
         first, last = _extent(place.statement)
         line = getattr(place.node, "lineno", first)
-        print_of = hashlib.sha256(f"{module} {place.owner} {ast.dump(place.outermost)}".encode()).hexdigest()[:12]
+        print_of = hashlib.sha256(
+            f"{module} {place.owner} {ast.dump(place.outermost)}".encode()
+        ).hexdigest()[:12]
         seen[print_of] = seen.get(print_of, -1) + 1
         if place.guard:
             continue
@@ -111,7 +117,11 @@ def compiled(source: str, place: int | None, name: str) -> types.CodeType:
 def code_of(module: types.CodeType, owner: str) -> types.CodeType:
     """The code of a function or method, `f` or `C.m`, within that of its module."""
     for part in owner.split("."):
-        module = next(one for one in module.co_consts if isinstance(one, types.CodeType) and one.co_name == part)
+        module = next(
+            one
+            for one in module.co_consts
+            if isinstance(one, types.CodeType) and one.co_name == part
+        )
     return module
 
 
@@ -120,15 +130,23 @@ def mentions(tree: ast.AST, names: frozenset[str]) -> set[int]:
     return {
         node.lineno
         for node in ast.walk(tree)
-        if (isinstance(node, ast.Name) and node.id in names) or (isinstance(node, ast.Attribute) and node.attr in names)
+        if (isinstance(node, ast.Name) and node.id in names)
+        or (isinstance(node, ast.Attribute) and node.attr in names)
     }
 
 
 def affected(trees: Iterable[ast.Module], names: frozenset[str]) -> frozenset[str]:
     """The names, and all that they bind when modules are imported: constants, classes by a field, functions by a default."""
-    bound = [(statement.names, statement.value) for tree in trees for statement in _bindings(tree.body)]
+    bound = [
+        (statement.names, statement.value) for tree in trees for statement in _bindings(tree.body)
+    ]
     while True:
-        more = {name for made, value in bound if not names.issuperset(made) and mentions(value, names) for name in made}
+        more = {
+            name
+            for made, value in bound
+            if not names.issuperset(made) and mentions(value, names)
+            for name in made
+        }
         if not more - names:
             return names
         names |= more
@@ -145,7 +163,9 @@ def _bindings(body: Sequence[ast.stmt], within: tuple[str, ...] = ()) -> Iterato
         if isinstance(statement, ast.ClassDef):
             yield from _bindings(statement.body, (*within, statement.name))
         elif isinstance(statement, _Function):
-            yield from (_Binding((*within, statement.name), value) for value in _own_expressions(statement))
+            yield from (
+                _Binding((*within, statement.name), value) for value in _own_expressions(statement)
+            )
         elif isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value:
             yield _Binding((*within, *_bound(statement)), statement.value)
 
@@ -155,7 +175,9 @@ def _places(tree: ast.Module) -> Iterator[_Place]:
         yield from _in_statement(statement, "", statement, ())
 
 
-def _in_statement(statement: ast.stmt, owner: str, outermost: ast.stmt, names: tuple[str, ...]) -> Iterator[_Place]:
+def _in_statement(
+    statement: ast.stmt, owner: str, outermost: ast.stmt, names: tuple[str, ...]
+) -> Iterator[_Place]:
     """The places of a statement, those of its own expressions first; what a definition's defaults bind is the definition."""
     if isinstance(statement, _Function):
         inner = owner if owner and not owner.endswith(".") else f"{owner}{statement.name}"
@@ -167,7 +189,11 @@ def _in_statement(statement: ast.stmt, owner: str, outermost: ast.stmt, names: t
         names = (*names, *_bound(statement)) if not owner or owner.endswith(".") else names
     holder = "" if owner.endswith(".") else owner
     for expression in _own_expressions(statement):
-        guards = {id(one.value) for one in ast.walk(expression) if isinstance(one, ast.keyword) and one.arg == "strict"}
+        guards = {
+            id(one.value)
+            for one in ast.walk(expression)
+            if isinstance(one, ast.keyword) and one.arg == "strict"
+        }
         for node in ast.walk(expression):
             for operator, change in _changes(node):
                 yield _Place(
@@ -187,7 +213,12 @@ def _in_statement(statement: ast.stmt, owner: str, outermost: ast.stmt, names: t
 
 def _bound(statement: ast.stmt) -> tuple[str, ...]:
     if isinstance(statement, ast.Assign):
-        return tuple(node.id for target in statement.targets for node in ast.walk(target) if isinstance(node, ast.Name))
+        return tuple(
+            node.id
+            for target in statement.targets
+            for node in ast.walk(target)
+            if isinstance(node, ast.Name)
+        )
     if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
         return (statement.target.id,)
     return ()
@@ -204,7 +235,11 @@ def _inner_statements(statement: ast.stmt) -> Iterator[ast.stmt]:
 def _own_expressions(statement: ast.stmt) -> Iterator[ast.AST]:
     """What a statement computes itself; no decorators, no annotations, no inner statements."""
     if isinstance(statement, _Function):
-        yield from (default for default in (*statement.args.defaults, *statement.args.kw_defaults) if default)
+        yield from (
+            default
+            for default in (*statement.args.defaults, *statement.args.kw_defaults)
+            if default
+        )
     elif isinstance(statement, ast.AnnAssign):
         yield from [statement.value] if statement.value else []
     elif not isinstance(statement, ast.ClassDef):
@@ -217,7 +252,9 @@ def _own_expressions(statement: ast.stmt) -> Iterator[ast.AST]:
 
 def _extent(statement: ast.stmt) -> tuple[int, int]:
     inner = [child.lineno for child in _inner_statements(statement)]
-    return statement.lineno, max(min(inner) - 1, statement.lineno) if inner else statement.end_lineno or statement.lineno
+    return statement.lineno, (
+        max(min(inner) - 1, statement.lineno) if inner else statement.end_lineno or statement.lineno
+    )
 
 
 def _changes(node: ast.AST) -> Iterator[tuple[int, str]]:
@@ -229,7 +266,11 @@ def _changes(node: ast.AST) -> Iterator[tuple[int, str]]:
         yield 0, f"{type(node.op).__name__} to {_SWAPS[type(node.op)].__name__}"
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not | ast.Invert):
         yield 0, f"{type(node.op).__name__} is dropped"
-    elif isinstance(node, ast.Constant) and isinstance(node.value, int | float) and _other(node.value) != node.value:
+    elif (
+        isinstance(node, ast.Constant)
+        and isinstance(node.value, int | float)
+        and _other(node.value) != node.value
+    ):
         yield 0, f"{node.value!r} to {_other(node.value)!r}"
 
 
@@ -246,4 +287,6 @@ def _change(place: _Place) -> None:
     elif isinstance(node, ast.Constant):
         node.value = _other(node.value)  # type: ignore[arg-type]
     elif isinstance(node, ast.UnaryOp):
-        node.operand = ast.copy_location(ast.UnaryOp(op=node.op, operand=copy.copy(node.operand)), node)
+        node.operand = ast.copy_location(
+            ast.UnaryOp(op=node.op, operand=copy.copy(node.operand)), node
+        )

@@ -1,15 +1,17 @@
 """How many small defects in the judge its tests notice: each mutant before the tests that run its line, and no others.
 
-``python -m benchmarks.mutation --fates fates.jsonl`` tries all mutants, ``--mutants 400 --seed 10`` a random sample, and goes on
-where an interrupted run ended; ``--again`` tries those that survived once more, ``--module sequential`` only those of one module.
+``python -m benchmarks.mutation --fates fates.jsonl`` tries all mutants, ``--mutants 400 --seed 10``
+a random sample, and goes on where an interrupted run ended; ``--again`` tries those that survived
+once more, ``--module sequential`` only those of one module.
 
-The mutants are those of `mutants`; tests of speed are left out. Tests that `make test` leaves out come last: what one of them
-kills, no quick test does, and the table counts it apart. `equivalent_mutants.toml` names those that change nothing that anybody
-could see, with the reason of each; they are no part of the score. A mutant that makes a test hang is killed.
+The mutants are those of `mutants`; tests of speed are left out. Tests that `make test` leaves out
+come last: what one of them kills, no quick test does, and the table counts it apart.
+`equivalent_mutants.toml` names those that change nothing that anybody could see, with the reason of
+each; they are no part of the score. A mutant that makes a test hang is killed.
 
-Why not mutmut or cosmic-ray: mutmut 3.8 changes 8,600 places, texts and arguments above all, but no constant or default, and
-takes the tests of a function for those of each line; cosmic-ray changes the checkout itself and starts pytest anew
-for each.
+Why not mutmut or cosmic-ray: mutmut 3.8 changes 8,600 places, texts and arguments above all, but no
+constant or default, and takes the tests of a function for those of each line; cosmic-ray changes
+the checkout itself and starts pytest anew for each.
 """
 
 import argparse
@@ -39,7 +41,10 @@ LATE = "by test-all alone"
 
 def sources() -> dict[str, Path]:
     """The modules of the judge."""
-    return {".".join(path.relative_to(ROOT / "src").with_suffix("").parts): path for path in sorted(JUDGE.rglob("*.py"))}
+    return {
+        ".".join(path.relative_to(ROOT / "src").with_suffix("").parts): path
+        for path in sorted(JUDGE.rglob("*.py"))
+    }
 
 
 def short(module: str) -> str:
@@ -50,10 +55,16 @@ def short(module: str) -> str:
 def equivalents() -> dict[tuple[str, str, str], str]:
     """The reason of each mutant that changes nothing, by module, text of the line and change."""
     rows = tomllib.loads(EQUIVALENT.read_text())["mutant"]
-    return {(f"ci_bench.judge.{row['module']}", row["text"], change): row["why"] for row in rows for change in row["changes"]}
+    return {
+        (f"ci_bench.judge.{row['module']}", row["text"], change): row["why"]
+        for row in rows
+        for change in row["changes"]
+    }
 
 
-def scores(fates: Sequence[Mapping[str, Any]], equal: Mapping[tuple[str, str, str], str]) -> list[dict[str, str]]:
+def scores(
+    fates: Sequence[Mapping[str, Any]], equal: Mapping[tuple[str, str, str], str]
+) -> list[dict[str, str]]:
     """A row for each module, and one for all; the score is killed over all but the equivalent.
 
     Of the killed, those that no test of `make test` notices are counted apart, too.
@@ -64,24 +75,39 @@ def scores(fates: Sequence[Mapping[str, Any]], equal: Mapping[tuple[str, str, st
         for name in (short(fate["module"]), "all"):
             counts.setdefault(name, Counter())["equivalent" if same else fate["ended"]] += 1
             counts[name][LATE] += fate.get("thorough", False)
-    return [_row(name, counts[name]) for name in (*sorted(set(counts) - {"all"}), "all") if name in counts]
+    return [
+        _row(name, counts[name])
+        for name in (*sorted(set(counts) - {"all"}), "all")
+        if name in counts
+    ]
 
 
 def _row(name: str, count: Counter[str]) -> dict[str, str]:
     mutants = count.total() - count[LATE]
     judged = mutants - count["equivalent"]
     ends = {end: str(count[end]) for end in (KILLED, LATE, SURVIVED, NOT_COVERED, "equivalent")}
-    return {"module": name, "mutants": str(mutants), **ends, "score": f"{count[KILLED] / judged:.1%}" if judged else "-"}
+    return {
+        "module": name,
+        "mutants": str(mutants),
+        **ends,
+        "score": f"{count[KILLED] / judged:.1%}" if judged else "-",
+    }
 
 
 def chosen(arguments: argparse.Namespace, known: Mapping[str, Mapping[str, str]]) -> list[Mutant]:
     """The mutants to try now."""
-    every = [mutant for module, path in sources().items() for mutant in mutants(module, text_of(path))]
+    every = [
+        mutant for module, path in sources().items() for mutant in mutants(module, text_of(path))
+    ]
     random.Random(arguments.seed).shuffle(every)  # noqa: S311 - a sample is no secret
-    sample = [one for one in every[: arguments.mutants] if arguments.module in {None, short(one.module)}]
+    sample = [
+        one for one in every[: arguments.mutants] if arguments.module in {None, short(one.module)}
+    ]
     if arguments.again:
         equal = equivalents()
-        open_ones = [one for one in sample if known.get(one.key, {"ended": KILLED})["ended"] != KILLED]
+        open_ones = [
+            one for one in sample if known.get(one.key, {"ended": KILLED})["ended"] != KILLED
+        ]
         return [one for one in open_ones if (one.module, one.text, one.change) not in equal]
     return [one for one in sample if one.key not in known]
 
@@ -102,23 +128,47 @@ def trial(bench: Bench, waiting: Sequence[Mutant], fates: Path) -> None:
         killer = bench.killer(mutant, paths[mutant.module], tests, reaches) if tests else ""
         kills[f"{mutant.module} {mutant.owner}", killer] += 1
         ended = (KILLED if killer else SURVIVED) if tests else NOT_COVERED
-        row = {"key": mutant.key, "module": mutant.module, "line": mutant.lines[0], "text": mutant.text, "change": mutant.change}
+        row = {
+            "key": mutant.key,
+            "module": mutant.module,
+            "line": mutant.lines[0],
+            "text": mutant.text,
+            "change": mutant.change,
+        }
         with fates.open("a") as stream:
             left_out = killer in reaches and reaches[killer].thorough
-            stream.write(json.dumps({**row, "ended": ended, "by": killer, "thorough": left_out, "tests": len(tests)}) + "\n")
+            stream.write(
+                json.dumps(
+                    {**row, "ended": ended, "by": killer, "thorough": left_out, "tests": len(tests)}
+                )
+                + "\n"
+            )
         if sys.__stderr__ is not None:
-            sys.__stderr__.write(f"{number} of {len(waiting)}: {ended}  {mutant.module}:{mutant.lines[0]} {mutant.change}\n")
+            sys.__stderr__.write(
+                f"{number} of {len(waiting)}: {ended}  {mutant.module}:{mutant.lines[0]}"
+                f" {mutant.change}\n"
+            )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Draw mutants, try them, print the scores."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--fates", type=Path, required=True, metavar="FILE", help="a line of JSON for each mutant")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--fates", type=Path, required=True, metavar="FILE", help="a line of JSON for each mutant"
+    )
     parser.add_argument("--mutants", type=int, help="so many, drawn at random; all unless told")
     parser.add_argument("--seed", type=int, default=10)
     parser.add_argument("--module", help="only of this one: sequential, policy, ...")
-    parser.add_argument("--again", action="store_true", help="those that survived, or that no test reached, once more")
-    parser.add_argument("--tests", nargs="*", default=["tests/judge"], help="files or folders of tests")
+    parser.add_argument(
+        "--again",
+        action="store_true",
+        help="those that survived, or that no test reached, once more",
+    )
+    parser.add_argument(
+        "--tests", nargs="*", default=["tests/judge"], help="files or folders of tests"
+    )
     parser.add_argument("--tell", action="store_true", help="try none, print the scores")
     arguments = parser.parse_args(argv)
     waiting = [] if arguments.tell else chosen(arguments, read(arguments.fates))
@@ -128,7 +178,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             bench = Bench(lambda bench: trial(bench, waiting, arguments.fates.resolve()))
             os.chdir(ROOT)
             pytest.main([*options(Path(folder) / "once"), *arguments.tests], plugins=[bench])
-    current = {one.key for module, path in sources().items() for one in mutants(module, text_of(path))}
+    current = {
+        one.key for module, path in sources().items() for one in mutants(module, text_of(path))
+    }
     fates = [row for key, row in read(arguments.fates).items() if key in current]
     sys.stdout.write(render("Mutants of the judge", scores(fates, equivalents())) + "\n")
     return 0

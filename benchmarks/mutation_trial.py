@@ -1,7 +1,8 @@
 """Puts mutants before the tests that reach them, each in a child of one process that has all tests loaded. Draws none.
 
-A mutant within a function replaces that function's code, so that everybody who imported it has it. What runs when a module is
-imported (constants, defaults) needs the judge imported anew: pytest runs within the child once more, with a loader in front.
+A mutant within a function replaces that function's code, so that everybody who imported it has it.
+What runs when a module is imported (constants, defaults) needs the judge imported anew: pytest runs
+within the child once more, with a loader in front.
 """
 
 import ast
@@ -34,7 +35,9 @@ EXAMPLES = 12
 """Of hypothesis, per property; the same ones for each mutant."""
 
 LEAST_S, LIMIT_TIMES = 4.0, 20.0
-"""Seconds of processor that a test may take: so many, and so many times what it took without a mutant."""
+"""Seconds of processor that a test may take: so many, and so many times what it took without a
+mutant.
+"""
 
 MOST_BYTES = 8 << 30
 
@@ -60,7 +63,16 @@ def options(folder: Path) -> list[str]:
         suppress_health_check=list(HealthCheck),
     )
     settings.load_profile("mutants")
-    return ["-q", "-x", "-p", "no:cacheprovider", "-o", "faulthandler_timeout=0", "--assert=plain", f"--basetemp={folder}"]
+    return [
+        "-q",
+        "-x",
+        "-p",
+        "no:cacheprovider",
+        "-o",
+        "faulthandler_timeout=0",
+        "--assert=plain",
+        f"--basetemp={folder}",
+    ]
 
 
 class Bench:
@@ -109,7 +121,9 @@ class Bench:
         }
 
     def _reached(self, modules: Mapping[str, Path]) -> dict[str, Any] | str:
-        watch = coverage.Coverage(data_file=None, include=[str(path) for path in modules.values()], config_file=False)
+        watch = coverage.Coverage(
+            data_file=None, include=[str(path) for path in modules.values()], config_file=False
+        )
         seconds: dict[str, float] = {}
         items = list(self.items.values())
         watch.start()
@@ -127,7 +141,9 @@ class Bench:
                     found[name].setdefault(module, []).append(line)
         return {name: {"seconds": seconds[name], "lines": found[name]} for name in seconds}
 
-    def killer(self, mutant: Mutant, source: Path, tests: Sequence[str], reaches: Mapping[str, Reach]) -> str:
+    def killer(
+        self, mutant: Mutant, source: Path, tests: Sequence[str], reaches: Mapping[str, Reach]
+    ) -> str:
         """The test that notices, with what happened; empty where none does."""
 
         def trial() -> str:
@@ -144,31 +160,55 @@ class Bench:
         if mutant.owner:
             return str(in_a_child(trial))
         quick = [name for name in tests if not reaches[name].thorough]
-        near = [name for name in quick if _own(mutant) in name]  # without importing all other tests anew, as mostly they notice
-        parts = (near, [name for name in quick if name not in near], [name for name in tests if name not in quick])
-        return next((ended for part in parts if part and (ended := in_a_child(lambda: again(mutant, source, part)))), "")  # noqa: B023
+        near = [
+            name for name in quick if _own(mutant) in name
+        ]  # without importing all other tests anew, as mostly they notice
+        parts = (
+            near,
+            [name for name in quick if name not in near],
+            [name for name in tests if name not in quick],
+        )
+        return next(
+            (
+                ended
+                for part in parts
+                if part and (ended := in_a_child(lambda: again(mutant, source, part)))  # noqa: B023
+            ),
+            "",
+        )
 
 
 def reaching(
-    mutant: Mutant, reaches: Mapping[str, Reach], sources: Mapping[str, Path], kills: Mapping[tuple[str, str], int]
+    mutant: Mutant,
+    reaches: Mapping[str, Reach],
+    sources: Mapping[str, Path],
+    kills: Mapping[tuple[str, str], int],
 ) -> list[str]:
     """The tests that run a mutant's statement; of a constant or default, those that run what names it.
 
-    Last those that `make test` leaves out, so that what one of them notices is noticed by no other. Of the rest first those that
-    noticed most mutants of the same function (`kills`, by function and test), then those of the module's own file, and of these
-    the quick ones.
+    Last those that `make test` leaves out, so that what one of them notices is noticed by no other.
+    Of the rest first those that noticed most mutants of the same function (`kills`, by function and
+    test), then those of the module's own file, and of these the quick ones.
     """
     if mutant.owner:
         wanted, naming = {mutant.module: set(range(mutant.lines[0], mutant.lines[1] + 1))}, None
     else:
         trees = {module: ast.parse(text_of(path)) for module, path in sources.items()}
         names = affected(trees.values(), frozenset(mutant.names))
-        wanted = {module: mentions(tree, names) | _bodies(tree, names) for module, tree in trees.items()}
+        wanted = {
+            module: mentions(tree, names) | _bodies(tree, names) for module, tree in trees.items()
+        }
         naming = re.compile(rf"\b({'|'.join(map(re.escape, names))})\b")
     found = [name for name, one in reaches.items() if _reached(name, one, wanted, naming)]
     place, own = f"{mutant.module} {mutant.owner}", _own(mutant)
     return sorted(
-        found, key=lambda name: (reaches[name].thorough, -kills.get((place, name), 0), own not in name, reaches[name].seconds)
+        found,
+        key=lambda name: (
+            reaches[name].thorough,
+            -kills.get((place, name), 0),
+            own not in name,
+            reaches[name].seconds,
+        ),
     )
 
 
@@ -177,7 +217,9 @@ def _own(mutant: Mutant) -> str:
     return f"/test_{mutant.module.rpartition('.')[2]}"
 
 
-def _reached(name: str, reach: Reach, wanted: Mapping[str, set[int]], naming: re.Pattern[str] | None) -> bool:
+def _reached(
+    name: str, reach: Reach, wanted: Mapping[str, set[int]], naming: re.Pattern[str] | None
+) -> bool:
     """Whether a test runs one of the lines, or its file uses a name itself."""
     if naming and naming.search(text_of(Path(name.split("::", 1)[0]))):
         return True
@@ -185,11 +227,19 @@ def _reached(name: str, reach: Reach, wanted: Mapping[str, set[int]], naming: re
 
 
 def in_a_child(work: Callable[[], Any]) -> Any:
-    """What `work` returns, from a process of its own; what the child changed dies with it. A child that dies says its signal."""
+    """What `work` returns, from a process of its own; what the child changed dies with it.
+
+    A child that dies says its signal.
+    """
     out, into = os.pipe()
     child = os.fork()
     if child == 0:
-        with suppress(BaseException), open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):  # noqa: PTH123
+        with (
+            suppress(BaseException),
+            open(os.devnull, "w") as nowhere,  # noqa: PTH123
+            redirect_stdout(nowhere),
+            redirect_stderr(nowhere),
+        ):
             resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
             try:
                 answer = work()
@@ -203,7 +253,11 @@ def in_a_child(work: Callable[[], Any]) -> Any:
         told = stream.read()
     _, status = os.waitpid(child, 0)
     if os.WIFSIGNALED(status) or not told:
-        return f"ended by {signal.Signals(os.WTERMSIG(status)).name}" if os.WIFSIGNALED(status) else "ended without a word"
+        return (
+            f"ended by {signal.Signals(os.WTERMSIG(status)).name}"
+            if os.WIFSIGNALED(status)
+            else "ended without a word"
+        )
     return json.loads(told)
 
 
@@ -224,7 +278,9 @@ def again(mutant: Mutant, source: Path, tests: Iterable[str]) -> str:
     names = list(tests)
     ours = (f"{mutant.module.split('.')[0]}.", "tests.")
     for name, module in list(sys.modules.items()):
-        if f"{name}.".startswith(ours) or f"{os.sep}tests{os.sep}" in str(getattr(module, "__file__", "")):
+        if f"{name}.".startswith(ours) or f"{os.sep}tests{os.sep}" in str(
+            getattr(module, "__file__", "")
+        ):
             del sys.modules[name]
     sys.meta_path.insert(0, _Planted(mutant, source))
     _limit(1.0)
@@ -238,8 +294,12 @@ def again(mutant: Mutant, source: Path, tests: Iterable[str]) -> str:
                 ended.append(name)
                 return
 
-    files = sorted({name.split("::")[0] for name in names}, key=lambda file: source.stem not in file)
-    code = pytest.main([*options(Path(os.environ["MUTANTS_FOLDER"]) / "again"), *files], plugins=[Bench(work)])
+    files = sorted(
+        {name.split("::")[0] for name in names}, key=lambda file: source.stem not in file
+    )
+    code = pytest.main(
+        [*options(Path(os.environ["MUTANTS_FOLDER"]) / "again"), *files], plugins=[Bench(work)]
+    )
     return ended[0] if ended else "" if code in {0, 5} else f"pytest ended with {int(code)}"
 
 
@@ -249,9 +309,15 @@ class _Planted(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def __init__(self, mutant: Mutant, source: Path) -> None:
         self._mutant, self._source = mutant, source
 
-    def find_spec(self, name: str, path: object = None, target: object = None) -> importlib.machinery.ModuleSpec | None:
+    def find_spec(
+        self, name: str, path: object = None, target: object = None
+    ) -> importlib.machinery.ModuleSpec | None:
         del path, target
-        return importlib.util.spec_from_file_location(name, self._source, loader=self) if name == self._mutant.module else None
+        return (
+            importlib.util.spec_from_file_location(name, self._source, loader=self)
+            if name == self._mutant.module
+            else None
+        )
 
     def exec_module(self, module: types.ModuleType) -> None:
         exec(compiled(text_of(self._source), self._mutant.place, str(self._source)), vars(module))  # noqa: S102 - our own source
@@ -266,10 +332,17 @@ def _limit(seconds: float) -> None:
 def _fewer_examples(item: pytest.Item) -> None:
     test: Any = getattr(getattr(item, "obj", None), "__func__", getattr(item, "obj", None))
     if found := getattr(test, "_hypothesis_internal_use_settings", None):
-        test._hypothesis_internal_use_settings = settings(found, max_examples=min(found.max_examples, EXAMPLES))  # noqa: SLF001
+        test._hypothesis_internal_use_settings = settings(  # noqa: SLF001
+            found, max_examples=min(found.max_examples, EXAMPLES)
+        )
 
 
 def _bodies(tree: ast.Module, names: frozenset[str]) -> set[int]:
     """The lines of the functions of these names, whose defaults changed."""
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
-    return {line for one in functions if one.name in names for line in range(one.lineno, (one.end_lineno or one.lineno) + 1)}
+    return {
+        line
+        for one in functions
+        if one.name in names
+        for line in range(one.lineno, (one.end_lineno or one.lineno) + 1)
+    }

@@ -1,12 +1,14 @@
 """Simulated timings: noise as GPU runs show it, both arms interleaved in ABBA turns.
 
-Owns the noise models and the samples drawn from them. It knows no rule: what is made of the samples is in `anchors` and
-`verdict_quality`. All sizes are in per cent of the time, and samples are logarithms in per cent: ``100 ln(seconds)``.
-The same seed gives the same samples; nothing here reads a clock.
+Owns the noise models and the samples drawn from them. It knows no rule: what is made of the samples
+is in `anchors` and `verdict_quality`. All sizes are in per cent of the time, and samples are
+logarithms in per cent: ``100 ln(seconds)``. The same seed gives the same samples; nothing here
+reads a clock.
 
-Models: per launch and arm a constant offset (normal, and a fixed one with a probability); per sample an AR(1) series, a state
-that is entered and left within the launch, spikes of exponential size; and what both arms share at the same instant: an
-Ornstein-Uhlenbeck drift, a warm-up ramp, clock steps, a state of the GPU that lasts for minutes.
+Models: per launch and arm a constant offset (normal, and a fixed one with a probability); per
+sample an AR(1) series, a state that is entered and left within the launch, spikes of exponential
+size; and what both arms share at the same instant: an Ornstein-Uhlenbeck drift, a warm-up ramp,
+clock steps, a state of the GPU that lasts for minutes.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -27,11 +29,14 @@ CASE_SPREAD = 0.3
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Noise:
-    """One class of cases. Shares are probabilities in 0..1, `*_s` seconds, all else per cent of the time.
+    """One class of cases.
 
-    `white`, `rho`: AR(1) noise of each sample. `launch`: sd of the offset of each launch and arm; with `mode_share` it is
-    `mode` higher. `sticky`: height of the in-launch state that is entered and left with `enter`, `leave` per sample.
-    `spike`: mean height, met with `spike_share` per sample. `drift`, `drift_s`: sd and time constant, shared by both arms.
+    Shares are probabilities in 0..1, `*_s` seconds, all else per cent of the time.
+
+    `white`, `rho`: AR(1) noise of each sample. `launch`: sd of the offset of each launch and arm;
+    with `mode_share` it is `mode` higher. `sticky`: height of the in-launch state that is entered
+    and left with `enter`, `leave` per sample. `spike`: mean height, met with `spike_share` per
+    sample. `drift`, `drift_s`: sd and time constant, shared by both arms.
     """
 
     name: str
@@ -54,14 +59,16 @@ class Noise:
 class Setting:
     """A set of classes, and what happens on top of them to all.
 
-    `today`: factor on white and launch noise (and its spread from day to day) of the judged launches against the history.
-    `ramp`, `ramp_s`: mean height and time constant of a warm-up that both arms share; each process has `ramp_own` of it alone.
-    `step`, `step_share`: sd of a clock step at a random instant of a launch, and how often one has it. `slow`, `dwell_s`:
-    height of a state of the GPU and the mean time in it, with noise `slow_noise` times as high. `stray_share`, `stray`:
-    launches of one arm that are displaced, and by how many sd of the launch noise. `bound`: the share of the launch variance
-    that is the same for all launches of a run, such as what autotuning chose for a build. `skewed`: the offsets of launches
-    have a long tail upwards (exponential). `fresh`: no launch of the history meets a mode. `creep`: sd of how far each process
-    drifts by itself during a launch.
+    `today`: factor on white and launch noise (and its spread from day to day) of the judged
+    launches against the history. `ramp`, `ramp_s`: mean height and time constant of a warm-up that
+    both arms share; each process has `ramp_own` of it alone. `step`, `step_share`: sd of a clock
+    step at a random instant of a launch, and how often one has it. `slow`, `dwell_s`: height of a
+    state of the GPU and the mean time in it, with noise `slow_noise` times as high. `stray_share`,
+    `stray`: launches of one arm that are displaced, and by how many sd of the launch noise.
+    `bound`: the share of the launch variance that is the same for all launches of a run, such as
+    what autotuning chose for a build. `skewed`: the offsets of launches have a long tail upwards
+    (exponential). `fresh`: no launch of the history meets a mode. `creep`: sd of how far each
+    process drifts by itself during a launch.
     """
 
     name: str
@@ -100,10 +107,14 @@ class Effects:
     common_bound: float = 0.0
     """The sd of an offset of each run that all cases share."""
     slow: float = 0.0
-    """By how much one side of a whole launch is slower, in `slow_share` of the launches of each side."""
+    """By how much one side of a whole launch is slower, in `slow_share` of the launches of each
+    side.
+    """
     slow_share: float = 0.0
     offset: float = 0.0
-    """A true difference of each case, of random sign: below the threshold, so that it must not count."""
+    """A true difference of each case, of random sign: below the threshold, so that it must not
+    count.
+    """
     rho: float = 0.0
     """The correlation of successive launches of a case."""
     grid: float = 0.0
@@ -111,9 +122,39 @@ class Effects:
     learned: bool = False
 
 
-QUIET = Noise(name="quiet", share=0.30, white=0.3, rho=0.3, launch=0.1, spike_share=0.002, spike=10, drift=0.1, drift_s=30)
-BOOST = Noise(name="boost", share=0.35, white=0.8, rho=0.5, launch=0.3, spike_share=0.01, spike=15, drift=0.7, drift_s=30)
-DISPATCH = Noise(name="dispatch", share=0.15, white=2.5, rho=0.5, launch=0.8, spike_share=0.03, spike=20, drift=1.0, drift_s=60)
+QUIET = Noise(
+    name="quiet",
+    share=0.30,
+    white=0.3,
+    rho=0.3,
+    launch=0.1,
+    spike_share=0.002,
+    spike=10,
+    drift=0.1,
+    drift_s=30,
+)
+BOOST = Noise(
+    name="boost",
+    share=0.35,
+    white=0.8,
+    rho=0.5,
+    launch=0.3,
+    spike_share=0.01,
+    spike=15,
+    drift=0.7,
+    drift_s=30,
+)
+DISPATCH = Noise(
+    name="dispatch",
+    share=0.15,
+    white=2.5,
+    rho=0.5,
+    launch=0.8,
+    spike_share=0.03,
+    spike=20,
+    drift=1.0,
+    drift_s=60,
+)
 BIMODAL = Noise(
     name="bimodal",
     share=0.10,
@@ -130,7 +171,17 @@ BIMODAL = Noise(
     leave=0.05,
     sticky=4,
 )
-HEAVY = Noise(name="heavy", share=0.10, white=1.0, rho=0.3, launch=0.4, spike_share=0.05, spike=30, drift=0.5, drift_s=30)
+HEAVY = Noise(
+    name="heavy",
+    share=0.10,
+    white=1.0,
+    rho=0.3,
+    launch=0.4,
+    spike_share=0.05,
+    spike=30,
+    drift=0.5,
+    drift_s=30,
+)
 
 CLASSES = (QUIET, BOOST, DISPATCH, BIMODAL, HEAVY)
 
@@ -150,7 +201,9 @@ HELD_OUT = (
     Setting(name="two-state GPU, noisy", classes=CLASSES, slow=8, dwell_s=120, slow_noise=2),
     Setting(name="stray launches", classes=CLASSES, stray_share=0.05, stray=6),
 )
-"""Models on which nothing was chosen. After they were scored for the first time, `Rule.suspect` went from 1.0 to 1.5."""
+"""Models on which nothing was chosen. After they were scored for the first time, `Rule.suspect`
+went from 1.0 to 1.5.
+"""
 
 UNSEEN = (
     Setting(name="skewed launches", classes=CLASSES, skewed=True),
@@ -162,19 +215,36 @@ BOUND = Setting(name="run-bound offsets", classes=CLASSES, bound=0.3)
 """Launches of a run that are not independent: what `noise.run_share` was added for."""
 
 MODE_SHARE, MODE, SPIKE_SHARE = 0.05, 8.0, 0.25
-_UNSTEADY = replace(HELD_OUT[0], step=3, step_share=0.2, slow=8, dwell_s=120, slow_noise=2, stray_share=0.05, stray=6)
+_UNSTEADY = replace(
+    HELD_OUT[0],
+    step=3,
+    step_share=0.2,
+    slow=8,
+    dwell_s=120,
+    slow_noise=2,
+    stray_share=0.05,
+    stray=6,
+)
 SLOWER_AT_TIMES = tuple(replace(one, mode_share=MODE_SHARE, mode=MODE) for one in CLASSES)
 
 RARE = (
     Setting(name="slow mode in few launches", classes=SLOWER_AT_TIMES),
-    Setting(name="spikes in a quarter of the samples", classes=tuple(replace(one, spike_share=SPIKE_SHARE) for one in CLASSES)),
+    Setting(
+        name="spikes in a quarter of the samples",
+        classes=tuple(replace(one, spike_share=SPIKE_SHARE) for one in CLASSES),
+    ),
     replace(_UNSTEADY, name="everything at once", today=1.3, day_spread=0.3, bound=0.1, creep=1.0),
     Setting(name="slow mode that is new today", classes=SLOWER_AT_TIMES, fresh=True),
 )
-"""Kinds of noise that few launches show: an autotuner that errs in one launch of twenty, of either arm and in every case; spikes
-that reach into what is left after trimming; all of the above together; and modes that no launch of the history has met."""
+"""Kinds of noise that few launches show: an autotuner that errs in one launch of twenty, of either
+arm and in every case; spikes that reach into what is left after trimming; all of the above
+together; and modes that no launch of the history has met.
+"""
 
-_STEADY = tuple(replace(one, white=0.01, launch=0.01, spike_share=0.0, drift=0.0, mode_share=0.0, sticky=0.0) for one in CLASSES)
+_STEADY = tuple(
+    replace(one, white=0.01, launch=0.01, spike_share=0.0, drift=0.0, mode_share=0.0, sticky=0.0)
+    for one in CLASSES
+)
 """Cases whose samples agree, so that a coarse clock shows the same value again and again."""
 
 HELD_BACK = (
@@ -198,11 +268,17 @@ HELD_BACK = (
             ("launches correlate by 0.5", Effects(rho=0.5, learned=True)),
         )
     ),
-    Setting(name="clock of 2 %, off by 0.2 %", classes=_STEADY, effects=Effects(grid=2, offset=0.2)),
-    Setting(name="clock of 10 %, off by 0.2 %", classes=_STEADY, effects=Effects(grid=10, offset=0.2)),
+    Setting(
+        name="clock of 2 %, off by 0.2 %", classes=_STEADY, effects=Effects(grid=2, offset=0.2)
+    ),
+    Setting(
+        name="clock of 10 %, off by 0.2 %", classes=_STEADY, effects=Effects(grid=10, offset=0.2)
+    ),
 )
-"""Noise that broke a promise when it was first tried. Offsets "of runs" belong to a build: another launch does not average them
-away. An alarm on a case whose build is off by more than the threshold is right about the build (`Suite.builds`)."""
+"""Noise that broke a promise when it was first tried. Offsets "of runs" belong to a build: another
+launch does not average them away. An alarm on a case whose build is off by more than the threshold
+is right about the build (`Suite.builds`).
+"""
 
 BELOW_TWO = tuple(
     Setting(name=name, classes=CLASSES, effects=effects)
@@ -212,7 +288,9 @@ BELOW_TWO = tuple(
         ("case offsets of runs 1 %, new", Effects(case_bound=1.0)),
     )
 )
-"""Differences just below a threshold of 2 %, as those above are below 1 %. Later models come last: a model's place seeds it."""
+"""Differences just below a threshold of 2 %, as those above are below 1 %. Later models come last:
+a model's place seeds it.
+"""
 
 SETTINGS = (MIX, *NOISIER, *HELD_OUT, *UNSEEN, BOUND, *RARE, *HELD_BACK, *BELOW_TWO)
 
@@ -239,11 +317,14 @@ def draw_suite(rng: Generator, setting: Setting, runs: int, cases: int) -> Suite
     return Suite(setting=setting, kind=kind, scale=scale, builds=np.zeros((runs, cases)))
 
 
-def draw_launches(rng: Generator, suite: Suite, launches: int, samples: int, *, day: int = 0) -> tuple[Singles, Singles]:
+def draw_launches(
+    rng: Generator, suite: Suite, launches: int, samples: int, *, day: int = 0
+) -> tuple[Singles, Singles]:
     """Samples of base and head, each [runs, cases, launches, samples], without any true change.
 
-    With `day`, history is drawn: so many launches in a row are of one run, each run of another day, at the noise that was
-    learned. Without, all launches are of today's run, and `Suite.builds` is set.
+    With `day`, history is drawn: so many launches in a row are of one run, each run of another day,
+    at the noise that was learned. Without, all launches are of today's run, and `Suite.builds` is
+    set.
     """
     shape = (*suite.kind.shape, launches)
     scale = suite.scale[..., None] * _day_factor(rng, suite.setting, shape, day)
@@ -254,11 +335,15 @@ def draw_launches(rng: Generator, suite: Suite, launches: int, samples: int, *, 
     for arm in (0, 1):
         at = order[:, arm]
         own = _own(rng, rows, samples) * np.take_along_axis(noisier, at, axis=1)
-        offset, common = _offsets(rng, suite.setting, rows, day or launches, modes=not (day and suite.setting.fresh))
+        offset, common = _offsets(
+            rng, suite.setting, rows, day or launches, modes=not (day and suite.setting.fresh)
+        )
         bound.append(common.reshape(shape)[..., :1])
         own += offset[:, None] + np.take_along_axis(shared, at, axis=1)
         if suite.setting.ramp:
-            height = rng.exponential(suite.setting.ramp * suite.setting.ramp_own, (rows.count, 1)).astype(np.float32)
+            height = rng.exponential(
+                suite.setting.ramp * suite.setting.ramp_own, (rows.count, 1)
+            ).astype(np.float32)
             own += height * np.exp(-SLOT_S / suite.setting.ramp_s * at).astype(np.float32)
         if suite.setting.creep:
             slope = suite.setting.creep * rng.standard_normal((rows.count, 1), dtype=np.float32)
@@ -266,10 +351,16 @@ def draw_launches(rng: Generator, suite: Suite, launches: int, samples: int, *, 
         sides.append(own.reshape(*shape, samples))
     if not day:
         suite.builds[...] = np.sum(bound[1] - bound[0], axis=-1)
-    return _with_effects(rng, suite, (sides[0], sides[1]), day) if suite.setting.effects else (sides[0], sides[1])
+    return (
+        _with_effects(rng, suite, (sides[0], sides[1]), day)
+        if suite.setting.effects
+        else (sides[0], sides[1])
+    )
 
 
-def _with_effects(rng: Generator, suite: Suite, sides: tuple[Singles, Singles], day: int) -> tuple[Singles, Singles]:
+def _with_effects(
+    rng: Generator, suite: Suite, sides: tuple[Singles, Singles], day: int
+) -> tuple[Singles, Singles]:
     """The samples with the `Effects` of the setting: offsets of whole launches on head, then the grid of the clock on both."""
     effects, base, head = suite.setting.effects, *sides
     if effects is None:
@@ -290,7 +381,10 @@ def _with_effects(rng: Generator, suite: Suite, sides: tuple[Singles, Singles], 
     if effects.rho and here:
         path = rng.standard_normal(offset.shape)
         for launch in range(1, launches):
-            path[..., launch] = effects.rho * path[..., launch - 1] + np.sqrt(1 - effects.rho**2) * path[..., launch]
+            path[..., launch] = (
+                effects.rho * path[..., launch - 1]
+                + np.sqrt(1 - effects.rho**2) * path[..., launch]
+            )
         offset += 2 * scale[..., None] * path
     head = head + offset[..., None].astype(np.float32)
     if effects.grid:
@@ -304,9 +398,13 @@ def _of_builds(rng: Generator, effects: Effects, shape: tuple[int, ...], day: in
     (runs, cases, launches), offset = shape, np.zeros(shape)
     together, here = day or launches, not day or effects.learned
     if effects.case_bound and here:
-        offset += effects.case_bound * np.repeat(rng.standard_normal((runs, cases, launches // together)), together, axis=-1)
+        offset += effects.case_bound * np.repeat(
+            rng.standard_normal((runs, cases, launches // together)), together, axis=-1
+        )
     if effects.common_bound and here:
-        offset += effects.common_bound * np.repeat(rng.standard_normal((runs, 1, launches // together)), together, axis=-1)
+        offset += effects.common_bound * np.repeat(
+            rng.standard_normal((runs, 1, launches // together)), together, axis=-1
+        )
     if effects.offset:  # bound to the code, so that the same signs come back in the history only where one run has them
         signs = np.where(rng.random((runs, cases, 1)) < 0.5, -1.0, 1.0)  # noqa: PLR2004 - a coin
         offset += 0.0 if day else effects.offset * signs
@@ -320,10 +418,13 @@ def _on_grid(values: Singles, step: float) -> Singles:
 def _launch_spread(suite: Suite, samples: int) -> Floats:
     """About the sd of the log-ratio of one launch of each case, without modes: [runs, cases]."""
     table = {
-        name: np.array([getattr(one, name) for one in suite.setting.classes])[suite.kind] for name in ("white", "rho", "launch")
+        name: np.array([getattr(one, name) for one in suite.setting.classes])[suite.kind]
+        for name in ("white", "rho", "launch")
     }
     inside = table["white"] * np.sqrt((1 + table["rho"]) / (1 - table["rho"]) / samples)
-    return np.asarray(suite.scale * np.sqrt(2 * (table["launch"] ** 2 + inside**2)), dtype=np.float64)
+    return np.asarray(
+        suite.scale * np.sqrt(2 * (table["launch"] ** 2 + inside**2)), dtype=np.float64
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -337,16 +438,28 @@ class _Rows:
     def of(cls, suite: Suite, scale: Floats) -> "_Rows":
         kind = np.broadcast_to(suite.kind[..., None], scale.shape).ravel()
         names = [field.name for field in fields(Noise) if field.name not in {"name", "share"}]
-        table = {name: np.array([getattr(one, name) for one in suite.setting.classes], dtype=np.float32) for name in names}
+        table = {
+            name: np.array([getattr(one, name) for one in suite.setting.classes], dtype=np.float32)
+            for name in names
+        }
         column = {name: values[kind] for name, values in table.items()}
         factor = scale.ravel().astype(np.float32)
-        return cls(count=len(kind), column={**column, "white": column["white"] * factor, "launch": column["launch"] * factor})
+        return cls(
+            count=len(kind),
+            column={
+                **column,
+                "white": column["white"] * factor,
+                "launch": column["launch"] * factor,
+            },
+        )
 
 
 def _day_factor(rng: Generator, setting: Setting, shape: tuple[int, ...], day: int) -> Floats:
     runs, _, launches = shape
     days = rng.standard_normal((runs, 1, launches // day if day else 1))
-    return (1.0 if day else setting.today) * np.exp(setting.day_spread * np.repeat(days, day or 1, axis=-1))
+    return (1.0 if day else setting.today) * np.exp(
+        setting.day_spread * np.repeat(days, day or 1, axis=-1)
+    )
 
 
 def _turns(rng: Generator, rows: int, samples: int) -> NDArray[np.intp]:
@@ -364,8 +477,12 @@ def _own(rng: Generator, rows: _Rows, samples: int) -> Singles:
     for step in range(1, samples):
         noise[step] += rows.column["rho"] * noise[step - 1]
     noise *= rows.column["white"]
-    hit = np.nonzero(rng.random((samples, rows.count), dtype=np.float32) < rows.column["spike_share"])
-    noise[hit] += rows.column["spike"][hit[1]] * rng.standard_exponential(len(hit[0]), dtype=np.float32)
+    hit = np.nonzero(
+        rng.random((samples, rows.count), dtype=np.float32) < rows.column["spike_share"]
+    )
+    noise[hit] += rows.column["spike"][hit[1]] * rng.standard_exponential(
+        len(hit[0]), dtype=np.float32
+    )
     sticky = np.nonzero(rows.column["sticky"])[0]
     enter, leave = rows.column["enter"][sticky], rows.column["leave"][sticky]
     noise[:, sticky] += rows.column["sticky"][sticky] * _two_state(rng, enter, leave, samples)
@@ -382,20 +499,31 @@ def _two_state(rng: Generator, enter: Singles, leave: Singles, steps: int) -> ND
     return inside
 
 
-def _offsets(rng: Generator, setting: Setting, rows: _Rows, together: int, *, modes: bool) -> tuple[Singles, Singles]:
+def _offsets(
+    rng: Generator, setting: Setting, rows: _Rows, together: int, *, modes: bool
+) -> tuple[Singles, Singles]:
     """The constant of each launch of one arm, and the part that belongs to the run.
 
     `together` launches in a row are of one run, with `modes` some are slower.
     """
     bound = np.zeros(rows.count, dtype=np.float32)
-    offset = rng.standard_exponential(rows.count, dtype=np.float32) - 1 if setting.skewed else rng.standard_normal(rows.count)
+    offset = (
+        rng.standard_exponential(rows.count, dtype=np.float32) - 1
+        if setting.skewed
+        else rng.standard_normal(rows.count)
+    )
     offset = offset.astype(np.float32)
     if setting.bound:
         common = np.repeat(rng.standard_normal(rows.count // together, dtype=np.float32), together)
         bound = np.float32(np.sqrt(setting.bound)) * common * rows.column["launch"]
-        offset = np.float32(np.sqrt(1 - setting.bound)) * offset + np.float32(np.sqrt(setting.bound)) * common
+        offset = (
+            np.float32(np.sqrt(1 - setting.bound)) * offset
+            + np.float32(np.sqrt(setting.bound)) * common
+        )
     offset *= rows.column["launch"]
-    offset += rows.column["mode"] * (modes & (rng.random(rows.count, dtype=np.float32) < rows.column["mode_share"]))
+    offset += rows.column["mode"] * (
+        modes & (rng.random(rows.count, dtype=np.float32) < rows.column["mode_share"])
+    )
     if setting.stray_share:
         stray = rng.random(rows.count, dtype=np.float32) < setting.stray_share
         offset += setting.stray * rows.column["launch"] * stray
@@ -412,10 +540,18 @@ def _shared(rng: Generator, setting: Setting, rows: _Rows, slots: int) -> tuple[
     factor = np.ones((1, 1), dtype=np.float32)
     time_s = SLOT_S * np.arange(slots, dtype=np.float32)[:, None]
     if setting.ramp:
-        path += rng.exponential(setting.ramp, rows.count).astype(np.float32) * np.exp(-time_s / setting.ramp_s)
+        path += rng.exponential(setting.ramp, rows.count).astype(np.float32) * np.exp(
+            -time_s / setting.ramp_s
+        )
     if setting.step_share:
-        height = setting.step * rng.standard_normal(rows.count) * (rng.random(rows.count) < setting.step_share)
-        path += np.where(np.arange(slots)[:, None] >= rng.integers(slots, size=rows.count), height, 0).astype(np.float32)
+        height = (
+            setting.step
+            * rng.standard_normal(rows.count)
+            * (rng.random(rows.count) < setting.step_share)
+        )
+        path += np.where(
+            np.arange(slots)[:, None] >= rng.integers(slots, size=rows.count), height, 0
+        ).astype(np.float32)
     if setting.slow:
         chance = np.full(rows.count, SLOT_S / setting.dwell_s, dtype=np.float32)
         slow = _two_state(rng, chance, chance, slots)

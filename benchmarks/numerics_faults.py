@@ -1,7 +1,8 @@
 """What a wrong compiler makes of a step's result: faults that are planted into tensors, or into how a work is computed.
 
-Each fault says in which precisions it has to be refused. Where a precision is left out, the fault is smaller than what rounding
-does to a right result in that format, and no rule can tell them apart: a factor of 1.0005 is an eighth of bfloat16's last digit.
+Each fault says in which precisions it has to be refused. Where a precision is left out, the fault
+is smaller than what rounding does to a right result in that format, and no rule can tell them
+apart: a factor of 1.0005 is an eighth of bfloat16's last digit.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,14 +16,19 @@ from benchmarks import numerics_works as works
 from benchmarks.numerics_works import PRECISIONS, Tensors, Way
 
 Spoil = Callable[[Tensors, Tensors], Tensors]
-"""From a right result and the right result of another step to a wrong one; names as `numerics_works.run` gives them."""
+"""From a right result and the right result of another step to a wrong one; names as
+`numerics_works.run` gives them.
+"""
 NEAR_FP32 = ("fp32",)
 TEN_BITS = ("fp32", "fp16")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fault:
-    """One way to be wrong. `ways` are wrong ways to compute a work, by its name; `spoil` works on the result of any."""
+    """One way to be wrong.
+
+    `ways` are wrong ways to compute a work, by its name; `spoil` works on the result of any.
+    """
 
     name: str
     spoil: Spoil | None = None
@@ -40,7 +46,10 @@ def _output(result: Tensors) -> str:
 
 def _gradient(result: Tensors) -> str:
     """The largest of the gradients."""
-    return max((name for name in result if name.startswith("gradient")), key=lambda name: result[name].numel())
+    return max(
+        (name for name in result if name.startswith("gradient")),
+        key=lambda name: result[name].numel(),
+    )
 
 
 def _changed(pick: Callable[[Tensors], str], change: Callable[[Tensor], Tensor]) -> Spoil:
@@ -104,7 +113,9 @@ def _coarser(value: Tensor) -> Tensor:
 
 
 def _every(change: Callable[[Tensor], Tensor], kind: str) -> Spoil:
-    return lambda result, _: {name: change(value) if name.startswith(kind) else value for name, value in result.items()}
+    return lambda result, _: {
+        name: change(value) if name.startswith(kind) else value for name, value in result.items()
+    }
 
 
 def _stale(pick: Callable[[Tensors], str]) -> Spoil:
@@ -129,7 +140,9 @@ def _other_epsilon(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
 
 def _unbiased_norm(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
-    normed = (wide - wide.mean(-1, keepdim=True)) / (wide.var(-1, keepdim=True) + works.NORM_EPSILON).sqrt()
+    normed = (wide - wide.mean(-1, keepdim=True)) / (
+        wide.var(-1, keepdim=True) + works.NORM_EPSILON
+    ).sqrt()
     return (normed * scale + shift).to(scale.dtype)
 
 
@@ -151,13 +164,17 @@ def _seeing_ahead(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def _unscaled(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    mixed: Tensor = functional.scaled_dot_product_attention(q, k, v, is_causal=True, scale=q.shape[-1] ** -0.5 * 1.1)
+    mixed: Tensor = functional.scaled_dot_product_attention(
+        q, k, v, is_causal=True, scale=q.shape[-1] ** -0.5 * 1.1
+    )
     return mixed
 
 
 def _coarse_gelu(weights: Tensors, inputs: Tensors) -> Tensors:
     x = inputs["x"]
-    hidden = functional.linear(works.layer_norm(x, weights["scale"], weights["shift"]), weights["up"], weights["up_bias"])
+    hidden = functional.linear(
+        works.layer_norm(x, weights["scale"], weights["shift"]), weights["up"], weights["up_bias"]
+    )
     active = functional.gelu(hidden, approximate="tanh")
     return {"y": x + functional.linear(active, weights["down"], weights["down_bias"])}
 
@@ -174,7 +191,9 @@ def _eval_norm(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
     """With the statistics of the first half of the batch."""
     half = x.detach()[: x.shape[0] // 2].to(torch.promote_types(x.dtype, torch.float32))
     mean, variance = half.mean((0, 2, 3)), half.var((0, 2, 3), unbiased=False)
-    return functional.batch_norm(x, mean.to(scale.dtype), variance.to(scale.dtype), scale, shift, training=False)
+    return functional.batch_norm(
+        x, mean.to(scale.dtype), variance.to(scale.dtype), scale, shift, training=False
+    )
 
 
 def _of_products(product: works.Linear) -> dict[str, Way]:
@@ -219,9 +238,16 @@ FAULTS: tuple[Fault, ...] = (
     Fault(name="outputs to three bits", spoil=_every(_coarser, "output"), seen_in=TEN_BITS),
     Fault(name="everything of the step before", spoil=_all_stale),
     Fault(name="loss of the step before", spoil=_stale(lambda _: "loss"), seen_in=TEN_BITS),
-    Fault(name="loss off by its usual size, 1", spoil=_changed(lambda _: "loss", lambda value: value + 1)),
+    Fault(
+        name="loss off by its usual size, 1",
+        spoil=_changed(lambda _: "loss", lambda value: value + 1),
+    ),
     Fault(name="one gradient stale", spoil=_stale(_gradient)),
-    Fault(name="one gradient × 1.01", spoil=_changed(_gradient, lambda value: value * 1.01), seen_in=NEAR_FP32),
+    Fault(
+        name="one gradient × 1.01",
+        spoil=_changed(_gradient, lambda value: value * 1.01),
+        seen_in=NEAR_FP32,
+    ),
     Fault(name="all gradients negated", spoil=_every(lambda value: -value, "gradient")),
     Fault(
         name="bias dropped",
@@ -234,11 +260,20 @@ FAULTS: tuple[Fault, ...] = (
         },
     ),
     Fault(name="epsilon of a norm 0.1", ways={"perceptron": works.perceptron(norm=_other_epsilon)}),
-    Fault(name="variance over n - 1", ways={"perceptron": works.perceptron(norm=_unbiased_norm)}, seen_in=TEN_BITS),
+    Fault(
+        name="variance over n - 1",
+        ways={"perceptron": works.perceptron(norm=_unbiased_norm)},
+        seen_in=TEN_BITS,
+    ),
     Fault(name="tanh for the exact GELU", ways={"perceptron": _coarse_gelu}, seen_in=NEAR_FP32),
-    Fault(name="products in a lower precision", ways=_of_products(_narrow_product), seen_in=TEN_BITS),
+    Fault(
+        name="products in a lower precision", ways=_of_products(_narrow_product), seen_in=TEN_BITS
+    ),
     Fault(name="mask off by one", ways={"attention": works.attention(_seeing_ahead)}),
     Fault(name="scale of attention 10 % off", ways={"attention": works.attention(_unscaled)}),
-    Fault(name="statistics of half the batch", ways={"convolutional": works.convolutional(norm=_eval_norm)}),
+    Fault(
+        name="statistics of half the batch",
+        ways={"convolutional": works.convolutional(norm=_eval_norm)},
+    ),
     Fault(name="gradient cut in time", ways={"recurrent": _no_backward_through_time}),
 )

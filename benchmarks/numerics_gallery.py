@@ -1,8 +1,9 @@
 """How many wrong results does each rule of numbers accept, and how many right ones does it refuse?
 
-Run as ``python -m benchmarks.numerics_gallery [--seeds N] [--json FILE]``. CPU only, one thread. Right results are the same small
-works computed in other ways (`numerics_works`), wrong ones have a planted fault (`numerics_faults`); both in four precisions. A
-fault is counted where it is due: where it is larger than what rounding does in that format. Returns 1 where our rule errs.
+Run as ``python -m benchmarks.numerics_gallery [--seeds N] [--json FILE]``. CPU only, one thread.
+Right results are the same small works computed in other ways (`numerics_works`), wrong ones have a
+planted fault (`numerics_faults`); both in four precisions. A fault is counted where it is due:
+where it is larger than what rounding does in that format. Returns 1 where our rule errs.
 """
 
 import argparse
@@ -54,7 +55,12 @@ def score(seeds: Sequence[int]) -> tuple[Score, Score]:
                 for name, way in work.ways.items():
                     seen = run(way, trial.numbers, precision)
                     for rule, judge in RULES.items():
-                        right[rule, precision, f"{work.name}: {name}", judge(seen, trial) is not Outcome.PASS] += 1
+                        right[
+                            rule,
+                            precision,
+                            f"{work.name}: {name}",
+                            judge(seen, trial) is not Outcome.PASS,
+                        ] += 1
                 for fault, seen in spoilt(trial):
                     for rule, judge in RULES.items():
                         wrong[rule, precision, fault.name, judge(seen, trial) is Outcome.PASS] += 1
@@ -75,7 +81,14 @@ def spoilt(trial: Trial) -> Iterator[tuple[Fault, Tensors]]:
             yield fault, fault.spoil(result, before)
 
 
-def _count(scores: Score, rule: str, *, bad: bool | None = None, precision: str | None = None, name: str | None = None) -> int:
+def _count(
+    scores: Score,
+    rule: str,
+    *,
+    bad: bool | None = None,
+    precision: str | None = None,
+    name: str | None = None,
+) -> int:
     return sum(
         count
         for (of, in_, called, failed), count in scores.items()
@@ -93,8 +106,14 @@ def _rows(right: Score, wrong: Score) -> list[dict[str, str]]:
     return [
         {
             "rule": rule,
-            **{f"right refused, {precision}": told(right, rule, precision) for precision in PRECISIONS},
-            **{f"wrong accepted, {precision}": told(wrong, rule, precision) for precision in PRECISIONS},
+            **{
+                f"right refused, {precision}": told(right, rule, precision)
+                for precision in PRECISIONS
+            },
+            **{
+                f"wrong accepted, {precision}": told(wrong, rule, precision)
+                for precision in PRECISIONS
+            },
         }
         for rule in RULES
     ]

@@ -1,7 +1,7 @@
 """The rules of numbers that are scored: ours, the three that the suites had before, the dynamo runner's, and plain closeness.
 
-Each takes one result beside all that is known of the case, and says whether it would refuse it. The old rules are kept as they
-were, so that the table can be made again.
+Each takes one result beside all that is known of the case, and says whether it would refuse it. The
+old rules are kept as they were, so that the table can be made again.
 """
 
 import math
@@ -62,13 +62,16 @@ def make_trial(work: Work, precision: str, seed: int) -> Trial:
 
 def ours(seen: Tensors, trial: Trial) -> Outcome:
     """The shared rule."""
-    return agree(seen, truth=trial.truth, runs=trial.runs, epsilon=trial.epsilon, jolts=trial.jolts).outcome
+    return agree(
+        seen, truth=trial.truth, runs=trial.runs, epsilon=trial.epsilon, jolts=trial.jolts
+    ).outcome
 
 
 def _formed(seen: Tensors, trial: Trial) -> bool:
     eager = trial.runs[0]
     return seen.keys() == eager.keys() and all(
-        value.dtype == eager[name].dtype and value.shape == eager[name].shape for name, value in seen.items()
+        value.dtype == eager[name].dtype and value.shape == eager[name].shape
+        for name, value in seen.items()
     )
 
 
@@ -91,7 +94,9 @@ def torchbench_before(seen: Tensors, trial: Trial) -> Outcome:
 
 def transformers_before(seen: Tensors, trial: Trial) -> Outcome:
     """The 2-norm; 4 times eager's own error (at least the median of its kind) and 8 roundings, more for few elements."""
-    if not _formed(seen, trial) or not all(bool(torch.isfinite(value).all()) for value in seen.values()):
+    if not _formed(seen, trial) or not all(
+        bool(torch.isfinite(value).all()) for value in seen.values()
+    ):
         return Outcome.FAIL
     kinds: dict[str, list[str]] = {}
     for name in trial.truth:
@@ -99,12 +104,23 @@ def transformers_before(seen: Tensors, trial: Trial) -> Outcome:
     for members in kinds.values():
         count = sum(trial.truth[name].numel() for name in members)
         square = sum(_two(trial.truth[name]) ** 2 for name in members)
-        scale = {name: max(_two(trial.truth[name]), math.sqrt(square * trial.truth[name].numel() / count)) for name in members}
-        noise = {name: _two(trial.runs[0][name].double() - trial.truth[name]) / scale[name] for name in members}
+        scale = {
+            name: max(
+                _two(trial.truth[name]), math.sqrt(square * trial.truth[name].numel() / count)
+            )
+            for name in members
+        }
+        noise = {
+            name: _two(trial.runs[0][name].double() - trial.truth[name]) / scale[name]
+            for name in members
+        }
         typical = statistics.median(noise.values())
         for name in members:
             few = 1 + math.sqrt(16 / max(trial.truth[name].numel(), 1))
-            limit = min((4 * max(noise[name], typical) + 8 * trial.epsilon) * few, max(0.9, 1.5 * noise[name]))
+            limit = min(
+                (4 * max(noise[name], typical) + 8 * trial.epsilon) * few,
+                max(0.9, 1.5 * noise[name]),
+            )
             if not _two(seen[name].double() - trial.truth[name]) / scale[name] <= limit:
                 return Outcome.FAIL
     return Outcome.PASS
@@ -115,17 +131,23 @@ def fastrnns_before(seen: Tensors, trial: Trial) -> Outcome:
 
     Behind ReLUs, gradients in the mean alone, to a tenth; outputs of convolutions to 32 times.
     """
-    if seen.keys() != trial.truth.keys() or any(seen[name].shape != value.shape for name, value in trial.truth.items()):
+    if seen.keys() != trial.truth.keys() or any(
+        seen[name].shape != value.shape for name, value in trial.truth.items()
+    ):
         return Outcome.FAIL
     images = trial.work.name == "convolutional"
     rows = math.prod(next(iter(trial.work.inputs.values()))[:-1])
     sums = min(trial.epsilon, EPSILONS["fp32"])
-    floor = 3.0**-0.5 * (trial.epsilon * math.sqrt(trial.numbers.inputs["x"].shape[0]) + sums * math.sqrt(rows))
+    floor = 3.0**-0.5 * (
+        trial.epsilon * math.sqrt(trial.numbers.inputs["x"].shape[0]) + sums * math.sqrt(rows)
+    )
     vague = False
     for name, truth in trial.truth.items():
         kinked = images and name.startswith("gradient")
         moved = max(_worse(one[name], truth, mean=kinked) for one in trial.moved)
-        bound = max((32.0 if images and not kinked else 8.0) * (moved + floor), 0.1 if kinked else 0.0)
+        bound = max(
+            (32.0 if images and not kinked else 8.0) * (moved + floor), 0.1 if kinked else 0.0
+        )
         if not _worse(seen[name].double(), truth, mean=kinked) <= bound:
             return Outcome.FAIL
         vague = vague or bound >= 1
@@ -138,7 +160,9 @@ def dynamo_runner(seen: Tensors, trial: Trial) -> Outcome:
         return Outcome.FAIL
     tolerance = 1e-3 if trial.precision != "bf16" else 1e-2
     rule = RunnerRule(tolerance=tolerance, equal_nan=trial.precision != "fp32")
-    kept = all(agrees(value, trial.runs[0][name], trial.truth[name], rule) for name, value in seen.items())
+    kept = all(
+        agrees(value, trial.runs[0][name], trial.truth[name], rule) for name, value in seen.items()
+    )
     return Outcome.PASS if kept else Outcome.FAIL
 
 
@@ -152,7 +176,10 @@ def assert_close(seen: Tensors, trial: Trial) -> Outcome:
         return Outcome.FAIL
     narrow = torch.bfloat16 if trial.precision == "amp_bf16" else KEPT_IN[trial.precision]
     relative, absolute = CLOSE[narrow]
-    kept = all(torch.allclose(value, trial.runs[0][name], rtol=relative, atol=absolute) for name, value in seen.items())
+    kept = all(
+        torch.allclose(value, trial.runs[0][name], rtol=relative, atol=absolute)
+        for name, value in seen.items()
+    )
     return Outcome.PASS if kept else Outcome.FAIL
 
 
@@ -180,4 +207,7 @@ def _worse(seen: Tensor, truth: Tensor, *, mean: bool) -> float:
         return math.inf
     shares = [(difference.square().mean().sqrt(), truth.square().mean().sqrt())]
     shares += [] if mean else [(difference.abs().max(), truth.abs().max())]
-    return max(0.0 if not float(part) else float(part / whole) if float(whole) else math.inf for part, whole in shares)
+    return max(
+        0.0 if not float(part) else float(part / whole) if float(whole) else math.inf
+        for part, whole in shares
+    )

@@ -1,9 +1,9 @@
 """Right and wrong variants of common operators: how many does the rule of numbers refuse, and find?
 
-Run as ``python -m benchmarks.numerics_variants [--seed N] [--json FILE]``. CPU only, one thread, 3 minutes.
-A variant is an operator, a number format, a size and another way to compute it. The constants of
-`ci_bench.suites.shared.worker.tilts` were chosen with seed 1; reported figures take another seed. Returns 1 if a
-right variant is refused.
+Run as ``python -m benchmarks.numerics_variants [--seed N] [--json FILE]``. CPU only, one thread, 3
+minutes. A variant is an operator, a number format, a size and another way to compute it. The
+constants of `ci_bench.suites.shared.worker.tilts` were chosen with seed 1; reported figures take
+another seed. Returns 1 if a right variant is refused.
 """
 
 import argparse
@@ -99,7 +99,9 @@ def _welford(x: Tensor) -> Tensor:
         off = column - mean
         mean = mean + off / number
         squares = squares + off * (column - mean)
-    return ((wide - mean[:, None]) * torch.rsqrt(squares[:, None] / wide.shape[1] + 1e-5)).to(x.dtype)
+    return ((wide - mean[:, None]) * torch.rsqrt(squares[:, None] / wide.shape[1] + 1e-5)).to(
+        x.dtype
+    )
 
 
 def _attention(x: Tensor) -> Tensor:
@@ -117,7 +119,11 @@ OPERATORS = (
     Operator(
         name="gelu",
         reference=F.gelu,
-        right={"by erf": lambda x: (0.5 * x.float() * (1 + torch.erf(x.float() / math.sqrt(2)))).to(x.dtype)},
+        right={
+            "by erf": (
+                lambda x: (0.5 * x.float() * (1 + torch.erf(x.float() / math.sqrt(2)))).to(x.dtype)
+            )
+        },
         wrong={
             "by a sigmoid": lambda x: (x.float() * torch.sigmoid(1.702 * x.float())).to(x.dtype),
         },
@@ -135,7 +141,13 @@ OPERATORS = (
         name="tanh",
         reference=torch.tanh,
         right={"by exp": lambda x: (1 - 2 / (torch.exp(2 * x.float()) + 1)).to(x.dtype)},
-        wrong={"a rational function": lambda x: (x.float() * (27 + x.float() ** 2) / (27 + 9 * x.float() ** 2)).to(x.dtype)},
+        wrong={
+            "a rational function": (
+                lambda x: (x.float() * (27 + x.float() ** 2) / (27 + 9 * x.float() ** 2)).to(
+                    x.dtype
+                )
+            )
+        },
     ),
     Operator(
         name="scaled",
@@ -145,7 +157,11 @@ OPERATORS = (
             "divided": lambda x: (x.float() / (1 / 1.37)).to(x.dtype),
         },
     ),
-    Operator(name="exp", reference=torch.exp, right={"by exp2": lambda x: torch.exp2(x.float() * math.log2(math.e)).to(x.dtype)}),
+    Operator(
+        name="exp",
+        reference=torch.exp,
+        right={"by exp2": lambda x: torch.exp2(x.float() * math.log2(math.e)).to(x.dtype)},
+    ),
     Operator(
         name="row sum",
         reference=lambda x: x.sum(1),
@@ -161,48 +177,81 @@ OPERATORS = (
     ),
     Operator(
         name="row mean of squares",
-        reference=lambda x: x.float().square().mean(1).to(x.dtype) if x.dtype is not torch.float64 else x.square().mean(1),
+        reference=lambda x: (
+            x.float().square().mean(1).to(x.dtype)
+            if x.dtype is not torch.float64
+            else x.square().mean(1)
+        ),
         right={
             "serially": lambda x: (_serially(x.float().square()) / x.shape[1]).to(x.dtype),
             "in pairs": lambda x: (_in_pairs(x.float().square()) / x.shape[1]).to(x.dtype),
             "norm squared": lambda x: (x.float().norm(dim=1) ** 2 / x.shape[1]).to(x.dtype),
         },
-        wrong={"over n + 5 %": lambda x: (x.float().square().sum(1) / (1.05 * x.shape[1])).to(x.dtype)},
+        wrong={
+            "over n + 5 %": lambda x: (x.float().square().sum(1) / (1.05 * x.shape[1])).to(x.dtype)
+        },
     ),
     Operator(
         name="softmax",
         reference=lambda x: x.softmax(1),
         right={
             "online": _online,
-            "by exp and sum": lambda x: (torch.exp(x.float()) / torch.exp(x.float()).sum(1, keepdim=True)).to(x.dtype),
+            "by exp and sum": (
+                lambda x: (torch.exp(x.float()) / torch.exp(x.float()).sum(1, keepdim=True)).to(
+                    x.dtype
+                )
+            ),
         },
         wrong={
-            "without its last column": lambda x: torch.cat([x[:, :-1].softmax(1), torch.zeros_like(x[:, :1])], 1),
+            "without its last column": lambda x: torch.cat(
+                [x[:, :-1].softmax(1), torch.zeros_like(x[:, :1])], 1
+            ),
             "temperature of 1.05": lambda x: (x.float() / 1.05).softmax(1).to(x.dtype),
         },
     ),
     Operator(
         name="log_softmax",
         reference=lambda x: x.log_softmax(1),
-        right={"x - logsumexp": lambda x: (x.float() - x.float().logsumexp(1, keepdim=True)).to(x.dtype)},
-        wrong={"sum of half": lambda x: (x.float() - x[:, ::2].float().logsumexp(1, keepdim=True)).to(x.dtype)},
+        right={
+            "x - logsumexp": (
+                lambda x: (x.float() - x.float().logsumexp(1, keepdim=True)).to(x.dtype)
+            )
+        },
+        wrong={
+            "sum of half": (
+                lambda x: (x.float() - x[:, ::2].float().logsumexp(1, keepdim=True)).to(x.dtype)
+            )
+        },
     ),
     Operator(
         name="layer norm",
         reference=lambda x: F.layer_norm(x, x.shape[1:]),
         right={
             "Welford": _welford,
-            "two passes": lambda x: (
-                (x.float() - x.float().mean(1, keepdim=True)) * torch.rsqrt(x.float().var(1, unbiased=False, keepdim=True) + 1e-5)
-            ).to(x.dtype),
-            "one pass": lambda x: (
-                (x.float() - x.float().mean(1, keepdim=True))
-                * torch.rsqrt(x.float().square().mean(1, keepdim=True) - x.float().mean(1, keepdim=True) ** 2 + 1e-5)
-            ).to(x.dtype),
+            "two passes": (
+                lambda x: (
+                    (x.float() - x.float().mean(1, keepdim=True))
+                    * torch.rsqrt(x.float().var(1, unbiased=False, keepdim=True) + 1e-5)
+                ).to(x.dtype)
+            ),
+            "one pass": (
+                lambda x: (
+                    (x.float() - x.float().mean(1, keepdim=True))
+                    * torch.rsqrt(
+                        x.float().square().mean(1, keepdim=True)
+                        - x.float().mean(1, keepdim=True) ** 2
+                        + 1e-5
+                    )
+                ).to(x.dtype)
+            ),
         },
         wrong={
             "epsilon of 0.1": lambda x: F.layer_norm(x, x.shape[1:], eps=0.1),
-            "without the mean": lambda x: (x.float() * torch.rsqrt(x.float().var(1, keepdim=True) + 1e-5)).to(x.dtype),
+            "without the mean": (
+                lambda x: (x.float() * torch.rsqrt(x.float().var(1, keepdim=True) + 1e-5)).to(
+                    x.dtype
+                )
+            ),
         },
     ),
     Operator(
@@ -217,7 +266,9 @@ OPERATORS = (
         },
         wrong={
             "a block left out": lambda x: _in_blocks(x, left_out=1),
-            "a part of fp8": lambda x: (x.to(torch.float8_e4m3fn).float() @ _weight(x).float()).to(x.dtype),
+            "a part of fp8": (
+                lambda x: (x.to(torch.float8_e4m3fn).float() @ _weight(x).float()).to(x.dtype)
+            ),
         },
     ),
     Operator(
@@ -227,14 +278,20 @@ OPERATORS = (
             "fused": lambda x: F.gelu(x.float() @ _weight(x).float()).to(x.dtype),
             "in blocks": lambda x: F.gelu(_in_blocks(x).float()).to(x.dtype),
         },
-        wrong={"tanh of the wrong scale": lambda x: F.gelu(1.03 * (x.float() @ _weight(x).float())).to(x.dtype)},
+        wrong={
+            "tanh of the wrong scale": (
+                lambda x: F.gelu(1.03 * (x.float() @ _weight(x).float())).to(x.dtype)
+            )
+        },
     ),
     Operator(
         name="attention",
         reference=_attention,
         right={
             "by hand": _attention_by_hand,
-            "unfused": lambda x: (x @ x.roll(1, 0).T / math.sqrt(x.shape[1])).softmax(-1) @ x.roll(2, 0),
+            "unfused": (
+                lambda x: (x @ x.roll(1, 0).T / math.sqrt(x.shape[1])).softmax(-1) @ x.roll(2, 0)
+            ),
         },
         wrong={
             "scale of 1.1": lambda x: _attention_by_hand(x, scale=1.1 / math.sqrt(x.shape[1])),
@@ -244,9 +301,13 @@ OPERATORS = (
     ),
     Operator(
         name="convolution",
-        reference=lambda x: F.conv1d(x[None, None].flatten(0, 1).transpose(1, 2), _weight(x)[:, :32, None].transpose(0, 1))[0],
+        reference=lambda x: F.conv1d(
+            x[None, None].flatten(0, 1).transpose(1, 2), _weight(x)[:, :32, None].transpose(0, 1)
+        )[0],
         right={"as a product": lambda x: (x.float() @ _weight(x)[:, :32].float()).T.to(x.dtype)},
-        wrong={"one tap lost": lambda x: (x[:, 1:].float() @ _weight(x)[1:, :32].float()).T.to(x.dtype)},
+        wrong={
+            "one tap lost": lambda x: (x[:, 1:].float() @ _weight(x)[1:, :32].float()).T.to(x.dtype)
+        },
         by_rows=False,
     ),
 )
@@ -292,7 +353,9 @@ def _faults(operator: Operator, precision: str, shape: tuple[int, ...]) -> Mappi
         "one row zeroed": part(-1, torch.zeros_like),
         "one element off by a tenth of the largest": spoilt(_one_element),
         "one element infinite": part((7,), lambda one: one + math.inf),
-        "clamped at half of the largest": spoilt(lambda y: y.clamp(-float(y.abs().max()) / 2, float(y.abs().max()) / 2)),
+        "clamped at half of the largest": spoilt(
+            lambda y: y.clamp(-float(y.abs().max()) / 2, float(y.abs().max()) / 2)
+        ),
     }
     if len(shape) > 1:  # one number is no row, and a few dozen numbers show no direction
         common["one row off by a factor"] = part(5, lambda row: factor * row)
@@ -330,15 +393,33 @@ def main(argv: Sequence[str] | None = None) -> int:
             right = outcome is (Outcome.PASS if kind == "right" else Outcome.FAIL)
             seen[kind, right] += 1
             if not right:
-                missed.append({"kind": kind, "precision": precision, "size": size, "variant": name, "outcome": str(outcome)})
+                missed.append(
+                    {
+                        "kind": kind,
+                        "precision": precision,
+                        "size": size,
+                        "variant": name,
+                        "outcome": str(outcome),
+                    }
+                )
         for kind, said in (("right", "passed"), ("wrong", "found")):
             good, bad = seen[kind, True], seen[kind, False]
-            rows.append({"precision": precision, "variants": f"{kind}: {good + bad}", said: f"{good / (good + bad):.1%}"})
+            rows.append(
+                {
+                    "precision": precision,
+                    "variants": f"{kind}: {good + bad}",
+                    said: f"{good / (good + bad):.1%}",
+                }
+            )
     text = "".join(
         render(title, [row for row in rows if said in row]) + "\n"
         for title, said in (("Right variants", "passed"), ("Wrong variants", "found"))
     )
-    publish(text + render("Misjudged", missed or [{"kind": "none"}]), {"rows": rows, "misjudged": missed}, arguments.json)
+    publish(
+        text + render("Misjudged", missed or [{"kind": "none"}]),
+        {"rows": rows, "misjudged": missed},
+        arguments.json,
+    )
     return int(any(one["kind"] == "right" for one in missed))
 
 
@@ -348,7 +429,10 @@ def judged(precision: str, seed: int) -> Iterator[tuple[str, str, str, Outcome]]
         for size, shape in SIZES.items():
             trial = _Trial.of(operator, precision, shape, seed)
             torch._dynamo.reset()  # noqa: SLF001 - the public name is torch.compiler.reset, and warns
-            for kind, ways in (("right", _ways(operator)), ("wrong", _faults(operator, precision, trial.truth.shape))):
+            for kind, ways in (
+                ("right", _ways(operator)),
+                ("wrong", _faults(operator, precision, trial.truth.shape)),
+            ):
                 for name, way in ways.items():
                     yield kind, f"{operator.name}: {name}", size, trial.answer(way)
 

@@ -1,8 +1,9 @@
 """Small works with known mathematics, each in several ways that are equal but for rounding: what a right compiler may make of it.
 
-Owns the works (a perceptron, attention, a convolutional network, an LSTM), their honest ways, and how one is run in a precision.
-The first way of a work is the reference. All is plain torch on the CPU and takes milliseconds. Numbers are drawn in fp64 from the
-seed, and rounded once to the format that the precision keeps them in; the truth is the reference way in fp64 on these.
+Owns the works (a perceptron, attention, a convolutional network, an LSTM), their honest ways, and
+how one is run in a precision. The first way of a work is the reference. All is plain torch on the
+CPU and takes milliseconds. Numbers are drawn in fp64 from the seed, and rounded once to the format
+that the precision keeps them in; the truth is the reference way in fp64 on these.
 """
 
 import math
@@ -18,7 +19,12 @@ Tensors = dict[str, Tensor]
 Way = Callable[[Tensors, Tensors], Tensors]
 """From weights and inputs to outputs."""
 
-KEPT_IN = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "amp_bf16": torch.float32}
+KEPT_IN = {
+    "fp32": torch.float32,
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+    "amp_bf16": torch.float32,
+}
 EPSILONS = {"fp32": 2.0**-24, "bf16": 2.0**-8, "fp16": 2.0**-11, "amp_bf16": 2.0**-8}
 PRECISIONS = tuple(KEPT_IN)
 
@@ -64,14 +70,19 @@ def draw(work: Work, precision: str, seed: int) -> Numbers:
 
     kept = KEPT_IN[precision]
     weights = {name: weight(name, shape).to(kept) for name, shape in work.weights.items()}
-    inputs = {name: torch.randn(shape, generator=generator, dtype=torch.float64).to(kept) for name, shape in work.inputs.items()}
+    inputs = {
+        name: torch.randn(shape, generator=generator, dtype=torch.float64).to(kept)
+        for name, shape in work.inputs.items()
+    }
     return Numbers(weights=weights, inputs=inputs, seed=seed)
 
 
 def run(way: Way, numbers: Numbers, precision: str, *, exact: bool = False) -> Tensors:
     """Outputs, the loss and the gradient of every weight, as ``output: x``, ``loss``, ``gradient: w``; in fp64 where `exact`."""
     kept = torch.float64 if exact else KEPT_IN[precision]
-    weights = {name: value.detach().to(kept).requires_grad_() for name, value in numbers.weights.items()}
+    weights = {
+        name: value.detach().to(kept).requires_grad_() for name, value in numbers.weights.items()
+    }
     inputs = {name: value.to(kept) for name, value in numbers.inputs.items()}
     mixed = precision == "amp_bf16" and not exact
     with torch.autocast("cpu", dtype=torch.bfloat16) if mixed else nullcontext():
@@ -80,7 +91,9 @@ def run(way: Way, numbers: Numbers, precision: str, *, exact: bool = False) -> T
     loss.backward()  # type: ignore[no-untyped-call] # torch leaves it unannotated
     seen = {f"output: {name}": value.detach() for name, value in outputs.items()}
     gradients = {
-        f"gradient: {name}": value.grad.clone() if value.grad is not None else torch.zeros_like(value)
+        f"gradient: {name}": (
+            value.grad.clone() if value.grad is not None else torch.zeros_like(value)
+        )
         for name, value in weights.items()
     }
     return {**seen, "loss": loss.detach(), **gradients}
@@ -111,7 +124,10 @@ def transposed(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 def in_pieces(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """Split along the sum, the pieces added in fp32 at least: split-K."""
     wide = torch.promote_types(x.dtype, torch.float32)
-    parts = [functional.linear(a, b).to(wide) for a, b in zip(x.chunk(4, -1), weight.chunk(4, -1), strict=True)]
+    parts = [
+        functional.linear(a, b).to(wide)
+        for a, b in zip(x.chunk(4, -1), weight.chunk(4, -1), strict=True)
+    ]
     product = parts[3] + parts[2] + parts[1] + parts[0]
     return (product if bias is None else product + bias).to(_format_of(x))
 
@@ -124,14 +140,18 @@ def reversed_sum(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 def by_rows(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """Some rows at a time."""
     rows = x.reshape(-1, x.shape[-1]).chunk(4)
-    return torch.cat([functional.linear(part, weight, bias) for part in rows]).reshape(*x.shape[:-1], -1)
+    return torch.cat([functional.linear(part, weight, bias) for part in rows]).reshape(
+        *x.shape[:-1], -1
+    )
 
 
 def widened(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """In the next wider format, rounded once at the end: the best that a kernel can do."""
     wide = torch.float64 if x.dtype is torch.float32 else torch.float32
     with torch.autocast("cpu", enabled=False):
-        product = functional.linear(x.to(wide), weight.to(wide), None if bias is None else bias.to(wide))
+        product = functional.linear(
+            x.to(wide), weight.to(wide), None if bias is None else bias.to(wide)
+        )
     return product.to(_format_of(x))
 
 
@@ -147,7 +167,11 @@ LINEARS: Mapping[str, Linear] = {
 
 def _format_of(x: Tensor) -> torch.dtype:
     """What a product of `x` is rounded to: under autocast its narrow format."""
-    return torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") and x.dtype is not torch.float64 else x.dtype
+    return (
+        torch.get_autocast_dtype("cpu")
+        if torch.is_autocast_enabled("cpu") and x.dtype is not torch.float64
+        else x.dtype
+    )
 
 
 Norm = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -175,11 +199,16 @@ def norm_by_moments(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
 
 
 def perceptron(product: Linear = linear, norm: Norm = layer_norm, *, fused: bool = False) -> Way:
-    """Norm, linear, exact GELU, linear, and the sum with what came in. `fused` does what is elementwise in fp32."""
+    """Norm, linear, exact GELU, linear, and the sum with what came in.
+
+    `fused` does what is elementwise in fp32.
+    """
 
     def way(weights: Tensors, inputs: Tensors) -> Tensors:
         x = inputs["x"]
-        hidden = product(norm(x, weights["scale"], weights["shift"]), weights["up"], weights["up_bias"])
+        hidden = product(
+            norm(x, weights["scale"], weights["shift"]), weights["up"], weights["up_bias"]
+        )
         if fused:
             wide = hidden.to(torch.promote_types(hidden.dtype, torch.float32))
             active = (0.5 * wide * (1 + torch.erf(wide * math.sqrt(0.5)))).to(hidden.dtype)
@@ -194,7 +223,13 @@ def logits(product: Linear = linear, norm: Norm = layer_norm) -> Way:
     """The head of a language model: a result so large that one element is a small part of its norm."""
 
     def way(weights: Tensors, inputs: Tensors) -> Tensors:
-        return {"y": product(norm(inputs["x"], weights["scale"], weights["shift"]), weights["head"], weights["head_bias"])}
+        return {
+            "y": product(
+                norm(inputs["x"], weights["scale"], weights["shift"]),
+                weights["head"],
+                weights["head_bias"],
+            )
+        }
 
     return way
 
@@ -218,7 +253,9 @@ def scaled_before(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Both factors scaled before their product, the softmax in fp32."""
     share = q.shape[-1] ** -0.25
     scores = (q * share) @ (k * share).transpose(-1, -2)
-    wide = scores.to(torch.promote_types(scores.dtype, torch.float32)).masked_fill(_later(scores), -math.inf)
+    wide = scores.to(torch.promote_types(scores.dtype, torch.float32)).masked_fill(
+        _later(scores), -math.inf
+    )
     return torch.matmul(wide.softmax(-1).to(v.dtype), v)
 
 
@@ -245,7 +282,13 @@ def _later(scores: Tensor) -> Tensor:
     return torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
 
 
-def attention(attend: Attend = fused_attention, product: Linear = linear, *, joined: bool = True, biased: bool = True) -> Way:
+def attention(
+    attend: Attend = fused_attention,
+    product: Linear = linear,
+    *,
+    joined: bool = True,
+    biased: bool = True,
+) -> Way:
     """Causal attention of several heads between its projections; the gradient of the key's bias is zero by mathematics."""
 
     def way(weights: Tensors, inputs: Tensors) -> Tensors:
@@ -258,7 +301,11 @@ def attention(attend: Attend = fused_attention, product: Linear = linear, *, joi
         else:
             parts = tuple(product(x, weights[name], weights[f"{name}_bias"]) for name in names)
         q, k, v = (part.reshape(*part.shape[:-1], HEADS, -1).transpose(1, 2) for part in parts)
-        return {"y": product(attend(q, k, v).transpose(1, 2).flatten(2), weights["out"], weights["out_bias"])}
+        return {
+            "y": product(
+                attend(q, k, v).transpose(1, 2).flatten(2), weights["out"], weights["out_bias"]
+            )
+        }
 
     return way
 
@@ -274,7 +321,9 @@ def convolve(x: Tensor, kernel: Tensor) -> Tensor:
 def channels_last(x: Tensor, kernel: Tensor) -> Tensor:
     """In the other layout."""
     nhwc = torch.channels_last
-    return functional.conv2d(x.contiguous(memory_format=nhwc), kernel.contiguous(memory_format=nhwc), padding=1).contiguous()
+    return functional.conv2d(
+        x.contiguous(memory_format=nhwc), kernel.contiguous(memory_format=nhwc), padding=1
+    ).contiguous()
 
 
 def as_product(x: Tensor, kernel: Tensor) -> Tensor:
@@ -314,14 +363,20 @@ def convolutional(conv: Convolve = convolve, norm: Norm = batch_norm) -> Way:
     """Two convolutions with batch normalisation and ReLU, the mean over space, a linear layer."""
 
     def way(weights: Tensors, inputs: Tensors) -> Tensors:
-        hidden = norm(conv(inputs["x"], weights["first"]), weights["scale_first"], weights["shift_first"]).relu()
-        hidden = norm(conv(hidden, weights["second"]), weights["scale_second"], weights["shift_second"]).relu()
+        hidden = norm(
+            conv(inputs["x"], weights["first"]), weights["scale_first"], weights["shift_first"]
+        ).relu()
+        hidden = norm(
+            conv(hidden, weights["second"]), weights["scale_second"], weights["shift_second"]
+        ).relu()
         return {"y": functional.linear(hidden.mean((2, 3)), weights["head"], weights["head_bias"])}
 
     return way
 
 
-def recurrent(product: Linear = linear, *, ahead: bool = False, apart: bool = False, fused: bool = False) -> Way:
+def recurrent(
+    product: Linear = linear, *, ahead: bool = False, apart: bool = False, fused: bool = False
+) -> Way:
     """An LSTM over a sequence: all products in one or `apart`, those of the inputs `ahead`, gates in fp32 where `fused`."""
 
     def way(weights: Tensors, inputs: Tensors) -> Tensors:
@@ -332,10 +387,19 @@ def recurrent(product: Linear = linear, *, ahead: bool = False, apart: bool = Fa
             if early is not None:
                 z = early[step] + product(h, weights["hidden"], None)
             elif apart:
-                pairs = zip(weights["input"].chunk(4), weights["hidden"].chunk(4), weights["bias"].chunk(4), strict=True)
-                z = torch.cat([product(x[step], a, b) + product(h, u, None) for a, u, b in pairs], -1)
+                pairs = zip(
+                    weights["input"].chunk(4),
+                    weights["hidden"].chunk(4),
+                    weights["bias"].chunk(4),
+                    strict=True,
+                )
+                z = torch.cat(
+                    [product(x[step], a, b) + product(h, u, None) for a, u, b in pairs], -1
+                )
             else:
-                z = product(x[step], weights["input"], weights["bias"]) + product(h, weights["hidden"], None)
+                z = product(x[step], weights["input"], weights["bias"]) + product(
+                    h, weights["hidden"], None
+                )
             kept = z.dtype
             wide = z.to(torch.promote_types(kept, torch.float32)) if fused else z
             i, f, g, o = wide.chunk(4, -1)
@@ -373,9 +437,18 @@ WORKS: tuple[Work, ...] = (
     ),
     Work(
         name="logits",
-        weights={"scale": (WIDTH,), "shift": (WIDTH,), "head": (VOCABULARY, WIDTH), "head_bias": (VOCABULARY,)},
+        weights={
+            "scale": (WIDTH,),
+            "shift": (WIDTH,),
+            "head": (VOCABULARY, WIDTH),
+            "head_bias": (VOCABULARY,),
+        },
         inputs={"x": (TEXT, WIDTH)},
-        ways={**_of_linears(logits), "norm by hand": logits(norm=norm_by_hand), "norm by moments": logits(norm=norm_by_moments)},
+        ways={
+            **_of_linears(logits),
+            "norm by hand": logits(norm=norm_by_hand),
+            "norm by moments": logits(norm=norm_by_moments),
+        },
     ),
     Work(
         name="attention",
@@ -390,7 +463,9 @@ WORKS: tuple[Work, ...] = (
             "scaled before": attention(scaled_before),
             "in blocks": attention(in_blocks),
             "three products": attention(joined=False),
-            "unfused, three products, split sums": attention(plain_attention, in_pieces, joined=False),
+            "unfused, three products, split sums": attention(
+                plain_attention, in_pieces, joined=False
+            ),
         },
     ),
     Work(

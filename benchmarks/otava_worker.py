@@ -1,7 +1,8 @@
 """Runs Apache Otava, in an environment of its own, over series on standard input: `[[[value, ...], least magnitude], ...]`.
 
-Answers on standard output with the places of the change points of each series, by Otava's defaults (window 50, p 0.001). It is
-started by `otava` with another interpreter, so it imports nothing of ours.
+Answers on standard output with the places of the change points of each series, by Otava's defaults
+(window 50, p 0.001). It is started by `otava` with another interpreter, so it imports nothing of
+ours.
 """
 
 import json
@@ -13,12 +14,16 @@ WINDOW, LARGEST_P = 50, 0.001
 
 def main() -> None:
     """Read, analyse, answer."""
-    compute_change_points = import_module("otava.analysis").compute_change_points  # of the other environment, not of ours
+    compute_change_points = import_module(
+        "otava.analysis"
+    ).compute_change_points  # of the other environment, not of ours
     series = json.load(sys.stdin)
     found = [
         [
             int(point.index)
-            for point in compute_change_points(values, window_len=WINDOW, max_pvalue=LARGEST_P, min_magnitude=least)[0]
+            for point in compute_change_points(
+                values, window_len=WINDOW, max_pvalue=LARGEST_P, min_magnitude=least
+            )[0]
         ]
         for values, least in series
     ]

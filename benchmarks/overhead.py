@@ -1,6 +1,7 @@
 """What the harness costs: the timing fence against a bare loop and torch's own timer, a forked child against a fresh Python.
 
-Run as ``python -m benchmarks.overhead [--json FILE]``. CPU only; the work is a matrix product of about 20 ms on one thread.
+Run as ``python -m benchmarks.overhead [--json FILE]``. CPU only; the work is a matrix product of
+about 20 ms on one thread.
 """
 
 import argparse
@@ -31,7 +32,9 @@ EMPTY_CALLS = 20000
 STARTS = 7
 TURN_BLOCKS = 100
 TOUCHES = 3 / 4
-"""Of the four turns of a block, three come after the other process's; with many calls in a sample they begin with one untimed."""
+"""Of the four turns of a block, three come after the other process's; with many calls in a sample
+they begin with one untimed.
+"""
 WORK = "matmul"
 
 
@@ -65,10 +68,14 @@ def fence() -> dict[str, float]:
         "torch.utils.benchmark": lambda: timer.timeit(1).mean,
     }
     samples = _in_turns(ways)
-    empty = statistics.median(time_calls(_nothing, calls=1, synchronize=synchronize) for _ in range(EMPTY_CALLS))
+    empty = statistics.median(
+        time_calls(_nothing, calls=1, synchronize=synchronize) for _ in range(EMPTY_CALLS)
+    )
     medians = {name: statistics.median(values) for name, values in samples.items()}
     ratios = {
-        name: statistics.median(ours / theirs for ours, theirs in zip(samples["fence"], samples[name], strict=True))
+        name: statistics.median(
+            ours / theirs for ours, theirs in zip(samples["fence"], samples[name], strict=True)
+        )
         for name in ("bare loop", "torch.utils.benchmark")
     }
     return {
@@ -87,7 +94,9 @@ def turns() -> dict[str, float]:
     spent: dict[str, float] = {}
 
     def tell(done: int, total: int) -> None:
-        spent["first" if done == 2 else "last" if done == total else "between"] = time.perf_counter()  # noqa: PLR2004 - one block
+        spent["first" if done == 2 else "last" if done == total else "between"] = (  # noqa: PLR2004 - one block
+            time.perf_counter()
+        )
 
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         openers: dict[SideName, Opener] = {}
@@ -95,7 +104,9 @@ def turns() -> dict[str, float]:
             scratch = Path(folder) / name
             scratch.mkdir()
             environ = worker_environment({"PATH": "/usr/bin:/bin"})
-            launcher = stack.enter_context(Launcher(preload=("torch",), environ=environ, folder=scratch))
+            launcher = stack.enter_context(
+                Launcher(preload=("torch",), environ=environ, folder=scratch)
+            )
             task = Task(
                 launch=0,
                 device="cpu",
@@ -106,10 +117,17 @@ def turns() -> dict[str, float]:
                 stage=SUITE.stages(case)[0],
             )
             openers[name] = partial(launcher.begin, task, timeout_s=120.0, on_answer=lambda _: None)
-        played = Turns(arms=1, launch=0, options=options, coin=random.Random(0), tell=tell).play(openers)  # noqa: S311 - an order
+        played = Turns(arms=1, launch=0, options=options, coin=random.Random(0), tell=tell).play(  # noqa: S311 - an order
+            openers
+        )
     samples_s, touches_s = 0.0, 0.0
     for ended in played.ended.values():
-        (step,) = (metric for answer in ended.answers if answer.evidence for metric in answer.evidence.metrics)
+        (step,) = (
+            metric
+            for answer in ended.answers
+            if answer.evidence
+            for metric in answer.evidence.metrics
+        )
         values = step.launches[0].values[2:]
         samples_s += step.calls * sum(values)
         touches_s += TOUCHES * sum(values) if step.calls >= TOUCH_FROM_CALLS else 0.0
@@ -118,8 +136,12 @@ def turns() -> dict[str, float]:
     harness_s = wall_s - samples_s - touches_s
     return {
         "turns of two processes: sample (ms)": samples_s / turns_taken * 1e3,
-        "turns of two processes: calls that touch caches, beside a sample (ms)": touches_s / turns_taken * 1e3,
-        "turns of two processes: orders and answers, beside a sample (ms)": harness_s / turns_taken * 1e3,
+        "turns of two processes: calls that touch caches, beside a sample (ms)": (
+            touches_s / turns_taken * 1e3
+        ),
+        "turns of two processes: orders and answers, beside a sample (ms)": (
+            harness_s / turns_taken * 1e3
+        ),
         "turns of two processes: orders and answers (% of wall time)": harness_s / wall_s * 100,
     }
 
@@ -129,12 +151,20 @@ def starts() -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         task = Task(launch=0, device="cpu", options=RunOptions(threads=1), scratch=folder)
         environ = worker_environment({"PATH": "/usr/bin:/bin"})
-        with Launcher(preload=("torch", "transformers"), environ=environ, folder=Path(folder) / "launch") as launcher:
-            ends = [launcher.run(task, timeout_s=60, on_answer=lambda _: None).duration_s for _ in range(STARTS)]
+        with Launcher(
+            preload=("torch", "transformers"), environ=environ, folder=Path(folder) / "launch"
+        ) as launcher:
+            ends = [
+                launcher.run(task, timeout_s=60, on_answer=lambda _: None).duration_s
+                for _ in range(STARTS)
+            ]
     command = [
         sys.executable,
         "-c",
-        "import torch, transformers; from ci_bench.worker.probe import probe_environment as p; p('cpu')",
+        (
+            "import torch, transformers; from ci_bench.worker.probe import probe_environment as p;"
+            " p('cpu')"
+        ),
     ]
     fresh = [_seconds(lambda: subprocess.run(command, check=True)) for _ in range(STARTS)]
     forked_s, fresh_s = statistics.median(ends), statistics.median(fresh)

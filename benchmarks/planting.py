@@ -1,7 +1,8 @@
 """Takes a guard out of a file: the text with one change, at a place that is named by what is there and found by parsing. Pure.
 
-A place in Python is a module, class, function or method, and in it an expression or a statement, which may be formatted in any
-way. In YAML it is a path of keys and numbers; in other files a line. What is no longer there, or is there twice, is an error.
+A place in Python is a module, class, function or method, and in it an expression or a statement,
+which may be formatted in any way. In YAML it is a path of keys and numbers; in other files a line.
+What is no longer there, or is there twice, is an error.
 """
 
 import ast
@@ -50,7 +51,12 @@ class Replaced:
         if not isinstance(site.node, ast.stmt):
             return _edited(text, module, site, [_pattern(self.broken)])
         made = _statements(self.broken)
-        return _edited(text, module, site, _with_body(made, site.node) if self.sound.rstrip().endswith(":") else made)
+        return _edited(
+            text,
+            module,
+            site,
+            _with_body(made, site.node) if self.sound.rstrip().endswith(":") else made,
+        )
 
     def __str__(self) -> str:
         """With what stands for it."""
@@ -74,7 +80,11 @@ class Argued:
 
     def __str__(self) -> str:
         """With what stands for it."""
-        return f"argument `{self.sound}` → `{self.broken}`" if self.broken else f"without the argument `{self.sound}`"
+        return (
+            f"argument `{self.sound}` → `{self.broken}`"
+            if self.broken
+            else f"without the argument `{self.sound}`"
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -127,7 +137,11 @@ class Keyed:
 
     def __str__(self) -> str:
         """With what stands for it."""
-        return f"without `{self._where()}`" if self.broken is None else f"`{self._where()}: {self.broken}`"
+        return (
+            f"without `{self._where()}`"
+            if self.broken is None
+            else f"`{self._where()}: {self.broken}`"
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -152,7 +166,10 @@ class Lined:
 
 @dataclass(frozen=True, slots=True)
 class _Site:
-    """A node, and where it hangs: a field of its parent, and the number in it where that is a list. Statements go outwards."""
+    """A node, and where it hangs: a field of its parent, and the number in it where that is a list.
+
+    Statements go outwards.
+    """
 
     node: ast.AST
     parent: ast.AST
@@ -163,7 +180,11 @@ class _Site:
 
 def _sites(owner: ast.AST) -> Iterator[_Site]:
     """Everything in a function; of a module or class what is its own, and not a function's."""
-    yield from _below(owner, (owner,) if isinstance(owner, ast.stmt) else (), whole=isinstance(owner, ast.FunctionDef))
+    yield from _below(
+        owner,
+        (owner,) if isinstance(owner, ast.stmt) else (),
+        whole=isinstance(owner, ast.FunctionDef),
+    )
 
 
 def _below(parent: ast.AST, statements: tuple[ast.stmt, ...], *, whole: bool) -> Iterator[_Site]:
@@ -182,7 +203,11 @@ def _owner(module: ast.Module, within: str) -> ast.Module | _Owner:
     """The class, function or method of a qualified name; the module for none."""
     found: ast.Module | _Owner = module
     for name in within.split(".") if within else ():
-        inner = [one for one in ast.walk(found) if isinstance(one, _Owner) and one.name == name] if found is not module else []
+        inner = (
+            [one for one in ast.walk(found) if isinstance(one, _Owner) and one.name == name]
+            if found is not module
+            else []
+        )
         inner = inner or [one for one in found.body if isinstance(one, _Owner) and one.name == name]
         found = _only(inner, name, within)
     return found
@@ -243,7 +268,11 @@ def _same(node: ast.AST, wanted: ast.AST) -> bool:
     if type(node) is not type(wanted):
         return False
     body = getattr(wanted, "body", None)
-    if isinstance(wanted, ast.stmt) and isinstance(body, list) and ast.dump(body[0]) == ast.dump(ast.Expr(ast.Constant(...))):
+    if (
+        isinstance(wanted, ast.stmt)
+        and isinstance(body, list)
+        and ast.dump(body[0]) == ast.dump(ast.Expr(ast.Constant(...)))
+    ):
         node, wanted = (_head(one) for one in (node, wanted))
     return ast.dump(node) == ast.dump(wanted)
 
@@ -266,19 +295,35 @@ def _edited(text: str, module: ast.Module, site: _Site, made: Sequence[ast.AST])
     else:
         held[site.index : site.index + 1] = made
     if isinstance(site.node, ast.stmt):
-        first, statements = [one for one in made if isinstance(one, ast.stmt)], (site.node, *site.statements[1:])
+        first, statements = (
+            [one for one in made if isinstance(one, ast.stmt)],
+            (
+                site.node,
+                *site.statements[1:],
+            ),
+        )
     else:
         first, statements = list(site.statements[:1]), site.statements
     lines = text.splitlines(keepends=True)
     for number, statement in enumerate(statements):
-        start = min([statement.lineno, *(one.lineno for one in getattr(statement, "decorator_list", ()))])
+        start = min(
+            [statement.lineno, *(one.lineno for one in getattr(statement, "decorator_list", ()))]
+        )
         line = lines[start - 1]
         prefix = line[: len(line) - len(line.lstrip())]
-        alone = len(prefix) == statement.col_offset and not (isinstance(statement, ast.If) and line.lstrip().startswith("elif"))
+        alone = len(prefix) == statement.col_offset and not (
+            isinstance(statement, ast.If) and line.lstrip().startswith("elif")
+        )
         if not alone:
             continue
         written = first if number == 0 else [statement]
-        whole = "".join([*lines[: start - 1], _written(written, len(prefix)), *lines[statement.end_lineno or start :]])
+        whole = "".join(
+            [
+                *lines[: start - 1],
+                _written(written, len(prefix)),
+                *lines[statement.end_lineno or start :],
+            ]
+        )
         if ast.dump(ast.parse(whole)) == ast.dump(module) != before:
             return whole
     raise NotFound(f"`{ast.unparse(site.node)}` cannot be changed there")
@@ -299,7 +344,11 @@ def _yaml_node(root: Any, path: Sequence[str | int]) -> tuple[Any, Any]:
     for part in path:
         if isinstance(value, yaml.MappingNode):
             pairs = [pair for pair in value.value if pair[0].value == str(part)]
-        elif isinstance(value, yaml.SequenceNode) and isinstance(part, int) and part < len(value.value):
+        elif (
+            isinstance(value, yaml.SequenceNode)
+            and isinstance(part, int)
+            and part < len(value.value)
+        ):
             pairs = [(value.value[part], value.value[part])]
         else:
             pairs = []

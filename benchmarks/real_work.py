@@ -1,8 +1,9 @@
 """Verdict quality on real work: six small CPU workloads against themselves, and against themselves with one repetition more.
 
-Run as ``python -m benchmarks.real_work [--runs N] [--planted N] [--json FILE [--resume]]``. Everything is the product's own:
-resident pairs in turns, looks, the calibration of this machine, the default policy. The plant is real: a step of 20 repetitions
-makes 21. With ``--runs 0 --planted 0`` only the calibration is made, which says how far launches of unchanged code differ.
+Run as ``python -m benchmarks.real_work [--runs N] [--planted N] [--json FILE [--resume]]``.
+Everything is the product's own: resident pairs in turns, looks, the calibration of this machine,
+the default policy. The plant is real: a step of 20 repetitions makes 21. With ``--runs 0 --planted
+0`` only the calibration is made, which says how far launches of unchanged code differ.
 """
 
 import argparse
@@ -48,7 +49,8 @@ ROOT = Path(__file__).resolve().parents[1]
 class Judged:
     """One run, with the plant or without: what was said of each case, after how many launches of it; how many seconds it took.
 
-    `reasons` are the judge's words for a verdict that is wrong: why unchanged code is said to have changed, or a plant not found.
+    `reasons` are the judge's words for a verdict that is wrong: why unchanged code is said to have
+    changed, or a plant not found.
     """
 
     plant: bool
@@ -69,7 +71,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--runs", type=int, default=100, help="runs of unchanged code")
     parser.add_argument("--planted", type=int, default=20, help="runs with the plant")
     parser.add_argument("--json", type=Path, help="also write the figures here")
-    parser.add_argument("--resume", action="store_true", help="count the runs that --json has, on the same machine")
+    parser.add_argument(
+        "--resume", action="store_true", help="count the runs that --json has, on the same machine"
+    )
     arguments = parser.parse_args(argv)
     ended = earlier(arguments.json) if arguments.resume else []
     learned: list[Calibration] = []
@@ -84,10 +88,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             ended.append(_judge_run(Path(folder), noise, plant=plant))
             _tell(ended[-1])
             if arguments.json:
-                arguments.json.write_text(json.dumps(document(ended), indent=1, sort_keys=True) + "\n")
+                arguments.json.write_text(
+                    json.dumps(document(ended), indent=1, sort_keys=True) + "\n"
+                )
     figures = document(ended)
     title = f"Verdicts on real work\n{figures['false_alarms']}\n{figures['false_failures']}"
-    noise_table = render("How far launches of unchanged code differed, for the calibration", noise_rows(learned))
+    noise_table = render(
+        "How far launches of unchanged code differed, for the calibration", noise_rows(learned)
+    )
     publish("\n\n".join((noise_table, render(title, _rows(ended)))), figures, arguments.json)
     return 0
 
@@ -96,7 +104,12 @@ def noise_rows(learned: Sequence[Calibration]) -> list[dict[str, str]]:
     """For each workload the root mean square of its launches' log-ratios, the largest, and the usual spread inside a launch."""
     ratios: dict[str, list[float]] = defaultdict(list)
     within: dict[str, list[float]] = defaultdict(list)
-    for one in (series for calibration in learned for series in calibration.series if series.metric == "step_time"):
+    for one in (
+        series
+        for calibration in learned
+        for series in calibration.series
+        if series.metric == "step_time"
+    ):
         ratios[one.case] += one.ratios
         within[one.case] += [spread for spread in one.within if spread is not None]
     return [
@@ -122,7 +135,12 @@ def earlier(path: Path | None) -> list[Judged]:
     if path is None or not path.exists():
         return []
     runs = json.loads(path.read_text(encoding="utf-8"))["runs"]
-    return [replace(Judged(**run), verdicts={name: Verdict(one) for name, one in run["verdicts"].items()}) for run in runs]
+    return [
+        replace(
+            Judged(**run), verdicts={name: Verdict(one) for name, one in run["verdicts"].items()}
+        )
+        for run in runs
+    ]
 
 
 def left(wanted: Sequence[bool], ended: Sequence[Judged]) -> list[bool]:
@@ -140,7 +158,10 @@ def document(ended: Sequence[Judged]) -> dict[str, Any]:
     regressed = sum(Verdict.REGRESSED in run.verdicts.values() for run in clean)
     return {
         "false_alarms": f"any false `regressed`: {_share(regressed, len(clean))}",
-        "false_failures": f"any false `regressed` or `suspected`: {_share(sum(run.failed for run in clean), len(clean))}",
+        "false_failures": (
+            "any false `regressed` or `suspected`:"
+            f" {_share(sum(run.failed for run in clean), len(clean))}"
+        ),
         "runs": [asdict(run) for run in ended],
     }
 
@@ -153,8 +174,13 @@ def _share(runs: int, of: int) -> str:
 def _judge_run(folder: Path, noise: NoiseFolder, *, plant: bool) -> Judged:
     config, started = Config(entries=(), run=RUN), time.monotonic()
     base, head = _measure(config, folder, noise=noise, plant=plant)
-    if broken := [row for document in (base, head) for row in document.cases if row.status is not Status.OK]:
-        raise SystemExit(f"{broken[0].case.id} could not be measured, so nothing can be said of verdicts: {broken[0].failure}")
+    if broken := [
+        row for document in (base, head) for row in document.cases if row.status is not Status.OK
+    ]:
+        raise SystemExit(
+            f"{broken[0].case.id} could not be measured, so nothing can be said of verdicts:"
+            f" {broken[0].failure}"
+        )
     pairs = _pairs(_compare(base, head, config, noise))
     launches = {row.case.name: len(row.metrics[0].launches) for row in head.cases if row.metrics}
     return Judged(
@@ -162,7 +188,9 @@ def _judge_run(folder: Path, noise: NoiseFolder, *, plant: bool) -> Judged:
         verdicts={name: pair.verdict for name, pair in pairs.items()},
         launches=launches,
         seconds=time.monotonic() - started,
-        reasons={name: pair.reason for name, pair in pairs.items() if is_wrong(pair.verdict, plant=plant)},
+        reasons={
+            name: pair.reason for name, pair in pairs.items() if is_wrong(pair.verdict, plant=plant)
+        },
     )
 
 
@@ -172,7 +200,9 @@ def is_wrong(verdict: Verdict, *, plant: bool) -> bool:
     return verdict is not Verdict.REGRESSED if plant else verdict in changed
 
 
-def _measure(config: Config, folder: Path, *, noise: NoiseFolder | None, plant: bool = False) -> tuple[Results, Results]:
+def _measure(
+    config: Config, folder: Path, *, noise: NoiseFolder | None, plant: bool = False
+) -> tuple[Results, Results]:
     environ = {**worker_environment(os.environ), "PYTHONPATH": str(ROOT)}
     sides = (
         Side(name=SideName.BASE, environ=environ),
@@ -181,12 +211,20 @@ def _measure(config: Config, folder: Path, *, noise: NoiseFolder | None, plant: 
     begun = planning.start(config)
     judge = OpenCases(run=begun, sides=sides, config=config, noise=noise) if noise else None
     with tempfile.TemporaryDirectory() as scratch:
-        runner = Runner(options=config.run, scratch=Path(scratch), observe=lambda _: None, still_open=judge, seed=begun.id)
+        runner = Runner(
+            options=config.run,
+            scratch=Path(scratch),
+            observe=lambda _: None,
+            still_open=judge,
+            seed=begun.id,
+        )
         results = record_run(
             PLAN,
             run=begun,
             sides=sides,
-            reproduce=dict.fromkeys((case.id for _, case in PLAN), "python -m benchmarks.real_work"),
+            reproduce=dict.fromkeys(
+                (case.id for _, case in PLAN), "python -m benchmarks.real_work"
+            ),
             measure=runner.run,
             folder=folder,
         )
@@ -207,13 +245,21 @@ def _compare(base: Results, head: Results, config: Config, noise: NoiseFolder) -
 
 
 def _pairs(comparison: Comparison) -> Mapping[str, Pair]:
-    return {case.id.partition("/")[2]: pair for case in comparison.cases for pair in case.pairs if pair.metric == "step_time"}
+    return {
+        case.id.partition("/")[2]: pair
+        for case in comparison.cases
+        for pair in case.pairs
+        if pair.metric == "step_time"
+    }
 
 
 def _rows(ended: Sequence[Judged]) -> list[dict[str, str]]:
     rows = []
     for plant in (False, True):
-        what, runs = f"+{100 / REPEATS:g} %" if plant else "unchanged", [run for run in ended if run.plant is plant]
+        what, runs = (
+            f"+{100 / REPEATS:g} %" if plant else "unchanged",
+            [run for run in ended if run.plant is plant],
+        )
         rows.append(_row(what, "all", runs))
         rows += [_row(what, name, [_only(name, run) for run in runs]) for name in WORK]
     return rows
@@ -221,7 +267,11 @@ def _rows(ended: Sequence[Judged]) -> list[dict[str, str]]:
 
 def _only(name: str, run: Judged) -> Judged:
     verdicts = {case: verdict for case, verdict in run.verdicts.items() if case == name}
-    return replace(run, verdicts=verdicts, launches={case: count for case, count in run.launches.items() if case == name})
+    return replace(
+        run,
+        verdicts=verdicts,
+        launches={case: count for case, count in run.launches.items() if case == name},
+    )
 
 
 def _row(what: str, work: str, runs: Sequence[Judged]) -> dict[str, str]:
@@ -244,7 +294,10 @@ def _row(what: str, work: str, runs: Sequence[Judged]) -> dict[str, str]:
 
 def _tell(run: Judged) -> None:
     what = "planted" if run.plant else "unchanged"
-    sys.stderr.write(f"{what}: {run.seconds:.0f} s, {dict(run.launches)}, {[str(one) for one in run.verdicts.values()]}\n")
+    sys.stderr.write(
+        f"{what}: {run.seconds:.0f} s, {dict(run.launches)},"
+        f" {[str(one) for one in run.verdicts.values()]}\n"
+    )
 
 
 if __name__ == "__main__":

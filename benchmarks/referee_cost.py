@@ -1,9 +1,10 @@
 """What the referee does to timing: one side with it, the other without, in the same paired launches.
 
-Run as ``python -m benchmarks.referee_cost [--launches N] [--only TEXT] [--at-most N] [--json FILE [--resume]]``. CPU
-only, one thread; small cases of all suites whose calls the referee looks at. Both sides run the same code, resident and in turns
-as in any paired run; base has the referee and head has not, so that what a launch does to times cancels. The share of the wall
-time is that of the looks and their judgement, read from within by the host's clock.
+Run as ``python -m benchmarks.referee_cost [--launches N] [--only TEXT] [--at-most N] [--json FILE
+[--resume]]``. CPU only, one thread; small cases of all suites whose calls the referee looks at.
+Both sides run the same code, resident and in turns as in any paired run; base has the referee and
+head has not, so that what a launch does to times cancels. The share of the wall time is that of the
+looks and their judgement, read from within by the host's clock.
 """
 
 import os
@@ -15,7 +16,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.launch_pairs import Difference, Timed, collect, differences_of, measure, overall, step_times, text_of
+from benchmarks.launch_pairs import (
+    Difference,
+    Timed,
+    collect,
+    differences_of,
+    measure,
+    overall,
+    step_times,
+    text_of,
+)
 from benchmarks.tables import render
 from ci_bench.checkouts.sides import Side
 from ci_bench.processes.environ import worker_environment
@@ -27,12 +37,27 @@ from ci_bench.suites.registry import find_suite
 LAUNCHES = 8
 RUN = RunOptions(device="cpu", threads=1, sampling=Sampling.FIXED)
 PLAN: tuple[tuple[str, Mapping[str, Any]], ...] = (
-    ("torchbench", {"source": "zoo", "models": ["mlp", "encoder"], "mode": "training", "backend": "aot_eager"}),
-    ("torchbench", {"source": "zoo", "models": ["mlp", "resnet"], "mode": "inference", "backend": "aot_eager"}),
-    ("transformers", {"model": "bert", "batch_size": 4, "sequence_length": 64, "candidate": "aot_eager"}),
+    (
+        "torchbench",
+        {"source": "zoo", "models": ["mlp", "encoder"], "mode": "training", "backend": "aot_eager"},
+    ),
+    (
+        "torchbench",
+        {"source": "zoo", "models": ["mlp", "resnet"], "mode": "inference", "backend": "aot_eager"},
+    ),
+    (
+        "transformers",
+        {"model": "bert", "batch_size": 4, "sequence_length": 64, "candidate": "aot_eager"},
+    ),
     (
         "fastrnns",
-        {"variants": ["aten", "jit_premul"], "seq_length": 20, "batch_size": 16, "input_size": 128, "hidden_size": 128},
+        {
+            "variants": ["aten", "jit_premul"],
+            "seq_length": 20,
+            "batch_size": 16,
+            "input_size": 128,
+            "hidden_size": 128,
+        },
     ),
     ("training_loss", {"name": "reviews", "epochs": 1, "backend": "aot_eager"}),
 )
@@ -64,12 +89,25 @@ class Share:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print the table, write JSON where asked."""
-    return collect(argv, about=__doc__, launches=LAUNCHES, plan=planned(), compare=compare, kind=Share, table=table)
+    return collect(
+        argv,
+        about=__doc__,
+        launches=LAUNCHES,
+        plan=planned(),
+        compare=compare,
+        kind=Share,
+        table=table,
+    )
 
 
 def planned() -> list[tuple[Refereed, Case]]:
     """What is measured."""
-    return [(timed, case) for name, options in PLAN for timed in [Refereed(find_suite(name))] for case in timed.plan(options)]
+    return [
+        (timed, case)
+        for name, options in PLAN
+        for timed in [Refereed(find_suite(name))]
+        for case in timed.plan(options)
+    ]
 
 
 def table(differences: Sequence[Difference], shares: Sequence[Share]) -> str:
@@ -98,10 +136,19 @@ def compare(suite: Timed, case: Case, launches: int) -> tuple[list[Difference], 
             Side(name=SideName.HEAD, environ={**environ, OFF: "1"}),
         )
         run = replace(RUN, launches=launches)
-        base, head = measure(suite, case, run=run, sides=sides, folder=Path(folder), program="benchmarks.referee_cost")
+        base, head = measure(
+            suite,
+            case,
+            run=run,
+            sides=sides,
+            folder=Path(folder),
+            program="benchmarks.referee_cost",
+        )
         wall_s = time.monotonic() - begun
         referee_s = sum(map(float, spent.read_text().split())) if spent.exists() else 0.0
-    return differences_of(case.id, step_times(base), step_times(head)), Share(case=case.id, referee_s=referee_s, wall_s=wall_s)
+    return differences_of(case.id, step_times(base), step_times(head)), Share(
+        case=case.id, referee_s=referee_s, wall_s=wall_s
+    )
 
 
 if __name__ == "__main__":

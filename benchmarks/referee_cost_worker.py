@@ -34,7 +34,9 @@ def _go_without() -> None:
     """The engine orders looks of both sides alike; arms that were opened without a referee pass them over."""
     opened = ResidentArms.open
 
-    def open_without(self: ResidentArms, workload: Workload, arms: tuple[str, ...]) -> tuple[int, ...]:
+    def open_without(
+        self: ResidentArms, workload: Workload, arms: tuple[str, ...]
+    ) -> tuple[int, ...]:
         self.options = replace(self.options, referee=False)
         return opened(self, workload, arms)
 

@@ -1,8 +1,9 @@
 """The same commit against itself, and a commit with planted changes: `ci-bench gate` in paired mode, from the command line on.
 
-Run as ``python -m benchmarks.same_commit [--runs N] [--planted N] [--training] [--json FILE]``. Each run makes both trees of a
-repository anew (`sample_repository`), measures them in turns and judges by the default policy, as a user's job does; the machine
-is calibrated once, before. A run of the same commit is clean when nothing regressed, nothing failed and the job passes.
+Run as ``python -m benchmarks.same_commit [--runs N] [--planted N] [--training] [--json FILE]``.
+Each run makes both trees of a repository anew (`sample_repository`), measures them in turns and
+judges by the default policy, as a user's job does; the machine is calibrated once, before. A run of
+the same commit is clean when nothing regressed, nothing failed and the job passes.
 """
 
 import argparse
@@ -29,7 +30,8 @@ CALIBRATION_RUNS, CALIBRATION_LAUNCHES = 2, 4
 class Judged:
     """One gate: its exit code, what it said of each case, whether parity held everywhere, and how many seconds it took.
 
-    `resolvable` is the relative change of each case's step time that it would have found nine times in ten.
+    `resolvable` is the relative change of each case's step time that it would have found nine times
+    in ten.
     """
 
     exit_code: int
@@ -48,9 +50,15 @@ class Judged:
 def main(argv: Sequence[str] | None = None) -> int:
     """Calibrate, run, print the table, write JSON where asked."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=20, help="runs of the same commit against itself")
-    parser.add_argument("--planted", type=int, default=5, help="runs of the planted commit against the one before")
-    parser.add_argument("--training", action="store_true", help="also a training under the repository's own backend")
+    parser.add_argument(
+        "--runs", type=int, default=20, help="runs of the same commit against itself"
+    )
+    parser.add_argument(
+        "--planted", type=int, default=5, help="runs of the planted commit against the one before"
+    )
+    parser.add_argument(
+        "--training", action="store_true", help="also a training under the repository's own backend"
+    )
     parser.add_argument("--json", type=Path, help="also write the figures here")
     arguments = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
@@ -59,17 +67,26 @@ def main(argv: Sequence[str] | None = None) -> int:
         calibrate(repository)
         same = [_tell("same commit", gate(repository, base="HEAD")) for _ in range(arguments.runs)]
         sample_repository.plant(repository)
-        planted = [_tell("planted", gate(repository, base="HEAD~1")) for _ in range(arguments.planted)]
+        planted = [
+            _tell("planted", gate(repository, base="HEAD~1")) for _ in range(arguments.planted)
+        ]
     rows = [*_rows("same commit", same), *_rows("planted", planted)]
     clean = sum(run.clean for run in same)
     low, high = binomial_interval(len(same) - clean, len(same))
-    note = f"clean: {clean} of {len(same)} runs of the same commit (not clean: 95 % interval {low:.1%} to {high:.1%})"
+    note = (
+        f"clean: {clean} of {len(same)} runs of the same commit (not clean: 95 % interval {low:.1%}"
+        f" to {high:.1%})"
+    )
     figures = {"rows": rows, "clean": clean, "runs": len(same)}
-    publish(f"{render('The same commit, and a planted one', rows)}\n{note}", figures, arguments.json)
+    publish(
+        f"{render('The same commit, and a planted one', rows)}\n{note}", figures, arguments.json
+    )
     return 0
 
 
-def calibrate(repository: Path, *, runs: int = CALIBRATION_RUNS, launches: int = CALIBRATION_LAUNCHES) -> None:
+def calibrate(
+    repository: Path, *, runs: int = CALIBRATION_RUNS, launches: int = CALIBRATION_LAUNCHES
+) -> None:
     """Teach `ci-bench` how noisy this machine is."""
     for _ in range(runs):
         _ci_bench(
@@ -90,7 +107,12 @@ def gate(repository: Path, *, base: str) -> Judged:
     return Judged(
         exit_code=done.returncode,
         verdicts={case.id: case.verdict for case in comparison.cases},
-        resolvable={case.id: pair.resolvable for case in comparison.cases for pair in case.pairs if pair.resolvable is not None},
+        resolvable={
+            case.id: pair.resolvable
+            for case in comparison.cases
+            for pair in case.pairs
+            if pair.resolvable is not None
+        },
         parity_holds=_parity_holds(comparison),
         seconds=time.monotonic() - started,
     )
@@ -103,7 +125,9 @@ def _parity_holds(comparison: Comparison) -> bool:
 def _ci_bench(repository: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environ = {**os.environ, "CI_BENCH_NOISE": str(repository.parent / "noise")}
     command = [sys.executable, "-m", "ci_bench.cli", *arguments]
-    return subprocess.run(command, cwd=repository, env=environ, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        command, cwd=repository, env=environ, capture_output=True, text=True, check=False
+    )
 
 
 def _rows(what: str, runs: Sequence[Judged]) -> Iterator[dict[str, str]]:
@@ -114,17 +138,25 @@ def _rows(what: str, runs: Sequence[Judged]) -> Iterator[dict[str, str]]:
             "code": what,
             "case": case.partition("[")[0],
             "runs": str(len(runs)),
-            "verdicts": ", ".join(f"{verdict} {count}" for verdict, count in sorted(counts.items())),
+            "verdicts": ", ".join(
+                f"{verdict} {count}" for verdict, count in sorted(counts.items())
+            ),
             "parity broken": str(broken) if case.startswith("training_loss/") else "–",
-            "exit codes": ", ".join(f"{code}: {count}" for code, count in sorted(Counter(run.exit_code for run in runs).items())),
+            "exit codes": ", ".join(
+                f"{code}: {count}"
+                for code, count in sorted(Counter(run.exit_code for run in runs).items())
+            ),
             "s per run": f"{sum(run.seconds for run in runs) / len(runs):.0f}",
         }
 
 
 def _tell(what: str, run: Judged) -> Judged:
-    words = ", ".join(f"{case.partition('[')[0]} {verdict}" for case, verdict in run.verdicts.items())
+    words = ", ".join(
+        f"{case.partition('[')[0]} {verdict}" for case, verdict in run.verdicts.items()
+    )
     sys.stderr.write(
-        f"{what}: exit {run.exit_code}, {words}, parity {'holds' if run.parity_holds else 'broken'}, {run.seconds:.0f} s\n"
+        f"{what}: exit {run.exit_code}, {words}, parity"
+        f" {'holds' if run.parity_holds else 'broken'}, {run.seconds:.0f} s\n"
     )
     return run
 

@@ -1,8 +1,9 @@
 """A small repository as a user may have one: two operations with a suite of their own, a compiler backend, a configuration.
 
-`make` writes it and commits it; `plant` commits one operation that is 5 % slower, one that is faster, and a backend whose loss
-is off by 1 %. One operation waits 20 times, as for a device, the plant 21 times: a busy machine changes that little, so that 5 %
-can be told on any. The other repeats a piece of work on the processor 20 times, the plant 8 times. The backend is part of a
+`make` writes it and commits it; `plant` commits one operation that is 5 % slower, one that is
+faster, and a backend whose loss is off by 1 %. One operation waits 20 times, as for a device, the
+plant 21 times: a busy machine changes that little, so that 5 % can be told on any. The other
+repeats a piece of work on the processor 20 times, the plant 8 times. The backend is part of a
 training that is measured where `make` is asked for it: that takes torch, and ten times as long.
 """
 
@@ -141,7 +142,14 @@ def _write(folder: Path, *, slow: int, fast: int, scale: float) -> None:
 
 def commit(folder: Path, message: str) -> None:
     """Commit all that lies in a repository."""
-    author = ("-c", "user.name=sample", "-c", "user.email=sample@localhost", "-c", "commit.gpgsign=false")
+    author = (
+        "-c",
+        "user.name=sample",
+        "-c",
+        "user.email=sample@localhost",
+        "-c",
+        "commit.gpgsign=false",
+    )
     git(folder, "add", "--all")
     git(folder, *author, "commit", "--quiet", f"--message={message}")
 

@@ -1,8 +1,9 @@
 """How often launches of head are said to scatter more widely than base's: on simulated noise, and where they do.
 
-Run as ``python -m benchmarks.scatter_quality [--runs N] [--json FILE]``. Runs have 50 cases, all gating. A *false alarm* is a run
-of unchanged code in which any case is said to scatter. The last columns are the share of cases that are found whose launches in
-head scatter by so much (a standard deviation of the logarithm). The same seed gives the same table.
+Run as ``python -m benchmarks.scatter_quality [--runs N] [--json FILE]``. Runs have 50 cases, all
+gating. A *false alarm* is a run of unchanged code in which any case is said to scatter. The last
+columns are the share of cases that are found whose launches in head scatter by so much (a standard
+deviation of the logarithm). The same seed gives the same table.
 """
 
 import argparse
@@ -33,7 +34,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     settings = [setting for setting in SETTINGS if setting.name in arguments.models]
     rows = [row for setting in settings for row in _rows(setting, arguments.runs, arguments.seed)]
-    publish(render("Launches said to scatter more widely than base's", rows), {"rows": rows}, arguments.json)
+    publish(
+        render("Launches said to scatter more widely than base's", rows),
+        {"rows": rows},
+        arguments.json,
+    )
     return 0
 
 
@@ -54,8 +59,16 @@ def _rows(setting: Setting, runs: int, seed: int) -> Iterator[dict[str, str]]:
                 for one, two in zip(base[..., :launches], planted[..., :launches], strict=True):
                     caught[place, column] += np.isfinite(wider_scatter(one, two, gating)).sum()
     for place, launches in enumerate(LAUNCHES):
-        found = {f"{plant:.0%} found": f"{caught[place, column] / runs / CASES:.1%}" for column, plant in enumerate(PLANTS)}
-        yield {"model": setting.name, "launches": str(launches), "false alarms": f"{alarms[place] / runs:.2%}", **found}
+        found = {
+            f"{plant:.0%} found": f"{caught[place, column] / runs / CASES:.1%}"
+            for column, plant in enumerate(PLANTS)
+        }
+        yield {
+            "model": setting.name,
+            "launches": str(launches),
+            "false alarms": f"{alarms[place] / runs:.2%}",
+            **found,
+        }
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 """Hundreds of shapes of one operator by two providers in one paired gate: does it end within its budget, and what does it say?
 
-Run as ``python -m benchmarks.shapes_gate [--shapes 504] [--budget 30m] [--slower 1.08]``. It makes a repository with a library of
-one operator (a chain of elementwise steps) and its benchmark, on the CPU. With `--slower`, head takes so many times as long for
-the twelve shapes of one number of rows; else base and head are the same code. Everything is as a user would have it: the command,
-its configuration, its page.
+Run as ``python -m benchmarks.shapes_gate [--shapes 504] [--budget 30m] [--slower 1.08]``. It makes
+a repository with a library of one operator (a chain of elementwise steps) and its benchmark, on the
+CPU. With `--slower`, head takes so many times as long for the twelve shapes of one number of rows;
+else base and head are the same code. Everything is as a user would have it: the command, its
+configuration, its page.
 
 The budget is of measuring; making both sides ready comes before it, judging and the page after.
 """
@@ -111,13 +112,26 @@ def make(folder: Path, *, shapes: int, slower: float | None) -> None:
     _git(folder, "commit", "--quiet", "--message", "base")
     if slower is not None:
         rounds = round(ROUNDS * slower)
-        (folder / "mylib.py").write_text(PLANTED.format(rounds=ROUNDS, slower=rounds, rows=SLOWER_ROWS))
+        (folder / "mylib.py").write_text(
+            PLANTED.format(rounds=ROUNDS, slower=rounds, rows=SLOWER_ROWS)
+        )
     _git(folder, "commit", "--quiet", "--all", "--allow-empty", "--message", "head")
 
 
 def gate(folder: Path, output: Path, *, budget: str) -> Gate:
     """The command, as a user types it."""
-    command = (sys.executable, "-m", "ci_bench.cli", "gate", "--baseline", "paired", "--budget", budget, "--output", str(output))
+    command = (
+        sys.executable,
+        "-m",
+        "ci_bench.cli",
+        "gate",
+        "--baseline",
+        "paired",
+        "--budget",
+        budget,
+        "--output",
+        str(output),
+    )
     begun = time.perf_counter()
     ended = subprocess.run(command, cwd=folder, check=False, stdout=subprocess.DEVNULL)
     wall_s = time.perf_counter() - begun
@@ -139,10 +153,14 @@ def gate(folder: Path, output: Path, *, budget: str) -> Gate:
 
 def main() -> None:
     """Print what came of it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--shapes", type=int, default=504)
     parser.add_argument("--budget", default="30m")
-    parser.add_argument("--slower", type=float, help="head takes so many times as long for twelve of the shapes")
+    parser.add_argument(
+        "--slower", type=float, help="head takes so many times as long for twelve of the shapes"
+    )
     parser.add_argument("--keep", type=Path, help="a folder for the documents and the page")
     parser.add_argument("--json", type=Path, help="also write the figures here")
     given = parser.parse_args()
@@ -157,12 +175,18 @@ def main() -> None:
         "measured (s)": f"{found.measured_s:.0f}",
         "whole command (s)": f"{found.wall_s:.0f}",
         "statuses": ", ".join(f"{count} {name}" for name, count in found.statuses.most_common()),
-        "verdicts of step time": ", ".join(f"{count} {name}" for name, count in found.verdicts.most_common()),
+        "verdicts of step time": ", ".join(
+            f"{count} {name}" for name, count in found.verdicts.most_common()
+        ),
         "exit code": str(found.exit_code),
         "page (MB)": f"{found.page_bytes / 1e6:.1f}",
     }
     title = f"One gate of {found.cases} shapes by two providers"
-    publish(f"{render(title, [row])}\n{found.headline}", {"gate": row, "headline": found.headline}, given.json)
+    publish(
+        f"{render(title, [row])}\n{found.headline}",
+        {"gate": row, "headline": found.headline},
+        given.json,
+    )
 
 
 if __name__ == "__main__":

@@ -1,12 +1,14 @@
 """One rank of two that works 5 % longer in each step, and the same commit: `ci-bench gate` in paired mode, on the command line.
 
-Run as ``python -m benchmarks.slow_rank [--ways layouts loop] [--heads slower same] [--work pauses] [--place optimizer]``.
-The work is 20 products of matrices in each rank's forward pass, or 20 pauses, as of ranks whose work is done by devices of
-their own; where it is planted, rank 1 alone does 21. With ``--place optimizer`` it comes after the exchange of gradients,
-in the optimizer's step, where the other rank has nothing left that it could do meanwhile. The training is measured by
-`training_loss` (DDP beside one process) and as a loop of one's own under `torchrun`. A synchronous step is as long as its
-slowest rank's, so it has to be found as about 5 % of the step, with rank 1 named. Products need a core for each rank, and
-nothing else on the machine: the slower of two ranks waits longer.
+Run as ``python -m benchmarks.slow_rank [--ways layouts loop] [--heads slower same] [--work pauses]
+[--place optimizer]``. The work is 20 products of matrices in each rank's forward pass, or 20
+pauses, as of ranks whose work is done by devices of their own; where it is planted, rank 1 alone
+does 21. With ``--place optimizer`` it comes after the exchange of gradients, in the optimizer's
+step, where the other rank has nothing left that it could do meanwhile. The training is measured by
+`training_loss` (DDP beside one process) and as a loop of one's own under `torchrun`. A synchronous
+step is as long as its slowest rank's, so it has to be found as about 5 % of the step, with rank 1
+named. Products need a core for each rank, and nothing else on the machine: the slower of two ranks
+waits longer.
 """
 
 import argparse
@@ -115,7 +117,12 @@ SUITES = {
     },
     LOOP: {
         "command": [
-            {"name": "tiny", "loop": "model:train", "processes": 2, "losses": {"steps": 100, "warmup_steps": 10, "rounding": []}}
+            {
+                "name": "tiny",
+                "loop": "model:train",
+                "processes": 2,
+                "losses": {"steps": 100, "warmup_steps": 10, "rounding": []},
+            }
         ]
     },
 }
@@ -140,7 +147,9 @@ class Gate:
     def ranks(self) -> str:
         """What head's facts say of its ranks."""
         (row,) = self.head.cases
-        return "; ".join(f"{name}: {value}" for name, value in row.facts.items() if name.startswith("rank"))
+        return "; ".join(
+            f"{name}: {value}" for name, value in row.facts.items() if name.startswith("rank")
+        )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -149,7 +158,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--ways", nargs="+", choices=tuple(SUITES), default=tuple(SUITES))
     parser.add_argument("--heads", nargs="+", choices=tuple(REPEATS), default=tuple(REPEATS))
     parser.add_argument("--work", choices=tuple(WORK), default="products")
-    parser.add_argument("--place", choices=(FORWARD, OPTIMIZER), default=FORWARD, help="where in a step the work is done")
+    parser.add_argument(
+        "--place",
+        choices=(FORWARD, OPTIMIZER),
+        default=FORWARD,
+        help="where in a step the work is done",
+    )
     parser.add_argument("--launches", type=int, default=6)
     parser.add_argument("--json", type=Path, help="also write the figures here")
     parser.add_argument("--folder", type=Path, help="keep repositories and documents here")
@@ -158,11 +172,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.folder or Path(temporary)
         for way in arguments.ways:
-            make(folder / way, way, launches=arguments.launches, work=arguments.work, place=arguments.place)
+            make(
+                folder / way,
+                way,
+                launches=arguments.launches,
+                work=arguments.work,
+                place=arguments.place,
+            )
             for head in arguments.heads:
                 plant(folder / way, head, work=arguments.work, place=arguments.place)
                 found = gate(folder / way, folder / f"out-{way}-{head}")
-                rows.append({"work": arguments.work, "in": arguments.place, **dict(_row(way, head, found))})
+                rows.append(
+                    {"work": arguments.work, "in": arguments.place, **dict(_row(way, head, found))}
+                )
                 sys.stderr.write(f"{rows[-1]}; {found.ranks}\n")
     publish(render("One rank of two that works 5 % longer", rows), {"rows": rows}, arguments.json)
     return 0
@@ -199,7 +221,9 @@ def gate(folder: Path, out: Path) -> Gate:
     started = time.monotonic()
     environ = {**os.environ, "CI_BENCH_NOISE": str(folder.parent / "noise")}
     command = [sys.executable, "-m", "ci_bench.cli", "gate", "--base", "base", "--output", str(out)]
-    done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=folder, env=environ, capture_output=True, text=True, check=False
+    )
     if not (out / "comparison.json").exists():
         raise RuntimeError(done.stdout + done.stderr)
     return Gate(
@@ -213,7 +237,9 @@ def gate(folder: Path, out: Path) -> Gate:
 def _row(way: str, head: str, found: Gate) -> Iterator[tuple[str, str]]:
     step, skew = found.pair("step_time", ARM[way]), found.pair("rank_skew", ARM[way])
     if step is None or step.speedup is None:
-        raise RuntimeError(f"{way}, {head}: no step was timed: {[row.failure for row in found.head.cases]}")
+        raise RuntimeError(
+            f"{way}, {head}: no step was timed: {[row.failure for row in found.head.cases]}"
+        )
     yield "training", way
     yield "head", "rank 1 alone: 21 in place of 20" if head == SLOWER else "the same"
     yield "verdict", str(step.verdict)
@@ -230,7 +256,9 @@ def _ms(summary: object) -> str:
 
 
 def _commit(folder: Path, head: str, work: str, place: str) -> None:
-    (folder / "model.py").write_text(MODEL.format(repeats=REPEATS[head], work=WORK[work], place=place))
+    (folder / "model.py").write_text(
+        MODEL.format(repeats=REPEATS[head], work=WORK[work], place=place)
+    )
     commit(folder, head)
 
 

@@ -1,7 +1,8 @@
 """Five public repositories, written small: those with torch, plain Python, and tests with pytest-benchmark.
 
-Each has the traits of the repository that it is like, in code of its own: how it is started, what it prints, where its benchmarks
-are, what git ignores. `finish` is what a user edits after `ci-bench init`, `changes` are the pull requests that follow.
+Each has the traits of the repository that it is like, in code of its own: how it is started, what
+it prints, where its benchmarks are, what git ignores. `finish` is what a user edits after `ci-bench
+init`, `changes` are the pull requests that follow.
 """
 
 # ruff: noqa: E501 - the text of a file
@@ -79,7 +80,11 @@ PLAIN = Project(
         "records_json/__init__.py": "from records_json.api import mean, to_json\n",
         "records_json/api.py": API,
         "tests/test_api.py": "def test_api():\n    pass\n",
-        "pyproject.toml": '[tool.poetry]\nname = "records-json"\nversion = "0.0.0"\n[tool.poetry.dependencies]\npython = "^3.7"\n[build-system]\nrequires = ["poetry-core"]\n',
+        "pyproject.toml": (
+            '[tool.poetry]\nname = "records-json"\nversion ='
+            ' "0.0.0"\n[tool.poetry.dependencies]\npython = "^3.7"\n[build-system]\nrequires ='
+            ' ["poetry-core"]\n'
+        ),
     },
     finish=(
         Edit(file="benchmarks/encode.py", new=ENCODE),
@@ -101,13 +106,16 @@ PLAIN = Project(
         ),
         Step.HARMLESS: replaced(
             "records_json/api.py",
-            "    total = 0.0\n    for value in values:\n        total += value\n    return total / len(values)\n",
+            "    total = 0.0\n    for value in values:\n        total += value\n    return total /"
+            " len(values)\n",
             "    return sum(reversed(values)) / len(values)\n",
         ),
         Step.HARMFUL: replaced("records_json/api.py", "word.title()", "word"),
         Step.NEW: (Edit(file="benchmarks/encode.py", new=_NEW_ENCODE),),
         Step.RENAMED: replaced("benchmarks/encode.py", "def average", "def averages"),
-        Step.DELETED: replaced("benchmarks/encode.py", "@ci_bench.benchmark\ndef average", "def average"),
+        Step.DELETED: replaced(
+            "benchmarks/encode.py", "@ci_bench.benchmark\ndef average", "def average"
+        ),
     },
     case="functions/encode",
     headlines={
@@ -173,13 +181,20 @@ PYTEST = Project(
         "bench/__init__.py": "",
         "bench/test_tuples.py": TUPLES,
         "tests/test_convert.py": "def test_convert():\n    pass\n",
-        "pyproject.toml": '[build-system]\nrequires = ["hatchling", "hatch-vcs"]\n[tool.pytest]\naddopts = ["-l", "--benchmark-sort=fullname"]\n'
-        '[project]\nname = "convert"\ndynamic = ["version"]\ndependencies = []\n',
+        "pyproject.toml": (
+            '[build-system]\nrequires = ["hatchling", "hatch-vcs"]\n[tool.pytest]\naddopts = ["-l",'
+            ' "--benchmark-sort=fullname"]\n[project]\nname = "convert"\ndynamic ='
+            ' ["version"]\ndependencies = []\n'
+        ),
     },
     finish=(
-        Edit(file=CONFIG, old="setup:    # runs once for each side, before it is measured\n", new=""),
+        Edit(
+            file=CONFIG, old="setup:    # runs once for each side, before it is measured\n", new=""
+        ),
         Edit(file=CONFIG, old="  commands: [pip install pytest]\n", new=""),
-        Edit(file=CONFIG, old="  network: true    # set-up may download; measuring may not\n", new=""),
+        Edit(
+            file=CONFIG, old="  network: true    # set-up may download; measuring may not\n", new=""
+        ),
     ),
     changes={
         Step.SLOWER: replaced(
@@ -187,7 +202,9 @@ PYTEST = Project(
             "        return tuple(kind",
             "        time.sleep(0.005)\n        return tuple(kind",
         ),
-        Step.HARMLESS: replaced("src/convert/__init__.py", "for value in values)", "for value in reversed(values))"),
+        Step.HARMLESS: replaced(
+            "src/convert/__init__.py", "for value in values)", "for value in reversed(values))"
+        ),
         Step.HARMFUL: replaced("src/convert/__init__.py", "tuple(kind(value)", "tuple(value"),
         Step.NEW: (Edit(file="bench/test_tuples.py", new=_NEW_TUPLES),),
         Step.RENAMED: replaced("bench/test_tuples.py", "def test_norm", "def test_length"),

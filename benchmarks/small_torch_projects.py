@@ -130,7 +130,8 @@ TRAINING = Project(
         scores = q @ k.mT / math.sqrt(q.shape[-1])
         mixed = scores.masked_fill(~self.past, -math.inf).softmax(-1) @ v
 """,
-            "        mixed = functional.scaled_dot_product_attention(q, k, v, attn_mask=self.past)\n",
+            "        mixed = functional.scaled_dot_product_attention(q, k, v,"
+            " attn_mask=self.past)\n",
         ),
         Step.HARMFUL: replaced("model.py", " / math.sqrt(q.shape[-1])", ""),
         Step.NEW: (
@@ -142,7 +143,9 @@ TRAINING = Project(
             ),
         ),
         Step.RENAMED: replaced(CONFIG, "name: bench", "name: batches"),
-        Step.DELETED: replaced(CONFIG, "    - name: bench\n      command: [python, bench.py]\n", ""),
+        Step.DELETED: replaced(
+            CONFIG, "    - name: bench\n      command: [python, bench.py]\n", ""
+        ),
     },
     case="command/train",
     blocks=2,
@@ -224,7 +227,10 @@ KERNELS = Project(
         "kernels/norm.py": NORM,
         "benchmarks/bench_swiglu.py": REPORT,
         "tests/test_norm.py": "def test_norm():\n    pass\n",
-        "pyproject.toml": '[build-system]\nrequires = ["setuptools"]\n[project]\nname = "kernels"\nversion = "1"\ndependencies = ["torch", "triton"]\n',
+        "pyproject.toml": (
+            '[build-system]\nrequires = ["setuptools"]\n[project]\nname = "kernels"\nversion ='
+            ' "1"\ndependencies = ["torch", "triton"]\n'
+        ),
     },
     finish=(Edit(file="benchmarks/norms.py", new=NORMS),),
     changes={
@@ -319,12 +325,19 @@ MODELS = Project(
         "nets/__init__.py": "from nets.encoder import Encoder\nfrom nets.rotary import Rotary\n",
         "nets/rotary.py": ROTARY,
         "nets/encoder.py": ENCODER,
-        "setup.py": 'from setuptools import find_packages, setup\n\nsetup(name="nets", version="1", packages=find_packages(), install_requires=["torch>=2.0"])\n',
+        "setup.py": (
+            'from setuptools import find_packages, setup\n\nsetup(name="nets", version="1",'
+            ' packages=find_packages(), install_requires=["torch>=2.0"])\n'
+        ),
     },
     finish=(
-        Edit(file=CONFIG, old="setup:    # runs once for each side, before it is measured\n", new=""),
+        Edit(
+            file=CONFIG, old="setup:    # runs once for each side, before it is measured\n", new=""
+        ),
         Edit(file=CONFIG, old="  commands: [pip install -e .]\n", new=""),
-        Edit(file=CONFIG, old="  network: true    # set-up may download; measuring may not\n", new=""),
+        Edit(
+            file=CONFIG, old="  network: true    # set-up may download; measuring may not\n", new=""
+        ),
     ),
     changes={
         Step.SLOWER: replaced(
@@ -332,8 +345,12 @@ MODELS = Project(
             "            x = layer(x).relu()\n",
             "            time.sleep(0.005)\n            x = layer(x).relu()\n",
         ),
-        Step.HARMLESS: replaced("nets/encoder.py", "layer(x).relu()", "(x @ layer.weight.mT + layer.bias).relu()"),
-        Step.HARMFUL: replaced("nets/rotary.py", "self.cached = angles\n", "self.cached = angles.half().float()\n"),
+        Step.HARMLESS: replaced(
+            "nets/encoder.py", "layer(x).relu()", "(x @ layer.weight.mT + layer.bias).relu()"
+        ),
+        Step.HARMFUL: replaced(
+            "nets/rotary.py", "self.cached = angles\n", "self.cached = angles.half().float()\n"
+        ),
         Step.NEW: (Edit(file="benchmarks/example.py", new=_NEW_FORWARD),),
         Step.RENAMED: replaced("benchmarks/example.py", "def encoder_forward", "def forward"),
         Step.DELETED: (

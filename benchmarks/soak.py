@@ -2,12 +2,14 @@
 
 ``python -m benchmarks.soak --minutes 120 --json soak.json``
 
-A cycle measures one command, compares it with the run before as a gate does, compares the two documents again, reports and
-converts them: what a long-lived user of the package does, by its own commands. After each cycle: resident memory, open files,
-threads and children of this process, processes that carry the run's folder, and files in a temporary folder of its own. Growth is
-told between the second tenth of the cycles and the last, by medians; the first tenth fills caches.
+A cycle measures one command, compares it with the run before as a gate does, compares the two
+documents again, reports and converts them: what a long-lived user of the package does, by its own
+commands. After each cycle: resident memory, open files, threads and children of this process,
+processes that carry the run's folder, and files in a temporary folder of its own. Growth is told
+between the second tenth of the cycles and the last, by medians; the first tenth fills caches.
 
-Exit code 1: there is a leftover after some cycle, more open files at the end, or memory grew by more than 5 %.
+Exit code 1: there is a leftover after some cycle, more open files at the end, or memory grew by
+more than 5 %.
 """
 
 import argparse
@@ -84,10 +86,29 @@ def cycle(folder: Path) -> None:
         RuntimeError: a command failed.
     """
     results, before = folder / "out" / "results.json", folder / "before" / "results.json"
-    gate = ("gate", "--config", folder / "ci-bench.yml", "--output", folder / "out", "--baseline", before, "--save-baseline")
+    gate = (
+        "gate",
+        "--config",
+        folder / "ci-bench.yml",
+        "--output",
+        folder / "out",
+        "--baseline",
+        before,
+        "--save-baseline",
+    )
     for command in (
         gate,
-        ("compare", before, results, "--config", folder / "ci-bench.yml", "--output", folder / "compared", "--format", "comment"),
+        (
+            "compare",
+            before,
+            results,
+            "--config",
+            folder / "ci-bench.yml",
+            "--output",
+            folder / "compared",
+            "--format",
+            "comment",
+        ),
         ("show", folder / "compared" / "comparison.json", "--format", "markdown"),
         ("convert", results, "--to", "pyperf", "--output", folder / "pyperf.json"),
         ("validate", results),
@@ -104,7 +125,10 @@ def growth(states: Sequence[State]) -> Mapping[str, tuple[float, float]]:
     tenth = max(len(states) // 10, 1)
     early, late = states[tenth : 2 * tenth], states[-tenth:]
     names = [field.name for field in fields(State)]
-    return {name: tuple(statistics.median(getattr(one, name) for one in part) for part in (early, late)) for name in names}
+    return {
+        name: tuple(statistics.median(getattr(one, name) for one in part) for part in (early, late))
+        for name in names
+    }
 
 
 def faults(states: Sequence[State]) -> list[str]:
@@ -118,7 +142,9 @@ def faults(states: Sequence[State]) -> list[str]:
     found += [f"{name} grew from {early:g} to {late:g}" for name in ("open_files", "threads", "temporary_files")
               for early, late in (told[name],) if late > early]  # fmt: skip
     early, late = told["resident_bytes"]
-    return found + ([f"memory grew by {late / early - 1:.1%}"] if late > early * (1 + MOST_GROWTH) else [])
+    return found + (
+        [f"memory grew by {late / early - 1:.1%}"] if late > early * (1 + MOST_GROWTH) else []
+    )
 
 
 def soak(minutes: float, folder: Path) -> list[State]:
@@ -138,7 +164,9 @@ def soak(minutes: float, folder: Path) -> list[State]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Soak, print and write the figures."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--minutes", type=float, default=120.0)
     parser.add_argument("--json", type=Path, metavar="FILE")
     arguments = parser.parse_args(argv)
@@ -147,11 +175,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         states = soak(arguments.minutes, Path(folder))
     spent_min = (time.monotonic() - began) / 60
     rows = [
-        {"after a cycle": name, "second tenth": f"{early:,.0f}", "last tenth": f"{late:,.0f}", "change": f"{late - early:+,.0f}"}
+        {
+            "after a cycle": name,
+            "second tenth": f"{early:,.0f}",
+            "last tenth": f"{late:,.0f}",
+            "change": f"{late - early:+,.0f}",
+        }
         for name, (early, late) in growth(states).items()
     ]
     found = faults(states)
-    title = f"{len(states)} cycles in {spent_min:.1f} minutes: {'; '.join(found) or 'nothing grew, nothing was left'}"
+    title = (
+        f"{len(states)} cycles in {spent_min:.1f} minutes:"
+        f" {'; '.join(found) or 'nothing grew, nothing was left'}"
+    )
     document = {
         "minutes": spent_min,
         "cycles": len(states),

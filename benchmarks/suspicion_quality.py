@@ -1,8 +1,9 @@
 """How often what could not be decided is suspected: on simulated noise, where measuring ended after a few launches.
 
-Run as ``python -m benchmarks.suspicion_quality [--runs N] [--json FILE]``. Runs have 50 cases, all gating. A *false alarm* is
-a run without any change in which a case is suspected or called regressed; the last columns are the share of slowed cases (a
-tenth of a run's, the others unchanged) that are either. The same seed gives the same table.
+Run as ``python -m benchmarks.suspicion_quality [--runs N] [--json FILE]``. Runs have 50 cases, all
+gating. A *false alarm* is a run without any change in which a case is suspected or called
+regressed; the last columns are the share of slowed cases (a tenth of a run's, the others unchanged)
+that are either. The same seed gives the same table.
 """
 
 import argparse
@@ -41,7 +42,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         for history in (HISTORY, 0)
         for row in _rows(setting, history, arguments.runs, arguments.seed)
     ]
-    publish(render("Suspected or regressed where measuring ended early", rows), {"rows": rows}, arguments.json)
+    publish(
+        render("Suspected or regressed where measuring ended early", rows),
+        {"rows": rows},
+        arguments.json,
+    )
     return 0
 
 
@@ -65,13 +70,18 @@ def _rows(setting: Setting, history: int, runs: int, seed: int) -> Iterator[dict
             "calibrated": "yes" if history else "no",
             "launches": str(stop),
             "false alarms": f"{alarms[place] / runs:.2%} [{low:.1%}, {high:.1%}]",
-            **{f"+{plant:g} %": f"{caught[place, column] / runs / PLANTED:.1%}" for column, plant in enumerate(PLANTS)},
+            **{
+                f"+{plant:g} %": f"{caught[place, column] / runs / PLANTED:.1%}"
+                for column, plant in enumerate(PLANTS)
+            },
         }
 
 
 def _red(d: Floats, within: Floats, learned: Learned, stop: int) -> Truths:
     """Whether each case [runs, cases] would fail its run after so many launches, by the rule that may take sixteen."""
-    seen, inside = (np.where(np.arange(values.shape[-1]) < stop, values, np.nan) for values in (d, within))
+    seen, inside = (
+        np.where(np.arange(values.shape[-1]) < stop, values, np.nan) for values in (d, within)
+    )
     rule = replace(SequentialRule(), gating=CASES)
     ruling = sequential.replay(seen, inside, learned, rule)
     shape = seen.shape[:-1]
@@ -83,7 +93,9 @@ def _red(d: Floats, within: Floats, learned: Learned, stop: int) -> Truths:
         gating=np.ones(shape, dtype=np.bool_),
         excursions=learned.excursions,
     )
-    red: Truths = (ruling.code == Code.REGRESSED) | (suspicions(cases, ruling) == Suspicion.SUSPECTED)
+    red: Truths = (ruling.code == Code.REGRESSED) | (
+        suspicions(cases, ruling) == Suspicion.SUSPECTED
+    )
     return red
 
 

@@ -15,7 +15,12 @@ def render(title: str, rows: Sequence[Mapping[str, str]]) -> str:
     heads = list(rows[0])
     lines = [heads, *([row[head] for head in heads] for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(heads))]
-    text = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in lines]
+    text = [
+        "| "
+        + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        + " |"
+        for line in lines
+    ]
     text.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
     return "\n".join([title, "", *text, ""])
 
@@ -24,4 +29,7 @@ def publish(text: str, document: Mapping[str, object], path: Path | None) -> Non
     """Prints the text, and writes the document where a path is given."""
     sys.stdout.write(text + "\n")
     if path:
-        path.write_text(json.dumps({"schema_version": SCHEMA_VERSION, **document}, indent=1, sort_keys=True) + "\n")
+        path.write_text(
+            json.dumps({"schema_version": SCHEMA_VERSION, **document}, indent=1, sort_keys=True)
+            + "\n"
+        )

@@ -1,7 +1,8 @@
 """Real backends on the embedded zoo: is every model accurate, by how much room, and what does compiling it cost?
 
-Run as ``python -m benchmarks.torchbench_zoo [--backend inductor] [--scope model] [--precision fp32] [--json FILE]``. One
-process, one thread, fresh compiler cache; the score is the largest error over what rounding allows (above 1 fails).
+Run as ``python -m benchmarks.torchbench_zoo [--backend inductor] [--scope model] [--precision fp32]
+[--json FILE]``. One process, one thread, fresh compiler cache; the score is the largest error over
+what rounding allows (above 1 fails).
 """
 
 import argparse
@@ -22,7 +23,10 @@ STEPS = 20
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Verify every model in both modes, print the table, write JSON where asked. Exit code 1 where one is not accurate."""
+    """Verify every model in both modes, print the table, write JSON where asked.
+
+    Exit code 1 where one is not accurate.
+    """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--backend", default="inductor")
     parser.add_argument("--scope", default="model", choices=("model", "step"))
@@ -30,13 +34,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--models", nargs="*", help="these alone")
     parser.add_argument("--json", type=Path, help="also write the figures here")
     arguments = parser.parse_args(argv)
-    entry: dict[str, Any] = {name: getattr(arguments, name) for name in ("backend", "scope", "precision")}
+    entry: dict[str, Any] = {
+        name: getattr(arguments, name) for name in ("backend", "scope", "precision")
+    }
     if arguments.models:
         entry["models"] = arguments.models
     rows = [measure(case) for case in SUITE.plan(entry)]
     passed = sum(row["accuracy"] == "pass" for row in rows)
-    title = f"{arguments.backend}, {arguments.precision}, scope {arguments.scope}: {passed} of {len(rows)} accurate"
-    publish(render(title, [{name: str(value) for name, value in row.items()} for row in rows]), {"rows": rows}, arguments.json)
+    title = (
+        f"{arguments.backend}, {arguments.precision}, scope {arguments.scope}: {passed} of"
+        f" {len(rows)} accurate"
+    )
+    publish(
+        render(title, [{name: str(value) for name, value in row.items()} for row in rows]),
+        {"rows": rows},
+        arguments.json,
+    )
     return 0 if passed == len(rows) else 1
 
 
@@ -49,14 +62,19 @@ def measure(case: Case) -> Mapping[str, str]:
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
-        context = Context(device="cpu", scratch=Path(folder), progress=lambda _arm, _done, _total: None)
+        context = Context(
+            device="cpu", scratch=Path(folder), progress=lambda _arm, _done, _total: None
+        )
         torch.compiler.reset()
         workload = open_workload(case, context)
         times = {}
         for arm in case.arms:
             program = workload.open(arm)
             first_s = _seconds(lambda program=program: program.step(no_mark))
-            times[arm] = (first_s, min(_seconds(lambda program=program: program.step(no_mark)) for _ in range(STEPS)))
+            times[arm] = (
+                first_s,
+                min(_seconds(lambda program=program: program.step(no_mark)) for _ in range(STEPS)),
+            )
         evidence = workload.verify(case.arms)
     eager_s, compiled_s = (times[arm][1] for arm in case.arms)
     return {
@@ -74,7 +92,11 @@ def _answers(evidence: Evidence) -> dict[str, str]:
     words = {check.name: check.detail.partition(":")[0] for check in evidence.checks}
     score = evidence.facts.get("accuracy_score")
     told = f"{score:.2f}" if isinstance(score, float) else "-"
-    return {"accuracy": words["accuracy"], "score": told, "runner_rule": words.get("runner_rule", "-")}
+    return {
+        "accuracy": words["accuracy"],
+        "score": told,
+        "runner_rule": words.get("runner_rule", "-"),
+    }
 
 
 def _seconds(action: Any) -> float:

@@ -1,10 +1,14 @@
-"""Does the suite `transformers` measure what a hand-written loop takes? Step times of the small BERT, in turns with such a loop.
+"""Does the suite `transformers` measure what a hand-written loop takes?
 
-Run as ``python -m benchmarks.transformers_bias [--json FILE]``. CPU only, one thread. The loops below know nothing of the suite:
-they build the model by its class, make their own inputs, and read `time.perf_counter` around a step. Samples of both are taken in
-turns, and the bias of a build is the median ratio of two neighbours, so that a slow moment counts for both. Before each sample
-comes a call that doesn't count: what one way leaves to the allocator is else paid for by the other (5 % here). Where a model's
-weights happen to lie in memory can change its time by a fifth, so both are built again and again: the bias is of all builds.
+Step times of the small BERT, in turns with such a loop.
+
+Run as ``python -m benchmarks.transformers_bias [--json FILE]``. CPU only, one thread. The loops
+below know nothing of the suite: they build the model by its class, make their own inputs, and read
+`time.perf_counter` around a step. Samples of both are taken in turns, and the bias of a build is
+the median ratio of two neighbours, so that a slow moment counts for both. Before each sample comes
+a call that doesn't count: what one way leaves to the allocator is else paid for by the other (5 %
+here). Where a model's weights happen to lie in memory can change its time by a fifth, so both are
+built again and again: the bias is of all builds.
 """
 
 import argparse
@@ -34,14 +38,30 @@ LIMIT = 0.03
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print the table, write JSON where asked. Returns 1 where a bias is beyond the limit by more than its error."""
+    """Measure, print the table, write JSON where asked.
+
+    Returns 1 where a bias is beyond the limit by more than its error.
+    """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path, help="also write the figures here")
     arguments = parser.parse_args(argv)
     figures = {mode: compare(mode) for mode in MODES}
-    rows = [{"mode": mode, **{name: f"{value:.4g}" for name, value in found.items()}} for mode, found in figures.items()]
-    publish(render("Step times of the small BERT: suite against a hand-written loop", rows), {"figures": figures}, arguments.json)
-    return 0 if all(abs(found["bias (%)"]) - found["+- (%)"] <= 100 * LIMIT for found in figures.values()) else 1
+    rows = [
+        {"mode": mode, **{name: f"{value:.4g}" for name, value in found.items()}}
+        for mode, found in figures.items()
+    ]
+    publish(
+        render("Step times of the small BERT: suite against a hand-written loop", rows),
+        {"figures": figures},
+        arguments.json,
+    )
+    return (
+        0
+        if all(
+            abs(found["bias (%)"]) - found["+- (%)"] <= 100 * LIMIT for found in figures.values()
+        )
+        else 1
+    )
 
 
 def compare(mode: str) -> dict[str, float]:
@@ -56,12 +76,20 @@ def compare(mode: str) -> dict[str, float]:
         ballast.append(torch.ones(coin.randrange(LARGEST_BALLAST)))
         builds.append(_build(mode, coin))
     ratios = [
-        statistics.median(ours / theirs for ours, theirs in zip(one["suite"], one["hand-written"], strict=True)) for one in builds
+        statistics.median(
+            ours / theirs for ours, theirs in zip(one["suite"], one["hand-written"], strict=True)
+        )
+        for one in builds
     ]
     low, middle, high = statistics.quantiles(ratios, n=4)
-    error = 1.57 * (high - low) / len(ratios) ** 0.5  # of a median, by its quartiles: McGill, Tukey, Larsen 1978
+    error = (
+        1.57 * (high - low) / len(ratios) ** 0.5
+    )  # of a median, by its quartiles: McGill, Tukey, Larsen 1978
     return {
-        **{f"{way} (ms)": statistics.median(value for one in builds for value in one[way]) * 1e3 for way in WAYS},
+        **{
+            f"{way} (ms)": statistics.median(value for one in builds for value in one[way]) * 1e3
+            for way in WAYS
+        },
         "bias (%)": (middle - 1) * 100,
         "+- (%)": error * 100,
     }
@@ -71,7 +99,10 @@ def _build(mode: str, coin: random.Random) -> dict[str, list[float]]:
     """Samples (s) of both ways, built anew, one of each in every round; chance decides who is first."""
     order = list(WAYS)
     coin.shuffle(order)
-    ways = {name: measured_by_the_suite(mode) if name == "suite" else HAND_WRITTEN[mode]() for name in order}
+    ways = {
+        name: measured_by_the_suite(mode) if name == "suite" else HAND_WRITTEN[mode]()
+        for name in order
+    }
     for _ in range(WARM_UP):
         for take in ways.values():
             take()
@@ -90,7 +121,13 @@ def measured_by_the_suite(mode: str) -> Callable[[], float]:
     from ci_bench.suites.transformers.network import ModelRecipe
     from ci_bench.suites.transformers.run import open_program
 
-    entry = {"model": "bert", "mode": mode, "batch_size": BATCH, "sequence_length": LENGTH, "candidate": "none"}
+    entry = {
+        "model": "bert",
+        "mode": mode,
+        "batch_size": BATCH,
+        "sequence_length": LENGTH,
+        "candidate": "none",
+    }
     (case,) = SUITE.plan(entry)
     program = open_program(ModelRecipe(options=parse(case.params), device="cpu"), "eager", None)
     clock = make_clock("cpu")

@@ -1,9 +1,9 @@
 """Run the programs of `benchmarks.corpus` through real gates: cheats must be noticed, honest ones must pass.
 
-Run as ``python -m benchmarks.trials [--suite NAME] [--only WORD] [--at-once N] [--json FILE] FOLDER``. Programs of
-one suite and kind share a repository and a gate, N of them at most: each is a case of its own. FOLDER keeps
-repositories and reports. A program is *refused* by a failing finding of its case, *warned* of by another one, and
-*passes* otherwise. Exit code 1 if any came out wrong.
+Run as ``python -m benchmarks.trials [--suite NAME] [--only WORD] [--at-once N] [--json FILE]
+FOLDER``. Programs of one suite and kind share a repository and a gate, N of them at most: each is a
+case of its own. FOLDER keeps repositories and reports. A program is *refused* by a failing finding
+of its case, *warned* of by another one, and *passes* otherwise. Exit code 1 if any came out wrong.
 """
 
 import argparse
@@ -20,15 +20,19 @@ from benchmarks.corpus import Program, backends, commands, functions
 from benchmarks.tables import publish, render
 
 RUN = (
-    "{device: cpu, threads: 1, sampling: adaptive, launches: 1, max_launches: 5, blocks: 4, warmup_s: 0.3,"
-    " sample_s: 0.005, explain: never, compile_budget_s: 0}"
+    "{device: cpu, threads: 1, sampling: adaptive, launches: 1, max_launches: 5, blocks: 4,"
+    " warmup_s: 0.3, sample_s: 0.005, explain: never, compile_budget_s: 0}"
 )
 POLICY = "{default_threshold: 60%}"
 """Times of a busy machine; what cheats in time takes three times as long."""
 OF_THE_MACHINE = frozenset({"disturbed", "undecided", "inconclusive", "case_new"})
 """Rules that say how quiet it was, and nothing of the program."""
 AT_ONCE = 12
-GIT = {f"GIT_{who}_{what}": "trial@localhost" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+GIT = {
+    f"GIT_{who}_{what}": "trial@localhost"
+    for who in ("AUTHOR", "COMMITTER")
+    for what in ("NAME", "EMAIL")
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,7 +47,11 @@ class Result:
     @property
     def is_right(self) -> bool:
         """Whether a cheat was noticed, or an honest program was not refused."""
-        return self.verdict in {"refused", "warned"} if self.program.cheats else self.verdict in {"passes", "warned"}
+        return (
+            self.verdict in {"refused", "warned"}
+            if self.program.cheats
+            else self.verdict in {"passes", "warned"}
+        )
 
     def row(self) -> dict[str, str]:
         """A row of the table."""
@@ -75,9 +83,18 @@ def make_repository(folder: Path, programs: Sequence[Program]) -> None:
     """A repository whose branch `base` is base, and whose work tree is head."""
     folder.mkdir(parents=True)
     entries = "".join(f"    - {program.entry}\n" for program in programs)
-    config = f"schema_version: 1\nrun: {RUN}\npolicy: {POLICY}\nsuites:\n  {programs[0].suite}:\n{entries}"
+    config = (
+        f"schema_version: 1\nrun: {RUN}\npolicy: {POLICY}\nsuites:\n "
+        f" {programs[0].suite}:\n{entries}"
+    )
     _git(folder, "init", "-q", "-b", "main")
-    _write(folder, {"ci-bench.yml": config, **{name: text for program in programs for name, text in program.base.items()}})
+    _write(
+        folder,
+        {
+            "ci-bench.yml": config,
+            **{name: text for program in programs for name, text in program.base.items()},
+        },
+    )
     _commit(folder, "base")
     _git(folder, "branch", "base")
     _write(folder, {name: text for program in programs for name, text in program.head.items()})
@@ -86,7 +103,18 @@ def make_repository(folder: Path, programs: Sequence[Program]) -> None:
 
 def gate(folder: Path, out: Path) -> tuple[int, Mapping[str, Any] | None]:
     """The gate's exit code, and its comparison if it wrote one."""
-    command = [sys.executable, "-m", "ci_bench.cli", "gate", "--baseline", "paired", "--base", "base", "--output", str(out)]
+    command = [
+        sys.executable,
+        "-m",
+        "ci_bench.cli",
+        "gate",
+        "--baseline",
+        "paired",
+        "--base",
+        "base",
+        "--output",
+        str(out),
+    ]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     (folder.parent / f"{folder.name}.log").write_text(done.stdout + done.stderr)
     comparison = out / "comparison.json"
@@ -97,11 +125,24 @@ def read(program: Program, exit_code: int, comparison: Mapping[str, Any] | None)
     """What a gate said of one program."""
     named = f"{program.case}["
     own = [case["id"] for case in (comparison or {}).get("cases", ()) if named in f"{case['id']}["]
-    found = [one for one in ((comparison or {}).get("judgement") or {}).get("findings", ()) if one.get("case") in own]
+    found = [
+        one
+        for one in ((comparison or {}).get("judgement") or {}).get("findings", ())
+        if one.get("case") in own
+    ]
     failing = [one["rule"] for one in found if one["severity"] == "fail"]
-    telling = [one["rule"] for one in found if one["severity"] == "warn" and one["rule"] not in OF_THE_MACHINE]
+    telling = [
+        one["rule"]
+        for one in found
+        if one["severity"] == "warn" and one["rule"] not in OF_THE_MACHINE
+    ]
     verdict = "missing" if not own else "refused" if failing else "warned" if telling else "passes"
-    return Result(program=program, verdict=verdict, rule=next(iter([*failing, *telling]), ""), exit_code=exit_code)
+    return Result(
+        program=program,
+        verdict=verdict,
+        rule=next(iter([*failing, *telling]), ""),
+        exit_code=exit_code,
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -113,14 +154,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--at-once", type=int, default=AT_ONCE)
     parser.add_argument("--json", type=Path)
     given = parser.parse_args(argv)
-    chosen = [one for one in all_programs() if given.suite in {None, one.suite} and given.only in one.name]
+    chosen = [
+        one for one in all_programs() if given.suite in {None, one.suite} and given.only in one.name
+    ]
     results: list[Result] = []
     for number, group in enumerate(groups(chosen, given.at_once)):
         repository, out = (given.folder.resolve() / f"{name}-{number}" for name in ("trial", "out"))
         make_repository(repository, group)
         exit_code, comparison = gate(repository, out)
         results += [read(program, exit_code, comparison) for program in group]
-        sys.stderr.writelines(f"{' | '.join(one.row().values())}\n" for one in results[-len(group) :])
+        sys.stderr.writelines(
+            f"{' | '.join(one.row().values())}\n" for one in results[-len(group) :]
+        )
     rows = [result.row() for result in results]
     publish(render("Programs through real gates", rows), {"rows": rows}, given.json)
     return int(not all(result.is_right for result in results))
@@ -137,7 +182,9 @@ def _commit(folder: Path, message: str) -> None:
 
 
 def _git(folder: Path, *words: str) -> None:
-    subprocess.run(["git", *words], cwd=folder, check=True, capture_output=True, env={**os.environ, **GIT})
+    subprocess.run(
+        ["git", *words], cwd=folder, check=True, capture_output=True, env={**os.environ, **GIT}
+    )
 
 
 if __name__ == "__main__":

@@ -3,19 +3,20 @@
 ``python -m benchmarks.verdict_quality --runs 2000 --json verdict_quality.json``
 
 Prints a row for each rule and noise model. Runs have `--cases`, 50 if not said. *Alarms* are runs
-without any change of the code in which a case is called regressed or suspected. An alarm is
-*false* if the case's builds differ by no more than the threshold of 2 %: offsets of a
-build are the same in each launch, and no measurement distinguishes them from the code. Its interval is
-the exact 95 % one (Clopper & Pearson). For *found*, a tenth of the cases (one at least) is slowed down.
-*Wrong unchanged* is the share of cases called unchanged of those slowed by 4 %, the margin, whose
-builds make them no faster.
-*Coverage* is the share of 95 % intervals, as printed at the decision, that hold the true change:
-without change, and for cases slowed by 4 %. Costs come from a model: 8 s to start a process, shared
-by all cases, 1 s to set up a case in it, 50 ms a sample; two processes a launch.
+without any change of the code in which a case is called regressed or suspected. An alarm is *false*
+if the case's builds differ by no more than the threshold of 2 %: offsets of a build are the same in
+each launch, and no measurement distinguishes them from the code. Its interval is the exact 95 % one
+(Clopper & Pearson). For *found*, a tenth of the cases (one at least) is slowed down. *Wrong
+unchanged* is the share of cases called unchanged of those slowed by 4 %, the margin, whose builds
+make them no faster. *Coverage* is the share of 95 % intervals, as printed at the decision, that
+hold the true change: without change, and for cases slowed by 4 %. Costs come from a model: 8 s to
+start a process, shared by all cases, 1 s to set up a case in it, 50 ms a sample; two processes a
+launch.
 
-The rule's parameters were chosen on the model `mix`, mostly with seed 1; seeds up to 12 were seen while choosing. What was
-seen of the other models is said in `noise_models`; what guards against rare modes was chosen on `RARE` and `mix` with seed 13.
-The same seed gives the same table, whatever `--jobs` is.
+The rule's parameters were chosen on the model `mix`, mostly with seed 1; seeds up to 12 were seen
+while choosing. What was seen of the other models is said in `noise_models`; what guards against
+rare modes was chosen on `RARE` and `mix` with seed 13. The same seed gives the same table, whatever
+`--jobs` is.
 """
 
 import argparse
@@ -68,11 +69,19 @@ class Tally:
     def __add__(self, other: "Tally") -> "Tally":
         """The sum, name by name."""
         names = {**self.counts, **other.counts}
-        return Tally(counts={name: self.counts.get(name, 0.0) + other.counts.get(name, 0.0) for name in names})
+        return Tally(
+            counts={
+                name: self.counts.get(name, 0.0) + other.counts.get(name, 0.0) for name in names
+            }
+        )
 
     def share(self, part: str, whole: str) -> float | None:
         """One count relative to another; `None` where there is nothing to relate."""
-        return self.counts[part] / self.counts[whole] if part in self.counts and self.counts.get(whole) else None
+        return (
+            self.counts[part] / self.counts[whole]
+            if part in self.counts and self.counts.get(whole)
+            else None
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,8 +99,9 @@ class Chunk:
 class Figures:
     """What is reported of a pair: shares in 0..1, seconds per case; `None` where a rule gives no such answer.
 
-    `gpu_seconds` shares the start of processes among all cases, as if all still ran; `gpu_seconds_strict` charges it to those
-    that do. `gpu_seconds_planted` is for runs with a tenth of the cases slowed by 4 %. `coverage_planted` is of those cases.
+    `gpu_seconds` shares the start of processes among all cases, as if all still ran;
+    `gpu_seconds_strict` charges it to those that do. `gpu_seconds_planted` is for runs with a tenth
+    of the cases slowed by 4 %. `coverage_planted` is of those cases.
     """
 
     rule: str
@@ -113,7 +123,9 @@ class Figures:
     gpu_seconds_strict: float | None
 
 
-def score(pairs: Sequence[Pair], *, runs: int, seed: int, jobs: int = 1, cases: int = CASES) -> list[Figures]:
+def score(
+    pairs: Sequence[Pair], *, runs: int, seed: int, jobs: int = 1, cases: int = CASES
+) -> list[Figures]:
     """The figures of all pairs, in order."""
     size = CHUNK * CASES // cases
     starts = range(0, runs, size)
@@ -133,7 +145,9 @@ def score(pairs: Sequence[Pair], *, runs: int, seed: int, jobs: int = 1, cases: 
 def simulate(chunk: Chunk) -> Tally:
     """Draws the chunk's suites, judges them without a change and with each plant, and counts the answers."""
     contender, setting = CONTENDERS[chunk.pair[0]], MODELS[chunk.pair[1]]
-    rng = np.random.Generator(np.random.PCG64([chunk.seed, list(MODELS).index(setting.name), chunk.start]))
+    rng = np.random.Generator(
+        np.random.PCG64([chunk.seed, list(MODELS).index(setting.name), chunk.start])
+    )
     suite = draw_suite(rng, setting, chunk.runs, chunk.cases)
     planted = rng.random(suite.kind.shape).argsort(axis=-1) < max(1, chunk.cases * PLANTED // CASES)
     judge = contender.enter(rng, suite)
@@ -164,9 +178,14 @@ def _count_clean(outcome: Outcome, samples: int) -> Tally:
     return Tally(counts=_plain(counts))
 
 
-def _count_planted(judge: Judge, change: Floats, plant: float, kind: NDArray[np.intp], samples: int) -> Tally:
+def _count_planted(
+    judge: Judge, change: Floats, plant: float, kind: NDArray[np.intp], samples: int
+) -> Tally:
     outcome, planted = judge(change), change > 0
-    counts: dict[str, SupportsFloat] = {f"planted {plant:g}": planted.sum(), f"found {plant:g}": outcome.regressed[planted].sum()}
+    counts: dict[str, SupportsFloat] = {
+        f"planted {plant:g}": planted.sum(),
+        f"found {plant:g}": outcome.regressed[planted].sum(),
+    }
     for index in np.unique(kind):
         among = planted & (kind == index)
         counts[f"planted {plant:g} in {index}"] = among.sum()
@@ -211,7 +230,10 @@ def figures(pair: Pair, tally: Tally) -> Figures:
         false_improved=share("false_improved", "runs"),
         found={f"{plant:g}": share(f"found {plant:g}", f"planted {plant:g}") for plant in PLANTS},
         found_by_class={
-            one.name: {f"{plant:g}": share(f"found {plant:g} in {index}", f"planted {plant:g} in {index}") for plant in PLANTS}
+            one.name: {
+                f"{plant:g}": share(f"found {plant:g} in {index}", f"planted {plant:g} in {index}")
+                for plant in PLANTS
+            }
             for index, one in enumerate(MODELS[pair[1]].classes)
         },
         wrong_unchanged=share("wrong_unchanged", "slow"),
@@ -229,7 +251,11 @@ def clopper_pearson(successes: float, trials: float, level: float = 0.95) -> tup
     """The exact interval of a binomial share: https://en.wikipedia.org/wiki/Binomial_proportion_confidence_interval."""
     tail = (1 - level) / 2
     low = 0.0 if successes == 0 else float(betaincinv(successes, trials - successes + 1, tail))
-    high = 1.0 if successes == trials else float(betaincinv(successes + 1, trials - successes, 1 - tail))
+    high = (
+        1.0
+        if successes == trials
+        else float(betaincinv(successes + 1, trials - successes, 1 - tail))
+    )
     return low, high
 
 
@@ -239,7 +265,9 @@ def row(of: Figures) -> dict[str, str]:
     return {
         "rule": of.rule,
         "noise": of.noise,
-        "false alarms/run": f"{100 * of.false_alarms / of.runs:.2f} % [{100 * low:.2f}, {100 * high:.2f}]",
+        "false alarms/run": (
+            f"{100 * of.false_alarms / of.runs:.2f} % [{100 * low:.2f}, {100 * high:.2f}]"
+        ),
         "alarms/run": f"{100 * of.alarms / of.runs:.2f} %",
         "false improved/run": _percent(of.false_improved, 2),
         **{f"+{plant} %": _percent(share) for plant, share in of.found.items()},
@@ -270,18 +298,42 @@ def chosen_pairs(rules: Sequence[str], models: Sequence[str]) -> list[Pair]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.verdict_quality", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--runs", type=int, default=200, help="simulated runs of 50 cases for each row (2000 to publish)")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.verdict_quality", description=(__doc__ or "").split("\n")[0]
+    )
+    parser.add_argument(
+        "--runs",
+        type=int,
+        default=200,
+        help="simulated runs of 50 cases for each row (2000 to publish)",
+    )
     parser.add_argument("--seed", type=int, default=13)
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--json", type=Path, help="write the figures here")
-    parser.add_argument("--rule", action="append", choices=CONTENDERS, default=[], help="only this rule (repeatable)")
-    parser.add_argument("--model", action="append", choices=MODELS, default=[], help="only this noise model (repeatable)")
+    parser.add_argument(
+        "--rule",
+        action="append",
+        choices=CONTENDERS,
+        default=[],
+        help="only this rule (repeatable)",
+    )
+    parser.add_argument(
+        "--model",
+        action="append",
+        choices=MODELS,
+        default=[],
+        help="only this noise model (repeatable)",
+    )
     parser.add_argument("--cases", type=int, default=CASES, help="cases of a run")
     options = parser.parse_args(arguments)
     pairs = chosen_pairs(options.rule, options.model)
-    results = score(pairs, runs=options.runs, seed=options.seed, jobs=options.jobs, cases=options.cases)
-    title = f"Verdict quality: {options.runs} runs of {options.cases} cases, seed {options.seed}; shares in %"
+    results = score(
+        pairs, runs=options.runs, seed=options.seed, jobs=options.jobs, cases=options.cases
+    )
+    title = (
+        f"Verdict quality: {options.runs} runs of {options.cases} cases, seed {options.seed};"
+        " shares in %"
+    )
     document = {
         "benchmark": "verdict_quality",
         "runs": options.runs,

@@ -1,6 +1,9 @@
-"""A suite of six small CPU workloads with a real plant: what `real_work` measures. The planning half, no torch here.
+"""A suite of six small CPU workloads with a real plant: what `real_work` measures.
 
-With `PLANT` in a side's environment each step does one repetition more than `REPEATS`: the side is slower by 1 / `REPEATS`.
+The planning half, no torch here.
+
+With `PLANT` in a side's environment each step does one repetition more than `REPEATS`: the side is
+slower by 1 / `REPEATS`.
 """
 
 from collections.abc import Mapping

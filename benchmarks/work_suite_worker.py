@@ -11,7 +11,9 @@ from ci_bench.records.results import Case, Check
 from ci_bench.suites.contract import Compiler, Context, Evidence, Mark, Part
 
 COPIED_FLOATS = 16 * 1024
-"""In each of the two buffers, 64 KiB: all programs that take turns in a process have room for theirs in a core's own cache."""
+"""In each of the two buffers, 64 KiB: all programs that take turns in a process have room for
+theirs in a core's own cache.
+"""
 
 
 def open_workload(case: Case, context: Context) -> "Work":  # noqa: ARG001 - the contract's signature
@@ -81,7 +83,9 @@ def _mlp_step() -> Callable[[], object]:
     model = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 8))
     weights, inputs = tuple(model.parameters()), torch.randn(16, 32)
 
-    def step() -> None:  # gradient descent by hand: torch.optim would import dynamo into every process
+    def step() -> (
+        None
+    ):  # gradient descent by hand: torch.optim would import dynamo into every process
         slopes = torch.autograd.grad(model(inputs).square().mean(), weights)
         with torch.no_grad():
             for weight, slope in zip(weights, slopes, strict=True):
@@ -114,8 +118,9 @@ def _lstm_step() -> Callable[[], object]:
 def _copy() -> Callable[[], object]:
     """From buffer to buffer within a core's own cache.
 
-    What larger buffers take hangs on the pages of memory that they happen to get, and on what other cores do to the cache that
-    all share: launches of 512 KiB and more, and of many pairs in turn, differ by 3 % and more.
+    What larger buffers take hangs on the pages of memory that they happen to get, and on what other
+    cores do to the cache that all share: launches of 512 KiB and more, and of many pairs in turn,
+    differ by 3 % and more.
     """
     source, target = torch.randn(COPIED_FLOATS), torch.empty(COPIED_FLOATS)
     return lambda: target.copy_(source)

@@ -1,7 +1,8 @@
 """The site of the docs: Sphinx and MyST on the Markdown files that GitHub shows, from the root of the repository (`make docs`).
 
-A link from page to page, or to a heading, is checked by Sphinx. A link to any other file of the repository leads to GitHub; that
-the file is there is checked here. The site asks no other host for anything.
+A link from page to page, or to a heading, is checked by Sphinx. A link to any other file of the
+repository leads to GitHub; that the file is there is checked here. The site asks no other host for
+anything.
 """
 
 import os
@@ -81,7 +82,9 @@ CONTENTS = {
 
 project = "ci-bench"
 author = "the ci-bench authors"
-release = re.search(r'__version__ = "(.+)"', (ROOT / "src" / "ci_bench" / "__init__.py").read_text(encoding="utf-8"))[1]
+release = re.search(
+    r'__version__ = "(.+)"', (ROOT / "src" / "ci_bench" / "__init__.py").read_text(encoding="utf-8")
+)[1]
 
 extensions = ["myst_parser"]
 root_doc = "README"
@@ -90,7 +93,9 @@ include_patterns = [
     "docs/**",
 ]
 exclude_patterns = [
-    *sorted({"site", *(place.name for place in ROOT.iterdir() if place.is_dir())} - {"docs"}),  # so that nothing there is walked
+    *sorted(
+        {"site", *(place.name for place in ROOT.iterdir() if place.is_dir())} - {"docs"}
+    ),  # so that nothing there is walked
     "docs/internals/reliability_figures.md",  # a part of docs/internals/reliability.md
 ]
 myst_heading_anchors = 6  # as GitHub names them
@@ -100,14 +105,22 @@ html_title = f"ci-bench {release}"
 html_copy_source = False
 html_use_index = False
 html_show_copyright = False
-html_theme_options = {"source_repository": REPOSITORY, "source_branch": "main", "source_directory": ""}
+html_theme_options = {
+    "source_repository": REPOSITORY,
+    "source_branch": "main",
+    "source_directory": "",
+}
 
 
 def add_contents(_app: Sphinx, page: str, source: list[str]) -> None:
     """Give the front page and that of the decisions their part of the sidebar, which GitHub would show as a block of text."""
     if page == root_doc:
         for caption, pages in CONTENTS.items():
-            add_list(source, [f":caption: {caption}"], [f"{title} </{name}>" for title, name in pages.items()])
+            add_list(
+                source,
+                [f":caption: {caption}"],
+                [f"{title} </{name}>" for title, name in pages.items()],
+            )
     elif page == DECISIONS:
         add_list(source, [], re.findall(r"^- \[\d+\]\((.+)\.md\)", source[0], re.MULTILINE))
 
@@ -129,18 +142,26 @@ class LinksToTheRepository(SphinxTransform):
                 if link["reftype"] == "myst" and (place := self._place(link)):
                     tree = "tree" if (ROOT / place).is_dir() else "blob"
                     address = f"{REPOSITORY}/{tree}/main/{quote(place)}"
-                    link.replace_self(nodes.reference("", "", *link.children, refuri=address, internal=False))
+                    link.replace_self(
+                        nodes.reference("", "", *link.children, refuri=address, internal=False)
+                    )
 
     def _place(self, link: nodes.Element) -> str | None:
         """The path of what the link leads to, from the root; None for a page, and for what is not there."""
         target = link["reftarget"]
-        if link.get("refdomain") == "doc":  # MyST has made the name of a page of every path to Markdown
+        if (
+            link.get("refdomain") == "doc"
+        ):  # MyST has made the name of a page of every path to Markdown
             if target in self.env.found_docs:
                 return None
             place = ROOT / f"{target}.md"
         else:
             place = Path(os.path.normpath(ROOT / self.env.docname / ".." / target))
-        return place.relative_to(ROOT).as_posix() if place.is_relative_to(ROOT) and place.exists() else None
+        return (
+            place.relative_to(ROOT).as_posix()
+            if place.is_relative_to(ROOT) and place.exists()
+            else None
+        )
 
 
 def copy_front_page(app: Sphinx, failed: Exception | None) -> None:

@@ -1,11 +1,14 @@
-"""The image's lock: says what is to be installed, and checks that nothing else was. Standard library only; runs in the image.
+"""The image's lock: says what is to be installed, and checks that nothing else was.
+
+Standard library only; runs in the image.
 
     image_lock.py write [TORCH [INDEX]]   beside pyproject.toml, constraints.txt and requirements.lock: writes the files below
     image_lock.py check                   compares what is installed with locked.txt
 
-hashed.txt is what pip installs by its hash: all of requirements.lock. wanted.txt has the requirements of pyproject.toml, and
-locked.txt the versions of constraints.txt. Another torch than the locked one, such as ``torch==2.11.0``, or one of a further
-index, has other hashes and other libraries with it: their lines give way, and pip chooses them by wanted.txt and locked.txt.
+hashed.txt is what pip installs by its hash: all of requirements.lock. wanted.txt has the
+requirements of pyproject.toml, and locked.txt the versions of constraints.txt. Another torch than
+the locked one, such as ``torch==2.11.0``, or one of a further index, has other hashes and other
+libraries with it: their lines give way, and pip chooses them by wanted.txt and locked.txt.
 Everything else stays locked, hashes and all.
 """
 
@@ -37,7 +40,11 @@ def wanted(pyproject: Mapping[str, Any], torch: str) -> list[str]:
 def locked(constraints: Iterable[str], torch: str) -> list[str]:
     """The lock's lines, without those of torch and its libraries where another torch is asked for."""
     lines = [line.strip() for line in constraints if line.strip() and not line.startswith("#")]
-    return [OTHER_TORCH, *(line for line in lines if not COMES_WITH_TORCH.match(name_of(line)))] if torch else lines
+    return (
+        [OTHER_TORCH, *(line for line in lines if not COMES_WITH_TORCH.match(name_of(line)))]
+        if torch
+        else lines
+    )
 
 
 def hashed(lock: Iterable[str], *, other_torch: bool) -> list[str]:
@@ -60,7 +67,10 @@ def strays(installed: Mapping[str, str], lines: Iterable[str]) -> list[str]:
         if name in {OF_THE_INTERPRETER, OUR_OWN} or (other_torch and COMES_WITH_TORCH.match(name)):
             continue
         if name not in pins:
-            said.append(f"{name} {version} is installed and not locked: add {name}=={version} to constraints.txt")
+            said.append(
+                f"{name} {version} is installed and not locked: add {name}=={version} to"
+                " constraints.txt"
+            )
         elif version.partition("+")[0] != pins[name]:
             said.append(f"{name} {version} is installed, but {pins[name]} is locked")
     return said
@@ -84,14 +94,20 @@ def name_of(line: str) -> str:
 
 def _write(folder: Path, torch: str = "", index: str = "") -> int:
     if torch and name_of(torch) != "torch":
-        sys.stderr.write(f"TORCH has to be a requirement of torch, such as torch==2.11.0, and is {torch!r}\n")
+        sys.stderr.write(
+            f"TORCH has to be a requirement of torch, such as torch==2.11.0, and is {torch!r}\n"
+        )
         return 2
     pyproject = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))
     constraints = (folder / "constraints.txt").read_text(encoding="utf-8").splitlines()
     lock = (folder / "requirements.lock").read_text(encoding="utf-8").splitlines()
-    (folder / "hashed.txt").write_text("\n".join(hashed(lock, other_torch=bool(torch or index))) + "\n", encoding="utf-8")
+    (folder / "hashed.txt").write_text(
+        "\n".join(hashed(lock, other_torch=bool(torch or index))) + "\n", encoding="utf-8"
+    )
     (folder / "wanted.txt").write_text("\n".join(wanted(pyproject, torch)) + "\n", encoding="utf-8")
-    (folder / "locked.txt").write_text("\n".join(locked(constraints, torch)) + "\n", encoding="utf-8")
+    (folder / "locked.txt").write_text(
+        "\n".join(locked(constraints, torch)) + "\n", encoding="utf-8"
+    )
     return 0
 
 

@@ -1,8 +1,10 @@
 """What holds for every test: none waits for a device that a run outside the tests holds; one browser, container engine and image for all.
 
-Properties are tried on the same examples each time, so that a commit passes or does not; the nightly run draws new ones.
+Properties are tried on the same examples each time, so that a commit passes or does not; the
+nightly run draws new ones.
 
-All hear the signals that a shell has its background jobs ignore, or `nohup` a job, with all that these start.
+All hear the signals that a shell has its background jobs ignore, or `nohup` a job, with all that
+these start.
 """
 
 import signal

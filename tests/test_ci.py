@@ -22,9 +22,15 @@ def complaints(text):
         yield "it runs all tests"
     if not any(step.get("run") == "make test-oldest" for step in steps):
         yield "it runs tests with the oldest versions"
-    if any(job["permissions"] != {"contents": "read"} for job in jobs) or "secrets." in text or "github.token" in text:
+    if (
+        any(job["permissions"] != {"contents": "read"} for job in jobs)
+        or "secrets." in text
+        or "github.token" in text
+    ):
         yield "it only reads"
-    if any("continue-on-error" in part for part in [*jobs, *steps]) or any("|| " in step.get("run", "") for step in steps):
+    if any("continue-on-error" in part for part in [*jobs, *steps]) or any(
+        "|| " in step.get("run", "") for step in steps
+    ):
         yield "a failure is a failure"
 
 
@@ -53,18 +59,34 @@ def test_a_night_that_is_not_so_is_seen(what, instead, complaint):
 
 def test_ci_lints_builds_the_docs_and_runs_both_halves_of_the_tests():
     lines = (ROOT / ".ci" / "run").read_text().splitlines()
-    assert [line for line in lines if line.startswith("make ")] == ["make lint", "make docs", "make test", "make test-rest"]
-    steps = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())["jobs"]["test"]["steps"]
+    assert [line for line in lines if line.startswith("make ")] == [
+        "make lint",
+        "make docs",
+        "make test",
+        "make test-rest",
+    ]
+    steps = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())["jobs"]["test"][
+        "steps"
+    ]
     assert ".ci/run" in [step.get("run") for step in steps]
 
 
 @pytest.mark.parametrize(
-    ("target", "marks"), [("test", '-m "not thorough"'), ("test-rest", '-m "thorough and not nightly"'), ("test-all", "")]
+    ("target", "marks"),
+    [
+        ("test", '-m "not thorough"'),
+        ("test-rest", '-m "thorough and not nightly"'),
+        ("test-all", ""),
+    ],
 )
 def test_the_two_halves_and_the_night_are_all_tests(target, marks):
     command = ["make", "--dry-run", target]
-    environ = {"PATH": os.environ["PATH"]}  # what a `make` around this test was given is none of its business
-    printed = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=True)
+    environ = {
+        "PATH": os.environ["PATH"]
+    }  # what a `make` around this test was given is none of its business
+    printed = subprocess.run(
+        command, cwd=ROOT, env=environ, capture_output=True, text=True, check=True
+    )
     *_, command = printed.stdout.splitlines()
     _, _, arguments = command.partition("--max-worker-restart 0")
     assert arguments.strip() == marks

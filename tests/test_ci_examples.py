@@ -30,7 +30,10 @@ REPORTS = {"comment.md", "junit.xml", "code-quality.json"}
 
 @pytest.fixture
 def job(tmp_path, monkeypatch):
-    """Run a script as a job of a host does, with fake programs. Returns the exit code, and the calls of each program."""
+    """Run a script as a job of a host does, with fake programs.
+
+    Returns the exit code, and the calls of each program.
+    """
     programs, calls, tree = (tmp_path / name for name in ("bin", "calls", "tree"))
     for folder in (programs, calls, tree / "ci"):
         folder.mkdir(parents=True)
@@ -40,10 +43,23 @@ def job(tmp_path, monkeypatch):
     (tree / "ci" / "gate.sh").write_text((EXAMPLES / "gate.sh").read_text())
 
     def run(script, *, code=0, measures=True, **variables):
-        environ = {"PATH": f"{programs}:{os.environ['PATH']}", "CALLS": str(calls), "CODE": str(code)}
+        environ = {
+            "PATH": f"{programs}:{os.environ['PATH']}",
+            "CALLS": str(calls),
+            "CODE": str(code),
+        }
         environ |= {"MEASURES": "yes" if measures else "no", **variables}
-        ended = subprocess.run(["bash", "-e", "-c", script], cwd=tree, env=environ, capture_output=True, text=True, check=False)
-        return ended.returncode, {file.name: file.read_text().splitlines() for file in calls.iterdir()}
+        ended = subprocess.run(
+            ["bash", "-e", "-c", script],
+            cwd=tree,
+            env=environ,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return ended.returncode, {
+            file.name: file.read_text().splitlines() for file in calls.iterdir()
+        }
 
     run.tree = tree
     return run
@@ -53,7 +69,10 @@ def job(tmp_path, monkeypatch):
 def test_the_shell_ends_as_the_gate(job, code) -> None:
     ended, calls = job("bash ci/gate.sh", code=code, CI_BENCH_TARGET="origin/develop")
     assert ended == code
-    assert {*(path.name for path in (job.tree / "ci-bench-results").iterdir())} == {"comparison.json", *REPORTS}
+    assert {*(path.name for path in (job.tree / "ci-bench-results").iterdir())} == {
+        "comparison.json",
+        *REPORTS,
+    }
     assert calls["ci-bench"][0].startswith("gate --baseline paired --base origin/develop...HEAD ")
     for line in calls["ci-bench"]:
         assert make_parser().parse_args(line.split()).command
@@ -67,23 +86,34 @@ def test_nothing_is_reported_without_a_verdict(job) -> None:
 @pytest.mark.parametrize(("code", "style"), [(0, "success"), (1, "error"), (4, "warning")])
 def test_buildkite_annotates_the_build(job, code, style) -> None:
     (step,) = yaml.safe_load((EXAMPLES / "buildkite.yml").read_text())["steps"]
-    ended, calls = job(step["command"].replace("$$", "$"), code=code, BUILDKITE_PULL_REQUEST_BASE_BRANCH="main")
+    ended, calls = job(
+        step["command"].replace("$$", "$"), code=code, BUILDKITE_PULL_REQUEST_BASE_BRANCH="main"
+    )
     assert ended == code
     assert calls["buildkite-agent"] == [f"annotate --style {style} --context ci-bench"]
     assert calls["annotation"] == ["the comment"]
     assert calls["git"] == ["fetch --quiet origin main:refs/remotes/origin/main"]
-    assert re.search(r"(?<!\$)\$(?!\$)", step["command"]) is None, "Buildkite interpolates a single $ when it uploads"
+    assert re.search(r"(?<!\$)\$(?!\$)", step["command"]) is None, (
+        "Buildkite interpolates a single $ when it uploads"
+    )
 
 
 def test_buildkite_annotates_nothing_without_a_comment(job) -> None:
     (step,) = yaml.safe_load((EXAMPLES / "buildkite.yml").read_text())["steps"]
-    ended, calls = job(step["command"].replace("$$", "$"), code=2, measures=False, BUILDKITE_PULL_REQUEST_BASE_BRANCH="main")
+    ended, calls = job(
+        step["command"].replace("$$", "$"),
+        code=2,
+        measures=False,
+        BUILDKITE_PULL_REQUEST_BASE_BRANCH="main",
+    )
     assert (ended, "buildkite-agent" in calls) == (2, False)
 
 
 def test_jenkins_runs_the_gate_and_reads_its_report(job) -> None:
     text = (EXAMPLES / "Jenkinsfile").read_text()
-    ended, calls = job("\n".join(re.findall(r"^ +sh '(.*)'$", text, re.MULTILINE)), code=1, CHANGE_TARGET="main")
+    ended, calls = job(
+        "\n".join(re.findall(r"^ +sh '(.*)'$", text, re.MULTILINE)), code=1, CHANGE_TARGET="main"
+    )
     assert (ended, calls["git"]) == (1, ["fetch --quiet origin main:refs/remotes/origin/main"])
     (junit,) = re.findall(r"junit testResults: '(.*?)'", text)
     assert (job.tree / junit).exists()
@@ -93,8 +123,14 @@ def test_gitlab_runs_the_gate_and_reads_its_reports(job) -> None:
     pipeline = yaml.safe_load((EXAMPLES / "gitlab-ci.yml").read_text())
     gate, note = pipeline["gate"], pipeline["note"]
     assert [gate["stage"], note["stage"]] == pipeline["stages"]
-    target = gate["variables"]["CI_BENCH_TARGET"].replace("$CI_MERGE_REQUEST_TARGET_BRANCH_NAME", "main")
-    ended, calls = job("\n".join(gate["script"]), CI_MERGE_REQUEST_TARGET_BRANCH_NAME="main", CI_BENCH_TARGET=target)
+    target = gate["variables"]["CI_BENCH_TARGET"].replace(
+        "$CI_MERGE_REQUEST_TARGET_BRANCH_NAME", "main"
+    )
+    ended, calls = job(
+        "\n".join(gate["script"]),
+        CI_MERGE_REQUEST_TARGET_BRANCH_NAME="main",
+        CI_BENCH_TARGET=target,
+    )
     assert (ended, calls["git"]) == (0, ["fetch --quiet origin main:refs/remotes/origin/main"])
     assert gate["artifacts"]["when"] == "always"
     assert gate["artifacts"]["reports"].keys() == {"junit", "codequality"}
@@ -125,7 +161,9 @@ class GitLab(BaseHTTPRequestHandler):
 
     def do_PUT(self) -> None:
         body = self._note("PUT")
-        found = next(note for note in self.server.notes if self.path.endswith(f"/notes/{note['id']}"))
+        found = next(
+            note for note in self.server.notes if self.path.endswith(f"/notes/{note['id']}")
+        )
         found["body"] = body["body"]
         self._answer(200, found)
 
@@ -147,7 +185,11 @@ class GitLab(BaseHTTPRequestHandler):
 @pytest.fixture
 def gitlab():
     server = ThreadingHTTPServer(("127.0.0.1", 0), GitLab)
-    server.notes, server.calls, server.status_code = [{"id": number, "body": "LGTM"} for number in range(3)], [], 201
+    server.notes, server.calls, server.status_code = (
+        [{"id": number, "body": "LGTM"} for number in range(3)],
+        [],
+        201,
+    )
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     yield server
@@ -177,7 +219,9 @@ def verdict(folder, word="failed"):
     (folder / "comment.md").write_text(f"## {word}")
 
 
-@pytest.mark.parametrize(("word", "state"), [("passed", "success"), ("undecided", "success"), ("failed", "failed")])
+@pytest.mark.parametrize(
+    ("word", "state"), [("passed", "success"), ("undecided", "success"), ("failed", "failed")]
+)
 def test_gitlabs_note_is_written_once_and_updated(gitlab, tmp_path, word, state) -> None:
     for number, said in enumerate(("passed", word)):
         verdict(tmp_path, said)

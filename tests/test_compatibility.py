@@ -1,7 +1,8 @@
 """What a release has written or let people write stays readable: its documents, and whatever else its schemas allowed.
 
-`tests/fixtures/releases` keeps both, by release (`tools/release.sh keep`). A schema may allow more than before under its version; what
-allows less, or asks for more, needs a new `schema_version` and a reader for the old one.
+`tests/fixtures/releases` keeps both, by release (`tools/release.sh keep`). A schema may allow more
+than before under its version; what allows less, or asks for more, needs a new `schema_version` and
+a reader for the old one.
 """
 
 import copy
@@ -20,13 +21,27 @@ RELEASES = sorted((Path(__file__).parent / "fixtures" / "releases").iterdir())
 SCHEMAS = [path for release in RELEASES for path in sorted((release / "schemas").iterdir())]
 DOCUMENTS = [path for release in RELEASES for path in sorted((release / "documents").iterdir())]
 UPPER, LOWER = ("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties"), ("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties")  # fmt: skip
-SAME = ("const", "pattern", "format", "uniqueItems", "propertyNames", "if", "then", "else", "not", "oneOf", "prefixItems")
+SAME = (
+    "const",
+    "pattern",
+    "format",
+    "uniqueItems",
+    "propertyNames",
+    "if",
+    "then",
+    "else",
+    "not",
+    "oneOf",
+    "prefixItems",
+)
 Schema = Mapping[str, Any]
 
 
 def narrowed(before: Schema, now: Schema) -> Iterator[str]:
     """Every place where a schema refuses something that an earlier one of the same version accepted, by its path."""
-    if before.get("properties", {}).get("schema_version") != now.get("properties", {}).get("schema_version"):
+    if before.get("properties", {}).get("schema_version") != now.get("properties", {}).get(
+        "schema_version"
+    ):
         return  # another version, which readers tell apart by its number
     yield from _narrowed((before, before), (now, now), "$", set())
 
@@ -37,31 +52,49 @@ def _resolve(root: Schema, node: Any) -> Schema:
     return {} if node is True else {"enum": []} if node is False else node
 
 
-def _narrowed(before: tuple[Schema, Any], now: tuple[Schema, Any], path: str, seen: set[tuple[int, int]]) -> Iterator[str]:
+def _narrowed(
+    before: tuple[Schema, Any], now: tuple[Schema, Any], path: str, seen: set[tuple[int, int]]
+) -> Iterator[str]:
     old, new = _resolve(*before), _resolve(*now)
     condition = new.get("if", {})
     if [*condition] == ["type"] and "if" not in old and condition["type"] not in _types(old):
-        yield from _narrowed(before, (now[0], new["else"]), path, seen)  # lists, say, are new: what was accepted is not one
+        yield from _narrowed(
+            before, (now[0], new["else"]), path, seen
+        )  # lists, say, are new: what was accepted is not one
         return
     if (id(old), id(new)) in seen:
         return
     seen.add((id(old), id(new)))
     yield from (f"{path}: {complaint}" for complaint in _own(old, _of_old_documents(old, new)))
-    inner = [("properties", name) for name in old.get("properties", {}) if name in new.get("properties", {})]
+    inner = [
+        ("properties", name)
+        for name in old.get("properties", {})
+        if name in new.get("properties", {})
+    ]
     for word, name in inner:
-        yield from _narrowed((before[0], old[word][name]), (now[0], new[word][name]), f"{path}.{name}", seen)
+        yield from _narrowed(
+            (before[0], old[word][name]), (now[0], new[word][name]), f"{path}.{name}", seen
+        )
     for word in ("items", "additionalProperties"):
         if isinstance(old.get(word), dict) and word in new:
-            yield from _narrowed((before[0], old[word]), (now[0], new[word]), f"{path}.{word}", seen)
+            yield from _narrowed(
+                (before[0], old[word]), (now[0], new[word]), f"{path}.{word}", seen
+            )
     if len(old.get("anyOf", ())) > len(new.get("anyOf", old.get("anyOf", ()))):
         yield f"{path}: anyOf has fewer branches"
-    for number, (one, other) in enumerate(zip(old.get("anyOf", ()), new.get("anyOf", ()), strict=False)):
+    for number, (one, other) in enumerate(
+        zip(old.get("anyOf", ()), new.get("anyOf", ()), strict=False)
+    ):
         yield from _narrowed((before[0], one), (now[0], other), f"{path}.anyOf[{number}]", seen)
 
 
 def _of_old_documents(old: Schema, new: Schema) -> Schema:
     """A schema whose condition is written as documents without its new fields meet it, where those could not be there before."""
-    if old.get("additionalProperties") is not False or not {"if", "then"} <= new.keys() or "else" in new:
+    if (
+        old.get("additionalProperties") is not False
+        or not {"if", "then"} <= new.keys()
+        or "else" in new
+    ):
         return new
     fields = new.get("properties", {}).keys() - old.get("properties", {}).keys()
     return {**new, "if": _without(new["if"], fields)}
@@ -72,7 +105,11 @@ def _without(condition: Any, fields: Any) -> Any:
     if [*condition] == ["not"]:
         return {"not": _without(condition["not"], fields)}
     if [*condition] == ["anyOf"]:
-        kept = [branch for branch in condition["anyOf"] if [*branch] != ["required"] or not fields & {*branch["required"]}]
+        kept = [
+            branch
+            for branch in condition["anyOf"]
+            if [*branch] != ["required"] or not fields & {*branch["required"]}
+        ]
         return kept[0] if len(kept) == 1 else {"anyOf": kept}
     return condition
 
@@ -84,17 +121,32 @@ def _own(old: Schema, new: Schema) -> Iterator[str]:
     if more := {*new.get("required", ())} - {*old.get("required", ())}:
         yield f"{', '.join(sorted(more))} became required"
     if "enum" in new and (
-        lost := [value for value in old.get("enum", [old.get("const", "anything else")]) if value not in new["enum"]]
+        lost := [
+            value
+            for value in old.get("enum", [old.get("const", "anything else")])
+            if value not in new["enum"]
+        ]
     ):
         yield f"{lost} went from the enum"
     if "type" in new and (lost := _types(old) - _types(new)):
         yield f"{', '.join(sorted(lost))} went from the type"
-    if new.get("additionalProperties") is False and old.get("additionalProperties", True) is not False:
+    if (
+        new.get("additionalProperties") is False
+        and old.get("additionalProperties", True) is not False
+    ):
         yield "it became closed"
-    yield from (f"{word} fell" for word in UPPER if word in new and new[word] < old.get(word, float("inf")))
-    yield from (f"{word} rose" for word in LOWER if word in new and new[word] > old.get(word, float("-inf")))
+    yield from (
+        f"{word} fell" for word in UPPER if word in new and new[word] < old.get(word, float("inf"))
+    )
+    yield from (
+        f"{word} rose" for word in LOWER if word in new and new[word] > old.get(word, float("-inf"))
+    )
     differing = [word for word in SAME if word in new and new[word] != old.get(word)]
-    yield from (f"{word} changed" for word in differing if word != "pattern" or not _only_longer(old.get(word), new[word]))
+    yield from (
+        f"{word} changed"
+        for word in differing
+        if word != "pattern" or not _only_longer(old.get(word), new[word])
+    )
 
 
 def _only_longer(old: str | None, new: str) -> bool:
@@ -146,16 +198,48 @@ def change(edit):
     [
         (lambda text: text["properties"].pop("measured_s"), "$: measured_s went"),
         (lambda text: text["required"].append("measured_s"), "$: measured_s became required"),
-        (lambda text: text["$defs"]["status"]["enum"].remove("skipped"), "['skipped'] went from the enum"),
+        (
+            lambda text: text["$defs"]["status"]["enum"].remove("skipped"),
+            "['skipped'] went from the enum",
+        ),
         (lambda text: text["properties"]["cases"].update(maxItems=2), ".cases: maxItems fell"),
-        (lambda text: text["properties"]["measured_s"].update(type="number"), "null went from the type"),
-        (lambda text: text["properties"]["tool_version"].update(pattern="^1"), ".tool_version: pattern changed"),
-        (lambda text: text["properties"]["tool_version"].update(minLength=40), ".tool_version: minLength rose"),
-        (lambda text: text["properties"].update(tool_version=listed({"type": "integer"})), "string went from the type"),
-        (lambda text: text["properties"].update(measured_s=worded({"type": "number"})), "null went from the type"),
-        (lambda text: text["properties"].update(tool_version=worded({"type": "integer"})), ".tool_version: if changed"),
+        (
+            lambda text: text["properties"]["measured_s"].update(type="number"),
+            "null went from the type",
+        ),
+        (
+            lambda text: text["properties"]["tool_version"].update(pattern="^1"),
+            ".tool_version: pattern changed",
+        ),
+        (
+            lambda text: text["properties"]["tool_version"].update(minLength=40),
+            ".tool_version: minLength rose",
+        ),
+        (
+            lambda text: text["properties"].update(tool_version=listed({"type": "integer"})),
+            "string went from the type",
+        ),
+        (
+            lambda text: text["properties"].update(measured_s=worded({"type": "number"})),
+            "null went from the type",
+        ),
+        (
+            lambda text: text["properties"].update(tool_version=worded({"type": "integer"})),
+            ".tool_version: if changed",
+        ),
     ],
-    ids=["removed", "required", "enum", "bound", "type", "pattern", "length", "a list, and others no more", "a word", "no word"],
+    ids=[
+        "removed",
+        "required",
+        "enum",
+        "bound",
+        "type",
+        "pattern",
+        "length",
+        "a list, and others no more",
+        "a word",
+        "no word",
+    ],
 )
 def test_a_schema_that_refuses_what_it_accepted_is_told(edit, complaint):
     told = [*narrowed(schema(Kind.RESULTS), change(edit))]
@@ -171,18 +255,33 @@ def test_a_schema_that_refuses_what_it_accepted_is_told(edit, complaint):
         lambda text: text["required"].remove("cases"),
         lambda text: text["properties"]["cases"].update(maxItems=10**9),
         lambda text: text["properties"]["tool_version"].update(description="in other words"),
-        lambda text: text["properties"].update(tool_version=listed(text["properties"]["tool_version"])),
+        lambda text: text["properties"].update(
+            tool_version=listed(text["properties"]["tool_version"])
+        ),
         lambda text: text["properties"].update(measured_s=worded(text["properties"]["measured_s"])),
-        lambda text: text["properties"].update(measured_s=listed(worded(text["properties"]["measured_s"]))),
+        lambda text: text["properties"].update(
+            measured_s=listed(worded(text["properties"]["measured_s"]))
+        ),
     ],
-    ids=["nothing", "a field", "a value", "no longer required", "more", "words", "a list as well", "a word", "a list and a word"],
+    ids=[
+        "nothing",
+        "a field",
+        "a value",
+        "no longer required",
+        "more",
+        "words",
+        "a list as well",
+        "a word",
+        "a list and a word",
+    ],
 )
 def test_a_schema_that_accepts_more_may(edit):
     assert [*narrowed(schema(Kind.RESULTS), change(edit))] == []
 
 
 @pytest.mark.parametrize(
-    ("now", "complaints"), [("{1,19}", []), ("{1,15}", ["$: pattern changed"]), ("{2,19}", ["$: pattern changed"])]
+    ("now", "complaints"),
+    [("{1,19}", []), ("{1,15}", ["$: pattern changed"]), ("{2,19}", ["$: pattern changed"])],
 )
 def test_a_pattern_may_only_accept_longer_texts(now, complaints):
     before, after = ({"type": "string", "pattern": f"^[a-z]{bound}$"} for bound in ("{1,16}", now))
@@ -192,7 +291,13 @@ def test_a_pattern_may_only_accept_longer_texts(now, complaints):
 def asking(condition, **more):
     """A closed mapping that asks for `a` where a condition holds."""
     fields = {name: {"type": "integer"} for name in ("a", "b", *more)}
-    return {"type": "object", "additionalProperties": False, "properties": fields, "if": condition, "then": {"required": ["a"]}}
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": fields,
+        "if": condition,
+        "then": {"required": ["a"]},
+    }
 
 
 NO_B = {"not": {"required": ["b"]}}
@@ -205,17 +310,32 @@ NO_B = {"not": {"required": ["b"]}}
         ({"not": {"anyOf": [{"required": ["c"]}, {"required": ["c", "b"]}]}}, ["$: if changed"]),
         ({"not": {"anyOf": [{"required": ["a"]}, {"required": ["c"]}]}}, ["$: if changed"]),
         ({"not": {"required": ["c"]}}, ["$: if changed"]),
-        ({"not": {"anyOf": [{"required": ["b"]}, {"properties": {"c": {"const": 1}}}]}}, ["$: if changed"]),
+        (
+            {"not": {"anyOf": [{"required": ["b"]}, {"properties": {"c": {"const": 1}}}]}},
+            ["$: if changed"],
+        ),
     ],
-    ids=["or a new field", "a new field alone", "another old field", "in its place", "whatever is in a new field"],
+    ids=[
+        "or a new field",
+        "a new field alone",
+        "another old field",
+        "in its place",
+        "whatever is in a new field",
+    ],
 )
 def test_a_field_may_be_asked_for_unless_a_new_one_is_there(condition, complaints):
     assert [*narrowed(asking(NO_B), asking(condition, c=True))] == complaints
 
 
 def test_a_field_that_others_might_have_had_before_is_not_new():
-    before, now = asking(NO_B), asking({"not": {"anyOf": [{"required": ["b"]}, {"required": ["c"]}]}}, c=True)
-    assert [*narrowed({**before, "additionalProperties": True}, now)] == ["$: it became closed", "$: if changed"]
+    before, now = (
+        asking(NO_B),
+        asking({"not": {"anyOf": [{"required": ["b"]}, {"required": ["c"]}]}}, c=True),
+    )
+    assert [*narrowed({**before, "additionalProperties": True}, now)] == [
+        "$: it became closed",
+        "$: if changed",
+    ]
 
 
 def test_under_a_new_version_anything_may_change():

@@ -28,12 +28,21 @@ WORKER = SOURCE / "worker"
 def texts(module: str) -> set[str]:
     """Every text literal of a module of the worker."""
     tree = ast.parse((WORKER / module).read_text())
-    return {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    return {
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
 
 
 def test_a_judgement_has_an_exit_code_that_judging_can_have() -> None:
     listed = schema(Kind.COMPARISON)["$defs"]["judgement"]["properties"]["exit_code"]["enum"]
-    assert listed == [ExitCode.OK, ExitCode.POLICY_NOT_MET, ExitCode.MEASURING_FAILED, ExitCode.INCOMPARABLE]
+    assert listed == [
+        ExitCode.OK,
+        ExitCode.POLICY_NOT_MET,
+        ExitCode.MEASURING_FAILED,
+        ExitCode.INCOMPARABLE,
+    ]
 
 
 def test_results_and_comparison_describe_what_they_share_alike() -> None:
@@ -66,10 +75,20 @@ def test_every_stage_has_words_for_the_display() -> None:
 
 def test_every_declared_metric_is_measured_by_engine_or_suites() -> None:
     """A threshold for a metric that nothing measures would be taken, and do nothing."""
-    declared = {name for name, value in vars(metrics).items() if isinstance(value, metrics.MetricKind)}
-    sources = [path.read_text() for part in ("host", "runner", "suites", "worker") for path in (SOURCE / part).rglob("*.py")]
-    assert {name for name in declared if not any(re.search(rf"\b{name}\b", text) for text in sources)} == set()
-    phases = {kind.name.removeprefix(f"{metrics.COMPILE_COLD.name}_") for kind in metrics.COMPILE_PHASES}
+    declared = {
+        name for name, value in vars(metrics).items() if isinstance(value, metrics.MetricKind)
+    }
+    sources = [
+        path.read_text()
+        for part in ("host", "runner", "suites", "worker")
+        for path in (SOURCE / part).rglob("*.py")
+    ]
+    assert {
+        name for name in declared if not any(re.search(rf"\b{name}\b", text) for text in sources)
+    } == set()
+    phases = {
+        kind.name.removeprefix(f"{metrics.COMPILE_COLD.name}_") for kind in metrics.COMPILE_PHASES
+    }
     assert phases <= texts("compilation.py")
 
 
@@ -89,7 +108,9 @@ def test_what_a_suite_owes_is_something(name) -> None:
 
 
 def test_the_doctor_asks_for_the_versions_that_the_package_declares() -> None:
-    extra = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["engine"]
+    extra = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]["engine"]
     declared = dict(requirement.split(">=") for requirement in extra)
     asked = {name: ".".join(map(str, version)) for name, version in doctor.PACKAGES.items()}
     assert [name for name, version in asked.items() if not declared[name].startswith(version)] == []

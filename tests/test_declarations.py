@@ -71,28 +71,64 @@ ENTRIES: dict[str, tuple[str, dict[str, Any], set[str]]] = {
     "a checkout": ("torchbench", CHECKOUT, {"zoo"}),
     "named models of a checkout": ("torchbench", {**CHECKOUT, "models": ["beta"]}, {"zoo"}),
     "a table": ("torchbench", {"tables": ["table.yml"]}, {"table.yml"}),
-    "expected results": ("torchbench", {"tables": ["table.yml", "expected.csv"]}, {"table.yml", "expected.csv"}),
+    "expected results": (
+        "torchbench",
+        {"tables": ["table.yml", "expected.csv"]},
+        {"table.yml", "expected.csv"},
+    ),
     "a table of your own models": (
         "torchbench",
         {"source": "own", "models": ["mine:Model"], "tables": ["table.yml"]},
         {"table.yml"},
     ),
-    "a table of a checkout": ("torchbench", {**CHECKOUT, "tables": ["table.yml"]}, {"zoo", "table.yml"}),
-    "durations of shares": ("torchbench", {"partitions": 2, "durations": "results.json"}, {"results.json"}),
+    "a table of a checkout": (
+        "torchbench",
+        {**CHECKOUT, "tables": ["table.yml"]},
+        {"zoo", "table.yml"},
+    ),
+    "durations of shares": (
+        "torchbench",
+        {"partitions": 2, "durations": "results.json"},
+        {"results.json"},
+    ),
     "durations of one share": ("torchbench", {"durations": "results.json"}, set()),
     "shares": ("torchbench", {"partitions": 2}, set()),
     "the zoo": ("torchbench", {}, set()),
-    "a model in a file": ("torchbench", {"source": "own", "models": ["path:mine.py,class:Model"]}, set()),
+    "a model in a file": (
+        "torchbench",
+        {"source": "own", "models": ["path:mine.py,class:Model"]},
+        set(),
+    ),
     "models of transformers by torchbench": ("torchbench", {"source": "huggingface"}, set()),
     "timm": ("torchbench", {"source": "timm", "models": ["anything"]}, set()),
     "a folder": ("transformers", {"model": "./tiny"}, {"tiny"}),
-    "a folder in a mapping": ("transformers", {"model": ["bert", {"path": "./tiny", "name": "t"}]}, {"tiny"}),
+    "a folder in a mapping": (
+        "transformers",
+        {"model": ["bert", {"path": "./tiny", "name": "t"}]},
+        {"tiny"},
+    ),
     "presets": ("transformers", {}, set()),
     "a hub id": ("transformers", {"model": "owner/name"}, set()),
-    "a configuration that says all": ("transformers", {"model": {"config": {"model_type": "bert"}}}, set()),
-    "a training of a folder": ("training_loss", {"model": {"path": "./tiny"}, "dataset": {"files": {"train": "t.csv"}}}, set()),
-    "a training of your own": ("training_loss", {"dataset": {"factory": "mine:rows"}, "backend": "mine:compile"}, set()),
-    "a command": ("command", {"name": "c", "command": "make", "cwd": "zoo", "format": "auto", "output": "table.yml"}, set()),
+    "a configuration that says all": (
+        "transformers",
+        {"model": {"config": {"model_type": "bert"}}},
+        set(),
+    ),
+    "a training of a folder": (
+        "training_loss",
+        {"model": {"path": "./tiny"}, "dataset": {"files": {"train": "t.csv"}}},
+        set(),
+    ),
+    "a training of your own": (
+        "training_loss",
+        {"dataset": {"factory": "mine:rows"}, "backend": "mine:compile"},
+        set(),
+    ),
+    "a command": (
+        "command",
+        {"name": "c", "command": "make", "cwd": "zoo", "format": "auto", "output": "table.yml"},
+        set(),
+    ),
     "networks": ("fastrnns", {}, set()),
 }
 WATCH = """
@@ -130,7 +166,9 @@ def planned_there(tree: Path) -> dict[str, list[str]]:
     documents.write(results(result(id="torchbench/mlp")), tree / "results.json")
     entries = {label: (suite, options) for label, (suite, options, _) in ENTRIES.items()}
     command = [sys.executable, "-c", textwrap.dedent(WATCH), json.dumps(entries)]
-    done = subprocess.run(command, cwd=tree, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(
+        command, cwd=tree, capture_output=True, text=True, timeout=100, check=False
+    )
     assert done.returncode == 0, done.stderr
     found: dict[str, list[str]] = json.loads(done.stdout)
     return found
@@ -144,7 +182,10 @@ def test_a_suite_that_reads_and_does_not_say_so_is_seen(tree, monkeypatch) -> No
 
 def test_what_reads_the_tree_is_not_planned_here_whatever_lies_here(tree) -> None:
     """The folder that results are judged in may be anybody's: its files say nothing about the base branch's."""
-    suites = {"torchbench": [{"models": ["mlp"]}, {**CHECKOUT, "name": "c", "cases": IDS}], "transformers": [{"model": "./tiny"}]}
+    suites = {
+        "torchbench": [{"models": ["mlp"]}, {**CHECKOUT, "name": "c", "cases": IDS}],
+        "transformers": [{"model": "./tiny"}],
+    }
     cases, foreign = plan_here(load_config(configure(tree, suites)))
     assert {case.suite for case in cases} == {"torchbench"}
     assert {case.name for case in cases} == {"mlp"}
@@ -155,7 +196,9 @@ def test_what_reads_the_tree_is_not_planned_here_whatever_lies_here(tree) -> Non
 
 
 def test_what_needs_no_tree_is_planned_here_whatever_it_declares(tree) -> None:
-    cases, foreign = plan_here(load_config(configure(tree, {"torchbench": [{"models": ["mlp"], "cases": 1}]})))
+    cases, foreign = plan_here(
+        load_config(configure(tree, {"torchbench": [{"models": ["mlp"], "cases": 1}]}))
+    )
     assert ({case.name for case in cases}, len(cases), foreign) == ({"mlp"}, 2, ())
 
 
@@ -174,14 +217,19 @@ def entry(cases: object, **more: object) -> dict[str, Any]:
 
 def plugin(cases: object, *sizes: int) -> dict[str, Any]:
     plugins = {"mine": {"target": "mine:SUITE", "cases": cases}}
-    return {"plugins": plugins, "suites": {"mine": [{"name": chr(97 + n), "cases": size} for n, size in enumerate(sizes)]}}
+    return {
+        "plugins": plugins,
+        "suites": {"mine": [{"name": chr(97 + n), "cases": size} for n, size in enumerate(sizes)]},
+    }
 
 
 RIGHT = {
     "a number": {"suites": entry(3)},
     "ids": {"suites": entry(IDS)},
     "ids in another order": {"suites": entry(IDS[::-1])},
-    "named models, and more in the tree": {"suites": {"torchbench": [{**CHECKOUT, "models": ["alpha"], "cases": 1}]}},
+    "named models, and more in the tree": {
+        "suites": {"torchbench": [{**CHECKOUT, "models": ["alpha"], "cases": 1}]}
+    },
     "nothing": {"suites": {"torchbench": [CHECKOUT]}},
     "an entry that needs no tree": {"suites": {"torchbench": [{"models": ["mlp"], "cases": 2}]}},
     "a plugin's number": plugin(3, 1, 2),
@@ -189,8 +237,16 @@ RIGHT = {
 }
 FIELD = "suites.torchbench[1].cases"
 WRONG = {
-    "too few": ({"suites": entry(2)}, f"{FIELD}: 2 declared, and 3 planned ('torchbench/alpha[", "write `cases: 3`"),
-    "too many": ({"suites": entry(4)}, f"{FIELD}: 4 declared, and 3 planned ('torchbench/alpha[", "write `cases: 3`"),
+    "too few": (
+        {"suites": entry(2)},
+        f"{FIELD}: 2 declared, and 3 planned ('torchbench/alpha[",
+        "write `cases: 3`",
+    ),
+    "too many": (
+        {"suites": entry(4)},
+        f"{FIELD}: 4 declared, and 3 planned ('torchbench/alpha[",
+        "write `cases: 3`",
+    ),
     "one more": (
         {"suites": entry(IDS[:2])},
         f"{FIELD}: other cases are declared than planned ('torchbench/gamma[",
@@ -206,7 +262,11 @@ WRONG = {
         "suites.torchbench[0].cases: 1 declared, and 2 planned (",
         "write `cases: 2`",
     ),
-    "a plugin's number": (plugin(2, 1, 2), "plugins.mine.cases: 2 declared, and 3 planned ('mine/a0'", "write `cases: 3`"),
+    "a plugin's number": (
+        plugin(2, 1, 2),
+        "plugins.mine.cases: 2 declared, and 3 planned ('mine/a0'",
+        "write `cases: 3`",
+    ),
     "a plugin's ids": (
         plugin(["mine/a0", "mine/c"], 1, 1),
         "plugins.mine.cases: other cases are declared than planned ('mine/c' not planned, take out; 'mine/b0' planned, add)",
@@ -219,12 +279,16 @@ WRONG = {
 def test_a_plan_of_the_declared_cases_goes_on(tree, written) -> None:
     configure(tree, **written)
     assert cli.main(["list"]) == ExitCode.OK
-    assert cli.main(["list", "--filter", "a"]) == ExitCode.OK, "a filter takes nothing from what is declared"
+    assert cli.main(["list", "--filter", "a"]) == ExitCode.OK, (
+        "a filter takes nothing from what is declared"
+    )
 
 
 @pytest.mark.parametrize("command", ["list", "run"])
 @pytest.mark.parametrize(("written", "said", "advice"), WRONG.values(), ids=WRONG)
-def test_a_plan_of_other_cases_is_refused_before_anything_is_measured(tree, capsys, command, written, said, advice) -> None:  # noqa: PLR0917 - by name
+def test_a_plan_of_other_cases_is_refused_before_anything_is_measured(  # noqa: PLR0917 - by name
+    tree, capsys, command, written, said, advice
+) -> None:
     configure(tree, **written)
     assert cli.main([command]) == ExitCode.BAD_INPUT
     told = capsys.readouterr().err
@@ -233,20 +297,34 @@ def test_a_plan_of_other_cases_is_refused_before_anything_is_measured(tree, caps
 
 
 def test_every_wrong_declaration_is_told_at_once(tree, capsys) -> None:
-    configure(tree, {"torchbench": [{**CHECKOUT, "cases": 1}], "transformers": [{"model": "./tiny", "cases": 2}]})
+    configure(
+        tree,
+        {
+            "torchbench": [{**CHECKOUT, "cases": 1}],
+            "transformers": [{"model": "./tiny", "cases": 2}],
+        },
+    )
     assert cli.main(["list"]) == ExitCode.BAD_INPUT
     told = capsys.readouterr().err
-    assert ("suites.torchbench[0].cases" in told, "suites.transformers[0].cases" in told) == (True, True)
+    assert ("suites.torchbench[0].cases" in told, "suites.transformers[0].cases" in told) == (
+        True,
+        True,
+    )
 
 
 def test_declaring_changes_no_digest(tree) -> None:
     """As with plugins: what was measured by the configuration before may still be judged."""
     plain = planning.digest(load_config(configure(tree, {"torchbench": [CHECKOUT]})))
-    assert planning.digest(load_config(configure(tree, {"torchbench": [{**CHECKOUT, "cases": 3}]}))) == plain
+    assert (
+        planning.digest(load_config(configure(tree, {"torchbench": [{**CHECKOUT, "cases": 3}]})))
+        == plain
+    )
 
 
 def test_a_plugins_own_option_of_that_name_stays_its_own(tree) -> None:
-    assert load_config(configure(tree, **plugin(3, 3))).entries == (SuiteEntry(suite="mine", options={"name": "a", "cases": 3}),)
+    assert load_config(configure(tree, **plugin(3, 3))).entries == (
+        SuiteEntry(suite="mine", options={"name": "a", "cases": 3}),
+    )
 
 
 @pytest.mark.parametrize("cases", [-1, 1.5, "three", True, [1], ["a", "a"], None])
@@ -264,7 +342,16 @@ def declared(folder: Path, capsys: pytest.CaptureFixture[str]) -> Any:
 
 
 def test_what_is_printed_declares_all_once_it_is_pasted(tree, capsys) -> None:
-    awkward = {"model_options": {"one": "5e-4", "two": "no", "three": "a: b", "four": 5e-4, "five": None, "six": "#é"}}
+    awkward = {
+        "model_options": {
+            "one": "5e-4",
+            "two": "no",
+            "three": "a: b",
+            "four": 5e-4,
+            "five": None,
+            "six": "#é",
+        }
+    }
     suites = {
         "torchbench": [{"name": "z", **awkward}, CHECKOUT],
         "transformers": [{"model": ["bert", {"path": "./tiny"}]}],
@@ -276,10 +363,17 @@ def test_what_is_printed_declares_all_once_it_is_pasted(tree, capsys) -> None:
     assert cli.main(["list", "--declare"]) == ExitCode.OK
     parts = parse(capsys.readouterr().out)
     assert parts.faults == ()
-    assert [*parts.value["suites"]] == ["torchbench", "transformers"], "other suites have nothing to declare"
+    assert [*parts.value["suites"]] == ["torchbench", "transformers"], (
+        "other suites have nothing to declare"
+    )
     assert parts.value["suites"]["torchbench"][1] == {**CHECKOUT, "cases": IDS}
-    assert parts.value["plugins"] == {"mine": {"target": "mine:SUITE", "cases": ["mine/a0", "mine/a1"]}, "other": {"cases": 5}}
-    after = load_config(configure(tree, {**suites, **parts.value["suites"]}, plugins=parts.value["plugins"]))
+    assert parts.value["plugins"] == {
+        "mine": {"target": "mine:SUITE", "cases": ["mine/a0", "mine/a1"]},
+        "other": {"cases": 5},
+    }
+    after = load_config(
+        configure(tree, {**suites, **parts.value["suites"]}, plugins=parts.value["plugins"])
+    )
     assert [replace(one, cases=None) for one in after.entries] == [*before.entries]
     assert all(one.cases is not None for one in plan_here(after)[1])
     assert cli.main(["list"]) == ExitCode.OK
@@ -287,7 +381,10 @@ def test_what_is_printed_declares_all_once_it_is_pasted(tree, capsys) -> None:
 
 def test_a_wrong_number_is_printed_as_the_right_number(tree, capsys) -> None:
     configure(tree, entry(7))
-    assert declared(tree, capsys)["suites"]["torchbench"] == [{"models": ["mlp"]}, {**CHECKOUT, "cases": 3}]
+    assert declared(tree, capsys)["suites"]["torchbench"] == [
+        {"models": ["mlp"]},
+        {**CHECKOUT, "cases": 3},
+    ]
 
 
 def test_more_ids_than_may_be_written_are_a_number(tree, capsys) -> None:

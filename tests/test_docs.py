@@ -1,4 +1,7 @@
-"""The docs are true: commands parse, configurations load, generated pages are current. Links: test_docs_site.py."""
+"""The docs are true: commands parse, configurations load, generated pages are current.
+
+Links: test_docs_site.py.
+"""
 
 import re
 import shlex
@@ -19,7 +22,12 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def blocks(language):
-    return [(page.name, body) for page in PAGES for found, body in BLOCK.findall(page.read_text()) if found == language]
+    return [
+        (page.name, body)
+        for page in PAGES
+        for found, body in BLOCK.findall(page.read_text())
+        if found == language
+    ]
 
 
 def commands():
@@ -46,7 +54,9 @@ def test_there_are_commands_to_check():
     assert len(commands()) >= 5
 
 
-@pytest.mark.parametrize(("page", "body"), [(page, body) for page, body in blocks("yaml") if "schema_version" in body])
+@pytest.mark.parametrize(
+    ("page", "body"), [(page, body) for page, body in blocks("yaml") if "schema_version" in body]
+)
 def test_configurations_in_the_pages_load(page, body, tmp_path):
     path = tmp_path / "ci-bench.yml"
     path.write_text(body)
@@ -61,7 +71,9 @@ def test_example_configurations_load_and_plan(path, capsys):
 
 
 @pytest.mark.parametrize(
-    "path", sorted([*ROOT.glob("examples/workflows/*.yml"), *ROOT.glob(".github/workflows/*.yml")]), ids=lambda p: p.name
+    "path",
+    sorted([*ROOT.glob("examples/workflows/*.yml"), *ROOT.glob(".github/workflows/*.yml")]),
+    ids=lambda p: p.name,
 )
 def test_workflows_grant_nothing_and_pin_every_action(path):
     text = path.read_text()
@@ -75,7 +87,10 @@ def test_workflows_grant_nothing_and_pin_every_action(path):
 
 def test_the_configuration_page_is_made_from_the_schema():
     rendered = subprocess.run(
-        [sys.executable, str(ROOT / "tools" / "render_configuration.py")], capture_output=True, text=True, check=True
+        [sys.executable, str(ROOT / "tools" / "render_configuration.py")],
+        capture_output=True,
+        text=True,
+        check=True,
     )
 
     assert (ROOT / "docs" / "configuration.md").read_text() == rendered.stdout
@@ -83,7 +98,10 @@ def test_the_configuration_page_is_made_from_the_schema():
 
 def test_the_page_of_commands_is_made_from_the_grammar():
     rendered = subprocess.run(
-        [sys.executable, str(ROOT / "tools" / "render_commands.py")], capture_output=True, text=True, check=True
+        [sys.executable, str(ROOT / "tools" / "render_commands.py")],
+        capture_output=True,
+        text=True,
+        check=True,
     )
 
     assert (ROOT / "docs" / "commands.md").read_text() == rendered.stdout
@@ -94,7 +112,16 @@ def test_the_commands_that_everyone_needs_are_in_the_readme():
 
     assert all(
         f"`ci-bench {name}" in readme
-        for name in ("doctor", "list", "run", "gate", "compare", "show", "validate", "doctor --selftest")
+        for name in (
+            "doctor",
+            "list",
+            "run",
+            "gate",
+            "compare",
+            "show",
+            "validate",
+            "doctor --selftest",
+        )
     )
 
 
@@ -103,7 +130,9 @@ def test_exit_codes_in_the_readme_are_the_codes():
 
     rows = re.findall(r"^\| (\d) \| ", (ROOT / "README.md").read_text(), re.MULTILINE)
 
-    assert {int(code) for code in rows} == {int(code) for code in ExitCode if code < ExitCode.INTERRUPTED}
+    assert {int(code) for code in rows} == {
+        int(code) for code in ExitCode if code < ExitCode.INTERRUPTED
+    }
 
 
 def test_nothing_unfinished_is_promised():

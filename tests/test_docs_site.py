@@ -33,9 +33,13 @@ sys.addaudithook(refuse)
 
 
 def run(command, folder):
-    environ = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    environ = {
+        name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))
+    }
     environ["PYTHONPATH"] = str(folder.parent / "offline")
-    return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        command, cwd=folder, env=environ, capture_output=True, text=True, check=False
+    )
 
 
 def make(folder, *flags):
@@ -46,7 +50,11 @@ def make(folder, *flags):
 def tree(tmp_path_factory):
     """A copy of the checkout, whose docs `make docs` has built into `site`."""
     folder = tmp_path_factory.mktemp("docs") / "tree"
-    shutil.copytree(ROOT, folder, ignore=shutil.ignore_patterns(".[!g]*", ".git", "__pycache__", "build", "dist", "site"))
+    shutil.copytree(
+        ROOT,
+        folder,
+        ignore=shutil.ignore_patterns(".[!g]*", ".git", "__pycache__", "build", "dist", "site"),
+    )
     (folder.parent / "offline").mkdir()
     (folder.parent / "offline" / "sitecustomize.py").write_text(OFFLINE)
     built = make(folder)
@@ -58,7 +66,10 @@ def tree(tmp_path_factory):
 @pytest.fixture(scope="module")
 def site(tree):
     """What each page of the site asks for and links to."""
-    return {path.relative_to(tree / "site").as_posix(): read(path.read_text()) for path in (tree / "site").rglob("*.html")}
+    return {
+        path.relative_to(tree / "site").as_posix(): read(path.read_text())
+        for path in (tree / "site").rglob("*.html")
+    }
 
 
 class Reader(HTMLParser):
@@ -76,13 +87,17 @@ class Reader(HTMLParser):
                 self.loads += [part.split()[0] for part in value.split(",")]
             elif name == "style" or (tag == "meta" and name == "content"):
                 self.handle_data(value)
-            elif name in {"src", "data", "poster", "action", "formaction"} or (name.endswith("href") and tag != "a"):
+            elif name in {"src", "data", "poster", "action", "formaction"} or (
+                name.endswith("href") and tag != "a"
+            ):
                 self.loads.append(value)
             elif name == "href":
                 self.links.append(value)
 
     def handle_data(self, data):
-        self.loads += re.findall(r"""url\(\s*["']?([^"')\s]+)|@import\s*["']([^"']+)|^\d+;\s*url=(\S+)""", data)
+        self.loads += re.findall(
+            r"""url\(\s*["']?([^"')\s]+)|@import\s*["']([^"']+)|^\d+;\s*url=(\S+)""", data
+        )
 
 
 def read(page):
@@ -93,7 +108,11 @@ def read(page):
 
 
 def elsewhere(addresses):
-    return [address for address in addresses if re.match(r"([a-z][a-z0-9+.-]*:)?//", address, re.IGNORECASE)]
+    return [
+        address
+        for address in addresses
+        if re.match(r"([a-z][a-z0-9+.-]*:)?//", address, re.IGNORECASE)
+    ]
 
 
 def dead(site, folder):
@@ -102,7 +121,11 @@ def dead(site, folder):
         for address in {*page.links, *page.loads}:
             parts = urlsplit(address)
             if not parts.scheme and not parts.netloc:
-                path = Path(os.path.normpath(folder / name / ".." / unquote(parts.path))) if parts.path else folder / name
+                path = (
+                    Path(os.path.normpath(folder / name / ".." / unquote(parts.path)))
+                    if parts.path
+                    else folder / name
+                )
                 target = site.get(path.relative_to(folder).as_posix())
                 if not path.is_file() or (target and unquote(parts.fragment) not in target.ids):
                     yield f"{name}: {address}"
@@ -111,7 +134,10 @@ def dead(site, folder):
 def test_every_page_is_built_and_in_the_sidebar_and_the_readme_is_the_front(tree, site):
     built = {page.with_suffix(".html").as_posix() for page in PAGES}
     assert {*site} == {*built, "index.html", "search.html"}
-    listed = {*site["docs/internals/adr/README.html"].links, *(f"../../{link}" for link in site["index.html"].links)}
+    listed = {
+        *site["docs/internals/adr/README.html"].links,
+        *(f"../../{link}" for link in site["index.html"].links),
+    }
     reached = {os.path.normpath(f"docs/internals/adr/{link.partition('#')[0]}") for link in listed}
     assert built <= {*reached, "docs/internals/adr/README.html"}
     assert (tree / "site" / "index.html").read_text() == (tree / "site" / "README.html").read_text()
@@ -121,7 +147,9 @@ def test_nothing_is_asked_of_another_host(tree, site):
     assert {name: found for name, page in site.items() if (found := elsewhere(page.loads))} == {}
     sheets = [*(tree / "site").rglob("*.css")]
     assert len(sheets) >= 3
-    assert {path.name: found for path in sheets if (found := elsewhere(read(path.read_text()).loads))} == {}
+    assert {
+        path.name: found for path in sheets if (found := elsewhere(read(path.read_text()).loads))
+    } == {}
 
 
 @pytest.mark.parametrize(
@@ -139,7 +167,9 @@ def test_nothing_is_asked_of_another_host(tree, site):
     ],
 )
 def test_what_asks_another_host_is_seen(planted):
-    assert len(elsewhere(read(f"<p><a href='https://x.example'>a link</a></p>{planted}").loads)) == 1
+    assert (
+        len(elsewhere(read(f"<p><a href='https://x.example'>a link</a></p>{planted}").loads)) == 1
+    )
 
 
 def test_every_link_of_the_finished_pages_leads_somewhere(tree, site):
@@ -150,8 +180,17 @@ def test_every_link_of_the_finished_pages_leads_somewhere(tree, site):
 def test_links_to_what_is_no_page_lead_to_the_repository(tree, site):
     begin = "https://github.com/ci-bench/ci-bench/"
     found = {link for page in site.values() for link in page.links if link.startswith(begin)}
-    places = {match[1] for link in found if (match := re.fullmatch(rf"{begin}(?:blob|tree)/main/([^?]+)", unquote(link)))}
-    assert {"examples/workflows", "requirements.lock", "tests/faults/test_lock.py", "tests/formats/data/README.md"} <= places
+    places = {
+        match[1]
+        for link in found
+        if (match := re.fullmatch(rf"{begin}(?:blob|tree)/main/([^?]+)", unquote(link)))
+    }
+    assert {
+        "examples/workflows",
+        "requirements.lock",
+        "tests/faults/test_lock.py",
+        "tests/formats/data/README.md",
+    } <= places
     assert [place for place in places if not (tree / place).exists()] == []
     assert f"{begin}tree/main/examples/workflows" in found
 
@@ -178,7 +217,15 @@ def test_a_dead_link_is_seen(planted, tmp_path):
         ("docs/new.md", "# In no list", "new.md:.*toctree"),
         ("docs/internals/adr/9999-new.md", "# In no list", "9999-new.md:.*toctree"),
     ],
-    ids=["page", "heading", "own heading", "source", "image", "page in no list", "decision in no list"],
+    ids=[
+        "page",
+        "heading",
+        "own heading",
+        "source",
+        "image",
+        "page in no list",
+        "decision in no list",
+    ],
 )
 def test_what_is_broken_fails_the_build(tree, page, planted, complaint):
     *_, command = make(tree, "--dry-run").stdout.splitlines()
@@ -186,7 +233,9 @@ def test_what_is_broken_fails_the_build(tree, page, planted, complaint):
     before = path.read_text() if path.exists() else None
     path.write_text(f"{before or ''}\n{planted}\n")
     try:
-        built = run([*shlex.split(command), "--builder", "dummy"], tree)  # reads what has changed, and resolves all
+        built = run(
+            [*shlex.split(command), "--builder", "dummy"], tree
+        )  # reads what has changed, and resolves all
     finally:
         path.unlink() if before is None else path.write_text(before)
     assert built.returncode == 1
@@ -196,7 +245,9 @@ def test_what_is_broken_fails_the_build(tree, page, planted, complaint):
 
 
 def test_a_build_that_asked_for_the_network_would_fail(tree):
-    asked = run([sys.executable, "-c", "import socket; socket.create_connection(('127.0.0.1', 9))"], tree)
+    asked = run(
+        [sys.executable, "-c", "import socket; socket.create_connection(('127.0.0.1', 9))"], tree
+    )
     assert "the network was asked for" in asked.stderr
 
 
@@ -209,7 +260,9 @@ def test_search_works_from_a_folder_and_lines_are_short(tree, browser):
     assert 60 < page.evaluate(f"{length}(document.querySelector('article p'))") < 100
     page.goto((tree / "site" / "search.html").as_uri() + "?q=referee")
     until(page, "document.querySelectorAll('#search-results li a').length > 3")
-    results = page.evaluate("[...document.querySelectorAll('#search-results li a')].map(a => a.getAttribute('href'))")
+    results = page.evaluate(
+        "[...document.querySelectorAll('#search-results li a')].map(a => a.getAttribute('href'))"
+    )
     context.close()
     assert "docs/internals/adr/0023-a-referee-looks-at-timed-calls.html" in results
     assert len(requests) > 10

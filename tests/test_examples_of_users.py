@@ -17,7 +17,15 @@ from ci_bench.records.results import CaseResult, Outcome, Status
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 USERS = ("kernel_library", "compiler_backend", "model_repository", "training_framework")
-RUN = {"device": "cpu", "threads": 1, "sampling": "fixed", "launches": 1, "blocks": 2, "sample_s": 0.002, "warmup_s": 0.3}
+RUN = {
+    "device": "cpu",
+    "threads": 1,
+    "sampling": "fixed",
+    "launches": 1,
+    "blocks": 2,
+    "sample_s": 0.002,
+    "warmup_s": 0.3,
+}
 
 Config = dict[str, Any]
 
@@ -33,7 +41,11 @@ def repository(tmp_path: Path) -> Callable[..., Path]:
         config["run"] = RUN
         shrink(config["suites"])
         (folder / "ci-bench.yml").write_text(yaml.safe_dump(config, sort_keys=False))
-        for arguments in (("init", "--quiet"), ("add", "--all"), ("commit", "--quiet", "--message=start")):
+        for arguments in (
+            ("init", "--quiet"),
+            ("add", "--all"),
+            ("commit", "--quiet", "--message=start"),
+        ):
             identity = ("-c", "user.name=test", "-c", "user.email=test@example.org")
             subprocess.run(["git", *identity, *arguments], cwd=folder, check=True)
         return folder
@@ -43,9 +55,15 @@ def repository(tmp_path: Path) -> Callable[..., Path]:
 
 def ci_bench(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     out = folder.parent
-    environ = {**os.environ, "CI_BENCH_NOISE": str(out / "noise"), "CI_BENCH_LOCKS": str(out / "locks")}
+    environ = {
+        **os.environ,
+        "CI_BENCH_NOISE": str(out / "noise"),
+        "CI_BENCH_LOCKS": str(out / "locks"),
+    }
     command = [sys.executable, "-m", "ci_bench.cli", *arguments]
-    return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=550, check=False)
+    return subprocess.run(
+        command, cwd=folder, env=environ, capture_output=True, text=True, timeout=550, check=False
+    )
 
 
 def gate(folder: Path) -> Comparison:
@@ -67,12 +85,16 @@ def test_each_example_is_planned_as_it_is(user) -> None:
     done = ci_bench_list(EXAMPLES / user)
     assert done.returncode == 0, done.stderr
     suites = yaml.safe_load((EXAMPLES / user / "ci-bench.yml").read_text())["suites"]
-    assert {line.partition("/")[0] for line in done.stdout.splitlines() if "/" in line.partition("[")[0]} == {*suites}
+    assert {
+        line.partition("/")[0] for line in done.stdout.splitlines() if "/" in line.partition("[")[0]
+    } == {*suites}
 
 
 def ci_bench_list(folder: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "ci_bench.cli", "list"]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=100, check=False)
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=100, check=False
+    )
 
 
 @pytest.mark.engine
@@ -84,7 +106,12 @@ def test_a_kernel_library_is_gated(repository) -> None:
         ("rms_norm/512x1024", Status.OK, Status.OK),
         ("rms_norm/4096x256", Status.OK, Status.OK),
     ]
-    checks = {check.outcome for case in comparison.cases for check in case.checks if check.name == "accuracy"}
+    checks = {
+        check.outcome
+        for case in comparison.cases
+        for check in case.checks
+        if check.name == "accuracy"
+    }
     assert checks == {Outcome.PASS}
 
 
@@ -102,8 +129,19 @@ def test_a_wrong_kernel_of_the_library_is_seen(repository) -> None:
 @pytest.mark.slow
 def test_a_compiler_backend_is_measured_on_models_and_on_a_training(repository) -> None:
     def shrink(suites: Config) -> None:
-        suites["torchbench"][0] |= {"models": ["mlp"], "mode": "inference", "measure": "performance"}
-        small = {"epochs": 1, "num_samples": 96, "batch_size": 8, "max_length": 16, "evaluation": False, "perturbations": 1}
+        suites["torchbench"][0] |= {
+            "models": ["mlp"],
+            "mode": "inference",
+            "measure": "performance",
+        }
+        small = {
+            "epochs": 1,
+            "num_samples": 96,
+            "batch_size": 8,
+            "max_length": 16,
+            "evaluation": False,
+            "perturbations": 1,
+        }
         suites["training_loss"][0] |= {"backend": "fuser:backend", "precision": "fp32", **small}
 
     models, training = run(repository("compiler_backend", shrink))
@@ -117,7 +155,11 @@ def test_a_compiler_backend_is_measured_on_models_and_on_a_training(repository) 
 @pytest.mark.slow
 def test_a_model_repository_is_measured(repository) -> None:
     def shrink(suites: Config) -> None:
-        suites["torchbench"][0] |= {"mode": "training", "measure": "performance", "backend": "aot_eager"}
+        suites["torchbench"][0] |= {
+            "mode": "training",
+            "measure": "performance",
+            "backend": "aot_eager",
+        }
         suites["transformers"][0] |= {
             "batch_size": 1,
             "sequence_length": 8,
@@ -128,7 +170,12 @@ def test_a_model_repository_is_measured(repository) -> None:
 
     own, library = run(repository("model_repository", shrink))
     assert own.case.id.startswith("torchbench/own.models:Mixer") or "Mixer" in own.case.id
-    assert {metric.name for metric in own.metrics} >= {"step_time", "forward_time", "backward_time", "optimizer_time"}
+    assert {metric.name for metric in own.metrics} >= {
+        "step_time",
+        "forward_time",
+        "backward_time",
+        "optimizer_time",
+    }
     assert "tiny" in library.case.id
 
 
@@ -146,7 +193,11 @@ def test_a_training_framework_is_gated_and_learns_what_it_learned(repository) ->
 
     comparison = gate(repository("training_framework", shrink))
     training, throughput = comparison.cases
-    assert (training.base_status, training.head_status, throughput.head_status) == (Status.OK, Status.OK, Status.OK)
+    assert (training.base_status, training.head_status, throughput.head_status) == (
+        Status.OK,
+        Status.OK,
+        Status.OK,
+    )
     assert training.learning is not None
     assert training.learning.verdict is Parity.BITWISE
     assert [pair.metric for pair in throughput.pairs] == ["training"]

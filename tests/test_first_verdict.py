@@ -32,7 +32,9 @@ def borrow(venv):
 
 
 TRIES, TOLD_TO = 3, re.compile("stop other work on th(e|is) machine", re.IGNORECASE)
-"""A gate that cannot decide says so, and what to do. Other machines of the same host cannot be stopped, but they pause."""
+"""A gate that cannot decide says so, and what to do. Other machines of the same host cannot be
+stopped, but they pause.
+"""
 
 
 @pytest.mark.engine
@@ -41,9 +43,16 @@ def test_a_new_user_sees_a_planted_slowdown_by_the_steps_of_the_page(tmp_path):
     if not (ROOT / ".git").exists():
         pytest.skip("what is built is what git tracks, and this is no checkout")
     packages = tmp_path / "packages"
-    release_packages.build(Path(sys.executable), release_packages.sources(tmp_path / "tree"), packages, "wheel")
+    release_packages.build(
+        Path(sys.executable), release_packages.sources(tmp_path / "tree"), packages, "wheel"
+    )
     with release_packages.index(packages, None) as (address, served):
-        environ = {**os.environ, "PIP_INDEX_URL": address, "PIP_NO_DEPS": "1", "OMP_NUM_THREADS": "1"}
+        environ = {
+            **os.environ,
+            "PIP_INDEX_URL": address,
+            "PIP_NO_DEPS": "1",
+            "OMP_NUM_THREADS": "1",
+        }
         for name in ("PYTHONPATH", "CI", "GITHUB_ACTIONS"):  # by hand, which a run in CI is not
             environ.pop(name, None)
         for number in range(TRIES):
@@ -54,17 +63,27 @@ def test_a_new_user_sees_a_planted_slowdown_by_the_steps_of_the_page(tmp_path):
                 break
         else:
             assert "Not decided" in told, "who cannot decide does not pass it either"
-            pytest.skip(f"launches of the same code differ by too much here: {TRIES} gates, each with what it would take")
+            pytest.skip(
+                f"launches of the same code differ by too much here: {TRIES} gates, each with what it would take"
+            )
     release_packages.check_served(served)
     assert first_verdict.complaint(steps) is None
     assert sum(step.seconds for step in steps) < first_verdict.IN_FIVE_MINUTES_S
 
 
 def test_git_needs_no_identity(tmp_path):
-    page = "\n".join(line for line in PAGE.splitlines() if not line.startswith(("$ ci-bench", "$ pip", "$ python3")))
+    page = "\n".join(
+        line
+        for line in PAGE.splitlines()
+        if not line.startswith(("$ ci-bench", "$ pip", "$ python3"))
+    )
     (folder := tmp_path / "new").mkdir()
     steps = first_verdict.follow(page, folder, os.environ)
-    assert [step.command.split()[1] for step in steps if step.command.startswith("git")] == ["init", "add", "checkout"]
+    assert [step.command.split()[1] for step in steps if step.command.startswith("git")] == [
+        "init",
+        "add",
+        "checkout",
+    ]
     assert {step.code: step.output for step in steps} == {0: ""}
     (other := tmp_path / "other").mkdir()
     without = page.replace("git -c user.name=me -c user.email=me@localhost commit", "git commit")
@@ -76,8 +95,13 @@ def test_the_benchmark_of_the_page_is_under_ten_lines():
 
 
 def steps(*, gate=1, install=0, output="✘ Failed: smooth: step time 5.5 % slower."):
-    told = [("pip install x", install, ""), ("ci-bench gate benchmarks/ --baseline paired", gate, output)]
-    return [Step(command=command, seconds=1.0, code=code, output=words) for command, code, words in told]
+    told = [
+        ("pip install x", install, ""),
+        ("ci-bench gate benchmarks/ --baseline paired", gate, output),
+    ]
+    return [
+        Step(command=command, seconds=1.0, code=code, output=words) for command, code, words in told
+    ]
 
 
 @pytest.mark.parametrize(
@@ -87,7 +111,10 @@ def steps(*, gate=1, install=0, output="✘ Failed: smooth: step time 5.5 % slow
         (steps(output="broke: no such file"), "no such file"),
         (steps(install=1), "pip install x: exit code 1"),
         (steps()[:1], "asks for no verdict"),
-        ([*steps(), *steps(gate=2, output="ci-bench: HEAD is the first commit")[1:]], "exit code 2"),
+        (
+            [*steps(), *steps(gate=2, output="ci-bench: HEAD is the first commit")[1:]],
+            "exit code 2",
+        ),
     ],
     ids=["passed", "failed otherwise", "not installed", "no gate", "not passed when taken back"],
 )

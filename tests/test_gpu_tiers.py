@@ -28,30 +28,66 @@ def figures():
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "figure":
                 name = node.args[0]
                 parts = name.values if isinstance(name, ast.JoinedStr) else [name]
-                yield "".join(re.escape(part.value) if isinstance(part, ast.Constant) else ".+" for part in parts)
+                yield "".join(
+                    re.escape(part.value) if isinstance(part, ast.Constant) else ".+"
+                    for part in parts
+                )
 
 
 def rows():
-    table = (ROOT / "docs" / "internals" / "measurements.md").read_text().partition(HEADING)[2].partition("\n## ")[0]
-    return [line.split(" | ")[0].removeprefix("| ") for line in table.splitlines() if line.startswith("| ")][2:]
+    table = (
+        (ROOT / "docs" / "internals" / "measurements.md")
+        .read_text()
+        .partition(HEADING)[2]
+        .partition("\n## ")[0]
+    )
+    return [
+        line.split(" | ")[0].removeprefix("| ")
+        for line in table.splitlines()
+        if line.startswith("| ")
+    ][2:]
 
 
 def test_each_figure_has_its_row_and_each_row_a_figure():
     patterns, names = [*figures()], rows()
     assert len(names) > 10
-    assert [name for name in names if not any(re.fullmatch(pattern, name) for pattern in patterns)] == []
-    assert [pattern for pattern in patterns if not any(re.fullmatch(pattern, name) for name in names)] == []
+    assert [
+        name for name in names if not any(re.fullmatch(pattern, name) for pattern in patterns)
+    ] == []
+    assert [
+        pattern for pattern in patterns if not any(re.fullmatch(pattern, name) for name in names)
+    ] == []
 
 
 def call(*arguments, python=sys.executable, limit_s=200):
-    return subprocess.run([python, SCRIPT, *arguments], cwd=ROOT, capture_output=True, text=True, check=False, timeout=limit_s)
+    return subprocess.run(
+        [python, SCRIPT, *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=limit_s,
+    )
 
 
 @pytest.mark.engine
 def test_each_test_is_in_one_tier():
     pytest.importorskip("torch")
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "-n", "0", "tests/gpu"]
-    collected = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout.splitlines()
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "--collect-only",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-n",
+        "0",
+        "tests/gpu",
+    ]
+    collected = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=False
+    ).stdout.splitlines()
     ids = [line for line in collected if "::" in line]
     assert len(ids) > 100
 
@@ -59,7 +95,9 @@ def test_each_test_is_in_one_tier():
         file, _, name = test.partition("::")
         fits = {
             tier: file.startswith(place)
-            and (not expression or Expression.compile(expression).evaluate(lambda word: word in name))
+            and (
+                not expression or Expression.compile(expression).evaluate(lambda word: word in name)
+            )
             for tier, (place, expression) in gpu_tests.TIERS.items()
         }
         return [tier for tier, fit in fits.items() if fit]
@@ -73,14 +111,22 @@ def test_unknown_tier_and_missing_torch_are_refused(tmp_path):
     light = os.environ.get("CI_BENCH_LIGHT_PYTHON") or str(ROOT / ".venv-light" / "bin" / "python")
     if Path(light).exists():
         bare = call("clock", python=light)
-        assert (bare.returncode, "lacks" in bare.stderr, "PYTHON=" in bare.stderr) == (2, True, True)
+        assert (bare.returncode, "lacks" in bare.stderr, "PYTHON=" in bare.stderr) == (
+            2,
+            True,
+            True,
+        )
 
 
 def test_the_make_target_builds_nothing():
     call = ["make", "--no-print-directory", "-n", "gpu-tests", "PYTHON=python3.99", "VENV=/nowhere"]
-    environ = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    environ = {
+        name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))
+    }
     done = subprocess.run(call, cwd=ROOT, env=environ, capture_output=True, text=True, check=True)
-    assert [line.split()[:2] for line in done.stdout.splitlines()] == [["python3.99", "tools/gpu_tests.py"]]
+    assert [line.split()[:2] for line in done.stdout.splitlines()] == [
+        ["python3.99", "tools/gpu_tests.py"]
+    ]
 
 
 @pytest.mark.parametrize(
@@ -100,13 +146,16 @@ def test_a_tier_ends_within_its_limits(code, limits, ended):
 
 def test_a_terminated_run_ends_its_tier(tmp_path):
     child = f"import os, pathlib, time; pathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(os.getpid())); time.sleep(60)"
-    code = (
-        f"import sys, gpu_tests\ngpu_tests.command = lambda *_: [sys.executable, '-c', {child!r}]\ngpu_tests.main(['contract'])"
-    )
+    code = f"import sys, gpu_tests\ngpu_tests.command = lambda *_: [sys.executable, '-c', {child!r}]\ngpu_tests.main(['contract'])"
     environ = {**os.environ, "PYTHONPATH": str(ROOT / "tools")}
-    with subprocess.Popen([sys.executable, "-c", code], env=environ, stdout=subprocess.DEVNULL) as running:
+    with subprocess.Popen(
+        [sys.executable, "-c", code], env=environ, stdout=subprocess.DEVNULL
+    ) as running:
         deadline = time.monotonic() + 30
-        while not ((tmp_path / "pid").exists() and (tmp_path / "pid").read_text()) and time.monotonic() < deadline:
+        while (
+            not ((tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
+            and time.monotonic() < deadline
+        ):
             time.sleep(0.05)
         running.terminate()
         assert running.wait(30) == 143

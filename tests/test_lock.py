@@ -8,9 +8,14 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 LOCK = (ROOT / "requirements.lock").read_text()
-OTHERS = [(ROOT / name).read_text() for name in ("requirements-build.lock", "requirements-audit.lock")]
+OTHERS = [
+    (ROOT / name).read_text() for name in ("requirements-build.lock", "requirements-audit.lock")
+]
 CONSTRAINTS = (ROOT / "constraints.txt").read_text()
-ENTRY = re.compile(r"^([A-Za-z0-9_.-]+)==(\S+?) \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\\n|\n|$))+)", re.MULTILINE)
+ENTRY = re.compile(
+    r"^([A-Za-z0-9_.-]+)==(\S+?) \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\\n|\n|$))+)",
+    re.MULTILINE,
+)
 
 
 def plain(name):
@@ -21,7 +26,10 @@ def locked(text):
     """Versions and numbers of hashes by name; what is not of that form is left over."""
     rest = ENTRY.sub("", text)
     left = [line for line in rest.splitlines() if line.strip() and not line.startswith("#")]
-    return {plain(name): (version, hashes.count("sha256:")) for name, version, hashes in ENTRY.findall(text)}, left
+    return {
+        plain(name): (version, hashes.count("sha256:"))
+        for name, version, hashes in ENTRY.findall(text)
+    }, left
 
 
 def test_every_line_is_a_pin_with_hashes():
@@ -36,9 +44,16 @@ def test_every_line_is_a_pin_with_hashes():
 
 @pytest.mark.parametrize("text", [LOCK, *OTHERS], ids=["image", "build", "audit"])
 def test_it_agrees_with_the_constraints(text):
-    constraints = {plain(name): version for name, version in re.findall(r"^([A-Za-z0-9_.-]+)==(\S+)", CONSTRAINTS, re.MULTILINE)}
+    constraints = {
+        plain(name): version
+        for name, version in re.findall(r"^([A-Za-z0-9_.-]+)==(\S+)", CONSTRAINTS, re.MULTILINE)
+    }
     pins, _ = locked(text)
-    assert {name: version for name, (version, _) in pins.items() if constraints.get(name, version) != version} == {}
+    assert {
+        name: version
+        for name, (version, _) in pins.items()
+        if constraints.get(name, version) != version
+    } == {}
 
 
 def test_what_the_package_declares_is_in_it():

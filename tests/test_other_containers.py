@@ -43,7 +43,11 @@ def complaint(words):
             return "" if IMAGE.fullmatch(word) else word
         if flag not in known or (value and flag in ALONE):
             return word
-        if not value and flag not in ALONE and (not (taken := next(rest, "")) or taken.startswith("-")):
+        if (
+            not value
+            and flag not in ALONE
+            and (not (taken := next(rest, "")) or taken.startswith("-"))
+        ):
             return word
     return "no image"
 

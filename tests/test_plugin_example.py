@@ -28,10 +28,14 @@ def package(tmp_path):
     folder = tmp_path / "plugin"
     shutil.copytree(EXAMPLE, folder, ignore=shutil.ignore_patterns("__pycache__"))
     project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
-    points = "".join(f"{name} = {value}\n" for name, value in project["entry-points"]["ci_bench.suites"].items())
+    points = "".join(
+        f"{name} = {value}\n" for name, value in project["entry-points"]["ci_bench.suites"].items()
+    )
     installed = tmp_path / "site" / f"{project['name'].replace('-', '_')}-1.0.dist-info"
     installed.mkdir(parents=True)
-    (installed / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: 1.0\n")
+    (installed / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: 1.0\n"
+    )
     (installed / "entry_points.txt").write_text(f"[ci_bench.suites]\n{points}")
     return folder
 
@@ -60,7 +64,9 @@ def measured(folder, *arguments):
 def test_it_is_planned_from_its_own_configuration(package) -> None:
     done = ci_bench(package, "list")
     assert done.returncode == 0, done.stderr
-    assert "row_softmax/256x1024\n    a plugin's case; arms: torch (reference), kernel" in done.stdout
+    assert (
+        "row_softmax/256x1024\n    a plugin's case; arms: torch (reference), kernel" in done.stdout
+    )
     assert "row_softmax/4096x64" in done.stdout
 
 
@@ -85,7 +91,11 @@ def test_it_is_measured_and_its_kernel_is_right(package) -> None:
 
 DEFECTS = {
     "overflow": (" - largest", "", "accuracy"),
-    "off by a column": ("column < columns; ++column) out", "column + 1 < columns; ++column) out", "normalised"),
+    "off by a column": (
+        "column < columns; ++column) out",
+        "column + 1 < columns; ++column) out",
+        "normalised",
+    ),
     "scaled": ("/= total", "/= (1.001f * total)", "accuracy"),
 }
 

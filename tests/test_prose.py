@@ -30,13 +30,17 @@ def counted():
 def test_no_count_rises(group, counted):
     limits = json.loads(prose.LIMITS.read_text())[group]
     risen = {
-        name: f"{limits.get(name, 0)} -> {number}" for name, number in counted[group].items() if number > limits.get(name, 0)
+        name: f"{limits.get(name, 0)} -> {number}"
+        for name, number in counted[group].items()
+        if number > limits.get(name, 0)
     }
     assert risen == {}, f"see `python tools/prose.py --list {' '.join(risen)}`"
 
 
 def test_limits_are_the_present_counts(counted):
-    assert json.loads(prose.LIMITS.read_text()) == counted, "fewer phrases? then `python tools/prose.py --update`"
+    assert json.loads(prose.LIMITS.read_text()) == counted, (
+        "fewer phrases? then `python tools/prose.py --update`"
+    )
 
 
 @pytest.mark.parametrize(
@@ -77,4 +81,6 @@ def test_each_kind_of_file_is_read(tmp_path):
     module = '"""Told."""\nX = f"it is told {1}"  # told\nY = "told"\n'
     assert [len(prose.hits(text)) for _, text in prose.strings(module)] == [1]
     assert sum(len(prose.hits(text)) for _, text in prose.docstrings(module)) == 2
-    assert [*prose.descriptions({"a": [{"description": "told `told`", "default": "told"}]})] == [(0, "told CODE")]
+    assert [*prose.descriptions({"a": [{"description": "told `told`", "default": "told"}]})] == [
+        (0, "told CODE")
+    ]

@@ -24,7 +24,10 @@ def unpublished(page, text):
     """The lines that install or pull ci-bench by a name that is published with the first release only."""
     lines = text.splitlines()
     for number, line in enumerate(lines):
-        named = re.search(r"pip install [^`]*?['\" ]ci-bench(\[[a-z,]+\])?(?! @ git\+)['\"]|ghcr\.io/ci-bench/", line)
+        named = re.search(
+            r"pip install [^`]*?['\" ]ci-bench(\[[a-z,]+\])?(?! @ git\+)['\"]|ghcr\.io/ci-bench/",
+            line,
+        )
         around = "\n".join(lines[max(0, number - 1) : number + 1])
         if named and not any(words in around for words in LATER.get(page, [])):
             yield f"{page}:{number + 1}: {line.strip()}"
@@ -45,4 +48,9 @@ def test_a_page_names_what_exists(page):
 )
 def test_what_does_not_exist_yet_is_seen(line):
     assert [*unpublished("docs/x.md", line)] != []
-    assert [*unpublished("docs/x.md", '$ pip install "ci-bench[engine] @ git+https://github.com/ci-bench/ci-bench"')] == []
+    assert [
+        *unpublished(
+            "docs/x.md",
+            '$ pip install "ci-bench[engine] @ git+https://github.com/ci-bench/ci-bench"',
+        )
+    ] == []

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 from securesystemslib.signer import CryptoSigner
 
-SPEC = importlib.util.spec_from_file_location("release_image", Path(__file__).parents[1] / "tools" / "release_image.py")
+SPEC = importlib.util.spec_from_file_location(
+    "release_image", Path(__file__).parents[1] / "tools" / "release_image.py"
+)
 release_image = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(release_image)
 Refused, state, verified = release_image.Refused, release_image.state, release_image.verified
@@ -26,7 +28,9 @@ def envelope(signer):
 
 def test_a_statement_is_read_by_who_knows_the_key(signer, envelope):
     content = verified(envelope, signer.public_key, DIGEST, PROVENANCE)
-    assert content["buildDefinition"]["resolvedDependencies"][0]["digest"] == {"gitCommit": "0" * 40}
+    assert content["buildDefinition"]["resolvedDependencies"][0]["digest"] == {
+        "gitCommit": "0" * 40
+    }
 
 
 def test_a_statement_about_another_image_or_of_another_type_is_refused(signer, envelope):

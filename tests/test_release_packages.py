@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-SPEC = importlib.util.spec_from_file_location("release_packages", ROOT / "tools" / "release_packages.py")
+SPEC = importlib.util.spec_from_file_location(
+    "release_packages", ROOT / "tools" / "release_packages.py"
+)
 release_packages = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(release_packages)
 Wrong = release_packages.Wrong
@@ -98,7 +100,9 @@ def test_a_ci_bench_from_elsewhere_is_not_taken_for_the_built_one():
         release_packages.check_served([])
 
 
-@pytest.mark.parametrize("text", ["no line", '`pip install "ci-bench[engine]"` and `pip install "ci-bench"`'])
+@pytest.mark.parametrize(
+    "text", ["no line", '`pip install "ci-bench[engine]"` and `pip install "ci-bench"`']
+)
 def test_a_readme_without_its_one_line_is_refused(tmp_path, monkeypatch, text):
     (tmp_path / "README.md").write_text(text)
     monkeypatch.setattr(release_packages, "ROOT", tmp_path)

@@ -34,7 +34,9 @@ def go(place: Path, source: str, *arguments: str) -> subprocess.CompletedProcess
     (place / "test_it.py").write_text(source)
     environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     command = [sys.executable, str(TOOL), *arguments, "test_it.py"]
-    return subprocess.run(command, cwd=place, env=environ, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        command, cwd=place, env=environ, capture_output=True, text=True, check=False
+    )
 
 
 def test_what_passes_runs_once(tmp_path):
@@ -47,7 +49,9 @@ def test_what_passes_runs_once(tmp_path):
 def test_what_fails_once_is_named_and_fails_nothing(tmp_path, workers):
     ended = go(tmp_path, RIGHT + UNLUCKY, *workers)
     assert ended.returncode == 0
-    assert ended.stdout.endswith("passes alone (a race or a bound of time, to mend): test_it.py::test_unlucky\n")
+    assert ended.stdout.endswith(
+        "passes alone (a race or a bound of time, to mend): test_it.py::test_unlucky\n"
+    )
 
 
 def test_what_fails_twice_fails(tmp_path):
@@ -70,7 +74,11 @@ def test_more_failures_than_a_busy_machine_explains_fail(tmp_path):
 
 @pytest.mark.parametrize(
     ("source", "arguments"),
-    [(DIES, ("-n", "1", "--max-worker-restart", "0")), ("import nothing_of_this_name\n", ()), (RIGHT, ("-k", "none"))],
+    [
+        (DIES, ("-n", "1", "--max-worker-restart", "0")),
+        ("import nothing_of_this_name\n", ()),
+        (RIGHT, ("-k", "none")),
+    ],
     ids=["a worker that dies", "what can't be collected", "no test"],
 )
 def test_what_did_not_run_stays_red(tmp_path, source, arguments):

@@ -1,4 +1,7 @@
-"""The schemas say what the dataclasses say: neither can change alone. And they are closed and bounded throughout."""
+"""The schemas say what the dataclasses say: neither can change alone.
+
+And they are closed and bounded throughout.
+"""
 
 import dataclasses
 import types
@@ -12,7 +15,14 @@ from jsonschema import Draft202012Validator
 
 from ci_bench.records.calibration import Calibration
 from ci_bench.records.comparison import Comparison
-from ci_bench.records.config import DEFAULT_SEVERITIES, Policy, Rule, RunOptions, Severity, SuitePolicy
+from ci_bench.records.config import (
+    DEFAULT_SEVERITIES,
+    Policy,
+    Rule,
+    RunOptions,
+    Severity,
+    SuitePolicy,
+)
 from ci_bench.records.documents import Kind, schema
 from ci_bench.records.history import History
 from ci_bench.records.results import Results
@@ -29,7 +39,9 @@ def resolve(root: Mapping[str, Any], node: Mapping[str, Any]) -> Mapping[str, An
     return node
 
 
-def differences(root: Mapping[str, Any], node: Mapping[str, Any], hint: Any, path: str) -> Iterator[str]:  # noqa: C901, PLR0912 - a branch for each kind of type
+def differences(  # noqa: C901, PLR0912 - a branch for each kind of type
+    root: Mapping[str, Any], node: Mapping[str, Any], hint: Any, path: str
+) -> Iterator[str]:
     """Walk a type and a schema side by side, and name every place where they part."""
     node = resolve(root, node)
     if hint is Any or path.count(".twin") > 1:  # a twin has the fields of what it is a twin of
@@ -57,7 +69,9 @@ def differences(root: Mapping[str, Any], node: Mapping[str, Any], hint: Any, pat
         yield f"{path}: {node.get('type')} is not {hint}"
 
 
-def union_differences(root: Mapping[str, Any], node: Mapping[str, Any], members: tuple[Any, ...], path: str) -> Iterator[str]:
+def union_differences(
+    root: Mapping[str, Any], node: Mapping[str, Any], members: tuple[Any, ...], path: str
+) -> Iterator[str]:
     if "anyOf" in node:
         branch, null = node["anyOf"]
         if null != {"type": "null"} or type(None) not in members:
@@ -72,11 +86,17 @@ def union_differences(root: Mapping[str, Any], node: Mapping[str, Any], members:
         yield f"{path}: {node['type']} is not {members}"
 
 
-def object_differences(root: Mapping[str, Any], node: Mapping[str, Any], hint: Any, path: str) -> Iterator[str]:
+def object_differences(
+    root: Mapping[str, Any], node: Mapping[str, Any], hint: Any, path: str
+) -> Iterator[str]:
     fields = {field.name: field for field in dataclasses.fields(hint)}
     if [*node["properties"]] != [*fields]:
         yield f"{path}: fields {[*node['properties']]} are not {[*fields]}"
-    needed = {name for name, field in fields.items() if field.default is field.default_factory is dataclasses.MISSING}
+    needed = {
+        name
+        for name, field in fields.items()
+        if field.default is field.default_factory is dataclasses.MISSING
+    }
     if {*node.get("required", [])} != needed | (ALWAYS_WRITTEN & {*fields}):
         yield f"{path}: required {node.get('required')}"
     for name, inner in get_type_hints(hint).items():
@@ -84,17 +104,26 @@ def object_differences(root: Mapping[str, Any], node: Mapping[str, Any], hint: A
             yield from differences(root, node["properties"][name], inner, f"{path}.{name}")
 
 
-def array_differences(root: Mapping[str, Any], node: Mapping[str, Any], members: tuple[Any, ...], path: str) -> Iterator[str]:
+def array_differences(
+    root: Mapping[str, Any], node: Mapping[str, Any], members: tuple[Any, ...], path: str
+) -> Iterator[str]:
     if node.get("type") != "array":
         yield f"{path}: not an array"
-    elif members[-1] is not ... and not node.get("minItems") == node.get("maxItems") == len(members):
+    elif members[-1] is not ... and not node.get("minItems") == node.get("maxItems") == len(
+        members
+    ):
         yield f"{path}: not {len(members)} items"
     yield from differences(root, node["items"], members[0], f"{path}[]")
 
 
 @pytest.mark.parametrize(
     ("kind", "hint"),
-    [(Kind.RESULTS, Results), (Kind.COMPARISON, Comparison), (Kind.CALIBRATION, Calibration), (Kind.HISTORY, History)],
+    [
+        (Kind.RESULTS, Results),
+        (Kind.COMPARISON, Comparison),
+        (Kind.CALIBRATION, Calibration),
+        (Kind.HISTORY, History),
+    ],
 )
 def test_a_schema_matches_its_dataclasses(kind: Kind, hint: type) -> None:
     # The order of the fields matters only to readers, who find `kind` first in both.
@@ -105,14 +134,21 @@ def test_the_walk_sees_what_drifts() -> None:
     """The test above would be worth nothing if it saw nothing."""
     text = schema(Kind.RESULTS)
     status = {**text["$defs"], "status": {"enum": ["ok"]}}
-    assert any("Status" in line for line in differences({**text, "$defs": status}, text, Results, "$"))
+    assert any(
+        "Status" in line for line in differences({**text, "$defs": status}, text, Results, "$")
+    )
     launch = {**text["$defs"]["launch"], "required": ["launch"]}
     assert any(
-        "required" in line for line in differences({**text, "$defs": {**text["$defs"], "launch": launch}}, text, Results, "$")
+        "required" in line
+        for line in differences(
+            {**text, "$defs": {**text["$defs"], "launch": launch}}, text, Results, "$"
+        )
     )
     source = {**text["$defs"]["source"]["properties"], "dirty": {"type": "boolean"}}
     changed = {**text["$defs"], "source": {**text["$defs"]["source"], "properties": source}}
-    assert any("dirty" in line for line in differences({**text, "$defs": changed}, text, Results, "$"))
+    assert any(
+        "dirty" in line for line in differences({**text, "$defs": changed}, text, Results, "$")
+    )
 
 
 def nodes(node: Any, path: str = "$") -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -134,7 +170,11 @@ def test_a_schema_is_sound_named_and_closed(kind: Kind) -> None:
     Draft202012Validator.check_schema(text)
     assert text["$id"] == f"https://ci-bench.dev/schemas/{kind}-1.json"
     assert text["properties"]["schema_version"]["const"] == 1
-    opened = [path for path, node in nodes(text) if node.get("type") == "object" and "additionalProperties" not in node]
+    opened = [
+        path
+        for path, node in nodes(text)
+        if node.get("type") == "object" and "additionalProperties" not in node
+    ]
     assert opened == []
 
 
@@ -149,7 +189,11 @@ def test_every_string_list_and_mapping_is_bounded(kind: Kind) -> None:
             for bound, name in TOOLS.items()
             if name in names and bound not in node and not path.endswith(".if")
         ]
-        if "object" in names and isinstance(node["additionalProperties"], dict) and "maxProperties" not in node:
+        if (
+            "object" in names
+            and isinstance(node["additionalProperties"], dict)
+            and "maxProperties" not in node
+        ):
             unbounded.append(f"{path}: maxProperties")
     assert unbounded == []
 
@@ -170,39 +214,66 @@ def test_the_configuration_has_the_fields_and_defaults_of_its_dataclasses() -> N
     defs = schema(Kind.CONFIG)["$defs"]
     run = defs["run"]["properties"]
     assert {name: node["default"] for name, node in run.items()} == dataclasses.asdict(RunOptions())
-    assert {*defs["policy"]["properties"]} == {field.name for field in dataclasses.fields(Policy)} - {
-        "metrics"
-    }  # suites declare them
-    assert {*defs["suite_policy"]["properties"]} == {field.name for field in dataclasses.fields(SuitePolicy)}
-    assert defs["policy"]["properties"]["default_threshold"]["default"] == Policy().default_threshold
+    assert {*defs["policy"]["properties"]} == {
+        field.name for field in dataclasses.fields(Policy)
+    } - {"metrics"}  # suites declare them
+    assert {*defs["suite_policy"]["properties"]} == {
+        field.name for field in dataclasses.fields(SuitePolicy)
+    }
+    assert (
+        defs["policy"]["properties"]["default_threshold"]["default"] == Policy().default_threshold
+    )
 
 
 def test_the_configuration_knows_every_rule_with_its_default() -> None:
     defs = schema(Kind.CONFIG)["$defs"]
-    assert {Rule(name): node["default"] for name, node in defs["severities"]["properties"].items()} == DEFAULT_SEVERITIES
+    assert {
+        Rule(name): node["default"] for name, node in defs["severities"]["properties"].items()
+    } == DEFAULT_SEVERITIES
     assert defs["severity"]["enum"] == [*Severity]
 
 
-@pytest.mark.parametrize(("name", "hint"), [("training_loss", TrainingOptions), ("dataset", Dataset), ("model", Model)])
+@pytest.mark.parametrize(
+    ("name", "hint"), [("training_loss", TrainingOptions), ("dataset", Dataset), ("model", Model)]
+)
 def test_the_options_of_training_loss_are_those_of_its_dataclasses(name: str, hint: Any) -> None:
     described = schema(Kind.CONFIG)["$defs"][name]["properties"]
-    fields = {{"backends": "backend", "listed": "arms"}.get(field.name, field.name): field for field in dataclasses.fields(hint)}
+    fields = {
+        {"backends": "backend", "listed": "arms"}.get(field.name, field.name): field
+        for field in dataclasses.fields(hint)
+    }
     folded = {"compile"} & {*described}  # into the arms that are listed
     assert {*described} - folded == {*fields}
-    scalars = {key: field.default for key, field in fields.items() if isinstance(field.default, str | int | float)}
-    assert {key: node["default"] for key, node in described.items() if key != "backend" and "default" in node} == scalars
+    scalars = {
+        key: field.default
+        for key, field in fields.items()
+        if isinstance(field.default, str | int | float)
+    }
+    assert {
+        key: node["default"]
+        for key, node in described.items()
+        if key != "backend" and "default" in node
+    } == scalars
 
 
 def test_the_precisions_and_the_backend_are_those_of_the_suite() -> None:
     defs = schema(Kind.CONFIG)["$defs"]
     assert defs["precision"]["enum"] == [*TrainingPrecision]
-    assert (defs["training_loss"]["properties"]["backend"]["default"],) == TrainingOptions().backends
-    assert defs["backend"]["maxLength"] == schema(Kind.RESULTS)["$defs"]["arm"]["maxLength"], "a backend's name is an arm's"
+    assert (
+        defs["training_loss"]["properties"]["backend"]["default"],
+    ) == TrainingOptions().backends
+    assert defs["backend"]["maxLength"] == schema(Kind.RESULTS)["$defs"]["arm"]["maxLength"], (
+        "a backend's name is an arm's"
+    )
 
 
 def test_the_defaults_of_a_suites_options_are_allowed_by_the_schema() -> None:
     text = schema(Kind.CONFIG)
     for name in ("training_loss", "dataset", "model", "run"):
         part = text["$defs"][name]
-        defaults = {field: node["default"] for field, node in part["properties"].items() if "default" in node}
+        defaults = {
+            field: node["default"]
+            for field, node in part["properties"].items()
+            if "default" in node
+        }
         assert [*Draft202012Validator({"$defs": text["$defs"], **part}).iter_errors(defaults)] == []

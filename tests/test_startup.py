@@ -41,7 +41,14 @@ def one_core():
 
 def python(script, *arguments, **environ):
     command = [sys.executable, "-c", script, *map(str, arguments)]
-    return subprocess.run(command, env={**os.environ, **environ}, capture_output=True, text=True, check=True, timeout=60)
+    return subprocess.run(
+        command,
+        env={**os.environ, **environ},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
 
 
 def test_to_compare_two_documents_no_format_is_loaded_and_no_list_of_packages_and_nothing_is_searched_at_the_end(
@@ -52,17 +59,27 @@ def test_to_compare_two_documents_no_format_is_loaded_and_no_list_of_packages_an
     frozen, modules = json.loads(said.stderr.splitlines()[-1])
     loaded = {*modules}
     assert {"ci_bench.report.html.report", "numpy", "rich"} <= loaded
-    assert not {"ci_bench.formats.catalogue", "importlib.metadata", "numpy.ma", "scipy.stats", "torch"} & loaded
+    assert (
+        not {"ci_bench.formats.catalogue", "importlib.metadata", "numpy.ma", "scipy.stats", "torch"}
+        & loaded
+    )
     assert frozen > 10_000
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
-def test_where_there_is_a_second_core_the_page_is_drawn_beside_and_is_the_same(tmp_path, one_core) -> None:
+def test_where_there_is_a_second_core_the_page_is_drawn_beside_and_is_the_same(
+    tmp_path, one_core
+) -> None:
     python(LOADED, "compare", EXAMPLE, EXAMPLE, "--output", tmp_path / "alone")
     os.sched_setaffinity(0, range(os.cpu_count() or 1))
     said = python(LOADED, "compare", EXAMPLE, EXAMPLE, "--output", tmp_path / "beside")
-    assert "ci_bench.report.html.report" not in json.loads(said.stderr.splitlines()[-1])[1], "the process that judged drew it"
-    files = [{path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in ("alone", "beside")]
+    assert "ci_bench.report.html.report" not in json.loads(said.stderr.splitlines()[-1])[1], (
+        "the process that judged drew it"
+    )
+    files = [
+        {path.name: path.read_bytes() for path in (tmp_path / name).iterdir()}
+        for name in ("alone", "beside")
+    ]
     assert files[0] == files[1]
     assert {*files[0]} == {"comparison.json", "report.md", "report.html"}
 
@@ -76,7 +93,14 @@ def test_a_program_that_calls_a_command_keeps_its_garbage_collection(capsys) -> 
 
 def test_numpy_starts_no_threads_and_what_is_measured_gets_the_environment_as_it_was() -> None:
     without = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
-    done = subprocess.run([sys.executable, "-c", THREADS], env=without, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", THREADS],
+        env=without,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
     assert int(done.stdout) == 1
     if os.cpu_count() != 1:
         assert int(python(THREADS, OPENBLAS_NUM_THREADS="2").stdout) > 1, "what the user says stays"
@@ -89,7 +113,9 @@ def path(monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "meta_path", [registry.PathFinder])
     monkeypatch.setattr(registry, "_installed", lambda: pytest.fail("asked"))
     (tmp_path / "other-1.dist-info").mkdir()
-    (tmp_path / "other-1.dist-info" / "entry_points.txt").write_text("[console_scripts]\nother = other:main\n")
+    (tmp_path / "other-1.dist-info" / "entry_points.txt").write_text(
+        "[console_scripts]\nother = other:main\n"
+    )
     (tmp_path / "bare-1.dist-info").mkdir()
     (tmp_path / "file.egg-info").touch()
     return tmp_path
@@ -101,7 +127,9 @@ def test_packages_are_asked_for_plugins_only_where_one_may_have_some(path) -> No
 
 def _package(folder, _monkeypatch):
     (folder / "Mine-1.DIST-INFO").mkdir()
-    (folder / "Mine-1.DIST-INFO" / "entry_points.txt").write_text("[ci_bench.suites]\nmine = mine:SUITE\n")
+    (folder / "Mine-1.DIST-INFO" / "entry_points.txt").write_text(
+        "[ci_bench.suites]\nmine = mine:SUITE\n"
+    )
 
 
 def _archive(folder, monkeypatch):

@@ -12,16 +12,30 @@ import yaml
 from ci_bench.records import documents
 from ci_bench.records.results import Outcome, Status
 
-PAGES = sorted((Path(__file__).resolve().parent.parent / "docs" / "suites").glob("*.md"), key=lambda page: page.stem)
-FILE = re.compile(
-    r"`(?P<path>[\w/.-]+\.(?:py|csv|json|yml))`(?:(?!\n\n).)*:\n\n```\w+\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL
+PAGES = sorted(
+    (Path(__file__).resolve().parent.parent / "docs" / "suites").glob("*.md"),
+    key=lambda page: page.stem,
 )
-SMALL = {"device": "cpu", "threads": 1, "sampling": "fixed", "launches": 1, "blocks": 2, "sample_s": 0.002, "warmup_s": 0.1}
+FILE = re.compile(
+    r"`(?P<path>[\w/.-]+\.(?:py|csv|json|yml))`(?:(?!\n\n).)*:\n\n```\w+\n(?P<body>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
+SMALL = {
+    "device": "cpu",
+    "threads": 1,
+    "sampling": "fixed",
+    "launches": 1,
+    "blocks": 2,
+    "sample_s": 0.002,
+    "warmup_s": 0.1,
+}
 
 
 def write_files(page: Path, folder: Path) -> set[str]:
     """The page's files, by the names that stand before them."""
-    found = {match["path"]: match["body"] for match in FILE.finditer(page.read_text(encoding="utf-8"))}
+    found = {
+        match["path"]: match["body"] for match in FILE.finditer(page.read_text(encoding="utf-8"))
+    }
     for path, body in found.items():
         (folder / path).parent.mkdir(exist_ok=True)
         (folder / path).write_text(body, encoding="utf-8")
@@ -29,13 +43,26 @@ def write_files(page: Path, folder: Path) -> set[str]:
 
 
 def ci_bench(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environ = {**os.environ, "CI_BENCH_NOISE": str(folder / "noise"), "CI_BENCH_LOCKS": str(folder / "locks")}
+    environ = {
+        **os.environ,
+        "CI_BENCH_NOISE": str(folder / "noise"),
+        "CI_BENCH_LOCKS": str(folder / "locks"),
+    }
     command = [sys.executable, "-m", "ci_bench.cli", *arguments]
-    return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=550, check=False)
+    return subprocess.run(
+        command, cwd=folder, env=environ, capture_output=True, text=True, timeout=550, check=False
+    )
 
 
 def test_there_is_a_page_of_each_suite() -> None:
-    assert [page.stem for page in PAGES] == ["command", "fastrnns", "functions", "torchbench", "training_loss", "transformers"]
+    assert [page.stem for page in PAGES] == [
+        "command",
+        "fastrnns",
+        "functions",
+        "torchbench",
+        "training_loss",
+        "transformers",
+    ]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
@@ -51,7 +78,9 @@ def test_each_page_has_an_example_that_is_planned(page, tmp_path) -> None:
 
 
 @pytest.mark.engine
-def test_the_page_of_functions_has_a_test_of_another_tool_that_is_planned_as_it_is(tmp_path) -> None:
+def test_the_page_of_functions_has_a_test_of_another_tool_that_is_planned_as_it_is(
+    tmp_path,
+) -> None:
     (page,) = (page for page in PAGES if page.stem == "functions")
     assert "perf/test_softmax.py" in write_files(page, tmp_path)
     done = ci_bench(tmp_path, "list", "perf/")
@@ -70,7 +99,10 @@ def test_the_example_of_a_training_is_trained_with_its_optimizer(tmp_path) -> No
     config = yaml.safe_load(path.read_text())
     (entry,) = config["suites"]["training_loss"]
     changed = {**entry, "name": "grouped", "optimizer": "optimizers:grouped"}
-    config |= {"run": SMALL, "suites": {"training_loss": [entry | {"perturbations": 1}, changed | {"perturbations": 1}]}}
+    config |= {
+        "run": SMALL,
+        "suites": {"training_loss": [entry | {"perturbations": 1}, changed | {"perturbations": 1}]},
+    }
     path.write_text(yaml.safe_dump(config, sort_keys=False))
 
     done = ci_bench(tmp_path, "run", "--output", "out")

@@ -18,13 +18,21 @@ SPEC.loader.exec_module(choose_tests)
 def functions(file):
     """The names of the test functions of a file, those of a class as pytest has them."""
     tree = ast.parse((ROOT / file).read_text())
-    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")}
+    return {
+        node.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+    }
 
 
 def test_what_is_left_out_exists():
     left_out, kept = entries()
     named = {name.partition("[")[0] for name in left_out | kept}
-    assert [name for name in sorted(named) if name.rpartition("::")[2] not in functions(name.partition("::")[0])] == []
+    assert [
+        name
+        for name in sorted(named)
+        if name.rpartition("::")[2] not in functions(name.partition("::")[0])
+    ] == []
     assert len(left_out) > 100
 
 
@@ -82,6 +90,9 @@ def test_ci_runs_the_quickest_of_a_file_and_what_was_chosen_by_hand():
 
 
 def test_a_test_is_named_as_pytest_names_it():
-    names = {"tests.a.test_b": "tests/a/test_b.py::test_x[1]", "tests.a.test_b.TestC": "tests/a/test_b.py::TestC::test_x[1]"}
+    names = {
+        "tests.a.test_b": "tests/a/test_b.py::test_x[1]",
+        "tests.a.test_b.TestC": "tests/a/test_b.py::TestC::test_x[1]",
+    }
     for classname, name in names.items():
         assert choose_tests._name({"classname": classname, "name": "test_x[1]"}) == name

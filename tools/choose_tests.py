@@ -1,12 +1,13 @@
 """Chooses what `make test` leaves to `make test-all`, by how long each test took: prints tests/thorough.txt.
 
 Run as ``python tools/choose_tests.py DURATIONS.xml… > tests/thorough.txt``, on what ``make test-all
-PYTEST_ARGS=--junitxml=DURATIONS.xml`` wrote, or `test` and `test-rest` each. A test function is left out, with all parameters,
-where one takes long on average, or all together do. Of a file that would be left out as a whole the quickest test stays, unless
-that takes long, too.
+PYTEST_ARGS=--junitxml=DURATIONS.xml`` wrote, or `test` and `test-rest` each. A test function is
+left out, with all parameters, where one takes long on average, or all together do. Of a file that
+would be left out as a whole the quickest test stays, unless that takes long, too.
 
-With ``--ci`` it prints tests/in_ci.txt instead: those of them that CI runs all the same. They are the quickest of each file,
-as far as ten seconds go, and the lines of the present list that begin with ``keep``, which are chosen by hand.
+With ``--ci`` it prints tests/in_ci.txt instead: those of them that CI runs all the same. They are
+the quickest of each file, as far as ten seconds go, and the lines of the present list that begin
+with ``keep``, which are chosen by hand.
 """
 
 import sys
@@ -18,7 +19,9 @@ from xml.etree import ElementTree as ET
 ROOT = Path(__file__).resolve().parents[1]
 LONG_S, LONG_TOGETHER_S, LONG_ALONE_S = 1.5, 15.0, 15.0
 CI_FILE_S, CI_LONGEST_S = 10.0, 30.0
-"""Seconds that the tests of one file may take in CI, of those that `make test` leaves out, and that its only one may."""
+"""Seconds that the tests of one file may take in CI, of those that `make test` leaves out, and that
+its only one may.
+"""
 CI_LIST = ROOT / "tests" / "in_ci.txt"
 CI_HEAD = """\
 # Of what `make test` leaves out, the tests that CI runs all the same (`make test-rest`): the quickest of each file, with its
@@ -58,12 +61,18 @@ def chosen(took: Mapping[str, float]) -> Iterator[str]:
     functions: dict[str, list[float]] = defaultdict(list)
     for test, seconds in took.items():
         functions[test.partition("[")[0]].append(seconds)
-    left = {name for name, each in functions.items() if sum(each) > min(LONG_TOGETHER_S, LONG_S * len(each))}
+    left = {
+        name
+        for name, each in functions.items()
+        if sum(each) > min(LONG_TOGETHER_S, LONG_S * len(each))
+    }
     for name in sorted(left):
         yield f"{sum(functions[name]):.0f} {name}"
     with_quick_ones = {name.partition("::")[0] for name in functions.keys() - left}
     for file in sorted({name.partition("::")[0] for name in left} - with_quick_ones):
-        quickest = min((test for test in took if test.startswith(f"{file}::")), key=took.__getitem__)
+        quickest = min(
+            (test for test in took if test.startswith(f"{file}::")), key=took.__getitem__
+        )
         if took[quickest] <= LONG_ALONE_S:
             yield f"keep {quickest}"
 
@@ -71,7 +80,10 @@ def chosen(took: Mapping[str, float]) -> Iterator[str]:
 def of_ci(took: Mapping[str, float], kept: Sequence[str]) -> Iterator[str]:
     """The lines for tests that `make test` leaves out and that took so many seconds, by node id; `kept` are chosen by hand."""
     words = [line.split(" ", 1) for line in chosen(took)]
-    left, quick = {name for word, name in words if word != "keep"}, {name for word, name in words if word == "keep"}
+    left, quick = (
+        {name for word, name in words if word != "keep"},
+        {name for word, name in words if word == "keep"},
+    )
     files: dict[str, list[str]] = defaultdict(list)
     for test in took:
         if test.partition("[")[0] in left and test not in quick and not _wants_the_image(test):

@@ -1,6 +1,7 @@
 """Does what docs/getting-started.md tells a new user to do, as it stands there, in an empty folder, and times each step.
 
-python3 tools/first_verdict.py PACKAGES    with the packages of `release_packages.py build`, installed from an index of their own
+python3 tools/first_verdict.py PACKAGES    with the packages of `release_packages.py build`,
+installed from an index of their own
 """
 
 import re
@@ -17,7 +18,9 @@ import release_packages
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "getting-started.md"
 SECTION = re.compile(r"^## A first verdict\n(.*?)^## ", re.MULTILINE | re.DOTALL)
-BLOCK = re.compile(r"(?:`(\S+\.py)`:\n\n)?^```(python|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(
+    r"(?:`(\S+\.py)`:\n\n)?^```(python|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL
+)
 IN_FIVE_MINUTES_S = 300.0
 LINES = 10
 """The most lines of a user's own that a benchmark may take."""
@@ -49,10 +52,19 @@ def blocks(page: str) -> Iterator[tuple[str | None, str]]:
         if language == "python":
             yield name, body
         else:
-            yield from ((None, line.removeprefix("$ ")) for line in body.splitlines() if line.startswith("$ "))
+            yield from (
+                (None, line.removeprefix("$ "))
+                for line in body.splitlines()
+                if line.startswith("$ ")
+            )
 
 
-def follow(page: str, folder: Path, environ: Mapping[str, str], installed: Callable[[Path], None] | None = None) -> list[Step]:
+def follow(
+    page: str,
+    folder: Path,
+    environ: Mapping[str, str],
+    installed: Callable[[Path], None] | None = None,
+) -> list[Step]:
     """Write the files and run the commands in one shell's state: a step after the environment is made has it on its path.
 
     The home folder is new, and git has no identity.
@@ -61,8 +73,17 @@ def follow(page: str, folder: Path, environ: Mapping[str, str], installed: Calla
     """
     steps: list[Step] = []
     (home := folder.with_name(f"{folder.name}-home")).mkdir()
-    known = {name: value for name, value in environ.items() if not name.startswith(("GIT_AUTHOR_", "GIT_COMMITTER_"))}
-    seen = {**known, **NO_IDENTITY, "HOME": str(home), "PATH": f"{folder / '.venv' / 'bin'}:{environ['PATH']}"}
+    known = {
+        name: value
+        for name, value in environ.items()
+        if not name.startswith(("GIT_AUTHOR_", "GIT_COMMITTER_"))
+    }
+    seen = {
+        **known,
+        **NO_IDENTITY,
+        "HOME": str(home),
+        "PATH": f"{folder / '.venv' / 'bin'}:{environ['PATH']}",
+    }
     for name, text in blocks(page):
         if name is not None:
             (folder / name).parent.mkdir(exist_ok=True)
@@ -70,8 +91,17 @@ def follow(page: str, folder: Path, environ: Mapping[str, str], installed: Calla
             continue
         start = time.monotonic()
         command = ["bash", "-c", text.replace(FROM_GITHUB, "")]
-        done = subprocess.run(command, cwd=folder, env=seen, capture_output=True, text=True, check=False)
-        steps.append(Step(command=text, seconds=time.monotonic() - start, code=done.returncode, output=done.stdout + done.stderr))
+        done = subprocess.run(
+            command, cwd=folder, env=seen, capture_output=True, text=True, check=False
+        )
+        steps.append(
+            Step(
+                command=text,
+                seconds=time.monotonic() - start,
+                code=done.returncode,
+                output=done.stdout + done.stderr,
+            )
+        )
         if installed is not None and text.startswith("pip install"):
             installed(folder / ".venv")
     return steps
@@ -79,7 +109,12 @@ def follow(page: str, folder: Path, environ: Mapping[str, str], installed: Calla
 
 def lines(page: str) -> int:
     """How many lines of a user's own the page's benchmark takes."""
-    return sum(bool(line.strip()) for name, text in blocks(page) if name and "benchmarks" in name for line in text.splitlines())
+    return sum(
+        bool(line.strip())
+        for name, text in blocks(page)
+        if name and "benchmarks" in name
+        for line in text.splitlines()
+    )
 
 
 def complaint(steps: list[Step]) -> str | None:
@@ -100,7 +135,11 @@ def main(packages: Path) -> None:
         tempfile.TemporaryDirectory() as scratch,
         release_packages.index(packages, release_packages.behind()) as (address, served),
     ):
-        environ = {**release_packages.plain_environment(), "PIP_INDEX_URL": address, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+        environ = {
+            **release_packages.plain_environment(),
+            "PIP_INDEX_URL": address,
+            "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+        }
         (folder := Path(scratch, "new")).mkdir()
         steps = follow(PAGE.read_text(encoding="utf-8"), folder, environ)
     release_packages.check_served(served)
@@ -108,7 +147,9 @@ def main(packages: Path) -> None:
         sys.stdout.write(f"{step.seconds:6.1f} s  {step.command}\n")
     total = sum(step.seconds for step in steps)
     sys.stdout.write(f"{total:6.1f} s in all\n")
-    wrong = complaint(steps) or (None if total < IN_FIVE_MINUTES_S else f"it took {total:.0f} s, longer than five minutes")
+    wrong = complaint(steps) or (
+        None if total < IN_FIVE_MINUTES_S else f"it took {total:.0f} s, longer than five minutes"
+    )
     if wrong:
         raise release_packages.Wrong(wrong)
 

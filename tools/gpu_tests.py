@@ -1,10 +1,12 @@
-"""Runs the tests of a card tier by tier, in the Python and torch of this machine. Installs nothing and needs no network.
+"""Runs the tests of a card tier by tier, in the Python and torch of this machine.
 
-``python tools/gpu_tests.py [--simulated] [TIER…] [-- ARGUMENTS…]``; `make gpu-tests` calls it. The first
-tiers are commands of ci-bench that examine the card, the others are tests. Each tier is a process of its
-own that is ended after ten minutes, or when it has taken 32 GiB of the host's memory, and costs the
-others nothing. The arguments go to tests, and to commands that are named. The exit code is 1 if a tier
-failed, 2 if a tier is unknown or a package is missing.
+Installs nothing and needs no network.
+
+``python tools/gpu_tests.py [--simulated] [TIER…] [-- ARGUMENTS…]``; `make gpu-tests` calls it. The
+first tiers are commands of ci-bench that examine the card, the others are tests. Each tier is a
+process of its own that is ended after ten minutes, or when it has taken 32 GiB of the host's
+memory, and costs the others nothing. The arguments go to tests, and to commands that are named. The
+exit code is 1 if a tier failed, 2 if a tier is unknown or a package is missing.
 """
 
 import argparse
@@ -52,7 +54,10 @@ TIERS = {
     "fastrnns_whole": (FASTRNNS, "whole_of_the_originals"),
     "torchbench": (TORCHBENCH, "not resnet and not decoder"),
     "torchbench_large": (TORCHBENCH, "resnet or decoder"),
-    "transformers": (TRANSFORMERS, "not every_ and not generations and not tokens and not cuda_graphs"),
+    "transformers": (
+        TRANSFORMERS,
+        "not every_ and not generations and not tokens and not cuda_graphs",
+    ),
     "transformers_formats": (TRANSFORMERS, "every_format"),
     "transformers_presets": (TRANSFORMERS, "every_preset"),
     "transformers_ways": (TRANSFORMERS, "every_way or (cuda_graphs and not decoded)"),
@@ -61,23 +66,36 @@ TIERS = {
 """Files and an expression for `pytest -k`, by tier; each test is in one tier."""
 EVERY = (*COMMANDS, *TIERS)
 SIMULATED = ("doctor", "gpu-check", "contract", "gates", "gates_without_room")
-"""The tiers that the simulated card can run. `clock` needs a real one: its bounds are those of kernels that a GPU runs."""
+"""The tiers that the simulated card can run. `clock` needs a real one: its bounds are those of
+kernels that a GPU runs.
+"""
 CARD = {"least_kernel_s": 0.0002, "memory_bytes": 64 << 20}
 
 
 def main(argv: Sequence[str]) -> int:
     """Run the tiers; return the exit code."""
     asked, further = _split(argv)
-    parser = argparse.ArgumentParser(prog="gpu_tests.py", description="Run the tests of a card tier by tier.")
-    parser.add_argument("tiers", nargs="*", metavar="TIER", help=f"one of {', '.join(EVERY)}; without any, all")
-    parser.add_argument("--simulated", action="store_true", help="run on the simulated card what it can run")
+    parser = argparse.ArgumentParser(
+        prog="gpu_tests.py", description="Run the tests of a card tier by tier."
+    )
+    parser.add_argument(
+        "tiers", nargs="*", metavar="TIER", help=f"one of {', '.join(EVERY)}; without any, all"
+    )
+    parser.add_argument(
+        "--simulated", action="store_true", help="run on the simulated card what it can run"
+    )
     options = parser.parse_args(asked)
     if unknown := [tier for tier in options.tiers if tier not in EVERY]:
-        sys.stderr.write(f"gpu-tests: there is no tier {unknown[0]}; there are {', '.join(EVERY)}\n")
+        sys.stderr.write(
+            f"gpu-tests: there is no tier {unknown[0]}; there are {', '.join(EVERY)}\n"
+        )
         return 2
     if missing := [package for module, package in NEEDED.items() if find_spec(module) is None]:
         named = ", ".join(missing)
-        sys.stderr.write(f"gpu-tests: {sys.executable} lacks {named}; install them, or name another Python: PYTHON=…\n")
+        sys.stderr.write(
+            f"gpu-tests: {sys.executable} lacks {named}; install them, or name another Python:"
+            " PYTHON=…\n"
+        )
         return 2
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that `run` ends its tier
     codes: dict[str, int] = {}
@@ -85,7 +103,9 @@ def main(argv: Sequence[str]) -> int:
         environ = _environ(Path(folder) if options.simulated else None)
         for tier in options.tiers or (SIMULATED if options.simulated else EVERY):
             _say(f"tier {tier}")
-            codes[tier] = run(command(tier, further if tier in TIERS or options.tiers else ()), environ)
+            codes[tier] = run(
+                command(tier, further if tier in TIERS or options.tiers else ()), environ
+            )
     for tier, code in codes.items():
         _say(f"tier {tier}: exit code {code}")
     return int(any(codes.values()))
@@ -98,10 +118,28 @@ def command(tier: str, further: Sequence[str] = ()) -> list[str]:
     place, expression = TIERS[tier]
     limit = ["--session-timeout", f"{LIMIT_S - LAST_TEST_S:.0f}"]
     chosen = ["-k", expression] if expression else []
-    return [sys.executable, "-m", "pytest", "-n", "0", *limit, "-p", "no:cacheprovider", place, *chosen, *further]
+    return [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-n",
+        "0",
+        *limit,
+        "-p",
+        "no:cacheprovider",
+        place,
+        *chosen,
+        *further,
+    ]
 
 
-def run(call: Sequence[str], environ: Mapping[str, str], *, limit_s: float = LIMIT_S, most_bytes: float = MOST_BYTES) -> int:
+def run(
+    call: Sequence[str],
+    environ: Mapping[str, str],
+    *,
+    limit_s: float = LIMIT_S,
+    most_bytes: float = MOST_BYTES,
+) -> int:
     """Run a call within its limits; return its exit code, 124 if it was ended."""
     begun, free = time.monotonic(), available_bytes()
     process = subprocess.Popen(call, cwd=ROOT, env=environ, start_new_session=True)
@@ -110,7 +148,10 @@ def run(call: Sequence[str], environ: Mapping[str, str], *, limit_s: float = LIM
             with contextlib.suppress(subprocess.TimeoutExpired):
                 return process.wait(LOOK_S)
             if (taken := free - available_bytes()) > most_bytes:
-                _say(f"ended: it took {taken / 2**30:.1f} GiB of memory ({most_bytes / 2**30:.1f} at most)")
+                _say(
+                    f"ended: it took {taken / 2**30:.1f} GiB of memory ({most_bytes / 2**30:.1f} at"
+                    " most)"
+                )
                 return 124
         _say(f"ended after {limit_s:.0f} s")
         return 124

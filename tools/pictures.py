@@ -3,7 +3,8 @@
     python tools/pictures.py measure FOLDER   a pull request made up of tools/pictured/, gated for real: base and head in turns
     python tools/pictures.py render FOLDER    the pictures, of that run or of any other folder that `ci-bench gate` wrote
 
-Measuring needs the extra `engine` and git, and takes a quarter of an hour; rendering needs the development tools and Chromium.
+Measuring needs the extra `engine` and git, and takes a quarter of an hour; rendering needs the
+development tools and Chromium.
 """
 
 import os
@@ -51,7 +52,15 @@ def measure(folder: Path) -> None:
     """Gate head against base in a repository of two commits, the backend before and after; the noise is learned first."""
     with tempfile.TemporaryDirectory() as scratch:
         repository = Path(scratch)
-        git = ("git", "-C", scratch, "-c", "user.name=author", "-c", "user.email=author@example.org")
+        git = (
+            "git",
+            "-C",
+            scratch,
+            "-c",
+            "user.name=author",
+            "-c",
+            "user.email=author@example.org",
+        )
         _run(*git, "init", "--quiet", "--initial-branch", "main")
         for source in ("fused.py", "fused_head.py"):
             shutil.copy(PICTURED / source, repository / "fused.py")
@@ -60,9 +69,22 @@ def measure(folder: Path) -> None:
             _run(*git, "commit", "--quiet", "--message", source)
             if source == "fused.py":
                 for number in range(CALIBRATIONS):
-                    _ci_bench(repository, "calibrate", "--output", str(folder / f"calibration-{number}"))
+                    _ci_bench(
+                        repository, "calibrate", "--output", str(folder / f"calibration-{number}")
+                    )
                 _run(*git, "switch", "--quiet", "--create", "faster-backend")
-        _ci_bench(repository, "gate", "--baseline", "paired", "--base", "main", "--output", str(folder), "--format", "comment")
+        _ci_bench(
+            repository,
+            "gate",
+            "--baseline",
+            "paired",
+            "--base",
+            "main",
+            "--output",
+            str(folder),
+            "--format",
+            "comment",
+        )
 
 
 def _ci_bench(repository: Path, *arguments: str) -> None:
@@ -76,11 +98,20 @@ def render(folder: Path) -> None:
     """Take every picture."""
     from playwright.sync_api import sync_playwright
 
-    browser = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
+    browser = next(
+        (
+            path
+            for name in ("chromium", "chromium-browser", "google-chrome")
+            if (path := shutil.which(name))
+        ),
+        None,
+    )
     if browser is None:
         raise SystemExit("pictures: needs Chromium on PATH (tools/browser.sh installs Debian's)")
     with sync_playwright() as driver, tempfile.TemporaryDirectory() as scratch:
-        started = driver.chromium.launch(executable_path=browser, args=["--no-sandbox", "--disable-gpu", "--hide-scrollbars"])
+        started = driver.chromium.launch(
+            executable_path=browser, args=["--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
+        )
         _comment(started, folder, Path(scratch))
         _report(started, folder, Path(scratch))
         _terminal(started, folder, Path(scratch))
@@ -106,7 +137,9 @@ def _report(browser: Any, folder: Path, scratch: Path) -> None:
     path = _written(scratch / "report.html", html)
     for scheme in ("light", "dark"):
         page = _open(browser, path, scheme=scheme)
-        page.locator("#changes").scroll_into_view_if_needed()  # a chart is drawn when it comes into view
+        page.locator(
+            "#changes"
+        ).scroll_into_view_if_needed()  # a chart is drawn when it comes into view
         page.wait_for_selector("#changes svg")
         page.evaluate("window.scrollTo(0, 0)")
         page.wait_for_timeout(500)
@@ -120,7 +153,10 @@ def _report(browser: Any, folder: Path, scratch: Path) -> None:
 
 
 def _terminal(browser: Any, folder: Path, scratch: Path) -> None:
-    """What `ci-bench show` prints, as rich draws a terminal. A picture, since its SVG would load a font from elsewhere."""
+    """What `ci-bench show` prints, as rich draws a terminal.
+
+    A picture, since its SVG would load a font from elsewhere.
+    """
     from rich.console import Console
 
     from ci_bench.records import documents
@@ -130,13 +166,22 @@ def _terminal(browser: Any, folder: Path, scratch: Path) -> None:
         console = Console(record=True, width=80, file=nowhere, force_terminal=True)
         print_comparison(documents.read_comparison(folder / "comparison.json"), console)
         drawn = console.export_svg(title="ci-bench show comparison.json")
-    page = _open(browser, _written(scratch / "terminal.html", f"<!doctype html><style>svg {{ width: 900px }}</style>{drawn}"))
+    page = _open(
+        browser,
+        _written(
+            scratch / "terminal.html",
+            f"<!doctype html><style>svg {{ width: 900px }}</style>{drawn}",
+        ),
+    )
     page.locator("svg").first.screenshot(path=IMAGES / "terminal.png")
 
 
 def _open(browser: Any, path: Path, *, scheme: str = "light", width: int = 1200) -> Any:
     context = browser.new_context(
-        viewport={"width": width, "height": 1000}, color_scheme=scheme, offline=True, reduced_motion="reduce"
+        viewport={"width": width, "height": 1000},
+        color_scheme=scheme,
+        offline=True,
+        reduced_motion="reduce",
     )
     page = context.new_page()
     page.goto(path.as_uri())

@@ -2,10 +2,11 @@
 
     python3 tools/pip_settings.py PIP_CONF FOLDER
 
-Writes PIP_CONF for a container that shares the host's network, then serves until it is ended. Folders that pip is told to
-search (`find-links`) are reachable in there by address only, so they are linked into FOLDER, and FOLDER is served: at the same
-port each time, which the base remembers. Settings name indexes, which may hold credentials: they belong into an image that is
-thrown away, and nowhere else.
+Writes PIP_CONF for a container that shares the host's network, then serves until it is ended.
+Folders that pip is told to search (`find-links`) are reachable in there by address only, so they
+are linked into FOLDER, and FOLDER is served: at the same port each time, which the base remembers.
+Settings name indexes, which may hold credentials: they belong into an image that is thrown away,
+and nowhere else.
 """
 
 import subprocess
@@ -22,13 +23,17 @@ KEPT = ("index-url", "extra-index-url", "trusted-host", "timeout", "retries", "p
 
 def main(pip_conf: Path, folder: Path) -> None:
     """Write the settings and serve."""
-    listed = subprocess.run([sys.executable, "-m", "pip", "config", "list"], check=True, capture_output=True, text=True).stdout
+    listed = subprocess.run(
+        [sys.executable, "-m", "pip", "config", "list"], check=True, capture_output=True, text=True
+    ).stdout
     remembered = folder / "port"
     port = int(remembered.read_text(encoding="utf-8")) if remembered.exists() else 0
     server = ThreadingHTTPServer(("127.0.0.1", port), partial(Quiet, directory=str(folder)))
     remembered.write_text(str(server.server_port), encoding="utf-8")
     links = list(linked(parse(listed).get("find-links", ""), folder))
-    addresses = [f"http://127.0.0.1:{server.server_port}/{name}/" if name else place for name, place in links]
+    addresses = [
+        f"http://127.0.0.1:{server.server_port}/{name}/" if name else place for name, place in links
+    ]
     draft = pip_conf.with_suffix(".draft")
     draft.write_text(render(parse(listed), addresses), encoding="utf-8")
     draft.rename(pip_conf)
@@ -61,10 +66,16 @@ def render(settings: Mapping[str, str], find_links: list[str]) -> str:
     """The text of a pip.conf; addresses of files are left out, since a container doesn't see them."""
     lines = ["[global]"]
     for name in KEPT:
-        value = " ".join(word for word in settings.get(name, "").split() if not word.startswith(("file:", "/")))
+        value = " ".join(
+            word for word in settings.get(name, "").split() if not word.startswith(("file:", "/"))
+        )
         lines += [f"{name} = {value}"] if value else []
     lines += [f"cert = {BUNDLE}"] if "cert" in settings else []
-    lines += [f"find-links = {' '.join(find_links)}", "disable-pip-version-check = 1"] if find_links else []
+    lines += (
+        [f"find-links = {' '.join(find_links)}", "disable-pip-version-check = 1"]
+        if find_links
+        else []
+    )
     return "\n".join(lines) + "\n"
 
 

@@ -1,7 +1,8 @@
 """Count phrases that read as translated, per file: `python tools/prose.py [--update] [--list PATH ...]`.
 
-`tests/prose_limits.json` holds the highest count allowed for each file. `tests/test_prose.py` fails if a count rises or if a
-limit is too high. `--update` writes the present counts, `--list` prints each phrase with its line.
+`tests/prose_limits.json` holds the highest count allowed for each file. `tests/test_prose.py` fails
+if a count rises or if a limit is too high. `--update` writes the present counts, `--list` prints
+each phrase with its line.
 """
 
 import ast
@@ -48,13 +49,21 @@ PATTERNS = (
     r", so that\b",
 )
 _SENTENCE_START = r"(?:^|[.;:] )"
-DIALECT = [re.compile(one, 0 if one.startswith(_SENTENCE_START) else re.IGNORECASE) for one in PATTERNS]
+DIALECT = [
+    re.compile(one, 0 if one.startswith(_SENTENCE_START) else re.IGNORECASE) for one in PATTERNS
+]
 _COMMENT = re.compile(r"(?:^|  )\s*# (.*)$")
 
 GROUPS = {
     "README": ("README.md",),
     "action files": ("action.yml", "report/action.yml"),
-    "documentation": ("CONTRIBUTING.md", "SECURITY.md", "docs/*.md", "docs/suites/*.md", "docs/internals/*.md"),
+    "documentation": (
+        "CONTRIBUTING.md",
+        "SECURITY.md",
+        "docs/*.md",
+        "docs/suites/*.md",
+        "docs/internals/*.md",
+    ),
     "changelog": ("CHANGELOG.md",),
     "schemas": ("schemas/*.json",),
     "strings": ("src/ci_bench/**/*.py",),
@@ -69,7 +78,9 @@ Text = tuple[int, str]
 
 def markdown(source: str) -> Iterator[Text]:
     """Yield the paragraphs of a page, without code, link targets and comments."""
-    source = re.sub(r"(?ms)^(\s*)(`{3,}|~{3,}).*?^\s*\2\s*$", lambda found: "\n" * found[0].count("\n"), source)
+    source = re.sub(
+        r"(?ms)^(\s*)(`{3,}|~{3,}).*?^\s*\2\s*$", lambda found: "\n" * found[0].count("\n"), source
+    )
     source = re.sub(r"(?s)<!--.*?-->", lambda found: "\n" * found[0].count("\n"), source)
     source = re.sub(r"(`+)(?:(?!\1).)+?\1", "CODE", source)
     source = re.sub(r"\]\([^)]*\)", "]", source)
@@ -96,16 +107,28 @@ def descriptions(value: Any) -> Iterator[Text]:
 
 def strings(source: str) -> Iterator[Text]:
     """Yield the string constants of a module that are sentences; of an f-string the whole, with X for its values."""
-    nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Expr | ast.Constant | ast.JoinedStr)]
+    nodes = [
+        node
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Expr | ast.Constant | ast.JoinedStr)
+    ]
     skipped = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
-    skipped |= {id(child) for node in nodes if isinstance(node, ast.JoinedStr) for child in ast.walk(node) if child is not node}
+    skipped |= {
+        id(child)
+        for node in nodes
+        if isinstance(node, ast.JoinedStr)
+        for child in ast.walk(node)
+        if child is not node
+    }
     for node in nodes:
         if id(node) in skipped:
             continue
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             text = node.value
         elif isinstance(node, ast.JoinedStr):
-            text = "".join(str(part.value) if isinstance(part, ast.Constant) else "X" for part in node.values)
+            text = "".join(
+                str(part.value) if isinstance(part, ast.Constant) else "X" for part in node.values
+            )
         else:
             continue
         if " " in text.strip():
@@ -115,7 +138,11 @@ def strings(source: str) -> Iterator[Text]:
 def docstrings(source: str) -> Iterator[Text]:
     """Yield the docstrings and comments of a module."""
     for node in _statements(ast.parse(source)):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+        if (
+            isinstance(node, ast.Expr)
+            and isinstance(node.value, ast.Constant)
+            and isinstance(node.value.value, str)
+        ):
             for paragraph in node.value.value.split("\n\n"):
                 yield node.lineno, " ".join(re.sub(r"``[^`]*``|`[^`]*`", "CODE", paragraph).split())
     for number, line in enumerate(source.splitlines(), 1):
@@ -159,14 +186,22 @@ def files(group: str) -> Iterator[tuple[str, Path]]:
 def counts() -> dict[str, dict[str, int]]:
     """Return the number of phrases by group and file; files without any are left out."""
     return {
-        group: {name: number for name, path in files(group) if (number := sum(len(hits(text)) for _, text in texts(group, path)))}
+        group: {
+            name: number
+            for name, path in files(group)
+            if (number := sum(len(hits(text)) for _, text in texts(group, path)))
+        }
         for group in GROUPS
     }
 
 
 def words(group: str) -> int:
     """Return the number of words of a group."""
-    return sum(len(re.findall(r"[A-Za-z][\w'’-]*", text)) for _, path in files(group) for _, text in texts(group, path))
+    return sum(
+        len(re.findall(r"[A-Za-z][\w'’-]*", text))
+        for _, path in files(group)
+        for _, text in texts(group, path)
+    )
 
 
 def main(arguments: list[str]) -> int:
@@ -177,14 +212,18 @@ def main(arguments: list[str]) -> int:
                 if any(name.startswith(prefix) for prefix in arguments[1:]):
                     for line, text in texts(group, path):
                         for phrase in hits(text):
-                            sys.stdout.write(f"{name}:{line}: {group}: {phrase.strip()!r} in {text[:160]!r}\n")
+                            sys.stdout.write(
+                                f"{name}:{line}: {group}: {phrase.strip()!r} in {text[:160]!r}\n"
+                            )
         return 0
     found = counts()
     if arguments == ["--update"]:
         LIMITS.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     for group in GROUPS:
         total, size = sum(found[group].values()), words(group)
-        sys.stdout.write(f"{group:14} {total:5} in {size:7,} words: {1000 * total / size:5.1f} per 1,000\n")
+        sys.stdout.write(
+            f"{group:14} {total:5} in {size:7,} words: {1000 * total / size:5.1f} per 1,000\n"
+        )
     return 0
 
 

@@ -2,15 +2,17 @@
 
     python3 tools/release_image.py [IMAGE]
 
-Pushes IMAGE (or builds it, `tools/docker.sh`), signs it, states where it comes from and what it holds, pulls it by its digest,
-verifies, has the action gate a pull request with it, and has a node of a fleet that has not got it pull it and measure a lease.
-Then it tampers: a changed image under the same tag, with and without the signature of the right one, under another key, and a
-manifest that was altered in the registry; each has to be refused.
+Pushes IMAGE (or builds it, `tools/docker.sh`), signs it, states where it comes from and what it
+holds, pulls it by its digest, verifies, has the action gate a pull request with it, and has a node
+of a fleet that has not got it pull it and measure a lease. Then it tampers: a changed image under
+the same tag, with and without the signature of the right one, under another key, and a manifest
+that was altered in the registry; each has to be refused.
 
-A release signs with cosign, without a key: the certificate is GitHub's word for the workflow, and the log of it is public. Both
-need the network, so that here skopeo signs and verifies with a key made on the spot, and statements of in-toto
-(https://github.com/in-toto/attestation) are signed as DSSE envelopes by securesystemslib. Where the machine has no engine or no
-registry, the script says so, says what was not checked, and its exit code is 0.
+A release signs with cosign, without a key: the certificate is GitHub's word for the workflow, and
+the log of it is public. Both need the network, so that here skopeo signs and verifies with a key
+made on the spot, and statements of in-toto (https://github.com/in-toto/attestation) are signed as
+DSSE envelopes by securesystemslib. Where the machine has no engine or no registry, the script says
+so, says what was not checked, and its exit code is 0.
 """
 
 import copy
@@ -40,7 +42,9 @@ STATEMENT = "https://in-toto.io/Statement/v1"
 PROVENANCE = "https://slsa.dev/provenance/v1"
 BILL = "https://cyclonedx.org/bom"
 PAYLOAD = "application/vnd.in-toto+json"
-UNCHECKED = "image, its signature, what is stated about it, the action and a lease with the published image"
+UNCHECKED = (
+    "image, its signature, what is stated about it, the action and a lease with the published image"
+)
 
 
 class Cannot(Exception):  # noqa: N818 - read as a sentence
@@ -54,27 +58,45 @@ class Refused(Exception):  # noqa: N818 - read as a sentence
 # Statements
 
 
-def state(signer: CryptoSigner, digest: str, predicate_type: str, predicate: Mapping[str, Any]) -> dict[str, Any]:
+def state(
+    signer: CryptoSigner, digest: str, predicate_type: str, predicate: Mapping[str, Any]
+) -> dict[str, Any]:
     """A signed statement about the image of a digest (``sha256:…``), as a DSSE envelope."""
     subject = [{"name": PROJECT, "digest": {"sha256": digest.removeprefix("sha256:")}}]
-    content = {"_type": STATEMENT, "subject": subject, "predicateType": predicate_type, "predicate": predicate}
+    content = {
+        "_type": STATEMENT,
+        "subject": subject,
+        "predicateType": predicate_type,
+        "predicate": predicate,
+    }
     envelope = Envelope(json.dumps(content).encode(), PAYLOAD, {})
     envelope.sign(signer)
     signed: dict[str, Any] = envelope.to_dict()
     return signed
 
 
-def verified(envelope: Mapping[str, Any], key: Key, digest: str, predicate_type: str) -> Mapping[str, Any]:
-    """The predicate of a statement. Raises `Refused` unless the key signed it, of this type and about this digest."""
+def verified(
+    envelope: Mapping[str, Any], key: Key, digest: str, predicate_type: str
+) -> Mapping[str, Any]:
+    """The predicate of a statement.
+
+    Raises `Refused` unless the key signed it, of this type and about this digest.
+    """
     opened = Envelope.from_dict(copy.deepcopy(dict(envelope)))  # which takes what it is given apart
     try:
         opened.verify([key], 1)
     except VerificationError as error:
         raise Refused(str(error)) from error
     content = json.loads(opened.payload)
-    if opened.payload_type != PAYLOAD or content["_type"] != STATEMENT or content["predicateType"] != predicate_type:
+    if (
+        opened.payload_type != PAYLOAD
+        or content["_type"] != STATEMENT
+        or content["predicateType"] != predicate_type
+    ):
         raise Refused(f"it states something else: {content['predicateType']}")
-    if {"sha256": digest.removeprefix("sha256:")} not in [subject["digest"] for subject in content["subject"]]:
+    if {"sha256": digest.removeprefix("sha256:")} not in [
+        subject["digest"] for subject in content["subject"]
+    ]:
         raise Refused("it is about another image")
     predicate: Mapping[str, Any] = content["predicate"]
     return predicate
@@ -83,17 +105,32 @@ def verified(envelope: Mapping[str, Any], key: Key, digest: str, predicate_type:
 def provenance(commit: str) -> dict[str, Any]:
     """Where the image comes from, as SLSA has it (https://slsa.dev/spec/v1.0/provenance)."""
     source = {"uri": "git+https://github.com/ci-bench/ci-bench", "digest": {"gitCommit": commit}}
-    definition = {"buildType": "https://ci-bench.dev/release-check/1", "externalParameters": {"source": source["uri"]}}
+    definition = {
+        "buildType": "https://ci-bench.dev/release-check/1",
+        "externalParameters": {"source": source["uri"]},
+    }
     details = {"builder": {"id": "https://ci-bench.dev/release-check"}}
-    return {"buildDefinition": {**definition, "resolvedDependencies": [source]}, "runDetails": details}
+    return {
+        "buildDefinition": {**definition, "resolvedDependencies": [source]},
+        "runDetails": details,
+    }
 
 
 # Engine and registry
 
 
 def script(*arguments: object, environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """What `tools/docker.sh` prints as names and values. Raises `Cannot` where it says that this machine can't."""
-    done = subprocess.run([str(SCRIPT), *map(str, arguments)], env=environ, stdout=subprocess.PIPE, text=True, check=False)
+    """What `tools/docker.sh` prints as names and values.
+
+    Raises `Cannot` where it says that this machine can't.
+    """
+    done = subprocess.run(
+        [str(SCRIPT), *map(str, arguments)],
+        env=environ,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
     if done.returncode == CANNOT:
         raise Cannot(f"tools/docker.sh {arguments[0]} has said why")
     done.check_returncode()
@@ -114,7 +151,12 @@ def services(folder: Path) -> Iterator[dict[str, str]]:
 @contextmanager
 def wheels(folder: Path) -> Iterator[None]:
     """Serve this machine's wheels, at the address that an image which was built here remembers (`tools/pip_settings.py`)."""
-    settings = [sys.executable, str(ROOT / "tools" / "pip_settings.py"), str(folder / "pip.conf"), str(folder / "served")]
+    settings = [
+        sys.executable,
+        str(ROOT / "tools" / "pip_settings.py"),
+        str(folder / "pip.conf"),
+        str(folder / "served"),
+    ]
     server = subprocess.Popen(settings)
     try:
         yield
@@ -133,12 +175,19 @@ class Registry:
         (folder / "gnupg").mkdir(mode=0o700)
         (folder / "registries.d").mkdir()
         signatures = folder / "signatures"
-        places = {"default-docker": {"sigstore": f"file://{signatures}", "sigstore-staging": f"file://{signatures}"}}
+        places = {
+            "default-docker": {
+                "sigstore": f"file://{signatures}",
+                "sigstore-staging": f"file://{signatures}",
+            }
+        }
         (folder / "registries.d" / "default.yaml").write_text(json.dumps(places), encoding="utf-8")
 
     def run(self, *command: str) -> str:
         """What a program prints. Raises `Refused` with its complaint."""
-        done = subprocess.run(command, env=self.environ, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command, env=self.environ, capture_output=True, text=True, check=False
+        )
         if done.returncode:
             raise Refused(done.stderr.strip()[-400:])
         return done.stdout
@@ -151,13 +200,28 @@ class Registry:
         """Push an image, and return the digest that it has in the registry."""
         self.docker("tag", image, f"{self.name}:{tag}")
         self.docker("push", "--quiet", f"{self.name}:{tag}")
-        digests = json.loads(self.docker("image", "inspect", "--format", "{{json .RepoDigests}}", f"{self.name}:{tag}"))
+        digests = json.loads(
+            self.docker(
+                "image", "inspect", "--format", "{{json .RepoDigests}}", f"{self.name}:{tag}"
+            )
+        )
         (reference,) = [digest for digest in digests if digest.startswith(f"{self.name}@")]
         return str(reference.partition("@")[2])
 
     def make_key(self, owner: str) -> Path:
         """A new key of GnuPG's, by its owner; the file of its public half."""
-        self.run("gpg", "--batch", "--quiet", "--passphrase", "", "--quick-generate-key", owner, "ed25519", "sign", "never")
+        self.run(
+            "gpg",
+            "--batch",
+            "--quiet",
+            "--passphrase",
+            "",
+            "--quick-generate-key",
+            owner,
+            "ed25519",
+            "sign",
+            "never",
+        )
         public = self.folder / f"{owner}.pub"
         self.run("gpg", "--batch", "--quiet", "--output", str(public), "--export", owner)
         return public
@@ -165,8 +229,12 @@ class Registry:
     def sign(self, digest: str, owner: str) -> None:
         """Put a signature by an owner's key beside the image of a digest."""
         listed = self.run("gpg", "--batch", "--with-colons", "--fingerprint", owner)
-        fingerprint = next(line.split(":")[9] for line in listed.splitlines() if line.startswith("fpr:"))
-        self.copy(f"{self.name}@{digest}", f"{self.name}:signed-by-{owner}", "--sign-by", fingerprint)
+        fingerprint = next(
+            line.split(":")[9] for line in listed.splitlines() if line.startswith("fpr:")
+        )
+        self.copy(
+            f"{self.name}@{digest}", f"{self.name}:signed-by-{owner}", "--sign-by", fingerprint
+        )
 
     def verify(self, reference: str, public: Path) -> None:
         """Raise `Refused` unless an image, by ``@digest`` or ``:tag``, has a signature by this key."""
@@ -176,17 +244,37 @@ class Registry:
             "keyPath": str(public),
             "signedIdentity": {"type": "matchRepository"},
         }
-        policy = {"default": [{"type": "reject"}], "transports": {"docker": {self.name: [accepted]}}}
+        policy = {
+            "default": [{"type": "reject"}],
+            "transports": {"docker": {self.name: [accepted]}},
+        }
         path = self.folder / "policy.json"
         path.write_text(json.dumps(policy), encoding="utf-8")
         target = f"{self.environ['REGISTRY']}/verified/{PROJECT}:latest"
-        self.copy(f"{self.name}{reference}", target, "--remove-signatures", policy=("--policy", str(path)))
+        self.copy(
+            f"{self.name}{reference}", target, "--remove-signatures", policy=("--policy", str(path))
+        )
 
-    def copy(self, source: str, target: str, *options: str, policy: Sequence[str] = ("--insecure-policy",)) -> None:
+    def copy(
+        self,
+        source: str,
+        target: str,
+        *options: str,
+        policy: Sequence[str] = ("--insecure-policy",),
+    ) -> None:
         """Copy an image from one place of a registry to another."""
         settings = ("--registries.d", str(self.folder / "registries.d"))
         plain = ("--quiet", "--src-tls-verify=false", "--dest-tls-verify=false")
-        self.run("skopeo", *settings, *policy, "copy", *plain, *options, f"docker://{source}", f"docker://{target}")
+        self.run(
+            "skopeo",
+            *settings,
+            *policy,
+            "copy",
+            *plain,
+            *options,
+            f"docker://{source}",
+            f"docker://{target}",
+        )
 
     def signature_folder(self, digest: str) -> Path:
         """Where the signatures of a digest lie: https://github.com/containers/image/blob/main/docs/containers-registries.d.5.md."""
@@ -197,15 +285,26 @@ class Registry:
 
 
 def check(image: str, folder: Path, environ: Mapping[str, str], storage: Path) -> None:
-    """Publish, verify, use, tamper. Raises `Refused` where what is right was refused, or what is wrong was not."""
+    """Publish, verify, use, tamper.
+
+    Raises `Refused` where what is right was refused, or what is wrong was not.
+    """
     registry = Registry(folder, environ)
     public, signer = registry.make_key("release"), CryptoSigner.generate_ecdsa()
     digest = registry.push(image, "release")
     registry.sign(digest, "release")
-    bill = json.loads(registry.run(sys.executable, str(ROOT / "tools" / "sbom.py"), "--network=host", image))
+    bill = json.loads(
+        registry.run(sys.executable, str(ROOT / "tools" / "sbom.py"), "--network=host", image)
+    )
     commit = registry.run("git", "-C", str(ROOT), "rev-parse", "HEAD").strip()
-    envelopes = {PROVENANCE: state(signer, digest, PROVENANCE, provenance(commit)), BILL: state(signer, digest, BILL, bill)}
-    say(f"pushed as {registry.name}@{digest}, signed, with provenance and a bill of {len(bill['components'])} packages")
+    envelopes = {
+        PROVENANCE: state(signer, digest, PROVENANCE, provenance(commit)),
+        BILL: state(signer, digest, BILL, bill),
+    }
+    say(
+        f"pushed as {registry.name}@{digest}, signed, with provenance and a bill of"
+        f" {len(bill['components'])} packages"
+    )
 
     registry.docker("image", "rm", "--force", f"{registry.name}:release", image)
     registry.docker("pull", "--quiet", f"{registry.name}@{digest}")
@@ -226,7 +325,12 @@ def passes(test: str, reference: str, environ: Mapping[str, str]) -> None:
     """Run a test with this image. Raises `Refused` where it fails, or was left out."""
     command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", test]
     done = subprocess.run(
-        command, cwd=ROOT, env={**environ, "CI_BENCH_TEST_IMAGE": reference}, capture_output=True, text=True, check=False
+        command,
+        cwd=ROOT,
+        env={**environ, "CI_BENCH_TEST_IMAGE": reference},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if done.returncode or "1 passed" not in done.stdout:
         raise Refused(f"{test} with {reference}: {done.stdout[-2000:]}")
@@ -235,28 +339,39 @@ def passes(test: str, reference: str, environ: Mapping[str, str]) -> None:
 def tamper(registry: Registry, digest: str, public: Path) -> None:
     """Put a changed image under the tag of the right one; raise `Refused` where it is accepted."""
     container = registry.docker("create", f"{registry.name}@{digest}").strip()
-    registry.docker("commit", "--change", 'ENTRYPOINT ["/bin/true"]', container, "localhost/ci-bench:tampered")
+    registry.docker(
+        "commit", "--change", 'ENTRYPOINT ["/bin/true"]', container, "localhost/ci-bench:tampered"
+    )
     registry.docker("rm", container)
     other = registry.push("localhost/ci-bench:tampered", "release")
     must_refuse("a changed image under the same tag", lambda: registry.verify(":release", public))
     shutil.copytree(registry.signature_folder(digest), registry.signature_folder(other))
-    must_refuse("a changed image with the right one's signature", lambda: registry.verify(f"@{other}", public))
+    must_refuse(
+        "a changed image with the right one's signature",
+        lambda: registry.verify(f"@{other}", public),
+    )
     shutil.rmtree(registry.signature_folder(other))
     registry.make_key("stranger")
     registry.sign(other, "stranger")
-    must_refuse("a changed image that a stranger signed", lambda: registry.verify(f"@{other}", public))
+    must_refuse(
+        "a changed image that a stranger signed", lambda: registry.verify(f"@{other}", public)
+    )
     registry.verify(f"@{digest}", public)
 
 
 def alter(registry: Registry, digest: str, storage: Path) -> None:
     """Change the manifest where the registry keeps it; raise `Refused` where it passes for the digest's, signatures aside.
 
-    By skopeo, which keeps nothing: docker may have the right one of an earlier pull, and ask the registry for none.
+    By skopeo, which keeps nothing: docker may have the right one of an earlier pull, and ask the
+    registry for none.
     """
-    (blob,) = storage.glob(f"docker/registry/v2/blobs/sha256/*/{digest.removeprefix('sha256:')}/data")
+    (blob,) = storage.glob(
+        f"docker/registry/v2/blobs/sha256/*/{digest.removeprefix('sha256:')}/data"
+    )
     blob.write_bytes(blob.read_bytes().replace(b'"size":', b'"size": ', 1))
     must_refuse(
-        "a manifest altered in the registry", lambda: registry.copy(f"{registry.name}@{digest}", f"{registry.name}:altered")
+        "a manifest altered in the registry",
+        lambda: registry.copy(f"{registry.name}@{digest}", f"{registry.name}:altered"),
     )
 
 

@@ -3,8 +3,9 @@
     python3 tools/release_packages.py build FOLDER    builds both twice, in other places, and leaves them in FOLDER
     python3 tools/release_packages.py try FOLDER      installs what is there from an index on the loopback, by the README's line
 
-`build` fails unless both builds are the same bytes, the source package makes the same wheel, and the wheel holds the package's
-files and nothing else. `try` takes ci-bench from that index alone; what it depends on comes from the index that pip is set to.
+`build` fails unless both builds are the same bytes, the source package makes the same wheel, and
+the wheel holds the package's files and nothing else. `try` takes ci-bench from that index alone;
+what it depends on comes from the index that pip is set to.
 """
 
 import hashlib
@@ -24,7 +25,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-BUILDER = ("--no-deps", "--require-hashes", "--only-binary=:all:", "--requirement", str(ROOT / "requirements-build.lock"))
+BUILDER = (
+    "--no-deps",
+    "--require-hashes",
+    "--only-binary=:all:",
+    "--requirement",
+    str(ROOT / "requirements-build.lock"),
+)
 INSTALL = re.compile(r'`pip install ("ci-bench[^"@]*")`')
 """The README's line for a release. Its other line installs from the repository, and needs no index."""
 INDEX = "https://pypi.org/simple"
@@ -39,7 +46,9 @@ class Wrong(Exception):  # noqa: N818 - read as a sentence
 
 def sources(target: Path) -> Path:
     """A copy of what git tracks, links as links; mode and time of a file are those of now, as in a checkout."""
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout
     for name in filter(None, listed.split("\0")):
         if (ROOT / name).is_symlink() or (ROOT / name).exists():
             (target / name).parent.mkdir(parents=True, exist_ok=True)
@@ -52,7 +61,15 @@ def build(python: Path, tree: Path, output: Path, *targets: str, umask: int = 0o
     command = [str(python), "-m", "hatchling", "build", "--directory", str(output)]
     command += [word for target in targets for word in ("--target", target)]
     environ = {name: value for name, value in os.environ.items() if name != "SOURCE_DATE_EPOCH"}
-    subprocess.run(command, cwd=tree, check=True, env=environ, umask=umask, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
+    subprocess.run(
+        command,
+        cwd=tree,
+        check=True,
+        env=environ,
+        umask=umask,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.STDOUT,
+    )
     return sorted(output.iterdir())
 
 
@@ -62,10 +79,17 @@ def build_twice(python: Path, output: Path) -> list[Path]:
         here, there = (sources(Path(folder) / name) for name in ("a", "some/where/else"))
         packages = build(python, here, output, "sdist", "wheel")
         again = build(python, there, Path(folder) / "again", "sdist", "wheel", umask=0o077)
-        unpacked = unpack(next(path for path in packages if path.name.endswith(".tar.gz")), Path(folder) / "unpacked")
+        unpacked = unpack(
+            next(path for path in packages if path.name.endswith(".tar.gz")),
+            Path(folder) / "unpacked",
+        )
         of_source = build(python, unpacked, Path(folder) / "of-source", "wheel")
         check_same(packages, again, "two builds of the same files")
-        check_same([path for path in packages if path.suffix == ".whl"], of_source, "the tree and the source package")
+        check_same(
+            [path for path in packages if path.suffix == ".whl"],
+            of_source,
+            "the tree and the source package",
+        )
     check_content(next(path for path in packages if path.suffix == ".whl"))
     return packages
 
@@ -81,7 +105,9 @@ def unpack(package: Path, target: Path) -> Path:
 def check_same(left: list[Path], right: list[Path], of: str) -> None:
     """Raise `Wrong` unless both are files of the same names and bytes."""
     digests = [{path.name: digest(path) for path in paths} for paths in (left, right)]
-    different = sorted(name for name in {*digests[0], *digests[1]} if digests[0].get(name) != digests[1].get(name))
+    different = sorted(
+        name for name in {*digests[0], *digests[1]} if digests[0].get(name) != digests[1].get(name)
+    )
     if different:
         raise Wrong(f"{of} differ: {', '.join(different)}")
 
@@ -94,14 +120,22 @@ def digest(path: Path) -> str:
 def check_content(wheel: Path) -> None:
     """Raise `Wrong` unless the wheel has each tracked file of the package, each schema and example workflow, and metadata."""
     places = ["src/ci_bench", "schemas/*.json", "examples/workflows/*.yml"]
-    tracked = subprocess.run(["git", "ls-files", "-z", *places], cwd=ROOT, check=True, capture_output=True, text=True)
+    tracked = subprocess.run(
+        ["git", "ls-files", "-z", *places], cwd=ROOT, check=True, capture_output=True, text=True
+    )
     listed = tracked.stdout.split("\0")
     names = {name.removeprefix("src/") for name in listed if name.startswith("src/")}
     names -= {"ci_bench/schemas", "ci_bench/workflows"}
     names |= {f"ci_bench/{name}" for name in listed if re.fullmatch(r"schemas/[^/]+\.json", name)}
-    names |= {f"ci_bench/{name.removeprefix('examples/')}" for name in listed if name.startswith("examples/workflows/")}
+    names |= {
+        f"ci_bench/{name.removeprefix('examples/')}"
+        for name in listed
+        if name.startswith("examples/workflows/")
+    }
     held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    complaints = [f"lacks {name}" for name in sorted(names - held)] + [f"holds {name}" for name in sorted(held - names)]
+    complaints = [f"lacks {name}" for name in sorted(names - held)] + [
+        f"holds {name}" for name in sorted(held - names)
+    ]
     if complaints:
         raise Wrong(f"{wheel.name} {', '.join(complaints)}")
 
@@ -115,7 +149,9 @@ class Index(BaseHTTPRequestHandler):
     Any other project is the business of the index behind it, to which clients are sent.
     """
 
-    def __init__(self, folder: Path, behind: str | None, served: list[str], *arguments: object) -> None:
+    def __init__(
+        self, folder: Path, behind: str | None, served: list[str], *arguments: object
+    ) -> None:
         """`served` notes the names of files that were handed out."""
         self.packages = {path.name: path for path in folder.iterdir() if path.is_file()}
         self.behind = behind
@@ -126,7 +162,10 @@ class Index(BaseHTTPRequestHandler):
         """Answer a page of the index, a file, or a redirection."""
         parts = self.path.strip("/").split("/")
         if parts == ["simple", "ci-bench"]:
-            links = (f'<a href="/files/{name}#sha256={digest(path)}">{name}</a>' for name, path in self.packages.items())
+            links = (
+                f'<a href="/files/{name}#sha256={digest(path)}">{name}</a>'
+                for name, path in self.packages.items()
+            )
             self._answer("<!DOCTYPE html>\n" + "\n".join(links), "text/html")
         elif parts[0] == "files" and parts[-1] in self.packages:
             self.served.append(parts[-1])
@@ -166,7 +205,9 @@ def index(folder: Path, upstream: str | None) -> Iterator[tuple[str, list[str]]]
 def behind() -> str:
     """The index that pip is set to."""
     command = [sys.executable, "-m", "pip", "config", "get", "global.index-url"]
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or INDEX
+    return (
+        subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or INDEX
+    )
 
 
 def install_line() -> str:
@@ -177,11 +218,20 @@ def install_line() -> str:
     return lines[0].strip('"')
 
 
-def install(packages: Path, venv: Path, *, upstream: str | None, options: tuple[str, ...] = ()) -> Path:
+def install(
+    packages: Path, venv: Path, *, upstream: str | None, options: tuple[str, ...] = ()
+) -> Path:
     """A fresh environment with what the README says, from an index with these packages; its folder of programs."""
     subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
     with index(packages, upstream) as (address, served):
-        command = [str(venv / "bin" / "pip"), "--disable-pip-version-check", "install", "--quiet", "--index-url", address]
+        command = [
+            str(venv / "bin" / "pip"),
+            "--disable-pip-version-check",
+            "install",
+            "--quiet",
+            "--index-url",
+            address,
+        ]
         subprocess.run([*command, *options, install_line()], check=True, env=plain_environment())
     check_served(served)
     return venv / "bin"
@@ -195,7 +245,10 @@ def check_served(names: list[str]) -> None:
 
 def plain_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
     """The environment without what would show another ci-bench."""
-    return {**{name: value for name, value in os.environ.items() if name != "PYTHONPATH"}, **(more or {})}
+    return {
+        **{name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+        **(more or {}),
+    }
 
 
 def commands(documents: Path) -> Iterator[tuple[list[str], int, str]]:
@@ -207,15 +260,27 @@ def commands(documents: Path) -> Iterator[tuple[list[str], int, str]]:
     yield ["compare", str(documents / "results.json"), str(documents / "results.json")], 1, "Failed"
 
 
-def try_commands(programs: Path, ask: Callable[..., subprocess.CompletedProcess[str]] = subprocess.run) -> None:
+def try_commands(
+    programs: Path, ask: Callable[..., subprocess.CompletedProcess[str]] = subprocess.run
+) -> None:
     """Run them in an empty folder. Raises `Wrong` for the first that answers otherwise."""
     for arguments, code, words in commands(ROOT / "schemas" / "examples" / "valid"):
         with tempfile.TemporaryDirectory() as folder:
             command = [str(programs / "ci-bench"), *arguments]
-            done = ask(command, cwd=folder, env=plain_environment(), capture_output=True, text=True, check=False)
+            done = ask(
+                command,
+                cwd=folder,
+                env=plain_environment(),
+                capture_output=True,
+                text=True,
+                check=False,
+            )
         if done.returncode != code or words not in done.stdout:
             said = (done.stderr or done.stdout)[-500:]
-            raise Wrong(f"ci-bench {arguments[0]} of the installed wheel: exit code {done.returncode}, {said}")
+            raise Wrong(
+                f"ci-bench {arguments[0]} of the installed wheel: exit code {done.returncode},"
+                f" {said}"
+            )
 
 
 def main(what: str, folder: Path) -> None:
@@ -224,17 +289,32 @@ def main(what: str, folder: Path) -> None:
         venv = Path(temporary) / "venv"
         if what == "build":
             subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
-            subprocess.run([str(venv / "bin" / "pip"), "--disable-pip-version-check", "install", "--quiet", *BUILDER], check=True)
+            subprocess.run(
+                [
+                    str(venv / "bin" / "pip"),
+                    "--disable-pip-version-check",
+                    "install",
+                    "--quiet",
+                    *BUILDER,
+                ],
+                check=True,
+            )
             folder.mkdir(parents=True, exist_ok=True)
             for path in build_twice(venv / "bin" / "python", folder):
                 sys.stdout.write(f"{digest(path)}  {path.name}\n")
         else:
             try_commands(install(folder, venv, upstream=behind()))
-            sys.stdout.write(f"release: {install_line()} was installed from an index of its own, and its commands work\n")
+            sys.stdout.write(
+                f"release: {install_line()} was installed from an index of its own, and its"
+                " commands work\n"
+            )
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3 or sys.argv[1] not in {"build", "try"}:  # noqa: PLR2004 - the two words of the usage above
+    if len(sys.argv) != 3 or sys.argv[1] not in {  # noqa: PLR2004 - the two words of the usage above
+        "build",
+        "try",
+    }:
         sys.exit(__doc__)
     try:
         main(sys.argv[1], Path(sys.argv[2]).resolve())

@@ -1,6 +1,7 @@
 """Renders docs/commands.md from the command line's own grammar, so that the page and the flags cannot differ.
 
-Run as ``python tools/render_commands.py > docs/commands.md``; a test compares the committed file with the output.
+Run as ``python tools/render_commands.py > docs/commands.md``; a test compares the committed file
+with the output.
 """
 
 import argparse
@@ -45,16 +46,32 @@ def _sentence(parser: argparse.ArgumentParser) -> str:
 
 
 def _table(parser: argparse.ArgumentParser) -> list[str]:
-    shown = [action for action in parser._actions if action.dest != "help" and action.help != argparse.SUPPRESS]  # noqa: SLF001
+    shown = [
+        action
+        for action in parser._actions  # noqa: SLF001
+        if action.dest != "help" and action.help != argparse.SUPPRESS
+    ]
     return ["| argument | default | meaning |", "| --- | --- | --- |", *map(_row, shown)]
 
 
 def _row(action: argparse.Action) -> str:
-    value = action.metavar or (f"{{{','.join(map(str, action.choices))}}}" if action.choices else action.dest.upper())
+    value = action.metavar or (
+        f"{{{','.join(map(str, action.choices))}}}" if action.choices else action.dest.upper()
+    )
     takes = "" if action.nargs == 0 else f" {value}"
-    name = f"{', '.join(action.option_strings)}{takes}" if action.option_strings else str(action.metavar or action.dest)
-    default = "" if action.default in (None, False, [], argparse.SUPPRESS) else f"`{action.default}`"
-    return f"| `{_cell(name)}` | {'required' if action.required and action.option_strings else default} | {_cell(action.help or '')} |"
+    name = (
+        f"{', '.join(action.option_strings)}{takes}"
+        if action.option_strings
+        else str(action.metavar or action.dest)
+    )
+    default = (
+        "" if action.default in (None, False, [], argparse.SUPPRESS) else f"`{action.default}`"
+    )
+    return (
+        f"| `{_cell(name)}` |"
+        f" {'required' if action.required and action.option_strings else default} |"
+        f" {_cell(action.help or '')} |"
+    )
 
 
 def _cell(text: str) -> str:

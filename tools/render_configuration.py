@@ -1,6 +1,7 @@
 """Renders docs/configuration.md from schemas/config.json, so that the two cannot differ.
 
-Run as ``python tools/render_configuration.py > docs/configuration.md``; a test compares the committed file with the output.
+Run as ``python tools/render_configuration.py > docs/configuration.md``; a test compares the
+committed file with the output.
 """
 
 import json
@@ -44,7 +45,9 @@ SECTIONS = {
     "fastrnns": "`suites.fastrnns`: a list of entries, each with",
     "transformers": "`suites.transformers`: a list of entries, each with",
     "transformers_model": "`model` of an entry of `transformers`, as a mapping",
-    "transformers_candidate": "`candidate` of an entry of `transformers`, or an item of its `arms`, as a mapping",
+    "transformers_candidate": (
+        "`candidate` of an entry of `transformers`, or an item of its `arms`, as a mapping"
+    ),
     "sampling": "`sampling` of an entry of `transformers`",
     "functions": "`suites.functions`: a list of entries, each with",
     "command": "`suites.command`: a list of entries, each with",
@@ -65,20 +68,30 @@ KINDS = (
     ("any other number", "a score or a count that code or a tool reports", "score", Unit.COUNT),
     ("any other peak", "peak memory of another tool's process", "peak", Unit.BYTES),
 )
-"""Kinds of undeclared metrics: name and meaning for the page, and a metric of the kind with its unit."""
+"""Kinds of undeclared metrics: name and meaning for the page, and a metric of the kind with its
+unit.
+"""
 
 
 def render() -> str:
     """The whole page."""
     schema = json.loads((ROOT / "schemas" / "config.json").read_text())
-    parts = [INTRODUCTION, _table(schema, TOP_TITLE, {name: schema["properties"][name] for name in TOP})]
-    parts += [_table(schema, title, schema["$defs"][name]["properties"]) for name, title in SECTIONS.items()]
+    parts = [
+        INTRODUCTION,
+        _table(schema, TOP_TITLE, {name: schema["properties"][name] for name in TOP}),
+    ]
+    parts += [
+        _table(schema, title, schema["$defs"][name]["properties"])
+        for name, title in SECTIONS.items()
+    ]
     return "\n".join([*parts, _thresholds()])
 
 
 def _table(schema: dict[str, Any], title: str, fields: dict[str, Any]) -> str:
     rows = [_row(schema, field, form) for field, form in fields.items()]
-    return "\n".join([f"## {title}", "", "| field | default | meaning |", "| --- | --- | --- |", *rows, ""])
+    return "\n".join(
+        [f"## {title}", "", "| field | default | meaning |", "| --- | --- | --- |", *rows, ""]
+    )
 
 
 def _thresholds() -> str:
@@ -89,7 +102,10 @@ def _thresholds() -> str:
         if kind.threshold is not None
     ]
     for name, meaning, metric, unit in KINDS:
-        rows.append(f"| {name} | {meaning} | {100 * Policy().threshold(suite='any', metric=metric, unit=unit):g}% |")
+        rows.append(
+            f"| {name} | {meaning} |"
+            f" {100 * Policy().threshold(suite='any', metric=metric, unit=unit):g}% |"
+        )
     return "\n".join([THRESHOLDS, *rows, ""])
 
 

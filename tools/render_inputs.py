@@ -1,6 +1,7 @@
 """Renders docs/inputs.md from action.yml and report/action.yml, so that the page and the actions cannot differ.
 
-Run as ``python tools/render_inputs.py > docs/inputs.md``; a test compares the committed file with the output.
+Run as ``python tools/render_inputs.py > docs/inputs.md``; a test compares the committed file with
+the output.
 """
 
 import sys
@@ -28,7 +29,10 @@ def render() -> str:
     for path, title in ACTIONS.items():
         action = yaml.safe_load((ROOT / path).read_text(encoding="utf-8"))
         parts += [f"## {title}", "", "| input | default | meaning |", "| --- | --- | --- |"]
-        parts += [f"| `{name}` | {_default(one)} | {_words(one)} |" for name, one in action["inputs"].items()]
+        parts += [
+            f"| `{name}` | {_default(one)} | {_words(one)} |"
+            for name, one in action["inputs"].items()
+        ]
         parts += ["", "| output | meaning |", "| --- | --- |"]
         parts += [f"| `{name}` | {_words(one)} |" for name, one in action["outputs"].items()]
         parts.append("")

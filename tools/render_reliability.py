@@ -1,7 +1,8 @@
 """Renders docs/internals/reliability.md from the table of faults and the figures that were measured, so that they cannot differ.
 
-Run as ``python tools/render_reliability.py > docs/internals/reliability.md``; with ``--tests`` it prints the tests of the table, for
-``python -m pytest $(python tools/render_reliability.py --tests)``. A test compares the committed page with the output.
+Run as ``python tools/render_reliability.py > docs/internals/reliability.md``; with ``--tests`` it
+prints the tests of the table, for ``python -m pytest $(python tools/render_reliability.py
+--tests)``. A test compares the committed page with the output.
 """
 
 import importlib.util
@@ -47,7 +48,16 @@ def render() -> str:
     for title, rows in table().items():
         lines = [f"| {row.fault} | {row.expected} | {_link(row.test)} |" for row in rows]
         parts.append(
-            "\n".join([f"## {title}", "", "| what happens | what is expected | shown by |", "| --- | --- | --- |", *lines, ""])
+            "\n".join(
+                [
+                    f"## {title}",
+                    "",
+                    "| what happens | what is expected | shown by |",
+                    "| --- | --- | --- |",
+                    *lines,
+                    "",
+                ]
+            )
         )
     return "\n".join([*parts, FIGURES.read_text()])
 

@@ -1,8 +1,9 @@
 """Runs pytest, and the tests that failed once more, alone: whether a failure is the code's or the machine's.
 
-Run as ``python tools/run_tests.py ARGUMENTS…``, with pytest's own arguments. A test that fails beside others and passes alone is
-named at the end, as a race or a bound of time to mend, and fails nothing. One that fails twice does, and so does all else: a
-worker that died, tests that were not collected, more failures than a busy machine explains.
+Run as ``python tools/run_tests.py ARGUMENTS…``, with pytest's own arguments. A test that fails
+beside others and passes alone is named at the end, as a race or a bound of time to mend, and fails
+nothing. One that fails twice does, and so does all else: a worker that died, tests that were not
+collected, more failures than a busy machine explains.
 """
 
 import json
@@ -31,7 +32,9 @@ def main(arguments: Sequence[str]) -> int:
     code = _pytest(*failed)
     if not code:
         for test in failed:
-            sys.stdout.write(f"fails beside others, passes alone (a race or a bound of time, to mend): {test}\n")
+            sys.stdout.write(
+                f"fails beside others, passes alone (a race or a bound of time, to mend): {test}\n"
+            )
     return code
 
 

@@ -2,9 +2,10 @@
 
     python3 tools/sbom.py [--network NETWORK] IMAGE > sbom.cdx.json
 
-CycloneDX's own tool looks at Python's packages, in a throw-away container of the image, so that the image keeps nothing of it;
-each of its files is taken by its hash (requirements-audit.lock), over the NETWORK of docker's that the container gets. It knows
-nothing of Debian and Ubuntu: their packages are what dpkg says, named by https://github.com/package-url/purl-spec.
+CycloneDX's own tool looks at Python's packages, in a throw-away container of the image, so that the
+image keeps nothing of it; each of its files is taken by its hash (requirements-audit.lock), over
+the NETWORK of docker's that the container gets. It knows nothing of Debian and Ubuntu: their
+packages are what dpkg says, named by https://github.com/package-url/purl-spec.
 """
 
 import argparse
@@ -34,7 +35,11 @@ def with_system(bom: dict[str, Any], told: str, *, name: str, digest: str) -> di
     """The bill of Python's packages with those of the distribution, as `SYSTEM` tells them, about the image of this name."""
     about = {"type": "container", "bom-ref": "image", "name": name, "version": digest}
     components = [*bom.get("components", ()), *_of_distribution(told)]
-    return {**bom, "metadata": {**bom.get("metadata", {}), "component": about}, "components": components}
+    return {
+        **bom,
+        "metadata": {**bom.get("metadata", {}), "component": about},
+        "components": components,
+    }
 
 
 def _of_distribution(told: str) -> Iterator[dict[str, str]]:
@@ -44,25 +49,55 @@ def _of_distribution(told: str) -> Iterator[dict[str, str]]:
         if status == "installed":
             qualifiers = f"arch={architecture}&distro={distribution}-{number}"
             purl = f"pkg:deb/{distribution}/{quote(name, safe='')}@{quote(version, safe=':')}?{qualifiers}"
-            yield {"type": "library", "bom-ref": purl, "name": name, "version": version, "purl": purl}
+            yield {
+                "type": "library",
+                "bom-ref": purl,
+                "name": name,
+                "version": version,
+                "purl": purl,
+            }
 
 
 def _ask(image: str, script: str, *, network: str, given: str = "") -> str:
     """What a script prints as root in a container of the image."""
-    docker = [os.environ.get("DOCKER", "docker"), "run", "--rm", "--interactive", f"--network={network}"]
+    docker = [
+        os.environ.get("DOCKER", "docker"),
+        "run",
+        "--rm",
+        "--interactive",
+        f"--network={network}",
+    ]
     command = [*docker, "--user=0", "--workdir=/tmp", "--entrypoint=bash", image, "-euc", script]
-    return subprocess.run(command, input=given, stdout=subprocess.PIPE, text=True, check=True).stdout
+    return subprocess.run(
+        command, input=given, stdout=subprocess.PIPE, text=True, check=True
+    ).stdout
 
 
 def main() -> None:
     """Ask the image, and print."""
     parser = argparse.ArgumentParser(description="What an image holds, as CycloneDX's JSON.")
-    parser.add_argument("--network", default="bridge", help="docker's network by which the tool is fetched")
+    parser.add_argument(
+        "--network", default="bridge", help="docker's network by which the tool is fetched"
+    )
     parser.add_argument("image")
     arguments = parser.parse_args()
-    inspect = [os.environ.get("DOCKER", "docker"), "image", "inspect", "--format", "{{.Id}}", arguments.image]
+    inspect = [
+        os.environ.get("DOCKER", "docker"),
+        "image",
+        "inspect",
+        "--format",
+        "{{.Id}}",
+        arguments.image,
+    ]
     digest = subprocess.run(inspect, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
-    bom = json.loads(_ask(arguments.image, PYTHON, network=arguments.network, given=LOCK.read_text(encoding="utf-8")))
+    bom = json.loads(
+        _ask(
+            arguments.image,
+            PYTHON,
+            network=arguments.network,
+            given=LOCK.read_text(encoding="utf-8"),
+        )
+    )
     system = _ask(arguments.image, SYSTEM, network="none")
     json.dump(with_system(bom, system, name=arguments.image, digest=digest), sys.stdout, indent=2)
     sys.stdout.write("\n")

@@ -11,8 +11,8 @@ Files = Mapping[str, str]
 class Program:
     """A program as base and head have it. `cheats` says that head deserves a finding.
 
-    `entry` is its line under its suite in ``ci-bench.yml``, `case` a word that the ids of its cases hold, and `head`
-    the files that differ in head.
+    `entry` is its line under its suite in ``ci-bench.yml``, `case` a word that the ids of its cases
+    hold, and `head` the files that differ in head.
     """
 
     name: str

@@ -7,16 +7,23 @@ from collections.abc import Mapping
 from benchmarks.corpus import Program
 
 _WORK = "print(sum(i * i for i in range(1_000_000)))\n"
-_DAEMON = "import os\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n        sum(i * i for i in range(6_000_000))\n    os._exit(0)\n"
+_DAEMON = (
+    "import os\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n        sum(i * i for"
+    " i in range(6_000_000))\n    os._exit(0)\n"
+)
 _POOL = (
-    "from concurrent.futures import ProcessPoolExecutor\ndef square(n): return sum(i * i for i in range(n))\n"
-    "if __name__ == '__main__':\n    with ProcessPoolExecutor(1) as pool: print(pool.submit(square, 1_000_000).result())\n"
+    "from concurrent.futures import ProcessPoolExecutor\ndef square(n): return sum(i * i for i in"
+    " range(n))\nif __name__ == '__main__':\n    with ProcessPoolExecutor(1) as pool:"
+    " print(pool.submit(square, 1_000_000).result())\n"
 )
 _TIMED_HONEST: Mapping[str, tuple[str, str]] = {
     "same_work": (_WORK, _WORK + "# nothing else\n"),
     "waits_for_a_process": (
         "import subprocess, sys\n" + _WORK,
-        "import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'print(sum(i * i for i in range(900_000)))'])\n",
+        (
+            "import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'print(sum(i * i for i"
+            " in range(900_000)))'])\n"
+        ),
     ),
     "leaves_a_server": (
         "import subprocess\n" + _WORK,
@@ -24,7 +31,10 @@ _TIMED_HONEST: Mapping[str, tuple[str, str]] = {
     ),
     "waits_for_threads": (
         _WORK,
-        "import threading\nthread = threading.Thread(target=lambda: print(sum(i * i for i in range(1_000_000))))\nthread.start()\n",
+        (
+            "import threading\nthread = threading.Thread(target=lambda: print(sum(i * i for i in"
+            " range(1_000_000))))\nthread.start()\n"
+        ),
     ),
     "prints_much": (_WORK, "print('x' * 100_000)\n" + _WORK),
     "pool_of_processes": (_POOL, _POOL.replace("1_000_000", "990_000")),
@@ -33,7 +43,10 @@ _TIMED_CHEATS: Mapping[str, tuple[str, str]] = {
     "daemon": (_WORK, _DAEMON),
     "detached_process": (
         _WORK,
-        "import subprocess, sys\nsubprocess.Popen([sys.executable, '-c', 'sum(i * i for i in range(9_000_000))'], start_new_session=True)\n",
+        (
+            "import subprocess, sys\nsubprocess.Popen([sys.executable, '-c', 'sum(i * i for i in"
+            " range(9_000_000))'], start_new_session=True)\n"
+        ),
     ),
     "thrice_the_work": (_WORK, 3 * _WORK),
     "fails_at_the_end": (_WORK, _WORK + "raise SystemExit(3)\n"),
@@ -52,9 +65,15 @@ json.dump({"kind": "measurements", "schema_version": 1, "series": series}, open(
 _SAID_HONEST: Mapping[str, str] = {
     "other_unit_same_time": "series[0].update(unit='s', values=[v / 1e3 for v in values])",
     "other_order": "series.reverse()",
-    "one_series_more": "series.append({'name': 'new', 'unit': 'ms', 'better': 'lower', 'values': [1.0, 1.1]})",
-    "other_number_of_values": "series[0]['values'] = values[:9]; series[1]['values'] = series[1]['values'][:9]",
-    "whole_numbers": "series.append({'name': 'new', 'unit': 'ms', 'better': 'lower', 'values': [1, 2]})",
+    "one_series_more": (
+        "series.append({'name': 'new', 'unit': 'ms', 'better': 'lower', 'values': [1.0, 1.1]})"
+    ),
+    "other_number_of_values": (
+        "series[0]['values'] = values[:9]; series[1]['values'] = series[1]['values'][:9]"
+    ),
+    "whole_numbers": (
+        "series.append({'name': 'new', 'unit': 'ms', 'better': 'lower', 'values': [1, 2]})"
+    ),
 }
 _SAID_CHEATS: Mapping[str, str] = {
     "says_us_for_ms": "series[0]['unit'] = 'us'",
@@ -99,16 +118,25 @@ _LOOP_HONEST: Mapping[str, tuple[str, str]] = {
     "unused_draw": ("    for step", "    torch.rand(3, generator=torch.Generator())\n    for step"),
     "tokens_counted": ("tokens=64", "tokens=len(x)"),
     "mean_by_hand": (".square().mean()", ".square().sum() / 64"),
-    "zeroed_later": ("        optimizer.zero_grad()\n", "        optimizer.zero_grad(set_to_none=False)\n"),
+    "zeroed_later": (
+        "        optimizer.zero_grad()\n",
+        "        optimizer.zero_grad(set_to_none=False)\n",
+    ),
 }
 _LOOP_CHEATS: Mapping[str, tuple[str, str]] = {
     "works_when_loss_is_read": ("loss=loss,", "loss=Later(loss.detach()),"),
     "works_when_norm_is_read": ("grad_norm=norm,", "grad_norm=Later(norm),"),
     "twice_the_rate": ("lr=0.01", "lr=0.02"),
-    "every_second_step": ("        optimizer.step()\n", "        if step % 2 == 0: optimizer.step()\n"),
+    "every_second_step": (
+        "        optimizer.step()\n",
+        "        if step % 2 == 0: optimizer.step()\n",
+    ),
     "other_activation": ("torch.nn.Tanh()", "torch.nn.ReLU()"),
     "half_the_rows": ("torch.randn(64,", "torch.randn(32,"),
-    "last_layer_frozen": ("        optimizer.step()\n", "        model[2].weight.grad.zero_()\n        optimizer.step()\n"),
+    "last_layer_frozen": (
+        "        optimizer.step()\n",
+        "        model[2].weight.grad.zero_()\n        optimizer.step()\n",
+    ),
     "other_decay": ("lr=0.01)", "lr=0.01, weight_decay=1.0)"),
 }
 
@@ -123,16 +151,30 @@ def programs() -> list[Program]:
     for said, cheats in ((_SAID_HONEST, False), (_SAID_CHEATS, True)):
         for name, more in said.items():
             entry = f"{{name: {name}, command: [python, {name}.py], format: measurements}}"
-            base, head = (_SAYS.replace("WORK", "20_000").replace("MORE", own) for own in ("", more))
+            base, head = (
+                _SAYS.replace("WORK", "20_000").replace("MORE", own) for own in ("", more)
+            )
             found.append(_program(name, entry, base, head, cheats=cheats))
     for loops, cheats in ((_LOOP_HONEST, False), (_LOOP_CHEATS, True)):
         for name, (old, new) in loops.items():
-            entry = f"{{name: {name}, loop: '{name}:train', losses: {{steps: 25, warmup_steps: 5}}}}"
-            head = _LOOP.replace(old, new).replace("def train(", _LATER if "Later(" in new else "def train(")
+            entry = (
+                f"{{name: {name}, loop: '{name}:train', losses: {{steps: 25, warmup_steps: 5}}}}"
+            )
+            head = _LOOP.replace(old, new).replace(
+                "def train(", _LATER if "Later(" in new else "def train("
+            )
             found.append(_program(name, entry, _LOOP, head, cheats=cheats))
     return found
 
 
 def _program(name: str, entry: str, base: str, head: str, *, cheats: bool) -> Program:
     path = f"{name}.py"
-    return Program(name=name, suite="command", entry=entry, case=f"/{name}", base={path: base}, head={path: head}, cheats=cheats)
+    return Program(
+        name=name,
+        suite="command",
+        entry=entry,
+        case=f"/{name}",
+        base={path: base},
+        head={path: head},
+        cheats=cheats,
+    )

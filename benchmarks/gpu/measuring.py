@@ -146,7 +146,11 @@ def this_trial() -> Trial:
 
 
 def run_module(
-    trial: Trial, name: str, *arguments: str, limit_s: float, environ: Mapping[str, str] = MappingProxyType({})
+    trial: Trial,
+    name: str,
+    *arguments: str,
+    limit_s: float,
+    environ: Mapping[str, str] = MappingProxyType({}),
 ) -> subprocess.CompletedProcess[str]:
     """Run a module of the trial in this Python, with more variables; its last line is its answer.
 

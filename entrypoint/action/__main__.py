@@ -1,13 +1,19 @@
-"""One step of an action: ``python3 entrypoint/action STEP``. Standard library only, on the runner's own Python, 3.9 or newer.
+"""One step of an action: ``python3 entrypoint/action STEP``.
 
-What containers are started with is shared with the package (`ci_bench.host.cage`), which lies beside in the action's repository.
+Standard library only, on the runner's own Python, 3.9 or newer.
+
+What containers are started with is shared with the package (`ci_bench.host.cage`), which lies
+beside in the action's repository.
 """
 
 import sys
 from pathlib import Path
 
 if sys.version_info < (3, 9):  # noqa: UP036 - a runner may have any
-    sys.stdout.write("::error title=ci-bench::the runner's python3 is too old: this action needs Python 3.9 or newer\n")
+    sys.stdout.write(
+        "::error title=ci-bench::the runner's python3 is too old: this action needs Python 3.9 or"
+        " newer\n"
+    )
     sys.exit(3)
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))

@@ -1,7 +1,8 @@
 """What set-up keeps from job to job (`setup.cache`): each branch's own, on the runner, where the input `cache` says.
 
-A job works on a copy. Only a run of the branch itself (a push, a schedule, by hand) puts its copy in the old one's place; that of
-a pull request begins with its base branch's and is thrown away: what one pull request wrote, no other and no branch ever reads.
+A job works on a copy. Only a run of the branch itself (a push, a schedule, by hand) puts its copy
+in the old one's place; that of a pull request begins with its base branch's and is thrown away:
+what one pull request wrote, no other and no branch ever reads.
 """
 
 from __future__ import annotations
@@ -38,12 +39,17 @@ def seed(state: Mapping[str, Any], environ: Mapping[str, str]) -> None:
 
 
 def keep(state: Mapping[str, Any], environ: Mapping[str, str]) -> None:
-    """Put this job's copy in the place of the branch's, if it is the branch's own job. Its files have to be this user's."""
+    """Put this job's copy in the place of the branch's, if it is the branch's own job.
+
+    Its files have to be this user's.
+    """
     kept = place(state, environ)
     if kept is None or environ.get("GITHUB_EVENT_NAME") not in KEEPING:
         return
     kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    fresh, old = (kept.with_name(f"{kept.name}.{word}-{secrets.token_hex(6)}") for word in ("new", "old"))
+    fresh, old = (
+        kept.with_name(f"{kept.name}.{word}-{secrets.token_hex(6)}") for word in ("new", "old")
+    )
     if not _copy(_own(state) / _parts(state)[-1], fresh):
         say(f"the cache of set-up could not be kept in {kept.parent}")
     else:
@@ -55,14 +61,24 @@ def keep(state: Mapping[str, Any], environ: Mapping[str, str]) -> None:
 
 
 def place(state: Mapping[str, Any], environ: Mapping[str, str]) -> Path | None:
-    """Where the cache of this job's branch lies: that of a pull request is its base branch. `None` where nothing is kept."""
+    """Where the cache of this job's branch lies: that of a pull request is its base branch.
+
+    `None` where nothing is kept.
+    """
     ref = environ.get("GITHUB_REF", "")
-    branch = environ.get("GITHUB_BASE_REF") or (ref[len(_BRANCH) :] if ref.startswith(_BRANCH) else "")
+    branch = environ.get("GITHUB_BASE_REF") or (
+        ref[len(_BRANCH) :] if ref.startswith(_BRANCH) else ""
+    )
     if not state["settings"]["cache"] or not branch:
         return None
-    named = f"{environ.get('GITHUB_REPOSITORY_ID', '')} {environ.get('GITHUB_REPOSITORY', '')} {branch}"
+    named = (
+        f"{environ.get('GITHUB_REPOSITORY_ID', '')} {environ.get('GITHUB_REPOSITORY', '')} {branch}"
+    )
     plain = re.sub(r"[^A-Za-z0-9._-]+", "_", branch)[:60]
-    return Path(state["settings"]["cache"]) / f"{plain}-{hashlib.sha256(named.encode()).hexdigest()[:16]}"
+    return (
+        Path(state["settings"]["cache"])
+        / f"{plain}-{hashlib.sha256(named.encode()).hexdigest()[:16]}"
+    )
 
 
 def _own(state: Mapping[str, Any]) -> Path:
@@ -77,9 +93,22 @@ def _parts(state: Mapping[str, Any]) -> tuple[str, ...]:
 def _copy(source: Path, target: Path) -> bool:
     """A copy with links as links, without their targets; blocks are shared where the file system can."""
     target.mkdir(mode=0o700, parents=True, exist_ok=True)
-    command = ["cp", "--archive", "--reflink=auto", "--no-target-directory", "--", str(source), str(target)]
+    command = [
+        "cp",
+        "--archive",
+        "--reflink=auto",
+        "--no-target-directory",
+        "--",
+        str(source),
+        str(target),
+    ]
     try:
-        return subprocess.run(command, stdin=subprocess.DEVNULL, check=False, timeout=_TIMEOUT_S).returncode == 0
+        return (
+            subprocess.run(
+                command, stdin=subprocess.DEVNULL, check=False, timeout=_TIMEOUT_S
+            ).returncode
+            == 0
+        )
     except subprocess.TimeoutExpired:
         return False
 

@@ -1,7 +1,8 @@
 """Takes the documents out of the folder that the code under test could write to.
 
-That folder may hold anything: links to the runner's own files, pipes that never end, a file of a terabyte. What is copied are
-plain files of a few names, up to a size, opened so that no link is followed; the rest stays where it is and is never uploaded.
+That folder may hold anything: links to the runner's own files, pipes that never end, a file of a
+terabyte. What is copied are plain files of a few names, up to a size, opened so that no link is
+followed; the rest stays where it is and is never uploaded.
 """
 
 from __future__ import annotations
@@ -15,14 +16,18 @@ from pathlib import Path
 MOST_BYTES = 25_000_000
 """As much of one document as `publish` reads."""
 NAMES = ("results.json", "base/results.json", "calibration.json")
-"""What is judged. Pages are made of it by the report, and never taken from here: they would be a stranger's."""
+"""What is judged. Pages are made of it by the report, and never taken from here: they would be a
+stranger's.
+"""
 _LOG = re.compile(r"(?:base|head)-[0-9]{1,3}\.log")
 MOST_LOGS = 64
 
 
 def collect(results: Path, documents: Path) -> list[str]:
     """Copy the documents of a run, and the logs of its set-up; the names of what was copied."""
-    logs = [f"setup/{name}" for name in _listed(results / "setup") if _LOG.fullmatch(name)][:MOST_LOGS]
+    logs = [f"setup/{name}" for name in _listed(results / "setup") if _LOG.fullmatch(name)][
+        :MOST_LOGS
+    ]
     return [name for name in (*NAMES, *logs) if _copy(results, name, documents / name)]
 
 
@@ -35,7 +40,10 @@ def _listed(folder: Path) -> list[str]:
 
 
 def _copy(root: Path, name: str, target: Path) -> bool:
-    """Copy one plain file, found from `root` without following a link. Whether there was one that fits."""
+    """Copy one plain file, found from `root` without following a link.
+
+    Whether there was one that fits.
+    """
     with suppress(OSError):
         descriptor = _open(root, name.split("/"))
         with os.fdopen(descriptor, "rb") as stream:

@@ -39,19 +39,40 @@ def fetch_config(state: Mapping[str, Any]) -> list[str]:
     """The configuration of the base branch."""
     settings = state["settings"]
     path, output = settings["config_path"], places(state).config
-    return ["github", "fetch-config", "--config-path", path, "--output", output, *requested(settings)]
+    return [
+        "github",
+        "fetch-config",
+        "--config-path",
+        path,
+        "--output",
+        output,
+        *requested(settings),
+    ]
 
 
 def fetch_baseline(state: Mapping[str, Any]) -> list[str]:
     """The results of an ancestor of the base commit."""
     settings = state["settings"]
-    return ["github", "fetch-baseline", "--output", places(state).baseline, *_baseline(settings), *requested(settings)]
+    return [
+        "github",
+        "fetch-baseline",
+        "--output",
+        places(state).baseline,
+        *_baseline(settings),
+        *requested(settings),
+    ]
 
 
 def setup(state: Mapping[str, Any]) -> list[str]:
     """Both sides of a paired run made ready."""
     here = places(state)
-    return ["setup", "--prepared", here.prepared, *_measuring(here), *_given("--base", state["settings"]["base"])]
+    return [
+        "setup",
+        "--prepared",
+        here.prepared,
+        *_measuring(here),
+        *_given("--base", state["settings"]["base"]),
+    ]
 
 
 def bench(state: Mapping[str, Any]) -> list[str]:
@@ -62,7 +83,11 @@ def bench(state: Mapping[str, Any]) -> list[str]:
         return ["run", *_measuring(here), *filters]
     noise = ["--noise", here.noise] if settings["noise"] else []
     where = [*_given("--base", settings["base"]), *_given("--fleet", settings["fleet"])]
-    sides = ["--image", settings["image"]] if inputs.is_caged(settings) else ["--prepared", here.prepared]
+    sides = (
+        ["--image", settings["image"]]
+        if inputs.is_caged(settings)
+        else ["--prepared", here.prepared]
+    )
     return ["gate", *sides, *_measuring(here), *where, *noise, *filters]
 
 
@@ -71,9 +96,15 @@ def publish(state: Mapping[str, Any]) -> list[str]:
     here, settings = places(state), state["settings"]
     argv = ["github", "publish", here.documents, "--output", here.report]
     argv += ["--artifact", settings["artifact"], *mark(settings)]
-    if settings["mode"] == "native":  # the code under test could have changed what was fetched before
+    if (
+        settings["mode"] == "native"
+    ):  # the code under test could have changed what was fetched before
         return [*argv, *judging(settings)]
-    return [*argv, *_telling(settings), *(["--fetched", here.baseline] if settings["baseline"] == "artifact" else [])]
+    return [
+        *argv,
+        *_telling(settings),
+        *(["--fetched", here.baseline] if settings["baseline"] == "artifact" else []),
+    ]
 
 
 def mark(settings: Mapping[str, Any]) -> list[str]:
@@ -83,7 +114,10 @@ def mark(settings: Mapping[str, Any]) -> list[str]:
 
 def judging(settings: Mapping[str, Any]) -> list[str]:
     """How it is judged and told, the baseline looked for anew."""
-    return [*_telling(settings), *(_baseline(settings) if settings["baseline"] == "artifact" else [])]
+    return [
+        *_telling(settings),
+        *(_baseline(settings) if settings["baseline"] == "artifact" else []),
+    ]
 
 
 def requested(settings: Mapping[str, Any]) -> list[str]:
@@ -93,8 +127,18 @@ def requested(settings: Mapping[str, Any]) -> list[str]:
 
 def answer_request(settings: Mapping[str, Any], output: str) -> list[str]:
     """Checks and answers a comment's request for a run."""
-    named = ["--artifact", settings["artifact"], "--baseline-artifact", settings["baseline_artifact"]]
-    told = ["--config-path", settings["config_path"], "--comment-author", settings["comment_author"]]
+    named = [
+        "--artifact",
+        settings["artifact"],
+        "--baseline-artifact",
+        settings["baseline_artifact"],
+    ]
+    told = [
+        "--config-path",
+        settings["config_path"],
+        "--comment-author",
+        settings["comment_author"],
+    ]
     return ["github", "answer-request", "--output", output, *named, *told]
 
 
@@ -105,7 +149,14 @@ def _filters(settings: Mapping[str, Any]) -> list[str]:
 def _telling(settings: Mapping[str, Any]) -> list[str]:
     judged = ["--config-path", settings["config_path"], "--baseline", settings["baseline"]]
     own = [*requested(settings), *_filters(settings)] if settings["head"] else []
-    return [*judged, "--comment", settings["comment"], "--comment-author", settings["comment_author"], *own]
+    return [
+        *judged,
+        "--comment",
+        settings["comment"],
+        "--comment-author",
+        settings["comment_author"],
+        *own,
+    ]
 
 
 def _measuring(here: Places) -> list[str]:
@@ -115,7 +166,11 @@ def _measuring(here: Places) -> list[str]:
 
 def _baseline(settings: Mapping[str, Any]) -> list[str]:
     named = ["--baseline-artifact", settings["baseline_artifact"]]
-    return [*named, *_given("--baseline-workflow", settings["baseline_workflow"]), *_given("--base", settings["base"])]
+    return [
+        *named,
+        *_given("--baseline-workflow", settings["baseline_workflow"]),
+        *_given("--base", settings["base"]),
+    ]
 
 
 def _given(flag: str, value: str) -> list[str]:

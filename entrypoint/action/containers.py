@@ -1,8 +1,10 @@
-"""What the two kinds of container are started with. Values in, arguments of docker out: all that matters for trust is here.
+"""What the two kinds of container are started with.
 
-*bench* runs the code under test: no token, no network unless asked for, no docker socket, none of the runner's files; the
-checkout read-only, and folders of this job's own. *report* has the token and the network, and runs none of that code: it sees
-what the first has left as files, read-only.
+Values in, arguments of docker out: all that matters for trust is here.
+
+*bench* runs the code under test: no token, no network unless asked for, no docker socket, none of
+the runner's files; the checkout read-only, and folders of this job's own. *report* has the token
+and the network, and runs none of that code: it sees what the first has left as files, read-only.
 """
 
 from __future__ import annotations
@@ -15,9 +17,21 @@ from urllib.parse import urlsplit
 
 from ci_bench.host import cage
 
-WORKSPACE, CONFIG, RESULTS, PREPARED, NOISE = "/workspace", "/config", "/results", "/prepared", "/noise"
+WORKSPACE, CONFIG, RESULTS, PREPARED, NOISE = (
+    "/workspace",
+    "/config",
+    "/results",
+    "/prepared",
+    "/noise",
+)
 LOCKS, CACHE = "/locks", "/cache"
-DOCUMENTS, REPORT, BASELINE, EVENT, CERTIFICATES = "/documents", "/report", "/baseline", "/event.json", "/certificates.pem"
+DOCUMENTS, REPORT, BASELINE, EVENT, CERTIFICATES = (
+    "/documents",
+    "/report",
+    "/baseline",
+    "/event.json",
+    "/certificates.pem",
+)
 
 GITHUB = (
     "GITHUB_ACTIONS",
@@ -39,17 +53,30 @@ GITHUB = (
 """What ci-bench asks of a workflow."""
 _WAYS_TO_GITHUB = ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")
 PROXIES = (*_WAYS_TO_GITHUB, "NO_PROXY", "no_proxy")
-BENCH = ("CI", "GITHUB_BASE_REF", "GITHUB_HEAD_REF", "GITHUB_REPOSITORY", "GITHUB_RUN_ID", "GITHUB_RUN_ATTEMPT")
-"""What measuring may know of the workflow: the names of the branches, by which it finds the base commit, and which run it is."""
+BENCH = (
+    "CI",
+    "GITHUB_BASE_REF",
+    "GITHUB_HEAD_REF",
+    "GITHUB_REPOSITORY",
+    "GITHUB_RUN_ID",
+    "GITHUB_RUN_ATTEMPT",
+)
+"""What measuring may know of the workflow: the names of the branches, by which it finds the base
+commit, and which run it is.
+"""
 _SHIFTS = {"b": 0, "k": 10, "m": 20, "g": 30}
 _FETCHED = (("baseline", BASELINE), ("config", CONFIG))
 
 
 USERS = "65101:65102"
-"""Base's user and head's in the bench container of a paired run, where this host allows for them (`preflight.find_users`)."""
+"""Base's user and head's in the bench container of a paired run, where this host allows for them
+(`preflight.find_users`).
+"""
 
 
-def bench(state: Mapping[str, Any], phase: str, command: Sequence[str], environ: Mapping[str, str]) -> list[str]:
+def bench(
+    state: Mapping[str, Any], phase: str, command: Sequence[str], environ: Mapping[str, str]
+) -> list[str]:
     """The container that runs the code under test: `phase` is ``setup`` or ``bench``, each with its own word on the network."""
     settings = state["settings"]
     memory = settings["memory"] or state.get("memory", "")
@@ -61,10 +88,16 @@ def bench(state: Mapping[str, Any], phase: str, command: Sequence[str], environ:
         cage.mount(_inside(state, "results"), RESULTS, writable=True),
         cage.mount(_inside(state, "prepared"), PREPARED, writable=True),
     ]
-    mounts += [cage.mount(_inside(state, "cache"), CACHE, writable=True)] if phase == "setup" else []
+    mounts += (
+        [cage.mount(_inside(state, "cache"), CACHE, writable=True)] if phase == "setup" else []
+    )
     mounts += [cage.mount(settings["noise"], NOISE)] if settings["noise"] else []
     mounts += [cage.mount(folder, folder) for folder in settings["mounts"]]
-    mounts += [cage.mount(state["locks"], LOCKS, writable=True)] if phase == "bench" and state["locks"] else []
+    mounts += (
+        [cage.mount(state["locks"], LOCKS, writable=True)]
+        if phase == "bench" and state["locks"]
+        else []
+    )
     named = [name for name in (*BENCH, *settings["pass_env"]) if name in environ]
     is_open = settings[f"{phase}_network"]
     return [
@@ -74,7 +107,11 @@ def bench(state: Mapping[str, Any], phase: str, command: Sequence[str], environ:
         *limits,
         *(part for mount in mounts for part in mount),
         *cage.names(named),
-        *(part for one in asked_of_the_engine(state, LOCKS).items() for part in ("-e", "=".join(one))),
+        *(
+            part
+            for one in asked_of_the_engine(state, LOCKS).items()
+            for part in ("-e", "=".join(one))
+        ),
         *(("-e", f"CI_BENCH_CACHE={CACHE}") if phase == "setup" else ()),
         *(("-e", f"CI_BENCH_USERS={USERS}") if apart(state) else ()),
         state["image"],
@@ -102,25 +139,59 @@ def apart(state: Mapping[str, Any]) -> bool:
 
 def settle(state: Mapping[str, Any], *folders: str) -> list[str]:
     """A container of a moment that makes this runner's user the owner of what is in some folders of the job."""
-    mounts = [part for folder in folders for part in cage.mount(_inside(state, folder), f"/{folder}", writable=True)]
+    mounts = [
+        part
+        for folder in folders
+        for part in cage.mount(_inside(state, folder), f"/{folder}", writable=True)
+    ]
     line = f"chown -hR {state['user']} {' '.join(f'/{folder}/.' for folder in folders)}"
-    return [*_moment(state, as_root=True), *mounts, "--entrypoint", "/bin/sh", state["image"], "-c", line]
+    return [
+        *_moment(state, as_root=True),
+        *mounts,
+        "--entrypoint",
+        "/bin/sh",
+        state["image"],
+        "-c",
+        line,
+    ]
 
 
 def try_users(state: Mapping[str, Any]) -> list[str]:
     """A container of a moment that does what `apart` needs: becomes another user, and hands over a file of `results`."""
     base = USERS.partition(":")[0]
     become = f"setpriv --reuid={base} --regid={base} --clear-groups true"
-    line = f"touch /results/theirs && chown {base}:{base} /results/theirs && {become} && chown {state['user']} /results/theirs"
+    line = (
+        f"touch /results/theirs && chown {base}:{base} /results/theirs && {become} && chown"
+        f" {state['user']} /results/theirs"
+    )
     mount = cage.mount(_inside(state, "results"), RESULTS, writable=True)
-    return [*_moment(state, as_root=True), *mount, "--entrypoint", "/bin/sh", state["image"], "-c", line]
+    return [
+        *_moment(state, as_root=True),
+        *mount,
+        "--entrypoint",
+        "/bin/sh",
+        state["image"],
+        "-c",
+        line,
+    ]
 
 
-def report(state: Mapping[str, Any], phase: str, command: Sequence[str], environ: Mapping[str, str]) -> list[str]:
+def report(
+    state: Mapping[str, Any], phase: str, command: Sequence[str], environ: Mapping[str, str]
+) -> list[str]:
     """The container that talks to GitHub: the token arrives by its name, from the environment of the docker command."""
-    event, certificates = environ.get("GITHUB_EVENT_PATH", ""), environ.get("REQUESTS_CA_BUNDLE", "")
-    mounts = [cage.mount(_inside(state, "report"), REPORT, writable=True), cage.mount(_inside(state, "documents"), DOCUMENTS)]
-    mounts += [cage.mount(_inside(state, folder), target, writable=phase == "baseline") for folder, target in _FETCHED]
+    event, certificates = (
+        environ.get("GITHUB_EVENT_PATH", ""),
+        environ.get("REQUESTS_CA_BUNDLE", ""),
+    )
+    mounts = [
+        cage.mount(_inside(state, "report"), REPORT, writable=True),
+        cage.mount(_inside(state, "documents"), DOCUMENTS),
+    ]
+    mounts += [
+        cage.mount(_inside(state, folder), target, writable=phase == "baseline")
+        for folder, target in _FETCHED
+    ]
     fixed = [f"GITHUB_OUTPUT={REPORT}/outputs", f"GITHUB_STEP_SUMMARY={REPORT}/summary.md"]
     if event and Path(event).is_file():
         mounts.append(cage.mount(event, EVENT))
@@ -177,12 +248,34 @@ def name(state: Mapping[str, Any], phase: str) -> str:
 
 
 def _moment(state: Mapping[str, Any], *, as_root: bool = False) -> list[str]:
-    return ["run", "--rm", cage.NO_NETWORK, "--label", label(state["job"]), *_private(state, as_root=as_root)]
+    return [
+        "run",
+        "--rm",
+        cage.NO_NETWORK,
+        "--label",
+        label(state["job"]),
+        *_private(state, as_root=as_root),
+    ]
 
 
 def _start(state: Mapping[str, Any], phase: str, network: str, *, apart: bool = False) -> list[str]:
-    common = ["docker", "run", "--rm", "--init", "--name", name(state, phase), "--label", label(state["job"])]
-    return [*common, f"--network={network}", *_private(state, as_root=apart), "--workdir", WORKSPACE]
+    common = [
+        "docker",
+        "run",
+        "--rm",
+        "--init",
+        "--name",
+        name(state, phase),
+        "--label",
+        label(state["job"]),
+    ]
+    return [
+        *common,
+        f"--network={network}",
+        *_private(state, as_root=apart),
+        "--workdir",
+        WORKSPACE,
+    ]
 
 
 def _private(state: Mapping[str, Any], *, as_root: bool) -> list[str]:

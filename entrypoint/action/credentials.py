@@ -1,7 +1,8 @@
 """Find credentials that the code under test could read: in git's configuration, in files next to the checkout, in variables.
 
-Git parses its own files, and includes are followed whatever their condition: the file can be read all the same. A file that the
-repository tracks unchanged is no secret of the runner's. Nothing here prints a secret: a finding is a place and what kind it is.
+Git parses its own files, and includes are followed whatever their condition: the file can be read
+all the same. A file that the repository tracks unchanged is no secret of the runner's. Nothing here
+prints a secret: a finding is a place and what kind it is.
 """
 
 from __future__ import annotations
@@ -48,8 +49,17 @@ _CREDENTIAL_FILES = {
 }
 _WRITTEN_BY_ACTIONS = re.compile(r"gha-creds-\w+\.json")
 """google-github-actions/auth leaves it in the workspace."""
-_HOME_FILES = (".netrc", "_netrc", ".gitconfig", ".git-credentials", ".config/git/config", ".config/git/credentials")
-"""Of the runner's user, read as text: a helper that it names is the machine's own, and no credential."""
+_HOME_FILES = (
+    ".netrc",
+    "_netrc",
+    ".gitconfig",
+    ".git-credentials",
+    ".config/git/config",
+    ".config/git/credentials",
+)
+"""Of the runner's user, read as text: a helper that it names is the machine's own, and no
+credential.
+"""
 
 _USER_OF_ADDRESS = re.compile(r"(?i)\b([a-z][a-z0-9+.-]*)://([^/\s?#'\"<>]*)@")
 _PLACEHOLDER = re.compile(r"\$\{?\w+\}?|\$\{\{.*\}\}|%\(\w+\)s|<.*>|\*+|x{3,}|\.{3}")
@@ -58,8 +68,12 @@ _TOKEN = re.compile(
     r"|pypi-[\w-]{30,}|AKIA[0-9A-Z]{16}|xox[abprs]-[\w-]{10,}|dckr_pat_[\w-]{20,}|sk-[\w-]{30,})"
 )
 _RANDOM_USER = re.compile(r"(?=.*[0-9])(?=.*[A-Za-z])[A-Za-z0-9_=+]{20,}")
-_HEADER = re.compile(r"(?i)\b(?:proxy-)?authorization:\s*\S+|\b(?:private|job|deploy)-token:\s*\S+|\bcookie:\s*\S+")
-_QUERY = re.compile(r"(?i)://\S*[?&](?:[a-z_]*token|sig|signature|x-amz-signature|password|api_?key)=[^&\s]+")
+_HEADER = re.compile(
+    r"(?i)\b(?:proxy-)?authorization:\s*\S+|\b(?:private|job|deploy)-token:\s*\S+|\bcookie:\s*\S+"
+)
+_QUERY = re.compile(
+    r"(?i)://\S*[?&](?:[a-z_]*token|sig|signature|x-amz-signature|password|api_?key)=[^&\s]+"
+)
 _PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY")
 _SETTING = re.compile(
     r"(?im)(?:^|[\s:])(?:_auth(?:token)?|_password|password|passwd|oauth_token|token|secret|aws_secret_access_key|npmauthtoken)"
@@ -87,7 +101,10 @@ def of_checkout(workspace: Path, home: Path | None = None) -> Finding | None:
 
 
 def of_variables(names: Sequence[str], environ: Mapping[str, str]) -> Finding | None:
-    """Find the first credential in variables that the code under test gets. Addresses of proxies may have a password."""
+    """Find the first credential in variables that the code under test gets.
+
+    Addresses of proxies may have a password.
+    """
     for name in names:
         value = environ.get(name, "")
         what = _kind_of(value)
@@ -118,7 +135,9 @@ def _walk(workspace: Path) -> Iterator[tuple[Path, set[str]]]:
         folder = Path(name)
         yield folder, {*folders, *files}
         deep = len(folder.relative_to(workspace).parts) >= _DEEPEST
-        folders[:] = [] if deep else sorted(name for name in folders if name not in {".git", *_SKIPPED})
+        folders[:] = (
+            [] if deep else sorted(name for name in folders if name not in {".git", *_SKIPPED})
+        )
 
 
 def _credential_files(folder: Path, names: set[str]) -> Iterator[Path]:
@@ -186,7 +205,10 @@ def _included(value: str, path: Path) -> Path:
 
 
 def _kind_of_setting(key: str, value: str) -> str | None:
-    """What kind of credential a setting of git's is; `None` for any other. An empty value takes a setting back."""
+    """What kind of credential a setting of git's is; `None` for any other.
+
+    An empty value takes a setting back.
+    """
     section, _, variable = key.lower().rpartition(".")
     if value.strip().lower() in _NO_SECRET:
         return _kind_of(key)
@@ -198,7 +220,11 @@ def _kind_of_setting(key: str, value: str) -> str | None:
         return "a key of ssh"
     if variable.endswith("proxy") and "://" not in value:
         value = f"http://{value}"
-    if variable != "askpass" and _SECRET_KEY.search(variable) and not _PLACEHOLDER.fullmatch(value.strip()):
+    if (
+        variable != "askpass"
+        and _SECRET_KEY.search(variable)
+        and not _PLACEHOLDER.fullmatch(value.strip())
+    ):
         return "a secret"
     return _kind_of(f"{key}\n{value}")
 
@@ -208,7 +234,11 @@ def _kind_of(text: str) -> str | None:
     for scheme, user in _USER_OF_ADDRESS.findall(text):
         if _is_secret(scheme, user):
             return "an address with a credential"
-    for pattern, what in ((_TOKEN, "a token"), (_HEADER, "a header"), (_QUERY, "an address with a credential")):
+    for pattern, what in (
+        (_TOKEN, "a token"),
+        (_HEADER, "a header"),
+        (_QUERY, "an address with a credential"),
+    ):
         if pattern.search(text):
             return what
     return "a private key" if _PRIVATE_KEY.search(text) else None
@@ -237,13 +267,17 @@ def _kind_in_credential_file(path: Path) -> str | None:
 def _is_tracked(path: Path) -> bool:
     """Whether the repository holds this very file: then it is public to whoever sees the code."""
     blob = _git("hash-object", "--no-filters", "--", path.name, folder=path.parent).strip()
-    return bool(blob) and f" blob {blob}\t" in _git("ls-tree", "HEAD", "--", path.name, folder=path.parent)
+    return bool(blob) and f" blob {blob}\t" in _git(
+        "ls-tree", "HEAD", "--", path.name, folder=path.parent
+    )
 
 
 def _git(*arguments: str, folder: Path = Path("/")) -> str:
     """What git says, without anybody's configuration; nothing where it fails or is missing."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    environ.update(GIT_CONFIG_NOSYSTEM="1", HOME="/nowhere", XDG_CONFIG_HOME="/nowhere", GIT_OPTIONAL_LOCKS="0")
+    environ.update(
+        GIT_CONFIG_NOSYSTEM="1", HOME="/nowhere", XDG_CONFIG_HOME="/nowhere", GIT_OPTIONAL_LOCKS="0"
+    )
     safe = ("-c", "safe.directory=*", "-c", "core.fsmonitor=false")
     try:
         ran = subprocess.run(

@@ -1,4 +1,7 @@
-"""Asks the Docker daemon: short questions with an answer in text. What runs for long is in `supervise`."""
+"""Asks the Docker daemon: short questions with an answer in text.
+
+What runs for long is in `supervise`.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +20,24 @@ from workflow import Log, say
 
 TRIES = 3
 BUILT = "ci-bench.local/built"
-"""The tag of an image that was built here: `docker image prune`, which takes what has no tag, spares it."""
+"""The tag of an image that was built here: `docker image prune`, which takes what has no tag,
+spares it.
+"""
 _CLIENT = ("PATH", "HOME", "XDG_RUNTIME_DIR", "TMPDIR", "LANG", "SSL_CERT_FILE", "SSL_CERT_DIR")
 
 
-def client_environment(environ: Mapping[str, str], more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """What the docker command itself sees: where the daemon is, and `more`. Nothing of it enters a container by itself."""
-    kept = {name: value for name, value in environ.items() if name in _CLIENT or name.startswith("DOCKER_")}
+def client_environment(
+    environ: Mapping[str, str], more: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """What the docker command itself sees: where the daemon is, and `more`.
+
+    Nothing of it enters a container by itself.
+    """
+    kept = {
+        name: value
+        for name, value in environ.items()
+        if name in _CLIENT or name.startswith("DOCKER_")
+    }
     return {**kept, **(more or {})}
 
 
@@ -56,7 +70,12 @@ def show(*arguments: str, timeout_s: float = 3600) -> tuple[int, str]:
 
     with Path(os.devnull).open("wb") as nothing:
         log = Log(nothing)
-        code, how = supervise(["docker", *arguments], environ=client_environment(os.environ), take=take, timeout_s=timeout_s)
+        code, how = supervise(
+            ["docker", *arguments],
+            environ=client_environment(os.environ),
+            take=take,
+            timeout_s=timeout_s,
+        )
         log.finish()
     said = tail(last.decode("utf-8", "replace"))
     return (code, said) if how == "exited" else (124, f"docker {arguments[0]} was ended: {how}")
@@ -77,7 +96,9 @@ def information() -> Mapping[str, Any]:
     except ValueError:
         told = None
     if not isinstance(told, dict) or told.get("ServerErrors"):
-        raise Fault("no_daemon", detail=tail("; ".join(told["ServerErrors"])) if told else complaint)
+        raise Fault(
+            "no_daemon", detail=tail("; ".join(told["ServerErrors"])) if told else complaint
+        )
     return told
 
 

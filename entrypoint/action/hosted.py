@@ -1,4 +1,7 @@
-"""The step of report/action.yml: what another job has measured, judged and told. Nothing that was measured is run here."""
+"""The step of report/action.yml: what another job has measured, judged and told.
+
+Nothing that was measured is run here.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +27,12 @@ FIELDS: Mapping[str, inputs.Parse] = {
     "command": inputs.one_of("publish", "announce", "answer-request", "install"),
     "gate": inputs.boolean,
     "artifact": inputs.form(_PATTERN, "an artifact's name, with one * for the names of machines"),
-    "machines": inputs.form(_MACHINES, "names of up to 16 machines, separated by commas", empty=True),
-    "baseline_artifact": inputs.form(_PATTERN, "an artifact's name, with one * for the names of machines"),
+    "machines": inputs.form(
+        _MACHINES, "names of up to 16 machines, separated by commas", empty=True
+    ),
+    "baseline_artifact": inputs.form(
+        _PATTERN, "an artifact's name, with one * for the names of machines"
+    ),
     **{name: inputs.FIELDS[name] for name in _OF_BOTH},
 }
 """Every input of report/action.yml but the token."""
@@ -44,7 +51,9 @@ def hosted() -> int:
     argv = [str(program), *arguments(settings, str(temporary / "ci-bench-documents"))]
     code = subprocess.run(argv, check=False).returncode
     if settings["command"] == "publish" and not settings["gate"] and code in VERDICTS:
-        workflow.say(f"the check tells the verdict (exit code {code}); this job does not fail for it")
+        workflow.say(
+            f"the check tells the verdict (exit code {code}); this job does not fail for it"
+        )
         return 0
     return code
 
@@ -54,7 +63,13 @@ def make_program(venv: Path) -> Path:
     source = Path(__file__).resolve().parents[2] / "src"
     program = venv / "program" / "ci-bench"
     program.parent.mkdir(exist_ok=True)
-    words = [f"PYTHONPATH={source}", "PYTHONSAFEPATH=1", str(venv / "bin" / "python"), "-m", "ci_bench.cli"]
+    words = [
+        f"PYTHONPATH={source}",
+        "PYTHONSAFEPATH=1",
+        str(venv / "bin" / "python"),
+        "-m",
+        "ci_bench.cli",
+    ]
     program.write_text(f'#!/bin/sh\nexec env {shlex.join(words)} "$@"\n', encoding="utf-8")
     program.chmod(0o755)
     return program

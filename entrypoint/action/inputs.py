@@ -1,6 +1,7 @@
 """The action's inputs: checked all together, before anything else happens, and kept for the steps that follow.
 
-The runner enforces nothing: any input may be any text. What ends up in an argument of docker is held against a form here.
+The runner enforces nothing: any input may be any text. What ends up in an argument of docker is
+held against a form here.
 """
 
 from __future__ import annotations
@@ -19,8 +20,32 @@ _LONGEST = 300
 _DIGEST = re.compile(r"[a-z0-9][A-Za-z0-9._/:-]{0,250}@sha256:[0-9a-f]{64}")
 NO_IMAGE = "none"
 """Leases of a fleet run as the nodes' own user."""
-_RUNNERS = ("GITHUB_", "ACTIONS_", "RUNNER_", "INPUT_", "DOCKER_", "STATE_", "LD_", "PYTHON", "NVIDIA_", "CI_BENCH_")
-_OFF_LIMITS = ("/", "/proc", "/sys", "/dev", "/etc", "/root", "/run", "/var", "/var/run", "/var/lib", "/var/lib/docker", "/home")
+_RUNNERS = (
+    "GITHUB_",
+    "ACTIONS_",
+    "RUNNER_",
+    "INPUT_",
+    "DOCKER_",
+    "STATE_",
+    "LD_",
+    "PYTHON",
+    "NVIDIA_",
+    "CI_BENCH_",
+)
+_OFF_LIMITS = (
+    "/",
+    "/proc",
+    "/sys",
+    "/dev",
+    "/etc",
+    "/root",
+    "/run",
+    "/var",
+    "/var/run",
+    "/var/lib",
+    "/var/lib/docker",
+    "/home",
+)
 
 
 class Wrong(ValueError):  # noqa: N818 - errors read as sentences
@@ -44,17 +69,29 @@ def read(environ: Mapping[str, str], fields: Mapping[str, Parse] | None = None) 
 def check_fleet(settings: Mapping[str, Any]) -> None:
     """Check that a fleet's leases have both sides, and say where they run. Raises `Fault`.
 
-    Whoever names no image says so: an image that is only left out must not end in leases without containers.
+    Whoever names no image says so: an image that is only left out must not end in leases without
+    containers.
     """
     unlike = {"mode": "native", "baseline": "paired"}
-    wrong = [f"{name} is {settings[name]!r}, and has to be {word!r}" for name, word in unlike.items() if settings[name] != word]
+    wrong = [
+        f"{name} is {settings[name]!r}, and has to be {word!r}"
+        for name, word in unlike.items()
+        if settings[name] != word
+    ]
     if settings["image"] != NO_IMAGE and not _DIGEST.fullmatch(settings["image"]):
         digest = "an image by its @sha256: digest, in whose containers leases run"
-        wrong.append(f"image is {settings['image']!r}, and has to be {digest}, or {NO_IMAGE!r} for code that you trust")
+        wrong.append(
+            f"image is {settings['image']!r}, and has to be {digest}, or {NO_IMAGE!r} for code that"
+            " you trust"
+        )
     if settings["fleet"] and wrong:
         raise Fault("inputs", code=2, detail=f"with fleet, {'; '.join(wrong)} (docs/fleet.md)")
     if settings["image"] == NO_IMAGE and not settings["fleet"]:
-        raise Fault("inputs", code=2, detail=f"image is {NO_IMAGE!r}, which is for the leases of a fleet (docs/fleet.md)")
+        raise Fault(
+            "inputs",
+            code=2,
+            detail=f"image is {NO_IMAGE!r}, which is for the leases of a fleet (docs/fleet.md)",
+        )
 
 
 def is_caged(settings: Mapping[str, Any]) -> bool:
@@ -65,7 +102,10 @@ def is_caged(settings: Mapping[str, Any]) -> bool:
 def check_event(settings: Mapping[str, Any], event: str) -> None:
     """A run on request belongs to the default branch, whose caches it may write: its code stays in containers. Raises `Fault`."""
     if event == "issue_comment" and settings["mode"] == "native" and not is_caged(settings):
-        detail = "mode is 'native', and a run on request has to be 'container', or a fleet's with an image (docs/security.md)"
+        detail = (
+            "mode is 'native', and a run on request has to be 'container', or a fleet's with an"
+            " image (docs/security.md)"
+        )
         raise Fault("inputs", code=2, detail=detail)
 
 
@@ -138,7 +178,10 @@ def _folder(text: str) -> str:
         or real in _OFF_LIMITS
         or any(part.startswith((".ssh", ".docker", "_work")) for part in path.parts)
     ):
-        raise Wrong("a folder of data, named by its real path: no link, and none of the system's or the runner's own")
+        raise Wrong(
+            "a folder of data, named by its real path: no link, and none of the system's or the"
+            " runner's own"
+        )
     return real
 
 
@@ -151,17 +194,29 @@ def _names(text: str) -> list[str]:
     for name in names:
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,99}", name):
             raise Wrong("names of environment variables")
-        if _SECRET.search(name) or name.upper().startswith(_RUNNERS) or name.upper() in {"PATH", "HOME", "TMPDIR"}:
-            raise Wrong(f"names of variables for the code under test: {name} is the runner's, or looks like a secret")
+        if (
+            _SECRET.search(name)
+            or name.upper().startswith(_RUNNERS)
+            or name.upper() in {"PATH", "HOME", "TMPDIR"}
+        ):
+            raise Wrong(
+                f"names of variables for the code under test: {name} is the runner's, or looks like"
+                " a secret"
+            )
     return names
 
 
 FIELDS: Mapping[str, Parse] = {
     "mode": one_of("container", "native"),
     "fleet": form(
-        r"(local|ray|slurm)(:[A-Za-z0-9_.:@|&*/+=,-]{1,300})?", "local:DEVICE,…, ray:ADDRESS, or slurm:NAME=VALUE,…", empty=True
+        r"(local|ray|slurm)(:[A-Za-z0-9_.:@|&*/+=,-]{1,300})?",
+        "local:DEVICE,…, ray:ADDRESS, or slurm:NAME=VALUE,…",
+        empty=True,
     ),
-    "image": form(r"build|[a-z0-9][A-Za-z0-9._/:@-]{0,299}", "build, or an image's name, best with its @sha256: digest"),
+    "image": form(
+        r"build|[a-z0-9][A-Za-z0-9._/:@-]{0,299}",
+        "build, or an image's name, best with its @sha256: digest",
+    ),
     "gpus": _gpus,
     "baseline": one_of("paired", "artifact", "none"),
     "base": form(r"[A-Za-z0-9_][A-Za-z0-9._/~^@-]{0,199}", "a commit, branch or tag", empty=True),
@@ -176,9 +231,19 @@ FIELDS: Mapping[str, Parse] = {
     "noise": lambda text: _folder(text) if text else "",
     "mounts": _folders,
     "pass_env": _names,
-    "artifact": form(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", "an artifact's name of letters, digits, dots, dashes", empty=True),
-    "baseline_artifact": form(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", "an artifact's name of letters, digits, dots, dashes"),
-    "baseline_workflow": form(r"\.github/workflows/[A-Za-z0-9._-]{1,100}", "a path such as .github/workflows/x.yml", empty=True),
+    "artifact": form(
+        r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}",
+        "an artifact's name of letters, digits, dots, dashes",
+        empty=True,
+    ),
+    "baseline_artifact": form(
+        r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", "an artifact's name of letters, digits, dots, dashes"
+    ),
+    "baseline_workflow": form(
+        r"\.github/workflows/[A-Za-z0-9._-]{1,100}",
+        "a path such as .github/workflows/x.yml",
+        empty=True,
+    ),
     "comment": one_of("always", "on-change", "never"),
     "comment_author": form(r"[A-Za-z0-9][A-Za-z0-9-]{0,60}(\[bot\])?", "a login"),
     "key": form(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "a word of letters, digits, dots, dashes"),

@@ -1,4 +1,7 @@
-"""The steps of action.yml, in its order. What a step learns lies as JSON in the job's folder, for the next one."""
+"""The steps of action.yml, in its order.
+
+What a step learns lies as JSON in the job's folder, for the next one.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +25,23 @@ from faults import Fault
 from supervise import supervise
 
 State = Mapping[str, Any]
-VERDICTS = ("improved", "unchanged", "regressed", "inconclusive", "incomparable", "new", "removed", "failed", "skipped")
+VERDICTS = (
+    "improved",
+    "unchanged",
+    "regressed",
+    "inconclusive",
+    "incomparable",
+    "new",
+    "removed",
+    "failed",
+    "skipped",
+)
 MEASURED = {0, 1, 4}
 """Exit codes of a measurement that came to its end: a verdict is none of its business."""
 READY = {0, 3}
-"""How set-up ends where the gate has something to report: with 3, that neither side could be made ready."""
+"""How set-up ends where the gate has something to report: with 3, that neither side could be made
+ready.
+"""
 OF_DOCKER = {
     125: "docker refused to start the container",
     126: "the image's entrypoint cannot run",
@@ -86,14 +101,20 @@ def baseline() -> int:
     state = _state()
     code = _talk(state, "baseline", commands.fetch_config(state))
     if code:
-        raise Fault("configuration", code=code if code < min(OF_DOCKER) else 3, detail="the log above says why")
+        raise Fault(
+            "configuration",
+            code=code if code < min(OF_DOCKER) else 3,
+            detail="the log above says why",
+        )
     if state["settings"]["baseline"] != "artifact":
         workflow.set_outputs({"baseline": state["settings"]["baseline"]})
         return 0
     _talk(state, "baseline", commands.fetch_baseline(state))
     told = workflow.read_outputs(Path(state["work"]) / "report" / "outputs")
     found = told.get("found") == "true"
-    workflow.set_outputs({"baseline": "artifact" if found else f"none: {told.get('reason', 'unknown')}"})
+    workflow.set_outputs(
+        {"baseline": "artifact" if found else f"none: {told.get('reason', 'unknown')}"}
+    )
     return 0
 
 
@@ -117,7 +138,10 @@ def setup() -> int:
 
 
 def bench() -> int:
-    """Measure, and take out what was left. That it failed is for the report to say, and for the gate."""
+    """Measure, and take out what was left.
+
+    That it failed is for the report to say, and for the gate.
+    """
     state = _state()
     work = Path(state["work"])
     made_ready = _recorded(state, "setup")
@@ -188,7 +212,8 @@ def cleanup() -> int:
 
 
 def _state() -> dict[str, Any]:
-    return json.loads((Path(os.environ["CI_BENCH_WORK"]) / "state.json").read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+    text = (Path(os.environ["CI_BENCH_WORK"]) / "state.json").read_text(encoding="utf-8")
+    return json.loads(text)  # type: ignore[no-any-return]
 
 
 def _bench(state: State, phase: str, command: Sequence[str]) -> tuple[int, str]:
@@ -219,7 +244,9 @@ def _bench(state: State, phase: str, command: Sequence[str]) -> tuple[int, str]:
     elif code in {KILLED, -9} and how == "exited":
         how = "killed, most likely for its memory"
     if how != "exited":
-        said = "took longer than timeout_minutes allows, and was stopped" if how == "timeout" else how
+        said = (
+            "took longer than timeout_minutes allows, and was stopped" if how == "timeout" else how
+        )
         workflow.annotate("warning", f"{phase}: {said}")
     return (code if code >= 0 else 128 - code), how
 
@@ -227,26 +254,45 @@ def _bench(state: State, phase: str, command: Sequence[str]) -> tuple[int, str]:
 def _full(work: Path) -> str:
     """Whether the code under test has filled the runner's disk, in words."""
     free = shutil.disk_usage(work).free
-    return f"it left less than {LEAST_FREE_BYTES >> 20} MiB of the disk free" if free < LEAST_FREE_BYTES else ""
+    return (
+        f"it left less than {LEAST_FREE_BYTES >> 20} MiB of the disk free"
+        if free < LEAST_FREE_BYTES
+        else ""
+    )
 
 
 def _settle(state: State, *folders: str) -> None:
     """Make what other users left in folders of the job this runner's."""
     code, _, complaint = docker.ask(*containers.settle(state, *folders))
     if code:
-        workflow.annotate("warning", f"files of other users are left in {state['work']}: {complaint}")
+        workflow.annotate(
+            "warning", f"files of other users are left in {state['work']}: {complaint}"
+        )
 
 
 def _talk(state: State, phase: str, command: Sequence[str]) -> int:
     """Run a command that has the token; its own output is the job's."""
     native = state["settings"]["mode"] == "native"
-    argv = ["ci-bench", *command] if native else containers.report(state, phase, command, os.environ)
+    argv = (
+        ["ci-bench", *command] if native else containers.report(state, phase, command, os.environ)
+    )
     report_folder = Path(state["work"]) / "report"
-    values = {name: os.environ[name] for name in (*containers.GITHUB, *containers.PROXIES, "GITHUB_TOKEN") if name in os.environ}
+    values = {
+        name: os.environ[name]
+        for name in (*containers.GITHUB, *containers.PROXIES, "GITHUB_TOKEN")
+        if name in os.environ
+    }
     if native:
-        files = {"GITHUB_OUTPUT": str(report_folder / "outputs"), "GITHUB_STEP_SUMMARY": str(report_folder / "summary.md")}
+        files = {
+            "GITHUB_OUTPUT": str(report_folder / "outputs"),
+            "GITHUB_STEP_SUMMARY": str(report_folder / "summary.md"),
+        }
         kept = (*_NATIVE, "GITHUB_EVENT_PATH", "REQUESTS_CA_BUNDLE")
-        values = {**values, **{name: os.environ[name] for name in kept if name in os.environ}, **files}
+        values = {
+            **values,
+            **{name: os.environ[name] for name in kept if name in os.environ},
+            **files,
+        }
     code, _ = supervise(
         argv,
         environ=values if native else docker.client_environment(os.environ, values),

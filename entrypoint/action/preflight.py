@@ -1,4 +1,7 @@
-"""Asks, before anything is measured, whether this runner can: docker, files, disk, image, GPU. Each failure has its own words."""
+"""Asks, before anything is measured, whether this runner can: docker, files, disk, image, GPU.
+
+Each failure has its own words.
+"""
 
 from __future__ import annotations
 
@@ -36,16 +39,29 @@ def examine(settings: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str
         told = docker.information()
     elif shutil.which("ci-bench") is None:
         raise Fault("no_ci_bench")
-    home = environ.get("HOME") if settings["mode"] == "native" and not inputs.is_caged(settings) else None
+    home = (
+        environ.get("HOME")
+        if settings["mode"] == "native" and not inputs.is_caged(settings)
+        else None
+    )
     check_checkout(workspace, Path(home) if home else None)
     check_variables(settings["pass_env"], environ)
     work = make_folders(Path(environ.get("RUNNER_TEMP", "/tmp")))  # noqa: S108 - outside of a job, as for other tools
     check_disk(work)
     nonce = secrets.token_hex(6)
-    job = "-".join([environ.get("GITHUB_RUN_ID", "0"), environ.get("GITHUB_RUN_ATTEMPT", "1"), nonce])
-    state: dict[str, Any] = {"settings": dict(settings), "workspace": str(workspace), "work": str(work), "job": job}
+    job = "-".join(
+        [environ.get("GITHUB_RUN_ID", "0"), environ.get("GITHUB_RUN_ATTEMPT", "1"), nonce]
+    )
+    state: dict[str, Any] = {
+        "settings": dict(settings),
+        "workspace": str(workspace),
+        "work": str(work),
+        "job": job,
+    }
     state["locks"] = make_locks(environ.get("CI_BENCH_LOCKS") or _LOCKS)
-    state["run"] = f"{environ.get('GITHUB_REPOSITORY', 'a job')} run {environ.get('GITHUB_RUN_ID', '0')}"
+    state["run"] = (
+        f"{environ.get('GITHUB_REPOSITORY', 'a job')} run {environ.get('GITHUB_RUN_ID', '0')}"
+    )
     if settings["mode"] == "native":
         return state
     if Path(told.get("DockerRootDir") or "/nowhere").is_dir():
@@ -94,10 +110,16 @@ def make_locks(folder: str) -> str:
             place.mkdir(parents=True)
             place.chmod(0o1777)  # sticky, so that no user removes another's
     except OSError as error:
-        say(f"{place} cannot be made ({error.strerror}): nothing keeps another job from measuring on the same device")
+        say(
+            f"{place} cannot be made ({error.strerror}): nothing keeps another job from measuring"
+            " on the same device"
+        )
         return ""
     if place.is_symlink() or not cage.can_be_mounted(folder):
-        say(f"{place} is no folder that can be mounted: nothing keeps another job from measuring on the same device")
+        say(
+            f"{place} is no folder that can be mounted: nothing keeps another job from measuring on"
+            " the same device"
+        )
         return ""
     return str(place)
 
@@ -134,10 +156,22 @@ def check_mount(state: Mapping[str, Any]) -> None:
     code, out, complaint = docker.ask(*containers.probe(state, *mount, "cat /probe/asked"))
     if code or out.strip() != word:
         detail = complaint if code else "it saw another file"
-        raise Fault("mount", detail=f"{detail}; the daemon has to run on the machine that the runner's folders are on")
-    code, _, complaint = docker.ask(*containers.probe(state, *mount, "cat /probe/asked >/probe/answer"))
+        raise Fault(
+            "mount",
+            detail=(
+                f"{detail}; the daemon has to run on the machine that the runner's folders are on"
+            ),
+        )
+    code, _, complaint = docker.ask(
+        *containers.probe(state, *mount, "cat /probe/asked >/probe/answer")
+    )
     if code or not answer.is_file() or answer.read_text() != word or not os.access(answer, os.W_OK):
-        raise Fault("write", detail=f"{complaint}; a daemon that remaps users has to run as the runner's own (rootless)")
+        raise Fault(
+            "write",
+            detail=(
+                f"{complaint}; a daemon that remaps users has to run as the runner's own (rootless)"
+            ),
+        )
     asked.unlink()
     answer.unlink()
 
@@ -149,10 +183,16 @@ def find_users(state: Mapping[str, Any]) -> bool:
     try:
         theirs.unlink()
     except OSError as error:
-        code, complaint = code or 1, complaint if code else f"what a container writes cannot be removed: {error.strerror}"
+        code, complaint = (
+            code or 1,
+            (complaint if code else f"what a container writes cannot be removed: {error.strerror}"),
+        )
     if code:
         why = f"here a container's root cannot start processes of other users ({complaint})"
-        say(f"base and head run as one user: {why}; what head does to base is noticed, not prevented (docs/security.md)")
+        say(
+            f"base and head run as one user: {why}; what head does to base is noticed, not"
+            " prevented (docs/security.md)"
+        )
     return not code
 
 
@@ -174,7 +214,10 @@ def shared_locks(state: Mapping[str, Any]) -> str:
         say(f"{folder} cannot be written: {error.strerror}")
     finally:
         asked.unlink(missing_ok=True)
-    say(f"containers do not share {folder} with this runner: nothing keeps another job from measuring on the same device")
+    say(
+        f"containers do not share {folder} with this runner: nothing keeps another job from"
+        " measuring on the same device"
+    )
     return ""
 
 
@@ -190,8 +233,13 @@ def find_gpu(state: Mapping[str, Any]) -> str:
         if code == 0:
             say(f"GPU: {settings['gpus']}, by {way}")
             return way
-        complaints.append(f"{way}: {complaint if code in {125, 126, 127} else 'no device appeared'}")
-    hint = "install the NVIDIA Container Toolkit on the host, or set `gpus: none` to measure on the CPU"
+        complaints.append(
+            f"{way}: {complaint if code in {125, 126, 127} else 'no device appeared'}"
+        )
+    hint = (
+        "install the NVIDIA Container Toolkit on the host, or set `gpus: none` to measure on"
+        " the CPU"
+    )
     raise Fault("gpu", detail=f"{'; '.join(complaints)}. {hint}")
 
 
@@ -201,7 +249,9 @@ def check_cuda(state: Mapping[str, Any]) -> None:
     if settings["gpus"] == "none":
         return
     options = cage.gpu_arguments(settings["gpus"], state["gpu_access"])
-    code, out, complaint = docker.ask(*containers.probe(state, *options, _CONTEXT), timeout_s=_CONTEXT_S)
+    code, out, complaint = docker.ask(
+        *containers.probe(state, *options, _CONTEXT), timeout_s=_CONTEXT_S
+    )
     if code:
         raise Fault("cuda", detail=complaint)
     say(f"GPU: {out.strip()}")

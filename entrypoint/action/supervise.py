@@ -1,7 +1,8 @@
 """Runs what takes long: passes its output on, ends it in time, and ends it when the job is cancelled.
 
-The runner cancels with SIGINT, SIGTERM 7.5 s later, and kills after 2.5 s more, and a shell in between passes none of it on. So
-this process is the step itself (``exec``), and stops the container by name: docker's client may be gone while it lives on.
+The runner cancels with SIGINT, SIGTERM 7.5 s later, and kills after 2.5 s more, and a shell in
+between passes none of it on. So this process is the step itself (``exec``), and stops the container
+by name: docker's client may be gone while it lives on.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ _LOOK_S = 1.0
 def cancellations() -> Iterator[list[int]]:
     """The signals to end that came while the block lasts, as a list that grows."""
     seen: list[int] = []
-    before = {number: signal.signal(number, lambda number, _: seen.append(number)) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {
+        number: signal.signal(number, lambda number, _: seen.append(number))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
     try:
         yield seen
     finally:
@@ -37,7 +41,9 @@ def cancellations() -> Iterator[list[int]]:
 class Stop:
     """How one process is ended: politely, then by force."""
 
-    def __init__(self, process: subprocess.Popen[bytes], container: str | None, environ: Mapping[str, str]) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes], container: str | None, environ: Mapping[str, str]
+    ) -> None:
         """`container` is what `process`, a docker client, has started; `None` for a process group of our own."""
         self._process, self._container, self._environ = process, container, environ
         self._since: float | None = None
@@ -85,7 +91,8 @@ def supervise(
 ) -> tuple[int, str]:
     """Run a command, hand its output to `take`; its exit code, and how it ended: ``exited``, ``timeout`` or ``cancelled``.
 
-    `trouble` is asked every second whether the runner can bear it any longer; what it says is how the command was ended.
+    `trouble` is asked every second whether the runner can bear it any longer; what it says is how
+    the command was ended.
     """
     with cancellations() as cancelled:
         process = subprocess.Popen(

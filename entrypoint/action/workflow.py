@@ -1,7 +1,8 @@
 """What the runner reads: commands in the log, and the files for outputs and the summary.
 
-Everything that a job prints is searched for commands. What came from the code under test is printed through `Log`, which takes
-the force out of it; and all that becomes an output is checked to be a plain word, number, path or address.
+Everything that a job prints is searched for commands. What came from the code under test is printed
+through `Log`, which takes the force out of it; and all that becomes an output is checked to be a
+plain word, number, path or address.
 https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands
 """
 
@@ -17,10 +18,15 @@ from pathlib import Path
 from typing import BinaryIO, Callable
 
 PREFIX = "│ "
-"""A command counts only at the start of a line; so no line of the log starts with what was printed there."""
+"""A command counts only at the start of a line; so no line of the log starts with what was printed
+there.
+"""
 _OLD_COMMAND = "##["
 _BROKEN = "##\u200b["
-_TERMINAL = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)|.)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+_TERMINAL = re.compile(
+    r"\x1b(?:\[[0-?]*["
+    r" -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)|.)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"
+)
 _LINE = 2_000
 _MOST = 4_000_000
 _SUMMARY = 1_000_000
@@ -36,13 +42,21 @@ def say(text: str) -> None:
 
 def annotate(level: str, message: str) -> None:
     """A line that annotates the run: ``notice``, ``warning`` or ``error``."""
-    plain = defused(message).replace(PREFIX, "").replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    plain = (
+        defused(message)
+        .replace(PREFIX, "")
+        .replace("%", "%25")
+        .replace("\r", "%0D")
+        .replace("\n", "%0A")
+    )
     say(f"::{level} title=ci-bench::{plain[:4000]}")
 
 
 def defused(text: str) -> str:
     """Text from outside, as lines that hold no command and do not move the cursor."""
-    plain = _TERMINAL.sub("", text.replace("\r\n", "\n").replace("\r", "\n")).replace(_OLD_COMMAND, _BROKEN)
+    plain = _TERMINAL.sub("", text.replace("\r\n", "\n").replace("\r", "\n")).replace(
+        _OLD_COMMAND, _BROKEN
+    )
     return "\n".join(f"{PREFIX}{line[:_LINE]}" for line in plain.split("\n"))
 
 
@@ -60,7 +74,9 @@ def without_commands() -> Iterator[None]:
 class Log:
     """Where the output of the code under test goes: into a file, and defused into the job's log, both up to a limit."""
 
-    def __init__(self, file: BinaryIO, write: Callable[[str], object] = say, most: int = _MOST) -> None:
+    def __init__(
+        self, file: BinaryIO, write: Callable[[str], object] = say, most: int = _MOST
+    ) -> None:
         """`write` takes lines; `most` is how many bytes are kept."""
         self._file, self._write, self._left, self._rest = file, write, most, b""
 
@@ -78,7 +94,9 @@ class Log:
         self._left -= len(chunk)
         self._print(lines)
         if self._left <= 0:
-            self._write(f"{PREFIX}(what follows is not shown: the code under test has printed too much)")
+            self._write(
+                f"{PREFIX}(what follows is not shown: the code under test has printed too much)"
+            )
 
     def finish(self) -> None:
         """Print what is left of the last line."""
@@ -87,11 +105,16 @@ class Log:
 
     def _print(self, lines: list[bytes]) -> None:
         if lines:
-            self._write("\n".join(defused(line.rstrip(b"\r").decode("utf-8", "replace")) for line in lines))
+            self._write(
+                "\n".join(defused(line.rstrip(b"\r").decode("utf-8", "replace")) for line in lines)
+            )
 
 
 def set_outputs(values: Mapping[str, str]) -> None:
-    """Set outputs of this step. A value that is no plain text is left out: outputs end up in other steps' scripts."""
+    """Set outputs of this step.
+
+    A value that is no plain text is left out: outputs end up in other steps' scripts.
+    """
     path = os.environ.get("GITHUB_OUTPUT")
     lines = [f"{name}={value}\n" for name, value in values.items() if _PLAIN.fullmatch(value)]
     if path:
@@ -111,7 +134,10 @@ def read_outputs(path: Path) -> Mapping[str, str]:
     """What a container of ours has written as its outputs."""
     if not path.exists():
         return {}
-    return {name: value for name, _, value in _OUTPUT.findall(path.read_text(encoding="utf-8", errors="replace"))}
+    return {
+        name: value
+        for name, _, value in _OUTPUT.findall(path.read_text(encoding="utf-8", errors="replace"))
+    }
 
 
 def append_summary(path: Path) -> None:

@@ -14,10 +14,14 @@ def train(width: int = 32) -> Iterator[ci_bench.Step]:
     """Train until nobody asks for another step."""
     torch.manual_seed(0)
     layer = torch.nn.TransformerEncoderLayer(width, 4, 2 * width, dropout=0.0, batch_first=True)
-    model = torch.nn.Sequential(torch.nn.Embedding(TOKENS, width), layer, torch.nn.Linear(width, TOKENS))
+    model = torch.nn.Sequential(
+        torch.nn.Embedding(TOKENS, width), layer, torch.nn.Linear(width, TOKENS)
+    )
     ci_bench.perturb(model.parameters())
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE)
-    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, start_factor=1 / WARMUP, total_iters=WARMUP)
+    schedule = torch.optim.lr_scheduler.LinearLR(
+        optimizer, start_factor=1 / WARMUP, total_iters=WARMUP
+    )
     draws = torch.Generator().manual_seed(1)
     while True:
         optimizer.zero_grad()

@@ -34,7 +34,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if "command" not in arguments:
         parser.print_help(sys.stderr)
         return int(ExitCode.BAD_INPUT)
-    logging.basicConfig(level=logging.DEBUG if arguments.verbose else logging.WARNING, format="%(levelname)s: %(message)s")
+    logging.basicConfig(
+        level=logging.DEBUG if arguments.verbose else logging.WARNING,
+        format="%(levelname)s: %(message)s",
+    )
     previous, often = signal.signal(signal.SIGTERM, _terminate), gc.get_threshold()
     gc.set_threshold(*SELDOM)
     try:
@@ -52,13 +55,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     finally:
         signal.signal(signal.SIGTERM, previous)
         gc.set_threshold(*often)
-        if argv is None:  # the process ends here, and would look for cycles in all that it holds, several times
+        if (
+            argv is None
+        ):  # the process ends here, and would look for cycles in all that it holds, several times
             gc.freeze()
 
 
 def _way_on(arguments: argparse.Namespace, words: Sequence[str]) -> str:
     """Describe what an interrupted command left, and how to continue it."""
-    if "resume" not in arguments or not (results := Path(arguments.output, "results.json")).exists():
+    if (
+        "resume" not in arguments
+        or not (results := Path(arguments.output, "results.json")).exists()
+    ):
         return ""
     again = shlex.join(["ci-bench", *words, *([] if arguments.resume else ["--resume"])])
     return f"; {results} has what was measured so far, marked partial; to continue: {again}"

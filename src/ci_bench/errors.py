@@ -1,6 +1,7 @@
 """Errors for users: one class per cause, one exit code per family.
 
-Owns the exit codes. Errors are raised where the cause is known and turned into an exit code in `cli.py` only.
+Owns the exit codes. Errors are raised where the cause is known and turned into an exit code in
+`cli.py` only.
 """
 
 from enum import IntEnum
@@ -36,7 +37,10 @@ class BadConfig(BadInput):
 
 
 class BadAcceptance(BadInput):
-    """The file with accepted changes breaks its schema, or an entry cannot be added. The message lists every fault."""
+    """The file with accepted changes breaks its schema, or an entry cannot be added.
+
+    The message lists every fault.
+    """
 
 
 class NothingInTree(BadConfig):
@@ -44,7 +48,10 @@ class NothingInTree(BadConfig):
 
 
 class BadDocument(BadInput):
-    """A results or comparison document cannot be read. The message lists every fault by its JSON path."""
+    """A results or comparison document cannot be read.
+
+    The message lists every fault by its JSON path.
+    """
 
 
 class OtherResults(BadInput):

@@ -94,7 +94,11 @@ def runner(expressions, fake, notes, checkout, tmp_path):
                 HEAD, id=RUN, event=name, head_branch="feature", fork=fork, conclusion="success"
             )
             folder = Path(given["path"])
-            members = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+            members = {
+                str(path.relative_to(folder)): path.read_bytes()
+                for path in folder.rglob("*")
+                if path.is_file()
+            }
             made = fake.state.add_artifact(run, members, name=given["name"])
             return {"artifact-url": f"https://github.example/artifacts/{made['id']}"}
 

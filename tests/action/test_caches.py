@@ -9,8 +9,18 @@ from gpu_runner import defaults
 import caches
 import containers
 
-PUSH = {"GITHUB_EVENT_NAME": "push", "GITHUB_REF": "refs/heads/main", "GITHUB_REPOSITORY": "o/r", "GITHUB_REPOSITORY_ID": "7"}
-PULL = {**PUSH, "GITHUB_EVENT_NAME": "pull_request", "GITHUB_REF": "refs/pull/3/merge", "GITHUB_BASE_REF": "main"}
+PUSH = {
+    "GITHUB_EVENT_NAME": "push",
+    "GITHUB_REF": "refs/heads/main",
+    "GITHUB_REPOSITORY": "o/r",
+    "GITHUB_REPOSITORY_ID": "7",
+}
+PULL = {
+    **PUSH,
+    "GITHUB_EVENT_NAME": "pull_request",
+    "GITHUB_REF": "refs/pull/3/merge",
+    "GITHUB_BASE_REF": "main",
+}
 
 
 @pytest.fixture
@@ -32,7 +42,11 @@ def own(state, part="."):
 
 
 def files(folder):
-    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_text()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 def filled(state, environ, text, part="."):
@@ -49,7 +63,9 @@ def test_what_a_branch_kept_its_next_run_and_its_pull_requests_have(job):
         assert files(own(state)) == {"wheel": "one"}
 
 
-@pytest.mark.parametrize("event", ["pull_request", "merge_group", "pull_request_target", "workflow_run"])
+@pytest.mark.parametrize(
+    "event", ["pull_request", "merge_group", "pull_request_target", "workflow_run"]
+)
 def test_a_pull_request_changes_nothing_that_others_read(job, event):
     filled(job("first"), PUSH, "one")
     pull = job("pull")
@@ -62,7 +78,12 @@ def test_a_pull_request_changes_nothing_that_others_read(job, event):
 
 
 @pytest.mark.parametrize(
-    "other", [{"GITHUB_REF": "refs/heads/topic"}, {"GITHUB_REPOSITORY_ID": "8"}, {"GITHUB_REF": "refs/tags/main"}]
+    "other",
+    [
+        {"GITHUB_REF": "refs/heads/topic"},
+        {"GITHUB_REPOSITORY_ID": "8"},
+        {"GITHUB_REF": "refs/tags/main"},
+    ],
 )
 def test_another_branch_or_repository_does_not_see_it(job, other):
     filled(job("first"), PUSH, "one")
@@ -73,7 +94,9 @@ def test_another_branch_or_repository_does_not_see_it(job, other):
 
 def test_names_of_branches_are_no_paths(job, tmp_path):
     for branch in ("../../x", "a/b", "a_b"):
-        filled(job(branch.replace("/", "-")), {**PUSH, "GITHUB_REF": f"refs/heads/{branch}"}, branch)
+        filled(
+            job(branch.replace("/", "-")), {**PUSH, "GITHUB_REF": f"refs/heads/{branch}"}, branch
+        )
     kept = {folder.parent for folder in (tmp_path / "kept").iterdir()}
     assert kept == {tmp_path / "kept"}
     assert len([*(tmp_path / "kept").iterdir()]) == 3
@@ -114,10 +137,14 @@ def test_without_the_input_nothing_is_kept(job, tmp_path):
     assert [*(tmp_path / "kept").iterdir()] == []
 
 
-def test_a_copy_that_fails_leaves_a_job_without_a_cache_and_says_so(job, tmp_path, monkeypatch, capsys):
+def test_a_copy_that_fails_leaves_a_job_without_a_cache_and_says_so(
+    job, tmp_path, monkeypatch, capsys
+):
     filled(job("first"), PUSH, "one")
     (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "cp").write_text('#!/bin/sh\nfor last; do :; done\ntouch "$last/half"; exit 1\n')
+    (tmp_path / "bin" / "cp").write_text(
+        '#!/bin/sh\nfor last; do :; done\ntouch "$last/half"; exit 1\n'
+    )
     (tmp_path / "bin" / "cp").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
     state = job("next")

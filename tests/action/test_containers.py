@@ -44,8 +44,14 @@ def bench(phase="bench", **given):
     return containers.bench(where, phase, commands.bench(where), ENVIRON)
 
 
-NO_PROXIES = {f"{name}=" for kind in ("HTTP", "HTTPS", "FTP", "ALL", "NO") for name in (f"{kind}_PROXY", f"{kind}_PROXY".lower())}
-"""Docker's client would give them to containers as its configuration has them, with their passwords."""
+NO_PROXIES = {
+    f"{name}="
+    for kind in ("HTTP", "HTTPS", "FTP", "ALL", "NO")
+    for name in (f"{kind}_PROXY", f"{kind}_PROXY".lower())
+}
+"""Docker's client would give them to containers as its configuration has them, with their
+passwords.
+"""
 
 
 def complaints(argv):
@@ -56,24 +62,42 @@ def complaints(argv):
     found = [
         f"variable {name}"
         for name in named
-        if re.search(r"TOKEN|SECRET|PROXY|ACTIONS_|EVENT|OUTPUT|SUMMARY", name, re.IGNORECASE) and name not in NO_PROXIES
+        if re.search(r"TOKEN|SECRET|PROXY|ACTIONS_|EVENT|OUTPUT|SUMMARY", name, re.IGNORECASE)
+        and name not in NO_PROXIES
     ]
     own = ("NVIDIA_", "CI_BENCH_")
-    found += [f"value of {name}" for name in named if "=" in name and name not in NO_PROXIES and not name.startswith(own)]
+    found += [
+        f"value of {name}"
+        for name in named
+        if "=" in name and name not in NO_PROXIES and not name.startswith(own)
+    ]
     found += [f"docker's own {name[:-1]}" for name in sorted(NO_PROXIES - {*named})]
     found += ["a token"] if TOKEN in joined else []
     found += ["docker's socket"] if "docker.sock" in joined else []
     found += ["network"] if "--network=none" not in argv else []
-    for flag in ("--rm", "--init", "--cap-drop=ALL", "--security-opt=no-new-privileges", "--read-only", "--log-driver=none"):
+    for flag in (
+        "--rm",
+        "--init",
+        "--cap-drop=ALL",
+        "--security-opt=no-new-privileges",
+        "--read-only",
+        "--log-driver=none",
+    ):
         found += [f"no {flag}"] if flag not in argv else []
     found += ["no user"] if "--user" not in argv else []
     found += ["privileged"] if re.search(r"--privileged|--pid=|--ipc=host|--userns", joined) else []
-    powers = {value for flag, _, value in (part.partition("=") for part in argv) if flag == "--cap-add"}
+    powers = {
+        value for flag, _, value in (part.partition("=") for part in argv) if flag == "--cap-add"
+    }
     is_root = any(value.startswith("0:") for flag, value in pairwise(argv) if flag == "--user")
     found += (
-        ["root for no reason"] if is_root != bool(powers) or is_root != (f"CI_BENCH_USERS={containers.USERS}" in named) else []
+        ["root for no reason"]
+        if is_root != bool(powers) or is_root != (f"CI_BENCH_USERS={containers.USERS}" in named)
+        else []
     )
-    found += ["privileged"] if powers - {"CHOWN", "DAC_OVERRIDE", "KILL", "SETGID", "SETUID"} else []
+    found += (
+        ["privileged"] if powers - {"CHOWN", "DAC_OVERRIDE", "KILL", "SETGID", "SETUID"} else []
+    )
     found += [f"no {flag}" for flag in ("--pids-limit", "--shm-size") if flag not in joined]
     own = re.compile(r"/runner/temp/ci-bench-1/(config|results|prepared|cache)")
     for mount in mounts:
@@ -101,9 +125,18 @@ PLANTED = {
     "a token by name": (["-e", "GITHUB_TOKEN"], "variable GITHUB_TOKEN"),
     "the runtime's token": (["-e", "ACTIONS_RUNTIME_TOKEN"], "variable ACTIONS_RUNTIME_TOKEN"),
     "a token by value": (["-e", f"X={TOKEN}"], "a token"),
-    "the socket": (["--mount", "type=bind,source=/var/run/docker.sock,target=/s"], "docker's socket"),
-    "the runner's files": (["--mount", "type=bind,source=/runner/temp,target=/t,readonly"], "mount /runner/temp"),
-    "a writable checkout": (["--mount", "type=bind,source=/runner/repo,target=/r"], "checkout writable"),
+    "the socket": (
+        ["--mount", "type=bind,source=/var/run/docker.sock,target=/s"],
+        "docker's socket",
+    ),
+    "the runner's files": (
+        ["--mount", "type=bind,source=/runner/temp,target=/t,readonly"],
+        "mount /runner/temp",
+    ),
+    "a writable checkout": (
+        ["--mount", "type=bind,source=/runner/repo,target=/r"],
+        "checkout writable",
+    ),
     "capabilities": (["--cap-add=SYS_ADMIN"], "privileged"),
     "all of it": (["--privileged"], "privileged"),
 }
@@ -116,7 +149,14 @@ def test_a_hole_is_seen(more, complaint):
 
 
 @pytest.mark.parametrize(
-    "flag", ["--network=none", "--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges", "--init"]
+    "flag",
+    [
+        "--network=none",
+        "--read-only",
+        "--cap-drop=ALL",
+        "--security-opt=no-new-privileges",
+        "--init",
+    ],
 )
 def test_a_protection_that_is_gone_is_seen(flag):
     assert complaints([part for part in bench() if part != flag]) != []
@@ -148,7 +188,12 @@ def test_limits_mounts_and_variables_are_passed_on(tmp_path):
         "INPUT_PASS_ENV": "SEED GONE",
     }
     argv = bench(INPUT_MOUNTS=str(tmp_path.resolve()), **given)
-    assert {"--memory=64g", "--memory-swap=64g", f"--shm-size={32 << 30}b", "--pids-limit=4096"} <= set(argv)
+    assert {
+        "--memory=64g",
+        "--memory-swap=64g",
+        f"--shm-size={32 << 30}b",
+        "--pids-limit=4096",
+    } <= set(argv)
     assert f"type=bind,source={tmp_path},target={tmp_path},readonly" in argv
     assert argv[argv.index("SEED") - 1] == "-e"
     assert "GONE" not in argv, "docker would take the value of an unset variable for an empty one"
@@ -156,7 +201,12 @@ def test_limits_mounts_and_variables_are_passed_on(tmp_path):
 
 @pytest.mark.parametrize(
     ("given", "memory", "size"),
-    [("", "1001b", "500b"), ("", "", "2g"), ("10m", "1001b", f"{5 << 20}b"), ("3k", "", f"{3 << 9}b")],
+    [
+        ("", "1001b", "500b"),
+        ("", "", "2g"),
+        ("10m", "1001b", f"{5 << 20}b"),
+        ("3k", "", f"{3 << 9}b"),
+    ],
 )
 def test_shared_memory_is_half_of_the_limit(given, memory, size):
     where = {**state(INPUT_MEMORY=given), "memory": memory}
@@ -168,7 +218,10 @@ def test_shared_memory_is_half_of_the_limit(given, memory, size):
     ("network", "environ"),
     [
         ("bridge", {}),
-        ("bridge", {"HTTPS_PROXY": "http://user:pass@proxy:3128", "NO_PROXY": "localhost,127.0.0.1"}),
+        (
+            "bridge",
+            {"HTTPS_PROXY": "http://user:pass@proxy:3128", "NO_PROXY": "localhost,127.0.0.1"},
+        ),
         ("bridge", {"https_proxy": "http://localhost.example:3128", "http_proxy": "http://["}),
         ("bridge", {"GITHUB_API_URL": "https://api.github.com", "HTTPS_PROXY": ""}),
         ("host", {"HTTPS_PROXY": "http://user:pass@127.0.0.1:3128"}),
@@ -179,15 +232,24 @@ def test_shared_memory_is_half_of_the_limit(given, memory, size):
 )
 def test_github_is_reached_where_its_proxy_listens(network, environ):
     assert f"--network={network}" in containers.report(state(), "report", ["publish"], environ)
-    assert "--network=none" in containers.bench(state(), "bench", ["gate"], environ), "not the code under test"
+    assert "--network=none" in containers.bench(state(), "bench", ["gate"], environ), (
+        "not the code under test"
+    )
 
 
 def told(argv):
-    return dict(value.split("=", 1) for flag, value in pairwise(argv) if flag == "-e" and value.startswith("CI_BENCH_"))
+    return dict(
+        value.split("=", 1)
+        for flag, value in pairwise(argv)
+        if flag == "-e" and value.startswith("CI_BENCH_")
+    )
 
 
 def test_measuring_knows_which_run_and_attempt_it_is_of():
-    where, known = state(), {"GITHUB_REPOSITORY": "o/r", "GITHUB_RUN_ID": "7", "GITHUB_RUN_ATTEMPT": "2"}
+    where, known = (
+        state(),
+        {"GITHUB_REPOSITORY": "o/r", "GITHUB_RUN_ID": "7", "GITHUB_RUN_ATTEMPT": "2"},
+    )
     argv = containers.bench(where, "bench", commands.bench(where), {**ENVIRON, **known})
     assert {*known} <= {value for flag, value in pairwise(argv) if flag == "-e"}
 
@@ -195,7 +257,11 @@ def test_measuring_knows_which_run_and_attempt_it_is_of():
 def test_measuring_queues_for_its_device_on_the_host_by_the_runs_name():
     argv = bench()
     assert "type=bind,source=/srv/locks,target=/locks" in argv
-    assert told(argv) == {"CI_BENCH_LOCKS": "/locks", "CI_BENCH_RUN": "o/r run 7", "CI_BENCH_REQUIRE_DEVICE": "cuda"}
+    assert told(argv) == {
+        "CI_BENCH_LOCKS": "/locks",
+        "CI_BENCH_RUN": "o/r run 7",
+        "CI_BENCH_REQUIRE_DEVICE": "cuda",
+    }
     assert not any("target=/locks" in part for part in bench("setup")), "set-up measures nothing"
 
 
@@ -209,7 +275,10 @@ def test_without_gpus_none_is_required_and_without_a_folder_nothing_is_mounted()
 
 def test_natively_the_same_folder_is_used_and_no_device_is_required():
     where = state(INPUT_MODE="native")
-    assert containers.asked_of_the_engine(where, where["locks"]) == {"CI_BENCH_LOCKS": "/srv/locks", "CI_BENCH_RUN": "o/r run 7"}
+    assert containers.asked_of_the_engine(where, where["locks"]) == {
+        "CI_BENCH_LOCKS": "/srv/locks",
+        "CI_BENCH_RUN": "o/r run 7",
+    }
 
 
 def test_a_filter_is_one_argument_whatever_it_holds():
@@ -222,7 +291,9 @@ def test_a_filter_is_one_argument_whatever_it_holds():
         "--filter",
         "--network=host",
     ]
-    assert argv.index("--network=host") > argv.index("sha256:5"), "after the image, it is ci-bench's to understand"
+    assert argv.index("--network=host") > argv.index("sha256:5"), (
+        "after the image, it is ci-bench's to understand"
+    )
 
 
 def test_the_report_has_the_token_by_name_and_no_gpu_and_writes_its_own_folder_only():
@@ -232,9 +303,13 @@ def test_the_report_has_the_token_by_name_and_no_gpu_and_writes_its_own_folder_o
     assert TOKEN not in " ".join(argv)
     assert "NVIDIA_VISIBLE_DEVICES=void" in argv
     assert not {"--gpus", "--device"} & {*argv}
-    writable = [part for part in argv if part.startswith("type=bind") and not part.endswith(",readonly")]
+    writable = [
+        part for part in argv if part.startswith("type=bind") and not part.endswith(",readonly")
+    ]
     assert writable == ["type=bind,source=/runner/temp/ci-bench-1/report,target=/report"]
-    assert not any("/results" in part or "/runner/repo" in part or "/prepared" in part for part in argv)
+    assert not any(
+        "/results" in part or "/runner/repo" in part or "/prepared" in part for part in argv
+    )
 
 
 WAYS = {
@@ -285,6 +360,10 @@ def test_containers_of_a_moment_have_the_powers_of_their_task_alone():
         assert "--network=none" in argv
         assert "-e" not in argv
         assert all(
-            mount.split("source=")[1].startswith("/runner/temp/ci-bench-1/") for mount in argv if mount.startswith("type=")
+            mount.split("source=")[1].startswith("/runner/temp/ci-bench-1/")
+            for mount in argv
+            if mount.startswith("type=")
         )
-    assert "chown -hR 1001:1001 /results/. /prepared/." in containers.settle(where, "results", "prepared")
+    assert "chown -hR 1001:1001 /results/. /prepared/." in containers.settle(
+        where, "results", "prepared"
+    )

@@ -15,15 +15,27 @@ OLD_TOKEN = "0123456789abcdef" * 2 + "01234567"
 SETTINGS = {
     "a header": ('http "https://github.com/"', "extraheader", f"AUTHORIZATION: basic {TOKEN}"),
     "a header of another site": ("http", "extraHeader", "X-Anything: secret"),
-    "a user and password": ('remote "origin"', "url", f"https://x-access-token:{TOKEN}@github.com/o/r"),
+    "a user and password": (
+        'remote "origin"',
+        "url",
+        f"https://x-access-token:{TOKEN}@github.com/o/r",
+    ),
     "a password of one word": ('remote "origin"', "url", "https://me:secret@github.com/o/r"),
     "a password without a user": ('remote "origin"', "url", "https://:secret@github.com/o/r"),
     "an encoded password": ('remote "origin"', "url", "https://me:s%40cret@github.com/o/r"),
     "a password of ssh": ('remote "origin"', "url", "ssh://me:secret@example.org/o/r"),
     "the token as user": ('remote "origin"', "url", f"https://{TOKEN}@github.com/o/r"),
     "an old token as user": ('remote "origin"', "url", f"https://{OLD_TOKEN}@github.com/o/r"),
-    "the token with an empty password": ('remote "origin"', "url", f"https://{TOKEN}:@github.com/o/r"),
-    "the token before x-oauth-basic": ('remote "origin"', "url", f"https://{OLD_TOKEN}:x-oauth-basic@github.com/o/r"),
+    "the token with an empty password": (
+        'remote "origin"',
+        "url",
+        f"https://{TOKEN}:@github.com/o/r",
+    ),
+    "the token before x-oauth-basic": (
+        'remote "origin"',
+        "url",
+        f"https://{OLD_TOKEN}:x-oauth-basic@github.com/o/r",
+    ),
     "a token in a query": ('remote "origin"', "url", "https://example.org/o/r?private_token=abc"),
     "pushurl": ('remote "origin"', "pushurl", f"https://{TOKEN}@github.com/o/r"),
     "a branch's push remote": ('branch "main"', "pushRemote", f"https://{TOKEN}@github.com/o/r"),
@@ -34,7 +46,11 @@ SETTINGS = {
     "a proxy": ("http", "proxy", "http://user:secret@proxy.example:8080"),
     "a proxy without a scheme": ('remote "origin"', "proxy", "user:secret@proxy.example:8080"),
     "a helper that stores": ("credential", "helper", "store --file /somewhere"),
-    "a helper of one site": ('credential "https://github.com"', "helper", "!f() { echo password=secret; }; f"),
+    "a helper of one site": (
+        'credential "https://github.com"',
+        "helper",
+        "!f() { echo password=secret; }; f",
+    ),
     "a key of ssh": ("core", "sshCommand", "ssh -i /home/runner/key -o StrictHostKeyChecking=yes"),
     "a tool's token": ("github", "oauth-token", "abcdef"),
     "a mail password": ("sendemail", "smtpPass", "secret"),
@@ -44,7 +60,11 @@ HARMLESS = {
     "git's own user": ('remote "origin"', "url", "https://git@github.com/o/r"),
     "a user of ssh": ('remote "origin"', "url", "ssh://git@github.com/o/r"),
     "ssh in short": ('remote "origin"', "url", "git@github.com:o/r.git"),
-    "an organisation as user": ('remote "origin"', "url", "https://some-organisation@dev.azure.com/o/p/_git/r"),
+    "an organisation as user": (
+        'remote "origin"',
+        "url",
+        "https://some-organisation@dev.azure.com/o/p/_git/r",
+    ),
     "a header that is taken back": ('http "https://github.com/"', "extraheader", ""),
     "a helper that is taken back": ("credential", "helper", ""),
     "a user's name": ("credential", "username", "x-access-token"),
@@ -58,18 +78,42 @@ HARMLESS = {
 FILES = {
     "a stored credential": (".git/credentials", f"https://x:{TOKEN}@github.com\n"),
     "a log": (".git/logs/HEAD", f"0 1 a <a> 0 +0000\tclone: from https://{TOKEN}@github.com/o/r\n"),
-    "what was fetched": (".git/FETCH_HEAD", f"abc\t\tbranch 'main' of https://x:{TOKEN}@github.com/o/r\n"),
-    "a hook": (".git/hooks/pre-push", f"#!/bin/sh\ncurl -H 'Authorization: Bearer {TOKEN}' https://example.org\n"),
-    "a submodule's configuration": (".git/modules/a/modules/b/config", '[remote "o"]\nurl = https://me:secret@example.org/a\n'),
-    "a worktree's configuration": (".git/worktrees/w/config.worktree", f'[remote "o"]\nurl = https://{TOKEN}@github.com/a\n'),
-    "another checkout": ("models/.git/config", f'[remote "o"]\nurl = https://{TOKEN}@github.com/a\n'),
+    "what was fetched": (
+        ".git/FETCH_HEAD",
+        f"abc\t\tbranch 'main' of https://x:{TOKEN}@github.com/o/r\n",
+    ),
+    "a hook": (
+        ".git/hooks/pre-push",
+        f"#!/bin/sh\ncurl -H 'Authorization: Bearer {TOKEN}' https://example.org\n",
+    ),
+    "a submodule's configuration": (
+        ".git/modules/a/modules/b/config",
+        '[remote "o"]\nurl = https://me:secret@example.org/a\n',
+    ),
+    "a worktree's configuration": (
+        ".git/worktrees/w/config.worktree",
+        f'[remote "o"]\nurl = https://{TOKEN}@github.com/a\n',
+    ),
+    "another checkout": (
+        "models/.git/config",
+        f'[remote "o"]\nurl = https://{TOKEN}@github.com/a\n',
+    ),
     ".netrc": (".netrc", "machine github.com login x password secret\n"),
     ".netrc over lines": ("sub/.netrc", "machine github.com\n  login x\n  password secret\n"),
-    ".gitmodules": (".gitmodules", f'[submodule "x"]\npath = x\nurl = https://{TOKEN}@github.com/o/x\n'),
-    "pip's index": ("pip.conf", f"[global]\nindex-url = https://user:{TOKEN}@pypi.example/simple\n"),
+    ".gitmodules": (
+        ".gitmodules",
+        f'[submodule "x"]\npath = x\nurl = https://{TOKEN}@github.com/o/x\n',
+    ),
+    "pip's index": (
+        "pip.conf",
+        f"[global]\nindex-url = https://user:{TOKEN}@pypi.example/simple\n",
+    ),
     "npm's token": (".npmrc", "//npm.example.org/:_authToken=abcdef\n"),
     "docker's login": (".docker/config.json", '{"auths": {"ghcr.io": {"auth": "eHg6eXk="}}}'),
-    "Google's": ("gha-creds-0123456789abcdef.json", '{"type": "service_account", "private_key": "-----BEGIN PRIVATE KEY-----"}'),
+    "Google's": (
+        "gha-creds-0123456789abcdef.json",
+        '{"type": "service_account", "private_key": "-----BEGIN PRIVATE KEY-----"}',
+    ),
     "Hugging Face's": (".cache/huggingface/token", "hf_" + "abcdefghijABCDEFGHIJ0123"),
 }
 HARMLESS_FILES = {
@@ -83,7 +127,13 @@ HARMLESS_FILES = {
 def git(folder, *arguments):
     own = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1"}
     who = ("-c", "user.name=a", "-c", "user.email=a@example.org")
-    subprocess.run(["git", *who, *arguments], cwd=folder, check=True, env={**os.environ, **own}, capture_output=True)
+    subprocess.run(
+        ["git", *who, *arguments],
+        cwd=folder,
+        check=True,
+        env={**os.environ, **own},
+        capture_output=True,
+    )
 
 
 def write(checkout, name, text):
@@ -157,7 +207,11 @@ INCLUDES = {
 def test_included_files_are_read(checkout, what, place):
     """As newer versions of actions/checkout leave it, outside of the checkout."""
     set_key(checkout, *INCLUDES[what], place)
-    write(checkout, f".git/{place}", '[http "https://github.com/"]\n\textraheader = AUTHORIZATION: basic eHg6eXk=\n')
+    write(
+        checkout,
+        f".git/{place}",
+        '[http "https://github.com/"]\n\textraheader = AUTHORIZATION: basic eHg6eXk=\n',
+    )
     assert "http.https://github.com/.extraheader" in refusal(checkout)
 
 
@@ -176,7 +230,9 @@ def test_a_linked_checkout_is_followed(checkout, tmp_path):
 
 def test_what_git_cannot_parse_is_read(checkout):
     with (checkout / ".git" / "config").open("a") as file:
-        file.write(f'[http "https://github.com/"]\n\textra\\\nheader = AUTHORIZATION: basic {TOKEN}\n')
+        file.write(
+            f'[http "https://github.com/"]\n\textra\\\nheader = AUTHORIZATION: basic {TOKEN}\n'
+        )
     assert "(a token)" in refusal(checkout)
 
 
@@ -194,7 +250,11 @@ def test_the_home_counts_where_it_can_be_read(checkout, tmp_path):
     (home / ".netrc").unlink()
     write(home, ".gitconfig", "[credential]\n\thelper = cache\n")
     check_checkout(checkout, home)
-    write(home, ".gitconfig", f'[url "https://x:{TOKEN}@github.com/"]\n\tinsteadOf = https://github.com/\n')
+    write(
+        home,
+        ".gitconfig",
+        f'[url "https://x:{TOKEN}@github.com/"]\n\tinsteadOf = https://github.com/\n',
+    )
     assert str(home / ".gitconfig") in refusal(checkout, home)
 
 

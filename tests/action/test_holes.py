@@ -38,7 +38,9 @@ def uploads(steps, plan):
     steps("bench")
     documents = steps.work / "documents"
     return sorted(
-        str(path.relative_to(documents)) for path in documents.rglob("*") if path.is_file() and path.name != "bench.log"
+        str(path.relative_to(documents))
+        for path in documents.rglob("*")
+        if path.is_file() and path.name != "bench.log"
     )
 
 

@@ -35,7 +35,17 @@ REFUSED = {
     "memory": ["64", "64G", "0g", "-1g", "1g --privileged"],
     "timeout_minutes": ["0", "", "1.5", "8000"],
     "noise": ["relative", "/does/not/exist", "/", "/etc", "/var/run"],
-    "mounts": ["/", "/proc", "/var/run", "/home", "relative", "/srv,target=/x", "/srv:/x", "/srv/../etc", "/srv\n/etc"],
+    "mounts": [
+        "/",
+        "/proc",
+        "/var/run",
+        "/home",
+        "relative",
+        "/srv,target=/x",
+        "/srv:/x",
+        "/srv/../etc",
+        "/srv\n/etc",
+    ],
     "pass_env": [
         "GITHUB_TOKEN",
         "MY_SECRET",
@@ -56,11 +66,22 @@ REFUSED = {
     "comment_author": ["", "a b", "<img>", "x[bot"],
     "key": ["", "-->", "a b", "x" * 65],
     "mode": ["", "host"],
-    "fleet": ["lokal", "--fleet", "slurm:a b", "ray;x", "local:", "slurm:a\nb", "ray:$(id)", "ray:" + "x" * 301],
+    "fleet": [
+        "lokal",
+        "--fleet",
+        "slurm:a b",
+        "ray;x",
+        "local:",
+        "slurm:a\nb",
+        "ray:$(id)",
+        "ray:" + "x" * 301,
+    ],
 }
 
 
-@pytest.mark.parametrize(("name", "text"), [(name, text) for name, texts in REFUSED.items() for text in texts])
+@pytest.mark.parametrize(
+    ("name", "text"), [(name, text) for name, texts in REFUSED.items() for text in texts]
+)
 def test_what_cannot_be_is_refused_by_name(name, text):
     with pytest.raises(Fault, match=f"an input of this action cannot be: {name} is ") as caught:
         defaults(**{f"INPUT_{name.upper()}": text})
@@ -77,7 +98,15 @@ ACCEPTED = {
         "ray:ray://head:10001",
         "slurm:partition=gpu,constraint=a&b",
     ],
-    "gpus": ["none", "all", "1", "8", "device=0,1", "device=GPU-8a8f2b52-3a0d-4f0e-9a6b-0c1f6f3b2d11", "device=0:1"],
+    "gpus": [
+        "none",
+        "all",
+        "1",
+        "8",
+        "device=0,1",
+        "device=GPU-8a8f2b52-3a0d-4f0e-9a6b-0c1f6f3b2d11",
+        "device=0:1",
+    ],
     "image": ["build", "ghcr.io/ci-bench/ci-bench@sha256:" + "0" * 64, "localhost:5000/x/y:tag"],
     "base": ["", "main", "v1.0", "HEAD~3", "feature/x", "0" * 40],
     "mounts": ["", "/usr/share"],
@@ -87,7 +116,9 @@ ACCEPTED = {
 }
 
 
-@pytest.mark.parametrize(("name", "text"), [(name, text) for name, texts in ACCEPTED.items() for text in texts])
+@pytest.mark.parametrize(
+    ("name", "text"), [(name, text) for name, texts in ACCEPTED.items() for text in texts]
+)
 def test_what_people_write_is_taken(name, text):
     assert name in defaults(**{f"INPUT_{name.upper()}": text})
 
@@ -95,7 +126,11 @@ def test_what_people_write_is_taken(name, text):
 def test_all_complaints_come_together():
     with pytest.raises(Fault) as caught:
         defaults(INPUT_GPUS="x", INPUT_MODE="y", INPUT_KEY="-->")
-    assert [name for name in ("gpus is 'x'", "mode is 'y'", "key is '-->'") if name not in str(caught.value)] == []
+    assert [
+        name
+        for name in ("gpus is 'x'", "mode is 'y'", "key is '-->'")
+        if name not in str(caught.value)
+    ] == []
 
 
 def test_a_requested_run_keeps_its_code_in_containers():
@@ -128,10 +163,14 @@ def test_no_input_that_is_taken_looks_like_a_flag_or_holds_a_line(name, text):
         assert "\n" not in one
 
 
-@pytest.mark.parametrize(("path", "fields"), [("action.yml", inputs.FIELDS), ("report/action.yml", hosted.FIELDS)])
+@pytest.mark.parametrize(
+    ("path", "fields"), [("action.yml", inputs.FIELDS), ("report/action.yml", hosted.FIELDS)]
+)
 def test_every_input_is_checked_and_only_the_token_is_not(path, fields):
     declared = safe_load((ROOT / path).read_text())
     assert {*declared["inputs"]} == {*fields, "token"}
-    (step,) = (step for step in declared["runs"]["steps"] if "INPUT_CONFIG_PATH" in step.get("env", {}))
+    (step,) = (
+        step for step in declared["runs"]["steps"] if "INPUT_CONFIG_PATH" in step.get("env", {})
+    )
     passed = {name: value for name, value in step["env"].items() if name.startswith("INPUT_")}
     assert passed == {f"INPUT_{name.upper()}": f"${{{{ inputs.{name} }}}}" for name in fields}

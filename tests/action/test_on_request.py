@@ -28,7 +28,9 @@ def starts(expressions):
 
     def evaluate(job, *, cancelled=False, **contexts):
         condition = re.sub(r"^\$\{\{(.*)\}\}$", r"\1", JOBS[job]["if"])
-        answer = expressions.evaluate({"if": f"${{{{ !!({condition}) }}}}"}, contexts, {"cancelled": cancelled})
+        answer = expressions.evaluate(
+            {"if": f"${{{{ !!({condition}) }}}}"}, contexts, {"cancelled": cancelled}
+        )
         return answer["if"] == "true"
 
     return evaluate
@@ -45,7 +47,10 @@ def starts(expressions):
     ],
 )
 def test_other_comments_start_no_job(starts, body, pull, begins):
-    event = {"issue": {"number": "7", **({"pull_request": pull} if pull else {})}, "comment": {"body": body}}
+    event = {
+        "issue": {"number": "7", **({"pull_request": pull} if pull else {})},
+        "comment": {"body": body},
+    }
     assert starts("answer", github={"event": event}) is begins
 
 
@@ -71,11 +76,19 @@ def hosted_job(expressions, fake, tmp_path, monkeypatch):
     def run(job, event, needs):
         (step,) = JOBS[job]["steps"]
         given = expressions.evaluate(step["with"], {"needs": needs}, {})
-        texts = {f"INPUT_{name.upper()}": given.get(name, REPORT[name]["default"]) for name in hosted.FIELDS}
+        texts = {
+            f"INPUT_{name.upper()}": given.get(name, REPORT[name]["default"])
+            for name in hosted.FIELDS
+        }
         argv = hosted.arguments(inputs.read(texts, hosted.FIELDS), str(tmp_path / "documents"))
         output = tmp_path / f"outputs of {job}"
         environ = environment(
-            tmp_path, "issue_comment", event, GITHUB_OUTPUT=str(output), GITHUB_API_URL=fake.url, GITHUB_TOKEN=TOKEN
+            tmp_path,
+            "issue_comment",
+            event,
+            GITHUB_OUTPUT=str(output),
+            GITHUB_API_URL=fake.url,
+            GITHUB_TOKEN=TOKEN,
         )
         flags = make_parser().parse_args(argv)
         command = COMMANDS[flags.command]
@@ -95,14 +108,18 @@ def test_a_comment_becomes_a_verdict(  # noqa: PLR0917 - by name
     state.add_run(HEAD, event="pull_request", head_branch="feature", fork=True, created_at=PUSHED)
     for ref in ("main", HEAD):
         state.files[ref, WORKFLOW] = b"on: pull_request"
-    event = issue_comment(state.add_comment(7, "/ci-bench run s/a", login="wil", created_at=SAID, updated_at=SAID))
+    event = issue_comment(
+        state.add_comment(7, "/ci-bench run s/a", login="wil", created_at=SAID, updated_at=SAID)
+    )
 
     code, outputs = hosted_job("answer", event, {})
     assert (code, outputs["allowed"]) == (0, "true")
     needs = {"answer": {"outputs": {name: outputs[name] for name in JOBS["answer"]["outputs"]}}}
 
     checkout, measuring = JOBS["measure"]["steps"]
-    assert expressions.evaluate({"ref": checkout["with"]["ref"]}, {"needs": needs}, {}) == {"ref": HEAD}
+    assert expressions.evaluate({"ref": checkout["with"]["ref"]}, {"needs": needs}, {}) == {
+        "ref": HEAD
+    }
     measured(head=size * GIGABYTE)
     given = expressions.evaluate(measuring["with"], {"needs": needs}, {})
     action = ROOT / "action.yml"
@@ -121,7 +138,9 @@ def test_a_comment_becomes_a_verdict(  # noqa: PLR0917 - by name
 
 def test_a_run_on_request_is_not_native(runner, fake):
     comment = fake.state.add_comment(7, "/ci-bench run", login="wil")
-    job = runner("issue_comment", issue_comment(comment)).run(ROOT / "action.yml", mode="native", head=HEAD)
+    job = runner("issue_comment", issue_comment(comment)).run(
+        ROOT / "action.yml", mode="native", head=HEAD
+    )
     assert job.steps["preflight"]["outcome"] == "failure"
     assert "a run on request has to be 'container'" in job.log
     assert fake.seen == []

@@ -37,15 +37,27 @@ sys.exit(f"holes: {holes}" if holes else 0)
 CONFIG = {
     "schema_version": 1,
     "setup": {"commands": ["echo made > made.txt"]},
-    "run": {"device": "cpu", "threads": 1, "sampling": "fixed", "launches": 2, "blocks": 1, "warmup_s": 0.1},
+    "run": {
+        "device": "cpu",
+        "threads": 1,
+        "sampling": "fixed",
+        "launches": 2,
+        "blocks": 1,
+        "warmup_s": 0.1,
+    },
     "suites": {"command": [{"name": "work", "command": ["python3", "work.py"], "timeout_s": 60}]},
-    "policy": {"default_threshold": "90%", "severities": {"inconclusive": "note", "undecided": "note", "possible": "note"}},
+    "policy": {
+        "default_threshold": "90%",
+        "severities": {"inconclusive": "note", "undecided": "note", "possible": "note"},
+    },
 }
 
 
 def git(folder, *arguments):
     who = ("-c", "user.name=x", "-c", "user.email=x@localhost")
-    return subprocess.run(["git", *who, *arguments], cwd=folder, check=True, capture_output=True, text=True).stdout
+    return subprocess.run(
+        ["git", *who, *arguments], cwd=folder, check=True, capture_output=True, text=True
+    ).stdout
 
 
 @pytest.fixture
@@ -69,19 +81,29 @@ def real_runner(runner, image, notes):
     """A runner with the real docker."""
     (notes / "bin" / "docker").unlink()
     (notes / "bin" / "docker").symlink_to(shutil.which(image.engine.docker))
-    told = {name: value for name, value in image.engine.environ.items() if name.startswith("DOCKER_")}
+    told = {
+        name: value for name, value in image.engine.environ.items() if name.startswith("DOCKER_")
+    }
     return lambda **more: runner(**told, **more)
 
 
-def test_from_the_event_to_the_comment_and_the_failed_gate(fake, real_runner, repository, image, checkout, tmp_path):  # noqa: PLR0917 - by name
+def test_from_the_event_to_the_comment_and_the_failed_gate(  # noqa: PLR0917 - by name
+    fake, real_runner, repository, image, checkout, tmp_path
+):
     fake.state.files["main", "ci-bench.yml"] = json.dumps(CONFIG).encode()
     given = {"image": image.name, "gpus": "none"}
     head = repository(300_000_000)
     first = real_runner(head=head).run(ROOT / "action.yml", **given)
     assert {name: one["outcome"] for name, one in first.steps.items() if name != "gate"} == {
-        **dict.fromkeys(("preflight", "baseline", "setup", "bench", "report", "upload", "cleanup"), "success")
+        **dict.fromkeys(
+            ("preflight", "baseline", "setup", "bench", "report", "upload", "cleanup"), "success"
+        )
     }, first.log
-    assert (first.outputs["verdict"], first.outputs["exit_code"], first.outputs["regressed"]) == ("failed", "1", "1"), first.log
+    assert (first.outputs["verdict"], first.outputs["exit_code"], first.outputs["regressed"]) == (
+        "failed",
+        "1",
+        "1",
+    ), first.log
     assert first.steps["gate"]["outcome"] == "failure"
     (comment,) = fake.state.comments_of(7)
     assert "❌ Failed" in comment["body"]
@@ -100,15 +122,23 @@ def test_from_the_event_to_the_comment_and_the_failed_gate(fake, real_runner, re
         path.name for path in documents.iterdir()
     }
     assert git(checkout, "status", "--porcelain") == "", "the checkout is as it was"
-    everything = "".join(path.read_text(errors="replace") for path in tmp_path.rglob("*") if path.is_file())
+    everything = "".join(
+        path.read_text(errors="replace") for path in tmp_path.rglob("*") if path.is_file()
+    )
     assert TOKEN not in first.log + second.log + everything
     assert image.engine("ps", "--all", "--quiet", "--filter", "name=ci-bench-").stdout == ""
 
 
-def test_a_cancelled_job_leaves_no_container(fake, real_runner, repository, image, checkout, tmp_path):  # noqa: PLR0917 - by name
+def test_a_cancelled_job_leaves_no_container(  # noqa: PLR0917 - by name
+    fake, real_runner, repository, image, checkout, tmp_path
+):
     endless = {
         **CONFIG,
-        "suites": {"command": [{"name": "work", "command": "touch $CI_BENCH_OUTPUT; sleep 100", "timeout_s": 200}]},
+        "suites": {
+            "command": [
+                {"name": "work", "command": "touch $CI_BENCH_OUTPUT; sleep 100", "timeout_s": 200}
+            ]
+        },
     }
     fake.state.files["main", "ci-bench.yml"] = json.dumps(endless).encode()
     job = real_runner(head=repository(1))

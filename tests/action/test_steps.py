@@ -28,7 +28,9 @@ from supervise import supervise
 
 
 def credential(checkout):
-    (checkout / ".git" / "config").write_text('[http "https://github.com/"]\n\textraheader = AUTHORIZATION: basic eHg=\n')
+    (checkout / ".git" / "config").write_text(
+        '[http "https://github.com/"]\n\textraheader = AUTHORIZATION: basic eHg=\n'
+    )
 
 
 def submodule_credential(checkout):
@@ -43,7 +45,12 @@ def no_git(checkout):
 
 WRONG = {
     "no docker": ("no_docker", {"PATH": "/nowhere"}, {}, None),
-    "no daemon": ("no_daemon", {}, {"fails": {"info": "Cannot connect to the Docker daemon"}}, None),
+    "no daemon": (
+        "no_daemon",
+        {},
+        {"fails": {"info": "Cannot connect to the Docker daemon"}},
+        None,
+    ),
     "a job container": ("job_container", {"GITHUB_WORKSPACE": "/__w/repo"}, {}, None),
     "no checkout": ("no_checkout", {}, {}, no_git),
     "a credential": ("token_in_checkout", {}, {}, credential),
@@ -54,21 +61,43 @@ WRONG = {
         {},
         None,
     ),
-    "no such image": ("pull", {"INPUT_IMAGE": "ghcr.io/x/y"}, {"fails": {"pull": "denied", "image": "no such image"}}, None),
-    "a Dockerfile that fails": ("build", {}, {"fails": {"build": "failed to solve: process did not complete"}}, None),
+    "no such image": (
+        "pull",
+        {"INPUT_IMAGE": "ghcr.io/x/y"},
+        {"fails": {"pull": "denied", "image": "no such image"}},
+        None,
+    ),
+    "a Dockerfile that fails": (
+        "build",
+        {},
+        {"fails": {"build": "failed to solve: process did not complete"}},
+        None,
+    ),
     "another image": ("image", {}, {"version": "nginx/1.27\n"}, None),
     "an image without an entrypoint": ("image", {}, {"version": ""}, None),
     "a daemon elsewhere": ("mount", {}, {"elsewhere": "/nowhere"}, None),
     "a daemon that remaps users": ("write", {}, {"read_only_folders": True}, None),
     "no GPU": ("gpu", {}, {"gpu_ways": []}, None),
-    "a driver that is too old": ("cuda", {}, {"cuda": "torch 2.13.0 is built for CUDA 13.0, which needs driver 580"}, None),
+    "a driver that is too old": (
+        "cuda",
+        {},
+        {"cuda": "torch 2.13.0 is built for CUDA 13.0, which needs driver 580"},
+        None,
+    ),
     "an input": ("inputs", {"INPUT_GPUS": "all --privileged"}, {}, None),
-    "natively, no ci-bench": ("no_ci_bench", {"INPUT_MODE": "native", "PATH": "/nowhere"}, {}, None),
+    "natively, no ci-bench": (
+        "no_ci_bench",
+        {"INPUT_MODE": "native", "PATH": "/nowhere"},
+        {},
+        None,
+    ),
 }
 
 
 @pytest.mark.parametrize(("key", "environ", "planned", "change"), WRONG.values(), ids=WRONG)
-def test_each_thing_that_is_wrong_has_its_own_words(steps, plan, checkout, key, environ, planned, change):  # noqa: PLR0917 - by name
+def test_each_thing_that_is_wrong_has_its_own_words(  # noqa: PLR0917 - by name
+    steps, plan, checkout, key, environ, planned, change
+):
     plan(**planned)
     if change:
         change(checkout)
@@ -78,7 +107,9 @@ def test_each_thing_that_is_wrong_has_its_own_words(steps, plan, checkout, key, 
     opening = FAULTS[key].partition("{")[0]
     assert code in {2, 3}
     assert f"::error title=ci-bench::{opening}" in out
-    assert sum(text.partition("{")[0] in out for text in FAULTS.values()) == 1, "one thing is wrong, and one is said"
+    assert sum(text.partition("{")[0] in out for text in FAULTS.values()) == 1, (
+        "one thing is wrong, and one is said"
+    )
     assert steps("cleanup")[0] == 0
 
 
@@ -98,7 +129,11 @@ def test_every_fault_is_shown():
 @pytest.mark.parametrize(("free", "enough"), [(9_999_999_999, False), (10_000_000_000, True)])
 def test_a_job_starts_with_enough_disk(monkeypatch, free, enough):
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
-    with nullcontext() if enough else pytest.raises(Fault, match="too little free disk: /srv has 9 GB, 10 GB are wanted"):
+    with (
+        nullcontext()
+        if enough
+        else pytest.raises(Fault, match="too little free disk: /srv has 9 GB, 10 GB are wanted")
+    ):
         preflight.check_disk(Path("/srv"))
 
 
@@ -111,7 +146,11 @@ def test_the_first_way_to_a_gpu_that_works_is_taken(steps, plan, way):
 
 def test_a_context_is_opened_in_the_image_with_the_gpus_that_measuring_gets(steps):
     assert steps("preflight")[0] == 0
-    (asked,) = [one for one in calls(steps.notes, "run") if one["argv"][-1].endswith("ci_bench.worker.context")]
+    (asked,) = [
+        one
+        for one in calls(steps.notes, "run")
+        if one["argv"][-1].endswith("ci_bench.worker.context")
+    ]
     assert "nvidia.com/gpu=all" in asked["argv"]
 
 
@@ -172,7 +211,9 @@ def test_an_image_that_cannot_be_pulled_is_tried_thrice_and_then_taken_from_the_
     assert code == 0
     assert len(calls(steps.notes, "pull")) == 3
     assert time.monotonic() - started > 4, "with growing pauses"
-    assert "could not be pulled (503 Service Unavailable); the one that is on this host is used" in out
+    assert (
+        "could not be pulled (503 Service Unavailable); the one that is on this host is used" in out
+    )
 
 
 def test_an_image_that_is_built_has_a_tag_that_pruning_spares_and_says_how_far_it_is(steps, plan):
@@ -182,26 +223,41 @@ def test_an_image_that_is_built_has_a_tag_that_pruning_spares_and_says_how_far_i
     (built,) = calls(steps.notes, "build")
     assert built["argv"][built["argv"].index("--tag") + 1] == "ci-bench.local/built"
     assert "│ #7 [3/9] RUN pip install" in out
-    assert not re.search(r"(?m)^::error::planted", out), "no command of what is built is one of ours"
+    assert not re.search(r"(?m)^::error::planted", out), (
+        "no command of what is built is one of ours"
+    )
 
 
 def test_the_users_of_both_sides_reach_their_caches_and_nobody_else_the_jobs_folders(steps):
     assert steps("preflight")[0] == 0
-    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in [steps.work, *steps.work.iterdir()] if path.is_dir()}
+    modes = {
+        path.name: stat.S_IMODE(path.stat().st_mode)
+        for path in [steps.work, *steps.work.iterdir()]
+        if path.is_dir()
+    }
     assert modes.pop("cache") == 0o711
     assert set(modes.values()) == {0o700}
 
 
 @pytest.mark.parametrize("allowed", [True, False], ids=["allowed", "refused"])
-def test_both_sides_are_users_where_the_daemon_allows_it_and_it_is_said_where_not(steps, plan, allowed):
+def test_both_sides_are_users_where_the_daemon_allows_it_and_it_is_said_where_not(
+    steps, plan, allowed
+):
     plan(users=allowed)
     code, out = steps("preflight")
     assert code == 0
     assert json.loads((steps.work / "state.json").read_text())["apart"] is allowed
-    assert ("base and head run as one user" in out, "chown: Operation not permitted" in out) == (not allowed, not allowed)
+    assert ("base and head run as one user" in out, "chown: Operation not permitted" in out) == (
+        not allowed,
+        not allowed,
+    )
 
 
-@pytest.mark.parametrize(("code", "done"), [(0, ["seed", "set up", "keep"]), (1, ["seed", "set up"])], ids=["sound", "failed"])
+@pytest.mark.parametrize(
+    ("code", "done"),
+    [(0, ["seed", "set up", "keep"]), (1, ["seed", "set up"])],
+    ids=["sound", "failed"],
+)
 def test_what_set_up_keeps_the_next_job_of_the_branch_begins_with(steps, monkeypatch, code, done):
     steps.ready()
     log = []
@@ -238,16 +294,25 @@ def test_what_fills_the_disk_is_stopped_and_does_not_pass(steps, monkeypatch):
     state = json.loads((steps.work / "state.json").read_text()) | {"apart": False}
     said, ended = [], []
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=100 << 20))
-    monkeypatch.setattr(phases, "supervise", lambda *_, trouble, **__: ended.append(trouble()) or (137, ended[-1]))
+    monkeypatch.setattr(
+        phases, "supervise", lambda *_, trouble, **__: ended.append(trouble()) or (137, ended[-1])
+    )
     monkeypatch.setattr(phases.workflow, "annotate", lambda *what: said.append(what))
-    assert phases._bench(state, "bench", ["gate"]) == (137, "it left less than 500 MiB of the disk free")
+    assert phases._bench(state, "bench", ["gate"]) == (
+        137,
+        "it left less than 500 MiB of the disk free",
+    )
     assert said == [("warning", "bench: it left less than 500 MiB of the disk free")]
 
 
 def test_trouble_of_the_runner_ends_what_runs():
     started = time.monotonic()
     code, how = supervise(
-        ["sleep", "60"], environ={"PATH": "/bin:/usr/bin"}, take=lambda _: None, timeout_s=60, trouble=lambda: "the disk is full"
+        ["sleep", "60"],
+        environ={"PATH": "/bin:/usr/bin"},
+        take=lambda _: None,
+        timeout_s=60,
+        trouble=lambda: "the disk is full",
     )
     assert (how, code < 0) == ("the disk is full", True)
     assert time.monotonic() - started < 30
@@ -276,7 +341,10 @@ def test_the_first_pull_request_is_measured(steps):
     steps.ready(mode="native")
     for name in ("setup", "bench", "report"):
         assert steps(name, GITHUB_TOKEN=SECRET)[0] == 0
-    told = [called(json.loads(line)["argv"]) for line in (steps.notes / "bin" / "stub.jsonl").read_text().splitlines()]
+    told = [
+        called(json.loads(line)["argv"])
+        for line in (steps.notes / "bin" / "stub.jsonl").read_text().splitlines()
+    ]
     assert told == ["fetch-config", "setup", "gate", "publish"]
     code, _ = steps("gate")
     assert (code, steps.outputs["verdict"]) == (0, "undecided")
@@ -295,7 +363,9 @@ def test_no_token_is_anywhere_near_the_code_under_test(steps):
         assert SECRET not in json.dumps(one["argv"])
         assert SECRET not in json.dumps(one["environ"]), "the docker command has no token either"
         assert one["inside"]["SEED"] == "7"
-    assert SECRET not in "".join(path.read_text() for path in steps.work.rglob("*") if path.is_file())
+    assert SECRET not in "".join(
+        path.read_text() for path in steps.work.rglob("*") if path.is_file()
+    )
 
 
 def test_the_token_reaches_what_talks_to_github(steps):
@@ -322,7 +392,9 @@ def test_what_the_code_under_test_prints_commands_nothing(steps, plan):
 
 
 def test_an_unfiltered_log_would_be_obeyed():
-    assert live_commands(HOSTILE) == ["set-output", "add-mask", "error"], "then its own stop-commands hides the rest"
+    assert live_commands(HOSTILE) == ["set-output", "add-mask", "error"], (
+        "then its own stop-commands hides the rest"
+    )
     assert live_commands("##[set-output name=v]x") == ["set-output"]
     assert live_commands("::stop-commands::abc\n::error::x\n::abc::") == []
 
@@ -358,7 +430,11 @@ def test_links_pipes_and_giants_are_left_where_they_are(steps, tmp_path):
     steps.ready()
     code, _ = steps("bench")
     assert code == 0
-    taken = {str(path.relative_to(steps.work / "documents")) for path in (steps.work / "documents").rglob("*") if path.is_file()}
+    taken = {
+        str(path.relative_to(steps.work / "documents"))
+        for path in (steps.work / "documents").rglob("*")
+        if path.is_file()
+    }
     assert taken == {"setup/head-1.log", "bench.log"}
 
 
@@ -396,7 +472,12 @@ ENDS = {
     "not comparable": ({}, {"publish": 4}, 4, "failed"),
     "GitHub said no": ({}, {"publish": 5}, 5, "failed"),
     "the bench's own verdict is not asked": ({"codes": {"gate": 1}}, {}, 0, "passed"),
-    "measuring was killed, and what it left would pass": ({"codes": {"gate": 137}}, {}, 3, "failed"),
+    "measuring was killed, and what it left would pass": (
+        {"codes": {"gate": 137}},
+        {},
+        3,
+        "failed",
+    ),
     "measuring failed, and what it left would pass": ({"codes": {"gate": 3}}, {}, 3, "failed"),
     "docker refused": ({"refuse": ["gate"]}, {"publish": 3}, 3, "failed"),
     "set-up failed": ({"codes": {"setup": 2}}, {"publish": 3}, 3, "failed"),
@@ -406,7 +487,12 @@ ENDS = {
         3,
         "failed",
     ),
-    "set-up failed on both sides": ({"codes": {"setup": 3, "gate": 3}}, {"publish": 3}, 3, "failed"),
+    "set-up failed on both sides": (
+        {"codes": {"setup": 3, "gate": 3}},
+        {"publish": 3},
+        3,
+        "failed",
+    ),
     "no report": ({}, {"publish": 1, "silent": ["publish"]}, 3, "failed"),
     "no report that calls itself a pass": ({}, {"silent": ["publish"]}, 3, "failed"),
     "a report with words of its own": ({}, {"outputs": {"verdict": "passed-ish"}}, 3, "failed"),
@@ -424,13 +510,22 @@ def test_the_gate(steps, plan, planned, stubbed, code, verdict):  # noqa: PLR091
     found, out = steps("gate")
     assert (found, steps.outputs) == (code, {"verdict": verdict, "exit_code": str(code)})
     assert ("::error title=ci-bench::exit code" in out) == bool(code)
-    measured = [one["command"][0] for one in calls(steps.notes, "run") if one["command"][0] == "gate"]
+    measured = [
+        one["command"][0] for one in calls(steps.notes, "run") if one["command"][0] == "gate"
+    ]
     assert measured == ([] if planned.get("codes", {}).get("setup") == 2 else ["gate"])
 
 
 def test_only_plain_words_become_outputs(steps):
-    hostile = {"comment_url": "javascript:alert(1)", "check_url": "https://github.example/x y", "regressed": "1; rm", "evil": "x"}
-    (steps.notes / "bin" / "stub.json").write_text(json.dumps({"outputs": {**hostile, "improved": "2"}}))
+    hostile = {
+        "comment_url": "javascript:alert(1)",
+        "check_url": "https://github.example/x y",
+        "regressed": "1; rm",
+        "evil": "x",
+    }
+    (steps.notes / "bin" / "stub.json").write_text(
+        json.dumps({"outputs": {**hostile, "improved": "2"}})
+    )
     steps.ready()
     steps("bench")
     steps("report", GITHUB_TOKEN=SECRET)
@@ -458,7 +553,12 @@ def test_a_cancelled_job_stops_its_container(steps, plan, number):
     process.communicate(timeout=30)
     (stopped,) = calls(steps.notes, "stop")
     assert process.returncode == 130
-    assert stopped["argv"] == ["stop", "-t", "5", f"ci-bench-{json.loads((steps.work / 'state.json').read_text())['job']}-bench"]
+    assert stopped["argv"] == [
+        "stop",
+        "-t",
+        "5",
+        f"ci-bench-{json.loads((steps.work / 'state.json').read_text())['job']}-bench",
+    ]
     assert stopped["time"] - sent < 2, "the runner waits 7.5 s before it sends the next signal"
     assert steps.recorded("bench") == {"code": 130, "how": "cancelled"}
 
@@ -495,7 +595,9 @@ def test_natively_the_code_under_test_sees_no_token(steps):
     for name in ("setup", "bench"):
         assert steps(name, SEED="7", GITHUB_TOKEN=SECRET, AWS_SECRET_ACCESS_KEY=SECRET)[0] == 0
     steps("report", GITHUB_TOKEN=SECRET)
-    told = [json.loads(line) for line in (steps.notes / "bin" / "stub.jsonl").read_text().splitlines()]
+    told = [
+        json.loads(line) for line in (steps.notes / "bin" / "stub.jsonl").read_text().splitlines()
+    ]
     by_name = {called(one["argv"]): one for one in told}
     assert [*by_name] == ["fetch-config", "setup", "gate", "publish"]
     for name in ("setup", "gate"):
@@ -510,9 +612,13 @@ def test_a_fleet_measures_natively_and_the_job_reports_as_always(steps):
     (steps.notes / "bin" / "ci-bench").symlink_to(steps.notes / "bin" / "stub-ci-bench")
     steps.ready(mode="native", fleet="slurm:partition=gpu,gres=gpu:1", image="none")
     for name in ("setup", "bench"):
-        assert steps(name, SLURM_CONF="/etc/own.conf", SLURM_JWT=SECRET, GITHUB_TOKEN=SECRET)[0] == 0
+        assert (
+            steps(name, SLURM_CONF="/etc/own.conf", SLURM_JWT=SECRET, GITHUB_TOKEN=SECRET)[0] == 0
+        )
     steps("report", GITHUB_TOKEN=SECRET)
-    told = [json.loads(line) for line in (steps.notes / "bin" / "stub.jsonl").read_text().splitlines()]
+    told = [
+        json.loads(line) for line in (steps.notes / "bin" / "stub.jsonl").read_text().splitlines()
+    ]
     by_name = {called(one["argv"]): one for one in told}
     words = by_name["gate"]["argv"]
     assert words[words.index("--fleet") + 1] == "slurm:partition=gpu,gres=gpu:1"
@@ -529,7 +635,10 @@ def test_with_caged_leases_this_runner_sets_nothing_up_and_hands_the_image_on(st
     steps.ready(mode="native", fleet="ray:head:6379", image=image)
     for name in ("setup", "bench"):
         assert steps(name)[0] == 0
-    told = [json.loads(line)["argv"] for line in (steps.notes / "bin" / "stub.jsonl").read_text().splitlines()]
+    told = [
+        json.loads(line)["argv"]
+        for line in (steps.notes / "bin" / "stub.jsonl").read_text().splitlines()
+    ]
     assert "setup" not in [words[0] for words in told]
     (words,) = (words for words in told if words[0] == "gate")
     assert words[words.index("--image") + 1] == image
@@ -537,19 +646,41 @@ def test_with_caged_leases_this_runner_sets_nothing_up_and_hands_the_image_on(st
 
 
 UNFIT = {
-    "an image of no fleet": ({"fleet": "", "image": "none"}, "image is 'none', which is for the leases of a fleet"),
-    "no image": ({"mode": "native", "image": "build"}, "image is 'build', and has to be an image by its @sha256: digest"),
-    "an image by its tag": ({"mode": "native", "image": "x:latest"}, "image is 'x:latest', and has to be an image by its"),
-    "half a digest": ({"mode": "native", "image": "x@sha256:4"}, "image is 'x@sha256:4', and has to be an image by its"),
+    "an image of no fleet": (
+        {"fleet": "", "image": "none"},
+        "image is 'none', which is for the leases of a fleet",
+    ),
+    "no image": (
+        {"mode": "native", "image": "build"},
+        "image is 'build', and has to be an image by its @sha256: digest",
+    ),
+    "an image by its tag": (
+        {"mode": "native", "image": "x:latest"},
+        "image is 'x:latest', and has to be an image by its",
+    ),
+    "half a digest": (
+        {"mode": "native", "image": "x@sha256:4"},
+        "image is 'x@sha256:4', and has to be an image by its",
+    ),
     "containers of this runner": ({}, "mode is 'container', and has to be 'native'"),
-    "one side": ({"mode": "native", "baseline": "artifact"}, "baseline is 'artifact', and has to be 'paired'"),
+    "one side": (
+        {"mode": "native", "baseline": "artifact"},
+        "baseline is 'artifact', and has to be 'paired'",
+    ),
 }
 
 
 @pytest.mark.parametrize(("given", "words"), UNFIT.values(), ids=UNFIT)
 def test_a_fleet_in_a_container_or_with_one_side_is_refused(steps, given, words):
-    inputs = {"fleet": "ray:head:6379", "mode": "container", "baseline": "paired", "image": "none"} | given
-    code, out = steps("preflight", **{f"INPUT_{name.upper()}": text for name, text in inputs.items()})[:2]
+    inputs = {
+        "fleet": "ray:head:6379",
+        "mode": "container",
+        "baseline": "paired",
+        "image": "none",
+    } | given
+    code, out = steps(
+        "preflight", **{f"INPUT_{name.upper()}": text for name, text in inputs.items()}
+    )[:2]
     assert code == 2
     assert words in out
 
@@ -562,15 +693,22 @@ def hosted(steps, **given):
     folder = Path(steps.environ["RUNNER_TEMP"]) / "ci-bench-report" / "bin"
     folder.mkdir(parents=True)
     python = folder / "python"
-    python.write_text(f'#!/bin/bash\nshift 2\nexec "{steps.environ["DOCKER_FAKE_CI_BENCH"]}" "$@"\n')
+    python.write_text(
+        f'#!/bin/bash\nshift 2\nexec "{steps.environ["DOCKER_FAKE_CI_BENCH"]}" "$@"\n'
+    )
     python.chmod(0o700)
     declared = yaml.safe_load((ROOT / "report" / "action.yml").read_text())["inputs"]
-    inputs = {f"INPUT_{name.upper()}": str(one["default"]) for name, one in declared.items() if name != "token"}
+    inputs = {
+        f"INPUT_{name.upper()}": str(one["default"])
+        for name, one in declared.items()
+        if name != "token"
+    }
     return steps("hosted", **{**inputs, "STUB_NOTES": str(steps.notes / "bin"), **given})
 
 
 @pytest.mark.parametrize(
-    ("gate", "code", "ends"), [("true", 1, 1), ("false", 1, 0), ("false", 4, 0), ("false", 5, 5), ("false", 0, 0)]
+    ("gate", "code", "ends"),
+    [("true", 1, 1), ("false", 1, 0), ("false", 4, 0), ("false", 5, 5), ("false", 0, 0)],
 )
 def test_whether_the_trusted_half_fails_with_the_verdict(steps, gate, code, ends):
     (steps.notes / "bin" / "stub.json").write_text(json.dumps({"publish": code}))
@@ -626,8 +764,19 @@ def test_a_merge_groups_base_is_handed_on_to_what_measures(steps, tmp_path, base
 @pytest.mark.parametrize("mode", ["container", "native"])
 def test_every_command_of_the_steps_parses(baseline, mode):
     """The flags are those of this ci-bench."""
-    where = {"settings": defaults(INPUT_BASELINE=baseline, INPUT_MODE=mode, INPUT_BASE="main", INPUT_FILTER="a\nb"), "work": "/w"}
-    for make in (commands.fetch_config, commands.fetch_baseline, commands.setup, commands.bench, commands.publish):
+    where = {
+        "settings": defaults(
+            INPUT_BASELINE=baseline, INPUT_MODE=mode, INPUT_BASE="main", INPUT_FILTER="a\nb"
+        ),
+        "work": "/w",
+    }
+    for make in (
+        commands.fetch_config,
+        commands.fetch_baseline,
+        commands.setup,
+        commands.bench,
+        commands.publish,
+    ):
         assert make_parser().parse_args(make(where)).command
 
 

@@ -35,7 +35,9 @@ def test_stretches_are_told_apart_by_how_long_they_are_and_add_up():
         "0.1 to 1 s": 1,
         "1 s and longer": 1,
     }
-    assert sum(seconds for _, seconds in classes.values()) == pytest.approx(idle.wall_s - idle.busy_s)
+    assert sum(seconds for _, seconds in classes.values()) == pytest.approx(
+        idle.wall_s - idle.busy_s
+    )
 
 
 def test_a_card_that_did_nothing_has_no_share():

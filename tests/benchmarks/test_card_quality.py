@@ -29,9 +29,20 @@ def test_a_gate_of_unchanged_code_is_an_alarm_where_anything_of_it_is_worse(chan
 
 
 def test_gates_and_cases_are_counted_apart():
-    found = {**QUIET, "planted": True, "exit_code": 1, "verdicts": {"a": "regressed", "b": "inconclusive"}}
-    same, slower = rows([QUIET, found, QUIET, found, {**found, "verdicts": {"a": "regressed", "b": "regressed"}}])
-    assert (same["code"], same["gates"], same["launches a case"]) == ("unchanged", "2 of 2 cases", "2.0")
+    found = {
+        **QUIET,
+        "planted": True,
+        "exit_code": 1,
+        "verdicts": {"a": "regressed", "b": "inconclusive"},
+    }
+    same, slower = rows(
+        [QUIET, found, QUIET, found, {**found, "verdicts": {"a": "regressed", "b": "regressed"}}]
+    )
+    assert (same["code"], same["gates"], same["launches a case"]) == (
+        "unchanged",
+        "2 of 2 cases",
+        "2.0",
+    )
     assert same["gates that are red"].startswith("0 of 2 [")
     assert same["cases regressed"].startswith("0 of 4 [")
     assert (slower["code"], slower["all verdicts"]) == ("+5 %", "inconclusive 2, regressed 4")

@@ -13,7 +13,9 @@ def test_a_wide_run_leaves_the_envelope_of_narrow_ones_alone():
     known = evidence(trace(Role.REFERENCE), *runs)
     of_one, of_three = [*scores(known, 1)], [*scores(known, 3)]
     assert (len(of_one), len(of_three)) == (4 * 3, 4 * DRAWN)
-    assert sum(score > 10 for score in of_one) == 4, "each of the two wide ones beside each of the two narrow ones"
+    assert sum(score > 10 for score in of_one) == 4, (
+        "each of the two wide ones beside each of the two narrow ones"
+    )
     assert max(of_three) < 2
 
 

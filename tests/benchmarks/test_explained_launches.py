@@ -40,7 +40,9 @@ def test_what_an_interrupted_benchmark_has_is_read_again(tmp_path: Path) -> None
     assert earlier(kept, Explained) == ([difference(0.1, 0.2)], [EXPLAINED])
 
 
-def test_only_the_cases_that_are_named_and_not_known_yet_are_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_the_cases_that_are_named_and_not_known_yet_are_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """What is left out is measured by the next call."""
     kept, measured = tmp_path / "kept.json", []
 
@@ -48,7 +50,9 @@ def test_only_the_cases_that_are_named_and_not_known_yet_are_measured(tmp_path: 
         measured.append((case.id, launches))
         return [difference(0.1)], replace(EXPLAINED, case=case.id)
 
-    cases = [(None, SimpleNamespace(id=name)) for name in ("torchbench/mlp", "training_loss/reviews")]
+    cases = [
+        (None, SimpleNamespace(id=name)) for name in ("torchbench/mlp", "training_loss/reviews")
+    ]
     for more in (["--only", "training_loss", "--launches", "3"], []):
         collect(
             ["--json", str(kept), "--resume", *more],
@@ -69,12 +73,18 @@ class Told(FakeRun):
     def measure_sides(self, plan, ledger, sides):
         named = {case.id: case.arms for _, case in plan}
         runner = Runner(
-            options=self.options, scratch=self.folder, observe=self.events.append, to_explain=lambda _: named, seed="fake"
+            options=self.options,
+            scratch=self.folder,
+            observe=self.events.append,
+            to_explain=lambda _: named,
+            seed="fake",
         )
         return runner.run(plan, sides, {side.name: ledger for side in sides}, self._record)
 
 
-def test_base_is_explained_before_every_launch_but_the_first_and_head_never(tmp_path: Path, monkeypatch) -> None:
+def test_base_is_explained_before_every_launch_but_the_first_and_head_never(
+    tmp_path: Path, monkeypatch
+) -> None:
     monkeypatch.setattr(runner, "_Jobs", Alternating)
     monkeypatch.setattr(runner, "Explaining", of_base)
     told, task_of = [], SideRun.task
@@ -90,5 +100,8 @@ def test_base_is_explained_before_every_launch_but_the_first_and_head_never(tmp_
     assert explained == [(BASE, 0), (BASE, 1)], "and once at the end, where no launch follows"
     kinds = [kind for kind, *_ in told]
     assert kinds == [*[TIME, TIME, StageKind.EXPLAIN] * 2]
-    assert {(side, how) for _, side, _, how in told} == {(BASE, Explain.ALWAYS), (HEAD, Explain.NEVER)}
+    assert {(side, how) for _, side, _, how in told} == {
+        (BASE, Explain.ALWAYS),
+        (HEAD, Explain.NEVER),
+    }
     assert [len(both[side]["one"].profiles) for side in (BASE, HEAD)] == [1, 0]

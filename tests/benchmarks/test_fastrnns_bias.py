@@ -32,7 +32,11 @@ def test_a_part_that_takes_longer_shows_in_its_direction(monkeypatch, part):
 
         def taken():
             forward_s, backward_s = take()
-            return (forward_s * 1.5, backward_s) if part == "forward" else (forward_s, backward_s * 1.5)
+            return (
+                (forward_s * 1.5, backward_s)
+                if part == "forward"
+                else (forward_s, backward_s * 1.5)
+            )
 
         return taken
 
@@ -56,7 +60,9 @@ def test_a_step_that_does_more_than_it_should_shows(monkeypatch):
 
         monkeypatch.setattr(Network, "zero_gradients", zeroing)
         found[name] = fastrnns_bias.measure(SHAPE, device="cpu", repeats=1)
-    assert found["slow"]["backward"].ours_ms < 2, "zeroing is outside both parts, so it does not show"
+    assert found["slow"]["backward"].ours_ms < 2, (
+        "zeroing is outside both parts, so it does not show"
+    )
 
 
 def test_the_interval_of_a_median_is_between_order_statistics():

@@ -27,7 +27,13 @@ def test_every_edit_fits(project, tmp_path):
     assert {*project.changes} == {*Step} - {Step.INIT, Step.FIRST, Step.UNCHANGED, Step.ACCEPTED}
 
 
-OUTCOME = Outcome(project=BY_KIND["a pure-Python package"], step=Step.SLOWER, code=1, headline="Failed: encode.", seconds=1)
+OUTCOME = Outcome(
+    project=BY_KIND["a pure-Python package"],
+    step=Step.SLOWER,
+    code=1,
+    headline="Failed: encode.",
+    seconds=1,
+)
 OPEN = "Not decided: 1 of 4 metrics (encode): too noisy to see 30 % here."
 
 
@@ -53,8 +59,18 @@ def test_an_outcome_is_right(change, is_right):
 
 
 def test_the_table_has_a_row_for_each_step():
-    long = replace(OUTCOME, headline="Failed: encode: suspected: step time 449 % slower; 1 warning.", seconds=12.4)
-    other = replace(OUTCOME, project=BY_KIND["a model library"], step=Step.FIRST, code=0, headline="Passed: 1 case.")
+    long = replace(
+        OUTCOME,
+        headline="Failed: encode: suspected: step time 449 % slower; 1 warning.",
+        seconds=12.4,
+    )
+    other = replace(
+        OUTCOME,
+        project=BY_KIND["a model library"],
+        step=Step.FIRST,
+        code=0,
+        headline="Passed: 1 case.",
+    )
     kinds = ("a pure-Python package", "a model library")
     assert table([long, other]) == [
         {
@@ -85,5 +101,9 @@ ROWS = [
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "steps"), ROWS, ids=[kind for kind, _ in ROWS])
 def test_steps_come_out_as_expected(kind, steps, tmp_path):
-    wrong = [outcome.row() for outcome in FirstHour(BY_KIND[kind], tmp_path).take(steps) if not outcome.is_right]
+    wrong = [
+        outcome.row()
+        for outcome in FirstHour(BY_KIND[kind], tmp_path).take(steps)
+        if not outcome.is_right
+    ]
     assert wrong == []

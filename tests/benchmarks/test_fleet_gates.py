@@ -45,7 +45,9 @@ def test_leases_and_losses_are_those_of_the_rows_gates():
 
 def test_kinds_are_in_turns_and_what_is_missing_of_one_comes_first():
     slower = {**QUIET, "planted": True}
-    assert [is_next_planted(gates) for gates in ([], [QUIET], [QUIET, slower], [QUIET, QUIET, slower])] == [
+    assert [
+        is_next_planted(gates) for gates in ([], [QUIET], [QUIET, slower], [QUIET, QUIET, slower])
+    ] == [
         False,
         True,
         False,
@@ -59,7 +61,10 @@ def slowed(row, factor):
         metrics=tuple(
             replace(
                 metric,
-                launches=tuple(replace(each, values=tuple(factor * value for value in each.values)) for each in metric.launches),
+                launches=tuple(
+                    replace(each, values=tuple(factor * value for value in each.values))
+                    for each in metric.launches
+                ),
             )
             for metric in row.metrics
         ),
@@ -72,7 +77,12 @@ def test_what_devices_differ_by_is_read_from_base():
         sides = [
             replace(
                 side,
-                run=replace(side.run, id=f"r{slot}", started_at=f"2026-02-01T00:00:0{slot}Z", config_digest="c"),
+                run=replace(
+                    side.run,
+                    id=f"r{slot}",
+                    started_at=f"2026-02-01T00:00:0{slot}Z",
+                    config_digest="c",
+                ),
                 source=replace(side.source, commit="0" * 40, dirty=False),
                 environment=replace(side.environment, condition={"gpu_uuid": f"GPU-{1 + slot}"}),
                 cases=tuple(slowed(row, factor) for row in side.cases),

@@ -13,7 +13,9 @@ def test_its_repository_has_two_commits_of_the_same_code_and_a_valid_configurati
     changed = ["git", "-C", str(tmp_path / "repository"), "diff", "--name-only", "HEAD~1", "HEAD"]
     assert subprocess.run(changed, capture_output=True, text=True, check=True).stdout == "NOTES\n"
     command = [*gate_time.ci_bench(gate_time.HERE), "list"]
-    planned = subprocess.run(command, cwd=tmp_path / "repository", capture_output=True, text=True, check=True).stdout
+    planned = subprocess.run(
+        command, cwd=tmp_path / "repository", capture_output=True, text=True, check=True
+    ).stdout
     assert "training_loss/" in planned
 
 
@@ -29,7 +31,10 @@ def test_samples_are_the_seconds_of_steps_and_of_what_measures_itself():
                     {"name": "peak_anonymous", "unit": "bytes", "launches": launches},
                 ],
             },
-            {"case": {"suite": "command"}, "metrics": [{"name": "wall_time", "unit": "s", "launches": launches}]},
+            {
+                "case": {"suite": "command"},
+                "metrics": [{"name": "wall_time", "unit": "s", "launches": launches}],
+            },
         ]
     }
     assert gate_time.sampled_s(document) == 4.0 + 2.0

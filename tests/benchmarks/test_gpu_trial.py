@@ -43,11 +43,15 @@ SIMULATED = (
     "autotune",
     "spread",
 )
-"""The stages that run on the simulated card every night: both calls, and figures that these do not have."""
+"""The stages that run on the simulated card every night: both calls, and figures that these do not
+have.
+"""
 
 
 def place(tmp_path, *, simulated=False):
-    return stages.Place(work=tmp_path, logs=tmp_path / "logs", seconds=100, device="cuda:0", simulated=simulated)
+    return stages.Place(
+        work=tmp_path, logs=tmp_path / "logs", seconds=100, device="cuda:0", simulated=simulated
+    )
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -61,15 +65,26 @@ def test_every_module_imports_without_gpu(name):
 def test_the_first_process_needs_only_python(tmp_path):
     code = "import sys; sys.path.insert(0, sys.argv[1]); from benchmarks.gpu.run import main; main(['--help'])"
     done = subprocess.run(
-        [sys.executable, "-S", "-c", code, str(ROOT)], cwd=tmp_path, capture_output=True, text=True, check=False
+        [sys.executable, "-S", "-c", code, str(ROOT)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert "unchanged-20" in done.stdout
 
 
 def test_every_package_has_its_version():
-    wanted = [line for line in (FOLDER / "packages.txt").read_text().splitlines() if not line.startswith("#")]
-    pinned = {line.partition("==")[0].lower() for line in (ROOT / "constraints.txt").read_text().splitlines()}
+    wanted = [
+        line
+        for line in (FOLDER / "packages.txt").read_text().splitlines()
+        if not line.startswith("#")
+    ]
+    pinned = {
+        line.partition("==")[0].lower()
+        for line in (ROOT / "constraints.txt").read_text().splitlines()
+    }
     assert wanted == sorted(wanted)
     assert [name for name in wanted if name not in pinned] == []
     assert subprocess.run(["bash", "-n", FOLDER / "prepare.sh"], check=False).returncode == 0
@@ -99,7 +114,9 @@ def test_each_gate_has_a_valid_configuration(name, kind, tmp_path):
 def test_function_gates_have_their_cases(name, tmp_path):
     gates.commit(tmp_path, REPOSITORIES[name](Trial(), 0.0).base)
     command = [sys.executable, "-m", "ci_bench.cli", "list", "--config", "ci-bench.yml"]
-    done = subprocess.run(command, cwd=tmp_path / "repository", capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=tmp_path / "repository", capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("chain[") == {"planted": 5, "unchanged": 8}[name]
 
@@ -113,7 +130,9 @@ def test_commands_of_stages_exist(name, simulated, tmp_path):
             assert make_parser().parse_args(words[2:]).command
         elif words[0] == "-m":
             assert words[1].rpartition(".")[2] in MODULES
-            module = {"figures": figures, "gates": gates, "spread": spread}.get(words[1].rpartition(".")[2])
+            module = {"figures": figures, "gates": gates, "spread": spread}.get(
+                words[1].rpartition(".")[2]
+            )
             if module:
                 assert module.parse_arguments(words[2:])
         elif step.python:
@@ -134,7 +153,9 @@ def test_calls_in_the_docs_name_stages():
     assert named == set(stages.STAGES)
     assert set(stages.STAGES) <= set(re.findall(r"`([a-z0-9-]+)`", PAGE))
     assert set(re.findall(r"`(GPU_KIT_[A-Z]+)`", PAGE)) == {
-        word for path in FOLDER.glob("*.py") for word in re.findall(r"\"(GPU_KIT_[A-Z]+)\"", path.read_text())
+        word
+        for path in FOLDER.glob("*.py")
+        for word in re.findall(r"\"(GPU_KIT_[A-Z]+)\"", path.read_text())
     }
 
 
@@ -152,7 +173,10 @@ def test_the_figure_of_a_log(log, figure):
 
 
 def test_lines_that_explain_a_failure():
-    assert trouble_of("noise\nFAILED tests/a.py::b\nE   assert 1 == 2\n") == ["FAILED tests/a.py::b", "E   assert 1 == 2"]
+    assert trouble_of("noise\nFAILED tests/a.py::b\nE   assert 1 == 2\n") == [
+        "FAILED tests/a.py::b",
+        "E   assert 1 == 2",
+    ]
     assert trouble_of("FIGURE: x\nlast words\n") == ["last words"]
     assert marks_of("✗  fence  slow\n| a | b |\nnoise\n") == ["✗  fence  slow", "| a | b |"]
 
@@ -193,11 +217,20 @@ def test_a_terminated_call_ends_its_stage(tmp_path):
         "run.STAGES = {'env': stages.Stage(steps=lambda _: [step], limit_s=60, least_s=1)}\n"
         "run.main(['90', 'env'])"
     )
-    own = {"GPU_KIT_PYTHON": sys.executable, "GPU_KIT_WORK": str(tmp_path / "work"), "OUT": str(tmp_path / "out")}
+    own = {
+        "GPU_KIT_PYTHON": sys.executable,
+        "GPU_KIT_WORK": str(tmp_path / "work"),
+        "OUT": str(tmp_path / "out"),
+    }
     environ = {**os.environ, "PYTHONPATH": str(ROOT), **own}
-    with subprocess.Popen([sys.executable, "-c", code], env=environ, stdout=subprocess.DEVNULL) as running:
+    with subprocess.Popen(
+        [sys.executable, "-c", code], env=environ, stdout=subprocess.DEVNULL
+    ) as running:
         deadline = time.monotonic() + 30
-        while not ((tmp_path / "pid").exists() and (tmp_path / "pid").read_text()) and time.monotonic() < deadline:
+        while (
+            not ((tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
+            and time.monotonic() < deadline
+        ):
             time.sleep(0.05)
         running.terminate()
         assert running.wait(30) == run.TERMINATED
@@ -237,18 +270,26 @@ def test_results_are_packed_after_each_stage(tmp_path, monkeypatch, capsys):
     assert bad.startswith("bad: rc 1")
     assert forking == "-- forking: skipped, a forked worker cannot use the GPU"
     assert left.startswith("-- long: skipped, ")
-    names = subprocess.run(["tar", "tzf", trial.out / "gpu-kit.tgz"], capture_output=True, text=True, check=True).stdout
-    assert {"logs/good.log", "logs/bad.log", "logs/gates/smoke/base-results.json"} <= set(names.split())
+    names = subprocess.run(
+        ["tar", "tzf", trial.out / "gpu-kit.tgz"], capture_output=True, text=True, check=True
+    ).stdout
+    assert {"logs/good.log", "logs/bad.log", "logs/gates/smoke/base-results.json"} <= set(
+        names.split()
+    )
     assert "=== summary" in capsys.readouterr().out
 
 
 def test_the_environment_of_stages(tmp_path):
-    environ = setting_up.make_environ({"PATH": "/usr/bin", "GPU_KIT_SIMULATED": "1"}, Path("/a/bin/python"), tmp_path)
+    environ = setting_up.make_environ(
+        {"PATH": "/usr/bin", "GPU_KIT_SIMULATED": "1"}, Path("/a/bin/python"), tmp_path
+    )
     assert environ["PATH"].startswith("/a/bin:/usr/bin")
     assert environ["PYTHONPATH"] == str(setting_up.FIXTURE)
     assert Path(environ["SIMULATED_CARD"]).exists()
     assert read_trial(environ) == Trial(simulated=True)
-    assert "SIMULATED_CARD" not in setting_up.make_environ({"PATH": "/usr/bin"}, Path("/a/bin/python"), tmp_path)
+    assert "SIMULATED_CARD" not in setting_up.make_environ(
+        {"PATH": "/usr/bin"}, Path("/a/bin/python"), tmp_path
+    )
 
 
 def test_a_new_environment_has_the_checkout(tmp_path, monkeypatch):
@@ -263,7 +304,13 @@ def test_a_new_environment_has_the_checkout(tmp_path, monkeypatch):
 def test_figures_in_words():
     assert quantiles([3e-6, 1e-6, 2e-6]) == {"min": 1.0, "p50": 2.0, "p90": 3.0, "max": 3.0}
     looks = [{"busy": 0.0, "joules": 5.0}, {"busy": 50.0, "joules": 8.0}, {}]
-    assert summarize(looks) == {"looks": 3, "busy_mean": 25.0, "idle_share": 0.5, "joules": 3.0, "most_bytes": None}
+    assert summarize(looks) == {
+        "looks": 3,
+        "busy_mean": 25.0,
+        "idle_share": 0.5,
+        "joules": 3.0,
+        "most_bytes": None,
+    }
     assert summarize([])["busy_mean"] is None
 
 
@@ -301,7 +348,15 @@ def gate_with(verdicts, *, code=0):
     ]
     comparison = SimpleNamespace(cases=cases, judgement=SimpleNamespace(findings=()))
     watched = {"busy_mean": 50.0, "idle_share": 0.25, "joules": None}
-    return GateOutcome(seconds=3.0, code=code, output="last", comparison=comparison, head=None, base=None, watched=watched)
+    return GateOutcome(
+        seconds=3.0,
+        code=code,
+        output="last",
+        comparison=comparison,
+        head=None,
+        base=None,
+        watched=watched,
+    )
 
 
 FOUND = {"chain[change=five]": Verdict.REGRESSED, "chain[change=none]": Verdict.UNCHANGED}
@@ -324,7 +379,10 @@ def test_repeated_gates_are_tallied(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(gates, "run_gate", lambda _: next(outcomes))
     request = gates.Request(name="changes", folder=tmp_path, budget_s=0.0, trial=Trial())
     assert gates.repeat(request, 2) == 0
-    assert "FIGURE: 2 of 2 gates, 2 red; regressed: change=five 1; change=none 0" in capsys.readouterr().out
+    assert (
+        "FIGURE: 2 of 2 gates, 2 red; regressed: change=five 1; change=none 0"
+        in capsys.readouterr().out
+    )
     assert len((tmp_path / "gates.jsonl").read_text().splitlines()) == 2
     monkeypatch.setattr(gates, "run_gate", lambda _: gate_with(MISSED))
     assert gates.repeat(replace(request, name="quiet"), 1) == 1
@@ -332,11 +390,19 @@ def test_repeated_gates_are_tallied(tmp_path, monkeypatch, capsys):
 
 def test_the_spread_between_launches():
     rows = [
-        {"case": "tiny", "launch": launch, "side": side, "metric": "step_time", "values": [level, level]}
+        {
+            "case": "tiny",
+            "launch": launch,
+            "side": side,
+            "metric": "step_time",
+            "values": [level, level],
+        }
         for launch in range(2)
         for side, level in (("base", 1.0), ("head", 1.01))
     ]
-    (one,) = spread.spreads([*rows, {"case": "tiny", "launch": 2, "side": "base", "failure": "gone"}])
+    (one,) = spread.spreads(
+        [*rows, {"case": "tiny", "launch": 2, "side": "base", "failure": "gone"}]
+    )
     assert (one.case, one.between, one.within) == ("tiny", pytest.approx(0.00995, abs=1e-5), 0.0)
 
 
@@ -358,7 +424,9 @@ def test_wrong_backends_compute_something_else():
     model, x = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)), torch.ones(1, 2)
     expected = model(x)
     assert torch.allclose(torch.compile(model, backend=wrong["scaled"])(x), 1.01 * expected)
-    assert torch.allclose(torch.compile(model, backend=wrong["unbiased"])(x), expected - model[1].bias)
+    assert torch.allclose(
+        torch.compile(model, backend=wrong["unbiased"])(x), expected - model[1].bias
+    )
 
 
 def run_stage(name, folder):
@@ -370,7 +438,14 @@ def run_stage(name, folder):
         "OUT": str(folder / "out"),
     }
     command = [sys.executable, "-m", "benchmarks.gpu.run", "1200", name]
-    done = subprocess.run(command, cwd=ROOT, env={**os.environ, **environ}, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env={**os.environ, **environ},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout[-5000:]
     assert (folder / "out" / "summary.txt").read_text().startswith(f"{name}: rc 0, ")
 

@@ -47,7 +47,9 @@ def within(text, name):
     """What a function of the module means, without its place."""
     for part in name.split("."):
         text = next(
-            one for one in ast.walk(text if isinstance(text, ast.AST) else ast.parse(text)) if getattr(one, "name", "") == part
+            one
+            for one in ast.walk(text if isinstance(text, ast.AST) else ast.parse(text))
+            if getattr(one, "name", "") == part
         )
     return ast.unparse(text)
 
@@ -55,15 +57,45 @@ def within(text, name):
 @pytest.mark.parametrize(
     ("change", "gone", "there"),
     [
-        (Replaced(within="Box.fits", sound="value > limit", broken="False"), "value > limit", "if False"),
-        (Replaced(within="Box.fits", sound="value in self.known", broken="True"), "self.known", "elif True and self.is_open"),
+        (
+            Replaced(within="Box.fits", sound="value > limit", broken="False"),
+            "value > limit",
+            "if False",
+        ),
+        (
+            Replaced(within="Box.fits", sound="value in self.known", broken="True"),
+            "self.known",
+            "elif True and self.is_open",
+        ),
         (Replaced(within="Box.fits", sound="send(value, twice=True)", broken=""), "send", "pass"),
-        (Replaced(within="Box.fits", sound="for one in self.inner[1:]:", broken=""), "one.close()", "return value is None"),
-        (Replaced(within="Box.fits", sound="for one in self.inner[1:]:", broken="for one in ():"), "self.inner", "one.close()"),
-        (Replaced(within="Box.fits", sound="ValueError", broken="KeyError"), "ValueError", "except KeyError"),
-        (Replaced(within="Box.fits", sound="return value is None", broken="a = 1\nreturn a"), "is None", "a = 1"),
+        (
+            Replaced(within="Box.fits", sound="for one in self.inner[1:]:", broken=""),
+            "one.close()",
+            "return value is None",
+        ),
+        (
+            Replaced(
+                within="Box.fits", sound="for one in self.inner[1:]:", broken="for one in ():"
+            ),
+            "self.inner",
+            "one.close()",
+        ),
+        (
+            Replaced(within="Box.fits", sound="ValueError", broken="KeyError"),
+            "ValueError",
+            "except KeyError",
+        ),
+        (
+            Replaced(within="Box.fits", sound="return value is None", broken="a = 1\nreturn a"),
+            "is None",
+            "a = 1",
+        ),
         (Replaced(within="Box.fits", sound="10", broken="11"), "limit=10", "limit=11"),
-        (Argued(within="Box.fits", sound="twice=True", broken="once=True, loud=1"), "twice", "once=True, loud=1"),
+        (
+            Argued(within="Box.fits", sound="twice=True", broken="once=True, loud=1"),
+            "twice",
+            "once=True, loud=1",
+        ),
         (Argued(within="Box.fits", sound="twice=True", broken=""), "twice", "send(value)"),
         (Returned(within="Box.fits", value="True"), "limit:", "return True"),
     ],
@@ -71,7 +103,10 @@ def within(text, name):
 )
 def test_one_place_of_a_function_changes_and_nothing_else(change, gone, there):
     changed = change.apply(SOURCE)
-    assert (gone in within(SOURCE, "Box.fits"), gone in within(changed, "Box.fits")) == (True, False)
+    assert (gone in within(SOURCE, "Box.fits"), gone in within(changed, "Box.fits")) == (
+        True,
+        False,
+    )
     assert there in within(changed, "Box.fits")
     assert changed.partition("    @cached")[0] == SOURCE.partition("    @cached")[0]
     assert changed.rpartition("\n\n\ndef")[2] == SOURCE.rpartition("\n\n\ndef")[2]
@@ -79,7 +114,9 @@ def test_one_place_of_a_function_changes_and_nothing_else(change, gone, there):
 
 
 def test_a_place_may_be_a_class_or_the_module():
-    assert "size: int\n" in Replaced(within="Box", sound="size: int = field(repr=False)", broken="size: int").apply(SOURCE)
+    assert "size: int\n" in Replaced(
+        within="Box", sound="size: int = field(repr=False)", broken="size: int"
+    ).apply(SOURCE)
     assert "LIMIT = 4\n" in Replaced(within="", sound="LIMIT = 3", broken="LIMIT = 4").apply(SOURCE)
 
 
@@ -102,9 +139,7 @@ def test_what_is_not_there_or_is_there_twice_is_said(change):
         change.apply(SOURCE)
 
 
-WORKFLOW = (
-    "on: # why\n  push:\n    types: [a, b]\n  merge_group:\n\njobs:\n  x:\n    limit: 90 # minutes\n    steps:\n      - run: a\n"
-)
+WORKFLOW = "on: # why\n  push:\n    types: [a, b]\n  merge_group:\n\njobs:\n  x:\n    limit: 90 # minutes\n    steps:\n      - run: a\n"
 
 
 @pytest.mark.parametrize(
@@ -112,8 +147,14 @@ WORKFLOW = (
     [
         (Keyed(path=("jobs", "x", "limit"), broken="60"), WORKFLOW.replace("90", "60")),
         (Keyed(path=("on", "push", "types"), broken="[a]"), WORKFLOW.replace("[a, b]", "[a]")),
-        (Keyed(path=("jobs", "x", "steps", 0, "run"), broken="b"), WORKFLOW.replace("run: a", "run: b")),
-        (Keyed(path=("on", "merge_group"), broken=None), WORKFLOW.replace("  merge_group:\n", "\n")),
+        (
+            Keyed(path=("jobs", "x", "steps", 0, "run"), broken="b"),
+            WORKFLOW.replace("run: a", "run: b"),
+        ),
+        (
+            Keyed(path=("on", "merge_group"), broken=None),
+            WORKFLOW.replace("  merge_group:\n", "\n"),
+        ),
         (Lined(sound="types: [a, b]", broken="types: []"), WORKFLOW.replace("[a, b]", "[]")),
         (Lined(sound="merge_group:", broken=""), WORKFLOW.replace("  merge_group:\n", "")),
     ],
@@ -155,11 +196,19 @@ def test_every_guard_is_where_its_table_says(table):
 
 def test_every_named_test_is_there():
     functions = {
-        file: {node.name for node in ast.walk(ast.parse((ROOT / file).read_text())) if isinstance(node, ast.FunctionDef)}
+        file: {
+            node.name
+            for node in ast.walk(ast.parse((ROOT / file).read_text()))
+            if isinstance(node, ast.FunctionDef)
+        }
         for file in {test.partition("::")[0] for guard in GUARDS for test in guard.tests}
     }
     named = [test.partition("[")[0].partition("::") for guard in GUARDS for test in guard.tests]
-    assert [f"{file}::{name}" for file, _, name in named if name.rpartition("::")[2] not in functions[file]] == []
+    assert [
+        f"{file}::{name}"
+        for file, _, name in named
+        if name.rpartition("::")[2] not in functions[file]
+    ] == []
 
 
 def test_no_hole_is_listed_twice():
@@ -189,9 +238,13 @@ TREE = {
 ROW = '[[part]]\nsubject = "Small"\nfile = "src/small.py"\ntests = "tests/test_small.py"\n'
 KEPT = '[[part.guard]]\nhole = "three is open"\nin = "is_open"\nalways = "value > 3"\ntests = ["test_three"]\n'
 MISSED = '[[part.guard]]\nhole = "five is open"\nin = "is_open"\nalways = "value != 5"\ntests = ["test_three", "test_more[4]"]\n'
-RED = '[[part.guard]]\nhole = "red before"\nin = "is_open"\nreturns = "False"\ntests = ["test_red"]\n'
+RED = (
+    '[[part.guard]]\nhole = "red before"\nin = "is_open"\nreturns = "False"\ntests = ["test_red"]\n'
+)
 SKIPPED = '[[part.guard]]\nhole = "not run"\nin = "is_open"\nreturns = "False"\ntests = ["test_elsewhere"]\n'
-MOVED = '[[part.guard]]\nhole = "moved"\nin = "is_shut"\nreturns = "False"\ntests = ["test_three"]\n'
+MOVED = (
+    '[[part.guard]]\nhole = "moved"\nin = "is_shut"\nreturns = "False"\ntests = ["test_three"]\n'
+)
 
 
 @pytest.fixture
@@ -205,7 +258,14 @@ def tried(tmp_path):
         (tmp_path / "table.toml").write_text(ROW + "".join(rows))
         fates = tmp_path / "fates.jsonl"
         code = main(
-            ["--root", str(tmp_path / "tree"), "--tables", str(tmp_path / "table.toml"), "--fates", str(fates)],
+            [
+                "--root",
+                str(tmp_path / "tree"),
+                "--tables",
+                str(tmp_path / "table.toml"),
+                "--fates",
+                str(fates),
+            ],
         )
         rows = map(json.loads, fates.read_text().splitlines()) if fates.exists() else []
         return code, {row["hole"]: (row["ended"], row["words"]) for row in rows}
@@ -218,11 +278,19 @@ def test_a_guard_whose_test_stays_green_fails_the_run(tried, tmp_path):
     assert code == 1
     assert fates == {
         "three is open": (KILLED, ""),
-        "five is open": (SURVIVED, "tests/test_small.py::test_three, tests/test_small.py::test_more[4] stays green"),
+        "five is open": (
+            SURVIVED,
+            "tests/test_small.py::test_three, tests/test_small.py::test_more[4] stays green",
+        ),
         "red before": (NOT_SHOWN, "tests/test_small.py::test_red failed with the guard in place"),
-        "not run": (NOT_SHOWN, "tests/test_small.py::test_elsewhere skipped with the guard in place"),
+        "not run": (
+            NOT_SHOWN,
+            "tests/test_small.py::test_elsewhere skipped with the guard in place",
+        ),
     }
-    assert {path: (tmp_path / "tree" / path).read_text() for path in TREE} == TREE, "the tree itself is not touched"
+    assert {path: (tmp_path / "tree" / path).read_text() for path in TREE} == TREE, (
+        "the tree itself is not touched"
+    )
 
 
 def test_a_run_without_a_survivor_passes(tried, capsys):
@@ -232,7 +300,10 @@ def test_a_run_without_a_survivor_passes(tried, capsys):
 
 def test_a_guard_that_has_moved_fails_before_anything_is_run(tried, capsys):
     assert tried(KEPT, MOVED) == (2, {})
-    assert "guard not found: moved: src/small.py: is_shut has no places with `is_shut`" in capsys.readouterr().err
+    assert (
+        "guard not found: moved: src/small.py: is_shut has no places with `is_shut`"
+        in capsys.readouterr().err
+    )
 
 
 def test_an_entry_says_one_change_and_a_test(tried, capsys):

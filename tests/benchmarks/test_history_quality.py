@@ -34,13 +34,16 @@ def test_a_null_series_is_quiet_and_a_step_is_seen(monkeypatch):
 
 def test_what_is_planted_is_what_it_is_called():
     assert history_quality.stepped(10, (4, 0.02)) == pytest.approx([0.0] * 4 + [np.log(1.02)] * 6)
-    assert np.exp(history_quality.sloped(60, 10, 50, 0.003))[[10, 11, 50, 59]] == pytest.approx([1, 1.003, 1.003**40, 1.003**40])
+    assert np.exp(history_quality.sloped(60, 10, 50, 0.003))[[10, 11, 50, 59]] == pytest.approx(
+        [1, 1.003, 1.003**40, 1.003**40]
+    )
 
 
 def test_steps_are_called_steps_and_drifts_drifts(monkeypatch):
     monkeypatch.setattr(history_quality, "RUNS", 100)
     rows = {
-        row["planted"]: float(row["drift said, white"].removesuffix(" %")) for row in history_quality.slow_or_sudden(rng(), 20)
+        row["planted"]: float(row["drift said, white"].removesuffix(" %"))
+        for row in history_quality.slow_or_sudden(rng(), 20)
     }
     assert rows["0.3 % a run over 40 of 100"] >= 90
     assert max(rows[name] for name in history_quality.STEPS) <= 5

@@ -12,9 +12,21 @@ from benchmarks import layout_parity
 
 pytestmark = pytest.mark.engine
 
-RIGHT = {"status": "ok", "flagged": False, "score": 0.4, "verdict": "numeric_parity", "steps": 48, "words": "within"}
+RIGHT = {
+    "status": "ok",
+    "flagged": False,
+    "score": 0.4,
+    "verdict": "numeric_parity",
+    "steps": 48,
+    "words": "within",
+}
 LEFT = "loss leaves the rounding envelope at step 0: off by 11 %, up to 9e4 times its width"
-FOUND = {**RIGHT, "flagged": True, "score": 9e4, "words": f"{LEFT}; rank 1 of 2 first, by the loss at step 0"}
+FOUND = {
+    **RIGHT,
+    "flagged": True,
+    "score": 9e4,
+    "words": f"{LEFT}; rank 1 of 2 first, by the loss at step 0",
+}
 DDP, LAST, FUSED = "ddp | 2 | 0", "ddp | 4 | 2", "context by torch, fused attention | 2 | 0"
 SHARD = "same shard on all ranks | 2 | 0"
 
@@ -38,7 +50,9 @@ def show(tmp_path: Path, monkeypatch, capsys):
 
 def test_what_came_to_an_end_is_not_run_again_and_what_did_not_is(tmp_path: Path) -> None:
     late = {**RIGHT, "status": "timeout"}
-    file = written(tmp_path / "runs.jsonl", **{DDP: late, LAST: RIGHT, FUSED: {**RIGHT, "status": "skipped"}})
+    file = written(
+        tmp_path / "runs.jsonl", **{DDP: late, LAST: RIGHT, FUSED: {**RIGHT, "status": "skipped"}}
+    )
     assert {*layout_parity.earlier(file)} == {LAST, FUSED}
     with file.open("a") as more:
         more.write(json.dumps({"key": DDP, **RIGHT}) + "\n")
@@ -57,8 +71,14 @@ def test_what_came_to_an_end_is_not_run_again_and_what_did_not_is(tmp_path: Path
             f"eager resumed at step 8 from the checkpoint that fsdp saved: {LEFT}",
             "saved: loss leaves the rounding envelope at step 0 |",
         ),
-        ("rank 1 of 2 first, by the loss at step 1: up to 8e3 times", "| rank 1 of 2 first, by the loss at step 1 |"),
-        ("rank 1 draws the masks of another rank, at step 0", "| rank 1 draws the masks of another rank, at step 0 |"),
+        (
+            "rank 1 of 2 first, by the loss at step 1: up to 8e3 times",
+            "| rank 1 of 2 first, by the loss at step 1 |",
+        ),
+        (
+            "rank 1 draws the masks of another rank, at step 0",
+            "| rank 1 draws the masks of another rank, at step 0 |",
+        ),
     ],
     ids=["resumed", "resumed-by-one-process", "one-rank", "masks"],
 )

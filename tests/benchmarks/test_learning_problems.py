@@ -50,6 +50,8 @@ def test_a_fault_moves_a_bit(change, monkeypatch):
 def test_spikes_show_in_the_loss(monkeypatch):
     spiky = next(one for one in PROBLEMS if one.spikes)
     calm = replace(spiky, spikes=False)
-    one, two = (trainings(each, 16, monkeypatch)._run(Role.REFERENCE).loss for each in (spiky, calm))
+    one, two = (
+        trainings(each, 16, monkeypatch)._run(Role.REFERENCE).loss for each in (spiky, calm)
+    )
     assert one[:15] == two[:15]
     assert one[15] != two[15]

@@ -93,7 +93,10 @@ def test_places_are_numbered_and_those_that_run_at_import_have_no_owner():
         ("x = ~a & b", "x = ~~a & b"),
         ("x = 1 < a < 3", "x = 1 < a <= 3"),
         ("x = True", "x = False"),
-        ("match a:\n    case 1 if a > 2:\n        x = 1", "match a:\n    case 1 if a >= 2:\n        x = 1"),
+        (
+            "match a:\n    case 1 if a > 2:\n        x = 1",
+            "match a:\n    case 1 if a >= 2:\n        x = 1",
+        ),
         ("@f(1)\ndef g(a: 2, b=3):\n    pass", "@f(1)\ndef g(a: 2, b=4):\n    pass"),
     ],
 )
@@ -111,7 +114,11 @@ def meaning(code):
 
 def test_another_function_changes_no_key():
     before = {one.key for one in mutants("m", SMALL) if one.owner != "unseen"}
-    after = {one.key for one in mutants("m", SMALL.replace("value + 1", "value * 1")) if one.owner != "unseen"}
+    after = {
+        one.key
+        for one in mutants("m", SMALL.replace("value + 1", "value * 1"))
+        if one.owner != "unseen"
+    }
 
     assert before == after
 
@@ -119,7 +126,9 @@ def test_another_function_changes_no_key():
 def test_each_mutant_ends_as_its_tests_say(tmp_path):
     fates = small(tmp_path)
 
-    ended = {(row["text"], row["change"]): (row["ended"], row["by"].rpartition("::")[2]) for row in fates}
+    ended = {
+        (row["text"], row["change"]): (row["ended"], row["by"].rpartition("::")[2]) for row in fates
+    }
     assert ended == {
         ("LIMIT = 3", "3 to 4"): ("killed", "test_below"),
         ("def below(value, limit=10):", "10 to 11"): ("survived", ""),
@@ -150,7 +159,11 @@ def test_what_only_a_test_of_test_all_notices_is_counted_apart(tmp_path):
 
 def small(folder, tests=TESTS):
     """The fates of the small package before such tests, in the order in which they were tried."""
-    for name, text in {"src/small/__init__.py": "", "src/small/part/__init__.py": "", "src/small/part/inner.py": SMALL}.items():
+    for name, text in {
+        "src/small/__init__.py": "",
+        "src/small/part/__init__.py": "",
+        "src/small/part/inner.py": SMALL,
+    }.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
     (folder / "tests").mkdir()
@@ -161,7 +174,11 @@ def small(folder, tests=TESTS):
         "mutation_trial.LEAST_S = 0.5; mutation.ROOT = Path.cwd(); mutation.JUDGE = Path('src/small').resolve();"
         "mutation.main(sys.argv[1:])"
     )
-    environ = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{folder / 'src'}", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    environ = {
+        **os.environ,
+        "PYTHONPATH": f"{ROOT}{os.pathsep}{folder / 'src'}",
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+    }
     subprocess.run(
         [sys.executable, "-c", start, "--fates", str(folder / "fates.jsonl"), "--tests", "tests"],
         cwd=folder,
@@ -182,7 +199,10 @@ def test_the_score_leaves_out_what_changes_nothing():
     ]
     rows = mutation.scores(fates, {("ci_bench.judge.times.noise", "x = 1", "b"): "why"})
 
-    assert [(row["module"], row["killed"], row["survived"], row["equivalent"], row["score"]) for row in rows] == [
+    assert [
+        (row["module"], row["killed"], row["survived"], row["equivalent"], row["score"])
+        for row in rows
+    ] == [
         ("noise", "1", "1", "1", "50.0%"),
         ("all", "1", "1", "1", "50.0%"),
     ]

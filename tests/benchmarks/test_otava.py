@@ -21,8 +21,14 @@ def compute_change_points(values, window_len, max_pvalue, min_magnitude):
 """
 BROKEN = {
     "none installed": (None, "No module named 'otava'"),
-    "it fails": ("def compute_change_points(*_, **__):\n    raise RuntimeError('too short')", "too short"),
-    "a place that is none": (GOOD.replace("[Point(place)]", "[Point(10**6)]"), "does not fit what it was asked"),
+    "it fails": (
+        "def compute_change_points(*_, **__):\n    raise RuntimeError('too short')",
+        "too short",
+    ),
+    "a place that is none": (
+        GOOD.replace("[Point(place)]", "[Point(10**6)]"),
+        "does not fit what it was asked",
+    ),
     "prints something else": ("print('hello')\n" + GOOD, "--otava"),
 }
 
@@ -46,7 +52,11 @@ def interpreter(tmp_path):
 
 def test_it_is_asked_with_the_values_and_the_least_change(interpreter):
     steps = [1.0] * 5 + [1.1] * 5
-    assert otavas_places([(steps, 0.01), (steps, 0.2), ([2.0] * 9, 0.01)], interpreter(GOOD)) == [[5], [], []]
+    assert otavas_places([(steps, 0.01), (steps, 0.2), ([2.0] * 9, 0.01)], interpreter(GOOD)) == [
+        [5],
+        [],
+        [],
+    ]
 
 
 @pytest.mark.parametrize("case", BROKEN)

@@ -36,7 +36,9 @@ def test_runs_of_before_that_say_no_reasons_are_counted_too(tmp_path):
 
 
 def test_a_suspicion_fails_a_gate_as_well_and_is_counted():
-    suspected = Judged(plant=False, verdicts={"copy": Verdict.SUSPECTED}, launches={"copy": 16}, seconds=1.0)
+    suspected = Judged(
+        plant=False, verdicts={"copy": Verdict.SUSPECTED}, launches={"copy": 16}, seconds=1.0
+    )
     told = document([run(plant=False), suspected, run(plant=True)])
     assert told["false_alarms"].startswith("any false `regressed`: 0 of 2 runs")
     assert told["false_failures"].startswith("any false `regressed` or `suspected`: 1 of 2 runs")
@@ -52,9 +54,17 @@ def test_how_far_launches_differed_is_told_over_all_runs_of_the_calibration():
             within=(0.02, None, 0.04)[: len(ratios)],
             runs=(0,) * len(ratios),
         )
-        return Calibration(tool_version="1", fingerprint="f", identity={}, runs=(PastRun(id="r", at=""),), series=(one,))
+        return Calibration(
+            tool_version="1",
+            fingerprint="f",
+            identity={},
+            runs=(PastRun(id="r", at=""),),
+            series=(one,),
+        )
 
-    (row,) = noise_rows([calibration(0.03, -0.04, 0.0), calibration(0.0), calibration(9.0, metric="peak")])
+    (row,) = noise_rows(
+        [calibration(0.03, -0.04, 0.0), calibration(0.0), calibration(9.0, metric="peak")]
+    )
     assert row == {
         "workload": "copy",
         "launches": "4",

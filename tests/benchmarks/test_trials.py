@@ -17,11 +17,17 @@ def test_the_corpus_is_large_and_sound() -> None:
     kinds = Counter(program.cheats for program in programs)
     assert kinds[True] >= 30
     assert kinds[False] >= 60
-    assert not [name for name, count in Counter(program.name for program in programs).items() if count > 1]
+    assert not [
+        name for name, count in Counter(program.name for program in programs).items() if count > 1
+    ]
     for program in programs:
         for text in (*program.base.values(), *program.head.values()):
             ast.parse(text)
-    idle = [one.name for one in programs if one.suite == "command" and {**one.base, **one.head} == one.base]
+    idle = [
+        one.name
+        for one in programs
+        if one.suite == "command" and {**one.base, **one.head} == one.base
+    ]
     assert idle == [], "head changes nothing"
 
 
@@ -32,8 +38,13 @@ def test_cheats_and_honest_programs_share_no_gate() -> None:
 
 
 def comparison(*findings):
-    listed = [{"severity": severity, "rule": rule, "case": case} for severity, rule, case in findings]
-    return {"cases": [{"id": "command/p[x=1]"}, {"id": "command/pq"}], "judgement": {"findings": listed}}
+    listed = [
+        {"severity": severity, "rule": rule, "case": case} for severity, rule, case in findings
+    ]
+    return {
+        "cases": [{"id": "command/p[x=1]"}, {"id": "command/pq"}],
+        "judgement": {"findings": listed},
+    }
 
 
 @pytest.mark.parametrize(
@@ -54,7 +65,9 @@ def test_a_program_is_read_by_its_own_findings(findings, verdict) -> None:
 
 def test_a_program_without_a_case_is_wrong() -> None:
     assert not read(PROGRAM, 3, None).is_right
-    assert not read(PROGRAM, 0, {"cases": [{"id": "command/pq"}], "judgement": {"findings": []}}).is_right
+    assert not read(
+        PROGRAM, 0, {"cases": [{"id": "command/pq"}], "judgement": {"findings": []}}
+    ).is_right
 
 
 KINDS = {

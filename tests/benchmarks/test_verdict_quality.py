@@ -1,4 +1,7 @@
-"""The benchmarks run, plant what they say, and count right. Their figures are published elsewhere, from many more runs."""
+"""The benchmarks run, plant what they say, and count right.
+
+Their figures are published elsewhere, from many more runs.
+"""
 
 import json
 
@@ -49,7 +52,9 @@ class TestVerdictQuality:
 
     def test_prints_a_table_and_writes_json(self, tmp_path, capsys):
         path = tmp_path / "quality.json"
-        verdict_quality.main(["--runs", "2", "--model", "clock steps", "--rule", OURS.name, "--json", str(path)])
+        verdict_quality.main(
+            ["--runs", "2", "--model", "clock steps", "--rule", OURS.name, "--json", str(path)]
+        )
         assert f"| {OURS.name} | clock steps |" in " ".join(capsys.readouterr().out.split())
         assert json.loads(path.read_text())["results"][0]["runs"] == 2
 
@@ -59,7 +64,12 @@ class TestVerdictQuality:
         builds = np.zeros((4, 3))
         builds[2:, 0] = [0.01979, 0.01981]  # the threshold is a logarithm of 0.01980
         outcome = Outcome(
-            regressed=red, improved=None, unchanged=None, covered=None, launches=np.ones((4, 3), dtype=int), builds=builds
+            regressed=red,
+            improved=None,
+            unchanged=None,
+            covered=None,
+            launches=np.ones((4, 3), dtype=int),
+            builds=builds,
         )
         counts = verdict_quality._count_clean(outcome, 20).counts
         assert (counts["alarm"], counts["false_alarm"]) == (3, 2)
@@ -76,14 +86,19 @@ class TestVerdictQuality:
             builds=np.array([[0.0, -0.001, 0.0, 0.001]]),
         )
         kind = np.zeros((1, 4), dtype=int)
-        counts = verdict_quality._count_planted(lambda _: outcome, 100 * change, 4.0, kind, 20).counts
+        counts = verdict_quality._count_planted(
+            lambda _: outcome, 100 * change, 4.0, kind, 20
+        ).counts
         assert (counts["slow"], counts["wrong_unchanged"]) == (2, 2)
 
     @pytest.mark.parametrize(
-        ("successes", "trials", "low", "high"), [(0, 2000, 0, 0.001843), (3, 2000, 0.000309, 0.004377), (5, 5, 0.478, 1)]
+        ("successes", "trials", "low", "high"),
+        [(0, 2000, 0, 0.001843), (3, 2000, 0.000309, 0.004377), (5, 5, 0.478, 1)],
     )
     def test_the_interval_is_exact(self, successes, trials, low, high):
-        assert verdict_quality.clopper_pearson(successes, trials) == pytest.approx((low, high), rel=2e-3)
+        assert verdict_quality.clopper_pearson(successes, trials) == pytest.approx(
+            (low, high), rel=2e-3
+        )
 
 
 class TestNoiseModels:
@@ -92,7 +107,9 @@ class TestNoiseModels:
         suite = noise_models.draw_suite(generator(), setting, 40, 50)
         base, head = noise_models.draw_launches(generator(2), suite, 4, 20)
         d = np.median(head, axis=-1) - np.median(base, axis=-1)
-        spread = {one.name: d[suite.kind == index].std() for index, one in enumerate(setting.classes)}
+        spread = {
+            one.name: d[suite.kind == index].std() for index, one in enumerate(setting.classes)
+        }
         expected = {"quiet": 0.2, "boost": 0.65, "dispatch": 1.95, "bimodal": 2.9, "heavy": 0.8}
         assert spread == pytest.approx(expected, rel=0.2)
 
@@ -106,7 +123,11 @@ class TestNoiseModels:
 
     @pytest.mark.parametrize(
         ("name", "least"),
-        [("case offsets of runs 0.5 %, new", 0.45), ("common offset of runs 1 %, new", 0.6), ("run-bound offsets", 0.15)],
+        [
+            ("case offsets of runs 0.5 %, new", 0.45),
+            ("common offset of runs 1 %, new", 0.6),
+            ("run-bound offsets", 0.15),
+        ],
     )
     def test_what_a_build_has_is_in_each_launch(self, name, least):
         suite = noise_models.draw_suite(generator(), verdict_quality.MODELS[name], 10, 50)
@@ -131,7 +152,9 @@ class TestNoiseModels:
 class TestAnchors:
     @pytest.mark.parametrize("anchor", anchors.ANCHORS, ids=lambda one: one.name)
     def test_sees_what_is_far_beyond_its_noise_and_nothing_in_equal_samples(self, anchor):
-        samples = 0.1 * generator().standard_normal((2, 3, anchor.launches, anchor.samples)).astype(np.float32)
+        samples = 0.1 * generator().standard_normal((2, 3, anchor.launches, anchor.samples)).astype(
+            np.float32
+        )
         slower, used = anchor.decide(samples, samples + np.float32(100))
         assert slower.all()
         assert (used >= 1).all()

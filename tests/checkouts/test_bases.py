@@ -11,7 +11,13 @@ from ci_bench.errors import NoBase
 
 
 def choose(top: Path, given: str | None = None, *, is_dirty: bool = False, **more: str) -> Base:
-    return choose_base(Git.at(top, environ()), git(top, "rev-parse", "HEAD"), given=given, is_dirty=is_dirty, environ=more)
+    return choose_base(
+        Git.at(top, environ()),
+        git(top, "rev-parse", "HEAD"),
+        given=given,
+        is_dirty=is_dirty,
+        environ=more,
+    )
 
 
 def clone(repository: Repository, folder: Path, *options: str) -> Path:
@@ -21,7 +27,9 @@ def clone(repository: Repository, folder: Path, *options: str) -> Path:
 
 def test_a_topic_is_compared_with_where_it_started(tmp_path: Path) -> None:
     repository, start, _ = topic_repository(tmp_path / "r")
-    assert choose(repository.top) == Base(commit=start, branch="main", rule="the merge base of HEAD and main")
+    assert choose(repository.top) == Base(
+        commit=start, branch="main", rule="the merge base of HEAD and main"
+    )
 
 
 def test_uncommitted_changes_on_a_topic_do_not_move_the_base(tmp_path: Path) -> None:
@@ -43,7 +51,9 @@ def test_the_default_branch_is_what_the_remote_says(tmp_path: Path) -> None:
     top = clone(upstream, tmp_path / "clone")
     git(top, "checkout", "--quiet", "topic")
     git(top, "branch", "--delete", "--force", "trunk")
-    assert choose(top) == Base(commit=start, branch="trunk", rule="the merge base of HEAD and origin/trunk")
+    assert choose(top) == Base(
+        commit=start, branch="trunk", rule="the merge base of HEAD and origin/trunk"
+    )
 
 
 def test_a_local_branch_beside_the_remotes_is_not_named_in_its_place(tmp_path: Path) -> None:
@@ -79,16 +89,22 @@ def merge_ref(repository: Repository, into: str, what: str) -> str:
     return first
 
 
-def test_a_pull_requests_merge_commit_is_compared_with_what_it_was_merged_into(tmp_path: Path) -> None:
+def test_a_pull_requests_merge_commit_is_compared_with_what_it_was_merged_into(
+    tmp_path: Path,
+) -> None:
     """Not with where the topic started: main has gone on, and that is on both sides."""
     repository, start, _ = topic_repository(tmp_path / "r")
     first = merge_ref(repository, "main", "topic")
     assert first != start
-    assert choose(repository.top) == Base(commit=first, branch=None, rule="the first parent of HEAD, which is a merge commit")
+    assert choose(repository.top) == Base(
+        commit=first, branch=None, rule="the first parent of HEAD, which is a merge commit"
+    )
     assert choose(repository.top, GITHUB_BASE_REF="main").branch == "main"
 
 
-def test_a_stacked_pull_requests_merge_commit_is_compared_with_what_it_was_merged_into(tmp_path: Path) -> None:
+def test_a_stacked_pull_requests_merge_commit_is_compared_with_what_it_was_merged_into(
+    tmp_path: Path,
+) -> None:
     repository, _, middle = topic_repository(tmp_path / "r")
     git(repository.top, "checkout", "--quiet", "-b", "upper")
     repository.commit({"upper.txt": "stacked"})
@@ -101,16 +117,22 @@ def test_a_topic_that_merged_main_is_compared_with_main(tmp_path: Path) -> None:
     repository, _, _ = topic_repository(tmp_path / "r")
     git(repository.top, "merge", "--quiet", "--no-ff", "--no-edit", "main")
     main = git(repository.top, "rev-parse", "main")
-    assert choose(repository.top) == Base(commit=main, branch="main", rule="the merge base of HEAD and main")
+    assert choose(repository.top) == Base(
+        commit=main, branch="main", rule="the merge base of HEAD and main"
+    )
 
 
 def test_on_the_default_branch_a_commit_is_compared_with_the_one_before(tmp_path: Path) -> None:
     repository, start, _ = topic_repository(tmp_path / "r")
     git(repository.top, "checkout", "--quiet", "main")
-    assert choose(repository.top) == Base(commit=start, branch="main", rule="the first parent of HEAD, which is on main")
+    assert choose(repository.top) == Base(
+        commit=start, branch="main", rule="the first parent of HEAD, which is on main"
+    )
 
 
-def test_on_the_default_branch_uncommitted_changes_are_compared_with_their_commit(tmp_path: Path) -> None:
+def test_on_the_default_branch_uncommitted_changes_are_compared_with_their_commit(
+    tmp_path: Path,
+) -> None:
     repository, _, _ = topic_repository(tmp_path / "r")
     git(repository.top, "checkout", "--quiet", "main")
     base = choose(repository.top, is_dirty=True)
@@ -118,14 +140,18 @@ def test_on_the_default_branch_uncommitted_changes_are_compared_with_their_commi
     assert "the uncommitted changes are what is measured" in base.rule
 
 
-def test_a_merge_without_a_known_default_branch_is_compared_with_its_first_parent(tmp_path: Path) -> None:
+def test_a_merge_without_a_known_default_branch_is_compared_with_its_first_parent(
+    tmp_path: Path,
+) -> None:
     repository, _, head = topic_repository(tmp_path / "r")
     git(repository.top, "merge", "--quiet", "--no-ff", "--no-edit", "main")
     git(repository.top, "branch", "--move", "main", "unknown")
     assert choose(repository.top).commit == head
 
 
-@pytest.mark.parametrize("given", ["main", "refs/heads/main", "v1", "HEAD~1", "a commit", "a short commit"])
+@pytest.mark.parametrize(
+    "given", ["main", "refs/heads/main", "v1", "HEAD~1", "a commit", "a short commit"]
+)
 def test_a_given_commit_is_taken_as_it_is(tmp_path: Path, given: str) -> None:
     repository, start, _ = topic_repository(tmp_path / "r")
     main = git(repository.top, "rev-parse", "main")
@@ -150,7 +176,9 @@ def test_three_dots_are_the_merge_base_as_for_git(tmp_path: Path, given: str) ->
     assert choose(repository.top, given).commit == start
 
 
-@pytest.mark.parametrize("given", ["nowhere", "v9...HEAD", "--help", "-q", "", "main:mark.py", "main^{tree}", "a b"])
+@pytest.mark.parametrize(
+    "given", ["nowhere", "v9...HEAD", "--help", "-q", "", "main:mark.py", "main^{tree}", "a b"]
+)
 def test_a_name_that_git_does_not_know_is_said_so(tmp_path: Path, given: str) -> None:
     repository, _, _ = topic_repository(tmp_path / "r")
     with pytest.raises(NoBase, match=r"^base: "):
@@ -172,7 +200,9 @@ def test_in_ci_changes_do_not_move_the_base(tmp_path: Path, where: dict[str, str
     repository, start, _ = topic_repository(tmp_path / "r")
     git(repository.top, "checkout", "--quiet", "main")
     chosen = choose(repository.top, is_dirty=True, **where)
-    assert chosen == Base(commit=start, branch="main", rule="the first parent of HEAD, which is on main")
+    assert chosen == Base(
+        commit=start, branch="main", rule="the first parent of HEAD, which is on main"
+    )
 
 
 @pytest.mark.parametrize("value", ["", "0", "false", "False"])

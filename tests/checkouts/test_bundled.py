@@ -18,7 +18,9 @@ from ci_bench.records.results import SideName
 
 
 def wanted(top: Path, **more: object) -> WantedTrees:
-    return WantedTrees(**{"repository": top, "base": None, "setup": Setup(), "environ": environ(), **more})
+    return WantedTrees(
+        **{"repository": top, "base": None, "setup": Setup(), "environ": environ(), **more}
+    )
 
 
 def made(top: Path, tmp_path: Path, *, config: Path | None = None, **more: object) -> Sources:
@@ -64,22 +66,38 @@ def manifest_in(top: Path, manifest: object, *more: tuple[str, bytes]) -> str:
         (top / ".git" / "spare").write_bytes(content)
         blob = git(top, "hash-object", "-w", str(top / ".git" / "spare"))
         index = {**environ(), "GIT_INDEX_FILE": str(top / ".git" / "manifest-index")}
-        for words in (("update-index", "--add", "--cacheinfo", f"100644,{blob},{name}"), ("write-tree",)):
-            done = subprocess.run(["git", "-C", str(top), *words], env=index, capture_output=True, text=True, check=True)
+        for words in (
+            ("update-index", "--add", "--cacheinfo", f"100644,{blob},{name}"),
+            ("write-tree",),
+        ):
+            done = subprocess.run(
+                ["git", "-C", str(top), *words],
+                env=index,
+                capture_output=True,
+                text=True,
+                check=True,
+            )
     commit = git(top, "commit-tree", done.stdout.strip(), "-m", "manifest")
     git(top, "update-ref", "refs/heads/manifest", commit)
     return commit
 
 
-def test_both_sides_their_history_tags_and_the_configuration_come_out_as_they_went_in(topic, tmp_path) -> None:
+def test_both_sides_their_history_tags_and_the_configuration_come_out_as_they_went_in(
+    topic, tmp_path
+) -> None:
     repository, base, head = topic
     git(repository.top, "tag", "v1", base)
     git(repository.top, "tag", "later", "main")
     config = tmp_path / "elsewhere.yml"
     config.write_bytes(b"schema_version: 1 # \xff\n")
     with left_alone(repository.top):
-        sources, sides = make_bundle(wanted(repository.top), tmp_path / "sources.bundle", config=config)
-    assert {name: side.commit for name, side in sides.items()} == {SideName.BASE: base, SideName.HEAD: head}
+        sources, sides = make_bundle(
+            wanted(repository.top), tmp_path / "sources.bundle", config=config
+        )
+    assert {name: side.commit for name, side in sides.items()} == {
+        SideName.BASE: base,
+        SideName.HEAD: head,
+    }
     found = taken_out(sources, tmp_path / "node")
     assert (found.here / "mark.py").read_text() == "MARK = 'topic'\n"
     assert found.base == base
@@ -102,7 +120,9 @@ def test_the_folder_of_the_caller_is_the_same_one_in_the_checkout(topic, tmp_pat
 
 def test_equal_sources_have_the_same_manifest(topic, tmp_path) -> None:
     repository, *_ = topic
-    assert made(repository.top, tmp_path / "a").commit == made(repository.top, tmp_path / "b").commit
+    assert (
+        made(repository.top, tmp_path / "a").commit == made(repository.top, tmp_path / "b").commit
+    )
 
 
 def test_where_a_shallow_clone_ends_its_copy_ends(tmp_path) -> None:
@@ -161,13 +181,21 @@ class TestNothingOfItsOrigin:
         for name, value in settings.items():
             git(repository.top, "config", name, str(value))
         lender = new_repository(tmp_path / "lender")
-        (repository.top / ".git" / "objects" / "info" / "alternates").write_text(f"{lender.top}/.git/objects\n")
-        (tmp_path / "gitconfig").write_text(f"[init]\n\ttemplateDir = {template.parent}\n[core]\n\thooksPath = {template}\n")
+        (repository.top / ".git" / "objects" / "info" / "alternates").write_text(
+            f"{lender.top}/.git/objects\n"
+        )
+        (tmp_path / "gitconfig").write_text(
+            f"[init]\n\ttemplateDir = {template.parent}\n[core]\n\thooksPath = {template}\n"
+        )
         ran.unlink(missing_ok=True)
         sources = made(repository.top, tmp_path, environ=environ())
         ran.unlink(missing_ok=True)  # the origin's own filters are its own business
         (tmp_path / "node").mkdir()
-        found = unbundle(sources, tmp_path / "node", {**environ(), "GIT_CONFIG_GLOBAL": str(tmp_path / "gitconfig")})
+        found = unbundle(
+            sources,
+            tmp_path / "node",
+            {**environ(), "GIT_CONFIG_GLOBAL": str(tmp_path / "gitconfig")},
+        )
         assert not ran.exists(), ran.read_text()
         assert not (store_of(tmp_path / "node") / "objects" / "info" / "alternates").exists()
         assert not (store_of(tmp_path / "node") / "hooks").exists()
@@ -188,17 +216,25 @@ class TestRefused:
         content[-30] ^= 1
         sources.file.write_bytes(content)
         (tmp_path / "node").mkdir()
-        with pytest.raises(BadSources, match=f"SHA-256 is .* not {sources.sha256}; git did not notice"):
+        with pytest.raises(
+            BadSources, match=f"SHA-256 is .* not {sources.sha256}; git did not notice"
+        ):
             unbundle(sources, tmp_path / "node", {"PATH": "/nonexistent"})
 
     def test_more_than_the_most_on_either_machine(self, topic, tmp_path) -> None:
         sources = made(topic[0].top, tmp_path)
         (tmp_path / "node").mkdir()
         with pytest.raises(BadSources, match="more than 0 MB"):
-            unbundle(sources, tmp_path / "node", environ(), most_bytes=sources.file.stat().st_size - 1)
-        unbundle(sources, new(tmp_path / "other"), environ(), most_bytes=sources.file.stat().st_size)
+            unbundle(
+                sources, tmp_path / "node", environ(), most_bytes=sources.file.stat().st_size - 1
+            )
+        unbundle(
+            sources, new(tmp_path / "other"), environ(), most_bytes=sources.file.stat().st_size
+        )
         with pytest.raises(BadCheckout, match="clone with less history"):
-            make_bundle(wanted(topic[0].top), tmp_path / "large.bundle", config=None, most_bytes=100)
+            make_bundle(
+                wanted(topic[0].top), tmp_path / "large.bundle", config=None, most_bytes=100
+            )
         assert not (tmp_path / "large.bundle").exists()
 
     def test_what_is_no_file_or_no_bundle(self, topic, tmp_path) -> None:
@@ -207,7 +243,9 @@ class TestRefused:
             unbundle(replace(sources, file=tmp_path), new(tmp_path / "a"), environ())
         sources.file.write_bytes(b"# v2 git bundle\n\nno pack")
         with pytest.raises(BadSources, match="git cannot take it out"):
-            unbundle(replace(sources, sha256=digest_of(sources.file)), new(tmp_path / "b"), environ())
+            unbundle(
+                replace(sources, sha256=digest_of(sources.file)), new(tmp_path / "b"), environ()
+            )
 
     def test_a_bundle_without_the_commit_that_the_lease_names(self, topic, tmp_path) -> None:
         sources = made(topic[0].top, tmp_path)
@@ -244,9 +282,13 @@ class TestRefused:
             ({"config": ".."}, "a path outside of its tree"),
         ],
     )
-    def test_a_manifest_that_names_sides_by_refs_or_leads_elsewhere(self, topic, tmp_path, change, words) -> None:
+    def test_a_manifest_that_names_sides_by_refs_or_leads_elsewhere(
+        self, topic, tmp_path, change, words
+    ) -> None:
         repository, base, head = topic
-        commit = manifest_in(repository.top, replace(Manifest(base=base, head=head, name="p", prefix=""), **change))
+        commit = manifest_in(
+            repository.top, replace(Manifest(base=base, head=head, name="p", prefix=""), **change)
+        )
         with pytest.raises(BadSources, match=words):
             taken_out(by_hand(repository.top, tmp_path, commit, "--all"), tmp_path / "node")
         assert not (tmp_path / "evil").exists()
@@ -272,7 +314,15 @@ class TestRefused:
                 content or b"40000 " + path.encode() + b"\0" + bytes.fromhex(trees[0])
             )
             trees.append(
-                git(repository.top, "hash-object", "-t", "tree", "--literally", "-w", str(repository.top / ".git" / "spare"))
+                git(
+                    repository.top,
+                    "hash-object",
+                    "-t",
+                    "tree",
+                    "--literally",
+                    "-w",
+                    str(repository.top / ".git" / "spare"),
+                )
             )
         evil = git(repository.top, "commit-tree", trees[1], "-p", base, "-m", "evil")
         git(repository.top, "update-ref", "refs/heads/evil", evil)
@@ -303,9 +353,14 @@ class TestNothingIsSent:
         library.commit({"lib.txt": "first"})
         git(repository.top, "submodule", "--quiet", "add", f"file://{library.top}", "third/lib")
         repository.commit({})
-        with pytest.raises(BadCheckout, match=r"the submodule third/lib is a separate repository.*setup.submodules: false"):
+        with pytest.raises(
+            BadCheckout,
+            match=r"the submodule third/lib is a separate repository.*setup.submodules: false",
+        ):
             made(repository.top, tmp_path)
-        found = taken_out(made(repository.top, tmp_path, setup=Setup(submodules=False)), tmp_path / "node")
+        found = taken_out(
+            made(repository.top, tmp_path, setup=Setup(submodules=False)), tmp_path / "node"
+        )
         assert list((found.checkout / "third" / "lib").iterdir()) == []
         git(repository.top, "submodule", "--quiet", "deinit", "third/lib")
         made(repository.top, tmp_path)

@@ -19,11 +19,15 @@ def test_the_engines_programs_come_first_where_no_environment_is_activated(tmp_p
     assert shutil.which("python", path=seen["PATH"]) == str(Path(HERE) / "python")
 
 
-def test_another_activated_environment_is_not_measured_in_place_of_the_engines(tmp_path: Path) -> None:
+def test_another_activated_environment_is_not_measured_in_place_of_the_engines(
+    tmp_path: Path,
+) -> None:
     other = tmp_path / "other" / "bin"
     other.mkdir(parents=True)
     (other / "python").symlink_to("/bin/false")
-    seen = caller_environment(tmp_path, {"PATH": f"{other}:/usr/bin", "VIRTUAL_ENV": str(other.parent)})
+    seen = caller_environment(
+        tmp_path, {"PATH": f"{other}:/usr/bin", "VIRTUAL_ENV": str(other.parent)}
+    )
     assert shutil.which("python", path=seen["PATH"]) == str(Path(HERE) / "python")
     assert str(other) in seen["PATH"].split(":"), "its other programs are found behind"
 
@@ -34,9 +38,16 @@ def test_without_a_path_the_systems_default_lies_behind(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("path", "expected"),
-    [("/a:/b", f"{HERE}:/a:/b"), (f"/a:{HERE}:/b", f"{HERE}:/a:/b"), ("/a::/a:", f"{HERE}:/a"), ("", HERE)],
+    [
+        ("/a:/b", f"{HERE}:/a:/b"),
+        (f"/a:{HERE}:/b", f"{HERE}:/a:/b"),
+        ("/a::/a:", f"{HERE}:/a"),
+        ("", HERE),
+    ],
 )
-def test_each_folder_is_looked_in_once_and_an_empty_part_is_not_the_working_folder(path: str, expected: str) -> None:
+def test_each_folder_is_looked_in_once_and_an_empty_part_is_not_the_working_folder(
+    path: str, expected: str
+) -> None:
     assert program_path(path) == expected
 
 

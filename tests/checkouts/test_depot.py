@@ -61,7 +61,11 @@ def test_what_was_not_made_to_its_end_is_made_anew(tmp_path):
 
 def test_what_may_not_be_kept_is_used_alone_and_made_anew(tmp_path):
     make = Maker(keep=False)
-    with place_of("a", tmp_path / "d", make), (tmp_path / "d" / "a.lock").open() as lock, pytest.raises(BlockingIOError):
+    with (
+        place_of("a", tmp_path / "d", make),
+        (tmp_path / "d" / "a.lock").open() as lock,
+        pytest.raises(BlockingIOError),
+    ):
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     use(tmp_path / "d", make)
     assert make.times == 2
@@ -83,11 +87,17 @@ def test_a_folder_that_others_can_write_to_is_refused(tmp_path, mode):
     (tmp_path / "d").mkdir()
     (tmp_path / "d").chmod(mode)
     make = Maker()
-    with pytest.raises(ScratchFailed, match="others could write there"), place_of("a", tmp_path / "d", make):
+    with (
+        pytest.raises(ScratchFailed, match="others could write there"),
+        place_of("a", tmp_path / "d", make),
+    ):
         pass
     (tmp_path / "link").symlink_to(tmp_path / "d")
     (tmp_path / "d").chmod(0o700)
-    with pytest.raises(ScratchFailed, match="others could write there"), place_of("a", tmp_path / "link", make):
+    with (
+        pytest.raises(ScratchFailed, match="others could write there"),
+        place_of("a", tmp_path / "link", make),
+    ):
         pass
     assert make.times == 0
 

@@ -5,7 +5,15 @@ import shutil
 from pathlib import Path
 
 import pytest
-from repositories import Repository, environ, git, left_alone, new_repository, run_python, topic_repository
+from repositories import (
+    Repository,
+    environ,
+    git,
+    left_alone,
+    new_repository,
+    run_python,
+    topic_repository,
+)
 
 from ci_bench.checkouts.paired import Place, prepare_sides, reopen_sides
 from ci_bench.errors import CannotWrite, NotPrepared
@@ -19,8 +27,12 @@ def place(top: Path, scratch: Path, **more: str) -> Place:
     return Place(repository=top, scratch=scratch, logs=scratch / "logs", environ=environ(**more))
 
 
-@pytest.mark.parametrize("commands", [(), ("echo 'MARK += \" set up\"' >>mark.py",), ("[ $CI_BENCH_SIDE = head ]",)])
-def test_what_one_process_prepares_another_can_measure(tmp_path: Path, commands: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "commands", [(), ("echo 'MARK += \" set up\"' >>mark.py",), ("[ $CI_BENCH_SIDE = head ]",)]
+)
+def test_what_one_process_prepares_another_can_measure(
+    tmp_path: Path, commands: tuple[str, ...]
+) -> None:
     repository, _, _ = topic_repository(tmp_path / "r")
     (repository.top / "new.txt").write_text("not committed, so that head is a snapshot")
     setup = Setup(commands=commands)
@@ -31,7 +43,9 @@ def test_what_one_process_prepares_another_can_measure(tmp_path: Path, commands:
         again = reopen_sides(more, base=None, setup=setup)
     assert again.head.environ["MORE"] == "1"
     assert "GITHUB_REF" not in again.head.environ
-    assert run_python(again.head, MARK) == ("topic set up" if "set up" in str(commands) else "topic")
+    assert run_python(again.head, MARK) == (
+        "topic set up" if "set up" in str(commands) else "topic"
+    )
     assert (again.base.failure is None) == ("= head" not in str(commands))
     assert again.base.source.chosen_by == "the merge base of HEAD and main"
     assert again.head.source.chosen_by is None
@@ -39,7 +53,9 @@ def test_what_one_process_prepares_another_can_measure(tmp_path: Path, commands:
 
 def test_what_is_kept_has_no_variables(tmp_path: Path) -> None:
     repository, _, _ = topic_repository(tmp_path / "r")
-    prepare_sides(place(repository.top, tmp_path / "s", PRIVATE_WORD="a-word"), base=None, setup=Setup())
+    prepare_sides(
+        place(repository.top, tmp_path / "s", PRIVATE_WORD="a-word"), base=None, setup=Setup()
+    )
     assert "a-word" not in (tmp_path / "s" / "paired" / "sides.json").read_text()
 
 
@@ -78,13 +94,17 @@ def another_engine(_: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
         (None, {"setup": Setup(commands=("true",))}, r"setup\.commands has changed"),
     ],
 )
-def test_sides_prepared_for_something_else_are_refused(tmp_path: Path, monkeypatch, spoil, asked, said) -> None:
+def test_sides_prepared_for_something_else_are_refused(
+    tmp_path: Path, monkeypatch, spoil, asked, said
+) -> None:
     repository, _, _ = topic_repository(tmp_path / "r")
     prepare_sides(place(repository.top, tmp_path / "s"), base=None, setup=Setup())
     if spoil:
         spoil(repository, monkeypatch)
     with pytest.raises(NotPrepared, match=said):
-        reopen_sides(place(repository.top, tmp_path / "s"), **{"base": None, "setup": Setup(), **asked})
+        reopen_sides(
+            place(repository.top, tmp_path / "s"), **{"base": None, "setup": Setup(), **asked}
+        )
 
 
 def test_sides_of_another_checkout_are_refused(tmp_path: Path) -> None:
@@ -95,11 +115,16 @@ def test_sides_of_another_checkout_are_refused(tmp_path: Path) -> None:
         reopen_sides(place(second.top, tmp_path / "s"), base=None, setup=Setup())
 
 
-def test_files_that_a_job_leaves_lying_about_spoil_nothing_that_was_prepared(tmp_path: Path) -> None:
+def test_files_that_a_job_leaves_lying_about_spoil_nothing_that_was_prepared(
+    tmp_path: Path,
+) -> None:
     repository, _, _ = topic_repository(tmp_path / "r")
     prepare_sides(place(repository.top, tmp_path / "s"), base=None, setup=Setup())
     repository.write({"log.txt": "something was done"})
-    assert reopen_sides(place(repository.top, tmp_path / "s"), base=None, setup=Setup()).head.failure is None
+    assert (
+        reopen_sides(place(repository.top, tmp_path / "s"), base=None, setup=Setup()).head.failure
+        is None
+    )
 
 
 def test_what_lies_where_sides_are_to_be_made_is_not_removed(tmp_path: Path) -> None:
@@ -112,12 +137,16 @@ def test_what_lies_where_sides_are_to_be_made_is_not_removed(tmp_path: Path) -> 
     assert treasure.read_text() == "mine"
 
 
-@pytest.mark.parametrize("content", [None, "", "{}", "[1]", '{"checkout": "", "rule": "", "sides": []}'])
+@pytest.mark.parametrize(
+    "content", [None, "", "{}", "[1]", '{"checkout": "", "rule": "", "sides": []}']
+)
 def test_nothing_prepared(tmp_path: Path, content: str | None) -> None:
     (tmp_path / "paired").mkdir()
     if content is not None:
         (tmp_path / "paired" / "sides.json").write_text(content)
-    with pytest.raises(NotPrepared, match=r"no prepared sides can be read there .* prepare them first"):
+    with pytest.raises(
+        NotPrepared, match=r"no prepared sides can be read there .* prepare them first"
+    ):
         reopen_sides(place(tmp_path, tmp_path), base=None, setup=Setup())
 
 
@@ -132,10 +161,16 @@ def test_a_worker_of_each_side_runs_its_own_code(tmp_path: Path) -> None:
     repository.commit({"marker.py": code.format("base")})
     git(repository.top, "checkout", "--quiet", "-b", "topic")
     repository.commit({"marker.py": code.format("head")})
-    pair = prepare_sides(place(repository.top, tmp_path / "s"), base=None, setup=Setup(commands=("true",)))
+    pair = prepare_sides(
+        place(repository.top, tmp_path / "s"), base=None, setup=Setup(commands=("true",))
+    )
     for side in pair.sides:
         launch = Launcher(
-            preload=("marker",), environ=side.environ, folder=tmp_path / side.name, python=side.python, cwd=side.folder
+            preload=("marker",),
+            environ=side.environ,
+            folder=tmp_path / side.name,
+            python=side.python,
+            cwd=side.folder,
         )
         with launch as launcher:
             ended = launcher.run(probe(Task, tmp_path), timeout_s=60, on_answer=lambda _: None)

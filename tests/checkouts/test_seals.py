@@ -52,7 +52,9 @@ def planted_bytecode(tree: Path, name: str = "package/late.py") -> None:
     honest, times = source.read_bytes(), source.stat()
     source.write_bytes(honest.replace(b"range(9)", b"range(8)"))
     os.utime(source, ns=(times.st_atime_ns, times.st_mtime_ns))
-    made = Path(py_compile.compile(str(source), cfile=str(tree.parent / "made.pyc"), doraise=True) or "")
+    made = Path(
+        py_compile.compile(str(source), cfile=str(tree.parent / "made.pyc"), doraise=True) or ""
+    )
     source.write_bytes(honest)
     os.utime(source, ns=(times.st_atime_ns, times.st_mtime_ns))
     cached = Path(importlib.util.cache_from_source(str(source)))
@@ -67,15 +69,29 @@ OFFENCES: dict[str, tuple[Callable[[Path], object], str]] = {
     "removed": (lambda tree: (tree / "package/late.py").unlink(), "package/late.py was removed"),
     "a mode": (lambda tree: (tree / "bench.py").chmod(0o600), "bench.py was written"),
     "a module": (lambda tree: (tree / "math.py").write_text("1\n"), "math.py is new"),
-    "a library": (lambda tree: (tree / "package/late.so").write_bytes(b""), "package/late.so is new"),
-    "a module without a source": (lambda tree: (tree / "math.pyc").write_bytes(b""), "math.pyc is new"),
+    "a library": (
+        lambda tree: (tree / "package/late.so").write_bytes(b""),
+        "package/late.so is new",
+    ),
+    "a module without a source": (
+        lambda tree: (tree / "math.pyc").write_bytes(b""),
+        "math.pyc is new",
+    ),
     "a linked package": (lambda tree: (tree / "torch").symlink_to(tree.parent), "torch is new"),
     "settings": (lambda tree: (tree / "pytest.ini").write_text("[pytest]\n"), "pytest.ini is new"),
-    "a data file": (lambda tree: (tree / "results.json").write_text("[1]"), "results.json was written"),
+    "a data file": (
+        lambda tree: (tree / "results.json").write_text("[1]"),
+        "results.json was written",
+    ),
     "a cache of what was never imported": (planted_bytecode, "package/__pycache__/late.cpython-"),
-    "a cache of what was imported": (lambda tree: planted_bytecode(tree, "bench.py"), "__pycache__/bench.cpython-"),
+    "a cache of what was imported": (
+        lambda tree: planted_bytecode(tree, "bench.py"),
+        "__pycache__/bench.cpython-",
+    ),
     "bytes that end the reader": (
-        lambda tree: Path(importlib.util.cache_from_source(str(tree / "bench.py"))).write_bytes(b"\0" * 16 + b"\xfb" * 99),
+        lambda tree: Path(importlib.util.cache_from_source(str(tree / "bench.py"))).write_bytes(
+            b"\0" * 16 + b"\xfb" * 99
+        ),
         "is not what its source compiles to",
     ),
 }
@@ -93,7 +109,14 @@ def test_a_change_of_bases_tree_is_noticed_by_name(tree: Path, name: str) -> Non
 
 def test_honest_work_in_its_own_tree_breaks_nothing(tree: Path) -> None:
     """Outputs, logs, a tool's folders, and compiled modules at any level, as an interpreter makes them."""
-    sealed = seal(base_grounds(tree=tree, venv=None, engine=tree.parent / "engine", writes=("results.json", "generated")))
+    sealed = seal(
+        base_grounds(
+            tree=tree,
+            venv=None,
+            engine=tree.parent / "engine",
+            writes=("results.json", "generated"),
+        )
+    )
     (tree / "out").mkdir()
     (tree / "out" / "times.json").write_text("{}")
     (tree / ".pytest_cache").mkdir()
@@ -131,7 +154,9 @@ def installed(folder: Path, content: bytes = b"x = 1\n") -> Path:
     return module
 
 
-def test_an_environment_takes_no_new_files_and_lets_installers_link_its_files_elsewhere(tmp_path: Path) -> None:
+def test_an_environment_takes_no_new_files_and_lets_installers_link_its_files_elsewhere(
+    tmp_path: Path,
+) -> None:
     module = installed(tmp_path / "env")
     sealed = seal([Ground(owner="base's environment", folder=tmp_path / "env")])
     (tmp_path / "elsewhere.py").hardlink_to(module)
@@ -145,21 +170,43 @@ def test_an_environment_takes_no_new_files_and_lets_installers_link_its_files_el
     assert "notes.txt is new" in sealed.breaks()[0]
 
 
-def test_many_changes_are_counted_and_a_shared_folder_is_inspected_when_asked(tmp_path: Path) -> None:
-    sealed = seal([Ground(owner="the engine's environment", folder=tmp_path / "engine", grows=True, shared=True)])
+def test_many_changes_are_counted_and_a_shared_folder_is_inspected_when_asked(
+    tmp_path: Path,
+) -> None:
+    sealed = seal(
+        [
+            Ground(
+                owner="the engine's environment",
+                folder=tmp_path / "engine",
+                grows=True,
+                shared=True,
+            )
+        ]
+    )
     (tmp_path / "engine").mkdir()
     for number in range(5):
         (tmp_path / "engine" / f"m{number}.py").touch()
     assert sealed.breaks(shared=False) == ()
-    assert sealed.breaks() == ("the engine's environment was changed: m0.py is new, m1.py is new, m2.py is new and 2 more",)
+    assert sealed.breaks() == (
+        "the engine's environment was changed: m0.py is new, m1.py is new, m2.py is new and 2 more",
+    )
 
 
-def test_the_engine_is_what_its_interpreter_finds_but_for_the_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_engine_is_what_its_interpreter_finds_but_for_the_checkout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("checkout/src", "elsewhere/site-packages", "elsewhere/deep"):
         (tmp_path / name).mkdir(parents=True)
     stdlib = Path(os.__file__).parent
-    paths = [tmp_path / "checkout/src", tmp_path / "elsewhere", tmp_path / "elsewhere/site-packages", tmp_path / "elsewhere/deep"]
-    monkeypatch.setattr(sys, "path", ["", *map(str, paths), str(stdlib), str(stdlib / "lib-dynload")])
+    paths = [
+        tmp_path / "checkout/src",
+        tmp_path / "elsewhere",
+        tmp_path / "elsewhere/site-packages",
+        tmp_path / "elsewhere/deep",
+    ]
+    monkeypatch.setattr(
+        sys, "path", ["", *map(str, paths), str(stdlib), str(stdlib / "lib-dynload")]
+    )
     grounds = {ground.folder: ground.grows for ground in engine_grounds(tmp_path / "checkout")}
     assert grounds[tmp_path / "elsewhere"]
     assert not grounds[tmp_path / "elsewhere" / "site-packages"]
@@ -172,7 +219,13 @@ def test_a_folder_of_the_users_on_the_path_counts_by_what_is_imported_from_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may be a temporary folder, or the one that the checkout is in, where others work as well."""
-    for name in ("tool.py", "kit/__init__.py", "kit/part.py", "others/work.py", "checkout/bench.py"):
+    for name in (
+        "tool.py",
+        "kit/__init__.py",
+        "kit/part.py",
+        "others/work.py",
+        "checkout/bench.py",
+    ):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("")
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
@@ -191,10 +244,22 @@ def test_a_folder_of_the_users_on_the_path_counts_by_what_is_imported_from_it(
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        ('[ $CI_BENCH_SIDE = base ] || echo "MARK = 0" >../../base/r/mark.py', "base's tree was changed: mark.py was written"),
-        ("[ $CI_BENCH_SIDE = base ] || touch ../../base-env/lib/x.py", "base's environment was changed: lib/x.py is new"),
-        ("[ $CI_BENCH_SIDE = base ] || rm ../../engine/ci_bench", "the link to the engine was changed: ci_bench was removed"),
-        ('echo "X = 1" >built.py; touch $VIRTUAL_ENV/lib/x.py; python -c "import mark, built"', None),
+        (
+            '[ $CI_BENCH_SIDE = base ] || echo "MARK = 0" >../../base/r/mark.py',
+            "base's tree was changed: mark.py was written",
+        ),
+        (
+            "[ $CI_BENCH_SIDE = base ] || touch ../../base-env/lib/x.py",
+            "base's environment was changed: lib/x.py is new",
+        ),
+        (
+            "[ $CI_BENCH_SIDE = base ] || rm ../../engine/ci_bench",
+            "the link to the engine was changed: ci_bench was removed",
+        ),
+        (
+            'echo "X = 1" >built.py; touch $VIRTUAL_ENV/lib/x.py; python -c "import mark, built"',
+            None,
+        ),
     ],
 )
 def test_set_up_of_head_that_reaches_for_base_fails_both_sides(
@@ -202,10 +267,18 @@ def test_set_up_of_head_that_reaches_for_base_fails_both_sides(
 ) -> None:
     """The engine is left out, to be quick; an environment is a folder."""
     monkeypatch.setattr("ci_bench.checkouts.paired.engine_grounds", lambda _: ())
-    monkeypatch.setattr("ci_bench.checkouts.setup.make_environment", lambda folder, *_: (folder / "lib").mkdir(parents=True))
+    monkeypatch.setattr(
+        "ci_bench.checkouts.setup.make_environment",
+        lambda folder, *_: (folder / "lib").mkdir(parents=True),
+    )
     monkeypatch.setattr("ci_bench.checkouts.setup.find_shadowed", lambda *_: None)
     repository, _, _ = topic_repository(tmp_path / "r")
-    place = Place(repository=repository.top, scratch=tmp_path / "s", logs=tmp_path / "s" / "logs", environ=environ())
+    place = Place(
+        repository=repository.top,
+        scratch=tmp_path / "s",
+        logs=tmp_path / "s" / "logs",
+        environ=environ(),
+    )
     pair = prepare_sides(place, base=None, setup=Setup(commands=(command,)))
     for side in pair.sides:
         assert side.failure == (None if said is None else f"while head was set up, {said}")

@@ -15,7 +15,9 @@ from ci_bench.checkouts.shell import HEAD_BYTES, TAIL_BYTES, Finished, run_comma
 
 def run(tmp_path: Path, command: str, *, timeout_s: float = 30, **environ: str) -> Finished:
     visible = {"PATH": os.environ["PATH"], **environ}
-    return run_command(command, folder=tmp_path, environ=visible, timeout_s=timeout_s, log=tmp_path / "log")
+    return run_command(
+        command, folder=tmp_path, environ=visible, timeout_s=timeout_s, log=tmp_path / "log"
+    )
 
 
 def test_output_and_end_of_a_command(tmp_path: Path) -> None:
@@ -34,14 +36,20 @@ def test_a_command_that_waits_for_input_gets_none(tmp_path: Path) -> None:
 
 
 def test_a_command_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None:
-    ended = run(tmp_path, "sleep 600 & echo $! >child; (trap '' TERM INT; echo ready; sleep 600)", timeout_s=1)
+    ended = run(
+        tmp_path,
+        "sleep 600 & echo $! >child; (trap '' TERM INT; echo ready; sleep 600)",
+        timeout_s=1,
+    )
     assert ended.timed_out
     assert ended.code == -signal.SIGKILL
     assert ended.tail == "ready"
     assert has_ended(int((tmp_path / "child").read_text()))
 
 
-def test_the_end_of_a_command_that_closed_its_output_is_not_slept_for(tmp_path: Path, monkeypatch) -> None:
+def test_the_end_of_a_command_that_closed_its_output_is_not_slept_for(
+    tmp_path: Path, monkeypatch
+) -> None:
     monkeypatch.setattr(shell.time, "sleep", lambda _: pytest.fail("looked for again and again"))
     assert run(tmp_path, "exec >&- 2>&-; sleep 0.05; exit 3").code == 3
 
@@ -65,7 +73,9 @@ def test_what_a_command_leaves_running_is_ended(tmp_path: Path, command: str) ->
 
 
 @pytest.mark.parametrize("left", ["twice away", "without its environment"])
-def test_without_adoption_and_mark_a_process_in_another_session_would_stay(tmp_path: Path, monkeypatch, left: str) -> None:
+def test_without_adoption_and_mark_a_process_in_another_session_would_stay(
+    tmp_path: Path, monkeypatch, left: str
+) -> None:
     monkeypatch.setattr(shell, "_marked", lambda _: [])
     monkeypatch.setattr(shell, "end_children", lambda _: ())
     run(tmp_path, LEFT[left])
@@ -89,7 +99,11 @@ def test_processes_of_others_are_let_be(tmp_path: Path) -> None:
 
 
 def test_of_a_hundred_megabytes_start_and_end_are_kept(tmp_path: Path) -> None:
-    ended = run(tmp_path, "echo first; head -c 100000000 /dev/zero | tr '\\0' x; echo; echo last", timeout_s=60)
+    ended = run(
+        tmp_path,
+        "echo first; head -c 100000000 /dev/zero | tr '\\0' x; echo; echo last",
+        timeout_s=60,
+    )
     assert ended.code == 0
     text = (tmp_path / "log").read_text()
     assert HEAD_BYTES + TAIL_BYTES <= len(text) < 2 * (HEAD_BYTES + TAIL_BYTES)
@@ -101,7 +115,14 @@ def test_of_a_hundred_megabytes_start_and_end_are_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "size", [HEAD_BYTES - 1, HEAD_BYTES, HEAD_BYTES + 1, HEAD_BYTES + TAIL_BYTES, HEAD_BYTES + TAIL_BYTES + 1]
+    "size",
+    [
+        HEAD_BYTES - 1,
+        HEAD_BYTES,
+        HEAD_BYTES + 1,
+        HEAD_BYTES + TAIL_BYTES,
+        HEAD_BYTES + TAIL_BYTES + 1,
+    ],
 )
 def test_nothing_is_lost_or_doubled_where_the_log_is_not_cut(tmp_path: Path, size: int) -> None:
     run(tmp_path, f"seq 1 1000000 | head -c {size}")
@@ -121,7 +142,10 @@ def test_a_command_that_closes_its_output_is_waited_for(tmp_path: Path) -> None:
 
 
 def test_the_tail_is_plain_text(tmp_path: Path) -> None:
-    ended = run(tmp_path, r"""printf '\033[31mred\033[0m \033]0;title\007ok\a\n10%%\r50%%\r100%%\r\n\200bad\r\n'""")
+    ended = run(
+        tmp_path,
+        r"""printf '\033[31mred\033[0m \033]0;title\007ok\a\n10%%\r50%%\r100%%\r\n\200bad\r\n'""",
+    )
     assert ended.tail == "red ok\n100%\n\ufffdbad"
 
 
@@ -141,7 +165,9 @@ def test_without_bash_there_is_an_error(tmp_path: Path) -> None:
         run(tmp_path, "true", PATH=str(tmp_path))
 
 
-def test_an_interrupt_while_the_command_is_being_started_ends_it(tmp_path: Path, monkeypatch) -> None:
+def test_an_interrupt_while_the_command_is_being_started_ends_it(
+    tmp_path: Path, monkeypatch
+) -> None:
     """It may come when bash runs already and `Popen` has not returned."""
     original, started = subprocess.Popen, []
 
@@ -153,7 +179,11 @@ def test_an_interrupt_while_the_command_is_being_started_ends_it(tmp_path: Path,
     monkeypatch.setattr("ci_bench.checkouts.shell.subprocess.Popen", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run_command(
-            f"echo $$ >{tmp_path}/child; sleep 600", folder=tmp_path, environ=os.environ, timeout_s=60, log=tmp_path / "log"
+            f"echo $$ >{tmp_path}/child; sleep 600",
+            folder=tmp_path,
+            environ=os.environ,
+            timeout_s=60,
+            log=tmp_path / "log",
         )
     assert has_ended(int((tmp_path / "child").read_text()))
     started[0].stdout.close()

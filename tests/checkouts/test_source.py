@@ -12,7 +12,12 @@ from ci_bench.records.results import Source
 
 def _git(folder: Path, *arguments: str) -> str:
     identity = ["-c", "user.name=t", "-c", "user.email=t@example.com", "-c", "commit.gpgsign=false"]
-    told = subprocess.run(["git", "-C", str(folder), *identity, *arguments], capture_output=True, text=True, check=True)
+    told = subprocess.run(
+        ["git", "-C", str(folder), *identity, *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     return told.stdout.strip()
 
 
@@ -45,7 +50,9 @@ def test_a_detached_head_has_no_branch(repository: Path) -> None:
 
 def test_a_subfolder_belongs_to_its_repository(repository: Path) -> None:
     (repository / "sub").mkdir()
-    assert describe_source(repository / "sub", os.environ).commit == _git(repository, "rev-parse", "HEAD")
+    assert describe_source(repository / "sub", os.environ).commit == _git(
+        repository, "rev-parse", "HEAD"
+    )
 
 
 def test_asking_leaves_the_repository_untouched(repository: Path) -> None:
@@ -62,9 +69,21 @@ def test_a_repository_of_another_user_is_described(repository: Path) -> None:
     commit = _git(repository, "rev-parse", "HEAD")
     for path in [repository, *repository.rglob("*")]:
         os.chown(path, 12345, 12345)
-    hermetic = {"PATH": os.environ["PATH"], "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
-    assert describe_source(repository, hermetic) == Source(commit=commit, branch="topic", dirty=False)
-    refused = subprocess.run(["git", "-C", str(repository), "status"], env=hermetic, capture_output=True, text=True, check=False)
+    hermetic = {
+        "PATH": os.environ["PATH"],
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "GIT_CONFIG_NOSYSTEM": "1",
+    }
+    assert describe_source(repository, hermetic) == Source(
+        commit=commit, branch="topic", dirty=False
+    )
+    refused = subprocess.run(
+        ["git", "-C", str(repository), "status"],
+        env=hermetic,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert "dubious ownership" in refused.stderr
 
 
@@ -80,4 +99,7 @@ def test_what_git_does_not_know_is_unknown(tmp_path: Path, monkeypatch, what: st
         _git(tmp_path, "init")
     if what == "no git":
         monkeypatch.setenv("PATH", str(tmp_path))
-    assert describe_source(tmp_path / "missing" if what == "no folder" else tmp_path, os.environ) == Source()
+    assert (
+        describe_source(tmp_path / "missing" if what == "no folder" else tmp_path, os.environ)
+        == Source()
+    )

@@ -53,7 +53,10 @@ def library_of(repository: Repository) -> Path:
 def test_without_submodules_the_folder_is_empty(tmp_path: Path) -> None:
     repository, _ = project(tmp_path)
     with prepared(repository.top, tmp_path / "s", setup=Setup(submodules=False)) as pair:
-        assert [list((side.folder / "third party/lib").iterdir()) for side in pair.sides] == [[], []]
+        assert [list((side.folder / "third party/lib").iterdir()) for side in pair.sides] == [
+            [],
+            [],
+        ]
 
 
 def test_uncommitted_changes_in_a_submodule_belong_to_head(tmp_path: Path) -> None:
@@ -66,7 +69,9 @@ def test_uncommitted_changes_in_a_submodule_belong_to_head(tmp_path: Path) -> No
         assert pair.head.source.dirty is True
 
 
-def test_a_submodule_at_another_commit_than_is_recorded_is_taken_as_it_lies_there(tmp_path: Path) -> None:
+def test_a_submodule_at_another_commit_than_is_recorded_is_taken_as_it_lies_there(
+    tmp_path: Path,
+) -> None:
     repository, _ = project(tmp_path)
     git(library_of(repository), "checkout", "--quiet", "HEAD~1")
     with prepared(repository.top, tmp_path / "s") as pair:
@@ -89,7 +94,10 @@ def test_submodules_of_submodules(tmp_path: Path) -> None:
     repository.commit({"a.txt": "b"})
     (repository.top / "lib/deep/inner.txt").write_text("dirty")
     with prepared(repository.top, tmp_path / "s") as pair:
-        assert [(side.folder / "lib/deep/inner.txt").read_text() for side in pair.sides] == ["inner", "dirty"]
+        assert [(side.folder / "lib/deep/inner.txt").read_text() for side in pair.sides] == [
+            "inner",
+            "dirty",
+        ]
         assert pair.head.source.dirty is True
 
 
@@ -98,7 +106,10 @@ def test_what_the_user_has_not_initialised_stays_empty(tmp_path: Path) -> None:
     git(repository.top, "submodule", "--quiet", "deinit", "--force", "third party/lib")
     with prepared(repository.top, tmp_path / "s") as pair:
         assert [side.failure for side in pair.sides] == [None, None]
-        assert [list((side.folder / "third party/lib").iterdir()) for side in pair.sides] == [[], []]
+        assert [list((side.folder / "third party/lib").iterdir()) for side in pair.sides] == [
+            [],
+            [],
+        ]
 
 
 def two_libraries(tmp_path: Path) -> Repository:
@@ -126,7 +137,9 @@ def test_a_submodule_that_is_nowhere_here_is_the_failure_of_that_side_alone(tmp_
     shutil.rmtree(repository.top / ".git/modules/second")
     with prepared(repository.top, tmp_path / "s") as pair:
         commit = git(library_of(repository), "rev-parse", "HEAD")[:12]
-        assert (pair.base.failure or "").startswith(f"commit {commit} of the submodule second is in no clone on this machine; ")
+        assert (pair.base.failure or "").startswith(
+            f"commit {commit} of the submodule second is in no clone on this machine; "
+        )
         assert "`git submodule update --init --recursive`" in (pair.base.failure or "")
         assert pair.head.failure is None
         assert read(pair.head, "lib.txt") == "second"
@@ -134,11 +147,15 @@ def test_a_submodule_that_is_nowhere_here_is_the_failure_of_that_side_alone(tmp_
 
 def allowed() -> dict[str, str]:
     """git fetches submodules from files only where it is told that it may."""
-    return environ(GIT_CONFIG_COUNT="1", GIT_CONFIG_KEY_0="protocol.file.allow", GIT_CONFIG_VALUE_0="always")
+    return environ(
+        GIT_CONFIG_COUNT="1", GIT_CONFIG_KEY_0="protocol.file.allow", GIT_CONFIG_VALUE_0="always"
+    )
 
 
 @pytest.mark.parametrize("address", ["absolute", "relative"])
-def test_a_submodule_that_is_nowhere_here_is_fetched_where_that_is_allowed(tmp_path: Path, address: str) -> None:
+def test_a_submodule_that_is_nowhere_here_is_fetched_where_that_is_allowed(
+    tmp_path: Path, address: str
+) -> None:
     repository = two_libraries(tmp_path)
     if address == "relative":
         git(repository.top, "checkout", "--quiet", "main")
@@ -149,7 +166,9 @@ def test_a_submodule_that_is_nowhere_here_is_fetched_where_that_is_allowed(tmp_p
         git(repository.top, "rm", "--quiet", "--force", "second")
         repository.commit({})
     shutil.rmtree(repository.top / ".git/modules/second")
-    with prepared(repository.top, tmp_path / "s", setup=Setup(network=True), environ=allowed()) as pair:
+    with prepared(
+        repository.top, tmp_path / "s", setup=Setup(network=True), environ=allowed()
+    ) as pair:
         assert pair.base.failure is None
         assert (pair.base.folder / "second/lib.txt").read_text() == "second"
 
@@ -158,8 +177,13 @@ def test_a_submodule_that_cannot_be_fetched_is_a_failure(tmp_path: Path) -> None
     repository = two_libraries(tmp_path)
     shutil.rmtree(repository.top / ".git/modules/second")
     shutil.rmtree(tmp_path / "library")
-    with prepared(repository.top, tmp_path / "s", setup=Setup(network=True), environ=allowed()) as pair:
-        assert "the submodule second is in no clone on this machine, and it could not be fetched: " in (pair.base.failure or "")
+    with prepared(
+        repository.top, tmp_path / "s", setup=Setup(network=True), environ=allowed()
+    ) as pair:
+        assert (
+            "the submodule second is in no clone on this machine, and it could not be fetched: "
+            in (pair.base.failure or "")
+        )
         assert pair.head.failure is None
 
 
@@ -176,7 +200,9 @@ def test_a_password_in_the_remotes_address_is_not_written_down(tmp_path: Path) -
     shutil.rmtree(repository.top / ".git/modules/second")
     with prepared(repository.top, tmp_path / "s", setup=Setup(network=True)) as pair:
         assert "https://localhost:1/library" in (pair.base.failure or "")
-        files = [path for path in (tmp_path / "s").rglob("*") if path.is_file() and not path.is_symlink()]
+        files = [
+            path for path in (tmp_path / "s").rglob("*") if path.is_file() and not path.is_symlink()
+        ]
         assert [path for path in files if b"s3cret" in path.read_bytes()] == []
 
 
@@ -186,7 +212,14 @@ def test_a_shallow_submodule_lacks_the_commit_of_base(tmp_path: Path) -> None:
     modules = repository.top / ".git/modules/third party/lib"
     shutil.rmtree(modules)
     shutil.rmtree(library_of(repository))
-    git(tmp_path, "clone", "--quiet", "--depth=1", f"file://{library.top}", str(library_of(repository)))
+    git(
+        tmp_path,
+        "clone",
+        "--quiet",
+        "--depth=1",
+        f"file://{library.top}",
+        str(library_of(repository)),
+    )
     with prepared(repository.top, tmp_path / "s") as pair:
         assert "is in no clone on this machine" in (pair.base.failure or "")
         assert pair.head.failure is None

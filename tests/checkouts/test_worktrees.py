@@ -1,6 +1,7 @@
 """The two trees, and the checkout that they are made of: it is left as it was, to the byte and the time stamp.
 
-`prepared` of the fixtures shows that for each test here; `test_the_proof_sees` shows what it would see.
+`prepared` of the fixtures shows that for each test here; `test_the_proof_sees` shows what it would
+see.
 """
 
 import hashlib
@@ -35,7 +36,9 @@ MARK = "import mark; print(mark.MARK)"
 
 def files(folder: Path) -> dict[str, str]:
     return {
-        str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file() and path.name != ".git"
+        str(path.relative_to(folder)): path.read_text()
+        for path in folder.rglob("*")
+        if path.is_file() and path.name != ".git"
     }
 
 
@@ -48,13 +51,31 @@ def test_each_side_has_its_own_code(tmp_path: Path) -> None:
         assert pair.head.source == Source(commit=head, branch="topic", dirty=False)
         assert (pair.base.failure, pair.head.failure) == (None, None)
         assert git(pair.base.folder, "rev-parse", "HEAD") == start
-        assert len(str(pair.base.folder)) == len(str(pair.head.folder)), "a longer path is one more difference"
+        assert len(str(pair.base.folder)) == len(str(pair.head.folder)), (
+            "a longer path is one more difference"
+        )
 
 
 def test_uncommitted_changes_and_new_files_belong_to_head(tmp_path: Path) -> None:
     repository, _, head = topic_repository(tmp_path / "r")
-    repository.commit({".gitignore": "*.log\nbuild/\n", "staged.txt": "1", "gone.txt": "1", "run.sh": "true", "removed.txt": ""})
-    repository.write({"mark.py": "MARK = 'dirty'\n", "new/deep file.txt": "ä", "staged.txt": "2", "a.log": "", "build/x": ""})
+    repository.commit(
+        {
+            ".gitignore": "*.log\nbuild/\n",
+            "staged.txt": "1",
+            "gone.txt": "1",
+            "run.sh": "true",
+            "removed.txt": "",
+        }
+    )
+    repository.write(
+        {
+            "mark.py": "MARK = 'dirty'\n",
+            "new/deep file.txt": "ä",
+            "staged.txt": "2",
+            "a.log": "",
+            "build/x": "",
+        }
+    )
     git(repository.top, "add", "staged.txt")
     repository.write({"staged.txt": "3"})
     (repository.top / "gone.txt").unlink()
@@ -167,7 +188,9 @@ def test_the_proof_sees(tmp_path: Path, plant: str) -> None:
 def test_what_is_built_on_a_side_stays_there(tmp_path: Path) -> None:
     repository, _, _ = topic_repository(tmp_path / "r")
     with prepared(
-        repository.top, tmp_path / "s", setup=Setup(commands=("mkdir build; echo x >build/out; echo y >>mark.py",))
+        repository.top,
+        tmp_path / "s",
+        setup=Setup(commands=("mkdir build; echo x >build/out; echo y >>mark.py",)),
     ) as pair:
         assert (pair.head.folder / "build" / "out").exists()
         assert (pair.base.folder / "build" / "out").exists()
@@ -189,7 +212,10 @@ def test_a_side_starts_in_the_folder_that_the_caller_is_in(tmp_path: Path) -> No
     repository.commit({"python/mark.py": "MARK = 'topic'\n"})
     with prepared(repository.top / "python", tmp_path / "s") as pair:
         assert [side.folder.name for side in pair.sides] == ["python", "python"]
-        assert [run_python(side, f"import inner; {MARK}") for side in pair.sides] == ["start", "topic"]
+        assert [run_python(side, f"import inner; {MARK}") for side in pair.sides] == [
+            "start",
+            "topic",
+        ]
 
 
 def test_a_folder_that_base_does_not_have_is_its_failure(tmp_path: Path) -> None:
@@ -205,7 +231,9 @@ def test_a_detached_head_has_no_branch(tmp_path: Path) -> None:
     git(repository.top, "checkout", "--quiet", "--detach")
     with prepared(repository.top, tmp_path / "s") as pair:
         assert (pair.head.source.branch, pair.base.source.commit) == (None, start)
-    with prepared(repository.top, tmp_path / "s", environ=environ(GITHUB_HEAD_REF="feature")) as pair:
+    with prepared(
+        repository.top, tmp_path / "s", environ=environ(GITHUB_HEAD_REF="feature")
+    ) as pair:
         assert pair.head.source.branch == "feature"
 
 
@@ -221,7 +249,11 @@ def test_our_own_output_is_no_part_of_head(tmp_path: Path) -> None:
     repository, _, _ = topic_repository(tmp_path / "r")
     repository.write({"ci-bench-results/results.json": "{}", "[x]/keep.txt": "", "x/keep.txt": ""})
     out = repository.top / "ci-bench-results"
-    with prepared(repository.top, tmp_path / "s", leave_out=(out, repository.top / "[x]", tmp_path, repository.top)) as pair:
+    with prepared(
+        repository.top,
+        tmp_path / "s",
+        leave_out=(out, repository.top / "[x]", tmp_path, repository.top),
+    ) as pair:
         assert not (pair.head.folder / "ci-bench-results").exists()
         assert not (pair.head.folder / "[x]").exists()
         assert (pair.head.folder / "x" / "keep.txt").exists()
@@ -245,7 +277,14 @@ def hook(path: Path, trace: Path) -> None:
     path.chmod(0o755)
 
 
-HOOKS = ("post-checkout", "post-index-change", "pre-commit", "reference-transaction", "post-commit", "fsmonitor-watchman")
+HOOKS = (
+    "post-checkout",
+    "post-index-change",
+    "pre-commit",
+    "reference-transaction",
+    "post-commit",
+    "fsmonitor-watchman",
+)
 
 
 def test_no_hook_runs(tmp_path: Path) -> None:
@@ -254,7 +293,12 @@ def test_no_hook_runs(tmp_path: Path) -> None:
     for name in HOOKS:
         hook(repository.top / ".git" / "hooks" / name, tmp_path / "trace")
         hook(tmp_path / "hooks" / name, tmp_path / "trace")
-    git(repository.top, "config", "core.fsmonitor", str(repository.top / ".git/hooks/fsmonitor-watchman"))
+    git(
+        repository.top,
+        "config",
+        "core.fsmonitor",
+        str(repository.top / ".git/hooks/fsmonitor-watchman"),
+    )
     (tmp_path / "trace").unlink(missing_ok=True)
     settings = tmp_path / "gitconfig"
     settings.write_text(f"[core]\n\thooksPath = {tmp_path}/hooks\n")
@@ -266,9 +310,17 @@ def test_no_hook_runs(tmp_path: Path) -> None:
     with paired_sides(place, base=None, setup=Setup()) as pair:
         assert run_python(pair.head, MARK) == "dirty"
         assert not (tmp_path / "trace").exists()
-        subprocess.run(["git", "-C", str(pair.head.folder), "checkout", "--quiet", "HEAD~1"], env=seen, check=True)
+        subprocess.run(
+            ["git", "-C", str(pair.head.folder), "checkout", "--quiet", "HEAD~1"],
+            env=seen,
+            check=True,
+        )
         assert not (tmp_path / "trace").exists(), "nor where set-up uses git"
-    subprocess.run(["git", "-C", str(repository.top), "checkout", "--quiet", "HEAD", "--", "mark.py"], env=seen, check=True)
+    subprocess.run(
+        ["git", "-C", str(repository.top), "checkout", "--quiet", "HEAD", "--", "mark.py"],
+        env=seen,
+        check=True,
+    )
     assert (tmp_path / "trace").exists(), "they would run"
 
 
@@ -279,32 +331,50 @@ def lfs_repository(tmp_path: Path) -> tuple[Repository, Path]:
     """A repository whose checkout has real files where its commits have pointers, and a user's configuration for git-lfs."""
     repository, _, _ = topic_repository(tmp_path / "r")
     pointer = POINTER.format(hashlib.sha256(b"weights").hexdigest(), 7)
-    repository.commit({".gitattributes": "*.bin filter=lfs -text\n", "weights.bin": pointer, "a pointer.bin": pointer})
+    repository.commit(
+        {
+            ".gitattributes": "*.bin filter=lfs -text\n",
+            "weights.bin": pointer,
+            "a pointer.bin": pointer,
+        }
+    )
     repository.write({"weights.bin": "weights"})
     settings = tmp_path / "gitconfig"
-    settings.write_text('[filter "lfs"]\n\tsmudge = false\n\tprocess = false\n\tclean = false\n\trequired = true\n')
-    assert git_with(settings, repository.top, "diff", "--quiet").returncode > 1, "git itself fails without git-lfs"
+    settings.write_text(
+        '[filter "lfs"]\n\tsmudge = false\n\tprocess = false\n\tclean = false\n\trequired = true\n'
+    )
+    assert git_with(settings, repository.top, "diff", "--quiet").returncode > 1, (
+        "git itself fails without git-lfs"
+    )
     return repository, settings
 
 
 def git_with(settings: Path, top: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     seen = environ(GIT_CONFIG_GLOBAL=str(settings))
-    return subprocess.run(["git", "-C", str(top), *arguments], env=seen, check=False, capture_output=True, text=True)
+    return subprocess.run(
+        ["git", "-C", str(top), *arguments], env=seen, check=False, capture_output=True, text=True
+    )
 
 
 def test_large_files_stay_pointers_on_both_sides(tmp_path: Path) -> None:
     """Also where git-lfs is configured, but not installed; a real file in the checkout is no change."""
     repository, settings = lfs_repository(tmp_path)
-    with prepared(repository.top, tmp_path / "s", environ=environ(GIT_CONFIG_GLOBAL=str(settings))) as pair:
+    with prepared(
+        repository.top, tmp_path / "s", environ=environ(GIT_CONFIG_GLOBAL=str(settings))
+    ) as pair:
         for name in ("weights.bin", "a pointer.bin"):
-            assert (pair.head.folder / name).read_text() == POINTER.format(hashlib.sha256(b"weights").hexdigest(), 7)
+            assert (pair.head.folder / name).read_text() == POINTER.format(
+                hashlib.sha256(b"weights").hexdigest(), 7
+            )
         assert pair.head.source.dirty is False
 
 
 def test_a_large_file_that_was_changed_is_another_pointer(tmp_path: Path) -> None:
     repository, settings = lfs_repository(tmp_path)
     repository.write({"weights.bin": "more weights", "new, file.bin": "new"})
-    with prepared(repository.top, tmp_path / "s", environ=environ(GIT_CONFIG_GLOBAL=str(settings))) as pair:
+    with prepared(
+        repository.top, tmp_path / "s", environ=environ(GIT_CONFIG_GLOBAL=str(settings))
+    ) as pair:
         for name, content in {"weights.bin": b"more weights", "new, file.bin": b"new"}.items():
             expected = POINTER.format(hashlib.sha256(content).hexdigest(), len(content))
             assert (pair.head.folder / name).read_text() == expected
@@ -316,7 +386,11 @@ def test_the_environment_of_a_hook_does_not_lead_elsewhere(tmp_path: Path) -> No
     repository, start, _ = topic_repository(tmp_path / "r")
     other = new_repository(tmp_path / "other")
     other.commit({"mark.py": "MARK = 'other'\n"})
-    inside = environ(GIT_DIR=str(other.top / ".git"), GIT_WORK_TREE=str(other.top), GIT_INDEX_FILE=str(other.top / ".git/index"))
+    inside = environ(
+        GIT_DIR=str(other.top / ".git"),
+        GIT_WORK_TREE=str(other.top),
+        GIT_INDEX_FILE=str(other.top / ".git/index"),
+    )
     with prepared(repository.top, tmp_path / "s", environ=inside, check=(other.top,)) as pair:
         assert pair.base.source.commit == start
 
@@ -349,23 +423,37 @@ def test_unusual_repositories(tmp_path: Path, form: str) -> None:
 
 
 def test_a_sparse_index(tmp_path: Path) -> None:
-    """Whatever git does with one, it touches the trees that it leaves out; `git status` too. So their times are not compared."""
+    """Whatever git does with one, it touches the trees that it leaves out; `git status` too.
+
+    So their times are not compared.
+    """
     repository, _, _ = topic_repository(tmp_path / "r")
     repository.commit({"a/b/c.txt": "c", "d/e.txt": "e"})
     git(repository.top, "sparse-checkout", "set", "--cone", "--sparse-index", "d")
     repository.write({"mark.py": "MARK = 'dirty'\n", "d/e.txt": "changed"})
     (tmp_path / "s").mkdir()
-    place = Place(repository=repository.top, scratch=tmp_path / "s", logs=tmp_path / "s" / "logs", environ=environ())
+    place = Place(
+        repository=repository.top,
+        scratch=tmp_path / "s",
+        logs=tmp_path / "s" / "logs",
+        environ=environ(),
+    )
     before = fingerprint(repository.top)
     with paired_sides(place, base=None, setup=Setup()) as pair:
         assert [run_python(side, MARK) for side in pair.sides] == ["start", "dirty"]
         assert (pair.head.folder / "a/b/c.txt").read_text() == "c"
     after = fingerprint(repository.top)
     assert before.keys() == after.keys()
-    assert {name for name in before if before[name] != after[name] and not name.startswith(".git/objects/")} == set()
+    assert {
+        name
+        for name in before
+        if before[name] != after[name] and not name.startswith(".git/objects/")
+    } == set()
 
 
-def test_a_checkout_of_another_user_is_trusted_by_its_exact_path(tmp_path: Path, monkeypatch) -> None:
+def test_a_checkout_of_another_user_is_trusted_by_its_exact_path(
+    tmp_path: Path, monkeypatch
+) -> None:
     """Containers run with another user id than the one that checked out; git calls that dubious ownership."""
     if os.geteuid() != 0:
         pytest.skip("only root can give files away")
@@ -373,23 +461,35 @@ def test_a_checkout_of_another_user_is_trusted_by_its_exact_path(tmp_path: Path,
     for path in [repository.top, *repository.top.rglob("*")]:
         os.chown(path, 12345, 12345, follow_symlinks=False)
     done = subprocess.run(
-        ["git", "-C", str(repository.top), "status"], env=environ(), capture_output=True, text=True, check=False
+        ["git", "-C", str(repository.top), "status"],
+        env=environ(),
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert "dubious ownership" in done.stderr, "git would refuse"
     scratch = tmp_path / "s"
     scratch.mkdir()
-    place = Place(repository=repository.top, scratch=scratch, logs=scratch / "logs", environ=environ())
+    place = Place(
+        repository=repository.top, scratch=scratch, logs=scratch / "logs", environ=environ()
+    )
     before = fingerprint(repository.top)
     with paired_sides(place, base=None, setup=Setup()) as pair:
         assert pair.base.source.commit == start
     assert fingerprint(repository.top) == before
     monkeypatch.setattr("ci_bench.checkouts.git.top_of", lambda folder: folder / "elsewhere")
-    with pytest.raises(BadCheckout, match="dubious ownership"), paired_sides(place, base=None, setup=Setup()):
+    with (
+        pytest.raises(BadCheckout, match="dubious ownership"),
+        paired_sides(place, base=None, setup=Setup()),
+    ):
         pass
 
 
 def test_a_read_only_checkout_will_do(tmp_path: Path) -> None:
-    """As it is mounted where untrusted code runs. Root may write anywhere, so the mount has to be read-only."""
+    """As it is mounted where untrusted code runs.
+
+    Root may write anywhere, so the mount has to be read-only.
+    """
     repository, _, _ = topic_repository(tmp_path / "r")
     repository.write({"mark.py": "MARK = 'dirty'\n"})
     (tmp_path / "ro").mkdir()
@@ -418,7 +518,9 @@ def test_a_read_only_checkout_will_do(tmp_path: Path) -> None:
 def test_no_checkout(tmp_path: Path) -> None:
     (tmp_path / "s").mkdir()
     seen = environ(GIT_CEILING_DIRECTORIES=str(tmp_path.parent))
-    place = Place(repository=tmp_path, scratch=tmp_path / "s", logs=tmp_path / "s" / "logs", environ=seen)
+    place = Place(
+        repository=tmp_path, scratch=tmp_path / "s", logs=tmp_path / "s" / "logs", environ=seen
+    )
     with (
         pytest.raises(BadCheckout, match=r"is not in a git checkout .*not a git repository"),
         paired_sides(place, base=None, setup=Setup()),
@@ -432,7 +534,12 @@ def test_nothing_committed_yet(tmp_path: Path) -> None:
     with (
         pytest.raises(BadCheckout, match="this repository has no commit yet"),
         paired_sides(
-            Place(repository=repository.top, scratch=tmp_path, logs=tmp_path / "logs", environ=environ()),
+            Place(
+                repository=repository.top,
+                scratch=tmp_path,
+                logs=tmp_path / "logs",
+                environ=environ(),
+            ),
             base=None,
             setup=Setup(),
         ),
@@ -451,7 +558,12 @@ def test_a_merge_under_way(tmp_path: Path) -> None:
     repository.commit({"mark.py": "MARK = 'rival'\n"})
     with pytest.raises(AssertionError):
         git(repository.top, "merge", "topic")
-    refuse(repository.top, tmp_path / "s", BadCheckout, "a merge is under way, and mark.py has conflicts")
+    refuse(
+        repository.top,
+        tmp_path / "s",
+        BadCheckout,
+        "a merge is under way, and mark.py has conflicts",
+    )
 
 
 @pytest.mark.parametrize("ignored", ["out\n", "/out/\n", "ou*\n", "out/*\n", "nothing\n"])
@@ -469,7 +581,12 @@ def test_untracked_files_that_are_too_large(tmp_path: Path, monkeypatch) -> None
     repository, _, _ = topic_repository(tmp_path / "r")
     monkeypatch.setattr(module, "MOST_UNTRACKED_BYTES", 1000)
     repository.write({"data/train.bin": "x" * 900, "notes.txt": "y" * 200})
-    refuse(repository.top, tmp_path / "s", BadCheckout, "the largest is data/train.bin; .* name them in .gitignore")
+    refuse(
+        repository.top,
+        tmp_path / "s",
+        BadCheckout,
+        "the largest is data/train.bin; .* name them in .gitignore",
+    )
     with prepared(repository.top, tmp_path / "s", leave_out=(repository.top / "data",)):
         pass
 
@@ -477,7 +594,11 @@ def test_untracked_files_that_are_too_large(tmp_path: Path, monkeypatch) -> None
 def test_a_missing_ref(tmp_path: Path) -> None:
     repository, _, _ = topic_repository(tmp_path / "r")
     refuse(
-        repository.top, tmp_path / "s", NoBase, "^base: 'nowhere' is not a commit, branch or tag in this clone$", base="nowhere"
+        repository.top,
+        tmp_path / "s",
+        NoBase,
+        "^base: 'nowhere' is not a commit, branch or tag in this clone$",
+        base="nowhere",
     )
 
 
@@ -490,7 +611,13 @@ def test_a_missing_commit(tmp_path: Path) -> None:
 def test_without_git(tmp_path: Path) -> None:
     repository, _, _ = topic_repository(tmp_path / "r")
     (tmp_path / "bin").mkdir()
-    refuse(repository.top, tmp_path / "s", GitFailed, "install git", environ={"PATH": str(tmp_path / "bin")})
+    refuse(
+        repository.top,
+        tmp_path / "s",
+        GitFailed,
+        "install git",
+        environ={"PATH": str(tmp_path / "bin")},
+    )
 
 
 def test_a_git_that_hangs_is_ended_with_what_it_started(tmp_path: Path, monkeypatch) -> None:

@@ -52,7 +52,18 @@ def test_without_flags_it_runs_the_old_two_groups():
 
 
 def test_every_size_has_its_old_flag():
-    sizes = options("--seqLength", "7", "--numLayers", "2", "--inputSize", "5", "--hiddenSize", "6", "--miniBatch", "3")
+    sizes = options(
+        "--seqLength",
+        "7",
+        "--numLayers",
+        "2",
+        "--inputSize",
+        "5",
+        "--hiddenSize",
+        "6",
+        "--miniBatch",
+        "3",
+    )
     wanted = {"seq_length": 7, "num_layers": 2, "input_size": 5, "hidden_size": 6, "batch_size": 3}
     assert wanted.items() <= sizes.items()
 
@@ -60,23 +71,44 @@ def test_every_size_has_its_old_flag():
 def test_groups_and_their_variants():
     assert options("--group", "rnns", "--rnns", "jit", "py")["variants"] == ["jit", "py"]
     assert options("--group", "cnns")["variants"] == [*GROUPS["cnns"]]
-    assert options("--group", "rnns", "--rnns")["variants"] == [*GROUPS["rnns"]], "a bare flag is the group's own"
-    assert options("--group", "cnns", "--rnns", "jit")["variants"] == [*GROUPS["cnns"]], "a group that isn't run has no variants"
-    assert options("--rnns", "jit_layernorm", "--group", "rnns")["variants"] == ["jit_layernorm"], "any variant will do"
+    assert options("--group", "rnns", "--rnns")["variants"] == [*GROUPS["rnns"]], (
+        "a bare flag is the group's own"
+    )
+    assert options("--group", "cnns", "--rnns", "jit")["variants"] == [*GROUPS["cnns"]], (
+        "a group that isn't run has no variants"
+    )
+    assert options("--rnns", "jit_layernorm", "--group", "rnns")["variants"] == ["jit_layernorm"], (
+        "any variant will do"
+    )
     assert options("--group", "layernorm")["variants"] == [*GROUPS["layernorm"]]
 
 
 @pytest.mark.parametrize("flag", ["--variable-lstms", "--variable_lstms"])
 def test_variable_lengths_come_first(flag):
-    assert options(flag, "--group", "rnns", "--rnns", "py")["variants"] == [*GROUPS["vl_lstm"], "py"]
+    assert options(flag, "--group", "rnns", "--rnns", "py")["variants"] == [
+        *GROUPS["vl_lstm"],
+        "py",
+    ]
     assert options(flag, "--group")["variants"] == [*GROUPS["vl_lstm"]]
 
 
 def test_knobs_of_torchscript():
     given = options(
-        "--fuser", "old", "--executor", "legacy", "--cuda_pointwise_block_size", "128", "--cuda-pointwise-loop-level", "2"
+        "--fuser",
+        "old",
+        "--executor",
+        "legacy",
+        "--cuda_pointwise_block_size",
+        "128",
+        "--cuda-pointwise-loop-level",
+        "2",
     )
-    wanted = {"fuser": "old", "executor": "legacy", "cuda_pointwise_block_size": 128, "cuda_pointwise_loop_level": 2}
+    wanted = {
+        "fuser": "old",
+        "executor": "legacy",
+        "cuda_pointwise_block_size": 128,
+        "cuda_pointwise_loop_level": 2,
+    }
     assert wanted.items() <= given.items()
 
 
@@ -89,7 +121,10 @@ def test_rounds_are_shared_out_to_the_launches():
 
 def test_without_a_number_of_rounds_the_times_decide():
     run = request().config.run
-    assert (run.blocks, run.sample_s) == (fastrnns_flags.RunOptions().blocks, fastrnns_flags.RunOptions().sample_s)
+    assert (run.blocks, run.sample_s) == (
+        fastrnns_flags.RunOptions().blocks,
+        fastrnns_flags.RunOptions().sample_s,
+    )
 
 
 def test_devices():
@@ -119,7 +154,10 @@ def test_more_warm_up_than_there_always_is_is_said():
         (["--launches", "0"], "--launches: 0 is less than 1"),
         (["--nloops", "0"], "--nloops: 0 is less than 1"),
         (["--warmup", "-1"], "--warmup: -1 is less than 0"),
-        (["--rnns", "jit_premult", "--group", "rnns"], "--rnns: jit_premult is not known; did you mean 'jit_premul'?"),
+        (
+            ["--rnns", "jit_premult", "--group", "rnns"],
+            "--rnns: jit_premult is not known; did you mean 'jit_premul'?",
+        ),
         (["--cnns", "resnet19"], "--cnns: resnet19 is not known; did you mean 'resnet18'?"),
         (["--group", "rnn"], "--group: rnn is not known; did you mean 'rnns'?"),
         (["--group"], "--group: no group is named"),
@@ -133,11 +171,19 @@ def test_a_bad_value_is_named_by_its_flag(argv, complaint):
 
 
 def test_complaints_come_together():
-    assert len(refused("--seqLength", "-1", "--miniBatch", "0", "--dtype", "int8").splitlines()) == 3
+    assert (
+        len(refused("--seqLength", "-1", "--miniBatch", "0", "--dtype", "int8").splitlines()) == 3
+    )
 
 
 @pytest.mark.parametrize(
-    "argv", [[], ["--variable-lstms"], ["--compile-modes", "default"], ["--rnns", "jit_dropout", "--numLayers", "2"]]
+    "argv",
+    [
+        [],
+        ["--variable-lstms"],
+        ["--compile-modes", "default"],
+        ["--rnns", "jit_dropout", "--numLayers", "2"],
+    ],
 )
 def test_what_the_flags_ask_for_can_be_planned(argv):
     cases = plan(request(*argv).config, ())
@@ -160,7 +206,11 @@ def test_what_is_printed_and_where(monkeypatch):
 
 def test_the_separator_reaches_the_table(monkeypatch):
     seen = {}
-    monkeypatch.setattr(formats, "write_table", lambda results, **more: seen.update(more) or type("Written", (), {"text": ""}))
+    monkeypatch.setattr(
+        formats,
+        "write_table",
+        lambda results, **more: seen.update(more) or type("Written", (), {"text": ""}),
+    )
     fastrnns_flags.print_results(None, fastrnns_flags.read_flags(parse("--sep", ";")))
     assert seen == {"sep": ";"}
 
@@ -169,9 +219,42 @@ def test_the_separator_reaches_the_table(monkeypatch):
     "argv",
     [
         (),
-        ("--seed", "0", "--dropout", "0", "--nloops", "8", "--warmup", "3", "--device", "cpu", "--threads", "1"),
-        ("--group", "rnns", "--rnns", "jit", "py", "--hiddenSize", "6", "--compile-modes", "default", "reduce-overhead"),
-        ("--group", "--variable_lstms", "--launches", "1", "--cuda_pointwise_loop_level", "2", "--fuser", "old"),
+        (
+            "--seed",
+            "0",
+            "--dropout",
+            "0",
+            "--nloops",
+            "8",
+            "--warmup",
+            "3",
+            "--device",
+            "cpu",
+            "--threads",
+            "1",
+        ),
+        (
+            "--group",
+            "rnns",
+            "--rnns",
+            "jit",
+            "py",
+            "--hiddenSize",
+            "6",
+            "--compile-modes",
+            "default",
+            "reduce-overhead",
+        ),
+        (
+            "--group",
+            "--variable_lstms",
+            "--launches",
+            "1",
+            "--cuda_pointwise_loop_level",
+            "2",
+            "--fuser",
+            "old",
+        ),
         ("--cnns", "resnet18", "--imageSize", "64", "--dtype", "bfloat16"),
     ],
     ids=" ".join,
@@ -197,7 +280,10 @@ def test_the_reproduce_line_has_the_flags_and_the_case(monkeypatch, tmp_path):
 
     monkeypatch.setattr(Measurement, "measure", measure)
     flags = ["--group", "rnns", "--rnns", "jit", "--hiddenSize", "6"]
-    assert cli.main(["fastrnns", *flags, "--filter", "jit", "--sep", ",", "--output", str(tmp_path)]) == 2
+    assert (
+        cli.main(["fastrnns", *flags, "--filter", "jit", "--sep", ",", "--output", str(tmp_path)])
+        == 2
+    )
     ((name, line),) = lines.items()
     program, command, *words = shlex.split(line)
     assert (program, command, words[-2:]) == ("ci-bench", "fastrnns", ["--filter", name])

@@ -21,13 +21,28 @@ def said(capsys, *words):
     ("line", "message"),
     [
         ("gat", "ci-bench: error: unknown command 'gat'; did you mean 'gate'?"),
-        ("publish x", "ci-bench: error: unknown command 'publish'; it is `ci-bench github publish` now"),
+        (
+            "publish x",
+            "ci-bench: error: unknown command 'publish'; it is `ci-bench github publish` now",
+        ),
         ("zzz", "ci-bench: error: unknown command 'zzz'; `ci-bench --help` lists all"),
         ("history ad", "ci-bench history: error: unknown action 'ad'; did you mean 'add'?"),
-        ("history zzz", "ci-bench history: error: unknown action 'zzz'; `ci-bench history --help` lists all"),
-        ("gate --bselin x", "ci-bench: error: unrecognized arguments: --bselin; did you mean '--baseline'?"),
-        ("run --ouptut=x", "ci-bench: error: unrecognized arguments: --ouptut=x; did you mean '--output'?"),
-        ("history add x --rport y", "ci-bench: error: unrecognized arguments: --rport y; did you mean '--report'?"),
+        (
+            "history zzz",
+            "ci-bench history: error: unknown action 'zzz'; `ci-bench history --help` lists all",
+        ),
+        (
+            "gate --bselin x",
+            "ci-bench: error: unrecognized arguments: --bselin; did you mean '--baseline'?",
+        ),
+        (
+            "run --ouptut=x",
+            "ci-bench: error: unrecognized arguments: --ouptut=x; did you mean '--output'?",
+        ),
+        (
+            "history add x --rport y",
+            "ci-bench: error: unrecognized arguments: --rport y; did you mean '--report'?",
+        ),
         ("run --nothing-like-it", "ci-bench: error: unrecognized arguments: --nothing-like-it"),
     ],
 )
@@ -64,7 +79,10 @@ def test_help_lists_each_command_once():
 def test_a_renamed_command_exists(old, new, capsys):
     assert old not in GRAMMAR
     code, message = said(capsys, old)
-    assert (code, message) == (2, f"ci-bench: error: unknown command {old!r}; it is `ci-bench {new}` now")
+    assert (code, message) == (
+        2,
+        f"ci-bench: error: unknown command {old!r}; it is `ci-bench {new}` now",
+    )
     with pytest.raises(SystemExit) as ended:
         make_parser(new.split()).parse_args([*new.split(), "--help"])
     assert ended.value.code == 0
@@ -77,4 +95,8 @@ def test_an_interrupted_command_says_how_to_continue(resume, tmp_path):
     assert cli._way_on(given, words) == ""
     (tmp_path / "results.json").touch()
     told = cli._way_on(given, words)
-    assert told == "" if resume is None else told.endswith(f"to continue: ci-bench gate 'a b' --output {tmp_path} --resume")
+    assert (
+        told == ""
+        if resume is None
+        else told.endswith(f"to continue: ci-bench gate 'a b' --output {tmp_path} --resume")
+    )

@@ -29,7 +29,9 @@ def parsers(name):
     command = inner(make_parser())[first]
     if rest and not rest[0].startswith("--"):
         return [inner(command)[rest[0]]]
-    own = [parser for action, parser in inner(command).items() if f"{name} {action}" not in COMMANDS]
+    own = [
+        parser for action, parser in inner(command).items() if f"{name} {action}" not in COMMANDS
+    ]
     return own or [command]
 
 
@@ -37,12 +39,19 @@ def flags(name):
     """The flags of a command by the field that each sets."""
     actions = [action for parser in parsers(name) for action in parser._actions]
     return {
-        action.dest: action for action in actions if action.dest not in {*OF_PARSING, "help"} and action.help != argparse.SUPPRESS
+        action.dest: action
+        for action in actions
+        if action.dest not in {*OF_PARSING, "help"} and action.help != argparse.SUPPRESS
     }
 
 
 @pytest.mark.parametrize(
-    "name", [name for name, command in COMMANDS.items() if command.kind is not Fastrnns and name not in FORMS]
+    "name",
+    [
+        name
+        for name, command in COMMANDS.items()
+        if command.kind is not Fastrnns and name not in FORMS
+    ],
 )
 def test_each_flag_of_a_command_has_its_field(name):
     assert {*flags(name)} <= {field.name for field in fields(COMMANDS[name].kind)}
@@ -59,14 +68,27 @@ def test_each_command_of_the_grammar_has_a_function_that_takes_its_kind_of_setti
 def test_each_field_has_a_flag():
     kinds = {command.kind for command in COMMANDS.values()} - {Fastrnns}
     for kind in kinds:
-        set_by = {dest for name, command in COMMANDS.items() if command.kind is kind for dest in flags(name)}
-        inherited = {field.name for base in kind.__mro__[1:] if base is not object for field in fields(base)}
-        assert {field.name for field in fields(kind)} - GIVEN - inherited - {"action"} <= set_by, kind
+        set_by = {
+            dest
+            for name, command in COMMANDS.items()
+            if command.kind is kind
+            for dest in flags(name)
+        }
+        inherited = {
+            field.name for base in kind.__mro__[1:] if base is not object for field in fields(base)
+        }
+        assert {field.name for field in fields(kind)} - GIVEN - inherited - {"action"} <= set_by, (
+            kind
+        )
 
 
 def test_a_field_without_a_flag_in_a_command_has_the_default_of_the_others():
     for name, command in COMMANDS.items():
-        default = {field.name: field.default for field in fields(command.kind) if field.default is not MISSING}
+        default = {
+            field.name: field.default
+            for field in fields(command.kind)
+            if field.default is not MISSING
+        }
         differing = {"output", "patience_s"}  # each command has its own
         for dest, flag in flags(name).items() if command.kind is not Fastrnns else ():
             if dest in default and dest not in differing and not flag.required:
@@ -77,10 +99,16 @@ def test_a_field_without_a_flag_in_a_command_has_the_default_of_the_others():
 
 
 def test_what_is_parsed_is_frozen_with_the_environment_and_the_folder():
-    parsed = make_parser().parse_args(["history", "add", "one", "two", "--report", "https://example.org"])
+    parsed = make_parser().parse_args(
+        ["history", "add", "one", "two", "--report", "https://example.org"]
+    )
     settings = COMMANDS["history"].kind.of(parsed, {"A": "b"}, Path("/here"))
     assert isinstance(settings, TrendSettings)
-    assert (settings.action, settings.runs, settings.run_report) == ("add", (Path("one"), Path("two")), "https://example.org")
+    assert (settings.action, settings.runs, settings.run_report) == (
+        "add",
+        (Path("one"), Path("two")),
+        "https://example.org",
+    )
     assert (settings.environ, settings.here) == ({"A": "b"}, Path("/here"))
     with pytest.raises(AttributeError):
         settings.action = "check"
@@ -102,7 +130,10 @@ def test_a_flag_of_another_form_is_refused(line, flag):
         COMMANDS[parsed.command].kind.of(parsed, {}, Path("/here"))
 
 
-@pytest.mark.parametrize("line", ["doctor --gpu --selftest", "doctor --quick --gpu", "setup --models --prepared x", "setup"])
+@pytest.mark.parametrize(
+    "line",
+    ["doctor --gpu --selftest", "doctor --quick --gpu", "setup --models --prepared x", "setup"],
+)
 def test_forms_exclude_each_other(line):
     with pytest.raises(SystemExit):
         make_parser().parse_args(line.split())

@@ -64,7 +64,12 @@ def test_flags_are_asked_for_and_change_no_digest(load):
     assert planning.digest(config) == planning.digest(load())
     flags = settings(filter=("one", "two"), base="HEAD~3")
     found = asked(flags, config)
-    assert found == {"launches": ("2",), "device": ("cpu",), "base": ("HEAD~3",), "filter": ("one", "two")}
+    assert found == {
+        "launches": ("2",),
+        "device": ("cpu",),
+        "base": ("HEAD~3",),
+        "filter": ("one", "two"),
+    }
     started = planning.start(config, workflow=WORKFLOW, asked=found)
     assert (started.asked, started.workflow) == (found, WORKFLOW)
 
@@ -78,8 +83,18 @@ def test_a_flag_that_says_what_the_file_says_asks_for_nothing(load):
 @pytest.mark.parametrize(
     ("environ", "found"),
     [
-        ({"GITHUB_REPOSITORY": "octo-org/octo-repo", "GITHUB_RUN_ID": "4711", "GITHUB_RUN_ATTEMPT": "2"}, WORKFLOW),
-        ({"GITHUB_REPOSITORY": "octo-org/octo-repo", "GITHUB_RUN_ID": "4711"}, replace(WORKFLOW, attempt=1)),
+        (
+            {
+                "GITHUB_REPOSITORY": "octo-org/octo-repo",
+                "GITHUB_RUN_ID": "4711",
+                "GITHUB_RUN_ATTEMPT": "2",
+            },
+            WORKFLOW,
+        ),
+        (
+            {"GITHUB_REPOSITORY": "octo-org/octo-repo", "GITHUB_RUN_ID": "4711"},
+            replace(WORKFLOW, attempt=1),
+        ),
         ({"GITHUB_REPOSITORY": "octo-org/octo-repo", "GITHUB_RUN_ID": "x"}, None),
         ({}, None),
     ],
@@ -91,7 +106,11 @@ def test_the_workflows_run(environ, found):
 def test_plugins_and_machines_may_be_declared(load):
     text = "plugins: {a: 'm:A', b: {target: 'm:B', cases: [b/x]}, c: {cases: 3}}\nmachines: {l4: {gpu: L4}, any: }\n"
     config = load(f"{CONFIG}{text}")
-    assert config.plugins == {"a": Plugin(target="m:A"), "b": Plugin(target="m:B", cases=("b/x",)), "c": Plugin(cases=3)}
+    assert config.plugins == {
+        "a": Plugin(target="m:A"),
+        "b": Plugin(target="m:B", cases=("b/x",)),
+        "c": Plugin(cases=3),
+    }
     assert config.machines == {"l4": Machine(gpu="L4"), "any": Machine()}
 
 
@@ -113,7 +132,9 @@ def test_a_plan_is_the_same_on_both_sides_of_a_document(path):
     read = msgspec.convert(json.loads(json.dumps(msgspec.to_builtins(made))), Results)
     expected = Expected(
         cases=cases,
-        foreign=tuple(replace(declared, cases=None) for declared in foreign),  # only the tree can plan those
+        foreign=tuple(
+            replace(declared, cases=None) for declared in foreign
+        ),  # only the tree can plan those
         config_digest=planning.digest(config),
         device=config.run.device,
         workflow=WORKFLOW,

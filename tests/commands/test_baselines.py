@@ -21,6 +21,8 @@ from ci_bench.configuration.config import load_config
     ids=["nothing", "flag", "file", "other flag", "other file"],
 )
 def test_a_base_alone_means_paired(tmp_path, base, baseline, text, paired) -> None:
-    (file := tmp_path / "ci-bench.yml").write_text(f"schema_version: 1\n{text}suites: {{functions: [{{path: b.py}}]}}\n")
+    (file := tmp_path / "ci-bench.yml").write_text(
+        f"schema_version: 1\n{text}suites: {{functions: [{{path: b.py}}]}}\n"
+    )
     settings = Measuring(environ={}, here=Path(tmp_path), base=base, baseline=baseline)
     assert choose_baseline(settings, load_config(file)).paired == paired

@@ -13,7 +13,10 @@ def remaining(goods, bad):
     """A straight history of numbers: what is after the last good one and up to bad, the middle first."""
     left = list(range(max(map(int, goods)) + 1, int(bad) + 1))
     middle = len(left) / 2
-    return [str(commit) for commit in sorted(left, key=lambda commit: abs(commit - left[0] + 1 - middle))]
+    return [
+        str(commit)
+        for commit in sorted(left, key=lambda commit: abs(commit - left[0] + 1 - middle))
+    ]
 
 
 def found(commits, culprit, unknown=()):
@@ -22,7 +25,11 @@ def found(commits, culprit, unknown=()):
     def judge(commit):
         asked.append(commit)
         answer = (
-            BisectAnswer.SKIP if int(commit) in unknown else BisectAnswer.BAD if int(commit) >= culprit else BisectAnswer.GOOD
+            BisectAnswer.SKIP
+            if int(commit) in unknown
+            else BisectAnswer.BAD
+            if int(commit) >= culprit
+            else BisectAnswer.GOOD
         )
         return TriedCommit(commit=commit, answer=answer, reason="")
 
@@ -54,9 +61,9 @@ def test_with_commits_that_cannot_be_told_the_culprit_is_among_the_suspects(comm
     outcome, asked = found(commits, culprit, unknown)
     assert str(culprit) in outcome.suspects
     assert (outcome.culprit is None) == (len(outcome.suspects) > 1)
-    assert {int(commit) for commit in outcome.suspects[1:]} <= unknown | {int(outcome.suspects[0])} | {
-        int(s) for s in outcome.suspects
-    }
+    assert {int(commit) for commit in outcome.suspects[1:]} <= unknown | {
+        int(outcome.suspects[0])
+    } | {int(s) for s in outcome.suspects}
     assert len({*asked}) == len(asked)
 
 

@@ -47,7 +47,20 @@ def offered(script, *words):
         (["gate", "--basel"], ["--baseline"]),
         (["gate", "--launches", "3", "--sav"], ["--save-outputs", "--save-baseline"]),
         (["show", "--format", "ju"], ["junit"]),
-        (["show", "--format", ""], ["terminal", "comment", "markdown", "html", "json", "junit", "code-quality", "badge", "time"]),
+        (
+            ["show", "--format", ""],
+            [
+                "terminal",
+                "comment",
+                "markdown",
+                "html",
+                "json",
+                "junit",
+                "code-quality",
+                "badge",
+                "time",
+            ],
+        ),
         (["--completion", ""], ["bash", "zsh", "fish"]),
         (["history", "ad"], ["add"]),
         (["history", "add", "--rem"], ["--remote"]),
@@ -74,7 +87,13 @@ def test_every_command_and_flag_is_in_the_script(script, shell):
     commands = list(command_words("", make_parser()))
     assert {one.name.partition(" ")[0] for one in commands if one.name} == {*GRAMMAR}
     for name in (name for one in commands for flag in one.flags for name in flag.names):
-        spelled = name if shell == "bash" else f"-l {name[2:]} " if name.startswith("--") else f"-s {name[1:]} "
+        spelled = (
+            name
+            if shell == "bash"
+            else f"-l {name[2:]} "
+            if name.startswith("--")
+            else f"-s {name[1:]} "
+        )
         assert spelled in text, name
     assert "--legs" not in text, "hidden"
 
@@ -91,13 +110,23 @@ def test_every_command_and_flag_is_in_the_script(script, shell):
     ],
 )
 def test_fish_completes(script, line, found):
-    command = ["fish", "--no-config", "-c", f"source {script('fish')}; complete -C 'ci-bench {line}'"]
+    command = [
+        "fish",
+        "--no-config",
+        "-c",
+        f"source {script('fish')}; complete -C 'ci-bench {line}'",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert [offer.partition("\t")[0] for offer in done.stdout.splitlines()] == found
 
 
 @pytest.mark.skipif(shutil.which("fish") is None, reason="no fish")
 def test_fish_offers_no_flag_of_another_command(script):
-    command = ["fish", "--no-config", "-c", f"source {script('fish')}; complete -C 'ci-bench validate --'"]
+    command = [
+        "fish",
+        "--no-config",
+        "-c",
+        f"source {script('fish')}; complete -C 'ci-bench validate --'",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert [offer.partition("\t")[0] for offer in done.stdout.splitlines()] == ["--help"]

@@ -81,7 +81,15 @@ def test_the_embedded_one_is_named(root, capsys):
 @pytest.mark.parametrize(
     "name",
     [
-        *("ci-bench.yaml", ".ci-bench.yml", "cibench.yml", "CI-Bench.yml", "ci_bench.yml", "ci-bench.YML", "ci-bench.json"),
+        *(
+            "ci-bench.yaml",
+            ".ci-bench.yml",
+            "cibench.yml",
+            "CI-Bench.yml",
+            "ci_bench.yml",
+            "ci-bench.YML",
+            "ci-bench.json",
+        ),
         *("ci-bnech.yml", "ci-benchs.yaml", ".github/ci-bench.yml", ".github/ci-bench.yaml"),
     ],
 )
@@ -98,7 +106,9 @@ def test_a_near_miss_is_an_error(root, name, folder, capsys, monkeypatch):
         assert "ci-bench.yml" in said
 
 
-@pytest.mark.parametrize("name", ["ci-bench-nightly.yml", "ci-bench.md", "bench.yml", ".github/workflows/ci-bench.yml"])
+@pytest.mark.parametrize(
+    "name", ["ci-bench-nightly.yml", "ci-bench.md", "bench.yml", ".github/workflows/ci-bench.yml"]
+)
 def test_other_files_are_none_of_ours(root, name, capsys):
     (root / ".github" / "workflows").mkdir(parents=True)
     (root / name).write_text("jobs: {}\n")

@@ -1,6 +1,7 @@
 """`setup --models` against a hub on the loopback: who is sent the token, what is stored, what is said where the hub says no.
 
-State: a server that has one public and one gated model, as the hub answers of them; a fresh cache for each run.
+State: a server that has one public and one gated model, as the hub answers of them; a fresh cache
+for each run.
 """
 
 import json
@@ -42,15 +43,28 @@ class Hub(BaseHTTPRequestHandler):
         if "own/none" in path:
             return self._send(404, {"X-Error-Code": "RepoNotFound"}, b"", body=body)
         if "own/gated" in path and sent != f"Bearer {TOKEN}":
-            return self._send(401 if not sent else 403, {"X-Error-Code": "GatedRepo"}, b"", body=body)
+            return self._send(
+                401 if not sent else 403, {"X-Error-Code": "GatedRepo"}, b"", body=body
+            )
         if "/tree/" in path:
             if "own/broken" in path:
                 return self._send(200, {"Content-Type": "application/json"}, b'{"a": 1}', body=body)
-            told = [{"type": "file", "path": name, "size": len(kept), "oid": "0" * 40} for name, kept in FILES.items()]
-            return self._send(200, {"Content-Type": "application/json"}, json.dumps(told).encode(), body=body)
+            told = [
+                {"type": "file", "path": name, "size": len(kept), "oid": "0" * 40}
+                for name, kept in FILES.items()
+            ]
+            return self._send(
+                200, {"Content-Type": "application/json"}, json.dumps(told).encode(), body=body
+            )
         if path.startswith("/api/models/"):
-            told = {"id": "own/x", "sha": COMMIT, "siblings": [{"rfilename": name} for name in FILES]}
-            return self._send(200, {"Content-Type": "application/json"}, json.dumps(told).encode(), body=body)
+            told = {
+                "id": "own/x",
+                "sha": COMMIT,
+                "siblings": [{"rfilename": name} for name in FILES],
+            }
+            return self._send(
+                200, {"Content-Type": "application/json"}, json.dumps(told).encode(), body=body
+            )
         content = FILES[path.rpartition("/")[2]]
         headers = {"ETag": f'"{sha256(content).hexdigest()[:40]}"', "X-Repo-Commit": COMMIT}
         return self._send(200, headers, content, body=body)
@@ -84,10 +98,16 @@ def fetched(hub, folder, *models, token=None, **more):
     entries = {"transformers": [{"model": list(models)}], **more} if models else more
     (folder / "ci-bench.yml").write_text(yaml.safe_dump({"schema_version": 1, "suites": entries}))
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
-    environ = {**kept, "HF_ENDPOINT": f"http://127.0.0.1:{hub.server_port}", "HF_HOME": str(folder / "cache")}
+    environ = {
+        **kept,
+        "HF_ENDPOINT": f"http://127.0.0.1:{hub.server_port}",
+        "HF_HOME": str(folder / "cache"),
+    }
     environ |= {"HF_TOKEN": token} if token else {}
     command = [sys.executable, "-m", "ci_bench.cli", "setup", "--models"]
-    done = subprocess.run(command, cwd=folder, env=environ, check=False, timeout=120, capture_output=True, text=True)
+    done = subprocess.run(
+        command, cwd=folder, env=environ, check=False, timeout=120, capture_output=True, text=True
+    )
     stored = sorted(path.name for path in folder.glob("cache/hub/models--*/snapshots/*/*"))
     return done.returncode, done.stdout + done.stderr, stored
 
@@ -98,7 +118,9 @@ def test_a_gated_model_is_fetched_with_the_token_and_code_is_not(hub, tmp_path):
     assert stored == ["config.json", "tokenizer.json"]
     assert "own/gated (main) is in the cache" in said
     assert TOKEN not in said
-    assert TOKEN not in "".join(path.read_text(errors="replace") for path in tmp_path.rglob("*") if path.is_file())
+    assert TOKEN not in "".join(
+        path.read_text(errors="replace") for path in tmp_path.rglob("*") if path.is_file()
+    )
 
 
 def test_weights_are_fetched_where_they_are_read(hub, tmp_path):
@@ -110,13 +132,23 @@ def test_weights_are_fetched_where_they_are_read(hub, tmp_path):
 @pytest.mark.parametrize(
     ("model", "token", "fault"),
     [
-        ("own/gated", None, "own/gated is gated: its terms have to be accepted on its page by the account whose token"),
-        ("own/gated", "hf_wrong", "own/gated is gated: its terms have to be accepted on its page by the account of HF_TOKEN"),
+        (
+            "own/gated",
+            None,
+            "own/gated is gated: its terms have to be accepted on its page by the account whose token",
+        ),
+        (
+            "own/gated",
+            "hf_wrong",
+            "own/gated is gated: its terms have to be accepted on its page by the account of HF_TOKEN",
+        ),
         ("own/broken", TOKEN, "own/broken: TypeError: "),
         ("own/none", None, "own/none: the hub has no such model, or it wants HF_TOKEN"),
     ],
 )
-def test_a_model_that_the_hub_does_not_give_is_named_and_measuring_could_not_begin(hub, tmp_path, model, token, fault):
+def test_a_model_that_the_hub_does_not_give_is_named_and_measuring_could_not_begin(
+    hub, tmp_path, model, token, fault
+):
     code, said, stored = fetched(hub, tmp_path, "own/open", model, token=token)
     assert code == 3
     assert fault in said
@@ -136,8 +168,16 @@ def test_no_code_of_the_tree_runs_with_the_token(hub, tmp_path):
     for name in ("own_models", "own_benchmarks", "own_plugin"):
         (tmp_path / f"{name}.py").write_text(spy)
     more = {
-        "torchbench": [{"source": "own", "models": ["own_models:make"], "optimizer": "own_models:Adam"}],
-        "training_loss": [{"name": "mine", "model": {"factory": "own_models:make"}, "dataset": {"factory": "own_models:rows"}}],
+        "torchbench": [
+            {"source": "own", "models": ["own_models:make"], "optimizer": "own_models:Adam"}
+        ],
+        "training_loss": [
+            {
+                "name": "mine",
+                "model": {"factory": "own_models:make"},
+                "dataset": {"factory": "own_models:rows"},
+            }
+        ],
         "functions": [{"path": "own_benchmarks.py"}],
     }
     code, said, _ = fetched(hub, tmp_path, "own/gated", token=TOKEN, **more)
@@ -148,7 +188,10 @@ def test_no_code_of_the_tree_runs_with_the_token(hub, tmp_path):
 def test_training_names_its_model_too(tmp_path):
     from ci_bench.commands.fetch_models import models_of
 
-    entries = {"training_loss": [{"model": {"path": "own/bert", "revision": "v1"}}], "transformers": [{"model": "own/bert"}]}
+    entries = {
+        "training_loss": [{"model": {"path": "own/bert", "revision": "v1"}}],
+        "transformers": [{"model": "own/bert"}],
+    }
     (tmp_path / "ci-bench.yml").write_text(yaml.safe_dump({"schema_version": 1, "suites": entries}))
     assert set(models_of(load_config(tmp_path / "ci-bench.yml"))) == {
         HubModel(path="own/bert", revision="v1", weights=True),

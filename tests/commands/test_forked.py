@@ -13,7 +13,9 @@ import pytest
 from ci_bench.commands import output as module
 from ci_bench.commands.output import forked
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")  # runners of tests have threads
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.*use of fork:DeprecationWarning"
+)  # runners of tests have threads
 
 
 def writes_who_it_is(file: Path) -> Callable[[], None]:
@@ -36,7 +38,9 @@ def may_fork(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_may_fork", lambda: True)
 
 
-def test_the_call_is_made_once_by_another_process_and_has_ended_with_the_block(tmp_path: Path) -> None:
+def test_the_call_is_made_once_by_another_process_and_has_ended_with_the_block(
+    tmp_path: Path,
+) -> None:
     with forked(writes_who_it_is(tmp_path / "who")):
         pass
     (one,) = who(tmp_path / "who")
@@ -61,7 +65,9 @@ def test_the_block_does_not_wait_for_the_call(tmp_path: Path) -> None:
     assert (tmp_path / "told").read_text() == "by then"
 
 
-@pytest.mark.parametrize("end", [lambda: sys.exit(3), lambda: os.kill(os.getpid(), signal.SIGKILL), lambda: 1 / 0])
+@pytest.mark.parametrize(
+    "end", [lambda: sys.exit(3), lambda: os.kill(os.getpid(), signal.SIGKILL), lambda: 1 / 0]
+)
 def test_what_a_copy_did_not_do_is_made_up_for(end: Callable[[], object], tmp_path: Path) -> None:
     own, note = os.getpid(), writes_who_it_is(tmp_path / "who")
 
@@ -93,7 +99,9 @@ def test_a_block_that_raises_waits_and_makes_nothing_up(tmp_path: Path) -> None:
         os.waitpid(one, os.WNOHANG)
 
 
-def test_where_it_may_not_fork_the_call_is_made_here_after_the_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_it_may_not_fork_the_call_is_made_here_after_the_block(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "_may_fork", lambda: False)
     with forked(writes_who_it_is(tmp_path / "who")):
         assert not (tmp_path / "who").exists()
@@ -103,7 +111,9 @@ def test_where_it_may_not_fork_the_call_is_made_here_after_the_block(tmp_path: P
 def test_what_was_said_is_not_said_twice(tmp_path: Path) -> None:
     """Text that waits in the buffer of a stream belongs to the first process alone."""
     program = "from ci_bench.commands.output import forked\nprint('said', end='')\nwith forked(lambda: None): pass\n"
-    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=tmp_path)
+    found = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
     assert found.stdout == "said"
 
 
@@ -118,5 +128,7 @@ def test_a_process_with_threads_or_one_core_is_not_copied(monkeypatch: pytest.Mo
     thread.join()
     program = "import os\nfrom ci_bench.commands import output\nfor cores in ({0, 1}, {0}):\n"
     program += "    os.sched_getaffinity = lambda _: cores\n    print(output._may_fork())\n"
-    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    found = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert found.stdout.split() == ["True", "False"]

@@ -29,7 +29,9 @@ def listed(tmp_path, monkeypatch, capsys):
         monkeypatch.chdir(tmp_path)
         (tmp_path / "ci-bench.yml").write_text(CONFIG)
         rows = [
-            replace(result(metric(sampled(1.0)), id=f"command/{name}", status=status), duration_s=taken)
+            replace(
+                result(metric(sampled(1.0)), id=f"command/{name}", status=status), duration_s=taken
+            )
             for name, (taken, status) in seconds.items()
         ]
         for side in SideName if rows else ():
@@ -55,7 +57,10 @@ def test_a_case_has_its_kind(listed):
 def test_the_previous_run_gives_the_time(listed):
     lines = listed(train=(20.0, Status.OK), sort=(40.0, Status.OK))
     assert lines[1] == "    a command or training script; about 40 seconds"
-    assert lines[-1] == "2 cases on device auto. A gate takes about 2 minutes, as the previous run did."
+    assert (
+        lines[-1]
+        == "2 cases on device auto. A gate takes about 2 minutes, as the previous run did."
+    )
 
 
 def test_a_run_that_failed_gives_no_time(listed):

@@ -5,7 +5,14 @@ from ci_bench.records.results import Case, CaseResult, Failure, Status
 
 
 def test_a_reason_is_one_line_without_escapes(capsys) -> None:
-    case = Case(id="fastrnns/lstm", suite="fastrnns", name="lstm", params={}, arms=("eager",), reference="eager")
+    case = Case(
+        id="fastrnns/lstm",
+        suite="fastrnns",
+        name="lstm",
+        params={},
+        arms=("eager",),
+        reference="eager",
+    )
     reason = "RuntimeError: \x1b[31mno\x1b[0m\n  kernel\x07" + "x" * 5000
     failure = Failure(stage="verify", arms=("eager",), reason=reason)
     measuring.tell_row(CaseResult(case=case, status=Status.FAILED, reproduce="", failure=failure))

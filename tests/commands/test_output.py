@@ -17,7 +17,9 @@ COMPARE = [sys.executable, "-m", "ci_bench.cli", "compare", RESULTS, RESULTS]
 def test_a_closed_pipe_is_no_verdict(form) -> None:
     reading, writing = os.pipe()
     os.close(reading)
-    told = subprocess.run([*COMPARE, "--format", form], stdout=writing, stderr=subprocess.PIPE, check=False)
+    told = subprocess.run(
+        [*COMPARE, "--format", form], stdout=writing, stderr=subprocess.PIPE, check=False
+    )
     os.close(writing)
     assert (told.returncode, b"Traceback" in told.stderr) == (ExitCode.BROKEN_PIPE, False)
 
@@ -25,9 +27,17 @@ def test_a_closed_pipe_is_no_verdict(form) -> None:
 @pytest.mark.parametrize("form", ["terminal", "comment"])
 def test_a_full_disk_is_no_verdict(form) -> None:
     with Path("/dev/full").open("w") as full:
-        told = subprocess.run([*COMPARE, "--format", form], stdout=full, stderr=subprocess.PIPE, check=False, text=True)
+        told = subprocess.run(
+            [*COMPARE, "--format", form],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            check=False,
+            text=True,
+        )
     assert told.returncode == ExitCode.BAD_INPUT
-    assert told.stderr.endswith("standard output cannot be written: No space left on device; check its disk\n")
+    assert told.stderr.endswith(
+        "standard output cannot be written: No space left on device; check its disk\n"
+    )
 
 
 @pytest.mark.parametrize("closed", ["0<&-", "1>&-", "2>&-"])
@@ -38,7 +48,13 @@ def test_a_closed_stream_changes_no_exit_code(closed) -> None:
 
 
 def test_a_removed_folder_is_named(tmp_path) -> None:
-    command = ["bash", "-c", 'mkdir gone && cd gone && rmdir ../gone && "$@"', "bash", *map(str, COMPARE)]
+    command = [
+        "bash",
+        "-c",
+        'mkdir gone && cd gone && rmdir ../gone && "$@"',
+        "bash",
+        *map(str, COMPARE),
+    ]
     told = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False, text=True)
     assert told.returncode == ExitCode.BAD_INPUT
     assert "the current folder was removed" in told.stderr
@@ -46,8 +62,16 @@ def test_a_removed_folder_is_named(tmp_path) -> None:
 
 def test_a_pipe_is_read_once() -> None:
     piped = subprocess.run(
-        ["bash", "-c", '"$@" <(cat "$0") <(cat "$0")', RESULTS, *COMPARE[:4]], capture_output=True, check=False
+        ["bash", "-c", '"$@" <(cat "$0") <(cat "$0")', RESULTS, *COMPARE[:4]],
+        capture_output=True,
+        check=False,
     )
-    named = subprocess.run([*COMPARE[:4], "-", RESULTS], input=RESULTS.read_bytes(), capture_output=True, check=False)
+    named = subprocess.run(
+        [*COMPARE[:4], "-", RESULTS], input=RESULTS.read_bytes(), capture_output=True, check=False
+    )
     whole = subprocess.run(COMPARE, capture_output=True, check=False)
-    assert (piped.stdout, piped.returncode) == (named.stdout, named.returncode) == (whole.stdout, whole.returncode)
+    assert (
+        (piped.stdout, piped.returncode)
+        == (named.stdout, named.returncode)
+        == (whole.stdout, whole.returncode)
+    )

@@ -33,14 +33,19 @@ def judged_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         settings = Measuring(environ={}, here=ours, config=Path(config) if config else None)
         side = Side(name=SideName.BASE, environ={}, folder=theirs, source=Source(commit="c" * 40))
         sides = (side, replace(side, name=SideName.HEAD, folder=ours))
-        return with_policy_of_base(load(settings), settings, sides).policy.severity(Rule.REGRESSED, suite="command")
+        return with_policy_of_base(load(settings), settings, sides).policy.severity(
+            Rule.REGRESSED, suite="command"
+        )
 
     return find
 
 
 def test_head_cannot_loosen_the_policy(judged_by, capsys):
     assert judged_by(LOOSE, MINE) is Severity.FAIL
-    assert "base's policy is used (commit cccccccccccc): this tree's is different" in capsys.readouterr().err
+    assert (
+        "base's policy is used (commit cccccccccccc): this tree's is different"
+        in capsys.readouterr().err
+    )
 
 
 def test_nor_with_its_file_named(judged_by):

@@ -20,7 +20,13 @@ from ci_bench.runner.recording import record_run
 from ci_bench.runner.stages import UNSEEN
 
 PLAN = fake_plan({"name": "one"}, {"name": "two"})
-RUN = Run(id="r", started_at="2030-01-31T12:00:00Z", state=RunState.PARTIAL, config_digest="0", device="cpu")
+RUN = Run(
+    id="r",
+    started_at="2030-01-31T12:00:00Z",
+    state=RunState.PARTIAL,
+    config_digest="0",
+    device="cpu",
+)
 MACHINE = Environment(identity={"cpu": "fake"}, condition={})
 
 
@@ -29,10 +35,16 @@ def _measure(engine, folder: Path):
     sides = (Side(name=SideName.HEAD, environ={}),)
 
     def on_one_side(plan, _, ledgers, record):
-        ended = engine(plan, ledgers[SideName.HEAD], lambda environment, ledger: record(SideName.HEAD, environment, ledger))
+        ended = engine(
+            plan,
+            ledgers[SideName.HEAD],
+            lambda environment, ledger: record(SideName.HEAD, environment, ledger),
+        )
         return {SideName.HEAD: ended}
 
-    measured = record_run(PLAN, run=RUN, sides=sides, reproduce=reproduce, measure=on_one_side, folder=folder)
+    measured = record_run(
+        PLAN, run=RUN, sides=sides, reproduce=reproduce, measure=on_one_side, folder=folder
+    )
     return measured[SideName.HEAD]
 
 
@@ -54,13 +66,19 @@ def test_results_are_on_disk_before_during_and_after_measuring(tmp_path: Path) -
     assert [[row.status for row in one.cases] for one in (*seen, results)] == [
         [Status.NOT_RUN, Status.NOT_RUN], [Status.OK, Status.NOT_RUN], [Status.OK, Status.OK],
     ]  # fmt: skip
-    assert [one.run.state for one in (*seen, results)] == [RunState.PARTIAL, RunState.PARTIAL, RunState.COMPLETE]
+    assert [one.run.state for one in (*seen, results)] == [
+        RunState.PARTIAL,
+        RunState.PARTIAL,
+        RunState.COMPLETE,
+    ]
     assert seen[0].environment == UNSEEN
     assert _on_disk(tmp_path) == results
     assert results.run.finished_at
 
 
-def test_an_engine_that_fails_leaves_a_partial_document_in_place_of_an_older_one(tmp_path: Path) -> None:
+def test_an_engine_that_fails_leaves_a_partial_document_in_place_of_an_older_one(
+    tmp_path: Path,
+) -> None:
     _measure(lambda _, ledger, __: (MACHINE, ledger), tmp_path)
 
     def engine(plan, ledger, record):
@@ -70,17 +88,24 @@ def test_an_engine_that_fails_leaves_a_partial_document_in_place_of_an_older_one
     with pytest.raises(MeasuringFailed):
         _measure(engine, tmp_path)
     left = _on_disk(tmp_path)
-    assert (left.run.state, [row.status for row in left.cases]) == (RunState.PARTIAL, [Status.OK, Status.NOT_RUN])
+    assert (left.run.state, [row.status for row in left.cases]) == (
+        RunState.PARTIAL,
+        [Status.OK, Status.NOT_RUN],
+    )
 
 
 def test_judging_writes_the_comparison_and_the_report_or_nothing(tmp_path: Path) -> None:
     head = _measure(lambda _, ledger, __: (MACHINE, ledger), tmp_path / "run")
-    baseline = Baseline(mode=BaselineMode.FILE, results=replace(head, run=replace(head.run, id="before")))
+    baseline = Baseline(
+        mode=BaselineMode.FILE, results=replace(head, run=replace(head.run, id="before"))
+    )
     comparison = judge(head, baseline, policy=Policy(), folder=tmp_path / "out")
     assert documents.read_comparison(tmp_path / "out" / COMPARISON) == comparison
     assert comparison.base.run.id == "before"
     assert (tmp_path / "out" / REPORT).read_text()
-    without = judge(head, Baseline(mode=BaselineMode.FILE, absence="gone"), policy=Policy(), folder=None)
+    without = judge(
+        head, Baseline(mode=BaselineMode.FILE, absence="gone"), policy=Policy(), folder=None
+    )
     assert (without.base, without.absence) == (None, "gone")
     assert {path.name for path in tmp_path.iterdir()} == {"run", "out"}
 
@@ -93,4 +118,7 @@ def test_only_written_files_are_listed(tmp_path: Path, monkeypatch, capsys) -> N
         judge(head, baseline, policy=Policy(), folder=tmp_path)
         tell_files(tmp_path)
         said = capsys.readouterr().err
-        assert (str(tmp_path / "report.md") in said, str(tmp_path / "report.html") in said) == (True, listed)
+        assert (str(tmp_path / "report.md") in said, str(tmp_path / "report.html") in said) == (
+            True,
+            listed,
+        )

@@ -46,13 +46,28 @@ FAULTS = {
     "no number": (TEXT.replace("6%", "six"), "bound: 'six' does not have the form"),
     "an infinite bound": (TEXT.replace('"6%"', "1e999"), "is not a finite number"),
     "no pull request": (TEXT.replace("    pull_request: 7\n", ""), "pull_request: missing"),
-    "every pull request": (TEXT.replace("pull_request: 7", 'pull_request: "*"'), "pull_request: '*' is not a whole number"),
+    "every pull request": (
+        TEXT.replace("pull_request: 7", 'pull_request: "*"'),
+        "pull_request: '*' is not a whole number",
+    ),
     "no last day": (TEXT.replace('    expires: "2030-01-31"\n', ""), "expires: missing"),
-    "a day that no calendar has": (TEXT.replace("2030-01-31", "2030-02-31"), "'2030-02-31' is not a day"),
-    "another direction": (TEXT.replace("higher", "worse"), "direction: 'worse' is not one of higher, lower"),
+    "a day that no calendar has": (
+        TEXT.replace("2030-01-31", "2030-02-31"),
+        "'2030-02-31' is not a day",
+    ),
+    "another direction": (
+        TEXT.replace("higher", "worse"),
+        "direction: 'worse' is not one of higher, lower",
+    ),
     "the same twice": (TEXT + TEXT.partition("metrics:\n")[2], "comes twice"),
-    "a newer version": (TEXT.replace("schema_version: 1", "schema_version: 2"), "is for a newer ci-bench"),
-    "a field twice": (TEXT.replace('    bound: "6%"\n', '    bound: "6%"\n    bound: "90%"\n'), "the field comes twice"),
+    "a newer version": (
+        TEXT.replace("schema_version: 1", "schema_version: 2"),
+        "is for a newer ci-bench",
+    ),
+    "a field twice": (
+        TEXT.replace('    bound: "6%"\n', '    bound: "6%"\n    bound: "90%"\n'),
+        "the field comes twice",
+    ),
 }
 
 
@@ -77,8 +92,12 @@ def test_an_entry_is_added_and_all_else_stays():
     text = EXAMPLE.read_text() + "  # the end\n"
     for kind, change in {
         Accepted.METRIC: ENTRY,
-        Accepted.OUTPUTS: replace(ENTRY, kind=Accepted.OUTPUTS, metric=None, direction=None, bound="any"),
-        Accepted.LEARNING: replace(ENTRY, kind=Accepted.LEARNING, metric=None, direction=None, bound=300),
+        Accepted.OUTPUTS: replace(
+            ENTRY, kind=Accepted.OUTPUTS, metric=None, direction=None, bound="any"
+        ),
+        Accepted.LEARNING: replace(
+            ENTRY, kind=Accepted.LEARNING, metric=None, direction=None, bound=300
+        ),
     }.items():
         before = text
         text = with_entry(text.encode(), change)
@@ -91,7 +110,9 @@ def test_an_entry_is_added_and_all_else_stays():
 def test_an_entry_is_added_once():
     with pytest.raises(BadAcceptance, match="edit it"):
         with_entry(TEXT.encode(), replace(ENTRY, bound="50%"))
-    assert len(read_accepted(with_entry(TEXT.encode(), replace(ENTRY, pull_request=8)).encode())) == 2
+    assert (
+        len(read_accepted(with_entry(TEXT.encode(), replace(ENTRY, pull_request=8)).encode())) == 2
+    )
 
 
 def test_a_form_that_cannot_be_extended_is_left_alone():
@@ -100,7 +121,16 @@ def test_a_form_that_cannot_be_extended_is_left_alone():
             with_entry(text, ENTRY)
 
 
-ARGUMENTS = ("--bound", "6%", "--reason", "a feature", "--pull-request", "7", "--expires", "2030-01-31")
+ARGUMENTS = (
+    "--bound",
+    "6%",
+    "--reason",
+    "a feature",
+    "--pull-request",
+    "7",
+    "--expires",
+    "2030-01-31",
+)
 
 
 @pytest.fixture
@@ -116,7 +146,12 @@ def tree(tmp_path, monkeypatch):
 def test_the_command_writes_next_to_the_configuration(tree, capsys):
     assert cli.main(["accept", "functions/*", "--metric", "step_time", *ARGUMENTS]) == ExitCode.OK
     (one,) = load_accepted(tree / "ci-bench-accepted.yml")
-    assert (one.case, one.metric, one.direction, one.bound) == ("functions/*", "step_time", Direction.HIGHER, "6%")
+    assert (one.case, one.metric, one.direction, one.bound) == (
+        "functions/*",
+        "step_time",
+        Direction.HIGHER,
+        "6%",
+    )
     assert (one.author, one.pull_request, one.expires) == ("ann", 7, "2030-01-31")
     assert "until 2030-01-31" in capsys.readouterr().out
     assert cli.main(["validate", str(tree / "ci-bench-accepted.yml")]) == ExitCode.OK

@@ -24,7 +24,9 @@ def validate(tmp_path, monkeypatch, capsys):
         code = cli.main([command, *(["ci-bench.yml"] if command == "validate" else [])])
         return code, capsys.readouterr().err
 
-    monkeypatch.setattr(imports, "find_spec", lambda name: object() if name in {"torch", "installed"} else None)
+    monkeypatch.setattr(
+        imports, "find_spec", lambda name: object() if name in {"torch", "installed"} else None
+    )
     return run
 
 
@@ -33,13 +35,18 @@ def validate(tmp_path, monkeypatch, capsys):
     [
         ("nope:model", "the module 'nope' is neither in"),
         ("instaled.models:small", "correct the name"),
-        ("onw.models:small", "the module 'onw' is neither in {folder} or {folder}/src nor installed; did you mean 'own'?"),
+        (
+            "onw.models:small",
+            "the module 'onw' is neither in {folder} or {folder}/src nor installed; did you mean 'own'?",
+        ),
         ("own.model:small", "no module own.model in {folder}; did you mean 'models'?"),
         ("own.models:smal", "has no 'smal'; did you mean 'small'?"),
         ("deep.models:large", "has no 'large'"),
     ],
 )
-def test_an_import_path_that_leads_nowhere_is_refused_with_its_field(validate, tmp_path, word, said) -> None:
+def test_an_import_path_that_leads_nowhere_is_refused_with_its_field(
+    validate, tmp_path, word, said
+) -> None:
     code, err = validate({"model": {"factory": word}})
     assert code == 2
     assert "suites.training_loss[0].model.factory" in err
@@ -52,12 +59,20 @@ def test_an_import_path_that_leads_nowhere_is_refused_with_its_field(validate, t
         ("nope:model", "the module 'nope' is neither in"),
         ("own.models:smal", "has no 'smal'; did you mean 'small'?"),
         ("own.models", "neither package.module:NAME nor path:FILE,class:NAME"),
-        ("path:own/modls.py,class:small", "no Python file {folder}/own/modls.py; did you mean 'models.py'?"),
-        ("path:own/models.py,class:large", "{folder}/own/models.py has no 'large'; correct the name"),
+        (
+            "path:own/modls.py,class:small",
+            "no Python file {folder}/own/modls.py; did you mean 'models.py'?",
+        ),
+        (
+            "path:own/models.py,class:large",
+            "{folder}/own/models.py has no 'large'; correct the name",
+        ),
         ("path:own/models.py", "neither package.module:NAME nor path:FILE,class:NAME"),
     ],
 )
-def test_an_own_model_that_cannot_be_found_is_refused_with_its_place(validate, tmp_path, word, said) -> None:
+def test_an_own_model_that_cannot_be_found_is_refused_with_its_place(
+    validate, tmp_path, word, said
+) -> None:
     entry = {"source": "own", "models": ["own.models:small", word]}
     code, err = validate(entry, suite="torchbench")
     assert code == 2
@@ -66,7 +81,13 @@ def test_an_own_model_that_cannot_be_found_is_refused_with_its_place(validate, t
 
 
 @pytest.mark.parametrize(
-    "word", ["own.models:small", "own.star:anything", "installed.models:small", "path:own/models.py,class:small"]
+    "word",
+    [
+        "own.models:small",
+        "own.star:anything",
+        "installed.models:small",
+        "path:own/models.py,class:small",
+    ],
 )
 def test_an_own_model_that_is_there_or_may_be_is_valid(validate, word) -> None:
     assert validate({"source": "own", "models": [word]}, suite="torchbench") == (0, "")
@@ -82,16 +103,23 @@ def test_models_of_other_sources_are_no_import_paths(validate) -> None:
     assert validate({"source": "zoo", "models": ["mlp"]}, suite="torchbench") == (0, "")
 
 
-@pytest.mark.parametrize("word", ["own.models:small", "own.star:anything", "deep.models:small", "installed.models:small"])
+@pytest.mark.parametrize(
+    "word", ["own.models:small", "own.star:anything", "deep.models:small", "installed.models:small"]
+)
 def test_one_that_leads_somewhere_or_may_is_valid(validate, word) -> None:
     assert validate({"model": {"factory": word}}) == (0, "")
 
 
 def test_what_set_up_may_make_or_another_machine_may_have_is_valid(validate, monkeypatch) -> None:
-    assert validate({"model": {"factory": "nope:model"}}, setup={"commands": ["pip install nope"]})[0] == 0
+    assert (
+        validate({"model": {"factory": "nope:model"}}, setup={"commands": ["pip install nope"]})[0]
+        == 0
+    )
     monkeypatch.setattr(imports, "find_spec", lambda _: None)
     assert validate({"model": {"factory": "nope:model"}})[0] == 0
-    assert validate({"model": {"factory": "own.models:smal"}})[0] == 2, "the file is here, and has no such name"
+    assert validate({"model": {"factory": "own.models:smal"}})[0] == 2, (
+        "the file is here, and has no such name"
+    )
 
 
 def test_a_plugin_that_is_not_there_is_refused_and_listing_prints_no_traceback(validate) -> None:
@@ -102,10 +130,17 @@ def test_a_plugin_that_is_not_there_is_refused_and_listing_prints_no_traceback(v
     assert (code, "No module named 'nope'" in err, "Traceback" in err) == (2, True, False)
 
 
-@pytest.mark.parametrize(("word", "meant"), [("max-autotun", "max-autotune"), ("inductr", "inductor"), ("aot_eagr", "aot_eager")])
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [("max-autotun", "max-autotune"), ("inductr", "inductor"), ("aot_eagr", "aot_eager")],
+)
 def test_a_misspelt_backend_or_mode_is_refused(validate, word, meant) -> None:
     code, err = validate({"backend": ["inductor", word]})
-    assert (code, "suites.training_loss[0].backend[1]" in err, f"did you mean '{meant}'?" in err) == (2, True, True)
+    assert (
+        code,
+        "suites.training_loss[0].backend[1]" in err,
+        f"did you mean '{meant}'?" in err,
+    ) == (2, True, True)
 
 
 @pytest.mark.parametrize("word", ["inductor", "hidet", "tensorrt_rtx", "inductor2"])
@@ -124,6 +159,10 @@ def test_the_backends_that_torch_has_are_known() -> None:
     unknown = [
         name
         for name in torch.compiler.list_backends(exclude_tags=())
-        if list(imports.backend_faults({"suites": {"training_loss": [{"backend": name}]}}, suites={"training_loss"}))
+        if list(
+            imports.backend_faults(
+                {"suites": {"training_loss": [{"backend": name}]}}, suites={"training_loss"}
+            )
+        )
     ]
     assert unknown == []

@@ -57,9 +57,15 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def configure(folder: Path, *, target: str = "mine.suite:SUITE", name: str = "mine", **options: object) -> Path:
+def configure(
+    folder: Path, *, target: str = "mine.suite:SUITE", name: str = "mine", **options: object
+) -> Path:
     path = folder / "ci-bench.yml"
-    path.write_text(yaml.safe_dump({"schema_version": 1, "plugins": {name: target}, "suites": {name: [options]}}))
+    path.write_text(
+        yaml.safe_dump(
+            {"schema_version": 1, "plugins": {name: target}, "suites": {name: [options]}}
+        )
+    )
     return path
 
 
@@ -68,7 +74,10 @@ def test_it_is_planned_in_another_process_that_sees_no_secret(tree, monkeypatch,
     monkeypatch.setenv("MY_API_KEY", "a-key")
     configure(tree, size=4)
     assert cli.main(["list"]) == ExitCode.OK
-    assert "mine/a\n    a plugin's case\n1 case on device auto. A gate takes about 1 min" in capsys.readouterr().out
+    assert (
+        "mine/a\n    a plugin's case\n1 case on device auto. A gate takes about 1 min"
+        in capsys.readouterr().out
+    )
     assert (tree / "imported-by").read_text() != str(__import__("os").getpid())
     assert "mine.suite" not in sys.modules
     seen = (tree / "seen").read_text()
@@ -105,14 +114,19 @@ def test_what_it_says_of_its_options_is_told_in_its_own_words(tree, capsys) -> N
     [
         ("mine.nothing:SUITE", "No module named 'mine.nothing'"),
         ("mine.suite:OTHER", "has no attribute 'OTHER'"),
-        ("mine.suite:NOT_A_SUITE", "mine.suite:NOT_A_SUITE is not a Suite; let its class inherit from"),
+        (
+            "mine.suite:NOT_A_SUITE",
+            "mine.suite:NOT_A_SUITE is not a Suite; let its class inherit from",
+        ),
     ],
 )
 def test_what_is_no_suite_is_told_with_its_last_words(tree, capsys, target, said) -> None:
     configure(tree, target=target)
     assert cli.main(["list"]) == ExitCode.BAD_INPUT
     told = capsys.readouterr().err
-    assert told.startswith(f"ci-bench: plugins.mine: {target} cannot be imported and asked for a plan, from {tree}")
+    assert told.startswith(
+        f"ci-bench: plugins.mine: {target} cannot be imported and asked for a plan, from {tree}"
+    )
     assert said in told
 
 
@@ -133,7 +147,11 @@ def test_an_answer_that_is_none_is_refused(tree, planted) -> None:
 
 @pytest.mark.parametrize(
     ("form", "said"),
-    [({"$ref": "http://example.org/form.json"}, "outside of itself"), ({"type": 3}, "is not valid"), ({"pattern": "("}, "'\\('")],
+    [
+        ({"$ref": "http://example.org/form.json"}, "outside of itself"),
+        ({"type": 3}, "is not valid"),
+        ({"pattern": "("}, "'\\('"),
+    ],
 )
 def test_a_form_that_is_none_or_lies_elsewhere_is_refused(tree, form, said) -> None:
     code = f"from ci_bench.suites.contract import Suite\nclass Mine(Suite):\n    worker, options_schema = 'mine.worker', {form!r}\n    plan = stages = None\nSUITE = Mine()"
@@ -159,7 +177,11 @@ def test_what_only_reads_runs_none_of_its_code(tree) -> None:
 @pytest.mark.parametrize(
     ("name", "target", "said"),
     [
-        ("command", "mine.suite:SUITE", "plugins.command: a suite of this name ships with ci-bench"),
+        (
+            "command",
+            "mine.suite:SUITE",
+            "plugins.command: a suite of this name ships with ci-bench",
+        ),
         ("mine", "mine.suite", "plugins.mine:"),
         ("mine", "../mine:SUITE", "plugins.mine:"),
         ("Mine", "mine.suite:SUITE", "plugins: the name 'Mine' does"),

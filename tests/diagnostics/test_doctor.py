@@ -32,7 +32,13 @@ from ci_bench.records.results import (
     Unit,
 )
 
-GOOD = {"torch": "2.13.0+cu130", "transformers": "5.1.0", "datasets": "4.0.0", "evaluate": "0.4.6", "safetensors": "0.5.0"}
+GOOD = {
+    "torch": "2.13.0+cu130",
+    "transformers": "5.1.0",
+    "datasets": "4.0.0",
+    "evaluate": "0.4.6",
+    "safetensors": "0.5.0",
+}
 CPU = {"device": "cpu", "torch": "2.13.0", "threads": 2, "cuda": None}
 GPU = {
     "device": "cuda", "torch": "2.13.0", "threads": 8, "cuda": "13.0", "gpu": "NVIDIA H200", "gpu_memory_bytes": 150 << 30, "driver": "580",
@@ -80,7 +86,9 @@ def test_a_busy_or_small_machine_is_advised_but_usable(  # noqa: PLR0917 - by na
 ) -> None:
     monkeypatch.setattr(doctor.os, "getloadavg", lambda: (load, 0, 0))
     monkeypatch.setattr(doctor.os, "sched_getaffinity", lambda _: set(range(cores)))
-    monkeypatch.setattr(doctor.os, "sysconf", lambda name: 4096 if name == "SC_PAGE_SIZE" else memory // 4096)
+    monkeypatch.setattr(
+        doctor.os, "sysconf", lambda name: 4096 if name == "SC_PAGE_SIZE" else memory // 4096
+    )
     monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
     monkeypatch.setattr(doctor, "started_alike", lambda: nullcontext(0))
     findings = list(doctor._machine())
@@ -88,8 +96,12 @@ def test_a_busy_or_small_machine_is_advised_but_usable(  # noqa: PLR0917 - by na
     assert all(finding.usable for finding in findings)
 
 
-@pytest.mark.parametrize(("usual", "advised"), [(0, False), (ADDR_NO_RANDOMIZE, False), (None, True)])
-def test_it_is_said_whether_both_sides_lie_at_the_same_addresses(monkeypatch, usual, advised) -> None:
+@pytest.mark.parametrize(
+    ("usual", "advised"), [(0, False), (ADDR_NO_RANDOMIZE, False), (None, True)]
+)
+def test_it_is_said_whether_both_sides_lie_at_the_same_addresses(
+    monkeypatch, usual, advised
+) -> None:
     monkeypatch.setattr(doctor, "started_alike", lambda: nullcontext(usual))
     finding = next(finding for finding in doctor._machine() if finding.name == "addresses")
     assert (bool(finding.advice), finding.usable) == (advised, True)
@@ -98,7 +110,11 @@ def test_it_is_said_whether_both_sides_lie_at_the_same_addresses(monkeypatch, us
 
 @pytest.mark.parametrize(
     ("environ", "installed", "found"),
-    [({"CXX": "/opt/c++"}, {}, "/opt/c++"), ({}, {"clang++": "/bin/clang++"}, "/bin/clang++"), ({}, {}, "none")],
+    [
+        ({"CXX": "/opt/c++"}, {}, "/opt/c++"),
+        ({}, {"clang++": "/bin/clang++"}, "/bin/clang++"),
+        ({}, {}, "none"),
+    ],
 )
 def test_compilers(monkeypatch, tmp_path, environ, installed, found) -> None:
     monkeypatch.setattr(doctor.shutil, "which", installed.get)
@@ -116,7 +132,12 @@ def test_compilers(monkeypatch, tmp_path, environ, installed, found) -> None:
         (GPU, True, "NVIDIA H200, 150 GiB, driver 580, CUDA 13.0", ""),
         (CPU, False, "none; measuring runs on the CPU", ""),
         (CPU, True, "none; measuring runs on the CPU", "this torch is a CPU build"),
-        ({**CPU, "cuda": "13.0"}, True, "none; measuring runs on the CPU", "is `--gpus all` missing"),
+        (
+            {**CPU, "cuda": "13.0"},
+            True,
+            "none; measuring runs on the CPU",
+            "is `--gpus all` missing",
+        ),
     ],
 )
 def test_what_torch_sees(monkeypatch, identity, driver, found, advice) -> None:
@@ -130,15 +151,24 @@ def test_what_torch_sees(monkeypatch, identity, driver, found, advice) -> None:
     assert bool(gpu.advice) is bool(advice)
 
 
-@pytest.mark.parametrize(("exclusive", "advised"), [("", False), ("compute mode EXCLUSIVE_PROCESS", True)])
-def test_a_gpu_that_takes_one_process_at_a_time_is_usable_and_advised_against(monkeypatch, exclusive, advised) -> None:
+@pytest.mark.parametrize(
+    ("exclusive", "advised"), [("", False), ("compute mode EXCLUSIVE_PROCESS", True)]
+)
+def test_a_gpu_that_takes_one_process_at_a_time_is_usable_and_advised_against(
+    monkeypatch, exclusive, advised
+) -> None:
     _versions(monkeypatch)
     monkeypatch.setattr(doctor, "_probe", lambda *_: GPU)
-    cards = Cards(vendor=Nvidia(), cards=(Card(uuid="GPU-1", name="NVIDIA H200", exclusive=exclusive),))
+    cards = Cards(
+        vendor=Nvidia(), cards=(Card(uuid="GPU-1", name="NVIDIA H200", exclusive=exclusive),)
+    )
     monkeypatch.setattr(doctor.vendors, "look", lambda: (cards,))
     _, gpu = doctor._torch({})
     assert gpu.usable
-    assert ("one after the other" in gpu.advice, "`nvidia-smi -c DEFAULT`" in gpu.advice) == (advised, advised)
+    assert ("one after the other" in gpu.advice, "`nvidia-smi -c DEFAULT`" in gpu.advice) == (
+        advised,
+        advised,
+    )
 
 
 def test_a_worker_that_does_not_start_makes_the_machine_unusable(monkeypatch) -> None:
@@ -160,7 +190,10 @@ def test_torch_is_not_asked_where_it_is_not_installed(monkeypatch) -> None:
 
 def test_everything_missing_is_named_at_once(monkeypatch) -> None:
     _versions(monkeypatch, torch=None, evaluate=None)
-    with pytest.raises(EngineMissing, match=r"needs torch, evaluate, which .* run: pip install 'ci-bench\[engine\]'"):
+    with pytest.raises(
+        EngineMissing,
+        match=r"needs torch, evaluate, which .* run: pip install 'ci-bench\[engine\]'",
+    ):
         doctor.require_engine()
     _versions(monkeypatch)
     doctor.require_engine()
@@ -170,7 +203,12 @@ def test_findings_are_a_table_with_arrows_and_a_conclusion() -> None:
     findings = (
         MachineFinding(name="torch", found="2.13.0"),
         MachineFinding(name="cpu", found="2 cores", advice="stop the other work"),
-        MachineFinding(name="evaluate", found="not [red]installed", advice="pip install 'ci-bench[engine]'", usable=False),
+        MachineFinding(
+            name="evaluate",
+            found="not [red]installed",
+            advice="pip install 'ci-bench[engine]'",
+            usable=False,
+        ),
     )
     assert [line.rstrip() for line in _rendered(findings).splitlines()] == [
         "✓  torch     2.13.0",
@@ -193,9 +231,18 @@ def _rendered(findings: tuple[MachineFinding, ...]) -> str:
 def test_this_machine_is_examined_as_a_whole() -> None:
     pytest.importorskip("torch")
     findings = {finding.name: finding for finding in doctor.examine(os.environ)}
-    assert {"python", *GOOD, "cpu", "addresses", "memory", "scratch", "c++ compiler", "python headers", "worker", "gpu"} == set(
-        findings
-    )
+    assert {
+        "python",
+        *GOOD,
+        "cpu",
+        "addresses",
+        "memory",
+        "scratch",
+        "c++ compiler",
+        "python headers",
+        "worker",
+        "gpu",
+    } == set(findings)
     assert findings["worker"].usable
 
 
@@ -207,12 +254,19 @@ def _canaries(*, shift: float = 0.0) -> tuple[Results, Results]:
         for name in ("matmul", "dispatch", "copy"):
             launches = tuple(
                 Launch(
-                    launch=i, values=(math.exp(sign * shift * (-1) ** i),) * 12, blocks=tuple(b for b in range(6) for _ in "ab")
+                    launch=i,
+                    values=(math.exp(sign * shift * (-1) ** i),) * 12,
+                    blocks=tuple(b for b in range(6) for _ in "ab"),
                 )
                 for i in range(doctor.NOISE_LAUNCHES)
             )
             step = Metric(
-                name="step_time", arm="eager", unit=Unit.SECONDS, better=Better.LOWER, lane=Lane.WALL, launches=launches
+                name="step_time",
+                arm="eager",
+                unit=Unit.SECONDS,
+                better=Better.LOWER,
+                lane=Lane.WALL,
+                launches=launches,
             )
             case = Case(
                 id=f"reference_kernels/{name}",
@@ -222,8 +276,18 @@ def _canaries(*, shift: float = 0.0) -> tuple[Results, Results]:
                 arms=("eager",),
                 reference="eager",
             )
-            rows.append(CaseResult(case=case, status=Status.OK, reproduce="ci-bench doctor", metrics=(step,)))
-        run = Run(id="r", started_at="2030-01-31T12:00:00Z", state=RunState.COMPLETE, config_digest="0", device="cpu")
+            rows.append(
+                CaseResult(
+                    case=case, status=Status.OK, reproduce="ci-bench doctor", metrics=(step,)
+                )
+            )
+        run = Run(
+            id="r",
+            started_at="2030-01-31T12:00:00Z",
+            state=RunState.COMPLETE,
+            config_digest="0",
+            device="cpu",
+        )
         return Results(
             tool_version="1",
             run=run,
@@ -235,8 +299,13 @@ def _canaries(*, shift: float = 0.0) -> tuple[Results, Results]:
     return side(0.0), side(1.0)
 
 
-@pytest.mark.parametrize(("shift", "found", "advised"), [(0.002, "0.2 % between launches", False), (0.05, "5.1 % between", True)])
-def test_the_noise_of_a_machine_is_told_and_too_much_of_it_is_advised_against(shift, found, advised) -> None:
+@pytest.mark.parametrize(
+    ("shift", "found", "advised"),
+    [(0.002, "0.2 % between launches", False), (0.05, "5.1 % between", True)],
+)
+def test_the_noise_of_a_machine_is_told_and_too_much_of_it_is_advised_against(
+    shift, found, advised
+) -> None:
     finding = doctor.noise(*_canaries(shift=shift))
     assert finding.found.startswith(found)
     assert "a gate with 8 launches would detect changes of about" in finding.found
@@ -251,7 +320,9 @@ def test_noise_that_could_not_be_measured_is_said() -> None:
 
 def test_what_a_broken_removal_left_is_no_package(monkeypatch, tmp_path):
     (tmp_path / "ghost-1.0.dist-info").mkdir()
-    (tmp_path / "ghost-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: ghost\nVersion: 1.0\n")
+    (tmp_path / "ghost-1.0.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: ghost\nVersion: 1.0\n"
+    )
     monkeypatch.syspath_prepend(str(tmp_path))
     assert doctor._version("ghost") is None
     (tmp_path / "ghost.py").write_text("")
@@ -261,7 +332,13 @@ def test_what_a_broken_removal_left_is_no_package(monkeypatch, tmp_path):
 def test_a_driver_that_is_unloaded_between_processes_is_advised_against(monkeypatch):
     card = Card(uuid="GPU-1", name="NVIDIA H200", keep_loaded="nvidia-smi --persistence-mode=1")
     monkeypatch.setattr(doctor.vendors, "look", lambda: (Cards(vendor=Nvidia(), cards=(card,)),))
-    identity = {"device": "cuda", "gpu": "NVIDIA H200", "driver": "580", "gpu_power_limit_w": 500.0, "gpu_ecc": False}
+    identity = {
+        "device": "cuda",
+        "gpu": "NVIDIA H200",
+        "driver": "580",
+        "gpu_power_limit_w": 500.0,
+        "gpu_ecc": False,
+    }
     finding = doctor._gpu(identity)
     assert finding.usable
     assert "power limit 500 W, ECC off" in finding.found

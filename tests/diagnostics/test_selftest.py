@@ -52,14 +52,23 @@ def test_a_plant_that_leaves_no_trace_is_a_wrong_answer(planted, missed):
 def test_an_unchanged_case_that_fails_is_a_wrong_answer():
     answers = ask(run(slow=2.0, leak=2e8, drift=1.01, unchanged=3.0))
 
-    assert [question for question, answer in answers.items() if not answer.right] == ["a case that did not change passes"]
+    assert [question for question, answer in answers.items() if not answer.right] == [
+        "a case that did not change passes"
+    ]
 
 
 def test_a_gate_that_lets_everything_pass_is_found_out(monkeypatch):
     deaf = Policy(severities=dict.fromkeys(Rule, Severity.NOTE))
     monkeypatch.setattr(
         "ci_bench.diagnostics.selftest._compare",
-        lambda base, head: compare(base=base, head=head, policy=deaf, mode=BaselineMode.PAIRED, absence=None, tool_version="1"),
+        lambda base, head: compare(
+            base=base,
+            head=head,
+            policy=deaf,
+            mode=BaselineMode.PAIRED,
+            absence=None,
+            tool_version="1",
+        ),
     )
     answers = ask(run(slow=2.0, leak=2e8, drift=1.01))
 

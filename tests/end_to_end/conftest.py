@@ -31,15 +31,34 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def configure(tmp_path: Path) -> Callable[..., Path]:
     """Writes a configuration of the fake suite's cases."""
 
-    def write(*entries: Mapping[str, Any], severities: Mapping[str, str] | None = None, **run: object) -> Path:
-        how = {"device": "cpu", "launches": 3, "blocks": 3, "sample_s": 0.001, "warmup_s": 0.1, "stage_timeout_s": 60, **run}
+    def write(
+        *entries: Mapping[str, Any], severities: Mapping[str, str] | None = None, **run: object
+    ) -> Path:
+        how = {
+            "device": "cpu",
+            "launches": 3,
+            "blocks": 3,
+            "sample_s": 0.001,
+            "warmup_s": 0.1,
+            "stage_timeout_s": 60,
+            **run,
+        }
         policy = {
             "default_threshold": "30%",
             "thresholds": {"step_time": "30%"},
             "severities": severities or {"baseline_missing": "warn"},
         }
         path = tmp_path / "ci-bench.yml"
-        path.write_text(yaml.safe_dump({"schema_version": 1, "run": how, "suites": {"fake": list(entries)}, "policy": policy}))
+        path.write_text(
+            yaml.safe_dump(
+                {
+                    "schema_version": 1,
+                    "run": how,
+                    "suites": {"fake": list(entries)},
+                    "policy": policy,
+                }
+            )
+        )
         return path
 
     return write
@@ -59,7 +78,9 @@ def ci_bench(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str
 
 
 @pytest.fixture
-def repository(tmp_path: Path, configure: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Path:
+def repository(
+    tmp_path: Path, configure: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> Path:
     """A checkout with one commit: a configuration of one case, and code that takes 4 ms."""
     from end_to_end_builders import git
 

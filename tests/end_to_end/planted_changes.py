@@ -65,19 +65,32 @@ CHANGES = {
         Change(
             name="norm_eps",
             texts=(
-                ("self.before, self.between = nn.LayerNorm(WIDTH)", "self.before, self.between = nn.LayerNorm(WIDTH, eps=1e-6)"),
+                (
+                    "self.before, self.between = nn.LayerNorm(WIDTH)",
+                    "self.before, self.between = nn.LayerNorm(WIDTH, eps=1e-6)",
+                ),
             ),
         ),
-        Change(name="dropout_lost", texts=(("x + self.residual(self.out(self", "x + (self.out(self"),)),
+        Change(
+            name="dropout_lost", texts=(("x + self.residual(self.out(self", "x + (self.out(self"),)
+        ),
         Change(
             name="init_too_large",
             texts=(("0.02 / math.sqrt(2 * LAYERS)", "0.02 / math.sqrt(LAYERS)"),),
             options={"num_samples": 400},
         ),
-        Change(name="fused", texts=((_SCORES, _FUSED), (_GELU, 'return functional.gelu(x, approximate="tanh")'))),
+        Change(
+            name="fused",
+            texts=((_SCORES, _FUSED), (_GELU, 'return functional.gelu(x, approximate="tanh")')),
+        ),
         Change(
             name="copies",
-            texts=(("x = x + self.attention", "x = x.repeat(1000, 1, 1)[: len(x)]\n        x = x + self.attention"),),
+            texts=(
+                (
+                    "x = x + self.attention",
+                    "x = x.repeat(1000, 1, 1)[: len(x)]\n        x = x + self.attention",
+                ),
+            ),
         ),
         Change(
             name="maps_kept",

@@ -39,7 +39,12 @@ def gated(repository, tmp_path, ci_bench):
     (repository / "results" / "out.json").write_text("{}")
     (repository / "measure.py").write_text(SCRIPT)
     (repository / "helper.py").write_text("VALUE = 10\n")
-    entry = {"name": "own", "command": [sys.executable, "measure.py"], "output": "results/out.json", "format": "measurements"}
+    entry = {
+        "name": "own",
+        "command": [sys.executable, "measure.py"],
+        "output": "results/out.json",
+        "format": "measurements",
+    }
     run = {"device": "cpu", "sampling": "fixed", "launches": 2}
     config = {"schema_version": 1, "run": run, "suites": {"command": [entry]}}
     (repository / "ci-bench.yml").write_text(yaml.safe_dump(config))
@@ -49,7 +54,9 @@ def gated(repository, tmp_path, ci_bench):
     def gate(helper):
         (repository / "helper.py").write_text(helper)
         git(repository, "commit", "-a", "-m", "head")
-        return ci_bench("gate", "--baseline", "paired", "--base", "HEAD~1", "--output", tmp_path / "out")
+        return ci_bench(
+            "gate", "--baseline", "paired", "--base", "HEAD~1", "--output", tmp_path / "out"
+        )
 
     return gate
 
@@ -61,32 +68,53 @@ def test_head_that_writes_itself_over_base_fails_by_the_files_name(gated, tmp_pa
     for name in ("results.json", "base/results.json"):
         (row,) = documents.read_results(tmp_path / "out" / name).cases
         assert (row.status, row.failure.stage) == (Status.FAILED, "reach")
-        assert row.failure.reason == "while base and head were measured, base's tree was changed: helper.py was written"
-    assert "helper.py was written" in json.dumps([found.message for found in outcome(tmp_path / "out").judgement.findings]) + said
+        assert (
+            row.failure.reason
+            == "while base and head were measured, base's tree was changed: helper.py was written"
+        )
+    assert (
+        "helper.py was written"
+        in json.dumps([found.message for found in outcome(tmp_path / "out").judgement.findings])
+        + said
+    )
 
 
 def test_outputs_and_compiled_modules_in_its_own_tree_are_no_offence(gated, tmp_path) -> None:
     code, _, said = gated("VALUE = 10\n# another comment\n")
     assert code == ExitCode.OK, said
-    assert {row.status for row in documents.read_results(tmp_path / "out" / "results.json").cases} == {Status.OK}
+    assert {
+        row.status for row in documents.read_results(tmp_path / "out" / "results.json").cases
+    } == {Status.OK}
 
 
-A_PLUGIN = {"ci-bench.yml": "schema_version: 1\nplugins: {mine: my_suite:SUITE}\nsuites: {mine: [{}]}\n"}
+A_PLUGIN = {
+    "ci-bench.yml": "schema_version: 1\nplugins: {mine: my_suite:SUITE}\nsuites: {mine: [{}]}\n"
+}
 A_FUNCTION = {
     "ci-bench.yml": "schema_version: 1\nsuites: {functions: [{path: bench.py}]}\n",
     "bench.py": "import ci_bench\n@ci_bench.benchmark(n=[2**3])\ndef f(n): ...\n",
 }
 
 
-@pytest.mark.parametrize("files", [A_PLUGIN, A_FUNCTION], ids=["a plugin", "a function that has to be imported"])
 @pytest.mark.parametrize(
-    ("path", "said"), [("paired/base/r/mark.py", "base's tree was changed: mark.py was written"), (None, "")]
+    "files", [A_PLUGIN, A_FUNCTION], ids=["a plugin", "a function that has to be imported"]
 )
-def test_planning_that_reaches_for_base_is_refused(tmp_path, monkeypatch, path, said, files) -> None:
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [("paired/base/r/mark.py", "base's tree was changed: mark.py was written"), (None, "")],
+)
+def test_planning_that_reaches_for_base_is_refused(
+    tmp_path, monkeypatch, path, said, files
+) -> None:
     """The tree's own suites are planned by head's code, when base may be prepared."""
     repository, _, _ = topic_repository(tmp_path / "r")
     repository.write(files)
-    place = Place(repository=repository.top, scratch=tmp_path / "s", logs=tmp_path / "s" / "logs", environ=environ())
+    place = Place(
+        repository=repository.top,
+        scratch=tmp_path / "s",
+        logs=tmp_path / "s" / "logs",
+        environ=environ(),
+    )
     prepare_sides(place, base=None, setup=Setup())
     monkeypatch.chdir(repository.top)
     settings = Measuring(environ=environ(), here=repository.top, prepared=tmp_path / "s")

@@ -30,7 +30,8 @@ def idle(monkeypatch, configure):
 
 
 @pytest.mark.parametrize(
-    ("word", "meant"), [("pared", "paired"), ("Paired", "paired"), ("artefact", "artifact"), ("nnoe", "none")]
+    ("word", "meant"),
+    [("pared", "paired"), ("Paired", "paired"), ("artefact", "artifact"), ("nnoe", "none")],
 )
 @pytest.mark.parametrize("more", [(), ("--save-baseline",)])
 def test_a_misspelt_baseline_is_no_path(idle, ci_bench, word, meant, more) -> None:
@@ -55,7 +56,9 @@ def test_a_baseline_that_is_not_there_is_refused_where_that_fails_the_run(idle, 
     assert "--save-baseline" in said
 
 
-def test_where_the_policy_lets_it_pass_it_is_told_and_head_is_measured(idle, configure, ci_bench, capsys) -> None:
+def test_where_the_policy_lets_it_pass_it_is_told_and_head_is_measured(
+    idle, configure, ci_bench, capsys
+) -> None:
     configure({"name": "one"}, severities={"baseline_missing": "warn"})
     with pytest.raises(Measured):
         ci_bench("gate", "--baseline", "saved/main")
@@ -83,10 +86,23 @@ def test_where_a_calibration_cannot_be_kept_nothing_is_measured(idle, ci_bench, 
         ci_bench("calibrate", "--noise", tmp_path / "noise")
 
 
-@pytest.mark.parametrize("event", ["pull_request", "pull_request_target", "merge_group", "workflow_run", "issue_comment"])
-def test_code_that_nobody_merged_teaches_no_noise(repository, ci_bench, tmp_path, monkeypatch, event) -> None:
+@pytest.mark.parametrize(
+    "event", ["pull_request", "pull_request_target", "merge_group", "workflow_run", "issue_comment"]
+)
+def test_code_that_nobody_merged_teaches_no_noise(
+    repository, ci_bench, tmp_path, monkeypatch, event
+) -> None:
     monkeypatch.setenv("GITHUB_EVENT_NAME", event)
-    paired = ("gate", "--baseline", "paired", "--base", "HEAD", "--learn", "--output", tmp_path / "out")
+    paired = (
+        "gate",
+        "--baseline",
+        "paired",
+        "--base",
+        "HEAD",
+        "--learn",
+        "--output",
+        tmp_path / "out",
+    )
     code, _, said = ci_bench(*paired)
     assert (code, f"--learn is not allowed on {event}" in said) == (ExitCode.BAD_INPUT, True)
     assert not (tmp_path / "noise").exists()
@@ -98,7 +114,9 @@ def test_only_a_paired_gate_learns(repository, ci_bench, tmp_path) -> None:
     assert (code, "--learn needs --baseline paired" in said) == (ExitCode.BAD_INPUT, True)
 
 
-@pytest.mark.parametrize("command", [("gate", "--baseline", "paired", "--base", "HEAD"), ("calibrate",)])
+@pytest.mark.parametrize(
+    "command", [("gate", "--baseline", "paired", "--base", "HEAD"), ("calibrate",)]
+)
 def test_a_broken_calibration_of_this_machine_is_told_before_a_sample_is_taken(
     repository, ci_bench, tmp_path, monkeypatch, command
 ) -> None:
@@ -116,17 +134,23 @@ def test_a_broken_calibration_of_this_machine_is_told_before_a_sample_is_taken(
     assert (results.run.state, [row.metrics for row in results.cases]) == (RunState.PARTIAL, [()])
 
 
-def test_a_metric_that_no_suite_has_is_told_before_a_commit_is_measured(idle, ci_bench, tmp_path) -> None:
+def test_a_metric_that_no_suite_has_is_told_before_a_commit_is_measured(
+    idle, ci_bench, tmp_path
+) -> None:
     git(tmp_path, "init")
     for message in ("one", "two"):
         git(tmp_path, "commit", "--allow-empty", "-m", message)
     config = {"schema_version": 1, "suites": {"training_loss": [{"name": "one"}]}}
     (tmp_path / "own.yml").write_text(json.dumps(config))
-    code, _, said = ci_bench("history", "bisect", "HEAD~1", "HEAD", "--config", "own.yml", "--metric", "step_tme")
+    code, _, said = ci_bench(
+        "history", "bisect", "HEAD~1", "HEAD", "--config", "own.yml", "--metric", "step_tme"
+    )
     assert (code, "did you mean 'step_time'?" in said) == (ExitCode.BAD_INPUT, True)
 
 
-def test_an_issue_without_a_token_is_told_before_commits_are_measured(ci_bench, tmp_path, monkeypatch) -> None:
+def test_an_issue_without_a_token_is_told_before_commits_are_measured(
+    ci_bench, tmp_path, monkeypatch
+) -> None:
     from test_history_command import results
 
     from ci_bench.commands.trend import history as trend

@@ -41,7 +41,9 @@ def history(tmp_path, monkeypatch):
         for number in range(1, commits + 1):
             (repository.top / "broken").unlink(missing_ok=True)
             files = {"n": str(number), "cost": "11\n" if number >= slower else "10\n"}
-            repository.commit(files | ({"broken": ""} if number in broken else {}), f"commit {number}")
+            repository.commit(
+                files | ({"broken": ""} if number in broken else {}), f"commit {number}"
+            )
         monkeypatch.chdir(repository.top)
         return repository
 
@@ -74,7 +76,9 @@ def test_of_two_commits_that_halve_alike_the_newer_is_tried_first(history):
     settings = Settings(environ=os.environ, here=repository.top)
     order = remaining(git_here(settings), commits[:1], commits[8], first_parent=False)
     assert [commits.index(commit) for commit in order] == [4, 5, 3, 6, 2, 7, 1, 8]
-    assert remaining(git_here(settings), [commits[0], commits[3]], commits[4], first_parent=True) == [commits[4]]
+    assert remaining(
+        git_here(settings), [commits[0], commits[3]], commits[4], first_parent=True
+    ) == [commits[4]]
 
 
 @pytest.mark.engine
@@ -101,7 +105,9 @@ def kept(repository, tmp_path):
     for number in range(36):
         old = number < 30
         at = f"2030-01-01T{number // 60:02d}:{number % 60:02d}:00Z"
-        run = Entry(id=f"run-{number}", at=at, machine=0, tool_version="1", commit=before if old else after)
+        run = Entry(
+            id=f"run-{number}", at=at, machine=0, tool_version="1", commit=before if old else after
+        )
         series = Points(
             case="command/step",
             suite="command",
@@ -114,13 +120,19 @@ def kept(repository, tmp_path):
             values=(0.01 if old else 0.011,),
             errors=(None,),
         )
-        store.append(file_of(History(tool_version="1", machines=(machine,), runs=(run,), series=(series,))))
+        store.append(
+            file_of(History(tool_version="1", machines=(machine,), runs=(run,), series=(series,)))
+        )
     return tmp_path / "store"
 
 
 @pytest.mark.engine
-@pytest.mark.parametrize(("slower", "code", "word"), [(1, 1, "confirmed: regressed"), (9, 0, "not confirmed")])
-def test_a_paired_run_confirms_an_alarm_or_takes_it_back(slower, code, word, history, capsys, tmp_path):  # noqa: PLR0917
+@pytest.mark.parametrize(
+    ("slower", "code", "word"), [(1, 1, "confirmed: regressed"), (9, 0, "not confirmed")]
+)
+def test_a_paired_run_confirms_an_alarm_or_takes_it_back(  # noqa: PLR0917
+    slower, code, word, history, capsys, tmp_path
+):
     repository = history(1, slower=slower)
     store = kept(repository, tmp_path)
     assert cli.main(["history", "check", "-s", str(store)]) == 1

@@ -49,26 +49,38 @@ def test_every_format_that_is_read_is_tried() -> None:
 
 
 @pytest.mark.parametrize("form", tool_files.FORMS)
-def test_of_five_files_a_side_the_slower_benchmark_regressed_and_its_neighbours_did_not(ci_bench, tmp_path, form) -> None:
+def test_of_five_files_a_side_the_slower_benchmark_regressed_and_its_neighbours_did_not(
+    ci_bench, tmp_path, form
+) -> None:
     base = write(tmp_path / "base", form, factor=1.0, seeds=range(5))
     head = write(tmp_path / "head", form, factor=1.5, seeds=range(5, 10))
-    code, out, _ = ci_bench("compare", "--base", *base, "--head", *head, *flags(form), "-o", tmp_path / "out")
+    code, out, _ = ci_bench(
+        "compare", "--base", *base, "--head", *head, *flags(form), "-o", tmp_path / "out"
+    )
     assert code == 1
     assert "test_html[readme]" in out
     assert verdicts(tmp_path / "out") == {"slow": Verdict.REGRESSED, "others": Verdict.UNCHANGED}
 
 
 @pytest.mark.parametrize("form", tool_files.FORMS)
-def test_of_one_file_a_side_it_is_not_decided_and_the_limits_are_said(ci_bench, tmp_path, form) -> None:
+def test_of_one_file_a_side_it_is_not_decided_and_the_limits_are_said(
+    ci_bench, tmp_path, form
+) -> None:
     (base,) = write(tmp_path / "base", form, factor=1.0, seeds=range(1))
     (head,) = write(tmp_path / "head", form, factor=1.55, seeds=range(1, 2))
     code, out, err = ci_bench("compare", base, head, *flags(form), "-o", tmp_path / "out")
     assert code == (form in BY_PROCESS)
     if form in BY_PROCESS:
-        assert verdicts(tmp_path / "out") == {"slow": Verdict.REGRESSED, "others": Verdict.UNCHANGED}
+        assert verdicts(tmp_path / "out") == {
+            "slow": Verdict.REGRESSED,
+            "others": Verdict.UNCHANGED,
+        }
         assert "one launch" not in err
     else:
-        assert verdicts(tmp_path / "out") == {"slow": Verdict.INCONCLUSIVE, "others": Verdict.INCONCLUSIVE}
+        assert verdicts(tmp_path / "out") == {
+            "slow": Verdict.INCONCLUSIVE,
+            "others": Verdict.INCONCLUSIVE,
+        }
         assert "Not decided: " in out
         assert " may be " in " ".join(out.split())
         assert "base and head have one launch" in err
@@ -104,11 +116,20 @@ def test_the_policy_says_what_a_possible_change_does(ci_bench, tmp_path) -> None
 
 def test_a_folder_is_a_side_and_each_of_its_files_a_launch(ci_bench, tmp_path) -> None:
     for side, factor in (("base", 1.0), ("head", 1.5)):
-        write(tmp_path / side, "pytest-benchmark", factor=factor, seeds=range(5) if side == "base" else range(5, 10))
+        write(
+            tmp_path / side,
+            "pytest-benchmark",
+            factor=factor,
+            seeds=range(5) if side == "base" else range(5, 10),
+        )
     code, _, err = ci_bench("compare", tmp_path / "base", tmp_path / "head", "-o", tmp_path / "out")
     assert code == 1
     assert "3 benchmarks of pytest-benchmark 5.3.1, 5 launches" in err
-    (slow,) = [case for case in documents.read_comparison(tmp_path / "out" / "comparison.json").cases if case.title == SLOWED]
+    (slow,) = [
+        case
+        for case in documents.read_comparison(tmp_path / "out" / "comparison.json").cases
+        if case.title == SLOWED
+    ]
     assert slow.pairs[0].head is not None
     assert (slow.pairs[0].head.launches, slow.pairs[0].head.samples) == (5, 100)
 
@@ -119,10 +140,16 @@ def test_files_of_tools_are_valid_if_they_are_read(ci_bench, tmp_path) -> None:
     odd.write_text(good.read_text().replace('"unit"', '"units"'))
     assert ci_bench("validate", good)[:2] == (0, f"{good}: a valid file of measurements\n")
     code, _, err = ci_bench("validate", odd)
-    assert (code, err) == (2, f"ci-bench: {odd}: $.series[0].units: unknown field; did you mean 'unit'?\n")
+    assert (code, err) == (
+        2,
+        f"ci-bench: {odd}: $.series[0].units: unknown field; did you mean 'unit'?\n",
+    )
     text = tmp_path / "notes.txt"
     text.write_text("hello")
-    assert "it is neither JSON nor a text that is read; it begins with 'hello'" in ci_bench("validate", text)[2]
+    assert (
+        "it is neither JSON nor a text that is read; it begins with 'hello'"
+        in ci_bench("validate", text)[2]
+    )
 
 
 def test_a_file_of_another_format_is_named(ci_bench, tmp_path) -> None:
@@ -140,17 +167,30 @@ def test_the_folders_of_a_folder_without_files_are_named(ci_bench, tmp_path) -> 
 
 def test_a_file_is_stored_as_results_and_compared_as_such(ci_bench, tmp_path) -> None:
     for side, factor in (("base", 1.0), ("head", 1.5)):
-        write(tmp_path / side, "pytest-codspeed", factor=factor, seeds=range(5) if side == "base" else range(5, 10))
+        write(
+            tmp_path / side,
+            "pytest-codspeed",
+            factor=factor,
+            seeds=range(5) if side == "base" else range(5, 10),
+        )
         stored = tmp_path / f"stored-{side}" / "results.json"
         assert ci_bench("convert", tmp_path / side, "--to", "results", "-o", stored)[0] == 0
         assert ci_bench("validate", stored)[0] == 0
     for base in ("stored-base", "base"):
-        assert ci_bench("compare", tmp_path / base, tmp_path / "stored-head", "-o", tmp_path / "out")[0] == 1
-        assert verdicts(tmp_path / "out") == {"slow": Verdict.REGRESSED, "others": Verdict.UNCHANGED}
+        assert (
+            ci_bench("compare", tmp_path / base, tmp_path / "stored-head", "-o", tmp_path / "out")[
+                0
+            ]
+            == 1
+        )
+        assert verdicts(tmp_path / "out") == {
+            "slow": Verdict.REGRESSED,
+            "others": Verdict.UNCHANGED,
+        }
     _, out, _ = ci_bench("convert", tmp_path / "stored-base", "--to", "measurements")
-    assert [(one["name"], one.get("measure"), len(one["runs"])) for one in json.loads(out)["series"]] == [
-        (name, None, 5) for name in (SLOWED, *NEIGHBOURS)
-    ]
+    assert [
+        (one["name"], one.get("measure"), len(one["runs"])) for one in json.loads(out)["series"]
+    ] == [(name, None, 5) for name in (SLOWED, *NEIGHBOURS)]
 
 
 def test_the_same_file_twice_is_not_taken_for_a_paired_run(ci_bench, tmp_path) -> None:
@@ -160,7 +200,9 @@ def test_the_same_file_twice_is_not_taken_for_a_paired_run(ci_bench, tmp_path) -
     assert "Not decided: " in out
 
 
-def test_a_benchmark_that_only_one_side_has_is_named_and_a_missing_one_fails(ci_bench, tmp_path) -> None:
+def test_a_benchmark_that_only_one_side_has_is_named_and_a_missing_one_fails(
+    ci_bench, tmp_path
+) -> None:
     (base,) = write(tmp_path / "base", "hyperfine", factor=1.0, seeds=range(1))
     raw = json.loads(base.read_text())
     raw["results"][1]["command"] = "another"
@@ -194,7 +236,9 @@ def test_two_machines_are_not_compared(ci_bench, tmp_path) -> None:
     assert "differ in cpu" in " ".join(out.split())
     code, out, _ = ci_bench("compare", "--across", "cpu", base, head, "-o", tmp_path / "out")
     assert code == 0
-    assert "; compared across cpu (a processor on base, another processor on head)" in " ".join(out.split())
+    assert "; compared across cpu (a processor on base, another processor on head)" in " ".join(
+        out.split()
+    )
     found = documents.read_comparison(tmp_path / "out" / "comparison.json")
     assert (found.mismatches, [one.field for one in found.across]) == ((), ["cpu"])
     code, _, err = ci_bench("compare", "--across", "cpus", base, head)
@@ -213,7 +257,10 @@ def test_two_machines_are_not_compared(ci_bench, tmp_path) -> None:
         (["one.json", "empty"], "empty"),
         (["custom.json", "custom.json"], "customSmallerIsBetter"),
         (["one.json", "one.json", "--from", "pyperff"], "pyperf"),
-        (["--base", str(EXAMPLES / "results.json"), "one.json", "--head", "one.json"], "pass only this one"),
+        (
+            ["--base", str(EXAMPLES / "results.json"), "one.json", "--head", "one.json"],
+            "pass only this one",
+        ),
     ],
 )
 def test_what_cannot_be_read_as_two_sides_is_said(ci_bench, tmp_path, arguments, word) -> None:
@@ -233,17 +280,26 @@ def test_names_are_those_that_the_tool_gave(ci_bench, tmp_path) -> None:
     assert "digest=" not in comment
     _, page, _ = ci_bench("compare", base, head, "-o", tmp_path / "out")
     assert "digest=" not in page
-    assert f"<h3><span class=id>{SLOWED}</span></h3>" in (tmp_path / "out" / "report.html").read_text()
+    assert (
+        f"<h3><span class=id>{SLOWED}</span></h3>" in (tmp_path / "out" / "report.html").read_text()
+    )
 
 
 def measured(tmp_path, name, *series, **more):
     """A file of `measurements`: pairs of a name and a value, in a unit, lower is better but for rates."""
     rows = [
-        {"name": one, "unit": unit, "better": "higher" if unit.endswith("/s") else "lower", "value": value}
+        {
+            "name": one,
+            "unit": unit,
+            "better": "higher" if unit.endswith("/s") else "lower",
+            "value": value,
+        }
         for one, unit, value in series
     ]
     path = tmp_path / f"{name}.json"
-    path.write_text(json.dumps({"kind": "measurements", "schema_version": 1, "series": rows, **more}))
+    path.write_text(
+        json.dumps({"kind": "measurements", "schema_version": 1, "series": rows, **more})
+    )
     return path
 
 
@@ -271,7 +327,10 @@ def verdict_of(tmp_path, called):
 )
 def test_what_appears_or_goes_is_a_change(ci_bench, tmp_path, unit, values, verdict) -> None:
     base, head = values
-    sides = [measured(tmp_path, name, ("odd", unit, value), ("sum", "ms", 5.0)) for name, value in (("b", base), ("h", head))]
+    sides = [
+        measured(tmp_path, name, ("odd", unit, value), ("sum", "ms", 5.0))
+        for name, value in (("b", base), ("h", head))
+    ]
     code, out, _ = ci_bench("compare", *sides, "-o", tmp_path / "out")
     assert verdict_of(tmp_path, "odd") is verdict
     assert code == (verdict is Verdict.REGRESSED)
@@ -282,38 +341,60 @@ def test_what_appears_or_goes_is_a_change(ci_bench, tmp_path, unit, values, verd
 def test_zeros_next_to_other_times_are_named_with_what_to_do(ci_bench, tmp_path) -> None:
     rows = [{"name": "true", "unit": "s", "better": "lower", "runs": [[0.0002], [0.0], [0.0003]]}]
     for name in "bh":
-        (tmp_path / f"{name}.json").write_text(json.dumps({"kind": "measurements", "schema_version": 1, "series": rows}))
+        (tmp_path / f"{name}.json").write_text(
+            json.dumps({"kind": "measurements", "schema_version": 1, "series": rows})
+        )
     code, out, _ = ci_bench("compare", tmp_path / "b.json", tmp_path / "h.json")
     said = " ".join(out.split())
     assert code == 0
-    assert "base has values of 0 next to others, which have no ratio: let each run do more work" in said
+    assert (
+        "base has values of 0 next to others, which have no ratio: let each run do more work"
+        in said
+    )
     assert "Measure each side five times, in turns, and compare all files" in said
     assert "baseline: paired, by which" not in said
 
 
-@pytest.mark.parametrize(("values", "fails"), [((48, 4800), True), ((40_000, 800_000), True), ((64, 64), False)])
+@pytest.mark.parametrize(
+    ("values", "fails"), [((48, 4800), True), ((40_000, 800_000), True), ((64, 64), False)]
+)
 @pytest.mark.parametrize("unit", ["B/op", "KB"])
-def test_bytes_that_repeat_are_judged_by_their_ratio(ci_bench, tmp_path, values, fails, unit) -> None:
+def test_bytes_that_repeat_are_judged_by_their_ratio(
+    ci_bench, tmp_path, values, fails, unit
+) -> None:
     base, head = values
-    sides = [measured(tmp_path, name, ("alloc", unit, value)) for name, value in (("b", base), ("h", head))]
+    sides = [
+        measured(tmp_path, name, ("alloc", unit, value))
+        for name, value in (("b", base), ("h", head))
+    ]
     code, out, _ = ci_bench("compare", *sides, "-o", tmp_path / "out")
     assert code == fails
     assert "within 1 MiB" not in out
 
 
 def test_a_time_that_vanishes_is_in_doubt(ci_bench, tmp_path) -> None:
-    sides = [measured(tmp_path, name, ("fit", "ms", value)) for name, value in (("b", 40), ("h", 0))]
+    sides = [
+        measured(tmp_path, name, ("fit", "ms", value)) for name, value in (("b", 40), ("h", 0))
+    ]
     code, out, _ = ci_bench("compare", *sides)
     assert (code, out.split()[:3]) == (0, ["?", "Not", "decided:"])
     assert "40 ms to 0 ms: was it run?" in " ".join(out.split())
 
 
-@pytest.mark.parametrize(("values", "fails"), [((3, 300), True), ((5000, 5600), False), ((5000, 9000), True)])
+@pytest.mark.parametrize(
+    ("values", "fails"), [((3, 300), True), ((5000, 5600), False), ((5000, 9000), True)]
+)
 def test_small_peaks_have_no_floor(ci_bench, tmp_path, values, fails) -> None:
     sides = []
     for name, value in zip("bh", values, strict=True):
         (tmp_path / name).mkdir()
-        row = {"name": "add", "measure": "peak memory", "unit": "KB", "better": "lower", "value": value}
+        row = {
+            "name": "add",
+            "measure": "peak memory",
+            "unit": "KB",
+            "better": "lower",
+            "value": value,
+        }
         for number in range(5):
             document = {"kind": "measurements", "schema_version": 1, "series": [row]}
             (tmp_path / name / f"{number}.json").write_text(json.dumps(document))
@@ -322,14 +403,21 @@ def test_small_peaks_have_no_floor(ci_bench, tmp_path, values, fails) -> None:
 
 
 def test_a_number_below_zero_is_named_once(ci_bench, tmp_path) -> None:
-    odd = measured(tmp_path, "odd", ("a very long name of a benchmark, which is longer than a line of it can be", "ms", -1))
+    odd = measured(
+        tmp_path,
+        "odd",
+        ("a very long name of a benchmark, which is longer than a line of it can be", "ms", -1),
+    )
     code, _, err = ci_bench("compare", "--base", odd, odd, "--head", odd, odd)
     assert code == 2
     assert err.count("-1 ms, which cannot be compared") == 1
 
 
 def test_a_number_below_zero_is_named_and_the_others_are_compared(ci_bench, tmp_path) -> None:
-    sides = [measured(tmp_path, name, ("used", "J", -150.9), ("copies", "count", 3)) for name in ("b", "h")]
+    sides = [
+        measured(tmp_path, name, ("used", "J", -150.9), ("copies", "count", 3))
+        for name in ("b", "h")
+    ]
     code, _, err = ci_bench("compare", *sides, "-o", tmp_path / "out")
     assert code == 0
     assert err.count("not compared: ") == 2
@@ -338,10 +426,14 @@ def test_a_number_below_zero_is_named_and_the_others_are_compared(ci_bench, tmp_
 
 
 @pytest.mark.parametrize(
-    ("head", "verdict"), [(-150.9, Verdict.REGRESSED), (-123.4, Verdict.UNCHANGED), (-99.0, Verdict.IMPROVED)]
+    ("head", "verdict"),
+    [(-150.9, Verdict.REGRESSED), (-123.4, Verdict.UNCHANGED), (-99.0, Verdict.IMPROVED)],
 )
 def test_a_signed_score_is_compared(ci_bench, tmp_path, head, verdict) -> None:
-    sides = [measured(tmp_path, name, ("score", "nats", value)) for name, value in (("b", -123.4), ("h", head))]
+    sides = [
+        measured(tmp_path, name, ("score", "nats", value))
+        for name, value in (("b", -123.4), ("h", head))
+    ]
     text = [Path(side).read_text().replace("lower", "higher") for side in sides]
     for side, new in zip(sides, text, strict=True):
         Path(side).write_text(new)
@@ -349,18 +441,25 @@ def test_a_signed_score_is_compared(ci_bench, tmp_path, head, verdict) -> None:
     assert (code, verdict_of(tmp_path, "score")) == (int(verdict is Verdict.REGRESSED), verdict)
 
 
-def test_what_failed_on_both_sides_fails_nothing_and_what_fails_on_head_alone_does(ci_bench, tmp_path) -> None:
+def test_what_failed_on_both_sides_fails_nothing_and_what_fails_on_head_alone_does(
+    ci_bench, tmp_path
+) -> None:
     broken = {"failed": [{"name": "conv", "reason": "no such device"}]}
     works = ("sum", "count", 5)
     known = measured(tmp_path, "known", works, **broken)
     code, out, _ = ci_bench("compare", known, measured(tmp_path, "still", works, **broken))
     assert code == 0
-    assert "conv: baseline failed: it failed on both sides: failed in stage benchmark: no such device" in " ".join(out.split())
+    assert (
+        "conv: baseline failed: it failed on both sides: failed in stage benchmark: no such device"
+        in " ".join(out.split())
+    )
     whole = measured(tmp_path, "whole", works, ("conv", "count", 1))
     assert ci_bench("compare", whole, known)[0] == 1
     assert ci_bench("compare", known, whole)[0] == 0
     nothing = measured(tmp_path, "nothing", **broken)
-    assert ci_bench("compare", nothing, nothing)[0] == 3, "where nothing was compared, nothing passed"
+    assert ci_bench("compare", nothing, nothing)[0] == 3, (
+        "where nothing was compared, nothing passed"
+    )
 
 
 def test_a_benchmark_whose_own_code_changed_is_not_compared(ci_bench, tmp_path) -> None:
@@ -373,12 +472,20 @@ def test_a_benchmark_whose_own_code_changed_is_not_compared(ci_bench, tmp_path) 
             row[3:] = ["v0"]
         raw["results"]["benchmarks.time_test_html[readme]"][3] = version
         (tmp_path / f"{name}.json").write_text(json.dumps(raw))
-    code, out, _ = ci_bench("compare", tmp_path / "base.json", tmp_path / "edited.json", "-o", tmp_path / "out")
+    code, out, _ = ci_bench(
+        "compare", tmp_path / "base.json", tmp_path / "edited.json", "-o", tmp_path / "out"
+    )
     assert code == 0
     assert "own code changed" in " ".join(out.split())
-    assert verdicts(tmp_path / "out") == {"slow": Verdict.INCOMPARABLE, "others": Verdict.INCONCLUSIVE}
+    assert verdicts(tmp_path / "out") == {
+        "slow": Verdict.INCOMPARABLE,
+        "others": Verdict.INCONCLUSIVE,
+    }
     ci_bench("compare", tmp_path / "base.json", tmp_path / "same.json", "-o", tmp_path / "out")
-    assert verdicts(tmp_path / "out") == {"slow": Verdict.INCONCLUSIVE, "others": Verdict.INCONCLUSIVE}
+    assert verdicts(tmp_path / "out") == {
+        "slow": Verdict.INCONCLUSIVE,
+        "others": Verdict.INCONCLUSIVE,
+    }
     for name in ("base", "edited"):
         raw = json.loads((tmp_path / f"{name}.json").read_text())
         raw["results"] = {key: row for key, row in raw["results"].items() if "test_html" in key}

@@ -19,7 +19,9 @@ BEFORE_S, AFTER_S = 0.4, 0.52
 def compiled(plugin, repository):
     """A repository whose candidate takes a while to compile; commits set how long."""
     config = yaml.safe_load((repository / "ci-bench.yml").read_text())
-    config["suites"]["fake"] = [{"name": "one", "arms": ["plain", "compiled"], "stages": ["cold", "time"]}]
+    config["suites"]["fake"] = [
+        {"name": "one", "arms": ["plain", "compiled"], "stages": ["cold", "time"]}
+    ]
     config["run"] |= {"max_launches": 6, "blocks": 2}
     (repository / "ci-bench.yml").write_text(yaml.safe_dump(config))
 
@@ -34,14 +36,22 @@ def compiled(plugin, repository):
 
 def cold(folder):
     (pair,) = [pair for pair in outcome(folder).cases[0].pairs if pair.metric == "compile_cold"]
-    (metric,) = [one for one in documents.read_results(folder / "results.json").cases[0].metrics if one.name == "compile_cold"]
+    (metric,) = [
+        one
+        for one in documents.read_results(folder / "results.json").cases[0].metrics
+        if one.name == "compile_cold"
+    ]
     return pair.verdict, len(metric.launches)
 
 
 @pytest.mark.alone
-def test_a_third_more_is_regressed_after_a_few_compilations_without_any_calibration(compiled, tmp_path, ci_bench) -> None:
+def test_a_third_more_is_regressed_after_a_few_compilations_without_any_calibration(
+    compiled, tmp_path, ci_bench
+) -> None:
     compiled(AFTER_S)
-    code, _, said = ci_bench("gate", "--baseline", "paired", "--base", "HEAD~1", "--output", tmp_path / "out")
+    code, _, said = ci_bench(
+        "gate", "--baseline", "paired", "--base", "HEAD~1", "--output", tmp_path / "out"
+    )
     verdict, compilations = cold(tmp_path / "out")
     assert (code, verdict) == (ExitCode.POLICY_NOT_MET, Verdict.REGRESSED), said
     assert 2 <= compilations <= 6
@@ -50,7 +60,9 @@ def test_a_third_more_is_regressed_after_a_few_compilations_without_any_calibrat
 @pytest.mark.alone
 def test_the_same_is_unchanged_after_one(compiled, tmp_path, ci_bench) -> None:
     compiled(BEFORE_S)
-    code, _, said = ci_bench("gate", "--baseline", "paired", "--base", "HEAD~1", "--output", tmp_path / "out")
+    code, _, said = ci_bench(
+        "gate", "--baseline", "paired", "--base", "HEAD~1", "--output", tmp_path / "out"
+    )
     verdict, compilations = cold(tmp_path / "out")
     assert (code, verdict) == (ExitCode.OK, Verdict.UNCHANGED), said
     assert compilations <= 2
@@ -71,7 +83,9 @@ def backend(graph, inputs):
     return graph.forward
 '''
 WAITS_S, WAITS_LONGER_S = 1.2, 1.65
-"""A cold compilation takes these and 0.3 s besides (Dynamo's part and the passes): 1.5 s, and 30 % more."""
+"""A cold compilation takes these and 0.3 s besides (Dynamo's part and the passes): 1.5 s, and 30 %
+more.
+"""
 BUDGET_S = 45.0
 """Of `run.compile_budget_s`: a dozen compilations of each side."""
 
@@ -97,9 +111,22 @@ def judge_compiler(tmp_path: Path, monkeypatch, ci_bench):
     """Gates a commit of a compiler backend against the one before it, by how long it compiles a model of the zoo from cold."""
     folder, out = tmp_path / "a compiler", tmp_path / "out"
     folder.mkdir()
-    entry = {"models": ["mlp"], "mode": "inference", "measure": "accuracy", "backend": "own_compiler:backend"}
-    run = {"device": "cpu", "threads": 1, "max_launches": 10, "compile_budget_s": BUDGET_S, "explain": "never"}
-    (folder / "ci-bench.yml").write_text(yaml.safe_dump({"schema_version": 1, "run": run, "suites": {"torchbench": [entry]}}))
+    entry = {
+        "models": ["mlp"],
+        "mode": "inference",
+        "measure": "accuracy",
+        "backend": "own_compiler:backend",
+    }
+    run = {
+        "device": "cpu",
+        "threads": 1,
+        "max_launches": 10,
+        "compile_budget_s": BUDGET_S,
+        "explain": "never",
+    }
+    (folder / "ci-bench.yml").write_text(
+        yaml.safe_dump({"schema_version": 1, "run": run, "suites": {"torchbench": [entry]}})
+    )
     git(folder, "init")
     monkeypatch.chdir(folder)
     monkeypatch.setenv("CI_BENCH_NOISE", str(tmp_path / "noise"))
@@ -109,9 +136,13 @@ def judge_compiler(tmp_path: Path, monkeypatch, ci_bench):
             (folder / "own_compiler.py").write_text(OWN_COMPILER.replace("{waits_s}", str(seconds)))
             git(folder, "add", ".")
             git(folder, "commit", "--allow-empty", "-m", f"waits for {seconds} s")
-        code, _, said = ci_bench("gate", "--baseline", "paired", "--base", "HEAD~1", "--output", out)
+        code, _, said = ci_bench(
+            "gate", "--baseline", "paired", "--base", "HEAD~1", "--output", out
+        )
         (pair,) = [pair for pair in outcome(out).cases[0].pairs if pair.metric == "compile_cold"]
-        sides = [cold_s(documents.read_results(place / "results.json")) for place in (out / "base", out)]
+        sides = [
+            cold_s(documents.read_results(place / "results.json")) for place in (out / "base", out)
+        ]
         return Judged(code, pair.verdict, *sides, said)
 
     return judge
@@ -121,13 +152,20 @@ def judge_compiler(tmp_path: Path, monkeypatch, ci_bench):
 @pytest.mark.engine
 @pytest.mark.parametrize(
     ("waits_s", "code", "verdict"),
-    [(WAITS_LONGER_S, ExitCode.POLICY_NOT_MET, Verdict.REGRESSED), (WAITS_S, ExitCode.OK, Verdict.UNCHANGED)],
+    [
+        (WAITS_LONGER_S, ExitCode.POLICY_NOT_MET, Verdict.REGRESSED),
+        (WAITS_S, ExitCode.OK, Verdict.UNCHANGED),
+    ],
     ids=["30 % slower", "the same"],
 )
-def test_compiling_a_real_model_is_judged_within_the_stated_budget(judge_compiler, waits_s, code, verdict) -> None:
+def test_compiling_a_real_model_is_judged_within_the_stated_budget(
+    judge_compiler, waits_s, code, verdict
+) -> None:
     """A real suite, real processes, Dynamo itself and no calibration, by the default threshold of 20 %."""
     pytest.importorskip("torch")
     judged = judge_compiler(waits_s)
     assert (judged.code, judged.verdict) == (code, verdict), judged
     assert len(judged.base_s) == len(judged.head_s) <= 10
-    assert sum(judged.base_s) + sum(judged.head_s) <= BUDGET_S + judged.base_s[0] + judged.head_s[0], "the first is not repeated"
+    assert (
+        sum(judged.base_s) + sum(judged.head_s) <= BUDGET_S + judged.base_s[0] + judged.head_s[0]
+    ), "the first is not repeated"

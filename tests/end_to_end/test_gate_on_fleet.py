@@ -57,7 +57,11 @@ def test_a_coordinator_that_is_killed_is_resumed(slower, tmp_path, ci_bench) -> 
     out = tmp_path / "out"
     words = [sys.executable, "-m", "ci_bench.cli", *map(str, gate(slower, out))]
     process = subprocess.Popen(
-        words, env=dict(os.environ), start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        words,
+        env=dict(os.environ),
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
     journal = out / "fleet" / "journal.jsonl"
     limit = time.monotonic() + 120
@@ -66,7 +70,10 @@ def test_a_coordinator_that_is_killed_is_resumed(slower, tmp_path, ci_bench) -> 
         assert time.monotonic() < limit
         time.sleep(0.02)
     code, _, said = ci_bench(*gate(slower, out))
-    assert (code, "another gate measures on a fleet with this folder" in said) == (ExitCode.BAD_INPUT, True), said
+    assert (code, "another gate measures on a fleet with this folder" in said) == (
+        ExitCode.BAD_INPUT,
+        True,
+    ), said
     assert process.poll() is None
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
@@ -74,9 +81,16 @@ def test_a_coordinator_that_is_killed_is_resumed(slower, tmp_path, ci_bench) -> 
         assert time.monotonic() < limit
         time.sleep(0.02)
     before = [json.loads(line) for line in journal.read_text().splitlines()]
-    counted = [(event["lease"], event["attempt"]) for event in before if event["event"] == "delivered"]
-    left = [documents.read_results(path).run for path in (out / "fleet" / "leases").glob("*/results.json")]
-    whole = {(run.lease.number, run.lease.attempt) for run in left if run.state is RunState.COMPLETE}
+    counted = [
+        (event["lease"], event["attempt"]) for event in before if event["event"] == "delivered"
+    ]
+    left = [
+        documents.read_results(path).run
+        for path in (out / "fleet" / "leases").glob("*/results.json")
+    ]
+    whole = {
+        (run.lease.number, run.lease.attempt) for run in left if run.state is RunState.COMPLETE
+    }
     assert whole == {*counted}, "a lease ends with the coordinator"
     code, _, said = ci_bench(*gate(slower, out), "--resume")
     assert code == ExitCode.POLICY_NOT_MET, said
@@ -89,19 +103,26 @@ def test_a_coordinator_that_is_killed_is_resumed(slower, tmp_path, ci_bench) -> 
 
 def test_a_gate_that_is_drained_ends_what_is_out_and_is_resumed(slower, tmp_path, ci_bench) -> None:
     out = tmp_path / "out"
-    code, said, _ = ci_bench("fleet", "test", "local:cpu", "--prepared", slower, "--output", out, "--filter", "fake/one")
+    code, said, _ = ci_bench(
+        "fleet", "test", "local:cpu", "--prepared", slower, "--output", out, "--filter", "fake/one"
+    )
     assert code == ExitCode.OK
     assert "cpu: can measure" in said
     assert "1 of 1 slot(s) can measure one gate" in said
     words = [sys.executable, "-m", "ci_bench.cli", *map(str, gate(slower, out))]
-    process = subprocess.Popen(words, env=dict(os.environ), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        words, env=dict(os.environ), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
     journal = out / "fleet" / "journal.jsonl"
     limit = time.monotonic() + 120
     while not (journal.exists() and '"begun"' in journal.read_text()):
         assert time.monotonic() < limit
         time.sleep(0.02)
     code, said, _ = ci_bench("fleet", "drain", "--output", out)
-    assert (code, said) == (ExitCode.OK, "no further lease on all slots; running leases finish, and --resume continues\n")
+    assert (code, said) == (
+        ExitCode.OK,
+        "no further lease on all slots; running leases finish, and --resume continues\n",
+    )
     said = process.communicate(timeout=120)[1]
     assert process.returncode == ExitCode.POLICY_NOT_MET, said
     measured = journal.read_text().count('"delivered"')
@@ -133,7 +154,9 @@ def test_a_fleet_needs_commits_to_send_or_sides_that_lie_ready(repository, ci_be
     assert code == ExitCode.BAD_INPUT
 
 
-def test_nodes_that_see_nothing_of_the_checkout_measure_what_they_are_sent(repository, tmp_path, ci_bench, monkeypatch) -> None:
+def test_nodes_that_see_nothing_of_the_checkout_measure_what_they_are_sent(
+    repository, tmp_path, ci_bench, monkeypatch
+) -> None:
     """By a bundle, whose sides a node makes ready once; a checkout in use is the one that was taken out."""
     monkeypatch.setenv("CI_BENCH_SOURCES", str(tmp_path / "node"))
     config = yaml.safe_load((repository / "ci-bench.yml").read_text())
@@ -146,8 +169,14 @@ def test_nodes_that_see_nothing_of_the_checkout_measure_what_they_are_sent(repos
     out = tmp_path / "out"
     code, _, said = ci_bench("gate", "--config", elsewhere, "--output", out, "--fleet", "local:cpu")
     assert code in {ExitCode.OK, ExitCode.POLICY_NOT_MET}, said
-    sides = {"base": documents.read_results(out / "base" / "results.json"), "head": documents.read_results(out / "results.json")}
-    medians = {name: [statistics.median(launch.values) for launch in step_time(side)] for name, side in sides.items()}
+    sides = {
+        "base": documents.read_results(out / "base" / "results.json"),
+        "head": documents.read_results(out / "results.json"),
+    }
+    medians = {
+        name: [statistics.median(launch.values) for launch in step_time(side)]
+        for name, side in sides.items()
+    }
     assert [len(launches) for launches in medians.values()] == [2, 2]
     assert max(medians["base"]) < 0.02 < min(medians["head"]), "each side measured its own commit"
     assert sides["head"].source.commit == git(repository, "rev-parse", "HEAD")

@@ -10,7 +10,9 @@ from ci_bench.errors import ExitCode
 from ci_bench.records import documents
 from ci_bench.records.comparison import Verdict
 
-ray = pytest.importorskip("ray", reason="the extra `ray` is not installed: pip install 'ci-bench[ray]'")
+ray = pytest.importorskip(
+    "ray", reason="the extra `ray` is not installed: pip install 'ci-bench[ray]'"
+)
 
 pytestmark = [
     pytest.mark.usefixtures("plugin"),
@@ -37,10 +39,19 @@ def cluster(monkeypatch):
 
 @pytest.fixture
 def slower(repository, tmp_path, ci_bench):
-    return prepare_slower(repository, tmp_path, ci_bench, cases=("one", "two", "three"), launches=LAUNCHES, lock_timeout_s=120)
+    return prepare_slower(
+        repository,
+        tmp_path,
+        ci_bench,
+        cases=("one", "two", "three"),
+        launches=LAUNCHES,
+        lock_timeout_s=120,
+    )
 
 
-def test_a_node_that_is_killed_loses_nothing(cluster, slower, tmp_path, ci_bench, monkeypatch) -> None:
+def test_a_node_that_is_killed_loses_nothing(
+    cluster, slower, tmp_path, ci_bench, monkeypatch
+) -> None:
     from ci_bench.fleet import ray_core
 
     intervals = defaultdict(list)
@@ -65,16 +76,31 @@ def test_a_node_that_is_killed_loses_nothing(cluster, slower, tmp_path, ci_bench
     monkeypatch.setattr(ray_core.RayEngine, "_of_node", only_workers(ray_core.RayEngine._of_node))
     monkeypatch.setenv("PYTHONPATH", os.environ["PYTHONPATH"])
     out = tmp_path / "out"
-    words = ("gate", "--prepared", slower, "--output", out, "--device", "cpu", "--fleet", f"ray:{cluster.address}")
+    words = (
+        "gate",
+        "--prepared",
+        slower,
+        "--output",
+        out,
+        "--device",
+        "cpu",
+        "--fleet",
+        f"ray:{cluster.address}",
+    )
     code, _, said = ci_bench(*words)
     assert code == ExitCode.POLICY_NOT_MET, said
     assert {case.verdict for case in outcome(out).cases} == {Verdict.REGRESSED}
     head = documents.read_results(out / "results.json")
     assert {len(row.origins) for row in head.cases} == {LAUNCHES}, "0 lost, 0 twice"
     assert len({(part.run.lease.number) for part in head.parts}) == len(head.parts)
-    assert [(loss.lease, loss.slot) for loss in head.losses] == [(killed[0].lease.number, killed[0].slot)]
+    assert [(loss.lease, loss.slot) for loss in head.losses] == [
+        (killed[0].lease.number, killed[0].slot)
+    ]
     for spans in intervals.values():
-        assert all(later[0] >= earlier[1] for earlier, later in zip(sorted(spans), sorted(spans)[1:], strict=False))
+        assert all(
+            later[0] >= earlier[1]
+            for earlier, later in zip(sorted(spans), sorted(spans)[1:], strict=False)
+        )
 
 
 def only_workers(real):

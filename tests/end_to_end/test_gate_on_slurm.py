@@ -45,10 +45,14 @@ def apart(monkeypatch, repository, tmp_path):
 
 @pytest.fixture
 def slower(repository, tmp_path, ci_bench):
-    return prepare_slower(repository, tmp_path, ci_bench, cases=("one", "two"), launches=LAUNCHES, lock_timeout_s=120)
+    return prepare_slower(
+        repository, tmp_path, ci_bench, cases=("one", "two"), launches=LAUNCHES, lock_timeout_s=120
+    )
 
 
-def test_leases_are_jobs_whose_documents_are_merged_and_judged(cluster, slower, tmp_path, ci_bench) -> None:
+def test_leases_are_jobs_whose_documents_are_merged_and_judged(
+    cluster, slower, tmp_path, ci_bench
+) -> None:
     assert os.environ["SLURM_CONF"] == str(cluster.folder / "slurm.conf")
     out = tmp_path / "out"
     code, said, _ = ci_bench("fleet", "status", FLEET)
@@ -56,39 +60,59 @@ def test_leases_are_jobs_whose_documents_are_merged_and_judged(cluster, slower, 
     code, _, said = ci_bench("fleet", "status", "slurm:constraint=b200")
     assert code == ExitCode.MEASURING_FAILED
     assert "node1 (idle; partition gpu; features h100)" in said
-    code, _, said = ci_bench("gate", "--prepared", slower, "--output", out, "--device", "cpu", "--fleet", FLEET)
+    code, _, said = ci_bench(
+        "gate", "--prepared", slower, "--output", out, "--device", "cpu", "--fleet", FLEET
+    )
     assert code == ExitCode.POLICY_NOT_MET, said
     assert {case.verdict for case in outcome(out).cases} == {Verdict.REGRESSED}
     head = documents.read_results(out / "results.json")
     assert {len(row.origins) for row in head.cases} == {LAUNCHES}, "0 lost, 0 twice"
     assert head.losses == ()
     by_hand = merge(read_pair(folder) for folder in (out / "fleet" / "leases").iterdir())
-    assert {row.case.id: row for row in by_hand.head.cases} == {row.case.id: row for row in head.cases}
+    assert {row.case.id: row for row in by_hand.head.cases} == {
+        row.case.id: row for row in head.cases
+    }
 
 
 @pytest.mark.usefixtures("plugin", "apart")
-def test_nodes_that_see_nothing_of_the_checkout_measure_what_they_are_sent(repository, tmp_path, ci_bench) -> None:
+def test_nodes_that_see_nothing_of_the_checkout_measure_what_they_are_sent(
+    repository, tmp_path, ci_bench
+) -> None:
     """By a bundle in the folder that submitit needs anyway; each node makes both sides once, for all of its leases."""
     config = yaml.safe_load((repository / "ci-bench.yml").read_text())
     config["suites"]["fake"] = [{"name": "one"}, {"name": "two"}]
-    config["run"] |= {"sampling": "fixed", "blocks": 2, "sample_s": 0.002, "launches": 2, "lock_timeout_s": 120}
+    config["run"] |= {
+        "sampling": "fixed",
+        "blocks": 2,
+        "sample_s": 0.002,
+        "launches": 2,
+        "lock_timeout_s": 120,
+    }
     config["setup"] = {"commands": [f'echo "$CI_BENCH_SIDE $PWD" >> {tmp_path}/made']}
     elsewhere = tmp_path / "elsewhere.yml"
     elsewhere.write_text(yaml.safe_dump(config))
     commit(repository, "0.03")
     out = tmp_path / "out"
-    code, _, said = ci_bench("gate", "--config", elsewhere, "--output", out, "--device", "cpu", "--fleet", FLEET)
+    code, _, said = ci_bench(
+        "gate", "--config", elsewhere, "--output", out, "--device", "cpu", "--fleet", FLEET
+    )
     assert code in {ExitCode.OK, ExitCode.POLICY_NOT_MET}, said
-    head, base = (documents.read_results(out / place) for place in ("results.json", "base/results.json"))
+    head, base = (
+        documents.read_results(out / place) for place in ("results.json", "base/results.json")
+    )
     assert head.losses == ()
     assert {len(row.origins) for row in head.cases} == {2}
     assert max(medians(base)) < 0.02 < min(medians(head)), "each side measured its own commit"
     made = [line.partition(" ")[::2] for line in (tmp_path / "made").read_text().splitlines()]
     assert all(place.startswith(str(tmp_path / "node")) for _, place in made)
     sides = sorted(side for side, _ in made)
-    assert sides in (["base", "head"], ["base", "base", "head", "head"]), "once on each node that measured"
+    assert sides in (["base", "head"], ["base", "base", "head", "head"]), (
+        "once on each node that measured"
+    )
     assert not [*(tmp_path / "node").iterdir()], "nodes made them on disks of their own"
 
 
 def medians(side):
-    return [statistics.median(each.values) for row in side.cases for each in row.metrics[0].launches]
+    return [
+        statistics.median(each.values) for row in side.cases for each in row.metrics[0].launches
+    ]

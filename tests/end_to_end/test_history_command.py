@@ -43,7 +43,8 @@ def results(folder, number, factor=1.0):
         return replace(
             metric,
             launches=tuple(
-                Launch(launch=one.launch, values=tuple(value * jitter for value in one.values)) for one in metric.launches
+                Launch(launch=one.launch, values=tuple(value * jitter for value in one.values))
+                for one in metric.launches
             ),
         )
 
@@ -63,7 +64,9 @@ def results(folder, number, factor=1.0):
 @pytest.fixture
 def store(run, tmp_path):
     """A store of forty runs, the last six of them ten per cent slower."""
-    paths = [results(tmp_path / "runs", number, 1.1 if number >= 34 else 1.0) for number in range(40)]
+    paths = [
+        results(tmp_path / "runs", number, 1.1 if number >= 34 else 1.0) for number in range(40)
+    ]
     assert run("add", *paths)[0] == 0
     return tmp_path / "ci-bench-history"
 
@@ -110,7 +113,9 @@ def test_compacting_and_exporting_lose_nothing_and_are_taken_over(run, store, tm
     assert code == 0
     assert len(after.files) == 1
     assert after.size < before.size
-    assert [one.values for one in after.history.series] == [one.values for one in before.history.series]
+    assert [one.values for one in after.history.series] == [
+        one.values for one in before.history.series
+    ]
     assert run("import", "out/history.json.gz", "-s", "other")[0] == 0
     assert FolderStore(tmp_path / "other").read().history == after.history
     assert "imported 0 of 40" in run("import", "out/history.json.gz", "-s", "other")[2]
@@ -133,7 +138,9 @@ def test_many_single_records_are_compacted_by_themselves(run, store, tmp_path):
 
 
 def test_the_page_is_one_file_that_names_what_is_open(run, store, tmp_path):
-    run("add", results(tmp_path / "runs", 40, 1.1), "--url", "https://github.com/o/r/actions/runs/7")
+    run(
+        "add", results(tmp_path / "runs", 40, 1.1), "--url", "https://github.com/o/r/actions/runs/7"
+    )
     assert run("page", "-o", "trend.html")[0] == 0
     text = (tmp_path / "trend.html").read_text()
     assert "for the worse" in text
@@ -143,9 +150,12 @@ def test_the_page_is_one_file_that_names_what_is_open(run, store, tmp_path):
 
 @pytest.mark.parametrize("action", ["check", "compact", "page"])
 @pytest.mark.parametrize(
-    ("is_there", "why"), [(False, "the folder does not exist"), (True, "the folder holds no run that can be read")]
+    ("is_there", "why"),
+    [(False, "the folder does not exist"), (True, "the folder holds no run that can be read")],
 )
-def test_a_store_without_runs_is_no_store_without_changes(run, tmp_path, action, is_there, why) -> None:
+def test_a_store_without_runs_is_no_store_without_changes(
+    run, tmp_path, action, is_there, why
+) -> None:
     if is_there:
         (tmp_path / "histroy").mkdir()
         (tmp_path / "histroy" / "notes.txt").touch()
@@ -206,7 +216,9 @@ def test_the_issue_of_a_branch_with_any_name_is_found_again(run, tmp_path, githu
     """A branch's name may have what a marker cannot."""
     git(tmp_path, "init")
     git(tmp_path, "commit", "--allow-empty", "-m", "start")
-    paths = [results(tmp_path / "runs", number, 1.1 if number >= 34 else 1.0) for number in range(40)]
+    paths = [
+        results(tmp_path / "runs", number, 1.1 if number >= 34 else 1.0) for number in range(40)
+    ]
     assert run("add", *paths, "--branch", "ci-bench/trend")[0] == 0
     for _ in range(2):
         code, _, err = run("check", "--issue", "--branch", "ci-bench/trend")
@@ -225,7 +237,10 @@ def test_the_issue_of_a_store_in_any_folder_is_found_again(run, store, tmp_path,
 
 def test_two_stores_have_an_issue_each(run, store, tmp_path, github):
     shutil.copytree(store, tmp_path / "kept" / store.name)
-    assert [run("check", "--issue", *place)[0] for place in ([], ["-s", f"kept/{store.name}"])] == [1, 1]
+    assert [run("check", "--issue", *place)[0] for place in ([], ["-s", f"kept/{store.name}"])] == [
+        1,
+        1,
+    ]
     assert len(github.state.issues) == 2
 
 
@@ -245,18 +260,32 @@ def test_a_verdict_wins_over_what_github_has_against_it(run, store, github, monk
 
 def artifact(fake, name, runs, **fields):
     content = {"history.json.gz": runs}
-    return fake.state.add_artifact(fake.state.add_run(f"{name:040x}", **fields), content, name="ci-bench-history")
+    return fake.state.add_artifact(
+        fake.state.add_run(f"{name:040x}", **fields), content, name="ci-bench-history"
+    )
 
 
-def test_artifacts_of_two_runs_at_once_are_united_and_a_forks_is_not_believed(run, tmp_path, github, monkeypatch):
+def test_artifacts_of_two_runs_at_once_are_united_and_a_forks_is_not_believed(
+    run, tmp_path, github, monkeypatch
+):
     event = tmp_path / "event.json"
     event.write_text(json.dumps({"repository": {"id": github.state.repository_id}}))
-    wanted = {"GITHUB_RUN_ID": "1", "GITHUB_EVENT_NAME": "schedule", "GITHUB_SHA": "1" * 40, "GITHUB_REF": "refs/heads/main"}
+    wanted = {
+        "GITHUB_RUN_ID": "1",
+        "GITHUB_EVENT_NAME": "schedule",
+        "GITHUB_SHA": "1" * 40,
+        "GITHUB_REF": "refs/heads/main",
+    }
     for name, value in {**wanted, "GITHUB_EVENT_PATH": str(event)}.items():
         monkeypatch.setenv(name, value)
     exported = {}
     for name, numbers in (("one", (0, 1)), ("two", (0, 2)), ("fork", (3,)), ("branch", (4,))):
-        run("add", *(results(tmp_path / name, number) for number in numbers), "-s", tmp_path / f"store-{name}")
+        run(
+            "add",
+            *(results(tmp_path / name, number) for number in numbers),
+            "-s",
+            tmp_path / f"store-{name}",
+        )
         run("compact", "-s", tmp_path / f"store-{name}", "--export", tmp_path / f"{name}.json.gz")
         exported[name] = (tmp_path / f"{name}.json.gz").read_bytes()
     artifact(github, 1, exported["one"])
@@ -266,5 +295,9 @@ def test_artifacts_of_two_runs_at_once_are_united_and_a_forks_is_not_believed(ru
     artifact(github, 5, exported["one"][:100])
     code, _, err = run("fetch")
     assert code == 0
-    assert [one.id for one in FolderStore(tmp_path / "ci-bench-history").read().history.runs] == ["run-0", "run-1", "run-2"]
+    assert [one.id for one in FolderStore(tmp_path / "ci-bench-history").read().history.runs] == [
+        "run-0",
+        "run-1",
+        "run-2",
+    ]
     assert "skipped artifact" in err

@@ -1,7 +1,8 @@
 """Paired gates of changes as users make them: the headline, the row of the comment's table, the finding and the exit code of each.
 
-A model of the repository's own, with the same change as in `planted_changes` made on head: one gate measures all cases, and the
-real `compare` judges each alone. What is not about times is judged by thresholds that no busy machine comes near.
+A model of the repository's own, with the same change as in `planted_changes` made on head: one gate
+measures all cases, and the real `compare` judges each alone. What is not about times is judged by
+thresholds that no busy machine comes near.
 """
 
 import os
@@ -24,9 +25,20 @@ from ci_bench.records.config import Rule
 
 pytestmark = pytest.mark.slow
 
-RUN = {"device": "cpu", "threads": 1, "sampling": "fixed", "blocks": 2, "sample_s": 0.002, "warmup_s": 0.1, "explain": "never"}
+RUN = {
+    "device": "cpu",
+    "threads": 1,
+    "sampling": "fixed",
+    "blocks": 2,
+    "sample_s": 0.002,
+    "warmup_s": 0.1,
+    "explain": "never",
+}
 TIMES = dict.fromkeys(("step_time", "compile_cold", "compile_warm"), "100%")
-LEARNING = {"thresholds": TIMES, "severities": dict.fromkeys(("undecided", "suspected", "possible", "regressed"), "note")}
+LEARNING = {
+    "thresholds": TIMES,
+    "severities": dict.fromkeys(("undecided", "suspected", "possible", "regressed"), "note"),
+}
 """Of what is learned: an interrupted moment of a busy machine says nothing about it."""
 
 
@@ -46,18 +58,34 @@ class Told:
 
     def verdicts(self, arm: str) -> dict[str, Verdict]:
         """Of each metric of an arm."""
-        return {pair.metric: pair.verdict for pair in self.comparison.cases[0].pairs if pair.arm == arm}
+        return {
+            pair.metric: pair.verdict for pair in self.comparison.cases[0].pairs if pair.arm == arm
+        }
 
 
 def ci_bench(folder: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
     environ = {**os.environ, "CI_BENCH_NOISE": str(folder / ".noise")}
     command = [sys.executable, "-m", "ci_bench.cli", *map(str, arguments)]
-    return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=600, check=False)
+    return subprocess.run(
+        command, cwd=folder, env=environ, capture_output=True, text=True, timeout=600, check=False
+    )
 
 
-def configure(folder: Path, suites: Mapping[str, Any], *, policy: Mapping[str, Any] | None = None, **run: object) -> Path:
+def configure(
+    folder: Path,
+    suites: Mapping[str, Any],
+    *,
+    policy: Mapping[str, Any] | None = None,
+    **run: object,
+) -> Path:
     path = folder / "ci-bench.yml"
-    config = {"schema_version": 1, "baseline": "paired", "run": {**RUN, **run}, "suites": suites, "policy": policy or {}}
+    config = {
+        "schema_version": 1,
+        "baseline": "paired",
+        "run": {**RUN, **run},
+        "suites": suites,
+        "policy": policy or {},
+    }
     path.write_text(yaml.safe_dump(config))
     return path
 
@@ -70,7 +98,12 @@ def told(done: subprocess.CompletedProcess[str], out: Path) -> Told:
     assert headers.startswith("| Verdict | Case | Step time |")
     comparison = documents.read_comparison(out / "comparison.json")
     by_arm = {row.split("|")[2].rpartition("(`")[2].rstrip("`) "): row for row in rows}
-    return Told(code=done.returncode, comparison=comparison, headline=lines[0].replace("\\", ""), rows=by_arm)
+    return Told(
+        code=done.returncode,
+        comparison=comparison,
+        headline=lines[0].replace("\\", ""),
+        rows=by_arm,
+    )
 
 
 def repository(folder: Path, changes: Sequence[Change], **run: object) -> Path:
@@ -99,7 +132,17 @@ def judged(folder: Path, change: Change, policy: Mapping[str, Any] | None = None
         documents.write(replace(whole, cases=cases), alone / side)
     config = configure(alone, {"training_loss": [change.entry()]}, policy=policy, launches=1)
     sides = alone / "base" / "results.json", alone / "results.json"
-    done = ci_bench(folder, "compare", *sides, "--config", config, "--format", "comment", "--output", alone / "told")
+    done = ci_bench(
+        folder,
+        "compare",
+        *sides,
+        "--config",
+        config,
+        "--format",
+        "comment",
+        "--output",
+        alone / "told",
+    )
     return told(done, alone / "told")
 
 
@@ -109,13 +152,19 @@ ONE_LAUNCH = ("nothing", "norm_eps", "dropout_lost", "init_too_large", "fused", 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("torch")
-    return repository(tmp_path_factory.mktemp("planted") / "models", [CHANGES[name] for name in ONE_LAUNCH], launches=1)
+    return repository(
+        tmp_path_factory.mktemp("planted") / "models",
+        [CHANGES[name] for name in ONE_LAUNCH],
+        launches=1,
+    )
 
 
 @pytest.mark.engine
 def test_nothing_changed_passes_and_learns_the_same_in_every_bit(measured) -> None:
     found = judged(measured, CHANGES["nothing"], LEARNING)
-    assert (found.code, found.comparison.judgement.verdict) == (0, RunVerdict.PASSED), found.headline
+    assert (found.code, found.comparison.judgement.verdict) == (0, RunVerdict.PASSED), (
+        found.headline
+    )
     assert "training matches base" in found.headline
     assert found.comparison.cases[0].learning.verdict is Parity.BITWISE
     assert perturbed_runs(measured / "alone" / "nothing") == [1, 1], "more could move nothing"
@@ -127,11 +176,15 @@ def test_nothing_changed_passes_and_learns_the_same_in_every_bit(measured) -> No
 def test_what_changes_the_mathematics_fails_by_its_losses(measured, name) -> None:
     found = judged(measured, CHANGES[name], LEARNING)
     assert found.code == 1
-    assert re.fullmatch(rf"### ❌ Failed: {name}: .+ of the training .+ \(head against base\)\.", found.headline), found.headline
+    assert re.fullmatch(
+        rf"### ❌ Failed: {name}: .+ of the training .+ \(head against base\)\.", found.headline
+    ), found.headline
     assert found.rows["eager"].startswith("| ❌ ")
     assert "❌ different math from step " in found.rows["eager"]
     assert "leaves the rounding envelope at step " in found.findings[Rule.LEARNING_CHANGED]
-    assert [one.verdict.holds for one in found.comparison.cases[0].parity] == [True], "within head, arms agree"
+    assert [one.verdict.holds for one in found.comparison.cases[0].parity] == [True], (
+        "within head, arms agree"
+    )
 
 
 @pytest.mark.engine
@@ -140,12 +193,26 @@ def test_an_initialisation_that_is_too_large_is_never_passed_in_silence(measured
     found = judged(measured, CHANGES["init_too_large"], LEARNING)
     learning = found.comparison.cases[0].learning
     assert (learning.from_another_start, learning.first_step) == (True, 0)
-    said = {Rule.LEARNING_CHANGED, Rule.LEARNING_UNKNOWN, Rule.START_CHANGED} & found.findings.keys()
+    said = {
+        Rule.LEARNING_CHANGED,
+        Rule.LEARNING_UNKNOWN,
+        Rule.START_CHANGED,
+    } & found.findings.keys()
     assert len(said) == 1
-    assert "the start weights differ from base's, and so do the losses from step 0 on" in found.findings[said.pop()]
+    assert (
+        "the start weights differ from base's, and so do the losses from step 0 on"
+        in found.findings[said.pop()]
+    )
     assert "from another start" in found.rows["eager"]
     assert "training matches base" not in found.headline
-    strict = {**LEARNING, "severities": {**LEARNING["severities"], "start_changed": "fail", "learning_unknown": "fail"}}
+    strict = {
+        **LEARNING,
+        "severities": {
+            **LEARNING["severities"],
+            "start_changed": "fail",
+            "learning_unknown": "fail",
+        },
+    }
     (measured / "alone" / "init_too_large").rename(measured / "alone" / "by default")
     failed = judged(measured, CHANGES["init_too_large"], strict)
     assert (failed.code, failed.headline.startswith("### ❌ Failed")) == (1, True)
@@ -154,9 +221,14 @@ def test_an_initialisation_that_is_too_large_is_never_passed_in_silence(measured
 @pytest.mark.engine
 def test_the_same_mathematics_by_fused_kernels_is_no_finding_of_learning(measured) -> None:
     found = judged(measured, CHANGES["fused"], LEARNING)
-    assert (found.code, found.comparison.judgement.verdict) == (0, RunVerdict.PASSED), found.headline
+    assert (found.code, found.comparison.judgement.verdict) == (0, RunVerdict.PASSED), (
+        found.headline
+    )
     assert found.comparison.cases[0].learning.verdict is Parity.NUMERIC_PARITY
-    assert not {Rule.LEARNING_CHANGED, Rule.LEARNING_UNKNOWN, Rule.START_CHANGED, Rule.PARITY_BROKEN} & found.findings.keys()
+    assert (
+        not {Rule.LEARNING_CHANGED, Rule.LEARNING_UNKNOWN, Rule.START_CHANGED, Rule.PARITY_BROKEN}
+        & found.findings.keys()
+    )
     assert "✅ numeric parity" in found.rows["eager"]
 
 
@@ -166,7 +238,11 @@ def test_needless_copies_are_never_passed(measured) -> None:
     found = judged(measured, CHANGES["copies"])
     assert found.comparison.judgement.verdict is not RunVerdict.PASSED
     assert not found.headline.removeprefix("### ").startswith("✅")
-    assert found.verdicts("eager")["step_time"] in {Verdict.INCONCLUSIVE, Verdict.SUSPECTED, Verdict.REGRESSED}
+    assert found.verdicts("eager")["step_time"] in {
+        Verdict.INCONCLUSIVE,
+        Verdict.SUSPECTED,
+        Verdict.REGRESSED,
+    }
     assert found.comparison.cases[0].learning.verdict is Parity.BITWISE
 
 
@@ -197,9 +273,15 @@ def benchmarks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def gate(folder: Path, base: str, **run: object) -> Told:
     command = [sys.executable, "bench.py", "{output}"]
-    configure(folder, {"command": [{"name": "speed", "command": command, "format": "pytest-benchmark"}]}, **run)
+    configure(
+        folder,
+        {"command": [{"name": "speed", "command": command, "format": "pytest-benchmark"}]},
+        **run,
+    )
     out = folder.parent / f"{base}-{run['launches']}"
-    return told(ci_bench(folder, "gate", "--base", base, "--format", "comment", "--output", out), out)
+    return told(
+        ci_bench(folder, "gate", "--base", base, "--format", "comment", "--output", out), out
+    )
 
 
 def test_benchmarks_that_are_slower_are_suspected_after_one_launch(benchmarks) -> None:
@@ -226,7 +308,12 @@ def test_benchmarks_that_are_slower_in_six_launches_regressed(benchmarks) -> Non
     found = gate(benchmarks, "HEAD~1", launches=6)
     assert found.code == 1
     assert found.headline.startswith("### ❌ Failed: speed: test_speed.py::test_render")
-    verdicts = {pair.title.rpartition("::")[2]: pair.verdict for pair in found.comparison.cases[0].pairs}
-    assert (verdicts["test_parse"], verdicts["test_render"]) == (Verdict.REGRESSED, Verdict.REGRESSED)
+    verdicts = {
+        pair.title.rpartition("::")[2]: pair.verdict for pair in found.comparison.cases[0].pairs
+    }
+    assert (verdicts["test_parse"], verdicts["test_render"]) == (
+        Verdict.REGRESSED,
+        Verdict.REGRESSED,
+    )
     assert verdicts["test_scan"] in {Verdict.UNCHANGED, Verdict.INCONCLUSIVE}
     assert [row.startswith("| ❌ regressed") for row in found.rows.values()] == [True]

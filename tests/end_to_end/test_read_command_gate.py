@@ -27,7 +27,12 @@ print(json.dumps({"kind": "measurements", "schema_version": 1,
 def reading(repository):
     """A repository whose script prints its own measurements."""
     (repository / "measure.py").write_text(SCRIPT)
-    entry = {"name": "own", "command": [sys.executable, "measure.py"], "output": "stdout", "format": "measurements"}
+    entry = {
+        "name": "own",
+        "command": [sys.executable, "measure.py"],
+        "output": "stdout",
+        "format": "measurements",
+    }
     config = {"schema_version": 1, "run": {"device": "cpu"}, "suites": {"command": [entry]}}
     (repository / "ci-bench.yml").write_text(yaml.safe_dump(config))
 
@@ -43,7 +48,9 @@ def reading(repository):
 def test_a_fivefold_slowdown_without_a_calibration_fails(reading, tmp_path, ci_bench) -> None:
     reading(0.002)
     reading(0.010)
-    code, _, said = ci_bench("gate", "--baseline", "paired", "--base", "HEAD~1", "--output", tmp_path / "out")
+    code, _, said = ci_bench(
+        "gate", "--baseline", "paired", "--base", "HEAD~1", "--output", tmp_path / "out"
+    )
     comparison = outcome(tmp_path / "out")
     assert (code, comparison.cases[0].verdict) == (ExitCode.POLICY_NOT_MET, Verdict.REGRESSED), said
     (series,) = documents.read_results(tmp_path / "out" / "results.json").cases[0].metrics
@@ -53,20 +60,36 @@ def test_a_fivefold_slowdown_without_a_calibration_fails(reading, tmp_path, ci_b
 @pytest.mark.alone
 def test_the_same_code_passes(reading, tmp_path, ci_bench) -> None:
     reading(0.01)
-    code, _, said = ci_bench("gate", "--baseline", "paired", "--base", "HEAD", "--output", tmp_path / "out")
+    code, _, said = ci_bench(
+        "gate", "--baseline", "paired", "--base", "HEAD", "--output", tmp_path / "out"
+    )
     assert code == ExitCode.OK, said
     assert outcome(tmp_path / "out").cases[0].verdict in {Verdict.UNCHANGED, Verdict.INCONCLUSIVE}
 
 
 @pytest.mark.alone
-def test_where_the_budget_ends_after_one_launch_it_is_suspected_and_fails(reading, tmp_path, ci_bench) -> None:
+def test_where_the_budget_ends_after_one_launch_it_is_suspected_and_fails(
+    reading, tmp_path, ci_bench
+) -> None:
     reading(0.002)
     reading(0.010)
     short = tmp_path / "short.yml"
     short.write_text(
-        (tmp_path / "a repository" / "ci-bench.yml").read_text().replace("device: cpu", "device: cpu\n  case_budget_s: 0.001")
+        (tmp_path / "a repository" / "ci-bench.yml")
+        .read_text()
+        .replace("device: cpu", "device: cpu\n  case_budget_s: 0.001")
     )
-    code, _, _ = ci_bench("gate", "--config", short, "--baseline", "paired", "--base", "HEAD~1", "--output", tmp_path / "out")
+    code, _, _ = ci_bench(
+        "gate",
+        "--config",
+        short,
+        "--baseline",
+        "paired",
+        "--base",
+        "HEAD~1",
+        "--output",
+        tmp_path / "out",
+    )
     comparison = outcome(tmp_path / "out")
     assert (code, comparison.cases[0].verdict) == (ExitCode.POLICY_NOT_MET, Verdict.SUSPECTED)
     assert "suspected: " in comparison.judgement.headline

@@ -39,7 +39,9 @@ def cases_of(page: Path) -> list[str]:
 def shim(folder: Path) -> Path:
     """A `ci-bench` of this interpreter."""
     folder.mkdir()
-    (folder / "ci-bench").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m ci_bench.cli "$@"\n')
+    (folder / "ci-bench").write_text(
+        f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m ci_bench.cli "$@"\n'
+    )
     (folder / "ci-bench").chmod(0o755)
     return folder
 
@@ -54,7 +56,14 @@ def slower(tmp_path, monkeypatch):
     entry = {"command": "sh measure.sh", "format": "measurements", "output": "stdout"}
     config = {
         "schema_version": 1,
-        "run": {"device": "cpu", "sampling": "fixed", "launches": 2, "blocks": 1, "sample_s": 0.001, "warmup_s": 0.05},
+        "run": {
+            "device": "cpu",
+            "sampling": "fixed",
+            "launches": 2,
+            "blocks": 1,
+            "sample_s": 0.001,
+            "warmup_s": 0.05,
+        },
         "suites": {"command": [{**entry, "name": "step"}, {**entry, "name": "other"}]},
     }
     (folder / "it's $HOME.yml").write_text(yaml.safe_dump(config))
@@ -70,18 +79,42 @@ def slower(tmp_path, monkeypatch):
 
 
 @pytest.mark.alone
-def test_the_printed_line_measures_the_case_again_and_gets_the_same_verdict(slower, tmp_path, ci_bench) -> None:
-    asked = ("--config", "it's $HOME.yml", "--baseline", "paired", "--base", "start", "--noise", tmp_path / "noise of mine")
+def test_the_printed_line_measures_the_case_again_and_gets_the_same_verdict(
+    slower, tmp_path, ci_bench
+) -> None:
+    asked = (
+        "--config",
+        "it's $HOME.yml",
+        "--baseline",
+        "paired",
+        "--base",
+        "start",
+        "--noise",
+        tmp_path / "noise of mine",
+    )
     out = tmp_path / "out"
-    code, shown, said = ci_bench("gate", *asked, "--launches", LAUNCHES, "--device", "cpu", "--output", out)
+    code, shown, said = ci_bench(
+        "gate", *asked, "--launches", LAUNCHES, "--device", "cpu", "--output", out
+    )
     first = outcome(out)
-    assert (code, {case.verdict for case in first.cases}) == (ExitCode.POLICY_NOT_MET, {Verdict.REGRESSED}), said
-    (line,) = (told.strip() for told in shown.partition("Reproduce the worst case:")[2].splitlines() if "ci-bench " in told)
+    assert (code, {case.verdict for case in first.cases}) == (
+        ExitCode.POLICY_NOT_MET,
+        {Verdict.REGRESSED},
+    ), said
+    (line,) = (
+        told.strip()
+        for told in shown.partition("Reproduce the worst case:")[2].splitlines()
+        if "ci-bench " in told
+    )
     assert line in (out / "report.md").read_text()
     assert any(line in case for case in cases_of(out / "report.html"))
-    git(slower, "branch", "--force", "start", "HEAD")  # the name stands for another commit now, the line's does not
+    git(
+        slower, "branch", "--force", "start", "HEAD"
+    )  # the name stands for another commit now, the line's does not
     environ = {**os.environ, "PATH": f"{shim(tmp_path / 'bin')}{os.pathsep}{os.environ['PATH']}"}
-    ended = subprocess.run(["sh", "-c", line], cwd=slower, env=environ, capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        ["sh", "-c", line], cwd=slower, env=environ, capture_output=True, text=True, check=False
+    )
     again = outcome(slower / "ci-bench-results")
     assert ended.returncode == code, ended.stderr
     (case,) = again.cases
@@ -106,4 +139,11 @@ def test_all_that_was_asked_is_in_the_line() -> None:
     line = "--config own.yml --baseline artifact --fetched fetched --device cuda:1 --launches 3"
     assert " ".join(command_again("gate", settings)) == f"ci-bench gate {line} --budget 600"
     paired = Measuring(environ={}, here=Path(), prepared=Path("sides"), base="main")
-    assert command_again("gate", paired, base="a" * 40) == ("ci-bench", "gate", "--baseline", "paired", "--base", "a" * 40)
+    assert command_again("gate", paired, base="a" * 40) == (
+        "ci-bench",
+        "gate",
+        "--baseline",
+        "paired",
+        "--base",
+        "a" * 40,
+    )

@@ -33,9 +33,18 @@ def test_five_per_cent_slower_and_another_faster_are_judged_so(sample) -> None:
     """It never says the opposite, and is undecided only where it says that it can't tell as little as was planted."""
     sample_repository.plant(sample)
     judged = gate(sample, base="HEAD~1")
-    for case, verdict, planted in ((SLOWER, Verdict.REGRESSED, 0.05), (FASTER, Verdict.IMPROVED, 0.6)):
+    for case, verdict, planted in (
+        (SLOWER, Verdict.REGRESSED, 0.05),
+        (FASTER, Verdict.IMPROVED, 0.6),
+    ):
         assert judged.verdicts[case] is verdict or judged.resolvable[case] > planted, judged
-    assert not {judged.verdicts[SLOWER], judged.verdicts[FASTER]} - {Verdict.REGRESSED, Verdict.IMPROVED, Verdict.INCONCLUSIVE}
+    assert not {judged.verdicts[SLOWER], judged.verdicts[FASTER]} - {
+        Verdict.REGRESSED,
+        Verdict.IMPROVED,
+        Verdict.INCONCLUSIVE,
+    }
     assert judged.verdicts[SLOWER] is not Verdict.IMPROVED
     assert judged.verdicts[FASTER] is not Verdict.REGRESSED
-    assert (judged.exit_code == ExitCode.POLICY_NOT_MET) is (judged.verdicts[SLOWER] is Verdict.REGRESSED)
+    assert (judged.exit_code == ExitCode.POLICY_NOT_MET) is (
+        judged.verdicts[SLOWER] is Verdict.REGRESSED
+    )

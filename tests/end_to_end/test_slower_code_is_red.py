@@ -1,7 +1,8 @@
 """Whatever measures, slower code fails and the same code passes: every suite, every format that is read, a plugin of either kind.
 
-The table makes itself: from the registry of suites and the catalogue of formats, so that a new one is in it or fails here. Only
-the clock is simulated. Stages are the suites' own, texts are those that the tools wrote, launches are taken as the judge asks.
+The table makes itself: from the registry of suites and the catalogue of formats, so that a new one
+is in it or fails here. Only the clock is simulated. Stages are the suites' own, texts are those
+that the tools wrote, launches are taken as the judge asks.
 """
 
 import zlib
@@ -33,7 +34,9 @@ DATA = Path(__file__).parents[1] / "formats" / "data"
 NOW = "2026-01-31T00:00:00Z"
 SLOWER = [5.0, 2.0, 1.3]
 BETWEEN, INSIDE, MOMENT = 0.01, 0.03, 0.005
-"""Standard deviations of the noise between launches, inside them, and between the moments of two runs."""
+"""Standard deviations of the noise between launches, inside them, and between the moments of two
+runs.
+"""
 
 ENTRIES = {
     "command": {"name": "it", "command": "true"},
@@ -41,7 +44,12 @@ ENTRIES = {
     "torchbench": {"model": "mlp"},
     "functions": {"path": "examples/kernels/benchmarks/activations.py"},
     "training_loss": {"name": "it"},
-    "transformers": {"model": "bert", "batch_size": 2, "sequence_length": 8, "candidate": "aot_eager"},
+    "transformers": {
+        "model": "bert",
+        "batch_size": 2,
+        "sequence_length": 8,
+        "candidate": "aot_eager",
+    },
 }
 WRITTEN = {
     "pytest-benchmark": "pytest_benchmark-5.3.1.json",
@@ -71,7 +79,9 @@ TEXTS = {
 
 
 def reading_of(form: str) -> Reading:
-    return catalogue.read(TEXTS.get(form) or catalogue.decode((DATA / WRITTEN[form]).read_bytes()), form)
+    return catalogue.read(
+        TEXTS.get(form) or catalogue.decode((DATA / WRITTEN[form]).read_bytes()), form
+    )
 
 
 @dataclass(frozen=True)
@@ -90,7 +100,11 @@ class Source:
         for stage in self.stages:
             known = (brought or {}).get(stage)
             skipped = wanted is not None and known and known.isdisjoint(wanted)
-            if stage.kind in {StageKind.PREPARE, StageKind.VERIFY} or not stage.takes_place_in(launch) or skipped:
+            if (
+                stage.kind in {StageKind.PREPARE, StageKind.VERIFY}
+                or not stage.takes_place_in(launch)
+                or skipped
+            ):
                 continue
             found = self._of_stage(rng, stage, launch, np.exp(noise) * (ratio if head else 1.0))
             if brought is not None:
@@ -102,7 +116,11 @@ class Source:
             case StageKind.RUN if self.reading is not None:
                 return self._read(rng, stage, launch, factor)
             case StageKind.TIME:
-                return [_turns(rng, name, arm, launch, factor) for name in self.times for arm in stage.arms]
+                return [
+                    _turns(rng, name, arm, launch, factor)
+                    for name in self.times
+                    for arm in stage.arms
+                ]
             case _:
                 name = "compile_cold" if stage.cache is Cache.COLD else "peak_anonymous"
                 return [_one(name, arm, launch) for arm in stage.arms]
@@ -112,25 +130,44 @@ class Source:
             if interpret(series.unit).unit not in TIMES:
                 return series
             by = factor if series.better is not Better.HIGHER else 1 / factor
-            inside = INSIDE if len(series.values) > 1 else INSIDE / 4  # who prints one figure prints a mean
+            inside = (
+                INSIDE if len(series.values) > 1 else INSIDE / 4
+            )  # who prints one figure prints a mean
             spread = np.exp(inside * rng.standard_normal(len(series.values)))
             values = iter((np.array(series.values) * by * spread).tolist())
-            return replace(series, runs=tuple(tuple(next(values) for _ in run) for run in series.runs))
+            return replace(
+                series, runs=tuple(tuple(next(values) for _ in run) for run in series.runs)
+            )
 
-        shown = replace(self.reading, series=tuple(map(scaled, self.reading.series)), failed=(), skipped=())
-        return [metric for arm in stage.arms for metric in select(shown, (), arm=arm, launch=launch).metrics]
+        shown = replace(
+            self.reading, series=tuple(map(scaled, self.reading.series)), failed=(), skipped=()
+        )
+        return [
+            metric
+            for arm in stage.arms
+            for metric in select(shown, (), arm=arm, launch=launch).metrics
+        ]
 
 
 def _turns(rng, name, arm, launch, factor):
     values = 0.02 * factor * np.exp(INSIDE * rng.standard_normal(20))
-    taken = Launch(launch=launch, values=tuple(values.tolist()), blocks=tuple(np.repeat(np.arange(10), 2).tolist()), steady=True)
+    taken = Launch(
+        launch=launch,
+        values=tuple(values.tolist()),
+        blocks=tuple(np.repeat(np.arange(10), 2).tolist()),
+        steady=True,
+    )
     return Metric(
         name=name, arm=arm, unit=Unit.SECONDS, better=Better.LOWER, lane=Lane.WALL, launches=(taken,)
     )  # fmt: skip
 
 
 def _one(name, arm, launch):
-    unit, lane, value = (Unit.SECONDS, Lane.WALL, 12.0) if name == "compile_cold" else (Unit.BYTES, Lane.COUNTERS, 3e8)
+    unit, lane, value = (
+        (Unit.SECONDS, Lane.WALL, 12.0)
+        if name == "compile_cold"
+        else (Unit.BYTES, Lane.COUNTERS, 3e8)
+    )
     taken = (Launch(launch=launch, values=(value,)),)
     return Metric(name=name, arm=arm, unit=unit, better=Better.LOWER, lane=lane, launches=taken)
 
@@ -139,13 +176,23 @@ def sources():
     """Every suite by its own plan, every format as a command that is read, and plugins that take turns or measure themselves."""
     for name in BUILT_IN:
         yield _of_plan(name, find_suite(name), ENTRIES[name])
-    yield _of_plan("training_loss in layouts", find_suite("training_loss"), {"name": "it", "layouts": ["ddp", "fsdp"]})
+    yield _of_plan(
+        "training_loss in layouts",
+        find_suite("training_loss"),
+        {"name": "it", "layouts": ["ddp", "fsdp"]},
+    )
     for form in catalogue.READABLE:
-        command = _of_plan(f"format {form}", find_suite("command"), {**ENTRIES["command"], "format": form})
+        command = _of_plan(
+            f"format {form}", find_suite("command"), {**ENTRIES["command"], "format": form}
+        )
         yield replace(command, reading=reading_of(form))
     yield _of_plan("plugin in turns", FAKE, {"name": "it", "stages": ["memory", "time"]})
     yield replace(
-        _of_plan("plugin that measures itself", find_suite("command"), {**ENTRIES["command"], "format": "measurements"}),
+        _of_plan(
+            "plugin that measures itself",
+            find_suite("command"),
+            {**ENTRIES["command"], "format": "measurements"},
+        ),
         reading=reading_of("measurements"),
     )
 
@@ -160,8 +207,14 @@ def side(source, metrics, *, run, device):
     merged: dict[tuple[str, str], Metric] = {}
     for one in metrics:
         key = one.name, one.arm
-        merged[key] = replace(merged[key], launches=(*merged[key].launches, *one.launches)) if key in merged else one
-    row = CaseResult(case=source.case, status=Status.OK, reproduce="again", metrics=tuple(merged.values()))
+        merged[key] = (
+            replace(merged[key], launches=(*merged[key].launches, *one.launches))
+            if key in merged
+            else one
+        )
+    row = CaseResult(
+        case=source.case, status=Status.OK, reproduce="again", metrics=tuple(merged.values())
+    )
     document = results(row, identity={"device": device})
     return replace(document, run=replace(document.run, id=run, started_at=NOW))
 
@@ -189,7 +242,9 @@ def paired(source, ratio, *, calibrated, rule=None, seed=7):
     calibration = None
     for run in range(4 if calibrated else 0):
         base, head, _ = measured(source, 1.0, rule=fixed(5), seed=100 + run, run=f"aa-{run}")
-        calibration = calibrating.merge(calibration, calibrating.collect(base, head, tool_version="1"))
+        calibration = calibrating.merge(
+            calibration, calibrating.collect(base, head, tool_version="1")
+        )
     rule = rule or adaptive(16)
     base, head, launches = measured(source, ratio, rule=rule, seed=seed, calibration=calibration)
     comparison = compare(
@@ -204,7 +259,11 @@ def against_saved(source, ratio, *, device, launches=3):
     sides = []
     for head in (False, True):
         moment = MOMENT * rng.standard_normal()
-        rows = [one for at in range(launches) for one in source.row(rng, head, at, ratio=ratio, moment=moment)]
+        rows = [
+            one
+            for at in range(launches)
+            for one in source.row(rng, head, at, ratio=ratio, moment=moment)
+        ]
         sides.append(side(source, rows, run=f"run {head}", device=device))
     return compare(
         base=sides[0], head=sides[1], policy=Policy(), mode=BaselineMode.FILE, absence=None, tool_version="1", now=NOW
@@ -225,7 +284,10 @@ def test_every_suite_and_every_format_is_in_the_table() -> None:
 def test_measured_in_turns(source, calibrated) -> None:
     for ratio in SLOWER:
         comparison, _ = paired(source, ratio, calibrated=calibrated)
-        assert comparison.judgement.exit_code == ExitCode.POLICY_NOT_MET, (ratio, comparison.judgement.headline)
+        assert comparison.judgement.exit_code == ExitCode.POLICY_NOT_MET, (
+            ratio,
+            comparison.judgement.headline,
+        )
     comparison, launches = paired(source, 1.0, calibrated=calibrated)
     assert comparison.judgement.exit_code == ExitCode.OK, comparison.judgement.headline
     assert launches <= 16
@@ -236,7 +298,10 @@ def test_measured_in_turns(source, calibrated) -> None:
 def test_against_a_saved_run(source, device) -> None:
     for ratio in SLOWER:
         comparison = against_saved(source, ratio, device=device)
-        assert comparison.judgement.exit_code == ExitCode.POLICY_NOT_MET, (ratio, comparison.judgement.headline)
+        assert comparison.judgement.exit_code == ExitCode.POLICY_NOT_MET, (
+            ratio,
+            comparison.judgement.headline,
+        )
     comparison = against_saved(source, 1.0, device=device)
     assert comparison.judgement.exit_code == ExitCode.OK, comparison.judgement.headline
 
@@ -248,7 +313,9 @@ def test_where_only_one_launch_was_taken_a_doubling_is_suspected(source) -> None
         paired(source, 5.0, calibrated=False, rule=fixed(1))[0],
         against_saved(source, 5.0, device="cuda", launches=1),
     ):
-        assert comparison.judgement.exit_code == ExitCode.POLICY_NOT_MET, comparison.judgement.headline
+        assert comparison.judgement.exit_code == ExitCode.POLICY_NOT_MET, (
+            comparison.judgement.headline
+        )
         assert Rule.SUSPECTED in {finding.rule for finding in comparison.judgement.findings}
         assert "suspected" in comparison.judgement.headline
         assert "nothing regressed" not in comparison.judgement.headline

@@ -17,7 +17,16 @@ pytest.importorskip("torch")
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
 TOKEN = "ghs_" + "A1b2" * 9
-MODEL = Path(__file__).parents[2] / "src" / "ci_bench" / "suites" / "training_loss" / "data" / "model" / "config.json"
+MODEL = (
+    Path(__file__).parents[2]
+    / "src"
+    / "ci_bench"
+    / "suites"
+    / "training_loss"
+    / "data"
+    / "model"
+    / "config.json"
+)
 BROKEN_BACKENDS = '''
 """Torch's defects for tests look for torch.relu, and models call functional.relu."""
 
@@ -44,7 +53,9 @@ Gate = Callable[..., tuple[int, str, Results, Comparison]]
 
 
 @pytest.fixture
-def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Gate:
+def gate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Gate:
     """Measures one backend with a token in the environment, and shows that the token is nowhere."""
     monkeypatch.setenv("GITHUB_TOKEN", TOKEN)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
@@ -52,16 +63,40 @@ def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureF
     monkeypatch.chdir(tmp_path)
     (tmp_path / "scratch").mkdir()
 
-    def run(backend: str, launches: int = 2, **entry: object) -> tuple[int, str, Results, Comparison]:
-        options = {"backend": backend, "num_samples": 160, "epochs": 1, "evaluation_rows": 100, **entry}
-        how = {"device": "cpu", "threads": 1, "launches": launches, "blocks": 2, "warmup_s": 1, "stage_timeout_s": 300}
+    def run(
+        backend: str, launches: int = 2, **entry: object
+    ) -> tuple[int, str, Results, Comparison]:
+        options = {
+            "backend": backend,
+            "num_samples": 160,
+            "epochs": 1,
+            "evaluation_rows": 100,
+            **entry,
+        }
+        how = {
+            "device": "cpu",
+            "threads": 1,
+            "launches": launches,
+            "blocks": 2,
+            "warmup_s": 1,
+            "stage_timeout_s": 300,
+        }
         policy = {"severities": {"baseline_missing": "note", "check_unknown": "note"}}
         (tmp_path / "ci-bench.yml").write_text(
-            yaml.safe_dump({"schema_version": 1, "run": how, "suites": {"training_loss": [options]}, "policy": policy})
+            yaml.safe_dump(
+                {
+                    "schema_version": 1,
+                    "run": how,
+                    "suites": {"training_loss": [options]},
+                    "policy": policy,
+                }
+            )
         )
         code = cli.main(["--verbose", "gate", "--output", "out", "--format", "comment"])
         told = capfd.readouterr()
-        files = [tmp_path / "out" / name for name in ("results.json", "comparison.json", "report.md")]
+        files = [
+            tmp_path / "out" / name for name in ("results.json", "comparison.json", "report.md")
+        ]
         assert TOKEN not in told.out + told.err + "".join(file.read_text() for file in files)
         assert list((tmp_path / "scratch").glob("ci-bench-*")) == []
         return code, told.out, documents.read_results(files[0]), documents.read_comparison(files[1])
@@ -92,20 +127,30 @@ def test_a_sound_backend_passes_with_all_that_a_case_owes(gate: Gate) -> None:
         ("compile_cold", "dynamo-eager"): 2,
     }.items() <= measured.items()
     assert measured["peak_anonymous", "eager"] == measured["peak_anonymous", "dynamo-eager"] == 2
-    assert {check.outcome for check in row.checks if check.name not in {"steady", "witnessed"}} == {Outcome.PASS}
+    assert {check.outcome for check in row.checks if check.name not in {"steady", "witnessed"}} == {
+        Outcome.PASS
+    }
     assert {"compiled", "finite_loss", "updates_weights"} <= {check.name for check in row.checks}
     (finding,) = comparison.cases[0].parity
     assert finding.verdict.holds
     assert results.environment.identity["threads"] == 1
 
 
-def test_a_backend_that_computes_something_else_breaks_parity(gate: Gate, relu: dict[str, object]) -> None:
-    code, out, _, comparison = gate("broken_backends:accuracy_error", launches=1, evaluation=False, **relu)
+def test_a_backend_that_computes_something_else_breaks_parity(
+    gate: Gate, relu: dict[str, object]
+) -> None:
+    code, out, _, comparison = gate(
+        "broken_backends:accuracy_error", launches=1, evaluation=False, **relu
+    )
     assert code == 1, out
-    assert "parity_broken" in {finding.rule for finding in comparison.judgement.findings if finding.severity == "fail"}
+    assert "parity_broken" in {
+        finding.rule for finding in comparison.judgement.findings if finding.severity == "fail"
+    }
 
 
-def test_a_backend_that_cannot_compile_fails_its_case_with_the_reason_in_the_report(gate: Gate, relu: dict[str, object]) -> None:
+def test_a_backend_that_cannot_compile_fails_its_case_with_the_reason_in_the_report(
+    gate: Gate, relu: dict[str, object]
+) -> None:
     code, out, results, comparison = gate("broken_backends:compile_error", launches=1, **relu)
     assert code == comparison.judgement.exit_code == 3
     assert (results.cases[0].status, results.cases[0].failure.stage) == (Status.FAILED, "alone")

@@ -16,7 +16,10 @@ def times(factor: float, seed: int) -> Times:
     """Seconds of each benchmark, with one per cent of noise."""
     rng = random.Random(seed)
     return {
-        name: [seconds * (factor if name == SLOWED else 1.0) * rng.gauss(1.0, 0.01) for _ in range(ROUNDS)]
+        name: [
+            seconds * (factor if name == SLOWED else 1.0) * rng.gauss(1.0, 0.01)
+            for _ in range(ROUNDS)
+        ]
         for name, seconds in SECONDS.items()
     }
 
@@ -26,7 +29,10 @@ def middle(values: list[float]) -> float:
 
 
 def _measurements(found: Times) -> object:
-    series = [{"name": name, "unit": "s", "better": "lower", "values": values} for name, values in found.items()]
+    series = [
+        {"name": name, "unit": "s", "better": "lower", "values": values}
+        for name, values in found.items()
+    ]
     return {"kind": "measurements", "schema_version": 1, "series": series}
 
 
@@ -36,7 +42,12 @@ def _codspeed(found: Times) -> object:
         "python": {"sysconfig": {"py_version": "3.12.8"}, "dependencies": {}},
         "instrument": {"type": "walltime", "clock_info": {}},
         "benchmarks": [
-            {"name": name.rpartition("::")[2], "uri": name, "config": {}, "stats": {"median_ns": middle(values) * 1e9}}
+            {
+                "name": name.rpartition("::")[2],
+                "uri": name,
+                "config": {},
+                "stats": {"median_ns": middle(values) * 1e9},
+            }
             for name, values in found.items()
         ],
     }
@@ -44,9 +55,16 @@ def _codspeed(found: Times) -> object:
 
 def _pytest_benchmark(found: Times) -> object:
     return {
-        "machine_info": {"cpu": {"brand_raw": "a processor", "count": 8}, "python_version": "3.12.8"},
+        "machine_info": {
+            "cpu": {"brand_raw": "a processor", "count": 8},
+            "python_version": "3.12.8",
+        },
         "benchmarks": [
-            {"name": name.rpartition("::")[2], "fullname": name, "stats": {"median": middle(values), "data": values}}
+            {
+                "name": name.rpartition("::")[2],
+                "fullname": name,
+                "stats": {"median": middle(values), "data": values},
+            }
             for name, values in found.items()
         ],
         "version": "5.3.1",
@@ -85,7 +103,8 @@ def _pyperf(found: Times) -> object:
 
 def _hyperfine(found: Times) -> object:
     rows = [
-        {"command": name, "mean": middle(values), "median": middle(values), "times": values} for name, values in found.items()
+        {"command": name, "mean": middle(values), "median": middle(values), "times": values}
+        for name, values in found.items()
     ]
     return {"results": rows}
 
@@ -98,7 +117,9 @@ def _asv(found: Times) -> object:
         "params": {"machine": "host", "python": "3.12"},
         "python": "3.12",
         "result_columns": ["result", "params", "samples"],
-        "results": {names[name]: [[middle(values)], [], [values]] for name, values in found.items()},
+        "results": {
+            names[name]: [[middle(values)], [], [values]] for name, values in found.items()
+        },
         "version": 2,
     }
 
@@ -108,12 +129,18 @@ def _nvbench(found: Times) -> object:
         {
             "name": name,
             "summaries": [
-                {"tag": "nv/cold/time/gpu/median", "data": [{"name": "value", "type": "float64", "value": str(middle(values))}]}
+                {
+                    "tag": "nv/cold/time/gpu/median",
+                    "data": [{"name": "value", "type": "float64", "value": str(middle(values))}],
+                }
             ],
         }
         for name, values in found.items()
     ]
-    return {"devices": [{"id": 0, "name": "Example GPU"}], "benchmarks": [{"name": "speed", "states": states}]}
+    return {
+        "devices": [{"id": 0, "name": "Example GPU"}],
+        "benchmarks": [{"name": "speed", "states": states}],
+    }
 
 
 def _oss(found: Times) -> object:
@@ -121,7 +148,11 @@ def _oss(found: Times) -> object:
         {
             "benchmark": {"name": "speed"},
             "model": {"name": name},
-            "metric": {"name": "latency", "benchmark_values": values, "extra_info": {"unit": "s", "better": "lower"}},
+            "metric": {
+                "name": "latency",
+                "benchmark_values": values,
+                "extra_info": {"unit": "s", "better": "lower"},
+            },
         }
         for name, values in found.items()
     ]
@@ -133,15 +164,26 @@ def _dynamo(found: Times) -> str:
 
 
 def _custom(found: Times) -> object:
-    return [{"name": name, "unit": "ms", "value": middle(values) * 1e3} for name, values in found.items()]
+    return [
+        {"name": name, "unit": "ms", "value": middle(values) * 1e3}
+        for name, values in found.items()
+    ]
 
 
 def _bigger(found: Times) -> object:
-    return [{"name": name, "unit": "iter/sec", "value": 1 / middle(values)} for name, values in found.items()]
+    return [
+        {"name": name, "unit": "iter/sec", "value": 1 / middle(values)}
+        for name, values in found.items()
+    ]
 
 
 def _store(found: Times) -> str:
-    entry = {"commit": {"id": "f2f20f8e"}, "date": 1795263400000, "tool": "pytest", "benches": _bigger(found)}
+    entry = {
+        "commit": {"id": "f2f20f8e"},
+        "date": 1795263400000,
+        "tool": "pytest",
+        "benches": _bigger(found),
+    }
     text = json.dumps({"lastUpdate": 1795263400000, "repoUrl": "", "entries": {"speed": [entry]}})
     return f"window.BENCHMARK_DATA = {text}"
 
@@ -151,7 +193,10 @@ def _bmf(found: Times) -> object:
 
 
 def _optimum(found: Times) -> object:
-    report = {name.rpartition("::")[2]: {"latency": {"unit": "s", "values": values}} for name, values in found.items()}
+    report = {
+        name.rpartition("::")[2]: {"latency": {"unit": "s", "values": values}}
+        for name, values in found.items()
+    }
     return {"config": {"name": "speed"}, "report": report}
 
 
@@ -182,8 +227,13 @@ def _criterion(found: Times) -> str:
 
 
 def _vitest(found: Times) -> object:
-    rows = [{"name": name, "mean": middle(values) * 1e3, "samples": []} for name, values in found.items()]
-    return {"files": [{"filepath": "speed.ts", "groups": [{"fullName": "speed", "benchmarks": rows}]}]}
+    rows = [
+        {"name": name, "mean": middle(values) * 1e3, "samples": []}
+        for name, values in found.items()
+    ]
+    return {
+        "files": [{"filepath": "speed.ts", "groups": [{"fullName": "speed", "benchmarks": rows}]}]
+    }
 
 
 def _userbenchmark(found: Times) -> object:
@@ -192,7 +242,11 @@ def _userbenchmark(found: Times) -> object:
 
 
 def _go(found: Times) -> str:
-    rows = [f"Benchmark/{name}-8 \t 100 \t {value * 1e9} ns/op" for name, values in found.items() for value in values]
+    rows = [
+        f"Benchmark/{name}-8 \t 100 \t {value * 1e9} ns/op"
+        for name, values in found.items()
+        for value in values
+    ]
     return "\n".join(["goos: linux", *rows, "PASS", ""])
 
 

@@ -12,8 +12,20 @@ import pytest
 import yaml
 from fake_suite import FIXTURES
 
-GIT = {"GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b", "GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@b"}
-RUN = {"device": "cpu", "launches": 1, "blocks": 2, "sample_s": 0.001, "warmup_s": 0.05, "stage_timeout_s": 60}
+GIT = {
+    "GIT_AUTHOR_NAME": "a",
+    "GIT_AUTHOR_EMAIL": "a@b",
+    "GIT_COMMITTER_NAME": "a",
+    "GIT_COMMITTER_EMAIL": "a@b",
+}
+RUN = {
+    "device": "cpu",
+    "launches": 1,
+    "blocks": 2,
+    "sample_s": 0.001,
+    "warmup_s": 0.05,
+    "stage_timeout_s": 60,
+}
 
 
 @dataclass
@@ -34,13 +46,28 @@ class Place:
 
     def configure(self, *entries: Mapping[str, Any], **run: object) -> None:
         policy = {"severities": {"baseline_missing": "warn"}}
-        config = {"schema_version": 1, "run": {**RUN, **run}, "suites": {"fake": list(entries)}, "policy": policy}
+        config = {
+            "schema_version": 1,
+            "run": {**RUN, **run},
+            "suites": {"fake": list(entries)},
+            "policy": policy,
+        }
         (self.folder / "ci-bench.yml").write_text(yaml.safe_dump(config))
         self.commit()
 
     def commit(self) -> None:
-        for command in (("init", "-q"), ("add", "ci-bench.yml"), ("commit", "-q", "--allow-empty", "-m", "one")):
-            subprocess.run(["git", *command], cwd=self.folder, env={**os.environ, **GIT}, check=True, capture_output=True)
+        for command in (
+            ("init", "-q"),
+            ("add", "ci-bench.yml"),
+            ("commit", "-q", "--allow-empty", "-m", "one"),
+        ):
+            subprocess.run(
+                ["git", *command],
+                cwd=self.folder,
+                env={**os.environ, **GIT},
+                check=True,
+                capture_output=True,
+            )
 
     def start(
         self,
@@ -57,9 +84,16 @@ class Place:
             "FAKE_NOTES": str(self.folder.parent / "notes"),
             **self.environ,
         }
-        how = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "preexec_fn": preexec_fn}
+        how = {
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.PIPE,
+            "text": True,
+            "preexec_fn": preexec_fn,
+        }
         visible = {**os.environ, **more, **environ}
-        return subprocess.Popen([*command, *map(str, arguments)], cwd=self.folder, env=visible, **how)
+        return subprocess.Popen(
+            [*command, *map(str, arguments)], cwd=self.folder, env=visible, **how
+        )
 
     def run(self, *arguments: object, **options: Any) -> tuple[int, str, str]:
         process = self.start(*arguments, **options)

@@ -1,4 +1,7 @@
-"""The table of faults: what goes wrong, what is expected then, and the test that shows it. `docs/internals/reliability.md` is made from it."""
+"""The table of faults: what goes wrong, what is expected then, and the test that shows it.
+
+`docs/internals/reliability.md` is made from it.
+"""
 
 from dataclasses import dataclass
 
@@ -12,14 +15,22 @@ class Row:
     test: str
 
 
-SIGNALS, BENCHED, DISK, STOP = (f"faults/test_{name}.py" for name in ("signals", "benched_code", "disk", "interrupts"))
-RESUME, LEFT, LOCK, CLOSED = (f"faults/test_{name}.py" for name in ("resume", "leftovers", "lock", "fail_closed"))
+SIGNALS, BENCHED, DISK, STOP = (
+    f"faults/test_{name}.py" for name in ("signals", "benched_code", "disk", "interrupts")
+)
+RESUME, LEFT, LOCK, CLOSED = (
+    f"faults/test_{name}.py" for name in ("resume", "leftovers", "lock", "fail_closed")
+)
 PAIRED = "faults/test_resume_paired.py"
 BUDGET, HOSTILE, FUZZ = "faults/test_budget.py", "faults/test_hostile_size.py", "fuzz/test_fuzz.py"
 LAYOUTS = "suites/training_loss/test_layouts.py"
 CHECKPOINTS = "suites/training_loss/test_checkpoints.py"
 ENGINE, CLI = "runner/test_faults.py", "end_to_end/test_cli.py"
-CLIENT, COMMENTS, PUBLISH = "github/test_client.py", "github/test_comments.py", "github/test_commands.py"
+CLIENT, COMMENTS, PUBLISH = (
+    "github/test_client.py",
+    "github/test_comments.py",
+    "github/test_commands.py",
+)
 
 TABLE: dict[str, tuple[Row, ...]] = {
     "Workers": (
@@ -28,8 +39,16 @@ TABLE: dict[str, tuple[Row, ...]] = {
             "its case is `crashed`, with the signal and the stage; every other case is measured",
             f"{SIGNALS}::test_a_signal_that_ends_a_worker_is_a_crash_of_its_stage",
         ),
-        Row("sent a signal that ends nothing", "measured", f"{SIGNALS}::test_a_signal_that_ends_nothing_disturbs_nothing"),
-        Row("stopped (`SIGSTOP`)", "`timeout`", f"{SIGNALS}::test_a_worker_that_is_stopped_runs_out_of_time"),
+        Row(
+            "sent a signal that ends nothing",
+            "measured",
+            f"{SIGNALS}::test_a_signal_that_ends_nothing_disturbs_nothing",
+        ),
+        Row(
+            "stopped (`SIGSTOP`)",
+            "`timeout`",
+            f"{SIGNALS}::test_a_worker_that_is_stopped_runs_out_of_time",
+        ),
         Row(
             "interrupted inside (`SIGINT`)",
             "`failed`",
@@ -54,17 +73,30 @@ TABLE: dict[str, tuple[Row, ...]] = {
     ),
     "Ranks of a case of several processes": (
         *(
-            Row(f"a rank {what}", expected, f"{LAYOUTS}::test_a_rank_that_fails_is_named_with_all_logs_and_nothing_is_left")
+            Row(
+                f"a rank {what}",
+                expected,
+                f"{LAYOUTS}::test_a_rank_that_fails_is_named_with_all_logs_and_nothing_is_left",
+            )
             for what, expected in (
-                ("is killed", "`crashed`: the rank and the signal, the end of each rank's log; no process is left"),
+                (
+                    "is killed",
+                    "`crashed`: the rank and the signal, the end of each rank's log; no process is left",
+                ),
                 ("crashes in native code", "`crashed`: the rank and the signal"),
-                ("leaves with exit code 0 while the others wait", "`failed`: the rank that left early"),
+                (
+                    "leaves with exit code 0 while the others wait",
+                    "`failed`: the rank that left early",
+                ),
                 (
                     "calls `sys.exit`, or raises an error",
                     "`failed`: the rank and its error, not the others' broken connections",
                 ),
                 ("runs out of memory", "`out_of_memory`: the rank"),
-                ("hangs", "`timeout` after a quarter of `run.stage_timeout_s`: the rank that the others waited for"),
+                (
+                    "hangs",
+                    "`timeout` after a quarter of `run.stage_timeout_s`: the rank that the others waited for",
+                ),
                 ("is killed, and has left a child process", "`crashed`; the child is stopped, too"),
             )
         ),
@@ -146,7 +178,11 @@ TABLE: dict[str, tuple[Row, ...]] = {
             "measured; its processes are stopped",
             f"{ENGINE}::test_nothing_that_a_worker_started_outlives_it",
         ),
-        Row("does any of this", "one row for each planned case", f"{ENGINE}::test_there_is_one_row_for_each_planned_case"),
+        Row(
+            "does any of this",
+            "one row for each planned case",
+            f"{ENGINE}::test_there_is_one_row_for_each_planned_case",
+        ),
     ),
     "Disk and clock": (
         Row(
@@ -196,7 +232,11 @@ TABLE: dict[str, tuple[Row, ...]] = {
             "continues after the last finished case; no sample is lost or duplicated",
             f"{RESUME}::test_resume_continues_after_last_case",
         ),
-        Row("the same with `gate --resume`", "continues, and is judged", f"{RESUME}::test_resumed_gate_is_judged"),
+        Row(
+            "the same with `gate --resume`",
+            "continues, and is judged",
+            f"{RESUME}::test_resumed_gate_is_judged",
+        ),
         Row(
             "the same with a paired gate",
             "no finished case is measured again on either side; the verdict is that of an uninterrupted gate",
@@ -212,8 +252,16 @@ TABLE: dict[str, tuple[Row, ...]] = {
             "code 2; nothing is touched",
             f"{RESUME}::test_what_differs_is_refused_and_nothing_is_touched",
         ),
-        Row("`--resume` with nothing to resume", "starts a new run", f"{RESUME}::test_resume_of_nothing_starts_run"),
-        Row("`--resume` of a complete run", "nothing changes", f"{RESUME}::test_a_run_that_is_whole_is_left_as_it_is"),
+        Row(
+            "`--resume` with nothing to resume",
+            "starts a new run",
+            f"{RESUME}::test_resume_of_nothing_starts_run",
+        ),
+        Row(
+            "`--resume` of a complete run",
+            "nothing changes",
+            f"{RESUME}::test_a_run_that_is_whole_is_left_as_it_is",
+        ),
         Row(
             "a budget that is not enough",
             "the most informative cases for their time are measured first, the rest is `not_run`",
@@ -267,7 +315,11 @@ TABLE: dict[str, tuple[Row, ...]] = {
             "they are stopped, and its folder is removed",
             f"{LEFT}::test_the_next_run_clears_away_what_a_killed_one_left",
         ),
-        Row("a folder that is not provably from ci-bench", "not touched", f"{LEFT}::test_foreign_leftovers_are_kept"),
+        Row(
+            "a folder that is not provably from ci-bench",
+            "not touched",
+            f"{LEFT}::test_foreign_leftovers_are_kept",
+        ),
         Row(
             "other processes on the GPU",
             "reported, and blocks measured at the same time are repeated",
@@ -367,8 +419,16 @@ TABLE: dict[str, tuple[Row, ...]] = {
             "code 2 before measuring",
             f"{CLOSED}::test_a_policy_that_matches_nothing_is_refused_before_measuring",
         ),
-        Row("a configuration without a case", "code 2", f"{CLOSED}::test_a_configuration_without_a_case_is_refused"),
-        Row("a filter that leaves no case", "code 2", f"{CLOSED}::test_a_filter_that_leaves_no_case_is_refused"),
+        Row(
+            "a configuration without a case",
+            "code 2",
+            f"{CLOSED}::test_a_configuration_without_a_case_is_refused",
+        ),
+        Row(
+            "a filter that leaves no case",
+            "code 2",
+            f"{CLOSED}::test_a_filter_that_leaves_no_case_is_refused",
+        ),
     ),
     "Hostile documents": (
         Row(
@@ -398,15 +458,31 @@ TABLE: dict[str, tuple[Row, ...]] = {
             "retried, or ended with the error in the table; reads and writes are retried only if they may be repeated",
             f"{CLIENT}::test_each_fault_ends_as_it_should_for_each_method",
         ),
-        Row("an outage", "an error after every try", f"{CLIENT}::test_an_outage_ends_in_an_error_after_every_try"),
-        Row("a limit", "waits as long as the server demands", f"{CLIENT}::test_waits_are_as_long_as_the_server_says"),
+        Row(
+            "an outage",
+            "an error after every try",
+            f"{CLIENT}::test_an_outage_ends_in_an_error_after_every_try",
+        ),
+        Row(
+            "a limit",
+            "waits as long as the server demands",
+            f"{CLIENT}::test_waits_are_as_long_as_the_server_says",
+        ),
         Row(
             "the answer to a create is lost",
             "it is not made twice",
             f"{CLIENT}::test_a_create_whose_answer_is_lost_is_not_made_twice",
         ),
-        Row("the answer to a comment is lost", "no second comment", f"{COMMENTS}::test_a_lost_answer_makes_no_second_comment"),
-        Row("two runs write simultaneously", "one comment", f"{COMMENTS}::test_concurrent_writes_make_one_comment"),
+        Row(
+            "the answer to a comment is lost",
+            "no second comment",
+            f"{COMMENTS}::test_a_lost_answer_makes_no_second_comment",
+        ),
+        Row(
+            "two runs write simultaneously",
+            "one comment",
+            f"{COMMENTS}::test_concurrent_writes_make_one_comment",
+        ),
         Row(
             "a fault between portions of annotations",
             "none is lost, none is duplicated",
@@ -422,8 +498,16 @@ TABLE: dict[str, tuple[Row, ...]] = {
             "verdict and exit code, no error",
             "github/test_checks.py::test_a_forks_token_ends_in_outcomes_and_no_error",
         ),
-        Row("any fault", "the token is in no log and in no error", f"{CLIENT}::test_the_token_is_in_no_log_and_in_no_error"),
-        Row("the artifact of a machine is missing", "not a pass", f"{PUBLISH}::test_missing_machine_does_not_pass"),
+        Row(
+            "any fault",
+            "the token is in no log and in no error",
+            f"{CLIENT}::test_the_token_is_in_no_log_and_in_no_error",
+        ),
+        Row(
+            "the artifact of a machine is missing",
+            "not a pass",
+            f"{PUBLISH}::test_missing_machine_does_not_pass",
+        ),
         Row(
             "a guard is removed from the source",
             "a test fails, for each of about three hundred ([guards.md](guards.md)); one whose test stays green fails the run",

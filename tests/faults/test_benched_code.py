@@ -44,11 +44,19 @@ def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("benched")
     notes = folder / "notes"
     notes.touch()
-    run = FakeRun(folder, replace(QUICK, stage_timeout_s=LIMIT_S), fake_environ(FAKE_NOTES=str(notes)))
+    run = FakeRun(
+        folder, replace(QUICK, stage_timeout_s=LIMIT_S), fake_environ(FAKE_NOTES=str(notes))
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(resident, "MAX_LOG_BYTES", 4 << 20)
         patch.setattr(resident, "LOOK_S", 0.05)
-        run.measure(*(one for name in OUTCOMES for one in ({"name": name, "fault": name}, {"name": f"sound_{name}"})))
+        run.measure(
+            *(
+                one
+                for name in OUTCOMES
+                for one in ({"name": name, "fault": name}, {"name": f"sound_{name}"})
+            )
+        )
     return run
 
 
@@ -95,8 +103,15 @@ def test_an_import_that_ends_the_process_is_a_failure_of_its_case(tmp_path):
     (_, sound), (_, broken) = fake_plan({"name": "sound"}, {"name": "broken"})
     plan = ((Exiting(), broken), (SUITE, sound))
     run = FakeRun(tmp_path)
-    run.measure_sides(plan, Ledger.open([broken, sound], reproduce={one.id: "" for one in (broken, sound)}), _sides(run))
-    assert {name: row.status for name, row in run.last().items()} == {"broken": Status.FAILED, "sound": Status.OK}
+    run.measure_sides(
+        plan,
+        Ledger.open([broken, sound], reproduce={one.id: "" for one in (broken, sound)}),
+        _sides(run),
+    )
+    assert {name: row.status for name, row in run.last().items()} == {
+        "broken": Status.FAILED,
+        "sound": Status.OK,
+    }
     assert run.last()["broken"].failure.reason == "SystemExit: 0"
 
 
@@ -107,7 +122,9 @@ def test_a_preloaded_module_that_ends_the_process_fails_the_run_and_says_so(tmp_
     ((_, case),) = fake_plan({"name": "one"})
     run = FakeRun(tmp_path)
     with pytest.raises(LauncherFailed, match="stopped answering"):
-        run.measure_sides(((Preloading(), case),), Ledger.open([case], reproduce={case.id: ""}), _sides(run))
+        run.measure_sides(
+            ((Preloading(), case),), Ledger.open([case], reproduce={case.id: ""}), _sides(run)
+        )
     assert run.recorded[-1].rows[case.id].status is Status.NOT_RUN if run.recorded else True
 
 
@@ -118,7 +135,9 @@ def _sides(run):
 def test_a_run_whose_private_folder_is_deleted_keeps_what_it_measured(tmp_path):
     run = FakeRun(tmp_path, environ=fake_environ(FAKE_SCRATCH=str(tmp_path / "head")))
     with pytest.raises(ScratchFailed, match="was the run's private folder removed"):
-        run.measure({"name": "before"}, {"name": "culprit", "fault": "delete_scratch"}, {"name": "after"})
+        run.measure(
+            {"name": "before"}, {"name": "culprit", "fault": "delete_scratch"}, {"name": "after"}
+        )
     rows = run.last()
     assert rows["before"].metrics
     assert rows["after"].status is Status.NOT_RUN
@@ -126,7 +145,10 @@ def test_a_run_whose_private_folder_is_deleted_keeps_what_it_measured(tmp_path):
 
 
 def test_what_a_clock_that_jumps_does_to_a_budget(tmp_path):
-    """Forwards, as after a suspended machine: the rest is not run, and says so. Backwards: nothing is lost."""
+    """Forwards, as after a suspended machine: the rest is not run, and says so.
+
+    Backwards: nothing is lost.
+    """
     forwards, backwards = StageClock(lambda _: 1e9), iter(range(0, -1000, -1))
     run = FakeRun(tmp_path / "a", replace(QUICK, budget_s=100.0), events=forwards, clock=forwards)
     (tmp_path / "a").mkdir()
@@ -135,4 +157,6 @@ def test_what_a_clock_that_jumps_does_to_a_budget(tmp_path):
     assert "raise run.budget_s" in rows["second"].failure.reason
     run = FakeRun(tmp_path / "b", replace(QUICK, budget_s=100.0), clock=lambda: next(backwards))
     (tmp_path / "b").mkdir()
-    assert [row.status for row in run.measure({"name": "first"}, {"name": "second"}).values()] == [Status.OK] * 2
+    assert [row.status for row in run.measure({"name": "first"}, {"name": "second"}).values()] == [
+        Status.OK
+    ] * 2

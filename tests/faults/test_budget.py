@@ -16,7 +16,13 @@ from ci_bench.runner.ledger import Ledger
 from ci_bench.runner.planning import coverage, rank, usual_seconds
 from ci_bench.runner.runner import Runner
 
-PLAN = fake_plan({"name": "long"}, {"name": "undecided"}, {"name": "quick"}, {"name": "never"}, {"name": "failed"})
+PLAN = fake_plan(
+    {"name": "long"},
+    {"name": "undecided"},
+    {"name": "quick"},
+    {"name": "never"},
+    {"name": "failed"},
+)
 
 
 def row(name, *, status=Status.OK, duration_s=1.0):
@@ -37,13 +43,24 @@ def order(*arguments):
 
 
 def test_what_was_not_measured_comes_first_then_what_was_undecided_then_what_is_quick():
-    assert order(Policy(), KNOWN, frozenset({"fake/undecided"})) == ["never", "failed", "undecided", "quick", "long"]
+    assert order(Policy(), KNOWN, frozenset({"fake/undecided"})) == [
+        "never",
+        "failed",
+        "undecided",
+        "quick",
+        "long",
+    ]
 
 
 def test_what_cannot_fail_the_run_comes_last():
     lenient = Policy(suites={"fake": SuitePolicy(severities={Rule.REGRESSED: Severity.NOTE})})
     assert order(lenient, KNOWN, frozenset()) == order(Policy(), KNOWN, frozenset())
-    both = rank((*PLAN, *[(suite, replace(case, id="x/a", suite="x")) for suite, case in PLAN[:1]]), lenient, KNOWN, frozenset())
+    both = rank(
+        (*PLAN, *[(suite, replace(case, id="x/a", suite="x")) for suite, case in PLAN[:1]]),
+        lenient,
+        KNOWN,
+        frozenset(),
+    )
     assert both["x/a"] == 0
 
 
@@ -60,13 +77,15 @@ def test_what_the_run_before_took_is_one_launch_and_what_is_done_once():
     )
     launches = tuple(Launch(launch=at, values=(1.0,)) for at in range(2))
     timed = replace(row("long"), metrics=(metric(launches),), spent=spent)
-    assert usual_seconds(results(timed, row("quick"), replace(timed, status=Status.TIMEOUT, case=row("failed").case))) == {
-        "fake/long": (30.0, 30.0 + 5.0 + 2.0)
-    }
+    assert usual_seconds(
+        results(timed, row("quick"), replace(timed, status=Status.TIMEOUT, case=row("failed").case))
+    ) == {"fake/long": (30.0, 30.0 + 5.0 + 2.0)}
     assert usual_seconds(None) == {}
 
 
-@pytest.mark.parametrize(("budget_s", "covered"), [(4.9, 0), (14.9, 0), (15.0, 1), (44.9, 1), (45.0, 2), (1000.0, 2)])
+@pytest.mark.parametrize(
+    ("budget_s", "covered"), [(4.9, 0), (14.9, 0), (15.0, 1), (44.9, 1), (45.0, 2), (1000.0, 2)]
+)
 def test_one_line_says_how_many_cases_a_budget_covers(budget_s, covered):
     """Verifying takes 5 s, then timing takes 10 s and 30 s; the third case was never measured."""
     usual_s = {"fake/long": (2.0, 32.0), "fake/undecided": (3.0, 13.0)}
@@ -105,4 +124,6 @@ def test_a_second_run_with_a_budget_begins_with_what_the_first_left_out(place):
     place.configure({"name": "one"}, {"name": "two"}, {"name": "three"}, budget_s=600)
     code, _, err = place.run("--verbose", "run", "--output", place.output)
     assert (code, re.findall(r"INFO: fake/(\w+): time", err)) == (0, ["two", "three", "one"]), err
-    assert [row.case.name for row in documents.read_results(place.output / "results.json").cases] == ["one", "two", "three"]
+    assert [
+        row.case.name for row in documents.read_results(place.output / "results.json").cases
+    ] == ["one", "two", "three"]

@@ -20,7 +20,9 @@ from ci_bench.runner.budget import Budget
 
 CLOCK = ("ci_bench.worker.fence", "return partial(time.perf_counter)")
 TELLING = ("ci_bench.cli", "    gc.set_threshold(*SELDOM)\n")
-DEAF = "".join(f"    signal.signal(signal.{name}, lambda *_: None)\n" for name in ("SIGINT", "SIGTERM"))
+DEAF = "".join(
+    f"    signal.signal(signal.{name}, lambda *_: None)\n" for name in ("SIGINT", "SIGTERM")
+)
 
 
 @pytest.mark.parametrize(
@@ -33,7 +35,11 @@ DEAF = "".join(f"    signal.signal(signal.{name}, lambda *_: None)\n" for name i
 )
 def test_a_clock_that_benched_code_can_reach_is_seen(tmp_path, broken, holds):
     site = plant(tmp_path / "site", *CLOCK, broken) if broken else ""
-    run = FakeRun(tmp_path, replace(QUICK, stage_timeout_s=3.0), fake_environ(PYTHONPATH=before(site, FIXTURES)))
+    run = FakeRun(
+        tmp_path,
+        replace(QUICK, stage_timeout_s=3.0),
+        fake_environ(PYTHONPATH=before(site, FIXTURES)),
+    )
     row = run.measure({"name": "frozen", "fault": "freeze_time"})["frozen"]
     assert measured_truly(row) is holds, row
 
@@ -41,7 +47,9 @@ def test_a_clock_that_benched_code_can_reach_is_seen(tmp_path, broken, holds):
 def test_a_clock_that_one_assignment_slows_is_seen(tmp_path):
     site = plant(tmp_path / "site", *CLOCK, "return lambda: time.perf_counter()")
     environ = fake_environ(PYTHONPATH=before(site, FIXTURES), FAKE_STEP_S="0.05")
-    row = FakeRun(tmp_path, QUICK, environ).measure({"name": "slowed", "fault": "slow_every_clock"})["slowed"]
+    row = FakeRun(tmp_path, QUICK, environ).measure(
+        {"name": "slowed", "fault": "slow_every_clock"}
+    )["slowed"]
     assert not takes_at_least(row, 0.049), row
 
 
@@ -69,7 +77,9 @@ def test_a_signal_that_is_not_told_is_seen(tmp_path, monkeypatch, name):
         for function in ("explain", "signal_name"):
             monkeypatch.setattr(stages, function, getattr(mutant, function))
     number = int(signal.SIGTERM)
-    row = FakeRun(tmp_path / "run").measure({"name": "one", "fault": f"signal:{number}", "at": "step"})["one"]
+    row = FakeRun(tmp_path / "run").measure(
+        {"name": "one", "fault": f"signal:{number}", "at": "step"}
+    )["one"]
     assert is_crash_of(row, number, "time") is (name == "sound"), row
 
 
@@ -77,7 +87,12 @@ def test_a_signal_that_is_not_told_is_seen(tmp_path, monkeypatch, name):
 @pytest.mark.parametrize("is_deaf", [False, True], ids=["sound", "deaf"])
 def test_a_handler_that_does_nothing_is_seen(place, tmp_path, number, is_deaf):
     site = plant(tmp_path / "planted", *TELLING, f"{TELLING[1]}{DEAF}") if is_deaf else ""
-    ended = interrupt(place, number, limit_s=3.0 if is_deaf else 60.0, PYTHONPATH=before(site, place.site, FIXTURES))
+    ended = interrupt(
+        place,
+        number,
+        limit_s=3.0 if is_deaf else 60.0,
+        PYTHONPATH=before(site, place.site, FIXTURES),
+    )
     assert ended.began
     assert ended.code == (None if is_deaf else INTERRUPTED), ended
 
@@ -101,7 +116,11 @@ def laughs():
 
 def deep():
     """Flat, but so many fields that an object of them is large."""
-    return b'{"kind":"results","schema_version":1' + b"".join(b',"%x":1' % number for number in range(500_000)) + b"}"
+    return (
+        b'{"kind":"results","schema_version":1'
+        + b"".join(b',"%x":1' % number for number in range(500_000))
+        + b"}"
+    )
 
 
 READERS = {
@@ -115,6 +134,9 @@ READERS = {
 def test_a_reader_without_its_limit_is_seen(tmp_path, reader):
     make, *defect = READERS[reader]
     (tmp_path / "input").write_bytes(make())
-    sound, broken = (weigh(reader, tmp_path / "input", site=site) for site in ("", plant(tmp_path / "site", *defect)))
+    sound, broken = (
+        weigh(reader, tmp_path / "input", site=site)
+        for site in ("", plant(tmp_path / "site", *defect))
+    )
     assert sound.beyond(SMALL) == []
     assert broken.beyond(SMALL) != []

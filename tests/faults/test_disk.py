@@ -19,13 +19,17 @@ MOST_WRITES = 60
 def full_at(place, number):
     """A gate whose n-th file cannot be opened, or with `n:name` the n-th of that name."""
     script = "import sys, fault_cli; sys.exit(fault_cli.main(sys.argv[1:]))"
-    return place.run(number, "gate", "--output", place.output, command=(sys.executable, "-c", script))
+    return place.run(
+        number, "gate", "--output", place.output, command=(sys.executable, "-c", script)
+    )
 
 
 def is_told_and_loses_nothing(place, code, err):
     """Holds after a gate that met a full disk; returns the file that met it."""
     assert "Traceback" not in err, err
-    assert (code in {ExitCode.BAD_INPUT, ExitCode.MEASURING_FAILED} and "No space left" in err) or code == 0, (code, err)
+    assert (
+        code in {ExitCode.BAD_INPUT, ExitCode.MEASURING_FAILED} and "No space left" in err
+    ) or code == 0, (code, err)
     for path in (place.output / "results.json", place.output / "comparison.json"):
         if path.exists():
             assert documents.document_kind(path)
@@ -62,7 +66,10 @@ def test_file_size_limit_keeps_old_file(place):
     assert place.run("run", "--output", place.output)[0] == 0
     before = (place.output / "results.json").read_bytes()
     limited = place.start(
-        "run", "--output", place.output, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (600, 600))
+        "run",
+        "--output",
+        place.output,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (600, 600)),
     )
     _, err = limited.communicate(timeout=60)
     assert limited.returncode in {ExitCode.BAD_INPUT, ExitCode.MEASURING_FAILED}
@@ -73,13 +80,21 @@ def test_file_size_limit_keeps_old_file(place):
 
 def test_unwritable_output_fails_before_measuring(place):
     place.configure({"name": "one"})
-    code, _, err = place.run("run", "--output", "/sys/kernel/ci-bench", FAKE_ROOM="read-only-output")
-    assert (code, "cannot be written" in err, "Traceback" in err) == (ExitCode.BAD_INPUT, True, False), err
+    code, _, err = place.run(
+        "run", "--output", "/sys/kernel/ci-bench", FAKE_ROOM="read-only-output"
+    )
+    assert (code, "cannot be written" in err, "Traceback" in err) == (
+        ExitCode.BAD_INPUT,
+        True,
+        False,
+    ), err
     assert carrying("read-only-output") == []
 
 
 def test_deleted_output_folder_is_restored(place):
-    place.configure({"name": "before"}, {"name": "deletes", "fault": "delete_results"}, {"name": "after"})
+    place.configure(
+        {"name": "before"}, {"name": "deletes", "fault": "delete_results"}, {"name": "after"}
+    )
     code, _, err = place.run("gate", "--output", place.output, FAKE_RESULTS=str(place.output))
     assert code == 0, err
     rows = documents.read_results(place.output / "results.json").cases
@@ -99,5 +114,7 @@ def test_the_fault_is_seen_where_it_strikes(tmp_path):
     )
     (tmp_path / "x").touch()
     command = [sys.executable, "-c", script, str(tmp_path / "x")]
-    told = subprocess.run(command, capture_output=True, text=True, check=True, env={"PYTHONPATH": str(FIXTURES)})
+    told = subprocess.run(
+        command, capture_output=True, text=True, check=True, env={"PYTHONPATH": str(FIXTURES)}
+    )
     assert told.stdout.split("\n")[:3] == ["made", "No space left on device", "made"]

@@ -37,30 +37,62 @@ OUTCOMES = {
     "all skipped, nothing to compare with": Outcome(
         judged(results(ended(Status.SKIPPED)), None, mode=BaselineMode.NONE), Rule.EMPTY_RUN
     ),
-    "all failed": Outcome(judged(results(ended(Status.FAILED)), results(FINE)), Rule.CASE_FAILED, ExitCode.MEASURING_FAILED),
-    "all timed out": Outcome(judged(results(ended(Status.TIMEOUT)), results(FINE)), Rule.CASE_FAILED, ExitCode.MEASURING_FAILED),
-    "all out of memory": Outcome(
-        judged(results(ended(Status.OUT_OF_MEMORY)), results(FINE)), Rule.CASE_FAILED, ExitCode.MEASURING_FAILED
+    "all failed": Outcome(
+        judged(results(ended(Status.FAILED)), results(FINE)),
+        Rule.CASE_FAILED,
+        ExitCode.MEASURING_FAILED,
     ),
-    "all crashed": Outcome(judged(results(ended(Status.CRASHED)), results(FINE)), Rule.CASE_FAILED, ExitCode.MEASURING_FAILED),
-    "none run": Outcome(judged(results(ended(Status.NOT_RUN)), results(FINE)), Rule.CASE_NOT_RUN, ExitCode.MEASURING_FAILED),
-    "partial run": Outcome(judged(results(FINE, state=RunState.PARTIAL), results(FINE)), Rule.PARTIAL_RUN),
+    "all timed out": Outcome(
+        judged(results(ended(Status.TIMEOUT)), results(FINE)),
+        Rule.CASE_FAILED,
+        ExitCode.MEASURING_FAILED,
+    ),
+    "all out of memory": Outcome(
+        judged(results(ended(Status.OUT_OF_MEMORY)), results(FINE)),
+        Rule.CASE_FAILED,
+        ExitCode.MEASURING_FAILED,
+    ),
+    "all crashed": Outcome(
+        judged(results(ended(Status.CRASHED)), results(FINE)),
+        Rule.CASE_FAILED,
+        ExitCode.MEASURING_FAILED,
+    ),
+    "none run": Outcome(
+        judged(results(ended(Status.NOT_RUN)), results(FINE)),
+        Rule.CASE_NOT_RUN,
+        ExitCode.MEASURING_FAILED,
+    ),
+    "partial run": Outcome(
+        judged(results(FINE, state=RunState.PARTIAL), results(FINE)), Rule.PARTIAL_RUN
+    ),
     "baseline missing": Outcome(judged(results(FINE), None), Rule.BASELINE_MISSING),
     "baseline empty": Outcome(judged(results(FINE), results()), Rule.BASELINE_MISSING),
-    "baseline all failed": Outcome(judged(results(FINE), results(ended(Status.FAILED))), Rule.BASELINE_MISSING),
-    "baseline all skipped": Outcome(judged(results(FINE), results(ended(Status.SKIPPED))), Rule.BASELINE_MISSING),
+    "baseline all failed": Outcome(
+        judged(results(FINE), results(ended(Status.FAILED))), Rule.BASELINE_MISSING
+    ),
+    "baseline all skipped": Outcome(
+        judged(results(FINE), results(ended(Status.SKIPPED))), Rule.BASELINE_MISSING
+    ),
     "no case in common": Outcome(
-        judged(results(FINE), results(result(metric(sampled(1.0)), id="s/other"))), Rule.BASELINE_MISSING
+        judged(results(FINE), results(result(metric(sampled(1.0)), id="s/other"))),
+        Rule.BASELINE_MISSING,
     ),
     "no metric in common": Outcome(
-        judged(results(result(metric(sampled(1.0), name="x"), id="s/fine")), results(FINE)), Rule.BASELINE_MISSING
+        judged(results(result(metric(sampled(1.0), name="x"), id="s/fine")), results(FINE)),
+        Rule.BASELINE_MISSING,
     ),
-    "no metric at all": Outcome(judged(results(BARE), results(BARE)), Rule.METRIC_MISSING, ExitCode.MEASURING_FAILED),
+    "no metric at all": Outcome(
+        judged(results(BARE), results(BARE)), Rule.METRIC_MISSING, ExitCode.MEASURING_FAILED
+    ),
     "everything incomparable": Outcome(
-        judged(results(FINE), results(FINE, identity={"gpu": "A"})), Rule.INCOMPARABLE, ExitCode.INCOMPARABLE
+        judged(results(FINE), results(FINE, identity={"gpu": "A"})),
+        Rule.INCOMPARABLE,
+        ExitCode.INCOMPARABLE,
     ),
     "machines unknown": Outcome(
-        judged(results(FINE, identity={}), results(FINE, identity={})), Rule.INCOMPARABLE, ExitCode.INCOMPARABLE
+        judged(results(FINE, identity={}), results(FINE, identity={})),
+        Rule.INCOMPARABLE,
+        ExitCode.INCOMPARABLE,
     ),
 }
 
@@ -71,7 +103,9 @@ def test_it_has_a_name_and_is_not_a_pass(name):
     judgement = outcome.comparison.judgement
     assert not judgement.met
     assert judgement.exit_code == outcome.code
-    assert (outcome.rule, Severity.FAIL) in {(finding.rule, finding.severity) for finding in judgement.findings}
+    assert (outcome.rule, Severity.FAIL) in {
+        (finding.rule, finding.severity) for finding in judgement.findings
+    }
     assert judgement.headline
 
 

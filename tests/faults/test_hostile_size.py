@@ -23,7 +23,10 @@ def many_samples():
     metric = {**RESULTS["cases"][0]["metrics"][0]}
     launch = metric["launches"][0]
     values = [0.0123456] * 95_000
-    metric["launches"] = [{**launch, "launch": number, "values": values, "blocks": [], "warmup": []} for number in range(20)]
+    metric["launches"] = [
+        {**launch, "launch": number, "values": values, "blocks": [], "warmup": []}
+        for number in range(20)
+    ]
     case = {**RESULTS["cases"][0], "metrics": [metric], "checks": [], "parity": None, "blocks": []}
     return json.dumps({**RESULTS, "cases": [case]}).encode()
 
@@ -32,14 +35,18 @@ def many_cases():
     """Sound rows, whose ids come twice."""
     row = json.dumps(RESULTS["cases"][-1])
     whole = json.dumps({**RESULTS, "cases": "HERE"})
-    return whole.replace('"HERE"', "[" + ",".join([row] * ((SIZE - len(whole)) // (len(row) + 1))) + "]").encode()
+    return whole.replace(
+        '"HERE"', "[" + ",".join([row] * ((SIZE - len(whole)) // (len(row) + 1))) + "]"
+    ).encode()
 
 
 def a_metric_many_times():
     case = RESULTS["cases"][0]
     metric = json.dumps({**case["metrics"][0], "launches": []})
     whole = json.dumps({**RESULTS, "cases": [{**case, "metrics": "HERE"}]})
-    return whole.replace('"HERE"', "[" + ",".join([metric] * (SIZE // (len(metric) + 1))) + "]").encode()
+    return whole.replace(
+        '"HERE"', "[" + ",".join([metric] * (SIZE // (len(metric) + 1))) + "]"
+    ).encode()
 
 
 def bomb():
@@ -59,14 +66,24 @@ JSON = {
     "deep": lambda: filled(b"["),
     "deep objects": lambda: filled(b'{"a":'),
     "empty lists": lambda: filled(b"[],", start=b'{"kind":"results","cases":[', end=b"[]]}"),
-    "empty objects": lambda: filled(b"{},", start=b'{"kind":"results","schema_version":1,"cases":[', end=b"{}]}"),
-    "short keys": lambda: b'{"kind":"results","schema_version":1' + b"".join(b',"%x":1' % n for n in range(1_700_000)) + b"}",
+    "empty objects": lambda: filled(
+        b"{},", start=b'{"kind":"results","schema_version":1,"cases":[', end=b"{}]}"
+    ),
+    "short keys": lambda: (
+        b'{"kind":"results","schema_version":1'
+        + b"".join(b',"%x":1' % n for n in range(1_700_000))
+        + b"}"
+    ),
     "one key again and again": lambda: filled(b'"a":1,', start=b"{", end=b'"b":1}'),
     "a long number": lambda: filled(b"9", start=b'{"kind":', end=b"}"),
     "many numbers": lambda: filled(b"1,", start=b'{"kind":"results","cases":[', end=b"1]}"),
-    "infinities": lambda: filled(b"1e999,", start=b'{"kind":"results","schema_version":1,"cases":[', end=b"1]}"),
+    "infinities": lambda: filled(
+        b"1e999,", start=b'{"kind":"results","schema_version":1,"cases":[', end=b"1]}"
+    ),
     "a long text": lambda: filled(b"x", start=b'{"kind":"', end=b'"}'),
-    "escapes": lambda: filled(b"\\ud800", start=b'{"kind":"results","schema_version":1,"tool_version":"', end=b'"}'),
+    "escapes": lambda: filled(
+        b"\\ud800", start=b'{"kind":"results","schema_version":1,"tool_version":"', end=b'"}'
+    ),
     "a text that is no text": lambda: filled(b"\xff"),
     "many samples": many_samples,
     "many rows": many_cases,
@@ -74,7 +91,10 @@ JSON = {
 }
 YAML = {
     "aliases of aliases": lambda: (
-        b"a0: &a0 [x]\n" + b"".join(b"a%d: &a%d [%s]\n" % (n, n, b",".join([b"*a%d" % (n - 1)] * 9)) for n in range(1, 100))
+        b"a0: &a0 [x]\n"
+        + b"".join(
+            b"a%d: &a%d [%s]\n" % (n, n, b",".join([b"*a%d" % (n - 1)] * 9)) for n in range(1, 100)
+        )
     ),
     "flow": lambda: filled(b"[", start=b"a: "),
     "long key": lambda: filled(b"x", end=b": 1"),
@@ -86,20 +106,39 @@ OTHER = {
     "javascript": lambda: filled(b"[", start=b"window.BENCHMARK_DATA = "),
 }
 PLAN = (
-    *(("results", how) for how in ("deep", "empty lists", "short keys", "one key again and again", "escapes")),
-    *(("results", how) for how in ("infinities", "many samples", "many rows", "a metric many times")),
+    *(
+        ("results", how)
+        for how in ("deep", "empty lists", "short keys", "one key again and again", "escapes")
+    ),
+    *(
+        ("results", how)
+        for how in ("infinities", "many samples", "many rows", "a metric many times")
+    ),
     *(
         (name, "deep objects")
-        for name in ("comparison", "calibration", "kind of a document", "GitHub's event", "worker's answers")
+        for name in (
+            "comparison",
+            "calibration",
+            "kind of a document",
+            "GitHub's event",
+            "worker's answers",
+        )
     ),
     *(("config", how) for how in ("aliases of aliases", "flow")),
     *(("artifact", how) for how in ("bomb", "entries")),
     ("history", "packed"),
     ("config of plugins", "aliases of aliases"),
-    *(("format auto", how) for how in ("short keys", "many numbers", "commas", "packed", "javascript")),
+    *(
+        ("format auto", how)
+        for how in ("short keys", "many numbers", "commas", "packed", "javascript")
+    ),
 )
 NO_FILES = {*RENDERERS, "GitHub's headers"}
-FURTHER = {name for name in TARGETS if not name.startswith("format ")} - NO_FILES - {name for name, _ in PLAN}
+FURTHER = (
+    {name for name in TARGETS if not name.startswith("format ")}
+    - NO_FILES
+    - {name for name, _ in PLAN}
+)
 """Readers for which nothing is made to measure."""
 MADE = {
     **JSON,
@@ -125,7 +164,9 @@ def inputs(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "how"), [*PLAN, *((name, "deep objects") for name in sorted(FURTHER))])
+@pytest.mark.parametrize(
+    ("name", "how"), [*PLAN, *((name, "deep objects") for name in sorted(FURTHER))]
+)
 def test_no_input_of_20_mb_takes_a_reader_long_or_much(inputs, name, how):
     weight = weigh(name, inputs(how))
     assert weight.beyond(LIMIT) == []

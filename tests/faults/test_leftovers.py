@@ -18,7 +18,9 @@ from processes import carrying, is_alive
 
 
 def sleeper(**environ):
-    return subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(600)"], env={**os.environ, **environ})
+    return subprocess.Popen(
+        [sys.executable, "-S", "-c", "import time; time.sleep(600)"], env={**os.environ, **environ}
+    )
 
 
 @pytest.fixture
@@ -37,7 +39,10 @@ def dead(parent, name="ci-bench-dead"):
 
 def test_a_dead_runs_folder_is_removed_with_its_processes(tmp_path):
     folder = dead(tmp_path)
-    mine, other = sleeper(CI_BENCH_FOLDER=str(folder / "head")), sleeper(CI_BENCH_FOLDER=str(tmp_path / "ci-bench-other"))
+    mine, other = (
+        sleeper(CI_BENCH_FOLDER=str(folder / "head")),
+        sleeper(CI_BENCH_FOLDER=str(tmp_path / "ci-bench-other")),
+    )
     try:
         time.sleep(0.2)
         assert clear(tmp_path) == (folder,)
@@ -71,7 +76,9 @@ def test_a_living_runs_folder_is_left_alone(temporary):
     assert list(temporary.iterdir()) == []
 
 
-@pytest.mark.parametrize("kind", ["without a lock", "a link", "another user's", "a lock that is a link"])
+@pytest.mark.parametrize(
+    "kind", ["without a lock", "a link", "another user's", "a lock that is a link"]
+)
 def test_foreign_leftovers_are_kept(tmp_path, monkeypatch, kind):
     folder = dead(tmp_path / "elsewhere") if kind == "a link" else dead(tmp_path)
     if kind == "without a lock":
@@ -90,7 +97,9 @@ def test_foreign_leftovers_are_kept(tmp_path, monkeypatch, kind):
 
 def test_a_folder_that_another_run_clears_meanwhile_is_passed_over(tmp_path, monkeypatch):
     first, second = dead(tmp_path, "ci-bench-1"), dead(tmp_path, "ci-bench-2")
-    monkeypatch.setattr(scratch, "_remove", lambda _: [shutil.rmtree(folder) for folder in (first, second)])
+    monkeypatch.setattr(
+        scratch, "_remove", lambda _: [shutil.rmtree(folder) for folder in (first, second)]
+    )
     assert clear(tmp_path) == (first,)
 
 
@@ -139,15 +148,24 @@ def test_the_next_run_clears_away_what_a_killed_one_left(place):
     room = f"leftover-{time.monotonic_ns()}"
     run = place.start("run", "--output", place.output, FAKE_ROOM=room)
     deadline = time.monotonic() + 60
-    while not list(place.temporary.glob("ci-bench-*/head/launch-0/002.log")) and time.monotonic() < deadline:
+    while (
+        not list(place.temporary.glob("ci-bench-*/head/launch-0/002.log"))
+        and time.monotonic() < deadline
+    ):
         time.sleep(0.05)
     run.send_signal(signal.SIGKILL)
     run.communicate(timeout=30)
     (left,) = place.leftovers()
-    stray = sleeper(CI_BENCH_FOLDER=str(place.temporary / left / "head"))  # as a worker in a state that no signal reaches yet
+    stray = sleeper(
+        CI_BENCH_FOLDER=str(place.temporary / left / "head")
+    )  # as a worker in a state that no signal reaches yet
     place.configure({"name": "sound"})
     code, _, err = place.run("run", "--output", place.output)
-    assert (code, f"an earlier run was killed: ended 1 of its processes and removed {place.temporary / left}" in err) == (
+    assert (
+        code,
+        f"an earlier run was killed: ended 1 of its processes and removed {place.temporary / left}"
+        in err,
+    ) == (
         0,
         True,
     ), err

@@ -38,7 +38,9 @@ with device_lock("gpu-1", folder=Path(folder), limit_s=600, run=f"run {name}", s
 
 @pytest.fixture
 def holder(tmp_path):
-    process = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path / "locks")], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path / "locks")], stdout=subprocess.PIPE, text=True
+    )
     assert process.stdout.readline() == "held\n"
     yield process
     process.kill()
@@ -48,13 +50,24 @@ def holder(tmp_path):
 def test_a_second_run_waits_says_for_whom_and_gives_up_in_time(tmp_path, holder):
     said, slept = [], []
     clock = iter(range(100))
-    with pytest.raises(DeviceBusy, match=rf"gpu-1 \(process {holder.pid}, since .*did not end within 3 s.*run.lock_timeout_s"):  # noqa: SIM117
+    with pytest.raises(  # noqa: SIM117
+        DeviceBusy,
+        match=rf"gpu-1 \(process {holder.pid}, since .*did not end within 3 s.*run.lock_timeout_s",
+    ):
         with device_lock(
-            "gpu-1", folder=tmp_path / "locks", limit_s=3, say=said.append, clock=lambda: next(clock), sleep=slept.append
+            "gpu-1",
+            folder=tmp_path / "locks",
+            limit_s=3,
+            say=said.append,
+            clock=lambda: next(clock),
+            sleep=slept.append,
         ):
             raise AssertionError("two runs hold one device")
     assert len(said) == 1
-    assert f"waiting for gpu-1: another run of ci-bench measures on it (process {holder.pid}" in said[0]
+    assert (
+        f"waiting for gpu-1: another run of ci-bench measures on it (process {holder.pid}"
+        in said[0]
+    )
     assert 1 <= len(slept) <= 3
 
 
@@ -92,7 +105,10 @@ class Runs:
         """Started, and waiting: the next to come is behind it."""
         process = self.start(name, **where)
         line = process.stdout.readline()
-        until(lambda: len([*(self.folder / "locks").glob("*.ticket")]) >= self.waiting(), what=f"{name} has no ticket")
+        until(
+            lambda: len([*(self.folder / "locks").glob("*.ticket")]) >= self.waiting(),
+            what=f"{name} has no ticket",
+        )
         return line
 
     def waiting(self):
@@ -168,7 +184,12 @@ def test_a_wait_is_told_of_again_each_minute_with_the_time_so_far(tmp_path, hold
     with (
         pytest.raises(DeviceBusy),
         device_lock(
-            "gpu-1", folder=tmp_path / "locks", limit_s=200, say=said.append, clock=lambda: next(now), sleep=lambda _: None
+            "gpu-1",
+            folder=tmp_path / "locks",
+            limit_s=200,
+            say=said.append,
+            clock=lambda: next(now),
+            sleep=lambda _: None,
         ),
     ):
         pass
@@ -199,7 +220,10 @@ def test_a_lock_file_that_was_removed_locks_nothing_and_the_new_one_counts(tmp_p
 
 @pytest.mark.parametrize("name", ["a\nb", "x" * 500, "::error::", "\x1b[2J"])
 def test_what_a_run_calls_itself_cannot_change_a_message(tmp_path, name):
-    with device_lock("gpu-1", folder=tmp_path, limit_s=0, run=name), pytest.raises(DeviceBusy) as busy:  # noqa: SIM117
+    with (  # noqa: SIM117
+        device_lock("gpu-1", folder=tmp_path, limit_s=0, run=name),
+        pytest.raises(DeviceBusy) as busy,
+    ):
         with device_lock("gpu-1", folder=tmp_path, limit_s=0):
             pass
     assert f"process {os.getpid()}, since" in str(busy.value)
@@ -220,10 +244,16 @@ def test_what_a_holder_starts_does_not_hold_it_for_longer(tmp_path):
     child.wait()
 
 
-@pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"[" * 100_000, b'{"pid": "\\u001b[31m", "since": "x"}', b'{"pid": 1}'])
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\xff\xfe", b"[" * 100_000, b'{"pid": "\\u001b[31m", "since": "x"}', b'{"pid": 1}'],
+)
 def test_who_holds_it_is_not_believed(tmp_path, holder, content):
     (tmp_path / "locks" / "gpu-1.lock").write_bytes(content)
-    with pytest.raises(DeviceBusy, match="it does not say which"), device_lock("gpu-1", folder=tmp_path / "locks", limit_s=0):
+    with (
+        pytest.raises(DeviceBusy, match="it does not say which"),
+        device_lock("gpu-1", folder=tmp_path / "locks", limit_s=0),
+    ):
         pass
     assert holder.poll() is None
 
@@ -282,7 +312,10 @@ def test_a_run_waits_for_another_and_leaves_its_budget_untouched(place):
         time.sleep(0.05)
     place.configure({"name": "one"}, lock_timeout_s=0)
     code, _, err = place.run("run", "--output", place.output, CI_BENCH_LOCKS=str(locks))
-    assert (code, "another run of ci-bench measures on cpu-" in err) == (ExitCode.MEASURING_FAILED, True), err
+    assert (code, "another run of ci-bench measures on cpu-" in err) == (
+        ExitCode.MEASURING_FAILED,
+        True,
+    ), err
     place.configure({"name": "one"}, lock_timeout_s=60, budget_s=6)
     second = place.start("run", "--output", place.output, CI_BENCH_LOCKS=str(locks))
     assert any("waiting for cpu-" in line for line in second.stderr)

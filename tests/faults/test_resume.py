@@ -57,7 +57,11 @@ def test_resume_continues_after_last_case(place):
     code, _, err = place.run("run", "--resume", "--output", place.output)
     after = read(place)
     assert (code, "resuming the run" in err) == (0, True), err
-    assert (after.run.state, after.run.id, after.run.started_at) == (RunState.COMPLETE, before.run.id, before.run.started_at)
+    assert (after.run.state, after.run.id, after.run.started_at) == (
+        RunState.COMPLETE,
+        before.run.id,
+        before.run.started_at,
+    )
     assert {row.status for row in after.cases} == {Status.OK}
     kept, whole = sample_ids(before), sample_ids(after)
     assert {key: whole[key] for key in kept if key[3] < done[f"fake/{key[0]}"]} == {
@@ -70,7 +74,11 @@ def test_resume_continues_after_last_case(place):
 def test_resume_of_nothing_starts_run(place):
     place.configure({"name": "one"})
     code, _, err = place.run("run", "--resume", "--output", place.output)
-    assert (code, "starting a new one" in err, read(place).run.state) == (0, True, RunState.COMPLETE)
+    assert (code, "starting a new one" in err, read(place).run.state) == (
+        0,
+        True,
+        RunState.COMPLETE,
+    )
 
 
 def test_resumed_gate_is_judged(place):
@@ -110,7 +118,9 @@ def other_cases(place):
 
 
 def another_machine(place):
-    (place.output / "progress.json").write_text('{"kind": "progress", "schema_version": 1, "launches": {"fake/one": 1}}')
+    (place.output / "progress.json").write_text(
+        '{"kind": "progress", "schema_version": 1, "launches": {"fake/one": 1}}'
+    )
     path = place.output / "results.json"
     path.write_text(re.sub(r'"cpu": "[^"]*"', '"cpu": "Another CPU"', path.read_text()))
     return (), "another machine or with other software: cpu was Another CPU, now"
@@ -128,7 +138,9 @@ def a_lost_note(place):
 
 
 def a_forged_note(place):
-    (place.output / "progress.json").write_text('{"kind": "progress", "schema_version": 1, "launches": {"fake/first": -1}}')
+    (place.output / "progress.json").write_text(
+        '{"kind": "progress", "schema_version": 1, "launches": {"fake/first": -1}}'
+    )
     return (), "counts of launches are whole numbers"
 
 
@@ -138,7 +150,14 @@ def broken_results(place):
 
 
 CHANGES = (
-    *(another_configuration, another_commit, uncommitted_changes, no_checkout, other_cases, another_machine),
+    *(
+        another_configuration,
+        another_commit,
+        uncommitted_changes,
+        no_checkout,
+        other_cases,
+        another_machine,
+    ),
     *(another_version, a_lost_note, a_forged_note, broken_results),
 )
 
@@ -159,7 +178,11 @@ def test_what_differs_is_refused_and_nothing_is_touched(measured, place, change)
     flags, words = change(place)
     kept = {path.name: path.read_bytes() for path in place.output.iterdir()}
     code, _, err = place.run("run", "--resume", "--output", place.output, *flags)
-    assert (code, bool(re.search(words, err)), "Traceback" in err) == (ExitCode.BAD_INPUT, True, False), err
+    assert (code, bool(re.search(words, err)), "Traceback" in err) == (
+        ExitCode.BAD_INPUT,
+        True,
+        False,
+    ), err
     assert {path.name: path.read_bytes() for path in place.output.iterdir()} == kept
 
 

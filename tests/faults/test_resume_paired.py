@@ -81,29 +81,43 @@ def begun(cut, place):
 
 def test_the_finished_case_is_kept_on_both_sides_and_the_verdict_is_that_of_a_whole_gate(begun):
     before = read(begun.output)
-    assert {side: document.run.state for side, document in before.items()} == dict.fromkeys(FILES, RunState.PARTIAL)
+    assert {side: document.run.state for side, document in before.items()} == dict.fromkeys(
+        FILES, RunState.PARTIAL
+    )
     kept = samples(before, FIRST)
     assert {side for side, *_ in kept} == {*FILES}
     assert {launch for *_, launch in kept} == {0}
 
     code, _, err = begun.run(*GATE, "--resume", "--output", begun.output)
-    after, comparison = read(begun.output), documents.read_comparison(begun.output / "comparison.json")
+    after, comparison = (
+        read(begun.output),
+        documents.read_comparison(begun.output / "comparison.json"),
+    )
     assert "1 of 2 case(s) are measured already" in err
     assert samples(after, FIRST, {0}) == kept, "measured again"
     assert not re.search(rf"\[1/\d+\].*{FIRST}", err), err
     for document in after.values():
-        assert (document.run.state, document.run.id) == (RunState.COMPLETE, before[SideName.HEAD].run.id)
+        assert (document.run.state, document.run.id) == (
+            RunState.COMPLETE,
+            before[SideName.HEAD].run.id,
+        )
         assert [row.status for row in document.cases] == [Status.OK, Status.OK]
 
     whole_code, _, said = begun.run(*GATE, "--output", begun.folder / "whole")
     whole = documents.read_comparison(begun.folder / "whole" / "comparison.json")
     assert (code, whole_code) == (ExitCode.POLICY_NOT_MET, ExitCode.POLICY_NOT_MET), err + said
     assert comparison.mode is BaselineMode.PAIRED
-    assert [case.verdict for case in comparison.cases] == [case.verdict for case in whole.cases] == [Verdict.REGRESSED] * 2
+    assert (
+        [case.verdict for case in comparison.cases]
+        == [case.verdict for case in whole.cases]
+        == [Verdict.REGRESSED] * 2
+    )
     first, second = (samples(after, case) for case in (FIRST, SECOND))
     for found in (first, second):
         launches = {side: {launch for one, *_, launch in found if one is side} for side in FILES}
-        assert launches[SideName.BASE] == launches[SideName.HEAD] >= {0}, "both sides have the same launches"
+        assert launches[SideName.BASE] == launches[SideName.HEAD] >= {0}, (
+            "both sides have the same launches"
+        )
 
 
 def another_configuration(place):
@@ -156,7 +170,14 @@ def a_lost_note_of_base(place):
 
 
 CHANGES = (
-    *(another_configuration, another_head, another_base, changed_head, machine_of(SideName.BASE), machine_of(SideName.HEAD)),
+    *(
+        another_configuration,
+        another_head,
+        another_base,
+        changed_head,
+        machine_of(SideName.BASE),
+        machine_of(SideName.HEAD),
+    ),
     *(another_run, a_side_is_missing, a_lost_note_of_base),
 )
 
@@ -166,5 +187,9 @@ def test_what_differs_on_either_side_is_refused_and_nothing_is_touched(begun, ch
     flags, words = change(begun)
     kept = {path: path.read_bytes() for path in begun.output.rglob("*.json")}
     code, _, err = begun.run(*GATE, "--resume", "--output", begun.output, *flags)
-    assert (code, bool(re.search(words, err)), "Traceback" in err) == (ExitCode.BAD_INPUT, True, False), err
+    assert (code, bool(re.search(words, err)), "Traceback" in err) == (
+        ExitCode.BAD_INPUT,
+        True,
+        False,
+    ), err
     assert {path: path.read_bytes() for path in begun.output.rglob("*.json")} == kept

@@ -12,10 +12,23 @@ from processes import carrying
 
 LIMIT_S = 4.0
 STOPPING = {signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
-PASSING = {signal.SIGCHLD, signal.SIGCONT, signal.SIGURG, signal.SIGWINCH, signal.SIGPIPE, signal.SIGXFSZ}
+PASSING = {
+    signal.SIGCHLD,
+    signal.SIGCONT,
+    signal.SIGURG,
+    signal.SIGWINCH,
+    signal.SIGPIPE,
+    signal.SIGXFSZ,
+}
 """Ignored by default, or by Python."""
 FATAL = sorted({*signal.Signals} - STOPPING - PASSING - {signal.SIGINT} - {signal.SIGRTMIN})
-STAGES = {"prepare": "prepare", "verify": "verify", "open": "time", "step": "time", "finish": "time"}
+STAGES = {
+    "prepare": "prepare",
+    "verify": "verify",
+    "open": "time",
+    "step": "time",
+    "finish": "time",
+}
 """Where in the worker's half it comes, and the stage of the row."""
 
 
@@ -32,10 +45,17 @@ def entries():
 def run(tmp_path_factory):
     run = FakeRun(tmp_path_factory.mktemp("signals"), replace(QUICK, stage_timeout_s=LIMIT_S))
     broken = [
-        {"name": f"signal_{number}_{at}", "fault": f"signal:{number}", "at": at, "stages": ["prepare", "verify", "time"]}
+        {
+            "name": f"signal_{number}_{at}",
+            "fault": f"signal:{number}",
+            "at": at,
+            "stages": ["prepare", "verify", "time"],
+        }
         for number, at in entries()
     ]
-    run.measure(*(entry for index, one in enumerate(broken) for entry in (one, {"name": f"sound_{index}"})))
+    run.measure(
+        *(entry for index, one in enumerate(broken) for entry in (one, {"name": f"sound_{index}"}))
+    )
     return run
 
 

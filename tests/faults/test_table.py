@@ -27,7 +27,11 @@ ROWS = [row for rows in TABLE.values() for row in rows]
 
 def functions(path):
     tree = ast.parse(path.read_text())
-    return [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")]
+    return [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+    ]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.test.partition("::")[2])
@@ -48,16 +52,22 @@ def test_no_row_is_there_twice_and_none_is_empty():
 
 def test_every_file_of_faults_is_in_the_table():
     files = {path.name for path in Path(__file__).parent.glob("*.py")} - CONTROLS
-    assert files == {Path(row.test.partition("::")[0]).name for row in ROWS if row.test.startswith("faults/")}
+    assert files == {
+        Path(row.test.partition("::")[0]).name for row in ROWS if row.test.startswith("faults/")
+    }
 
 
 def test_the_page_is_made_from_the_table():
-    rendered = subprocess.run([sys.executable, str(TOOL)], capture_output=True, text=True, check=True)
+    rendered = subprocess.run(
+        [sys.executable, str(TOOL)], capture_output=True, text=True, check=True
+    )
     assert (ROOT / "docs" / "internals" / "reliability.md").read_text() == rendered.stdout
 
 
 def test_the_tests_of_the_table_are_told_for_one_command():
-    told = subprocess.run([sys.executable, str(TOOL), "--tests"], capture_output=True, text=True, check=True).stdout.split()
+    told = subprocess.run(
+        [sys.executable, str(TOOL), "--tests"], capture_output=True, text=True, check=True
+    ).stdout.split()
     assert {*told} == {f"tests/{row.test}" for row in ROWS}
     makefile = (ROOT / "Makefile").read_text()
     assert "render_reliability.py --tests" in makefile

@@ -33,7 +33,11 @@ FIXTURE = Path(__file__).parents[1] / "fixtures" / "lease_docker.py"
 IMAGE = "ghcr.io/you/ci-bench@sha256:" + "5" * 64
 TOKEN = "ghs_" + "secret" * 5
 WORDS = ("lease", "--lease", "r/0/1")
-NO_PROXIES = {f"{name}=" for kind in ("HTTP", "HTTPS", "FTP", "ALL", "NO") for name in (f"{kind}_PROXY", f"{kind}_proxy".lower())}
+NO_PROXIES = {
+    f"{name}="
+    for kind in ("HTTP", "HTTPS", "FTP", "ALL", "NO")
+    for name in (f"{kind}_PROXY", f"{kind}_proxy".lower())
+}
 """What docker's client would else hand on of its configuration."""
 
 
@@ -76,22 +80,45 @@ def cage_of(tmp_path, *, gpus="none"):
 
 def complaints(argv, writable):
     """What a container of a lease must not have, or lacks."""
-    mounts = [dict(part.partition("=")[::2] for part in value.split(",")) for flag, value in pairwise(argv) if flag == "--mount"]
+    mounts = [
+        dict(part.partition("=")[::2] for part in value.split(","))
+        for flag, value in pairwise(argv)
+        if flag == "--mount"
+    ]
     named = [value for flag, value in pairwise(argv) if flag == "-e"]
     found = [
         f"variable {name}"
         for name in named
-        if name not in NO_PROXIES and not name.startswith(("NVIDIA_", "CI_BENCH_LOCKS=", "CI_BENCH_REQUIRE_DEVICE="))
+        if name not in NO_PROXIES
+        and not name.startswith(("NVIDIA_", "CI_BENCH_LOCKS=", "CI_BENCH_REQUIRE_DEVICE="))
     ]
     found += [f"docker's own {name[:-1]}" for name in sorted(NO_PROXIES - {*named})]
-    found += [f"{each['target']} can be written" for each in mounts if "readonly" not in each and each["target"] not in writable]
+    found += [
+        f"{each['target']} can be written"
+        for each in mounts
+        if "readonly" not in each and each["target"] not in writable
+    ]
     found += [f"a socket: {word}" for word in argv if re.search(r"\.sock|/run\b|munge|ray", word)]
     found += [] if "--network=none" in argv else ["a network"]
-    found += ["another network" for word in argv if word.startswith("--network=") and word != "--network=none"]
-    lacking = {"--cap-drop=ALL", "--security-opt=no-new-privileges", "--read-only", "--pids-limit=4096", "--rm"} - {*argv}
+    found += [
+        "another network"
+        for word in argv
+        if word.startswith("--network=") and word != "--network=none"
+    ]
+    lacking = {
+        "--cap-drop=ALL",
+        "--security-opt=no-new-privileges",
+        "--read-only",
+        "--pids-limit=4096",
+        "--rm",
+    } - {*argv}
     lacking |= {"--pull=never"} - {*argv}
     found += [f"no {flag}" for flag in sorted(lacking)]
-    found += ["powers" for word in argv if word.startswith(("--cap-add", "--privileged", "--pid=", "--ipc=", "-v"))]
+    found += [
+        "powers"
+        for word in argv
+        if word.startswith(("--cap-add", "--privileged", "--pid=", "--ipc=", "-v"))
+    ]
     return found + (["a token"] if TOKEN in " ".join(argv) else [])
 
 
@@ -102,7 +129,9 @@ def test_a_lease_sees_its_sources_its_device_and_nothing_else(tmp_path, phase, m
     argv = made.arguments((phase,), here=tmp_path / "place" / "checkout", user="7:8", way="cdi")
     writable = {"/results", "/locks", *(each.format(place=tmp_path / "place") for each in more)}
     assert complaints(argv, writable) == []
-    assert [value for flag, value in pairwise(argv) if flag == "--device"] == (["nvidia.com/gpu=3"] if gpus != "none" else [])
+    assert [value for flag, value in pairwise(argv) if flag == "--device"] == (
+        ["nvidia.com/gpu=3"] if gpus != "none" else []
+    )
     assert argv[argv.index("--user") + 1] == "7:8"
     assert argv[argv.index("--workdir") + 1] == str(tmp_path / "place" / "checkout")
     assert ("CI_BENCH_REQUIRE_DEVICE=cuda" in argv) == (gpus != "none")
@@ -130,12 +159,18 @@ def test_the_check_sees_what_is_planted(tmp_path, planted):
 
 
 class TestRunning:
-    def test_a_command_runs_to_its_end_and_docker_sees_no_variable_of_the_node(self, notes, tmp_path):
+    def test_a_command_runs_to_its_end_and_docker_sees_no_variable_of_the_node(
+        self, notes, tmp_path
+    ):
         (notes / "says.py").write_text("code = 3")
         assert cage_of(tmp_path).run(WORDS, here=tmp_path) == 3
         (container,) = runs(notes)
         assert container[-len(WORDS) - 1 :] == [IMAGE, *WORDS]
-        seen = {name for line in (notes / "calls.jsonl").read_text().splitlines() for name in json.loads(line)["environ"]}
+        seen = {
+            name
+            for line in (notes / "calls.jsonl").read_text().splitlines()
+            for name in json.loads(line)["environ"]
+        }
         assert seen <= {"PATH", "HOME", "LANG", "XDG_RUNTIME_DIR", "LC_CTYPE"}
 
     def test_its_container_ends_with_it(self, notes, tmp_path):
@@ -157,7 +192,12 @@ class TestRunning:
         ended = subprocess.Popen([sys.executable, "-c", ""])
         ended.wait()
         host = socket.gethostname()
-        lines = [f"dead {host}/{ended.pid}", f"mine {host}/{os.getpid()}", f"other elsewhere/{ended.pid}", "odd what"]
+        lines = [
+            f"dead {host}/{ended.pid}",
+            f"mine {host}/{os.getpid()}",
+            f"other elsewhere/{ended.pid}",
+            "odd what",
+        ]
         (notes / "ps.txt").write_text("\n".join(lines))
         cage_of(tmp_path).run(WORDS, here=tmp_path)
         assert [words[-1] for words in calls(notes) if words[0] == "rm"] == ["dead"]
@@ -168,16 +208,23 @@ class TestRunning:
         *_, container = runs(notes)
         assert container[container.index("--gpus") + 1] == '"device=GPU-12345678"'
         (notes / "ways").unlink()
-        with pytest.raises(NoCage, match=r"no container gets device=0: cdi: .*; gpus: .*; runtime: .*could not select"):
+        with pytest.raises(
+            NoCage,
+            match=r"no container gets device=0: cdi: .*; gpus: .*; runtime: .*could not select",
+        ):
             cage_of(tmp_path, gpus="device=0").run(WORDS, here=tmp_path)
 
-    def test_an_image_that_is_missing_is_pulled_once_before_anything_of_it_runs(self, notes, tmp_path):
+    def test_an_image_that_is_missing_is_pulled_once_before_anything_of_it_runs(
+        self, notes, tmp_path
+    ):
         (notes / "missing").touch()
         for _ in range(2):
             cage_of(tmp_path, gpus="none").run(WORDS, here=tmp_path)
         pulls = [place for place, words in enumerate(calls(notes)) if words[0] == "pull"]
         assert [calls(notes)[place] for place in pulls] == [["pull", "--quiet", IMAGE]]
-        assert pulls[0] < min(place for place, words in enumerate(calls(notes)) if words[0] == "run")
+        assert pulls[0] < min(
+            place for place, words in enumerate(calls(notes)) if words[0] == "run"
+        )
 
     def test_an_image_that_cannot_be_had_runs_nothing_and_says_what_to_do(self, notes, tmp_path):
         (notes / "missing").write_text("unauthorized: authentication required")
@@ -190,9 +237,18 @@ class TestRunning:
         assert runs(notes) == []
 
     @pytest.mark.parametrize(
-        "image", ["ghcr.io/you/ci-bench", "ghcr.io/you/ci-bench:latest", f"{IMAGE[:-1]}", "sha256:5555", "--help"]
+        "image",
+        [
+            "ghcr.io/you/ci-bench",
+            "ghcr.io/you/ci-bench:latest",
+            f"{IMAGE[:-1]}",
+            "sha256:5555",
+            "--help",
+        ],
     )
-    def test_an_image_that_is_named_by_no_digest_is_not_even_asked_for(self, notes, tmp_path, image):
+    def test_an_image_that_is_named_by_no_digest_is_not_even_asked_for(
+        self, notes, tmp_path, image
+    ):
         with pytest.raises(BadInput, match=r"name the image by its digest, NAME@sha256:…"):
             replace(cage_of(tmp_path), image=image).run(WORDS, here=tmp_path)
         assert not (notes / "calls.jsonl").exists()
@@ -236,10 +292,18 @@ def test_documents_that_are_links_or_no_files_stay_in_the_cage(tmp_path):
     results, out, secret = tmp_path / "caged", tmp_path / "out", tmp_path / "secret"
     for folder in (results / "base", out, tmp_path / "elsewhere"):
         folder.mkdir(parents=True)
-    for file in (results / "results.json", results / "base" / "results.json", secret, tmp_path / "elsewhere" / "results.json"):
+    for file in (
+        results / "results.json",
+        results / "base" / "results.json",
+        secret,
+        tmp_path / "elsewhere" / "results.json",
+    ):
         file.write_text("plain" if file.is_relative_to(results) else "secret")
     take_documents(results, out)
-    assert [(out / name).read_text() for name in ("results.json", "base/results.json")] == ["plain", "plain"]
+    assert [(out / name).read_text() for name in ("results.json", "base/results.json")] == [
+        "plain",
+        "plain",
+    ]
     (results / "results.json").unlink()
     (results / "results.json").symlink_to(secret)
     (results / "base" / "results.json").unlink()
@@ -292,11 +356,23 @@ class TestALease:
             (notes / "calls.jsonl").unlink(missing_ok=True)
             out = tmp_path / f"out{number}"
             settings = Measuring(environ={}, here=repository.top, fleet="local", image=IMAGE)
-            run_of = Run(id="r", started_at="2026-02-01T00:00:00Z", state=RunState.PARTIAL, config_digest="c", device="cpu")
+            run_of = Run(
+                id="r",
+                started_at="2026-02-01T00:00:00Z",
+                state=RunState.PARTIAL,
+                config_digest="c",
+                device="cpu",
+            )
             lease = FleetLease(number=number, cases=("s/a",), first=0, launches=1, expected_s=1.0)
-            words = lease_command(settings, run_of, sources)(LeaseOrder(lease=lease, attempt=1, slot="cpu"), out)
+            words = lease_command(settings, run_of, sources)(
+                LeaseOrder(lease=lease, attempt=1, slot="cpu"), out
+            )
             assert main([*words[words.index("fleet") :]]) == ExitCode.OK
-            assert (out / "results.json").read_text() == (out / "base" / "results.json").read_text() == "a document"
+            assert (
+                (out / "results.json").read_text()
+                == (out / "base" / "results.json").read_text()
+                == "a document"
+            )
             return [each[each.index(IMAGE) + 1 :] for each in runs(notes)]
 
         return run
@@ -316,23 +392,38 @@ class TestALease:
         assert [words[0] for words in lease(2)] == ["fleet"]
 
 
-def test_a_gate_whose_image_cannot_be_pulled_names_the_slot_and_what_to_do(notes, tmp_path, monkeypatch, capfd):
+def test_a_gate_whose_image_cannot_be_pulled_names_the_slot_and_what_to_do(
+    notes, tmp_path, monkeypatch, capfd
+):
     """Nothing else is measured in its place, and nothing is waited for."""
     repository, base, _ = topic_repository(tmp_path / "project")
     config = tmp_path / "own.yml"
-    config.write_text("schema_version: 1\nrun: {device: cpu}\nsuites: {command: [{name: work, command: [/bin/true]}]}\n")
+    config.write_text(
+        "schema_version: 1\nrun: {device: cpu}\nsuites: {command: [{name: work, command: [/bin/true]}]}\n"
+    )
     (notes / "missing").write_text("manifest unknown")
     monkeypatch.setenv("PATH", f"{notes / 'bin'}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("CI_BENCH_SOURCES", str(tmp_path / "node"))
     monkeypatch.chdir(repository.top)
-    words = ("--config", str(config), "--base", base, "--output", str(tmp_path / "out"), "--image", IMAGE)
+    words = (
+        "--config",
+        str(config),
+        "--base",
+        base,
+        "--output",
+        str(tmp_path / "out"),
+        "--image",
+        IMAGE,
+    )
     assert main(["gate", "--fleet", "local:cpu", *words]) == ExitCode.MEASURING_FAILED
     told = " ".join(capfd.readouterr().err.split())
     assert "lost: lease 0, attempt 1 on cpu: exit code 3:" in told
     assert f"manifest unknown; try `docker pull {IMAGE}` there" in told
     assert runs(notes) == []
     head = read_results(tmp_path / "out" / "results.json")
-    assert [(row.status, "on cpu: exit code 3" in row.failure.reason) for row in head.cases] == [(Status.NOT_RUN, True)]
+    assert [(row.status, "on cpu: exit code 3" in row.failure.reason) for row in head.cases] == [
+        (Status.NOT_RUN, True)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -348,11 +439,18 @@ def test_a_gate_whose_image_cannot_be_pulled_names_the_slot_and_what_to_do(notes
 def test_a_cage_that_would_have_a_hole_is_refused(given, config, words, tmp_path):
     if "config" in given:
         given = {"config": tmp_path / "own.yml"}
-        given["config"].write_text("schema_version: 1\nplugins: {own: own.suite:SUITE}\nsuites: {own: [{}]}\n")
-    settings = Measuring(**{"environ": {}, "here": tmp_path, "fleet": "local:cpu", "image": IMAGE, **given})
+        given["config"].write_text(
+            "schema_version: 1\nplugins: {own: own.suite:SUITE}\nsuites: {own: [{}]}\n"
+        )
+    settings = Measuring(
+        **{"environ": {}, "here": tmp_path, "fleet": "local:cpu", "image": IMAGE, **given}
+    )
     with pytest.raises(BadInput, match=words):
         check_cage(settings, Config(entries=(), **config))
-    check_cage(replace(settings, fleet="local:cpu", image=IMAGE, prepared=None, config=None), Config(entries=()))
+    check_cage(
+        replace(settings, fleet="local:cpu", image=IMAGE, prepared=None, config=None),
+        Config(entries=()),
+    )
 
 
 STUB = """
@@ -368,7 +466,9 @@ out.mkdir(exist_ok=True)
 """
 
 
-def test_without_an_image_both_sides_are_made_and_measured_by_processes_in_the_checkout(tmp_path, monkeypatch):
+def test_without_an_image_both_sides_are_made_and_measured_by_processes_in_the_checkout(
+    tmp_path, monkeypatch
+):
     repository, base, head = topic_repository(tmp_path / "project")
     config = tmp_path / "own.yml"
     config.write_text("schema_version: 1\n")
@@ -378,9 +478,21 @@ def test_without_an_image_both_sides_are_made_and_measured_by_processes_in_the_c
     program(stub, STUB.replace("NOTES", repr(str(notes))) + SIDES.replace("FAILURE", "None"))
     monkeypatch.setattr(sys, "executable", str(stub))
     monkeypatch.setenv("CI_BENCH_SOURCES", str(tmp_path / "node"))
-    run = Run(id="r", started_at="2026-02-01T00:00:00Z", state=RunState.PARTIAL, config_digest="c", device="cpu")
-    words = lease_command(Measuring(environ={}, here=repository.top, fleet="local", config=config), run, sources)
-    order = LeaseOrder(lease=FleetLease(number=0, cases=("s/a",), first=0, launches=1, expected_s=1.0), attempt=1, slot="cpu")
+    run = Run(
+        id="r",
+        started_at="2026-02-01T00:00:00Z",
+        state=RunState.PARTIAL,
+        config_digest="c",
+        device="cpu",
+    )
+    words = lease_command(
+        Measuring(environ={}, here=repository.top, fleet="local", config=config), run, sources
+    )
+    order = LeaseOrder(
+        lease=FleetLease(number=0, cases=("s/a",), first=0, launches=1, expected_s=1.0),
+        attempt=1,
+        slot="cpu",
+    )
     command = words(order, tmp_path / "out")
     assert main([*command[command.index("fleet") :]]) == ExitCode.OK
     told = [json.loads(line) for line in notes.read_text().splitlines()]
@@ -389,10 +501,17 @@ def test_without_an_image_both_sides_are_made_and_measured_by_processes_in_the_c
         assert each["flags"] == ["-P", "-m"], "a module of the checkout's own is not ours"
         assert (
             subprocess.run(
-                ["git", "rev-parse", "HEAD"], cwd=each["here"], capture_output=True, text=True, check=True
+                ["git", "rev-parse", "HEAD"],
+                cwd=each["here"],
+                capture_output=True,
+                text=True,
+                check=True,
             ).stdout.strip()
             == head
         )
         assert each["words"][each["words"].index("--base") + 1] == base
-        assert Path(each["words"][each["words"].index("--config") + 1]).read_text() == "schema_version: 1\n"
+        assert (
+            Path(each["words"][each["words"].index("--config") + 1]).read_text()
+            == "schema_version: 1\n"
+        )
         assert each["starter"] == str(os.getpid())

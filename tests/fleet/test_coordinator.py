@@ -26,12 +26,21 @@ def stays_open(names, until):
 
 def make(fate=None, *, slots=3, labels=None, took=seconds, **options):
     fleet = ScriptedFleet(
-        names=[f"n{number}" for number in range(slots)], seconds=took, labels=labels or {}, **({"fate": fate} if fate else {})
+        names=[f"n{number}" for number in range(slots)],
+        seconds=took,
+        labels=labels or {},
+        **({"fate": fate} if fate else {}),
     )
     ledger, notes = Ledger(fleet=fleet), Notes()
     options = {"still_open": stays_open(CASES[:4], 4), **options}
     coordinator = Coordinator(
-        engine=fleet, looks=LOOKS, accept=ledger.accept, journal=notes, clock=fleet.clock, known_s=SECONDS, **options
+        engine=fleet,
+        looks=LOOKS,
+        accept=ledger.accept,
+        journal=notes,
+        clock=fleet.clock,
+        known_s=SECONDS,
+        **options,
     )
     return coordinator, fleet, ledger, notes
 
@@ -40,7 +49,12 @@ def launches(ledger):
     return {key: len(orders) for key, orders in ledger.counted.items()}
 
 
-WANTED = {(name, launch): 1 for place, name in enumerate(CASES) for launch in range(4) if launch == 0 or place < 4}
+WANTED = {
+    (name, launch): 1
+    for place, name in enumerate(CASES)
+    for launch in range(4)
+    if launch == 0 or place < 4
+}
 
 
 class TestEverythingOnce:
@@ -49,12 +63,16 @@ class TestEverythingOnce:
         outcome = coordinator.run(CASES)
         assert launches(ledger) == WANTED
         assert (overlaps(fleet), outcome.losses, outcome.given_up) == (0, (), {})
-        assert [ended.order for ended in notes.delivered_ones] == [ended.order for ended in outcome.delivered]
+        assert [ended.order for ended in notes.delivered_ones] == [
+            ended.order for ended in outcome.delivered
+        ]
 
     def test_launches_of_a_case_go_to_different_slots(self):
         coordinator, _, ledger, _ = make()
         coordinator.run(CASES)
-        slots = [len({ledger.counted[name, launch][0].slot for launch in range(4)}) for name in CASES[:4]]
+        slots = [
+            len({ledger.counted[name, launch][0].slot for launch in range(4)}) for name in CASES[:4]
+        ]
         assert min(slots) > 1
         assert max(slots) == 3
 
@@ -64,12 +82,15 @@ class TestEverythingOnce:
         rng = random.Random(seed)
         victim, at = f"n{rng.randrange(3)}", rng.randrange(8)
         coordinator, fleet, ledger, notes = make(
-            lambda order, number: "dies" if order.slot == victim and number == at else "ok", still_open=stays_open(CASES, 4)
+            lambda order, number: "dies" if order.slot == victim and number == at else "ok",
+            still_open=stays_open(CASES, 4),
         )
         outcome = coordinator.run(CASES)
         assert launches(ledger) == {(name, launch): 1 for name in CASES for launch in range(4)}
         assert overlaps(fleet) == 0
-        assert [(loss.slot, loss.reason) for loss in outcome.losses] == [(victim, f"slot {victim} is gone")]
+        assert [(loss.slot, loss.reason) for loss in outcome.losses] == [
+            (victim, f"slot {victim} is gone")
+        ]
         assert notes.losses == list(outcome.losses)
         assert len(fleet.orders) > 30
 
@@ -82,7 +103,9 @@ class TestEverythingOnce:
                 return "late"
             return "ok"
 
-        coordinator, fleet, ledger, _ = make(fate, still_open=stays_open(CASES, 4), took=lambda order: 400.0)
+        coordinator, fleet, ledger, _ = make(
+            fate, still_open=stays_open(CASES, 4), took=lambda order: 400.0
+        )
         original = fleet.finished
 
         def finished(timeout_s):
@@ -97,7 +120,10 @@ class TestEverythingOnce:
         assert all(ended.order not in late for ended in outcome.delivered)
 
     def test_a_slow_node_gets_less_and_holds_nobody_up(self):
-        slow = make(took=lambda order: seconds(order) * (8 if order.slot == "n0" else 1), still_open=stays_open(CASES, 4))
+        slow = make(
+            took=lambda order: seconds(order) * (8 if order.slot == "n0" else 1),
+            still_open=stays_open(CASES, 4),
+        )
         slow[0].run(CASES)
         counts = {name: len(spans) for name, spans in slow[1].taken.items()}
         assert counts["n0"] * 3 < counts["n1"]
@@ -115,7 +141,9 @@ class TestSlotsThatAreSetAside:
         assert outcome.losses[0].reason == coordinator.aside["n2"]
 
     def test_a_full_disk_is_begun_again_and_said(self):
-        coordinator, fleet, ledger, notes = make(lambda order, number: "full" if order.slot == "n0" and number == 0 else "ok")
+        coordinator, fleet, ledger, notes = make(
+            lambda order, number: "full" if order.slot == "n0" and number == 0 else "ok"
+        )
         outcome = coordinator.run(CASES)
         assert launches(ledger) == WANTED
         assert [loss.reason for loss in outcome.losses] == ["No space left on device"]
@@ -133,13 +161,16 @@ class TestSlotsThatAreSetAside:
         outcome = coordinator.run(CASES)
         assert launches(ledger) == {(name, launch): 1 for name in CASES for launch in range(4)}
         assert outcome.given_up == {}
-        assert outcome.aside == {"n1": "lost 3 leases one after the other, at last: No space left on device"}
+        assert outcome.aside == {
+            "n1": "lost 3 leases one after the other, at last: No space left on device"
+        }
         lost = [loss.lease for loss in outcome.losses]
         assert len(lost) == len({*lost}) == 3, "what it lost once, it is not given again"
 
     def test_one_that_loses_a_lease_now_and_then_measures_on(self):
         coordinator, _, ledger, _ = make(
-            lambda order, number: "lost" if order.slot == "n1" and number % 3 else "ok", still_open=stays_open(CASES, 4)
+            lambda order, number: "lost" if order.slot == "n1" and number % 3 else "ok",
+            still_open=stays_open(CASES, 4),
         )
         outcome = coordinator.run(CASES)
         assert len(outcome.losses) > 3
@@ -150,7 +181,9 @@ class TestSlotsThatAreSetAside:
     def test_what_was_lost_is_begun_again_elsewhere_where_there_is_another_slot(self, limits):
         for slots in (1, 2):
             coordinator, fleet, ledger, _ = make(
-                lambda order, number: "lost" if order.slot == "n0" and number == 0 else "ok", slots=slots, limits=limits
+                lambda order, number: "lost" if order.slot == "n0" and number == 0 else "ok",
+                slots=slots,
+                limits=limits,
             )
             outcome = coordinator.run(CASES)
             assert launches(ledger) == WANTED
@@ -193,20 +226,28 @@ class TestDraining:
 
 class TestWhatCannotBeMeasured:
     def test_a_label_that_no_slot_has_is_refused_at_once(self):
-        coordinator, fleet, _, _ = make(labels={"n0": {"gpu": "A100"}}, limits=Limits(needs={"gpu": "H100"}))
-        with pytest.raises(CannotPlace, match=r"no slot with gpu=H100; it has n0 \(gpu=A100\); n1 \(no labels\)"):
+        coordinator, fleet, _, _ = make(
+            labels={"n0": {"gpu": "A100"}}, limits=Limits(needs={"gpu": "H100"})
+        )
+        with pytest.raises(
+            CannotPlace, match=r"no slot with gpu=H100; it has n0 \(gpu=A100\); n1 \(no labels\)"
+        ):
             coordinator.run(CASES)
         assert fleet.orders == []
 
     def test_only_slots_with_the_labels_measure(self):
-        coordinator, fleet, ledger, _ = make(labels={"n1": {"gpu": "H100"}}, limits=Limits(needs={"gpu": "H100"}))
+        coordinator, fleet, ledger, _ = make(
+            labels={"n1": {"gpu": "H100"}}, limits=Limits(needs={"gpu": "H100"})
+        )
         coordinator.run(CASES)
         assert {order.slot for order in fleet.orders} == {"n1"}
         assert launches(ledger) == WANTED
 
     def test_a_lease_is_given_up_after_its_last_attempt(self):
         """One case kills whatever measures it; the others of its lease go down with it, and no other case does."""
-        coordinator, fleet, _, _ = make(lambda order, _: "lost" if CASES[3] in order.lease.cases else "ok")
+        coordinator, fleet, _, _ = make(
+            lambda order, _: "lost" if CASES[3] in order.lease.cases else "ok"
+        )
         outcome = coordinator.run(CASES)
         lost = [order for order in fleet.orders if CASES[3] in order.lease.cases]
         assert len(lost) == 3
@@ -237,11 +278,15 @@ class TestBudgets:
 
     def test_no_lease_begins_that_is_expected_to_exceed_them_and_shorter_ones_do(self):
         """A launch of all cases takes 78 s; three slots are busy at once."""
-        coordinator, fleet, _, _ = make(limits=Limits(device_s=99.5), still_open=stays_open(CASES, 4))
+        coordinator, fleet, _, _ = make(
+            limits=Limits(device_s=99.5), still_open=stays_open(CASES, 4)
+        )
         outcome = coordinator.run(CASES)
         assert 90.0 < outcome.device_s < 99.5
         assert sum(seconds(order) for order in fleet.orders) == outcome.device_s
-        assert {reason.partition(" of the budget")[0] for reason in outcome.given_up.values()} == {"what is left"}
+        assert {reason.partition(" of the budget")[0] for reason in outcome.given_up.values()} == {
+            "what is left"
+        }
 
     def test_what_nobody_has_seen_is_begun(self):
         coordinator, _, _, _ = make(limits=Limits(device_s=100.0), still_open=stays_open(CASES, 4))
@@ -250,9 +295,14 @@ class TestBudgets:
 
     def test_what_was_lost_before_a_kill_is_spent_all_the_same(self):
         coordinator, fleet, _, _ = make(limits=Limits(device_s=100.0))
-        outcome = coordinator.run(CASES, earlier=EarlierLeases(delivered=(), losses=(), out=(), next_number=0, lost_s=100.0))
+        outcome = coordinator.run(
+            CASES,
+            earlier=EarlierLeases(delivered=(), losses=(), out=(), next_number=0, lost_s=100.0),
+        )
         assert fleet.orders == []
-        assert outcome.given_up == dict.fromkeys(CASES, "the budget of 100 device-seconds has been spent")
+        assert outcome.given_up == dict.fromkeys(
+            CASES, "the budget of 100 device-seconds has been spent"
+        )
 
     def test_a_budget_that_holds_everything_changes_nothing(self):
         coordinator, _, ledger, _ = make(limits=Limits(device_s=1e6))
@@ -276,14 +326,18 @@ class TestResuming:
             coordinator.run(CASES)
         gone = {ended.order for ended in notes.delivered_ones}
         out = [order for order in notes.begun_orders if order not in gone]
-        earlier = EarlierLeases(delivered=notes.delivered_ones, losses=notes.losses, out=out, next_number=100)
+        earlier = EarlierLeases(
+            delivered=notes.delivered_ones, losses=notes.losses, out=out, next_number=100
+        )
         again, fleet, second, _ = make(still_open=stays_open(CASES, 4))
         outcome = again.run(CASES, earlier=earlier)
         counts = launches(ledger)
         for key, count in launches(second).items():
             counts[key] = counts.get(key, 0) + count
         assert counts == {(name, launch): 1 for name in CASES for launch in range(4)}
-        assert [loss.reason for loss in outcome.losses] == ["the coordinator ended before it came back"] * len(out)
+        assert [loss.reason for loss in outcome.losses] == [
+            "the coordinator ended before it came back"
+        ] * len(out)
         assert len({ended.order for ended in outcome.delivered}) == len(outcome.delivered)
         assert gone <= {ended.order for ended in outcome.delivered}
 
@@ -296,13 +350,23 @@ class TestPacking:
         assert taken == sorted((launch, name) for launch in (4, 5) for name in CASES)
 
     def test_short_work_is_not_cut_smaller_than_what_starting_costs(self):
-        leases = pack(CASES, first=0, launches=1, slots=100, expected_s=dict.fromkeys(CASES, 1.0), number=0, start_s=6.0)
+        leases = pack(
+            CASES,
+            first=0,
+            launches=1,
+            slots=100,
+            expected_s=dict.fromkeys(CASES, 1.0),
+            number=0,
+            start_s=6.0,
+        )
         assert len(leases) == 2
 
     def test_leases_get_shorter_towards_the_end_and_short_ones_hold_short_cases(self):
         rng = random.Random(2)
         lasts = {f"s/m{number}": rng.lognormvariate(3.4, 0.7) for number in range(1000)}
-        leases = pack(tuple(lasts), first=0, launches=1, slots=10, expected_s=lasts, number=0, start_s=20.0)
+        leases = pack(
+            tuple(lasts), first=0, launches=1, slots=10, expected_s=lasts, number=0, start_s=20.0
+        )
         sizes = [lease.expected_s for lease in leases]
         assert sizes == sorted(sizes, reverse=True)
         assert sum(sizes) == pytest.approx(sum(lasts.values()))
@@ -328,7 +392,9 @@ class TestPacking:
             accept=lambda _: None,
             journal=Notes(),
             clock=fleet.clock,
-            known_s={name: seconds * rng.lognormvariate(0.0, 0.18) for name, seconds in lasts.items()},
+            known_s={
+                name: seconds * rng.lognormvariate(0.0, 0.18) for name, seconds in lasts.items()
+            },
             start_s=START_S,
         ).run(tuple(lasts))
         assert fleet.now <= 1.014 * fleet.busy_s / 200
@@ -337,7 +403,9 @@ class TestPacking:
         """Two of twelve cases take as long as the rest together, and nobody knows which: after one launch it is known."""
         lasts = {name: 60.0 if place > 9 else 1.0 for place, name in enumerate(CASES)}
         known = {}
-        fleet = ScriptedFleet(names=["a", "b"], seconds=lambda order: sum(lasts[name] for name in order.lease.cases))
+        fleet = ScriptedFleet(
+            names=["a", "b"], seconds=lambda order: sum(lasts[name] for name in order.lease.cases)
+        )
         orders = []
 
         def accept(ended):
@@ -354,19 +422,28 @@ class TestPacking:
             known_s=known,
             start_s=1.0,
         ).run(CASES)
-        first, second = ([order.lease for order in orders if order.lease.first == launch] for launch in (0, 1))
+        first, second = (
+            [order.lease for order in orders if order.lease.first == launch] for launch in (0, 1)
+        )
         assert {lease.expected_s / len(lease.cases) for lease in first} == {30.0}
         assert sum(lease.expected_s for lease in second) == sum(lasts.values())
         assert {lease.cases for lease in second} >= {CASES[10:11], CASES[11:]}
 
     def test_what_is_not_known_is_taken_for_usual(self):
-        assert expectations(("a", "b", "c"), {"a": 2.0, "c": -1.0}) == {"a": 2.0, "b": 2.0, "c": 2.0}
+        assert expectations(("a", "b", "c"), {"a": 2.0, "c": -1.0}) == {
+            "a": 2.0,
+            "b": 2.0,
+            "c": 2.0,
+        }
 
     def test_sixty_leases_of_mixed_length_end_soon_after_the_ideal(self):
         rng = random.Random(1)
         names = tuple(f"s/m{number}" for number in range(60))
         lasts = {name: rng.lognormvariate(2.0, 1.0) for name in names}
-        fleet = ScriptedFleet(names=["a", "b", "c"], seconds=lambda order: sum(lasts[name] for name in order.lease.cases))
+        fleet = ScriptedFleet(
+            names=["a", "b", "c"],
+            seconds=lambda order: sum(lasts[name] for name in order.lease.cases),
+        )
         ledger = Ledger(fleet=fleet)
         Coordinator(
             engine=fleet,

@@ -29,7 +29,13 @@ from ci_bench.fleet.ray_core import Brought, RayEngine, measure_here
 from ci_bench.fleet.slurm import SlurmEngine
 from ci_bench.records.results import Run, RunState
 
-RUN = Run(id="whole", started_at="2026-02-01T00:00:00Z", state=RunState.PARTIAL, config_digest="c", device="cpu")
+RUN = Run(
+    id="whole",
+    started_at="2026-02-01T00:00:00Z",
+    state=RunState.PARTIAL,
+    config_digest="c",
+    device="cpu",
+)
 PR_SET_PDEATHSIG, PR_GET_PDEATHSIG = 1, 2
 """From linux/prctl.h."""
 LEASE = FleetLease(number=7, cases=("s/a", "s/b"), first=0, launches=1, expected_s=1.0)
@@ -40,7 +46,11 @@ def settings(fleet, environ=None):
 
 
 def order(slot="cpu", number=7):
-    return LeaseOrder(lease=FleetLease(number=number, cases=("s/a",), first=0, launches=1, expected_s=1.0), attempt=2, slot=slot)
+    return LeaseOrder(
+        lease=FleetLease(number=number, cases=("s/a",), first=0, launches=1, expected_s=1.0),
+        attempt=2,
+        slot=slot,
+    )
 
 
 def engine_of(tmp_path, script):
@@ -48,7 +58,11 @@ def engine_of(tmp_path, script):
         return [sys.executable, "-c", script, str(folder)]
 
     return LocalEngine(
-        devices=["cpu"], command=command, folder=lambda one: tmp_path / str(one.lease.number), environ={}, here=tmp_path
+        devices=["cpu"],
+        command=command,
+        folder=lambda one: tmp_path / str(one.lease.number),
+        environ={},
+        here=tmp_path,
     )
 
 
@@ -104,7 +118,9 @@ def test_budgets_are_limits_of_the_whole():
     assert _limits(made, bench) == Limits(device_s=60.0, wall_s=9.0)
 
 
-@pytest.mark.parametrize("text", ["whole", "whole/7", "whole/7/0", "whole/-1/1", "a b/1/1", "whole/7/1/1"])
+@pytest.mark.parametrize(
+    "text", ["whole", "whole/7", "whole/7/0", "whole/-1/1", "a b/1/1", "whole/7/1/1"]
+)
 def test_a_lease_that_is_none_is_refused(text):
     with pytest.raises(BadInput, match="--lease"):
         read_lease(text)
@@ -120,7 +136,10 @@ def test_a_process_that_leaves_nothing_is_a_loss_with_the_end_of_its_log(tmp_pat
 
 
 def test_documents_are_handed_on_whatever_the_exit_code_says(tmp_path):
-    engine = engine_of(tmp_path, "import sys, pathlib; pathlib.Path(sys.argv[1], 'results.json').touch(); sys.exit(3)")
+    engine = engine_of(
+        tmp_path,
+        "import sys, pathlib; pathlib.Path(sys.argv[1], 'results.json').touch(); sys.exit(3)",
+    )
     engine.submit(order())
     assert wait(engine).folder == tmp_path / "7"
 
@@ -135,7 +154,11 @@ def test_what_runs_is_ended_when_the_engine_is(tmp_path):
 
 def test_a_command_that_is_not_there_is_a_loss(tmp_path):
     engine = LocalEngine(
-        devices=["cpu"], command=lambda *_: ["/no/such/program"], folder=lambda _: tmp_path / "x", environ={}, here=tmp_path
+        devices=["cpu"],
+        command=lambda *_: ["/no/such/program"],
+        folder=lambda _: tmp_path / "x",
+        environ={},
+        here=tmp_path,
     )
     engine.submit(order())
     assert wait(engine).reason == "No such file or directory"
@@ -144,28 +167,52 @@ def test_a_command_that_is_not_there_is_a_loss(tmp_path):
 @pytest.mark.parametrize(
     ("script", "names", "reason"),
     [
-        ("(f/'base').mkdir(); (f/'results.json').touch(); (f/'base/results.json').touch()", {*DOCUMENTS}, ""),
-        ("(f/'results.json').touch(); print('out of memory'); sys.exit(4)", set(), "exit code 4: out of memory"),
+        (
+            "(f/'base').mkdir(); (f/'results.json').touch(); (f/'base/results.json').touch()",
+            {*DOCUMENTS},
+            "",
+        ),
+        (
+            "(f/'results.json').touch(); print('out of memory'); sys.exit(4)",
+            set(),
+            "exit code 4: out of memory",
+        ),
     ],
 )
-def test_what_a_lease_leaves_on_a_node_of_ray_comes_back_or_why_it_does_not(script, names, reason, tmp_path, monkeypatch):
+def test_what_a_lease_leaves_on_a_node_of_ray_comes_back_or_why_it_does_not(
+    script, names, reason, tmp_path, monkeypatch
+):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
     seen = "assert os.environ['CUDA_VISIBLE_DEVICES'] == '3'"
     text = f"import sys, os, pathlib; f = pathlib.Path(sys.argv[1]); {seen}; {script}"
-    brought = measure_here([sys.executable, "-c", text, "{folder}"], {"CUDA_VISIBLE_DEVICES": "0"}, str(tmp_path))
+    brought = measure_here(
+        [sys.executable, "-c", text, "{folder}"], {"CUDA_VISIBLE_DEVICES": "0"}, str(tmp_path)
+    )
     assert brought.documents.keys() == names
     assert brought.reason == reason
 
 
 def test_a_disk_of_this_machine_that_takes_no_documents_ends_the_run_and_is_no_slots_loss(tmp_path):
     brought = Brought(documents=dict.fromkeys(DOCUMENTS, b"{}"))
-    ray = SimpleNamespace(get=lambda _: brought, wait=lambda out, **_: (out, []), exceptions=SimpleNamespace(RayError=OSError))
+    ray = SimpleNamespace(
+        get=lambda _: brought,
+        wait=lambda out, **_: (out, []),
+        exceptions=SimpleNamespace(RayError=OSError),
+    )
     (tmp_path / "full").touch()
     engine = RayEngine(
-        address="", device="cpu", command=None, folder=lambda _: tmp_path / "full" / "7-2", environ={}, here=tmp_path, _ray=ray
+        address="",
+        device="cpu",
+        command=None,
+        folder=lambda _: tmp_path / "full" / "7-2",
+        environ={},
+        here=tmp_path,
+        _ray=ray,
     )
     engine._out["task"] = order("4f0c/0"), 0.0
-    with pytest.raises(CannotWrite, match=r"full/7-2: cannot be written: Not a directory; continue with --resume"):
+    with pytest.raises(
+        CannotWrite, match=r"full/7-2: cannot be written: Not a directory; continue with --resume"
+    ):
         engine.finished(0)
     engine.folder = lambda _: tmp_path / "7-2"
     engine._out["task"] = order("4f0c/0"), 0.0
@@ -177,11 +224,14 @@ SOURCES = Sources(file=Path("/shared/out/fleet/sources.bundle"), sha256="a" * 64
 
 
 @pytest.mark.parametrize(
-    ("fleet", "place"), [("local:cpu", SOURCES.file), ("slurm", SOURCES.file), ("ray", "{folder}/sources.bundle")]
+    ("fleet", "place"),
+    [("local:cpu", SOURCES.file), ("slurm", SOURCES.file), ("ray", "{folder}/sources.bundle")],
 )
 def test_a_lease_of_sources_names_their_digest_and_no_file_of_this_checkout(fleet, place):
     made = replace(settings(fleet), prepared=None, base="main", config=Path("ci-bench.yml"))
-    words = lease_command(made, RUN, SOURCES)(LeaseOrder(lease=LEASE, attempt=2, slot="cpu"), Path("{folder}"))
+    words = lease_command(made, RUN, SOURCES)(
+        LeaseOrder(lease=LEASE, attempt=2, slot="cpu"), Path("{folder}")
+    )
     given = {flag: words[words.index(flag) + 1] for flag in ("--sources", "--sha256", "--commit")}
     assert given == {"--sources": str(place), "--sha256": "a" * 64, "--commit": "b" * 40}
     assert {"--prepared", "--base", "--config"}.isdisjoint(words)
@@ -202,7 +252,8 @@ def test_what_goes_to_a_node_of_ray_lies_in_the_leases_folder_where_its_command_
 
 
 @pytest.mark.parametrize(
-    ("more", "words"), [((), "pass both sides"), (("--sources", "f", "--commit", "main"), "a full commit id")]
+    ("more", "words"),
+    [((), "pass both sides"), (("--sources", "f", "--commit", "main"), "a full commit id")],
 )
 def test_a_lease_without_sides_or_of_a_name_is_refused(more, words, capsys):
     code = main(["fleet", "lease", "--lease", "whole/1/1", *more])
@@ -216,7 +267,11 @@ def test_what_a_lease_started_is_asked_to_end_and_then_killed(on_term, code, mon
     ready = tmp_path / "ready"
     text = f"import pathlib, signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: {on_term})"
     process = subprocess.Popen(
-        [sys.executable, "-c", f"{text}; pathlib.Path({str(ready)!r}).touch(); time.sleep(60); time.sleep(60)"]
+        [
+            sys.executable,
+            "-c",
+            f"{text}; pathlib.Path({str(ready)!r}).touch(); time.sleep(60); time.sleep(60)",
+        ]
     )
     while not ready.exists():
         time.sleep(0.005)
@@ -232,7 +287,9 @@ def own_end():
 
 
 @pytest.mark.parametrize("is_started", [False, True], ids=["by nobody", "by a lease"])
-def test_a_set_up_ends_with_the_lease_that_started_it_and_otherwise_with_nobody(is_started, monkeypatch, tmp_path, own_end):
+def test_a_set_up_ends_with_the_lease_that_started_it_and_otherwise_with_nobody(
+    is_started, monkeypatch, tmp_path, own_end
+):
     starter = str(os.getpid()) if is_started else ""
 
     def prepare_sides(*_, **__):
@@ -242,7 +299,9 @@ def test_a_set_up_ends_with_the_lease_that_started_it_and_otherwise_with_nobody(
 
     monkeypatch.setattr("ci_bench.commands.setup.prepare_sides", prepare_sides)
     monkeypatch.chdir(tmp_path)
-    made = Measuring(environ={STARTER: starter} if starter else {}, here=tmp_path, prepared=tmp_path)
+    made = Measuring(
+        environ={STARTER: starter} if starter else {}, here=tmp_path, prepared=tmp_path
+    )
     with pytest.raises(NotPrepared, match=f"by signal {int(signal.SIGTERM) if starter else 0}"):
         setup(made)
 
@@ -251,13 +310,20 @@ class TestDraining:
     @pytest.fixture
     def gate(self, tmp_path):
         """The folder of a gate that has a lease out on a slot of Ray's."""
-        journal = FileJournal(file=tmp_path / "out" / "fleet" / "journal.jsonl", leases=tmp_path / "out" / "fleet" / "leases")
+        journal = FileJournal(
+            file=tmp_path / "out" / "fleet" / "journal.jsonl",
+            leases=tmp_path / "out" / "fleet" / "leases",
+        )
         journal.start("whole", "2026-02-01T00:00:00Z")
         journal.begun(order("4f0c/1"))
         return journal
 
-    @pytest.mark.parametrize(("words", "left"), [((), {"*"}), (("4f0c",), {"4f0c"}), (("4f0c/1",), {"4f0c/1"})])
-    def test_the_coordinator_reads_what_the_command_writes_until_it_begins_anew(self, gate, tmp_path, words, left, capsys):
+    @pytest.mark.parametrize(
+        ("words", "left"), [((), {"*"}), (("4f0c",), {"4f0c"}), (("4f0c/1",), {"4f0c/1"})]
+    )
+    def test_the_coordinator_reads_what_the_command_writes_until_it_begins_anew(
+        self, gate, tmp_path, words, left, capsys
+    ):
         assert gate.drained() == frozenset()
         assert main(["fleet", "drain", *words, "-o", str(tmp_path / "out")]) == ExitCode.OK
         assert "no further lease on " in capsys.readouterr().out
@@ -267,7 +333,10 @@ class TestDraining:
 
     def test_what_is_no_slot_or_no_gate_is_said(self, gate, tmp_path, capsys):
         assert main(["fleet", "drain", "n2", "-o", str(tmp_path / "out")]) == ExitCode.BAD_INPUT
-        assert "n2: this gate had no lease on that slot; its leases were on 4f0c/1" in capsys.readouterr().err
+        assert (
+            "n2: this gate had no lease on that slot; its leases were on 4f0c/1"
+            in capsys.readouterr().err
+        )
         assert main(["fleet", "drain", "-o", str(tmp_path / "other")]) == ExitCode.BAD_INPUT
         assert "pass the --output folder of a fleet gate" in capsys.readouterr().err
         assert gate.drained() == frozenset()

@@ -28,7 +28,10 @@ SERIES = ("step_time", "eager")
 
 @dataclass
 class Slots:
-    """How slots measure: `speed` and `noise` are factors by slot, `quirks` by slot and case. Times scatter by `scatter`."""
+    """How slots measure: `speed` and `noise` are factors by slot, `quirks` by slot and case.
+
+    Times scatter by `scatter`.
+    """
 
     speed: dict = field(default_factory=dict)
     noise: dict = field(default_factory=dict)
@@ -40,7 +43,9 @@ class Slots:
         return {case: {SERIES: self.reading(slot, case)} for case in cases}
 
     def reading(self, slot, case):
-        time = math.log(0.01 * (1 + len(case)) * self.speed.get(slot, 1.0) * self.quirks.get((slot, case), 1.0))
+        time = math.log(
+            0.01 * (1 + len(case)) * self.speed.get(slot, 1.0) * self.quirks.get((slot, case), 1.0)
+        )
         spread = math.log(0.004 * self.noise.get(slot, 1.0)) + self.rng.gauss(0, 0.15)
         return SlotReading(time=time + self.rng.gauss(0, self.scatter), spread=spread)
 
@@ -59,11 +64,15 @@ def off(health, names=("a", "b", "c")):
 
 
 class TestWhoIsOff:
-    @pytest.mark.parametrize(("factor", "word"), [(1.05, "slower"), (1.2, "slower"), (0.93, "faster"), (2.0, "slower")])
+    @pytest.mark.parametrize(
+        ("factor", "word"), [(1.05, "slower"), (1.2, "slower"), (0.93, "faster"), (2.0, "slower")]
+    )
     def test_a_slot_whose_times_are_apart(self, factor, word):
         said = off(filled(Slots(speed={"b": factor})))
         assert said.keys() == {"b"}
-        assert said["b"].endswith(f"% {word} than its peers (base, over 12 cases and 2 other slots)")
+        assert said["b"].endswith(
+            f"% {word} than its peers (base, over 12 cases and 2 other slots)"
+        )
 
     def test_a_slot_that_is_twice_as_noisy(self):
         said = off(filled(Slots(noise={"c": 2.0})))
@@ -82,7 +91,9 @@ class TestWhoIsNot:
     @pytest.mark.parametrize("seed", range(30))
     def test_identical_devices_that_differ_by_two_per_cent_stay(self, seed):
         """Two of them by 2 % one way, one the other way, cases that scatter by 1 %."""
-        slots = Slots(speed={"a": 1.01, "b": 0.99, "c": 1.01}, scatter=0.01, rng=random.Random(seed))
+        slots = Slots(
+            speed={"a": 1.01, "b": 0.99, "c": 1.01}, scatter=0.01, rng=random.Random(seed)
+        )
         assert off(filled(slots)) == {}
 
     @pytest.mark.parametrize("seed", range(30))
@@ -104,7 +115,9 @@ class TestWhoIsNot:
     @pytest.mark.parametrize("seed", range(60))
     def test_nor_are_they_where_cases_scatter_by_three_per_cent(self, seed):
         """By its figures alone `b` would be called fast for some seeds, 45 among them."""
-        slots = Slots(speed={"a": 1.08, "b": 0.985, "c": 1.0}, scatter=0.03, rng=random.Random(seed))
+        slots = Slots(
+            speed={"a": 1.08, "b": 0.985, "c": 1.0}, scatter=0.03, rng=random.Random(seed)
+        )
         assert {*off(filled(slots))} <= {"a"}
 
     def test_of_two_slots_nobody_can_say_which_one_is_off(self):
@@ -136,7 +149,9 @@ class TestReadings:
         (row,) = base.cases
         assert readings(replace(base, cases=(replace(row, status=Status.CRASHED),))) == {}
         launch = replace(row.metrics[0].launches[0], values=(0.5,) * 8)
-        still = replace(base, cases=(replace(row, metrics=(replace(row.metrics[0], launches=(launch,)),)),))
+        still = replace(
+            base, cases=(replace(row, metrics=(replace(row.metrics[0], launches=(launch,)),)),)
+        )
         ((reading,),) = (series.values() for series in readings(still).values())
         assert reading == SlotReading(time=math.log(0.5), spread=None)
 
@@ -152,7 +167,9 @@ class Watching:
 
     def accept(self, ended):
         self.ledger.accept(ended)
-        self.health.note(ended.order.slot, self.slots.lease(ended.order.slot, ended.order.lease.cases))
+        self.health.note(
+            ended.order.slot, self.slots.lease(ended.order.slot, ended.order.lease.cases)
+        )
 
     def off(self, slot):
         return self.health.off(slot)
@@ -165,9 +182,23 @@ class Watching:
                 self.ledger.counted[name, ended.order.lease.first].remove(ended.order)
 
 
-def run(slots, *, count=4, cases=CASES, fate=None, launches=6, watching=Watching, fleets=None, earlier=None):
+def run(
+    slots,
+    *,
+    count=4,
+    cases=CASES,
+    fate=None,
+    launches=6,
+    watching=Watching,
+    fleets=None,
+    earlier=None,
+):
     names = [f"n{number}" for number in range(count)]
-    fleet = ScriptedFleet(names=names, seconds=lambda order: float(len(order.lease.cases)), **({"fate": fate} if fate else {}))
+    fleet = ScriptedFleet(
+        names=names,
+        seconds=lambda order: float(len(order.lease.cases)),
+        **({"fate": fate} if fate else {}),
+    )
     (fleets if fleets is not None else []).append(fleet)
     watch = watching(ledger=Ledger(fleet=fleet), slots=slots)
     for ended in earlier.delivered if earlier else ():
@@ -185,7 +216,9 @@ def run(slots, *, count=4, cases=CASES, fate=None, launches=6, watching=Watching
 
 
 class TestARun:
-    @pytest.mark.parametrize("slots", [Slots(speed={"n2": 1.06}), Slots(noise={"n2": 3.0}), Slots(speed={"n2": 0.8})])
+    @pytest.mark.parametrize(
+        "slots", [Slots(speed={"n2": 1.06}), Slots(noise={"n2": 3.0}), Slots(speed={"n2": 0.8})]
+    )
     def test_a_slot_that_is_off_is_set_aside_and_what_it_measured_is_measured_again(self, slots):
         outcome, fleet, watch, notes = run(slots)
         assert outcome.aside.keys() == {"n2"}
@@ -193,13 +226,17 @@ class TestARun:
         assert {key: len(orders) for key, orders in watch.ledger.counted.items()} == {
             (name, launch): 1 for name in CASES for launch in range(6)
         }
-        assert all(order.slot != "n2" for orders in watch.ledger.counted.values() for order in orders)
+        assert all(
+            order.slot != "n2" for orders in watch.ledger.counted.values() for order in orders
+        )
         assert {loss.slot for loss in outcome.losses} == {"n2"}
         assert outcome.losses[0].reason == outcome.aside["n2"]
         assert list(outcome.losses) == notes.losses
         assert notes.lost_s == sum(ends - begins for begins, ends in fleet.taken["n2"])
         assert outcome.given_up == {}
-        assert len({(ended.order.lease.number, ended.order.attempt) for ended in outcome.delivered}) == len(outcome.delivered)
+        assert len(
+            {(ended.order.lease.number, ended.order.attempt) for ended in outcome.delivered}
+        ) == len(outcome.delivered)
 
     @pytest.mark.parametrize("factor", [1.06, 1.3])
     def test_it_is_within_five_leases_that_can_be_compared(self, factor):
@@ -243,7 +280,10 @@ def test_documents_of_a_slot_that_is_off_are_forgotten_by_the_session():
             name: replace(
                 side,
                 run=replace(
-                    side.run, id=f"lease-{number}", config_digest="c", lease=Lease(run="whole", number=number, attempt=1)
+                    side.run,
+                    id=f"lease-{number}",
+                    config_digest="c",
+                    lease=Lease(run="whole", number=number, attempt=1),
                 ),
                 source=CODE,
                 cases=tuple(slower(row, by) for row in side.cases),
@@ -268,7 +308,10 @@ def test_documents_of_a_slot_that_is_off_are_forgotten_by_the_session():
     for number, slot in enumerate(slots):
         leased = Leased(number=number, cases=ids, first=number, launches=1, expected_s=1.0)
         ended = EndedLease(
-            order=LeaseOrder(lease=leased, attempt=1, slot=slot), began_s=0.0, ended_s=1.0, folder=Path(str(number))
+            order=LeaseOrder(lease=leased, attempt=1, slot=slot),
+            began_s=0.0,
+            ended_s=1.0,
+            folder=Path(str(number)),
         )
         session.accept(ended)
         delivered.append(ended)
@@ -282,7 +325,10 @@ def slower(row, by):
     metrics = [
         replace(
             metric,
-            launches=tuple(replace(launch, values=tuple(value * by for value in launch.values)) for launch in metric.launches),
+            launches=tuple(
+                replace(launch, values=tuple(value * by for value in launch.values))
+                for launch in metric.launches
+            ),
         )
         for metric in row.metrics
     ]
@@ -296,11 +342,18 @@ def test_what_was_withdrawn_is_out_of_the_journal_when_a_run_is_resumed(tmp_path
     for number in range(2):
         leased = Leased(number=number, cases=CASES, first=number, launches=1, expected_s=1.0)
         attempts.append(
-            EndedLease(order=LeaseOrder(lease=leased, attempt=1, slot=f"n{number}"), began_s=0.0, ended_s=1.0, folder=Path("x"))
+            EndedLease(
+                order=LeaseOrder(lease=leased, attempt=1, slot=f"n{number}"),
+                began_s=0.0,
+                ended_s=1.0,
+                folder=Path("x"),
+            )
         )
         journal.begun(attempts[-1].order)
         journal.delivered(attempts[-1])
-    journal.lost(Loss(lease=0, attempt=1, slot="n0", reason="set aside: 8 % slower than its peers"), 1.0)
+    journal.lost(
+        Loss(lease=0, attempt=1, slot="n0", reason="set aside: 8 % slower than its peers"), 1.0
+    )
     _, _, earlier = journal.read()
     assert [ended.order for ended in earlier.delivered] == [attempts[1].order]
     assert [loss.slot for loss in earlier.losses] == ["n0"]

@@ -9,13 +9,19 @@ LOADED = "import sys; {act}; print(*sorted(name for name in sys.modules if name.
 
 
 def loaded(act: str) -> list[str]:
-    done = subprocess.run([sys.executable, "-c", LOADED.format(act=act)], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED.format(act=act)], capture_output=True, text=True, check=True
+    )
     return done.stdout.splitlines()[-1].split()
 
 
 @pytest.mark.parametrize(
     "act",
-    ["import ci_bench.commands.gate", "import ci_bench.commands.run", "import ci_bench.cli, ci_bench.commands.dispatch"],
+    [
+        "import ci_bench.commands.gate",
+        "import ci_bench.commands.run",
+        "import ci_bench.cli, ci_bench.commands.dispatch",
+    ],
 )
 def test_no_command_loads_a_fleet_before_it_is_asked_for(act: str) -> None:
     assert loaded(act) == []

@@ -15,7 +15,17 @@ from ci_bench.judge.times.sequential import SequentialRule
 from ci_bench.records import documents
 from ci_bench.records.comparison import Verdict
 from ci_bench.records.config import Policy
-from ci_bench.records.results import Check, Failure, Lease, Loss, Outcome, RunState, Source, Status, WorkflowRun
+from ci_bench.records.results import (
+    Check,
+    Failure,
+    Lease,
+    Loss,
+    Outcome,
+    RunState,
+    Source,
+    Status,
+    WorkflowRun,
+)
 
 CODE = Source(commit="0" * 40, dirty=False)
 PAST = calibrated(cases=3)
@@ -27,7 +37,13 @@ def pair(name, *, seed=1, slot="GPU-a", source=CODE, **options):
     run = replace(head.run, id=name, started_at=f"2026-02-01T00:00:{seed:02}Z", config_digest="c")
     condition = {"gpu_uuid": slot} if slot else {}
     sides = (
-        replace(side, run=run, source=source, measured_s=10.0, environment=replace(side.environment, condition=condition))
+        replace(
+            side,
+            run=run,
+            source=source,
+            measured_s=10.0,
+            environment=replace(side.environment, condition=condition),
+        )
         for side in (head, base)
     )
     head, base = sides
@@ -40,7 +56,11 @@ def only(of, wanted, *, name):
     def cut(side):
         rows = (
             replace(
-                row, metrics=tuple(replace(m, launches=tuple(x for x in m.launches if x.launch in wanted)) for m in row.metrics)
+                row,
+                metrics=tuple(
+                    replace(m, launches=tuple(x for x in m.launches if x.launch in wanted))
+                    for m in row.metrics
+                ),
             )
             for row in side.cases
         )
@@ -59,7 +79,11 @@ def verdicts(of):
 
 
 def launches_of(of):
-    return [[launch.launch for launch in metric.launches] for row in of.head.cases for metric in row.metrics]
+    return [
+        [launch.launch for launch in metric.launches]
+        for row in of.head.cases
+        for metric in row.metrics
+    ]
 
 
 class TestOneVerdict:
@@ -69,7 +93,9 @@ class TestOneVerdict:
         merged = merge([only(whole, {0, 3, 4}, name="a"), only(whole, {1, 2, 5}, name="b")])
         assert verdicts(merged) == verdicts(whole)
         assert launches_of(merged) == launches_of(whole)
-        assert any(verdict is Verdict.REGRESSED for _, verdict, _ in verdicts(merged)) == (slower is not None)
+        assert any(verdict is Verdict.REGRESSED for _, verdict, _ in verdicts(merged)) == (
+            slower is not None
+        )
 
     def test_one_run_stays_as_it_is(self):
         one = pair("a")
@@ -88,22 +114,41 @@ class TestOneVerdict:
         together, several = (judged(merge(each), threshold=0.01) for each in (runs, apart))
         assert (together.pairing.devices, several.pairing.devices) == (1, 3)
         widths = [
-            [pair.interval.high - pair.interval.low for case in of.cases for pair in case.pairs if pair.metric == "step_time"]
+            [
+                pair.interval.high - pair.interval.low
+                for case in of.cases
+                for pair in case.pairs
+                if pair.metric == "step_time"
+            ]
             for of in (together, several)
         ]
         assert np.mean(np.array(widths[1]) / widths[0]) > 1.2
 
     def test_what_one_device_alone_shows_is_not_called_a_regression(self):
         """Half of the launches are 6 % slower: enough on one device, not where they are those of one of two."""
-        runs = [pair("a", seed=1, launches=4), pair("b", seed=2, launches=4, slower={(0, "step_time", "eager"): 1.08})]
-        apart = [runs[0], replace(runs[1], head=_on(runs[1].head, "B"), base=_on(runs[1].base, "B"))]
-        word = next(one.verdict for one in judged(merge(apart)).cases[0].pairs if (one.metric, one.arm) == ("step_time", "eager"))
+        runs = [
+            pair("a", seed=1, launches=4),
+            pair("b", seed=2, launches=4, slower={(0, "step_time", "eager"): 1.08}),
+        ]
+        apart = [
+            runs[0],
+            replace(runs[1], head=_on(runs[1].head, "B"), base=_on(runs[1].base, "B")),
+        ]
+        word = next(
+            one.verdict
+            for one in judged(merge(apart)).cases[0].pairs
+            if (one.metric, one.arm) == ("step_time", "eager")
+        )
         assert word is not Verdict.REGRESSED
         both = [
             pair(name, seed=seed, slot=name, launches=4, slower={(0, "step_time", "eager"): 1.08})
             for seed, name in enumerate("ab")
         ]
-        word = next(one.verdict for one in judged(merge(both)).cases[0].pairs if (one.metric, one.arm) == ("step_time", "eager"))
+        word = next(
+            one.verdict
+            for one in judged(merge(both)).cases[0].pairs
+            if (one.metric, one.arm) == ("step_time", "eager")
+        )
         assert word is Verdict.REGRESSED
 
 
@@ -135,7 +180,12 @@ class TestNothingTwice:
     def test_launches_are_numbered_with_every_device_early(self):
         merged = merge([pair(name, seed=seed, slot=name) for seed, name in enumerate("ab")])
         assert launches_of(merged)[0] == [0, 1, 2, 3]
-        assert [(one.part, one.number) for one in merged.head.cases[0].origins] == [(0, 0), (1, 0), (0, 1), (1, 1)]
+        assert [(one.part, one.number) for one in merged.head.cases[0].origins] == [
+            (0, 0),
+            (1, 0),
+            (0, 1),
+            (1, 1),
+        ]
 
     def test_the_same_launch_with_other_samples_is_a_conflict(self):
         one, other = pair("a", seed=1), pair("a", seed=1, noise=2.0)
@@ -144,7 +194,12 @@ class TestNothingTwice:
 
     def test_a_run_whose_checks_were_touched_up_is_a_conflict(self):
         one = pair("a")
-        rows = (replace(one.head.cases[0], checks=(Check(name="finite", arm="eager", outcome=Outcome.PASS, detail=""),)),)
+        rows = (
+            replace(
+                one.head.cases[0],
+                checks=(Check(name="finite", arm="eager", outcome=Outcome.PASS, detail=""),),
+            ),
+        )
         touched = replace(one, name="b", head=replace(one.head, cases=(*rows, *one.head.cases[1:])))
         with pytest.raises(CannotMerge, match="of the same run, a, and differ"):
             merge([one, touched])
@@ -153,7 +208,10 @@ class TestNothingTwice:
         whole = pair("a", launches=4)
         early = only(whole, {0, 1}, name="a")
         cut = replace(early.head.run, state=RunState.PARTIAL)
-        assert merge([replace(_both(early, run=cut), whole={"s/c0": 2, "s/c1": 2, "s/c2": 2}), whole]) == whole
+        assert (
+            merge([replace(_both(early, run=cut), whole={"s/c0": 2, "s/c1": 2, "s/c2": 2}), whole])
+            == whole
+        )
 
     def test_two_merged_documents_that_overlap_are_refused(self):
         runs = [pair(name, seed=seed, slot=name) for seed, name in enumerate("abc")]
@@ -167,7 +225,11 @@ class TestNothingTwice:
         )
         merged = merge([lost, late, other])
         assert [part.run.id for part in merged.head.parts] == ["a", "c"]
-        cut = replace(lost, head=replace(lost.head, run=replace(lost.head.run, state=RunState.PARTIAL)), whole={})
+        cut = replace(
+            lost,
+            head=replace(lost.head, run=replace(lost.head.run, state=RunState.PARTIAL)),
+            whole={},
+        )
         assert [part.run.id for part in merge([cut, late, other]).head.parts] == ["b", "c"]
 
     def test_two_runs_that_say_they_are_one_attempt_are_refused(self):
@@ -210,9 +272,16 @@ def _both(one, *, of_base=None, **changes):
 
 def _planned(one, params):
     def changed(side):
-        return (replace(side.cases[0], case=replace(side.cases[0].case, params=params)), *side.cases[1:])
+        return (
+            replace(side.cases[0], case=replace(side.cases[0].case, params=params)),
+            *side.cases[1:],
+        )
 
-    return replace(one, head=replace(one.head, cases=changed(one.head)), base=replace(one.base, cases=changed(one.base)))
+    return replace(
+        one,
+        head=replace(one.head, cases=changed(one.head)),
+        base=replace(one.base, cases=changed(one.base)),
+    )
 
 
 class TestWhatDiffersIsNotMixed:
@@ -225,7 +294,9 @@ class TestWhatDiffersIsNotMixed:
     def test_labels_are_no_identity(self):
         """What a machine is called, and the number of its device, may differ; what was measured of it may not."""
         other = pair("b", seed=2, slot="GPU-b")
-        named = _both(other, run=replace(other.head.run, device="cuda:3", asked={"device": ("cuda:3",)}))
+        named = _both(
+            other, run=replace(other.head.run, device="cuda:3", asked={"device": ("cuda:3",)})
+        )
         assert len(merge([pair("a", seed=1), named]).head.parts) == 2
 
     def test_filters_that_complete_each_other_are_one_plan(self):
@@ -233,7 +304,12 @@ class TestWhatDiffersIsNotMixed:
         for name, rows in (("a", slice(0, 2)), ("b", slice(2, 3))):
             leg = pair(name, seed=1, slot=name)
             asked = {"filter": tuple(row.case.id for row in leg.head.cases[rows])}
-            leg = _both(leg, run=replace(leg.head.run, asked=asked), cases=leg.head.cases[rows], of_base=leg.base.cases[rows])
+            leg = _both(
+                leg,
+                run=replace(leg.head.run, asked=asked),
+                cases=leg.head.cases[rows],
+                of_base=leg.base.cases[rows],
+            )
             legs.append(leg)
         merged = merge(legs)
         assert [row.case.id for row in merged.head.cases] == ["s/c0", "s/c1", "s/c2"]
@@ -247,15 +323,23 @@ class TestWhatDiffersIsNotMixed:
 class TestRows:
     def test_a_case_that_failed_on_one_device_failed(self):
         good, bad = pair("a", seed=1), pair("b", seed=2, slot="GPU-b")
-        failed = replace(bad.head.cases[0], status=Status.CRASHED, failure=Failure(stage="time", arms=(), reason="it died"))
-        merged = merge([good, replace(bad, head=replace(bad.head, cases=(failed, *bad.head.cases[1:])))])
+        failed = replace(
+            bad.head.cases[0],
+            status=Status.CRASHED,
+            failure=Failure(stage="time", arms=(), reason="it died"),
+        )
+        merged = merge(
+            [good, replace(bad, head=replace(bad.head, cases=(failed, *bad.head.cases[1:])))]
+        )
         row = merged.head.cases[0]
         assert (row.status, row.failure.reason) == (Status.CRASHED, "on gpu_uuid:GPU-b: it died")
         assert merged.base.cases[0].status is Status.OK
 
     def test_a_case_that_one_machine_did_not_come_to_is_that_of_the_other(self):
         good, short = pair("a", seed=1), pair("b", seed=2, slot="GPU-b")
-        unrun = replace(result(id="s/c0", status=Status.NOT_RUN), case=good.head.cases[0].case, metrics=())
+        unrun = replace(
+            result(id="s/c0", status=Status.NOT_RUN), case=good.head.cases[0].case, metrics=()
+        )
         short = replace(
             short,
             head=replace(short.head, cases=(unrun, *short.head.cases[1:])),
@@ -267,14 +351,19 @@ class TestRows:
         runs = []
         for seed, (name, outcome) in enumerate([("a", Outcome.PASS), ("b", Outcome.FAIL)]):
             one = pair(name, seed=seed, slot=name)
-            checked = replace(one.head.cases[0], checks=(Check(name="finite", arm="eager", outcome=outcome, detail=name),))
+            checked = replace(
+                one.head.cases[0],
+                checks=(Check(name="finite", arm="eager", outcome=outcome, detail=name),),
+            )
             runs.append(replace(one, head=replace(one.head, cases=(checked, *one.head.cases[1:]))))
         assert merge(runs).head.cases[0].checks[0].outcome is Outcome.FAIL
 
     def test_of_a_run_that_was_cut_off_whole_launches_count(self):
         cut = pair("b", seed=2, slot="GPU-b", launches=3)
         cut = replace(
-            cut, head=replace(cut.head, run=replace(cut.head.run, state=RunState.PARTIAL)), whole={"s/c0": 1, "s/c1": 2}
+            cut,
+            head=replace(cut.head, run=replace(cut.head.run, state=RunState.PARTIAL)),
+            whole={"s/c0": 1, "s/c1": 2},
         )
         merged = merge([pair("a", seed=1), replace(cut, base=replace(cut.base, run=cut.head.run))])
         counts = [len(row.origins) for row in merged.head.cases]
@@ -284,7 +373,12 @@ class TestRows:
     def test_time_adds_up_and_the_workflow_stays(self):
         runs = [pair(name, seed=seed, slot=name) for seed, name in enumerate("ab")]
         runs = [
-            _both(one, run=replace(one.head.run, workflow=WorkflowRun(repository="o/r", run=5, attempt=at + 1)))
+            _both(
+                one,
+                run=replace(
+                    one.head.run, workflow=WorkflowRun(repository="o/r", run=5, attempt=at + 1)
+                ),
+            )
             for at, one in enumerate(runs)
         ]
         head = merge(runs).head
@@ -300,7 +394,9 @@ def write(one, folder):
 
 def test_the_comparison_says_how_much_a_fleet_lost():
     runs = [pair(name, seed=seed, slot=name) for seed, name in enumerate("ab")]
-    losses = tuple(Loss(lease=number, attempt=1, slot="a", reason="<b>gone</b>") for number in range(3))
+    losses = tuple(
+        Loss(lease=number, attempt=1, slot="a", reason="<b>gone</b>") for number in range(3)
+    )
     assert judged(merge(runs, losses=losses)).pairing.lost == 3
     assert judged(merge(runs)).pairing.lost == 0
 
@@ -309,7 +405,8 @@ class TestCommand:
     def test_it_writes_one_pair_and_one_verdict(self, tmp_path, capsys, monkeypatch):
         monkeypatch.chdir(tmp_path)
         runs = [
-            pair(name, seed=seed, slot=name, launches=5, slower={(1, "step_time", None): 1.2}) for seed, name in enumerate("ab")
+            pair(name, seed=seed, slot=name, launches=5, slower={(1, "step_time", None): 1.2})
+            for seed, name in enumerate("ab")
         ]
         folders = [write(one, tmp_path / one.name) for one in runs]
         words = ["fleet", "merge", *folders, "--output", "out", "--noise", "noise"]
@@ -319,7 +416,21 @@ class TestCommand:
         assert merged == merge(runs).head
         assert "Measured on 2 identical devices" in (tmp_path / "out" / "report.md").read_text()
         first = (tmp_path / "out" / "results.json").read_bytes()
-        assert main(["fleet", "merge", "out", *reversed(folders), "--output", "twice", "--noise", "noise"]) == 1
+        assert (
+            main(
+                [
+                    "fleet",
+                    "merge",
+                    "out",
+                    *reversed(folders),
+                    "--output",
+                    "twice",
+                    "--noise",
+                    "noise",
+                ]
+            )
+            == 1
+        )
         assert (tmp_path / "twice" / "results.json").read_bytes() == first
 
     def test_a_run_that_was_cut_off_needs_its_note(self, tmp_path, capsys):
@@ -340,7 +451,9 @@ class TestCommand:
         folder = write(replace(merged, head=lying), tmp_path / "a")
         assert main(["fleet", "merge", folder, "--output", str(tmp_path / "out")]) == 2
         assert "names a part that is not one of the 1" in capsys.readouterr().err
-        untold = replace(merged.head, cases=tuple(replace(row, origins=()) for row in merged.head.cases))
+        untold = replace(
+            merged.head, cases=tuple(replace(row, origins=()) for row in merged.head.cases)
+        )
         folder = write(replace(merged, head=untold), tmp_path / "b")
         assert main(["fleet", "merge", folder, "--output", str(tmp_path / "out")]) == 2
         assert "does not say where launch 0 comes from" in capsys.readouterr().err

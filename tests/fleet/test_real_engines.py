@@ -15,10 +15,15 @@ from ci_bench.fleet.ray_core import RayEngine
 
 KILLED = ("", "node", "coordinator")
 SMALL = {"slurm": Work(cases=4, launches=1, seed=3), "ray": Work(cases=36, launches=2, seed=3)}
-"""A lease on Slurm takes five seconds, on Ray a tenth; a look of so many cases makes 4 leases there, and 36 here."""
+"""A lease on Slurm takes five seconds, on Ray a tenth; a look of so many cases makes 4 leases
+there, and 36 here.
+"""
 
 
-@pytest.fixture(scope="module", params=[pytest.param("ray", marks=pytest.mark.filterwarnings("ignore")), "slurm"])
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param("ray", marks=pytest.mark.filterwarnings("ignore")), "slurm"],
+)
 def cluster(request):
     try:
         context = fleet_engines.ENGINES[request.param]()
@@ -30,7 +35,9 @@ def cluster(request):
 
 
 @pytest.mark.parametrize("kill", KILLED)
-def test_nothing_is_lost_nothing_counts_twice_and_no_two_leases_share_a_device(cluster, kill, tmp_path):
+def test_nothing_is_lost_nothing_counts_twice_and_no_two_leases_share_a_device(
+    cluster, kill, tmp_path
+):
     name, made = cluster
     made.repair()
     found = attempt(made, tmp_path / "run", SMALL[name], kill=kill)
@@ -63,7 +70,9 @@ def test_a_node_of_ray_gets_the_file_that_goes_along_and_needs_no_folder_of_ours
     finally:
         engine.close()
     assert ended.reason == ""
-    assert (tmp_path / "out" / "results.json").read_text() == hashlib.sha256(file.read_bytes()).hexdigest()
+    assert (tmp_path / "out" / "results.json").read_text() == hashlib.sha256(
+        file.read_bytes()
+    ).hexdigest()
 
 
 class TestTheCheckItself:
@@ -80,15 +89,17 @@ class TestTheCheckItself:
         (tmp_path / "records").mkdir()
 
         def deliver(number, case, began_s=None, nodes=("n1", "n1"), attempt=1):
-            lease = FleetLease(number=number, cases=(f"suite/case_{case}",), first=0, launches=1, expected_s=1.0)
+            lease = FleetLease(
+                number=number, cases=(f"suite/case_{case}",), first=0, launches=1, expected_s=1.0
+            )
             order = LeaseOrder(lease=lease, attempt=attempt, slot=nodes[0])
             began_s = number * 10.0 if began_s is None else began_s
             journal.begun(order)
-            journal.delivered(EndedLease(order=order, began_s=began_s, ended_s=began_s + 2, folder=tmp_path))
+            journal.delivered(
+                EndedLease(order=order, began_s=began_s, ended_s=began_s + 2, folder=tmp_path)
+            )
             for place, side in enumerate(("base", "head")):
-                said = (
-                    f'{{"node": "{nodes[place]}", "device": "0", "began_s": {began_s + place}, "ended_s": {began_s + place + 1}}}'
-                )
+                said = f'{{"node": "{nodes[place]}", "device": "0", "began_s": {began_s + place}, "ended_s": {began_s + place + 1}}}'
                 (tmp_path / "records" / f"{number}-{attempt}-{side}").write_text(said)
 
         def figures():
@@ -140,10 +151,20 @@ def test_a_node_that_ray_still_lists_is_no_slot_once_it_lost_a_lease(tmp_path):
     def get(reference):
         raise fate[reference]
 
-    nodes = [{"NodeID": name, "Alive": True, "NodeName": name, "Resources": {"GPU": 2}} for name in fate]
-    errors = SimpleNamespace(RayError=RayError, NodeDiedError=NodeDiedError, TaskUnschedulableError=type("T", (RayError,), {}))
-    ray = SimpleNamespace(nodes=lambda: nodes, get=get, wait=lambda out, **_: (out[:1], out[1:]), exceptions=errors)
-    engine = RayEngine(address="", device="auto", command=None, folder=None, environ={}, here=tmp_path)
+    nodes = [
+        {"NodeID": name, "Alive": True, "NodeName": name, "Resources": {"GPU": 2}} for name in fate
+    ]
+    errors = SimpleNamespace(
+        RayError=RayError,
+        NodeDiedError=NodeDiedError,
+        TaskUnschedulableError=type("T", (RayError,), {}),
+    )
+    ray = SimpleNamespace(
+        nodes=lambda: nodes, get=get, wait=lambda out, **_: (out[:1], out[1:]), exceptions=errors
+    )
+    engine = RayEngine(
+        address="", device="auto", command=None, folder=None, environ={}, here=tmp_path
+    )
     engine._ray = ray
     assert [slot.name for slot in engine.slots()] == ["dead/0", "dead/1", "alive/0", "alive/1"]
     for name, error in fate.items():
@@ -157,8 +178,13 @@ def test_a_node_that_ray_still_lists_is_no_slot_once_it_lost_a_lease(tmp_path):
 def test_a_machine_that_cannot_says_why(missing, monkeypatch):
     import sys
 
-    monkeypatch.setitem(sys.modules, {"slurm": "submitit", "ray": "ray.cluster_utils"}[missing], None)
-    with pytest.raises(CannotStart, match=rf"pip install 'ci-bench\[{missing}\]'"), fleet_engines.ENGINES[missing]():
+    monkeypatch.setitem(
+        sys.modules, {"slurm": "submitit", "ray": "ray.cluster_utils"}[missing], None
+    )
+    with (
+        pytest.raises(CannotStart, match=rf"pip install 'ci-bench\[{missing}\]'"),
+        fleet_engines.ENGINES[missing](),
+    ):
         pass
 
 
@@ -169,7 +195,11 @@ def test_slurm_says_why_it_cannot_be_started(tmp_path):
     for name in ("bash", "mkdir", "id", "grep", "env"):
         (tmp_path / name).symlink_to(shutil.which(name))
     done = subprocess.run(
-        [fleet_engines.SCRIPT, "up", tmp_path / "x"], env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=False
+        [fleet_engines.SCRIPT, "up", tmp_path / "x"],
+        env={"PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == fleet_engines.CANNOT
     assert done.stderr.startswith(("slurm: there is no Slurm here", "slurm: only root"))

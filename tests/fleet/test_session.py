@@ -69,14 +69,21 @@ def session_of(**pairs):
 
 def ended(number, *, folder, cases=IDS, attempt=1):
     lease = Leased(number=number, cases=cases, first=0, launches=1, expected_s=1.0)
-    return EndedLease(order=LeaseOrder(lease=lease, attempt=attempt, slot="n0"), began_s=0.0, ended_s=1.0, folder=Path(folder))
+    return EndedLease(
+        order=LeaseOrder(lease=lease, attempt=attempt, slot="n0"),
+        began_s=0.0,
+        ended_s=1.0,
+        folder=Path(folder),
+    )
 
 
 def both(pair, **changes):
     return replace(pair, head=replace(pair.head, **changes), base=replace(pair.base, **changes))
 
 
-OTHER_MACHINE = replace(PLANNED.environment, identity={"gpu": "H100", "torch": "2.13"}, condition={"gpu_uuid": "GPU-b"})
+OTHER_MACHINE = replace(
+    PLANNED.environment, identity={"gpu": "H100", "torch": "2.13"}, condition={"gpu_uuid": "GPU-b"}
+)
 LIES = {
     "other cases": (brought(1, cases=IDS[:1]), "it returned other cases than were leased"),
     "more launches": (brought(1, launches=2), "it returned other launches than were leased"),
@@ -102,7 +109,11 @@ class TestAccept:
         assert len(session.pairs) == 1
 
     @pytest.mark.parametrize(
-        "cut", [both(brought(1), run=replace(brought(1).head.run, state=RunState.PARTIAL)), replace(brought(1), base=None)]
+        "cut",
+        [
+            both(brought(1), run=replace(brought(1).head.run, state=RunState.PARTIAL)),
+            replace(brought(1), base=None),
+        ],
     )
     def test_what_was_ended_before_its_time_is_lost_without_blame(self, cut):
         """A lease that was killed, or ran out of time, has written what it had: its slot may measure on."""
@@ -129,7 +140,11 @@ class TestAccept:
         pair = brought(0)
         taken = zip(pair.head.cases, (7.0, None, 5.0), strict=True)
         first, second, third = (replace(row, duration_s=seconds) for row, seconds in taken)
-        session = session_of(a=replace(pair, head=replace(pair.head, cases=(first, second, replace(third, metrics=())))))
+        session = session_of(
+            a=replace(
+                pair, head=replace(pair.head, cases=(first, second, replace(third, metrics=())))
+            )
+        )
         session.launch_s.update({IDS[0]: 1.0, IDS[1]: 3.0})
         session.accept(ended(0, folder="a"))
         assert session.launch_s == {IDS[0]: 14.0, IDS[1]: 3.0}, "both sides"
@@ -139,7 +154,9 @@ class TestResuming:
     def test_what_counted_counts_again_and_what_cannot_be_read_any_more_is_out_again(self):
         session = session_of(a=brought(0), b=BadDocument("the file is cut short"), c=brought(2))
         delivered = [ended(number, folder=name) for number, name in enumerate("abc")]
-        earlier = session.take_up(EarlierLeases(delivered=delivered, losses=(), out=(), next_number=3))
+        earlier = session.take_up(
+            EarlierLeases(delivered=delivered, losses=(), out=(), next_number=3)
+        )
         assert [one.order.lease.number for one in earlier.delivered] == [0, 2]
         assert [order.lease.number for order in earlier.out] == [1]
         assert len(session.pairs) == 2
@@ -147,14 +164,27 @@ class TestResuming:
     @pytest.mark.parametrize(
         ("pair", "cases", "words"),
         [
-            (both(brought(0), run=replace(brought(0).head.run, config_digest="d")), IDS, "another configuration"),
-            (both(brought(0), source=replace(CODE, commit="1" * 40)), IDS, f"it measured {'1' * 40} as head"),
+            (
+                both(brought(0), run=replace(brought(0).head.run, config_digest="d")),
+                IDS,
+                "another configuration",
+            ),
+            (
+                both(brought(0), source=replace(CODE, commit="1" * 40)),
+                IDS,
+                f"it measured {'1' * 40} as head",
+            ),
             (brought(0), (*IDS, "of/another/plan"), "other cases than were leased"),
         ],
     )
     def test_a_run_of_something_else_is_not_resumed(self, pair, cases, words):
-        earlier = EarlierLeases(delivered=[ended(0, folder="a", cases=cases)], losses=(), out=(), next_number=1)
-        with pytest.raises(CannotResume, match=f"lease 0 of the interrupted run .*{words}.*omit --resume to start over"):
+        earlier = EarlierLeases(
+            delivered=[ended(0, folder="a", cases=cases)], losses=(), out=(), next_number=1
+        )
+        with pytest.raises(
+            CannotResume,
+            match=f"lease 0 of the interrupted run .*{words}.*omit --resume to start over",
+        ):
             session_of(a=pair).take_up(earlier)
 
 
@@ -163,21 +193,31 @@ class TestTheWhole:
         session = session_of()
         assert session.still_open(1) == ()
         session.pairs = [brought(0)]
-        assert set(session.still_open(1)) == {*IDS}, "one launch of an unknown machine decides nothing"
+        assert set(session.still_open(1)) == {*IDS}, (
+            "one launch of an unknown machine decides nothing"
+        )
 
     def test_every_case_has_a_row_and_losses_are_evidence(self):
         session = session_of()
         session.pairs = [brought(0, cases=IDS[:1]), brought(1, cases=IDS[:1])]
         losses = (Loss(lease=2, attempt=1, slot="n1", reason="slot n1 is gone"),)
-        outcome = LeaseOutcome(delivered=(), losses=losses, given_up={IDS[2]: "lost 3 time(s)"}, device_s=1.0)
+        outcome = LeaseOutcome(
+            delivered=(), losses=losses, given_up={IDS[2]: "lost 3 time(s)"}, device_s=1.0
+        )
         head = session.results(outcome, "2026-02-01T01:00:00Z")[SideName.HEAD]
         assert [row.case.id for row in head.cases] == list(IDS)
         assert [row.status for row in head.cases] == [Status.OK, Status.NOT_RUN, Status.NOT_RUN]
-        assert [row.failure and row.failure.reason for row in head.cases] == [None, "no lease measured it", "lost 3 time(s)"]
+        assert [row.failure and row.failure.reason for row in head.cases] == [
+            None,
+            "no lease measured it",
+            "lost 3 time(s)",
+        ]
         assert (head.run.id, head.run.state, head.losses) == ("whole", RunState.COMPLETE, losses)
 
     def test_where_nothing_came_back_nothing_is_claimed(self):
-        outcome = LeaseOutcome(delivered=(), losses=(), given_up=dict.fromkeys(IDS, "no slot is left"), device_s=0.0)
+        outcome = LeaseOutcome(
+            delivered=(), losses=(), given_up=dict.fromkeys(IDS, "no slot is left"), device_s=0.0
+        )
         base = session_of().results(outcome, "2026-02-01T01:00:00Z")[SideName.BASE]
         assert {row.status for row in base.cases} == {Status.NOT_RUN}
         assert dict(base.environment.identity) == {}
@@ -238,11 +278,16 @@ class TestJournal:
 
     def test_of_two_coordinators_with_one_folder_the_second_is_refused(self, tmp_path):
         journal = FileJournal(file=tmp_path / "fleet" / "journal.jsonl", leases=tmp_path)
-        refused = pytest.raises(BadInput, match="fleet: another gate measures on a fleet with this folder")
+        refused = pytest.raises(
+            BadInput, match="fleet: another gate measures on a fleet with this folder"
+        )
         with journal.held(), refused, journal.held():
             pass
         with journal.held():
             pass
         (tmp_path / "file").touch()
-        with pytest.raises(CannotWrite), replace(journal, file=tmp_path / "file" / "journal.jsonl").held():
+        with (
+            pytest.raises(CannotWrite),
+            replace(journal, file=tmp_path / "file" / "journal.jsonl").held(),
+        ):
             pass

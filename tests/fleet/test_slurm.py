@@ -19,13 +19,27 @@ from ci_bench.fleet.protocol import FleetLease, LeaseOrder
 from ci_bench.fleet.slurm import SlurmEngine, WantedNodes, read_nodes, read_wanted
 from ci_bench.records.results import Run, RunState
 
-THREE = {"n1": "gpu*|idle|h100|gpu:1", "n2": "gpu*|idle|h100|gpu:1", "n3": "gpu*|idle|h100,big|gpu:1"}
-RUN = Run(id="whole", started_at="2026-02-01T00:00:00Z", state=RunState.PARTIAL, config_digest="c", device="cpu")
+THREE = {
+    "n1": "gpu*|idle|h100|gpu:1",
+    "n2": "gpu*|idle|h100|gpu:1",
+    "n3": "gpu*|idle|h100,big|gpu:1",
+}
+RUN = Run(
+    id="whole",
+    started_at="2026-02-01T00:00:00Z",
+    state=RunState.PARTIAL,
+    config_digest="c",
+    device="cpu",
+)
 MEASURES = "import sys, pathlib as p; f = p.Path(sys.argv[1]); (f/'base').mkdir(); (f/'results.json').touch(); (f/'base/results.json').touch()"
 
 
 def order(slot="n1", number=7):
-    return LeaseOrder(lease=FleetLease(number=number, cases=("s/a",), first=0, launches=1, expected_s=1.0), attempt=1, slot=slot)
+    return LeaseOrder(
+        lease=FleetLease(number=number, cases=("s/a",), first=0, launches=1, expected_s=1.0),
+        attempt=1,
+        slot=slot,
+    )
 
 
 @pytest.fixture
@@ -57,17 +71,21 @@ class TestWhatIsAskedFor:
         (job,) = cluster.jobs
         assert job.parameters.keys() <= TAKEN
         asked = {
-            name: job.parameters.get(name) for name in ("partition", "constraint", "account", "time", "nodelist", "exclusive")
+            name: job.parameters.get(name)
+            for name in ("partition", "constraint", "account", "time", "nodelist", "exclusive")
         }
         assert list(asked.values()) == ["gpu", "h100", "ml", 30, "n1", True]
         assert "gres" not in job.parameters
-        assert job.parameters["additional_parameters"] == {"no_requeue": True, "export": "PATH,LANG"}
+        assert job.parameters["additional_parameters"] == {
+            "no_requeue": True,
+            "export": "PATH,LANG",
+        }
 
     def test_the_word_of_the_fleet_says_it(self):
         assert read_wanted("") == WantedNodes()
-        assert read_wanted("partition=gpu, constraint=h100&big,gres=gpu:h100:1,time=90") == WantedNodes(
-            partition="gpu", constraint="h100&big", gres="gpu:h100:1", time=90
-        )
+        assert read_wanted(
+            "partition=gpu, constraint=h100&big,gres=gpu:h100:1,time=90"
+        ) == WantedNodes(partition="gpu", constraint="h100&big", gres="gpu:h100:1", time=90)
 
     @pytest.mark.parametrize(
         ("text", "words"),
@@ -89,28 +107,46 @@ class TestWhatIsAskedFor:
     def test_the_lease_sees_no_secret_and_nothing_of_slurm(self, tmp_path, monkeypatch):
         cluster = FakeSlurm(nodes=THREE)
         monkeypatch.setitem(sys.modules, "submitit", cluster.module())
-        monkeypatch.setattr("ci_bench.fleet.slurm.subprocess.run", lambda words, **_: Answer(cluster.ask(words)))
+        monkeypatch.setattr(
+            "ci_bench.fleet.slurm.subprocess.run", lambda words, **_: Answer(cluster.ask(words))
+        )
         environ = {"GITHUB_TOKEN": "t", "SLURM_JOB_ID": "1", "SBATCH_ACCOUNT": "x", "PATH": "/bin"}
-        settings = Measuring(environ=environ, here=tmp_path, fleet="slurm:partition=gpu", prepared=tmp_path)
-        engine = open_engine(settings, RUN, FileJournal(file=tmp_path / "j", leases=tmp_path / "leases"))
+        settings = Measuring(
+            environ=environ, here=tmp_path, fleet="slurm:partition=gpu", prepared=tmp_path
+        )
+        engine = open_engine(
+            settings, RUN, FileJournal(file=tmp_path / "j", leases=tmp_path / "leases")
+        )
         assert {"GITHUB_TOKEN", "SLURM_JOB_ID", "SBATCH_ACCOUNT"}.isdisjoint(engine.environ)
         engine.submit(order())
         assert cluster.jobs[0].parameters["additional_parameters"]["export"] == "PATH"
         assert cluster.folder == tmp_path / "slurm"
 
-    def test_a_lease_of_a_bundle_needs_the_folder_that_submitit_needs_and_nothing_of_the_checkout(self, tmp_path, monkeypatch):
+    def test_a_lease_of_a_bundle_needs_the_folder_that_submitit_needs_and_nothing_of_the_checkout(
+        self, tmp_path, monkeypatch
+    ):
         cluster = FakeSlurm(nodes=THREE)
         monkeypatch.setitem(sys.modules, "submitit", cluster.module())
-        monkeypatch.setattr("ci_bench.fleet.slurm.subprocess.run", lambda words, **_: Answer(cluster.ask(words)))
+        monkeypatch.setattr(
+            "ci_bench.fleet.slurm.subprocess.run", lambda words, **_: Answer(cluster.ask(words))
+        )
         checkout, shared = tmp_path / "checkout", tmp_path / "out" / "fleet"
         sources = Sources(file=shared / "sources.bundle", sha256="5" * 64, commit="6" * 40)
         settings = Measuring(
-            environ={"PATH": "/bin"}, here=checkout, fleet="slurm:partition=gpu", config=checkout / "ci-bench.yml"
+            environ={"PATH": "/bin"},
+            here=checkout,
+            fleet="slurm:partition=gpu",
+            config=checkout / "ci-bench.yml",
         )
-        engine = open_engine(settings, RUN, FileJournal(file=shared / "j", leases=shared / "leases"), sources)
+        engine = open_engine(
+            settings, RUN, FileJournal(file=shared / "j", leases=shared / "leases"), sources
+        )
         engine.submit(order())
         _, (words, _, here, log) = cluster.jobs[0].work
-        told = {flag: words[words.index(flag) + 1] for flag in ("--sources", "--sha256", "--commit", "--output")}
+        told = {
+            flag: words[words.index(flag) + 1]
+            for flag in ("--sources", "--sha256", "--commit", "--output")
+        }
         folder = shared / "leases" / "7-1"
         assert list(told.values()) == [str(sources.file), "5" * 64, "6" * 40, str(folder)]
         assert (here, Path(log).parent) == (str(shared), folder)
@@ -127,15 +163,37 @@ class Answer:
 class TestNodes:
     def test_states_are_read_with_their_flags(self):
         lines = ("idle", "idle~", "idle*", "mix", "down*", "maint$", "idle$", "drain", "alloc-")
-        nodes = read_nodes("".join(f"n{number}|p*|{state}|(null)|(null)\n" for number, state in enumerate(lines)) + "garbage\n")
-        assert [node.state for node in nodes] == ["idle", "idle", "down", "mix", "down", "down", "down", "drain", "alloc"]
+        nodes = read_nodes(
+            "".join(f"n{number}|p*|{state}|(null)|(null)\n" for number, state in enumerate(lines))
+            + "garbage\n"
+        )
+        assert [node.state for node in nodes] == [
+            "idle",
+            "idle",
+            "down",
+            "mix",
+            "down",
+            "down",
+            "down",
+            "drain",
+            "alloc",
+        ]
         assert (nodes[0].features, nodes[0].gres, nodes[0].default) == ((), "", True)
 
     def test_slots_are_idle_nodes_of_the_partition_with_the_features(self, make):
-        nodes = THREE | {"n4": "gpu*|drain|h100|gpu:1", "n5": "cpu|idle|h100|(null)", "n6": "gpu*|alloc|h100|gpu:1"}
+        nodes = THREE | {
+            "n4": "gpu*|drain|h100|gpu:1",
+            "n5": "cpu|idle|h100|(null)",
+            "n6": "gpu*|alloc|h100|gpu:1",
+        }
         engine, _ = make(nodes)
         assert [slot.name for slot in engine.slots()] == ["n1", "n2", "n3"]
-        assert engine.slots()[2].labels == {"node": "n3", "partition": "gpu", "features": "h100,big", "gres": "gpu:1"}
+        assert engine.slots()[2].labels == {
+            "node": "n3",
+            "partition": "gpu",
+            "features": "h100,big",
+            "gres": "gpu:1",
+        }
         assert [slot.name for slot in make(nodes, constraint="big|tall")[0].slots()] == ["n3"]
         assert [slot.name for slot in make(nodes, partition="cpu")[0].slots()] == ["n5"]
 
@@ -144,10 +202,19 @@ class TestNodes:
         assert len(engine.slots()) == 3
 
     @pytest.mark.parametrize(
-        "wanted", [{"constraint": "b200"}, {"constraint": "h100&b200"}, {"partition": "gpux"}, {"constraint": "old"}]
+        "wanted",
+        [
+            {"constraint": "b200"},
+            {"constraint": "h100&b200"},
+            {"partition": "gpux"},
+            {"constraint": "old"},
+        ],
     )
     def test_what_no_node_can_take_is_refused_at_once_with_what_there_is(self, make, wanted):
-        with pytest.raises(CannotPlace, match=r"no node .* with .*=.*time=60; it has n1 \(idle; partition gpu; features h100\)"):
+        with pytest.raises(
+            CannotPlace,
+            match=r"no node .* with .*=.*time=60; it has n1 \(idle; partition gpu; features h100\)",
+        ):
             make(THREE | {"n9": "gpu*|down*|old|gpu:1"}, **wanted)
 
     def test_where_submitit_or_slurm_is_missing_that_is_said(self, make, monkeypatch, tmp_path):
@@ -172,7 +239,10 @@ class TestNodes:
         cluster.refuses = "sbatch: error: Job violates accounting policy"
         engine.submit(order("n2", 8))
         (ended,) = engine.finished(0)
-        assert (ended.folder, ended.reason) == (None, "Slurm refused the job: sbatch: error: Job violates accounting policy")
+        assert (ended.folder, ended.reason) == (
+            None,
+            "Slurm refused the job: sbatch: error: Job violates accounting policy",
+        )
 
 
 class TestHowJobsEnd:
@@ -200,7 +270,10 @@ class TestHowJobsEnd:
         (ended,) = engine.finished(0)
         assert ended.ended_s - ended.began_s == 60
 
-    @pytest.mark.parametrize("state", ["NODE_FAIL", "TIMEOUT", "PREEMPTED", "OUT_OF_MEMORY", "FAILED", "CANCELLED", "REQUEUED"])
+    @pytest.mark.parametrize(
+        "state",
+        ["NODE_FAIL", "TIMEOUT", "PREEMPTED", "OUT_OF_MEMORY", "FAILED", "CANCELLED", "REQUEUED"],
+    )
     def test_what_slurm_ended_is_a_loss_with_its_word(self, make, state):
         engine, cluster = make()
         engine.submit(order())
@@ -216,7 +289,10 @@ class TestHowJobsEnd:
         cluster.run(cluster.jobs[0])
         cluster.purged.add("100")
         (ended,) = engine.finished(0)
-        assert ended.reason == "Slurm says of job 100 on n1: not known any more; No space left on device"
+        assert (
+            ended.reason
+            == "Slurm says of job 100 on n1: not known any more; No space left on device"
+        )
 
     def test_documents_that_a_shared_folder_shows_late_are_waited_for(self, make):
         engine, cluster = make()
@@ -291,7 +367,9 @@ def test_a_run_over_the_cluster_loses_nothing_with_a_node(make, victim):
         if words[0] == "squeue":
             waiting = [job for job in cluster.jobs if job.state == "PENDING"]
             overlapping.extend(
-                name for name, count in Counter(job.parameters["nodelist"] for job in waiting).items() if count > 1
+                name
+                for name, count in Counter(job.parameters["nodelist"] for job in waiting).items()
+                if count > 1
             )
             for job in waiting:
                 node = job.parameters["nodelist"]
@@ -320,12 +398,16 @@ def test_a_run_over_the_cluster_loses_nothing_with_a_node(make, victim):
         engine=engine,
         looks=(1, 2, 3),
         still_open=lambda look: cases if look < 3 else (),
-        accept=lambda ended: counted.update((name, ended.order.lease.first) for name in ended.order.lease.cases),
+        accept=lambda ended: counted.update(
+            (name, ended.order.lease.first) for name in ended.order.lease.cases
+        ),
         journal=Notes(),
         clock=lambda: 0.0,
     ).run(cases)
     assert counted == {(name, launch): 1 for name in cases for launch in range(3)}
-    assert [(loss.slot, loss.reason) for loss in outcome.losses] == [(victim, f"slot {victim} is gone")]
+    assert [(loss.slot, loss.reason) for loss in outcome.losses] == [
+        (victim, f"slot {victim} is gone")
+    ]
     assert overlapping == []
 
 
@@ -333,9 +415,12 @@ def test_submitit_itself_takes_the_parameters(make, tmp_path, monkeypatch):
     engine, _ = make(partition="gpu", constraint="h100", account="ml", qos="high", gres="gpu:1")
     monkeypatch.undo()
     slurm = pytest.importorskip(
-        "submitit.slurm.slurm", reason="the extra `slurm` is not installed: pip install 'ci-bench[slurm]'"
+        "submitit.slurm.slurm",
+        reason="the extra `slurm` is not installed: pip install 'ci-bench[slurm]'",
     )
-    text = slurm._make_sbatch_string(command="measure", folder=tmp_path, **engine._parameters(order()))
+    text = slurm._make_sbatch_string(
+        command="measure", folder=tmp_path, **engine._parameters(order())
+    )
     lines = {line for line in text.splitlines() if line.startswith("#SBATCH")}
     wanted = {
         "--exclusive",
@@ -362,10 +447,15 @@ echo "Submitted batch job 12"
 
 def test_a_lease_goes_through_submitit_itself(make, tmp_path, monkeypatch):
     """The batch file that it writes starts the lease's command, with the GPU that the job has and without the caller's secret."""
-    script = MEASURES + "; import os; (f / 'saw').write_text(str(sorted(os.environ)) + os.environ['CUDA_VISIBLE_DEVICES'])"
+    script = (
+        MEASURES
+        + "; import os; (f / 'saw').write_text(str(sorted(os.environ)) + os.environ['CUDA_VISIBLE_DEVICES'])"
+    )
     engine, _ = make(script=script, environ={"LANG": "C", "CUDA_VISIBLE_DEVICES": "0"})
     monkeypatch.undo()
-    pytest.importorskip("submitit", reason="the extra `slurm` is not installed: pip install 'ci-bench[slurm]'")
+    pytest.importorskip(
+        "submitit", reason="the extra `slurm` is not installed: pip install 'ci-bench[slurm]'"
+    )
     commands = tmp_path / "bin"
     commands.mkdir()
     for name, text in (("sbatch", SBATCH), ("srun", "#!/bin/sh\nexit 9\n")):
@@ -377,6 +467,8 @@ def test_a_lease_goes_through_submitit_itself(make, tmp_path, monkeypatch):
     engine.pause_s, engine.patience_s = 0.05, 20.0
     engine.submit(order())
     (ended,) = engine.finished(30.0)
-    assert (ended.folder, ended.reason) == (tmp_path / "7-1", ""), (commands / "sbatch.said").read_text()
+    assert (ended.folder, ended.reason) == (tmp_path / "7-1", ""), (
+        commands / "sbatch.said"
+    ).read_text()
     assert (ended.folder / "saw").read_text().endswith("3")
     assert "GITHUB_TOKEN" not in (ended.folder / "saw").read_text()

@@ -26,12 +26,20 @@ class Fleet(ScriptedFleet):
         if self.running and self.running[0][0] > self.now + timeout_s:
             self.now += timeout_s
             return []
-        return [replace(each, folder=each.folder and Path(each.order.slot)) for each in super().finished(timeout_s)]
+        return [
+            replace(each, folder=each.folder and Path(each.order.slot))
+            for each in super().finished(timeout_s)
+        ]
 
 
 def brought(number, **changes):
     base, head = simulate(number, cases=1, launches=1)
-    run = replace(head.run, id=f"lease-{number}", config_digest="c", lease=Lease(run="trial", number=number, attempt=1))
+    run = replace(
+        head.run,
+        id=f"lease-{number}",
+        config_digest="c",
+        lease=Lease(run="trial", number=number, attempt=1),
+    )
     sides = {
         name: replace(
             side,
@@ -45,7 +53,9 @@ def brought(number, **changes):
     return RunPair(name=f"lease {number}", **sides)
 
 
-def try_all(*, fate=lambda _order, _number: "ok", limit_s=100.0, seconds=lambda _: 5.0, **documents):
+def try_all(
+    *, fate=lambda _order, _number: "ok", limit_s=100.0, seconds=lambda _: 5.0, **documents
+):
     """`documents` by slot, in place of sound ones."""
     pairs = {name: brought(number) for number, name in enumerate(NAMES)} | documents
 
@@ -73,12 +83,19 @@ def test_slots_that_can_measure_say_how_long_it_took_and_on_what():
 OTHER = replace(brought(1).head.environment, identity={"gpu": "H100", "torch": "2.13"})
 SAME_GPU = replace(brought(1).head.environment, condition={"gpu_uuid": "GPU-0"})
 FAILED = tuple(
-    replace(row, status=Status.OUT_OF_MEMORY, failure=Failure(stage="time", arms=(), reason="40 GiB asked for"))
+    replace(
+        row,
+        status=Status.OUT_OF_MEMORY,
+        failure=Failure(stage="time", arms=(), reason="40 GiB asked for"),
+    )
     for row in brought(1).head.cases
 )
 BAD = {
     "of another kind": (both(brought(1), environment=OTHER), "machines are not identical: gpu is"),
-    "on the GPU of another": (both(brought(1), environment=SAME_GPU), "it measures on the GPU of n0"),
+    "on the GPU of another": (
+        both(brought(1), environment=SAME_GPU),
+        "it measures on the GPU of n0",
+    ),
     "out of memory": (both(brought(1), cases=FAILED), "s/c0 ended out_of_memory: 40 GiB asked for"),
     "of another lease": (brought(2), "its documents are not those of its lease"),
     "of one side": (replace(brought(1), base=None), "its documents are not those of its lease"),
@@ -104,7 +121,12 @@ def test_the_first_slot_may_be_the_odd_one():
 
 
 @pytest.mark.parametrize(
-    ("story", "words"), [("lost", "the worker was killed"), ("full", "No space left on device"), ("dies", "slot n1 is gone")]
+    ("story", "words"),
+    [
+        ("lost", "the worker was killed"),
+        ("full", "No space left on device"),
+        ("dies", "slot n1 is gone"),
+    ],
 )
 def test_a_slot_that_brings_nothing_says_why(story, words):
     troubles, _ = try_all(fate=lambda order, _: story if order.slot == "n1" else "ok")
@@ -123,7 +145,14 @@ def test_where_nothing_came_back_every_slot_says_so():
 
 def test_a_fleet_without_slots_is_said():
     with pytest.raises(CannotPlace, match="no slot"):
-        try_slots(Fleet(names=[], seconds=lambda _: 1.0), CASE, run="trial", read=None, clock=lambda: 0.0, limit_s=1.0)
+        try_slots(
+            Fleet(names=[], seconds=lambda _: 1.0),
+            CASE,
+            run="trial",
+            read=None,
+            clock=lambda: 0.0,
+            limit_s=1.0,
+        )
 
 
 def test_the_command_lists_slots_and_measures_nothing(capsys, tmp_path, monkeypatch):
@@ -142,11 +171,31 @@ def test_the_command_fails_unless_every_slot_can_measure(bad, capsys, tmp_path, 
     monkeypatch.chdir(tmp_path)
     kept = tmp_path / "out" / "fleet" / "leases"
     kept.mkdir(parents=True)
-    engine = Fleet(names=NAMES, seconds=lambda _: 5.0, fate=lambda order, _: "full" if order.slot == bad else "ok")
+    engine = Fleet(
+        names=NAMES,
+        seconds=lambda _: 5.0,
+        fate=lambda order, _: "full" if order.slot == bad else "ok",
+    )
     runs = []
-    monkeypatch.setattr(command, "open_engine", lambda settings, run, *_: runs.append(run) or engine)
-    monkeypatch.setattr(command, "read_pair", lambda folder: of_order(engine, folder.name, runs[0].id))
-    code = main(["fleet", "test", "local:n0,n1,n2", "--config", "quickstart", "--prepared", "sides", "-o", "out"])
+    monkeypatch.setattr(
+        command, "open_engine", lambda settings, run, *_: runs.append(run) or engine
+    )
+    monkeypatch.setattr(
+        command, "read_pair", lambda folder: of_order(engine, folder.name, runs[0].id)
+    )
+    code = main(
+        [
+            "fleet",
+            "test",
+            "local:n0,n1,n2",
+            "--config",
+            "quickstart",
+            "--prepared",
+            "sides",
+            "-o",
+            "out",
+        ]
+    )
     said, wrong = capsys.readouterr()
     assert code == (ExitCode.MEASURING_FAILED if bad else ExitCode.OK), wrong
     assert f"{2 if bad else 3} of 3 slot(s) can measure one gate" in said
@@ -155,7 +204,10 @@ def test_the_command_fails_unless_every_slot_can_measure(bad, capsys, tmp_path, 
     assert engine.closed
     assert kept.exists(), "an output folder's gate is not touched"
     with FileJournal(file=kept.with_name("journal.jsonl"), leases=kept).held():
-        assert main(["fleet", "test", "local:n0,n1,n2", "--prepared", "sides", "-o", "out"]) == ExitCode.BAD_INPUT
+        assert (
+            main(["fleet", "test", "local:n0,n1,n2", "--prepared", "sides", "-o", "out"])
+            == ExitCode.BAD_INPUT
+        )
     assert "another gate measures on a fleet with this folder" in capsys.readouterr().err
     assert len(runs) == 1
 
@@ -166,7 +218,9 @@ def of_order(engine, slot, run):
     pair = brought(order.lease.number)
     lease = Lease(run=run, number=order.lease.number, attempt=1)
     rows = {
-        name: tuple(replace(row, case=replace(row.case, id=order.lease.cases[0])) for row in side.cases)
+        name: tuple(
+            replace(row, case=replace(row.case, id=order.lease.cases[0])) for row in side.cases
+        )
         for name, side in zip((SideName.HEAD, SideName.BASE), pair.sides, strict=True)
     }
     head, base = (

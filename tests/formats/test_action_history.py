@@ -20,12 +20,24 @@ def read(text):
 
 
 def entry(number, *benches, tool="customSmallerIsBetter", **fields):
-    commit = {"id": f"{number:040x}", "url": f"https://github.com/o/r/commit/{number}", "timestamp": "2030-01-01T00:00:00Z"}
-    return {"commit": commit, "date": 1_893_456_000_000 + 3_600_000 * number, "tool": tool, "benches": list(benches), **fields}
+    commit = {
+        "id": f"{number:040x}",
+        "url": f"https://github.com/o/r/commit/{number}",
+        "timestamp": "2030-01-01T00:00:00Z",
+    }
+    return {
+        "commit": commit,
+        "date": 1_893_456_000_000 + 3_600_000 * number,
+        "tool": tool,
+        "benches": list(benches),
+        **fields,
+    }
 
 
 def store(**entries):
-    return "window.BENCHMARK_DATA = " + json.dumps({"lastUpdate": 1, "repoUrl": "https://github.com/o/r", "entries": entries})
+    return "window.BENCHMARK_DATA = " + json.dumps(
+        {"lastUpdate": 1, "repoUrl": "https://github.com/o/r", "entries": entries}
+    )
 
 
 def bench(value, name="sort", unit="ms"):
@@ -49,7 +61,9 @@ def test_every_entry_is_a_run_with_its_commit_moment_and_address():
 
 
 def test_suites_of_one_commit_and_run_meet_and_directions_are_those_of_the_tools():
-    history, _ = read(store(A=[entry(1, bench(5, unit="ops/sec"), tool="benchmarkjs")], B=[entry(1, bench(5))]))
+    history, _ = read(
+        store(A=[entry(1, bench(5, unit="ops/sec"), tool="benchmarkjs")], B=[entry(1, bench(5))])
+    )
     assert len(history.runs) == 1
     assert {series.better for series in history.series} == {Better.HIGHER, Better.LOWER}
 
@@ -61,7 +75,9 @@ def test_the_projects_own_sample_is_read():
 
 
 def test_what_is_no_time_is_named_and_names_are_made_harmless():
-    history, left_out = read(store(S=[entry(1, bench(0), bench(3, name="<script>alert(1)</script> ½"))]))
+    history, left_out = read(
+        store(S=[entry(1, bench(0), bench(3, name="<script>alert(1)</script> ½"))])
+    )
     (series,) = history.series
     assert series.case == "imported/benchmark[name=S/_script_alert_1__/script___]"
     assert "S/sort is 0, which is not a valid time" in left_out[0]

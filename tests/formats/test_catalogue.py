@@ -56,7 +56,10 @@ def test_the_format_of_a_file_is_found(file, form) -> None:
 
 
 def test_no_file_of_the_data_is_forgotten_above() -> None:
-    files = {path.name for path in DATA.iterdir()} - {"README.md", "github_action_benchmark-form-custom.json"}
+    files = {path.name for path in DATA.iterdir()} - {
+        "README.md",
+        "github_action_benchmark-form-custom.json",
+    }
     assert files == {*FORMS}
 
 
@@ -79,7 +82,13 @@ def mutations(text):
 
     def walk(value, path):
         yield path
-        children = value.items() if isinstance(value, dict) else enumerate(value[:3]) if isinstance(value, list) else ()
+        children = (
+            value.items()
+            if isinstance(value, dict)
+            else enumerate(value[:3])
+            if isinstance(value, list)
+            else ()
+        )
         for key, child in children:
             yield from walk(child, (*path, key))
 
@@ -97,7 +106,12 @@ def mutations(text):
 
 
 @pytest.mark.parametrize(
-    "file", [file for file in FORMS if file.endswith(".json") and "lines" not in file and "criterion" not in file]
+    "file",
+    [
+        file
+        for file in FORMS
+        if file.endswith(".json") and "lines" not in file and "criterion" not in file
+    ],
 )
 def test_no_value_of_another_kind_breaks_a_reader(file) -> None:
     text = catalogue.decode((DATA / file).read_bytes())
@@ -125,7 +139,10 @@ HOSTILE = [
     (own({"value": 1.0}).replace("1.0", "true"), "true is not a finite number"),
     (own({}, {"value": 2.0}), "two series have the same name, 'a'"),
     (own({"name": "a\n b"}, {"name": "a b"}), "two series have the same name, 'a b'"),
-    (own({}).replace('"name": "a"', '"name": "a", "name": "b"'), "an object has the field 'name' twice"),
+    (
+        own({}).replace('"name": "a"', '"name": "a", "name": "b"'),
+        "an object has the field 'name' twice",
+    ),
     (own({"name": "x" * 5000}), "a text of 5,000 characters"),
     (own({"name": ""}), "'' is not a text"),
     (own({})[:-5], "not JSON"),
@@ -138,13 +155,17 @@ HOSTILE = [
     ('"text"', "of no known form"),
     (own(*({"name": str(number)} for number in range(10_001))), "10,001 series; at most 10,000"),
     (
-        own({"values": [1.0] * 1_000_001}, {"name": "b", "values": [1.0] * 1_000_001}).replace('"value": 1.0, ', ""),
+        own({"values": [1.0] * 1_000_001}, {"name": "b", "values": [1.0] * 1_000_001}).replace(
+            '"value": 1.0, ', ""
+        ),
         "2,000,002 numbers",
     ),
 ]
 
 
-@pytest.mark.parametrize(("text", "complaint"), HOSTILE, ids=[complaint for _, complaint in HOSTILE])
+@pytest.mark.parametrize(
+    ("text", "complaint"), HOSTILE, ids=[complaint for _, complaint in HOSTILE]
+)
 def test_a_hostile_text_is_a_clear_error(text, complaint) -> None:
     with pytest.raises(Unreadable) as error:
         catalogue.read(catalogue.decode(text.encode()))
@@ -170,7 +191,10 @@ def test_a_small_file_that_unpacks_to_a_large_one_is_not_unpacked_whole() -> Non
     tracemalloc.stop()
 
 
-@pytest.mark.parametrize(("content", "complaint"), [(b"\xff\xfe{", "not UTF-8 at byte 0"), (b"\x1f\x8bno", "cannot be unpacked")])
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [(b"\xff\xfe{", "not UTF-8 at byte 0"), (b"\x1f\x8bno", "cannot be unpacked")],
+)
 def test_bytes_that_are_no_text_are_refused(content, complaint) -> None:
     with pytest.raises(Unreadable, match=complaint):
         catalogue.decode(content)
@@ -188,7 +212,9 @@ def test_an_unknown_format_is_named_with_the_nearest() -> None:
 
 
 def test_names_are_on_one_line_and_can_be_shown() -> None:
-    (series,) = catalogue.read(own({"name": "two\nlines \u202e\ud800 end", "measure": "peak\tmemory"})).series
+    (series,) = catalogue.read(
+        own({"name": "two\nlines \u202e\ud800 end", "measure": "peak\tmemory"})
+    ).series
     assert (series.benchmark, series.measure) == ("two lines ?? end", "peak memory")
 
 
@@ -217,11 +243,18 @@ def test_half_a_surrogate_is_no_fault_of_the_document() -> None:
 def test_half_a_surrogate_pair_is_replaced_and_a_whole_one_stays(text, value) -> None:
     whole = own({"name": "NAME"})
     assert catalogue.read(whole.replace("NAME", text)).series[0].benchmark == value
-    assert catalogue.read(json.dumps(json.loads(own({})) | {"tool": "NAME"}).replace("NAME", text)).tool == value
+    assert (
+        catalogue.read(
+            json.dumps(json.loads(own({})) | {"tool": "NAME"}).replace("NAME", text)
+        ).tool
+        == value
+    )
 
 
 def test_a_series_of_several_runs_has_one_typical_value() -> None:
-    series = Series(benchmark="a", runs=((1.0, 2.0, 9.0), (4.0,), (3.0, 3.0)), unit="s", better=None)
+    series = Series(
+        benchmark="a", runs=((1.0, 2.0, 9.0), (4.0,), (3.0, 3.0)), unit="s", better=None
+    )
     assert (series.values, series.typical) == ((1.0, 2.0, 9.0, 4.0, 3.0, 3.0), 3.0)
 
 

@@ -20,7 +20,11 @@ DATA = Path(__file__).parent / "data"
 
 
 def run(document, to, *, source="auto", output=None):
-    return convert(Converting(environ={}, here=Path(), document=Path(document), source=source, to=to, output=output))
+    return convert(
+        Converting(
+            environ={}, here=Path(), document=Path(document), source=source, to=to, output=output
+        )
+    )
 
 
 @pytest.fixture
@@ -39,7 +43,9 @@ def test_every_format_is_written_or_said_to_hold_nothing(results, to, capsys) ->
     assert capsys.readouterr().out
 
 
-def test_a_folder_and_a_file_are_the_same_document_and_a_file_is_written(results, tmp_path, capsys) -> None:
+def test_a_folder_and_a_file_are_the_same_document_and_a_file_is_written(
+    results, tmp_path, capsys
+) -> None:
     for document in (results, results / "results.json"):
         assert run(document, "pyperf", output=tmp_path / "out.json") == 0
         (series,) = catalogue.read((tmp_path / "out.json").read_text()).series
@@ -52,16 +58,36 @@ def test_another_tools_file_is_converted(capsys) -> None:
     told = capsys.readouterr()
     assert json.loads(told.out)["sort/100"]["latency"]["value"] == pytest.approx(944.53, rel=0.01)
     assert run(DATA / "google_benchmark-1.9.5.json", "hyperfine") == 0
-    assert "left out, since hyperfine cannot hold it: sort/100 items_per_second" in capsys.readouterr().err
+    assert (
+        "left out, since hyperfine cannot hold it: sort/100 items_per_second"
+        in capsys.readouterr().err
+    )
 
 
 def test_a_custom_files_direction_is_that_of_the_source(capsys) -> None:
-    assert run(DATA / "github_action_benchmark-form-custom.json", "measurements", source="customBiggerIsBetter") == 0
-    assert {series["better"] for series in json.loads(capsys.readouterr().out)["series"]} == {"higher"}
+    assert (
+        run(
+            DATA / "github_action_benchmark-form-custom.json",
+            "measurements",
+            source="customBiggerIsBetter",
+        )
+        == 0
+    )
+    assert {series["better"] for series in json.loads(capsys.readouterr().out)["series"]} == {
+        "higher"
+    }
 
 
 @pytest.mark.parametrize(
-    "to", ["oss-benchmark", "userbenchmark", "fastrnns-table", "transformers-log", "dynamo-csv", "transformers-benchmark"]
+    "to",
+    [
+        "oss-benchmark",
+        "userbenchmark",
+        "fastrnns-table",
+        "transformers-log",
+        "dynamo-csv",
+        "transformers-benchmark",
+    ],
 )
 def test_a_suites_own_formats_are_written_from_results_only(to) -> None:
     with pytest.raises(BadInput, match=f"--to {to}: this format needs a results document"):
@@ -71,22 +97,35 @@ def test_a_suites_own_formats_are_written_from_results_only(to) -> None:
 def test_records_for_pytorchs_database_are_written_and_read_again(results, capsys) -> None:
     assert run(results, "oss-benchmark") == 0
     series = catalogue.read(capsys.readouterr().out, "oss-benchmark").series
-    assert any(one.measure == "step_time" and one.unit == "s" and len(one.values) == 6 for one in series)
+    assert any(
+        one.measure == "step_time" and one.unit == "s" and len(one.values) == 6 for one in series
+    )
 
 
 WRONG = [
     ({"document": "nowhere.json", "to": "csv"}, "nowhere.json: cannot be read"),
-    ({"document": DATA / "hyperfine-1.15.0.json", "to": "pyprf"}, "--to pyprf: no such format; did you mean 'pyperf'?"),
+    (
+        {"document": DATA / "hyperfine-1.15.0.json", "to": "pyprf"},
+        "--to pyprf: no such format; did you mean 'pyperf'?",
+    ),
     (
         {"document": DATA / "hyperfine-1.15.0.json", "to": "csv", "source": "hyperfin"},
         "unknown format 'hyperfin'; did you mean 'hyperfine'?",
     ),
-    ({"document": DATA / "README.md", "to": "csv"}, "README.md: it is neither JSON nor a text that is read"),
-    ({"document": DATA / "hyperfine-1.15.0.json", "to": "csv", "source": "asv"}, "$: it is not of version 2 of asv's results"),
+    (
+        {"document": DATA / "README.md", "to": "csv"},
+        "README.md: it is neither JSON nor a text that is read",
+    ),
+    (
+        {"document": DATA / "hyperfine-1.15.0.json", "to": "csv", "source": "asv"},
+        "$: it is not of version 2 of asv's results",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("arguments", "complaint"), WRONG, ids=[complaint for _, complaint in WRONG])
+@pytest.mark.parametrize(
+    ("arguments", "complaint"), WRONG, ids=[complaint for _, complaint in WRONG]
+)
 def test_bad_input_is_named(arguments, complaint) -> None:
     with pytest.raises(BadInput) as error:
         run(**arguments)
@@ -94,7 +133,9 @@ def test_bad_input_is_named(arguments, complaint) -> None:
 
 
 def test_an_unknown_format_of_a_results_document_is_named(results) -> None:
-    with pytest.raises(BadInput, match="--to userbenchmrk: no such format; did you mean 'userbenchmark'"):
+    with pytest.raises(
+        BadInput, match="--to userbenchmrk: no such format; did you mean 'userbenchmark'"
+    ):
         run(results, "userbenchmrk")
 
 
@@ -108,7 +149,9 @@ def test_a_broken_results_document_is_refused_as_such(results) -> None:
 def test_several_files_go_into_a_folder(results, tmp_path, capsys, monkeypatch) -> None:
     files = {"a.csv": Written(text="one\n"), "b.csv": Written(text="two\n", left_out=("rates",))}
     monkeypatch.setattr(convert_module, "_exporters", lambda: {"tables": lambda _: files})
-    with pytest.raises(BadInput, match="--to tables writes 2 files; name a folder for them with --output"):
+    with pytest.raises(
+        BadInput, match="--to tables writes 2 files; name a folder for them with --output"
+    ):
         run(results, "tables")
     assert run(results, "tables", output=tmp_path / "out") == 0
     assert [(tmp_path / "out" / name).read_text() for name in files] == ["one\n", "two\n"]
@@ -116,7 +159,9 @@ def test_several_files_go_into_a_folder(results, tmp_path, capsys, monkeypatch) 
 
 
 @pytest.mark.parametrize("to", sorted(_exporters()))
-def test_a_suites_own_format_copes_with_results_of_another_suite(results, to, tmp_path, capsys) -> None:
+def test_a_suites_own_format_copes_with_results_of_another_suite(
+    results, to, tmp_path, capsys
+) -> None:
     """It says that there is nothing for it, or writes what holds for every suite; it does not break."""
     try:
         assert run(results, to, output=tmp_path / "out") == 0

@@ -20,7 +20,9 @@ def load(name, form="auto"):
 
 def shape(reading, *, derived=False):
     return {
-        one.label: (one.values, one.unit, one.better and one.better.value) for one in reading.series if one.derived is derived
+        one.label: (one.values, one.unit, one.better and one.better.value)
+        for one in reading.series
+        if one.derived is derived
     }
 
 
@@ -30,16 +32,28 @@ def test_nvbench_takes_the_gpu_time_and_says_what_was_skipped() -> None:
         "copy[Device=0 Elements=2^20]": ((pytest.approx(1.2375e-05),), "s", "lower"),
         "copy[Device=0 Elements=2^24]": ((pytest.approx(1.98e-04),), "s", "lower"),
     }
-    assert shape(reading, derived=True)["copy[Device=0 Elements=2^24] bytes_per_second"] == ((1.5e12,), "B/s", "higher")
-    assert shape(reading, derived=True)["copy[Device=0 Elements=2^24] example/gflops"] == ((812.5,), "", None)
-    assert reading.skipped == (Absent(benchmark="copy[Device=0 Elements=2^40]", reason="Not enough memory."),)
+    assert shape(reading, derived=True)["copy[Device=0 Elements=2^24] bytes_per_second"] == (
+        (1.5e12,),
+        "B/s",
+        "higher",
+    )
+    assert shape(reading, derived=True)["copy[Device=0 Elements=2^24] example/gflops"] == (
+        (812.5,),
+        "",
+        None,
+    )
+    assert reading.skipped == (
+        Absent(benchmark="copy[Device=0 Elements=2^40]", reason="Not enough memory."),
+    )
     assert reading.tool == "nvbench 0.1.0"
 
 
 def test_nvbench_without_a_median_takes_the_mean() -> None:
     raw = json.loads((DATA / "nvbench-form-1.0.0.json").read_text())
     for state in raw["benchmarks"][0]["states"][:2]:
-        state["summaries"] = [one for one in state["summaries"] if not one["tag"].endswith("/median")]
+        state["summaries"] = [
+            one for one in state["summaries"] if not one["tag"].endswith("/median")
+        ]
     assert catalogue.read(json.dumps(raw)).series[0].values == (1.25e-05,)
 
 
@@ -49,12 +63,18 @@ def test_optimum_benchmark_takes_every_latency_and_the_peaks_of_the_process() ->
     assert series["bert_forward load_model max_process_vram"] == ((8000.0,), "MB", "lower")
     assert interpret("MB").scale == 1e6
     assert "bert_forward forward max_process_vram" not in series, "null there"
-    assert not [label for label in series if "global" in label], "what other processes use is no figure of this one"
+    assert not [label for label in series if "global" in label], (
+        "what other processes use is no figure of this one"
+    )
 
 
 def test_the_report_of_optimum_benchmark_alone_is_known_too() -> None:
     report = json.loads((DATA / "optimum_benchmark-form.json").read_text())["report"]
-    assert shape(catalogue.read(json.dumps(report)))["forward"] == ((0.0101, 0.0099, 0.0103), "s", "lower")
+    assert shape(catalogue.read(json.dumps(report)))["forward"] == (
+        (0.0101, 0.0099, 0.0103),
+        "s",
+        "lower",
+    )
 
 
 def test_the_performance_table_of_the_dynamo_runner() -> None:
@@ -64,7 +84,9 @@ def test_the_performance_table_of_the_dynamo_runner() -> None:
     assert series["resnet18 cuda batch=32 compilation_latency"] == ((9.75,), "s", "lower")
     assert series["resnet18 cuda batch=32 dynamo_peak_mem"] == ((1.25,), "GB", "lower")
     assert shape(reading, derived=True)["resnet18 cuda batch=32 speedup"] == ((1.1,), "x", "higher")
-    assert reading.failed == (Absent(benchmark="broken_model cuda", reason="the runner has no latency of it"),)
+    assert reading.failed == (
+        Absent(benchmark="broken_model cuda", reason="the runner has no latency of it"),
+    )
 
 
 def test_the_accuracy_table_of_the_dynamo_runner() -> None:
@@ -74,17 +96,30 @@ def test_the_accuracy_table_of_the_dynamo_runner() -> None:
         Absent(benchmark="big_model cuda batch=4", reason="pass_due_to_skip"),
     }
     assert shape(reading)["BertForMaskedLM cuda batch=16 accuracy"] == ((1.0,), "", "higher")
-    assert reading.skipped == (Absent(benchmark="odd_model cuda batch=4", reason="eager_two_runs_differ"),)
-    assert shape(reading)["BertForMaskedLM cuda batch=16 graph_breaks"] == ((0.0,), "count", "lower")
+    assert reading.skipped == (
+        Absent(benchmark="odd_model cuda batch=4", reason="eager_two_runs_differ"),
+    )
+    assert shape(reading)["BertForMaskedLM cuda batch=16 graph_breaks"] == (
+        (0.0,),
+        "count",
+        "lower",
+    )
 
 
 @pytest.mark.parametrize(
-    ("form", "better"), [("customBiggerIsBetter", Better.HIGHER), ("customSmallerIsBetter", Better.LOWER), ("auto", None)]
+    ("form", "better"),
+    [
+        ("customBiggerIsBetter", Better.HIGHER),
+        ("customSmallerIsBetter", Better.LOWER),
+        ("auto", None),
+    ],
 )
 def test_the_direction_of_a_custom_file_is_that_of_the_named_tool(form, better) -> None:
     reading = load("github_action_benchmark-form-custom.json", form)
     assert {series.better for series in reading.series} == {better}
-    assert [series.values for series in reading.series] == [(70.0,), (150.5,)], "a number in quotation marks is one"
+    assert [series.values for series in reading.series] == [(70.0,), (150.5,)], (
+        "a number in quotation marks is one"
+    )
 
 
 def test_the_store_gives_the_newest_entry_of_each_suite_with_its_tools_direction() -> None:
@@ -103,7 +138,9 @@ def test_bencher_says_unit_and_direction_of_its_own_measures_only() -> None:
         "library file-size": ((42.0,), "bytes", "lower"),
         "library score": ((0.5,), "", None),
     }
-    assert shape(reading, derived=True) == {"flaky latency": ((9.0,), "ns", "lower")}, "its alerts are to be ignored"
+    assert shape(reading, derived=True) == {"flaky latency": ((9.0,), "ns", "lower")}, (
+        "its alerts are to be ignored"
+    )
 
 
 @pytest.mark.parametrize("file", ["oss_benchmark-form.json", "oss_benchmark-form-lines.json"])
@@ -118,23 +155,62 @@ PLANTED = [
     ("nvbench-form-1.0.0.json", '"1.9e-05"', '"soon"', "value: 'soon' is not a number"),
     ("nvbench-form-1.0.0.json", '"1.9e-05"', '"nan"', "nan is not a finite number"),
     ("nvbench-form-1.0.0.json", '"1.9e-05"', "9" * 400, "is not a number"),
-    ("optimum_benchmark-form.json", "0.0099", "null", "latency.values[1]: null is not a finite number"),
-    ("dynamo-form-performance.csv", "9.75", "fast", "line 3, column compilation_latency: 'fast' is not a finite number"),
+    (
+        "optimum_benchmark-form.json",
+        "0.0099",
+        "null",
+        "latency.values[1]: null is not a finite number",
+    ),
+    (
+        "dynamo-form-performance.csv",
+        "9.75",
+        "fast",
+        "line 3, column compilation_latency: 'fast' is not a finite number",
+    ),
     ("dynamo-form-performance.csv", "9.75,", "", "line 3: 12 cells, but the header has 13"),
-    ("github_action_benchmark-form-data.js", "cargo", "fargo", "'fargo' is not a tool of github-action-benchmark"),
-    ("github_action_benchmark-form-custom.json", "150.5", "many", "$[1].value: 'many' is not a finite number"),
-    ("bencher-form.json", "88.0", '"88"', "$['fast path'].latency.value: '88' is not a finite number"),
+    (
+        "github_action_benchmark-form-data.js",
+        "cargo",
+        "fargo",
+        "'fargo' is not a tool of github-action-benchmark",
+    ),
+    (
+        "github_action_benchmark-form-custom.json",
+        "150.5",
+        "many",
+        "$[1].value: 'many' is not a finite number",
+    ),
+    (
+        "bencher-form.json",
+        "88.0",
+        '"88"',
+        "$['fast path'].latency.value: '88' is not a finite number",
+    ),
     ("oss_benchmark-form.json", "1.25", "1e999", "benchmark_values[1]: inf is not a finite number"),
     ("oss_benchmark-form-lines.json", "[600.0]", "[600.0", "line 2: "),
     ("asv-0.6.6.json", '"version": 2', '"version": 1', "not of version 2"),
-    ("google_benchmark-1.9.5.json", '"real_time"', '"reel_time"', "the field 'real_time' is missing"),
+    (
+        "google_benchmark-1.9.5.json",
+        '"real_time"',
+        '"reel_time"',
+        "the field 'real_time' is missing",
+    ),
     ("pyperf-2.10.0.json", '"second"', '"fortnight"', "'fortnight' is not a unit of pyperf"),
-    ("pytest_benchmark-5.3.1.json", '"fullname"', '"name_"', "$.benchmarks[0]: the field 'fullname' is missing"),
+    (
+        "pytest_benchmark-5.3.1.json",
+        '"fullname"',
+        '"name_"',
+        "$.benchmarks[0]: the field 'fullname' is missing",
+    ),
     ("hyperfine-1.15.0.json", "0.000902277", "Infinity", "inf is not a finite number"),
 ]
 
 
-@pytest.mark.parametrize(("file", "before", "after", "complaint"), PLANTED, ids=[f"{row[0]}-{row[2][:20]}" for row in PLANTED])
+@pytest.mark.parametrize(
+    ("file", "before", "after", "complaint"),
+    PLANTED,
+    ids=[f"{row[0]}-{row[2][:20]}" for row in PLANTED],
+)
 def test_what_is_planted_is_found_and_its_place_is_named(file, before, after, complaint) -> None:
     text = (DATA / file).read_text()
     assert before in text

@@ -53,7 +53,12 @@ def test_the_schema_is_sound() -> None:
 def test_everything_is_read() -> None:
     reading = catalogue.read(json.dumps(VALID))
     matmul, memory, decode = reading.series
-    assert (matmul.label, matmul.values, matmul.unit, matmul.better) == ("matmul", (1.5, 1.25), "ms", Better.LOWER)
+    assert (matmul.label, matmul.values, matmul.unit, matmul.better) == (
+        "matmul",
+        (1.5, 1.25),
+        "ms",
+        Better.LOWER,
+    )
     assert (memory.label, memory.values) == ("matmul memory", (12.0,))
     assert (decode.runs, decode.warmups, decode.derived, decode.better) == (
         ((1.0, 2.0), (3.0,)),
@@ -67,7 +72,11 @@ def test_everything_is_read() -> None:
 
 
 def test_a_minimal_document_is_valid_and_read() -> None:
-    minimal = {"kind": "measurements", "schema_version": 1, "series": [{"name": "a", "unit": "s", "better": "lower", "value": 1}]}
+    minimal = {
+        "kind": "measurements",
+        "schema_version": 1,
+        "series": [{"name": "a", "unit": "s", "better": "lower", "value": 1}],
+    }
     assert Draft202012Validator(SCHEMA).is_valid(minimal)
     assert catalogue.read(json.dumps(minimal)).series[0].values == (1.0,)
 
@@ -102,10 +111,14 @@ INVALID = [
 ]
 
 
-@pytest.mark.parametrize(("path", "value", "complaint"), INVALID, ids=[complaint for *_, complaint in INVALID])
+@pytest.mark.parametrize(
+    ("path", "value", "complaint"), INVALID, ids=[complaint for *_, complaint in INVALID]
+)
 def test_reader_and_schema_refuse_the_same(path, value, complaint) -> None:
     document = changed(path, value)
-    assert not Draft202012Validator(SCHEMA).is_valid(document) or value is True, "True is 1 for a schema's const"
+    assert not Draft202012Validator(SCHEMA).is_valid(document) or value is True, (
+        "True is 1 for a schema's const"
+    )
     with pytest.raises(Unreadable) as error:
         catalogue.read(json.dumps(document), "measurements")
     assert complaint in str(error.value)

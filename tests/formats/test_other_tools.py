@@ -21,22 +21,36 @@ def load(file):
 
 
 def shape(reading, *, derived=False):
-    return {one.label: (one.runs, one.unit, one.better) for one in reading.series if one.derived is derived}
+    return {
+        one.label: (one.runs, one.unit, one.better)
+        for one in reading.series
+        if one.derived is derived
+    }
 
 
 def test_jmh() -> None:
     reading = load("jmh-form.json")
     assert shape(reading) == {
-        "org.example.Queue.offer[thrpt, size=64, threads=4]": (((1500.0, 1520.0), (1510.0, 1512.0)), "ops/ms", Better.HIGHER),
+        "org.example.Queue.offer[thrpt, size=64, threads=4]": (
+            ((1500.0, 1520.0), (1510.0, 1512.0)),
+            "ops/ms",
+            Better.HIGHER,
+        ),
         "org.example.Queue.poll[avgt]": (((2.4, 2.6),), "us/op", Better.LOWER),
     }
-    assert [*shape(reading, derived=True)] == ["org.example.Queue.offer[thrpt, size=64, threads=4] gc.alloc.rate.norm"]
+    assert [*shape(reading, derived=True)] == [
+        "org.example.Queue.offer[thrpt, size=64, threads=4] gc.alloc.rate.norm"
+    ]
     assert reading.machine == {"jdk": "21.0.2", "vm": "OpenJDK 64-Bit Server VM"}
 
 
 def test_what_jmh_could_not_measure_is_no_reason_to_refuse_the_file() -> None:
     rows = json.loads((DATA / "jmh-form.json").read_text())
-    rows[0]["secondaryMetrics"]["gc.churn"] = {"score": "NaN", "scoreUnit": "MB/sec", "rawData": [["NaN", 1.0]]}
+    rows[0]["secondaryMetrics"]["gc.churn"] = {
+        "score": "NaN",
+        "scoreUnit": "MB/sec",
+        "rawData": [["NaN", 1.0]],
+    }
     rows[1]["primaryMetric"].update(score="NaN", rawData=[["NaN"]])
     found = catalogue.read(json.dumps(rows))
     assert [one.benchmark for one in found.failed] == ["org.example.Queue.poll[avgt]"]
@@ -44,7 +58,9 @@ def test_what_jmh_could_not_measure_is_no_reason_to_refuse_the_file() -> None:
 
 
 def test_criterion_divides_by_iterations() -> None:
-    assert shape(load("criterion-form.json")) == {"decode/64": (((10.0, 11.0),), "ns", Better.LOWER)}
+    assert shape(load("criterion-form.json")) == {
+        "decode/64": (((10.0, 11.0),), "ns", Better.LOWER)
+    }
 
 
 def test_vitest() -> None:
@@ -53,7 +69,9 @@ def test_vitest() -> None:
         "sort.bench.ts > numbers > merge": ((1.8, 1.9, 2.3),),
         "sort.bench.ts > numbers > bubble": ((19.5,),),
     }
-    assert reading.failed == (Absent(benchmark="sort.bench.ts > numbers > broken", reason="vitest has no time of it"),)
+    assert reading.failed == (
+        Absent(benchmark="sort.bench.ts > numbers > broken", reason="vitest has no time of it"),
+    )
 
 
 def test_userbenchmark() -> None:
@@ -65,7 +83,9 @@ def test_userbenchmark() -> None:
         f"{name}_speedup": (((1.2,),), "x", Better.HIGHER),
         f"{name}_score": (((7.0,),), "", None),
     }
-    assert reading.failed == (Absent(benchmark="test_eval[bert-cuda-eager]_latency", reason="CUDA out of memory"),)
+    assert reading.failed == (
+        Absent(benchmark="test_eval[bert-cuda-eager]_latency", reason="CUDA out of memory"),
+    )
 
 
 def test_go() -> None:
@@ -82,7 +102,9 @@ def test_go() -> None:
     assert [one.benchmark for one in reading.skipped] == ["example.org/enc.BenchmarkSlow-8"]
 
 
-@pytest.mark.parametrize("line", ["BenchmarkX-8 10 12", "BenchmarkX-8 10 abc ns/op", "BenchmarkX-8 10 inf ns/op"])
+@pytest.mark.parametrize(
+    "line", ["BenchmarkX-8 10 12", "BenchmarkX-8 10 abc ns/op", "BenchmarkX-8 10 inf ns/op"]
+)
 def test_a_line_of_go_that_breaks_its_form_is_named(line) -> None:
     with pytest.raises(Unreadable, match="line 2"):
         catalogue.read(f"pkg: a\n{line}\n")
@@ -101,7 +123,12 @@ def test_what_a_unit_says_of_the_direction(unit, better) -> None:
 
 
 def record(metric, **more):
-    return {"benchmark": {"name": "kernels", "mode": "fwd"}, "model": {"name": "norm"}, "metric": metric, **more}
+    return {
+        "benchmark": {"name": "kernels", "mode": "fwd"},
+        "model": {"name": "norm"},
+        "metric": metric,
+        **more,
+    }
 
 
 def oss(*records):
@@ -119,17 +146,29 @@ def test_inputs_and_arguments_tell_records_apart() -> None:
         "kernels norm fwd (x dtype=bf16, shape=[1, 8])", "kernels norm fwd (x dtype=bf16, shape=[2, 8])",
     ]  # fmt: skip
     rates = [
-        {"benchmark": {"name": "serving", "extra_info": {"args": {"request_rate": rate}}}, "metric": latency(unit="ms")}
+        {
+            "benchmark": {"name": "serving", "extra_info": {"args": {"request_rate": rate}}},
+            "metric": latency(unit="ms"),
+        }
         for rate in (1, 4, "inf")
     ]
     assert len({one.benchmark for one in oss(*rates).series}) == 3
-    long = [record(latency(unit="ms"), inputs={"x": {"extra_info": {"shape": "1, " * 300 + end}}}) for end in "ab"]
+    long = [
+        record(latency(unit="ms"), inputs={"x": {"extra_info": {"shape": "1, " * 300 + end}}})
+        for end in "ab"
+    ]
     assert len({one.benchmark for one in oss(*long).series}) == 2
 
 
 def test_a_unit_beside_the_metric_is_read_and_gives_the_direction() -> None:
-    found = oss(record(latency(unit="us")), record({"name": "speed", "benchmark_values": [3.0], "unit": "TFLOPS/s"}))
-    assert [(one.unit, one.better) for one in found.series] == [("us", Better.LOWER), ("TFLOPS/s", Better.HIGHER)]
+    found = oss(
+        record(latency(unit="us")),
+        record({"name": "speed", "benchmark_values": [3.0], "unit": "TFLOPS/s"}),
+    )
+    assert [(one.unit, one.better) for one in found.series] == [
+        ("us", Better.LOWER),
+        ("TFLOPS/s", Better.HIGHER),
+    ]
     said = oss(record(latency(unit="us", extra_info={"better": "higher"})))
     assert said.series[0].better is Better.HIGHER
 
@@ -140,14 +179,28 @@ def runner(metric, values, model="resnet", **info):
     held = {"extra_info": {"benchmark_values": texts}} if texts else {"benchmark_values": values}
     settings = {"device": "cuda", "quantization": None, "batch_size": 8, **info}
     return {
-        "benchmark": {"name": "TorchInductor", "mode": "training", "dtype": "amp", "extra_info": settings},
-        "model": {"name": model, "type": "OSS model", "backend": "inductor", "origins": ["torchbench"]},
+        "benchmark": {
+            "name": "TorchInductor",
+            "mode": "training",
+            "dtype": "amp",
+            "extra_info": settings,
+        },
+        "model": {
+            "name": model,
+            "type": "OSS model",
+            "backend": "inductor",
+            "origins": ["torchbench"],
+        },
         "metric": {"name": metric, **held},
     }
 
 
 def test_records_of_the_dynamo_runner_are_read_as_its_tables() -> None:
-    records = [runner("speedup", [1.5]), runner("abs_latency", [20.0]), runner("dynamo_peak_mem", [float("nan")])]
+    records = [
+        runner("speedup", [1.5]),
+        runner("abs_latency", [20.0]),
+        runner("dynamo_peak_mem", [float("nan")]),
+    ]
     found = catalogue.read("\n".join(map(json.dumps, [*records, runner("graph_breaks", [3])])))
     name = "TorchInductor resnet inductor training amp cuda"
     assert shape(found) == {
@@ -160,33 +213,66 @@ def test_records_of_the_dynamo_runner_are_read_as_its_tables() -> None:
     (["pass"], 0, 0), (["fail_accuracy"], 1, 0), (["pass_due_to_skip"], 1, 0), (["eager_1st_run_OOM"], 0, 1),
     (["fail_to_run", "pass"], 0, 0), (["pass", "OOM"], 1, 0),
 ])  # fmt: skip
-def test_words_of_accuracy_in_records_are_judged_and_the_last_counts(words, failed, skipped) -> None:
-    found = oss(*(runner("accuracy", [word], batch_size=size) for word, size in zip(words, (0, 4), strict=False)))
-    assert (len(found.failed), len(found.skipped), len(found.series)) == (failed, skipped, 1 - failed - skipped)
+def test_words_of_accuracy_in_records_are_judged_and_the_last_counts(
+    words, failed, skipped
+) -> None:
+    found = oss(
+        *(
+            runner("accuracy", [word], batch_size=size)
+            for word, size in zip(words, (0, 4), strict=False)
+        )
+    )
+    assert (len(found.failed), len(found.skipped), len(found.series)) == (
+        failed,
+        skipped,
+        1 - failed - skipped,
+    )
 
 
 def test_a_model_without_a_latency_failed_and_settings_tell_models_apart() -> None:
-    found = oss(runner("speedup", [0.0]), runner("abs_latency", [0.0]), runner("abs_latency", [5.0], model="bert"))
-    assert [one.benchmark for one in found.failed] == ["TorchInductor resnet inductor training amp cuda"]
+    found = oss(
+        runner("speedup", [0.0]),
+        runner("abs_latency", [0.0]),
+        runner("abs_latency", [5.0], model="bert"),
+    )
+    assert [one.benchmark for one in found.failed] == [
+        "TorchInductor resnet inductor training amp cuda"
+    ]
     settings = oss(*(runner("abs_latency", [5.0], quantization=one) for one in ("int8", "int4")))
-    assert [one.benchmark.partition("cuda ")[2] for one in settings.series] == ["(quantization=int8)", "(quantization=int4)"]
+    assert [one.benchmark.partition("cuda ")[2] for one in settings.series] == [
+        "(quantization=int8)",
+        "(quantization=int4)",
+    ]
 
 
 def test_texts_of_other_records_are_named_and_the_numbers_read() -> None:
     text = record({"name": "status", "extra_info": {"benchmark_values": ["ok"]}})
     found = oss(record(latency(unit="ms")), text)
-    assert ([one.measure for one in found.series], found.notes) == (["latency"], ("texts are not compared: 'status'",))
+    assert ([one.measure for one in found.series], found.notes) == (
+        ["latency"],
+        ("texts are not compared: 'status'",),
+    )
 
 
 def test_records_of_texts_only_are_no_benchmarks() -> None:
-    with pytest.raises(Unreadable, match="it contains no benchmark; texts are not compared: 'status'"):
+    with pytest.raises(
+        Unreadable, match="it contains no benchmark; texts are not compared: 'status'"
+    ):
         oss(record({"name": "status", "extra_info": {"benchmark_values": ["ok"]}}))
 
 
 @pytest.mark.parametrize("columns", [{}, {"result_columns": ["result"]}])
 def test_an_old_file_of_asv_is_named_with_what_to_do(columns) -> None:
-    old = {"commit_hash": "a", "params": {}, "results": {"suite.time_a": 1.0}, "version": 1, **columns}
-    with pytest.raises(Unreadable, match="not of version 2 of asv's results, but of version 1; run `asv update`"):
+    old = {
+        "commit_hash": "a",
+        "params": {},
+        "results": {"suite.time_a": 1.0},
+        "version": 1,
+        **columns,
+    }
+    with pytest.raises(
+        Unreadable, match="not of version 2 of asv's results, but of version 1; run `asv update`"
+    ):
         catalogue.read(json.dumps(old))
 
 
@@ -207,7 +293,10 @@ def test_a_unit_in_a_metrics_name_is_read(name, unit, better) -> None:
 
 
 def test_one_metric_without_a_number_does_not_refuse_the_file() -> None:
-    nothing = [record({"name": "gap", "benchmark_values": values}) for values in ([], [None], [float("nan")])]
+    nothing = [
+        record({"name": "gap", "benchmark_values": values})
+        for values in ([], [None], [float("nan")])
+    ]
     found = oss(record(latency(unit="ms")), *nothing)
     assert [one.measure for one in found.series] == ["latency"]
     assert found.notes == ("metrics without a number are not compared: 'gap'",)
@@ -253,7 +342,10 @@ def hyperfine(*results):
 def test_parameters_that_a_command_does_not_show_are_part_of_its_name() -> None:
     step = {"command": "train step", "mean": 1.0, "times": [1.0]}
     found = hyperfine(*({**step, "parameters": {"batch": str(n)}} for n in (8, 16)))
-    assert [one.benchmark for one in found.series if not one.derived] == ["train step [batch=8]", "train step [batch=16]"]
+    assert [one.benchmark for one in found.series if not one.derived] == [
+        "train step [batch=8]",
+        "train step [batch=16]",
+    ]
     shown = hyperfine({**step, "command": "sleep 0.8", "parameters": {"time": "0.8"}})
     assert shown.series[0].benchmark == "sleep 0.8"
 
@@ -266,7 +358,14 @@ def dynamo(*rows):
 
 
 def test_shards_in_one_file_and_rows_that_were_run_again() -> None:
-    found = dynamo("cuda,a,8,1.1,10.0", HEADER, "cuda,b,8,0.0,0.0", "cuda,b,8,1.2,20.0", "cuda,c,8,nan,nan", "cuda,d,8,,")
+    found = dynamo(
+        "cuda,a,8,1.1,10.0",
+        HEADER,
+        "cuda,b,8,0.0,0.0",
+        "cuda,b,8,1.2,20.0",
+        "cuda,c,8,nan,nan",
+        "cuda,d,8,,",
+    )
     assert {one.benchmark: one.runs for one in found.series if not one.derived} == {
         "a cuda batch=8": ((10.0,),), "b cuda batch=8": ((20.0,),),
     }  # fmt: skip
@@ -304,9 +403,18 @@ def test_what_changes_from_run_to_run_is_taken_out_of_names(name, left) -> None:
 
 
 def test_names_that_differ_in_an_address_alone_are_numbered() -> None:
-    named = [{"name": f"call <f at 0x7f0000000{n}>", "unit": "ms", "better": "lower", "value": 1.0} for n in range(3)]
-    found = catalogue.read(json.dumps({"kind": "measurements", "schema_version": 1, "series": named}))
-    assert [one.benchmark for one in found.series] == ["call <f at 0x…>", "call <f at 0x…> #2", "call <f at 0x…> #3"]
+    named = [
+        {"name": f"call <f at 0x7f0000000{n}>", "unit": "ms", "better": "lower", "value": 1.0}
+        for n in range(3)
+    ]
+    found = catalogue.read(
+        json.dumps({"kind": "measurements", "schema_version": 1, "series": named})
+    )
+    assert [one.benchmark for one in found.series] == [
+        "call <f at 0x…>",
+        "call <f at 0x…> #2",
+        "call <f at 0x…> #3",
+    ]
     assert "3 benchmarks are not compared: call <f at 0x…>" in found.notes[0]
 
 
@@ -316,9 +424,15 @@ def test_names_that_differ_in_an_address_alone_are_numbered() -> None:
         ("test sort ... bench:   1,000 ns/iter (+/- 3)\n", "`cargo bench`"),
         ("sort   time:   [1.0 us 1.1 us 1.2 us]\n", "criterion"),
         ("command,mean,stddev,median,user,system,min,max\nls,1,1,1,1,1,1,1\n", "hyperfine"),
-        ("add_loop,compile_time_instruction_count,3066000000,0.015\n\n\n", "expected instruction counts"),
+        (
+            "add_loop,compile_time_instruction_count,3066000000,0.015\n\n\n",
+            "expected instruction counts",
+        ),
         ("a,instruction count,11000000000,0.1\n", "expected instruction counts"),
-        ("#name,data_type,shape,wrapper,perf_speedup_target_c7i\nvgg16,amp,static,default,1.2\n", "expected speedups"),
+        (
+            "#name,data_type,shape,wrapper,perf_speedup_target_c7i\nvgg16,amp,static,default,1.2\n",
+            "expected speedups",
+        ),
         ("<!DOCTYPE html><p>", "HTML"),
         ("<?xml version='1.0'?><a/>", "XML"),
         ("a,b,c\n1,2,3\n", "CSV"),
@@ -336,7 +450,9 @@ def test_utf_16_is_read_and_other_encodings_are_named() -> None:
     text = (DATA / "jmh-form.json").read_text()
     for encoding in ("utf-16", "utf-8-sig"):
         assert catalogue.read(catalogue.decode(text.encode(encoding))) == load("jmh-form.json")
-    assert catalogue.read(catalogue.decode(b"\xfe\xff" + text.encode("utf-16-be"))) == load("jmh-form.json")
+    assert catalogue.read(catalogue.decode(b"\xfe\xff" + text.encode("utf-16-be"))) == load(
+        "jmh-form.json"
+    )
     with pytest.raises(Unreadable, match="save it as UTF-8"):
         catalogue.decode("café".encode("latin-1"))
     with pytest.raises(Unreadable, match="zip archive; unpack it"):
@@ -344,7 +460,14 @@ def test_utf_16_is_read_and_other_encodings_are_named() -> None:
 
 
 def google(**fields):
-    row = {"name": "BM_A", "run_type": "iteration", "real_time": 1.0, "cpu_time": 1.0, "time_unit": "ns", **fields}
+    row = {
+        "name": "BM_A",
+        "run_type": "iteration",
+        "real_time": 1.0,
+        "cpu_time": 1.0,
+        "time_unit": "ns",
+        **fields,
+    }
     return json.dumps({"context": {"date": ""}, "benchmarks": [row]})
 
 
@@ -369,7 +492,10 @@ def test_a_skip_of_any_kind_is_a_skip(skipped) -> None:
 
 def test_a_failed_row_without_a_batch_size_is_its_models() -> None:
     retried = dynamo("cuda,a,0,0.0,0.0", "cuda,a,8,1.1,10.0")
-    assert ([one.label for one in retried.series if not one.derived], retried.failed) == (["a cuda batch=8"], ())
+    assert ([one.label for one in retried.series if not one.derived], retried.failed) == (
+        ["a cuda batch=8"],
+        (),
+    )
     broke = dynamo("cuda,a,8,1.1,10.0", "cuda,a,0,0.0,0.0")
     assert ([one.benchmark for one in broke.failed], broke.series) == (["a cuda batch=8"], ())
     either = dynamo("cuda,a,8,1.1,10.0", "cuda,a,16,1.1,20.0", "cuda,a,0,0.0,0.0")
@@ -386,8 +512,14 @@ EXPECTED = "name,accuracy,graph_breaks\n\n\n\na,pass,3\n\n\n\nb,fail_accuracy,40
 def test_a_table_of_expected_accuracies_is_read() -> None:
     found = catalogue.read(EXPECTED)
     assert found.form == "dynamo-csv"
-    assert {one.label: one.runs for one in found.series} == {"a accuracy": ((1.0,),), "a graph_breaks": ((3.0,),)}
-    assert [(one.benchmark, one.reason) for one in found.failed] == [("b", "fail_accuracy"), ("c", "pass_due_to_skip")]
+    assert {one.label: one.runs for one in found.series} == {
+        "a accuracy": ((1.0,),),
+        "a graph_breaks": ((3.0,),),
+    }
+    assert [(one.benchmark, one.reason) for one in found.failed] == [
+        ("b", "fail_accuracy"),
+        ("c", "pass_due_to_skip"),
+    ]
     assert catalogue.read("name,graph_breaks\nBERT,0\n").series[0].label == "BERT graph_breaks"
     with pytest.raises(Unreadable, match="line 3: 2 cells, but the header has 3"):
         catalogue.read("name,accuracy,graph_breaks\na,pass,1\nb,pass\n")
@@ -416,7 +548,10 @@ def test_a_model_has_its_full_name_in_all_files(texts, named) -> None:
 @pytest.mark.parametrize("swap", [False, True])
 def test_a_model_that_failed_before_its_batch_sizes_failed_in_all(swap) -> None:
     head = "dev,name,batch_size,accuracy\n"
-    texts = [f"{head}cuda,a,0,OOM\ncuda,b,2,pass", f"{head}cuda,a,4,pass\ncuda,a,8,pass\ncuda,b,2,pass"]
+    texts = [
+        f"{head}cuda,a,0,OOM\ncuda,b,2,pass",
+        f"{head}cuda,a,4,pass\ncuda,a,8,pass\ncuda,b,2,pass",
+    ]
     readings = [catalogue.read(text) for text in texts]
     found = with_full_names(readings[::-1] if swap else readings)
     failed = [one.benchmark for reading in found for one in reading.failed]
@@ -427,7 +562,9 @@ def test_a_version_follows_its_benchmarks_new_name() -> None:
     name = "suite.time_call(<function f at 0x7f11aa22bb00>)"
     results = {"suite.time_call": [[0.1], [["<function f at 0x7f11aa22bb00>"]], "abc"]}
     columns = ["result", "params", "version"]
-    found = catalogue.read(json.dumps({"version": 2, "result_columns": columns, "results": results}))
+    found = catalogue.read(
+        json.dumps({"version": 2, "result_columns": columns, "results": results})
+    )
     assert name not in found.versions
     assert found.versions == {"suite.time_call(<function f at 0x…>)": "abc"}
 
@@ -437,7 +574,12 @@ def test_only_aggregates_of_the_users_own_are_named() -> None:
     rows = [
         {**row, "name": "BM_A_p99", "run_name": "BM_A", "aggregate_name": "p99"},
         {**row, "name": "BM_B_median", "run_name": "BM_B", "aggregate_name": "median"},
-        {"name": "BM_A_BigO", "run_name": "BM_Fit", "aggregate_name": "BigO", "cpu_coefficient": 1.0},
+        {
+            "name": "BM_A_BigO",
+            "run_name": "BM_Fit",
+            "aggregate_name": "BigO",
+            "cpu_coefficient": 1.0,
+        },
     ]
     found = catalogue.read(json.dumps({"context": {}, "benchmarks": rows}))
     assert [one.benchmark for one in found.series if not one.derived] == ["BM_B"]
@@ -446,17 +588,36 @@ def test_only_aggregates_of_the_users_own_are_named() -> None:
 
 
 def test_counters_that_are_left_out_are_named() -> None:
-    row = {"name": "BM_A", "real_time": 1.0, "cpu_time": 1.0, "time_unit": "ns", "hits": 3.0, "misses": 2.0}
-    assert imported(catalogue.read(json.dumps({"context": {}, "benchmarks": [row]}))).counters == ("hits", "misses")
+    row = {
+        "name": "BM_A",
+        "real_time": 1.0,
+        "cpu_time": 1.0,
+        "time_unit": "ns",
+        "hits": 3.0,
+        "misses": 2.0,
+    }
+    assert imported(catalogue.read(json.dumps({"context": {}, "benchmarks": [row]}))).counters == (
+        "hits",
+        "misses",
+    )
     rows = [row, {**row, "misses": float("nan"), "late": 1.0}]
     reading = catalogue.read(json.dumps({"context": {}, "benchmarks": rows}))
     assert imported(reading).counters == ("hits",)
-    assert reading.notes == ("counters without a number in each repetition are left out: 'late', 'misses'",)
+    assert reading.notes == (
+        "counters without a number in each repetition are left out: 'late', 'misses'",
+    )
 
 
 def test_counters_of_pytest_benchmark_are_named() -> None:
     raw = json.loads((DATA / "pytest_benchmark-5.3.1.json").read_text())
-    raw["benchmarks"][0]["extra_info"] = {"rows": 12, "accuracy": 0.5, "label": "x", "nested": {"a": 1}, "": 1, "on": True}
+    raw["benchmarks"][0]["extra_info"] = {
+        "rows": 12,
+        "accuracy": 0.5,
+        "label": "x",
+        "nested": {"a": 1},
+        "": 1,
+        "on": True,
+    }
     reading = catalogue.read(json.dumps(raw))
     assert imported(reading).counters == ("rows", "accuracy")
     assert not [one for one in reading.series if not one.derived and one.measure]
@@ -464,5 +625,12 @@ def test_counters_of_pytest_benchmark_are_named() -> None:
 
 def imported(reading):
     at = "2026-01-01T00:00:00+00:00"
-    run = Run(id="x", started_at=at, finished_at=at, state=RunState.COMPLETE, config_digest="x", device="cpu")
+    run = Run(
+        id="x",
+        started_at=at,
+        finished_at=at,
+        state=RunState.COMPLETE,
+        config_digest="x",
+        device="cpu",
+    )
     return import_results({"x.json": reading}, run=run, tool_version="1")

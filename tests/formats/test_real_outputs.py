@@ -36,8 +36,14 @@ def test_pytest_benchmark() -> None:
     ]  # fmt: skip
     for series, benchmark in zip(reading.series, raw["benchmarks"], strict=True):
         unit, seconds = base_units(series)
-        assert (unit, series.better, len(seconds)) == (Unit.SECONDS, Better.LOWER, benchmark["stats"]["rounds"])
-        assert fmean(seconds) == pytest.approx(benchmark["stats"]["mean"]), "seconds per call, as the tool's own mean says"
+        assert (unit, series.better, len(seconds)) == (
+            Unit.SECONDS,
+            Better.LOWER,
+            benchmark["stats"]["rounds"],
+        )
+        assert fmean(seconds) == pytest.approx(benchmark["stats"]["mean"]), (
+            "seconds per call, as the tool's own mean says"
+        )
         assert 1 / fmean(seconds) == pytest.approx(benchmark["stats"]["ops"])
 
 
@@ -46,13 +52,19 @@ def test_pytest_benchmark_without_the_rounds_gives_the_median() -> None:
     for benchmark in raw["benchmarks"]:
         del benchmark["stats"]["data"]
     reading = catalogue.read(json.dumps(raw))
-    assert [series.values for series in reading.series] == [(one["stats"]["median"],) for one in raw["benchmarks"]]
+    assert [series.values for series in reading.series] == [
+        (one["stats"]["median"],) for one in raw["benchmarks"]
+    ]
 
 
 def test_pyperf_keeps_runs_and_warmups_apart_and_leaves_calibration_out() -> None:
     sort, join = load("pyperf-2.10.0.json").series
     assert (sort.label, join.label) == ("sort", "join [1000]")
-    assert (sort.unit, sort.better, [len(run) for run in sort.runs]) == ("s", Better.LOWER, [4, 4, 4])
+    assert (sort.unit, sort.better, [len(run) for run in sort.runs]) == (
+        "s",
+        Better.LOWER,
+        [4, 4, 4],
+    )
     assert sort.runs[0][0] == 4.5201281739792876e-07
     assert sort.warmups[0] == (4.908488769328478e-07,)
 
@@ -61,7 +73,10 @@ def test_pyperf_in_bytes_whose_metadata_are_all_at_the_top() -> None:
     (series,) = load("pyperf-2.10.0-memory.json").series
     raw = json.loads((DATA / "pyperf-2.10.0-memory.json").read_text())
     assert series.label == "true command"
-    assert base_units(series) == (Unit.BYTES, [value for run in raw["benchmarks"][0]["runs"] for value in run.get("values", [])])
+    assert base_units(series) == (
+        Unit.BYTES,
+        [value for run in raw["benchmarks"][0]["runs"] for value in run.get("values", [])],
+    )
     assert all(value > 1e6 for value in series.values)
 
 
@@ -69,14 +84,25 @@ def test_google_benchmark_gives_each_repetition_and_no_aggregate() -> None:
     reading = load("google_benchmark-1.7.1.json")
     series = by_label(reading)
     unit, seconds = base_units(series["BM_Sum/64"])
-    assert (unit, series["BM_Sum/64"].better, series["BM_Sum/64"].derived) == (Unit.SECONDS, Better.LOWER, False)
-    assert seconds == pytest.approx([21.532672899350565e-9, 25.241123274733809e-9, 23.453065067218049e-9])
+    assert (unit, series["BM_Sum/64"].better, series["BM_Sum/64"].derived) == (
+        Unit.SECONDS,
+        Better.LOWER,
+        False,
+    )
+    assert seconds == pytest.approx(
+        [21.532672899350565e-9, 25.241123274733809e-9, 23.453065067218049e-9]
+    )
     assert base_units(series["BM_Copy"])[1][0] < 1e-5, "written in microseconds"
     rate = series["BM_Sum/64 bytes_per_second"]
-    assert (rate.better, rate.derived, interpret(rate.unit).unit) == (Better.HIGHER, True, Unit.PER_SECOND)
-    assert (series["BM_Sum/64 hits"].better, series["BM_Sum/64 hits"].values) == (None, (3.0, 3.0, 3.0)), (
-        "a counter of the user's"
+    assert (rate.better, rate.derived, interpret(rate.unit).unit) == (
+        Better.HIGHER,
+        True,
+        Unit.PER_SECOND,
     )
+    assert (series["BM_Sum/64 hits"].better, series["BM_Sum/64 hits"].values) == (
+        None,
+        (3.0, 3.0, 3.0),
+    ), "a counter of the user's"
     assert reading.failed == (Absent(benchmark="BM_Broken", reason="no such device"),)
     assert not any("mean" in label or "_cv" in label for label in series)
 
@@ -85,7 +111,9 @@ def test_google_benchmark_of_a_newer_version() -> None:
     reading = load("google_benchmark-1.9.5.json")
     assert reading.tool == "Google Benchmark 1.9.5"
     assert base_units(by_label(reading)["sort/100"])[1][0] == pytest.approx(941.4708107761129e-9)
-    assert base_units(by_label(reading)["join"])[1][0] == pytest.approx(9.2e-6, rel=0.1), "written in milliseconds"
+    assert base_units(by_label(reading)["join"])[1][0] == pytest.approx(9.2e-6, rel=0.1), (
+        "written in milliseconds"
+    )
     assert reading.failed == (Absent(benchmark="broken", reason="no such device"),)
 
 
@@ -102,7 +130,10 @@ def test_hyperfine() -> None:
     assert base_units(series["count to 10"]) == (
         Unit.SECONDS, [0.000902277, 0.0047997560000000005, 0.0009434990000000001, 0.0008429090000000001, 0.000809659],
     )  # fmt: skip
-    assert {label for label, one in series.items() if not one.derived} == {"count to 10", "count to 20"}
+    assert {label for label, one in series.items() if not one.derived} == {
+        "count to 10",
+        "count to 20",
+    }
     assert series["count to 20 user_time"].values == (0.0007796,)
 
 
@@ -115,12 +146,17 @@ def test_a_command_that_hyperfine_saw_failing_is_no_time() -> None:
 def test_asv_with_parameters_a_failure_and_a_skip() -> None:
     reading = load("asv-0.6.6.json")
     series = by_label(reading)
-    assert series["suite.Sorting.time_sort(10, 'list')"].values[:2] == (3.4850002066377784e-07, 3.4765000691550083e-07)
+    assert series["suite.Sorting.time_sort(10, 'list')"].values[:2] == (
+        3.4850002066377784e-07,
+        3.4765000691550083e-07,
+    )
     assert series["suite.Sorting.time_sort(10, 'tuple')"].values[0] == 6.273500048337155e-07
     assert series["suite.Sorting.time_sort(1000, 'list')"].values[0] == 6.736549971719797e-06
     assert base_units(series["suite.peakmem_list"]) == (Unit.BYTES, [31105024.0])
     assert base_units(series["suite.mem_list"]) == (Unit.BYTES, [8056.0])
-    assert series["suite.track_loss"].better is None, "asv's file says neither unit nor direction of it"
+    assert series["suite.track_loss"].better is None, (
+        "asv's file says neither unit nor direction of it"
+    )
     assert reading.failed == (Absent(benchmark="suite.time_broken", reason="it failed"),)
     assert [one.benchmark for one in reading.skipped] == ["suite.Sorting.time_sort(1000, 'tuple')"]
 
@@ -133,10 +169,16 @@ def test_asv_without_recorded_samples_gives_the_result() -> None:
     assert series["suite.Sorting.time_sort(1000, 'list')"].values == (5.163124990303914e-06,)
 
 
-@pytest.mark.parametrize("file", sorted(path.name for path in DATA.iterdir() if path.suffix != ".md"))
+@pytest.mark.parametrize(
+    "file", sorted(path.name for path in DATA.iterdir() if path.suffix != ".md")
+)
 def test_no_file_tells_of_the_machine_that_it_was_made_on(file) -> None:
     text = (DATA / file).read_text()
-    assert not [word for word in ("/tmp/", "/root/", "/home/", "AMD", "Intel", "Xeon", "EPYC") if word in text]  # noqa: S108 - it is looked for, not used
+    assert not [
+        word
+        for word in ("/tmp/", "/root/", "/home/", "AMD", "Intel", "Xeon", "EPYC")  # noqa: S108 - it is looked for, not used
+        if word in text
+    ]
 
 
 CODSPEED = "pytest_codspeed-4.5.0.json"

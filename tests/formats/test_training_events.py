@@ -19,13 +19,17 @@ LONGEST_S = 10.0
 
 
 def files(pattern):
-    return [File(folder=path.parent.name, name=path.name, content=path.read_bytes()) for path in sorted(DATA.glob(pattern))]
+    return [
+        File(folder=path.parent.name, name=path.name, content=path.read_bytes())
+        for path in sorted(DATA.glob(pattern))
+    ]
 
 
 def of(*contents, folders=None):
     folders = folders or ["runs"] * len(contents)
     return [
-        File(folder=folder, name=f"file{n}", content=one) for n, (folder, one) in enumerate(zip(folders, contents, strict=True))
+        File(folder=folder, name=f"file{n}", content=one)
+        for n, (folder, one) in enumerate(zip(folders, contents, strict=True))
     ]
 
 
@@ -39,14 +43,18 @@ def losses(given, names=None):
 
 def steps(*values, first=0, tag="loss", at=100.0):
     """Events of one tag."""
-    return tensorboard(*((first + number, at + number, {tag: value}) for number, value in enumerate(values)))
+    return tensorboard(
+        *((first + number, at + number, {tag: value}) for number, value in enumerate(values))
+    )
 
 
 def test_event_files_of_torch_with_a_folder_for_each_rank() -> None:
     zero, one = read_any(files("rank_*/*"))
     assert [record.loss for record in zero] == pytest.approx(EXPECTED)
     assert [record.loss for record in one] == pytest.approx([value + 1 for value in EXPECTED])
-    assert [(record.step, record.rank, record.grad_norm) for record in one] == [(step, 1, 1.0 + step) for step in range(12)]
+    assert [(record.step, record.rank, record.grad_norm) for record in one] == [
+        (step, 1, 1.0 + step) for step in range(12)
+    ]
     assert all(later.clock_s >= record.clock_s > 1.7e9 for record, later in pairwise(zero))
 
 
@@ -59,14 +67,20 @@ def test_event_files_with_tensors_and_of_tensorboardx(pattern) -> None:
 def test_a_run_of_wandb_without_its_evaluations() -> None:
     (rank,) = read_any(files("*.wandb"))
     assert rank[5].loss != rank[5].loss
-    assert [record.loss for record in rank if record.loss == record.loss] == pytest.approx(EXPECTED[:5] + EXPECTED[6:])
-    assert [(record.grad_norm, record.tokens) for record in rank] == [(1.0 + step, 512) for step in range(12)]
+    assert [record.loss for record in rank if record.loss == record.loss] == pytest.approx(
+        EXPECTED[:5] + EXPECTED[6:]
+    )
+    assert [(record.grad_norm, record.tokens) for record in rank] == [
+        (1.0 + step, 512) for step in range(12)
+    ]
     assert [record.step for record in rank] == [step + step // 4 for step in range(12)]
     assert rank[0].clock_s > 1.7e9
 
 
 def test_what_is_nested_in_wandb_is_joined_by_a_dot() -> None:
-    assert read_any(files("*.wandb"), {"grad_norm": "lr.head"})[0][0].grad_norm == pytest.approx(0.1)
+    assert read_any(files("*.wandb"), {"grad_norm": "lr.head"})[0][0].grad_norm == pytest.approx(
+        0.1
+    )
 
 
 def test_the_checksums_are_those_of_the_standards() -> None:
@@ -86,12 +100,24 @@ def test_numbers_as_tensors_of_every_kind() -> None:
         "iter": key(1, 0) + b"\x07" + field(8, b"text"),
     }
     ((record,),) = read_any(of(tensorboard((9, 100.0, tensors))))
-    assert (record.loss, record.grad_norm, record.tokens, record.time_s, record.step) == (1.5, 2.5, 300, 7, 3)
+    assert (record.loss, record.grad_norm, record.tokens, record.time_s, record.step) == (
+        1.5,
+        2.5,
+        300,
+        7,
+        3,
+    )
 
 
 def test_a_loss_that_is_no_number_stays_what_it_is() -> None:
-    assert str(losses(of(steps(1.0, float("nan"), float("inf"))))) == "[[(0, 1.0), (1, nan), (2, inf)]]"
-    assert str(losses(of(wandb({"loss": "NaN"}, {"loss": "-Infinity"}, {"loss": 2})))) == "[[(0, nan), (1, -inf), (2, 2.0)]]"
+    assert (
+        str(losses(of(steps(1.0, float("nan"), float("inf")))))
+        == "[[(0, 1.0), (1, nan), (2, inf)]]"
+    )
+    assert (
+        str(losses(of(wandb({"loss": "NaN"}, {"loss": "-Infinity"}, {"loss": 2}))))
+        == "[[(0, nan), (1, -inf), (2, 2.0)]]"
+    )
 
 
 def test_a_restart_counts_from_its_first_step_on() -> None:
@@ -99,7 +125,10 @@ def test_a_restart_counts_from_its_first_step_on() -> None:
     before, after = steps(5.0, 4.0, 3.0, 2.0), steps(30.0, 20.0, 10.0, first=2, at=200.0)
     expected = [[(0, 5.0), (1, 4.0), (2, 30.0), (3, 20.0), (4, 10.0)]]
     assert losses(of(before, after)) == losses(of(after, before)) == expected
-    resumed = [wandb({"loss": 5.0, "step": 0}, {"loss": 4.0, "step": 1}), wandb({"loss": 40.0, "step": 1, "_timestamp": 200.0})]
+    resumed = [
+        wandb({"loss": 5.0, "step": 0}, {"loss": 4.0, "step": 1}),
+        wandb({"loss": 40.0, "step": 1, "_timestamp": 200.0}),
+    ]
     assert losses(of(*resumed)) == [[(0, 5.0), (1, 40.0)]]
 
 
@@ -111,7 +140,12 @@ def test_folders_with_losses_are_ranks_in_the_order_of_their_numbers() -> None:
 
 
 def test_a_rank_that_is_logged_says_whose_run_it_is() -> None:
-    runs = [wandb(*({"loss": step + 10.0 * rank, "rank": rank} for step in range(2)), run=f"run{1 - rank}") for rank in range(2)]
+    runs = [
+        wandb(
+            *({"loss": step + 10.0 * rank, "rank": rank} for step in range(2)), run=f"run{1 - rank}"
+        )
+        for rank in range(2)
+    ]
     assert losses(of(*runs)) == [[(0, 0.0), (1, 1.0)], [(0, 10.0), (1, 11.0)]]
 
 
@@ -131,7 +165,11 @@ def test_records_that_blocks_cut_are_put_together() -> None:
     assert losses(of(wandb(almost_a_block, {"loss": 2.0}))) == [[(1, 2.0)]]
 
 
-@pytest.mark.parametrize("content", [steps(3.0, 2.0, 1.0), wandb({"loss": 3.0}, {"loss": 2.0})], ids=["tensorboard", "wandb"])
+@pytest.mark.parametrize(
+    "content",
+    [steps(3.0, 2.0, 1.0), wandb({"loss": 3.0}, {"loss": 2.0})],
+    ids=["tensorboard", "wandb"],
+)
 def test_no_bit_that_flips_goes_unnoticed(content) -> None:
     """It is refused, or the file seems to end there; numbers that were read are right."""
     whole = losses(of(content))[0]
@@ -148,7 +186,9 @@ def test_a_length_that_flipped_is_no_end_of_the_file() -> None:
     content = bytearray(steps(3.0, 2.0, 1.0))
     second = len(steps(3.0))
     content[second + 3] ^= 1
-    with pytest.raises(Unreadable, match=f"the record at byte {second} is not what its checksum says"):
+    with pytest.raises(
+        Unreadable, match=f"the record at byte {second} is not what its checksum says"
+    ):
         losses(of(bytes(content)))
 
 
@@ -186,7 +226,13 @@ def test_what_cannot_be_used_is_refused_with_its_reason(given, names, reason) ->
 def test_what_is_neither_is_told_apart() -> None:
     assert form_of(steps(1.0)) == "tensorboard"
     assert form_of(wandb()) == "wandb"
-    for other in (b"", b"{", b'{"loss": 1, "step": 1}', b"iter 0: loss 10.9, time 31ms", b"\x1f\x8b" + bytes(20)):
+    for other in (
+        b"",
+        b"{",
+        b'{"loss": 1, "step": 1}',
+        b"iter 0: loss 10.9, time 31ms",
+        b"\x1f\x8b" + bytes(20),
+    ):
         assert form_of(other) is None
 
 

@@ -88,7 +88,9 @@ LINES = {
 @pytest.mark.parametrize("name", LINES)
 def test_a_form_is_read(name) -> None:
     form = LINES[name]
-    text = form.head + "".join(form.line.format(s=step, x=loss, v=loss + 1) + "\n" for step, loss in enumerate(LOSSES))
+    text = form.head + "".join(
+        form.line.format(s=step, x=loss, v=loss + 1) + "\n" for step, loss in enumerate(LOSSES)
+    )
     log = read(text, {})
     (steps,) = log.ranks
     assert tuple(step.loss for step in steps) == LOSSES
@@ -109,7 +111,9 @@ DOCUMENTS = {
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_a_document_is_read(name) -> None:
     (steps,) = read(json.dumps(DOCUMENTS[name]), {}).ranks
-    assert [(step.label, step.loss) for step in steps] == [(str(step), loss) for step, loss in enumerate(LOSSES)]
+    assert [(step.label, step.loss) for step in steps] == [
+        (str(step), loss) for step, loss in enumerate(LOSSES)
+    ]
 
 
 def test_a_table_with_decimal_commas_is_read() -> None:
@@ -124,13 +128,22 @@ def test_a_table_with_decimal_commas_is_read() -> None:
 
 
 def test_a_label_of_each_task_is_a_rank() -> None:
-    text = "".join(f"{rank}: step {step} loss {loss + rank}\n" for step, loss in enumerate(LOSSES) for rank in (1, 0))
+    text = "".join(
+        f"{rank}: step {step} loss {loss + rank}\n"
+        for step, loss in enumerate(LOSSES)
+        for rank in (1, 0)
+    )
     log = read(text, {})
-    assert [[step.loss for step in rank] for rank in log.ranks] == [list(LOSSES), [loss + 1 for loss in LOSSES]]
+    assert [[step.loss for step in rank] for rank in log.ranks] == [
+        list(LOSSES),
+        [loss + 1 for loss in LOSSES],
+    ]
 
 
 def test_a_loss_that_is_no_number_keeps_its_step() -> None:
-    (steps,) = read("".join(f"loss {loss} step {step}\n" for step, loss in enumerate([*LOSSES[:-1], "nan"])), {}).ranks
+    (steps,) = read(
+        "".join(f"loss {loss} step {step}\n" for step, loss in enumerate([*LOSSES[:-1], "nan"])), {}
+    ).ranks
     assert [step.step for step in steps] == list(range(12))
     assert steps[-1].loss != steps[-1].loss
 
@@ -172,7 +185,10 @@ def test_lines_between_json_are_left_out() -> None:
 
 
 def test_evaluations_come_first_in_json_after_a_banner() -> None:
-    lines = [json.dumps({"step": step, "val": {"loss": 9.0}, "train": {"loss": loss}}) for step, loss in enumerate(LOSSES)]
+    lines = [
+        json.dumps({"step": step, "val": {"loss": 9.0}, "train": {"loss": loss}})
+        for step, loss in enumerate(LOSSES)
+    ]
     log = read("[rank0] starting\n" + "\n".join(lines), {})
     assert (tuple(step.loss for step in log.ranks[0]), log.evaluations) == (LOSSES, (9.0,) * 12)
 
@@ -192,7 +208,10 @@ def test_one_of_several_losses_must_be_named(text) -> None:
 
 
 def test_a_mean_of_an_epoch_is_no_step() -> None:
-    lines = "".join(f"1epoch:train:{step}-{step}batch: acc=0.1, loss={loss}\n" for step, loss in enumerate(LOSSES))
+    lines = "".join(
+        f"1epoch:train:{step}-{step}batch: acc=0.1, loss={loss}\n"
+        for step, loss in enumerate(LOSSES)
+    )
     log = read(lines + "1epoch results: [train] loss=3.1, [valid] loss=3.0\n", {})
     assert (len(log.ranks[0]), log.remarks) == (12, "1 average")
 

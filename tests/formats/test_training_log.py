@@ -43,11 +43,16 @@ STATE = json.dumps(
 
 
 def steps(text, names=None, form="auto"):
-    return [[(one.step, one.loss, one.grad_norm, one.time_s) for one in rank] for rank in read(text, names or {}, form).ranks]
+    return [
+        [(one.step, one.loss, one.grad_norm, one.time_s) for one in rank]
+        for rank in read(text, names or {}, form).ranks
+    ]
 
 
 def test_nano_gpt() -> None:
-    assert steps(NANO) == [[(0, 10.9886, None, pytest.approx(32.04514)), (1, 10.9812, None, pytest.approx(0.0312))]]
+    assert steps(NANO) == [
+        [(0, 10.9886, None, pytest.approx(32.04514)), (1, 10.9812, None, pytest.approx(0.0312))]
+    ]
 
 
 def test_torchtitan() -> None:
@@ -56,7 +61,9 @@ def test_torchtitan() -> None:
 
 def test_megatron() -> None:
     text = "\n".join(MEGATRON.format(number, number, number) for number in (1, 2))
-    assert steps(text) == [[(1, 10.31, 2.5, pytest.approx(0.0115)), (2, 10.32, 2.5, pytest.approx(0.0125))]]
+    assert steps(text) == [
+        [(1, 10.31, 2.5, pytest.approx(0.0115)), (2, 10.32, 2.5, pytest.approx(0.0125))]
+    ]
 
 
 def test_what_transformers_prints() -> None:
@@ -69,14 +76,20 @@ def test_the_state_that_transformers_trainer_keeps_without_the_mean_of_the_end()
 
 
 def test_json_lines_of_several_ranks_in_any_order() -> None:
-    lines = [{"step": step, "rank": rank, "loss": 10 * rank + step, "clock": 5.0 + step} for step in (1, 0) for rank in (1, 0)]
+    lines = [
+        {"step": step, "rank": rank, "loss": 10 * rank + step, "clock": 5.0 + step}
+        for step in (1, 0)
+        for rank in (1, 0)
+    ]
     lines.insert(2, {"eval_loss": 3.0})
     assert steps("\n".join(map(json.dumps, lines))) == [[(0, 0, None, None), (1, 1, None, None)], [(0, 10, None, None), (1, 11, None, None)]]  # fmt: skip
 
 
 def test_names_of_ones_own() -> None:
     text = '{"n": 1, "ce": 2.5, "gn": 1, "took_ms": 12}\n{"n": 2, "ce": "nan", "gn": 1, "took_ms": 13, "loss": 9}'
-    (first, second) = read(text, {"step": "n", "loss": "ce", "grad_norm": "gn", "time": "took_ms"}).ranks[0]
+    (first, second) = read(
+        text, {"step": "n", "loss": "ce", "grad_norm": "gn", "time": "took_ms"}
+    ).ranks[0]
     assert (first.step, first.loss, first.grad_norm, first.time_s) == (1, 2.5, 1, 0.012)
     assert second.loss != second.loss
 
@@ -99,7 +112,10 @@ def test_a_name_that_no_record_has_is_refused(what) -> None:
         ('{"loss": {"a": 1}}', "is not a number"),
         ('{"loss": 1}\n[2]', "line 2 is not a JSON object"),
         ('{"loss": 1, "step": 1}\n{"loss": 1, "step": 1}', "step 1 of rank 0 is there twice"),
-        ('{"loss": 1, "step": 0}\n{"loss": 1, "step": 1, "rank": 1}', "rank 1 wrote 1 steps that are not the 1 of rank 0"),
+        (
+            '{"loss": 1, "step": 0}\n{"loss": 1, "step": 1, "rank": 1}',
+            "rank 1 wrote 1 steps that are not the 1 of rank 0",
+        ),
         ('{"loss": 1, "rank": 100000000000}', "not a whole number from 0 to 1023"),
         ('{"loss": 1, "step": 1e999}', "not a whole number"),
         ('{"loss": 1, "step_time": -1}', "is not a valid time or amount"),
@@ -112,7 +128,13 @@ def test_what_cannot_be_used_is_refused_with_its_reason(text, reason) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["loss" + " " * 99_000 + "x", "loss 1" * 20_000, "step " * 20_000 + "loss 1", "=" * 99_000 + "loss"]
+    "text",
+    [
+        "loss" + " " * 99_000 + "x",
+        "loss 1" * 20_000,
+        "step " * 20_000 + "loss 1",
+        "=" * 99_000 + "loss",
+    ],
 )
 def test_lines_that_are_made_to_take_long_do_not(text) -> None:
     """Each is read in a hundredth of a second; a pattern that goes back and forth over the line would not end."""

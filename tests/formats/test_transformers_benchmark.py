@@ -33,12 +33,34 @@ FACTS = {"model_flops_per_step": 3_000_000_000_000, "peak_flops_per_s": 312e12}
 
 def metric(name, arm, *launches, unit=Unit.SECONDS):
     taken = tuple(Launch(launch=number, values=values) for number, values in enumerate(launches))
-    return Metric(name=name, arm=arm, unit=unit, better=Better.LOWER, lane=Lane.WALL, launches=taken)
+    return Metric(
+        name=name, arm=arm, unit=unit, better=Better.LOWER, lane=Lane.WALL, launches=taken
+    )
 
 
-def row(name="bert", *, mode="inference", batch=8, length=128, arms=("eager", "inductor"), metrics=(), **more):
-    params = {"mode": mode, "batch_size": batch, "sequence_length": length, "precision": "fp32", "attention": "auto"}
-    params |= {"speed": True, "memory": True, "only_pretrain_model": False, **more.pop("params", {})}
+def row(
+    name="bert",
+    *,
+    mode="inference",
+    batch=8,
+    length=128,
+    arms=("eager", "inductor"),
+    metrics=(),
+    **more,
+):
+    params = {
+        "mode": mode,
+        "batch_size": batch,
+        "sequence_length": length,
+        "precision": "fp32",
+        "attention": "auto",
+    }
+    params |= {
+        "speed": True,
+        "memory": True,
+        "only_pretrain_model": False,
+        **more.pop("params", {}),
+    }
     case = Case(
         id=f"transformers/{name}[{mode},{batch},{length},{arms[-1]}]",
         suite="transformers",
@@ -47,20 +69,35 @@ def row(name="bert", *, mode="inference", batch=8, length=128, arms=("eager", "i
         arms=arms,
         reference="eager",
     )
-    return CaseResult(case=case, status=more.pop("status", Status.OK), reproduce="again", metrics=tuple(metrics), **more)
+    return CaseResult(
+        case=case,
+        status=more.pop("status", Status.OK),
+        reproduce="again",
+        metrics=tuple(metrics),
+        **more,
+    )
 
 
 def results(*rows, identity=IDENTITY, condition=CONDITION):
     return Results(
         tool_version="1",
-        run=Run(id="r", started_at="2024-11-21T12:00:00+00:00", state=RunState.COMPLETE, config_digest="0", device="cpu"),
+        run=Run(
+            id="r",
+            started_at="2024-11-21T12:00:00+00:00",
+            state=RunState.COMPLETE,
+            config_digest="0",
+            device="cpu",
+        ),
         source=Source(),
         environment=Environment(identity=identity, condition=condition),
         cases=rows,
     )
 
 
-TIMES = (metric("step_time", "eager", (0.010, 0.012, 0.050), (0.011,)), metric("step_time", "inductor", (0.0060004,)))
+TIMES = (
+    metric("step_time", "eager", (0.010, 0.012, 0.050), (0.011,)),
+    metric("step_time", "inductor", (0.0060004,)),
+)
 PEAKS = tuple(metric("peak_rss", arm, (3 << 20,), unit=Unit.BYTES) for arm in ("eager", "inductor"))
 
 
@@ -78,7 +115,10 @@ def test_times_are_the_medians_of_the_launches_medians_with_all_digits():
 
 
 def test_files_are_those_that_have_something_to_say():
-    inference, training = row(metrics=(*TIMES, *PEAKS)), row(mode="training", metrics=TIMES, params={"memory": False})
+    inference, training = (
+        row(metrics=(*TIMES, *PEAKS)),
+        row(mode="training", metrics=TIMES, params={"memory": False}),
+    )
     assert sorted(write_files(results(inference, training))) == [
         f"env_info_{STAMP}.csv",
         f"inference_memory_{STAMP}.csv",
@@ -97,33 +137,62 @@ def test_two_runs_do_not_overwrite_each_other():
 def test_memory_is_whole_mebibytes_of_what_both_arms_have():
     vram = metric("process_vram", "eager", (90 << 20,), unit=Unit.BYTES)
     files = write_files(results(row(metrics=(*PEAKS, vram), params={"speed": False})))
-    assert [line[3] for line in table(files[f"inference_memory_{STAMP}.csv"])] == ["result", "3", "3"]
+    assert [line[3] for line in table(files[f"inference_memory_{STAMP}.csv"])] == [
+        "result",
+        "3",
+        "3",
+    ]
     both = (vram, metric("process_vram", "inductor", ((91 << 20) + 5,), unit=Unit.BYTES))
     files = write_files(results(row(metrics=(*PEAKS, *both), params={"speed": False})))
-    assert [line[3] for line in table(files[f"inference_memory_{STAMP}.csv"])] == ["result", "90", "91"]
+    assert [line[3] for line in table(files[f"inference_memory_{STAMP}.csv"])] == [
+        "result",
+        "90",
+        "91",
+    ]
 
 
 def test_what_is_not_plain_stands_behind_the_name():
     metrics = (metric("step_time", "eager", (1.0,)), metric("step_time", "export", (1.0,)))
-    one = row(arms=("eager", "export"), metrics=metrics, params={"precision": "bf16", "attention": "sdpa"})
-    names = [line[0] for line in table(write_files(results(one))[f"inference_time_{STAMP}.csv"])[1:]]
+    one = row(
+        arms=("eager", "export"), metrics=metrics, params={"precision": "bf16", "attention": "sdpa"}
+    )
+    names = [
+        line[0] for line in table(write_files(results(one))[f"inference_time_{STAMP}.csv"])[1:]
+    ]
     assert names == ["bert (bf16, sdpa)", "bert (export, bf16, sdpa)"]
 
 
 def test_the_eager_arm_beside_several_candidates_is_one_row():
-    one = row(metrics=(metric("step_time", "eager", (1.0,)), metric("step_time", "inductor", (0.5,))))
-    two = row(arms=("eager", "export"), metrics=(metric("step_time", "eager", (2.0,)), metric("step_time", "export", (0.7,))))
+    one = row(
+        metrics=(metric("step_time", "eager", (1.0,)), metric("step_time", "inductor", (0.5,)))
+    )
+    two = row(
+        arms=("eager", "export"),
+        metrics=(metric("step_time", "eager", (2.0,)), metric("step_time", "export", (0.7,))),
+    )
     lines = table(write_files(results(one, two))[f"inference_time_{STAMP}.csv"])[1:]
-    assert [(line[0], line[3]) for line in lines] == [("bert", "1.5"), ("bert (inductor)", "0.5"), ("bert (export)", "0.7")]
+    assert [(line[0], line[3]) for line in lines] == [
+        ("bert", "1.5"),
+        ("bert (inductor)", "0.5"),
+        ("bert (export)", "0.7"),
+    ]
 
 
 def test_what_failed_is_not_available_and_told_in_the_log():
-    failure = Failure(stage="time", arms=("eager",), reason="CUDA out of memory.\n\x1b[31mTried 8 GiB")
+    failure = Failure(
+        stage="time", arms=("eager",), reason="CUDA out of memory.\n\x1b[31mTried 8 GiB"
+    )
     broken = row("huge", arms=("eager",), status=Status.OUT_OF_MEMORY, failure=failure)
     files = write_files(results(row(metrics=TIMES), broken))
     assert ["huge", "8", "128", "N/A"] in table(files[f"inference_time_{STAMP}.csv"])
-    (told,) = [line for line in files[f"log_{STAMP}.txt"].text.splitlines() if line.startswith("transformers/huge")]
-    assert told.endswith("out of memory: CUDA out of memory. [31mTried 8 GiB"), "on one line, and nothing for a terminal to obey"
+    (told,) = [
+        line
+        for line in files[f"log_{STAMP}.txt"].text.splitlines()
+        if line.startswith("transformers/huge")
+    ]
+    assert told.endswith("out of memory: CUDA out of memory. [31mTried 8 GiB"), (
+        "on one line, and nothing for a terminal to obey"
+    )
 
 
 LOG = """\
@@ -166,15 +235,28 @@ LOG = """\
 
 
 def test_the_log_is_laid_out_as_it_was():
-    image = row("vit", length=None, arms=("eager",), metrics=(metric("step_time", "eager", (0.0002,)),), params={"memory": False})
+    image = row(
+        "vit",
+        length=None,
+        arms=("eager",),
+        metrics=(metric("step_time", "eager", (0.0002,)),),
+        params={"memory": False},
+    )
     text = write_log(results(row(metrics=(*TIMES, *PEAKS)), image)).text
     assert [line.rstrip() for line in text.splitlines()] == LOG.splitlines()
-    assert {len(line) for line in text.splitlines() if line.startswith("  ")} == {75, 77}, "the head and the rows"
+    assert {len(line) for line in text.splitlines() if line.startswith("  ")} == {75, 77}, (
+        "the head and the rows"
+    )
 
 
 def test_a_gpu_is_described_and_its_utilisation_added():
-    log = write_log(results(row(metrics=TIMES, facts=FACTS), identity=GPU, condition={"gpu_power_limit_w": 400})).text
-    assert "- gpu: NVIDIA A100\n- gpu_ram_mb: 81920\n- gpu_power_watts: 400\n- gpu_performance_state: N/A\n" in log
+    log = write_log(
+        results(row(metrics=TIMES, facts=FACTS), identity=GPU, condition={"gpu_power_limit_w": 400})
+    ).text
+    assert (
+        "- gpu: NVIDIA A100\n- gpu_ram_mb: 81920\n- gpu_power_watts: 400\n- gpu_performance_state: N/A\n"
+        in log
+    )
     assert "- transformers_version: N/A" in log
     section = log.partition("INFERENCE - UTILISATION - RESULT")[2]
     assert "% of peak" in section
@@ -200,7 +282,12 @@ def test_what_the_files_cannot_hold_is_listed():
     other = replace(row(metrics=TIMES), case=replace(row().case, suite="fastrnns"))
     compiled = row(metrics=(*TIMES, metric("graphs", "inductor", (1.0,), unit=Unit.COUNT)))
     left_out = write_log(results(generation, other, compiled)).left_out
-    assert [label.rpartition(" ")[2] for label in left_out] == ["token_time", "step_time", "step_time", "graphs"]
+    assert [label.rpartition(" ")[2] for label in left_out] == [
+        "token_time",
+        "step_time",
+        "step_time",
+        "graphs",
+    ]
     assert "gpt2" not in write_log(results(generation)).text
 
 

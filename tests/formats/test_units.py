@@ -18,13 +18,35 @@ TIMES = {
     "hours": 3600.0,
 }
 PER_CALL = {"ns/iter": 1e-9, "ms/token": 1e-3, "s/it": 1.0, "us per call": 1e-6}
-AMOUNTS = {"B": 1.0, "bytes": 1.0, "kB": 1e3, "MB": 1e6, "Megabytes": 1e6, "MiB": 2.0**20, "GiB": 2.0**30, "B/op": 1.0}
+AMOUNTS = {
+    "B": 1.0,
+    "bytes": 1.0,
+    "kB": 1e3,
+    "MB": 1e6,
+    "Megabytes": 1e6,
+    "MiB": 2.0**20,
+    "GiB": 2.0**30,
+    "B/op": 1.0,
+}
 RATES = {
     "1/s": 1.0, "ops/s": 1.0, "req/s": 1.0, "tokens/s": 1.0, "iter/sec": 1.0, "samples per second": 1.0, "operations / second": 1.0,
     "GB/s": 1e9, "GiB/s": 2.0**30, "TFLOPS": 1e12, "TFLOP/s": 1e12, "Hz": 1.0, "MHz": 1e6, "it/ms": 1e3, "tokens/min": 1 / 60,
 }  # fmt: skip
 ENERGIES = {"J": 1.0, "joules": 1.0, "kWh": 3.6e6, "J/token": 1.0}
-PLAIN = ["", "count", "score", "%", "x", "samples/kWh", "loss", "allocs/op", "m", "ratio", "/", "per"]
+PLAIN = [
+    "",
+    "count",
+    "score",
+    "%",
+    "x",
+    "samples/kWh",
+    "loss",
+    "allocs/op",
+    "m",
+    "ratio",
+    "/",
+    "per",
+]
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,17 @@ def test_a_text_is_called_by_its_tool(text, words) -> None:
 
 
 @pytest.mark.parametrize(
-    "part", ["\n", " ", "x\n[\n", 'x\n{"', "Benchmark Mode ", '"Action":"x",', "-- benchmark: 1 tests ", "│ "]
+    "part",
+    [
+        "\n",
+        " ",
+        "x\n[\n",
+        'x\n{"',
+        "Benchmark Mode ",
+        '"Action":"x",',
+        "-- benchmark: 1 tests ",
+        "│ ",
+    ],
 )
 def test_a_hostile_text_is_described_at_once(part) -> None:
     text = "a" + part * (100_000 // len(part))
@@ -93,15 +103,22 @@ def test_output_within_a_line_of_go_is_no_loss() -> None:
     found = catalogue.read(
         "pkg: p\nBenchmarkA-8   \t2026/01/01 a log line\nmore\n 100\t 12.5 ns/op\nBenchmarkB-8 10 5 ns/op\nPASS\n"
     )
-    assert {one.label: one.runs for one in found.series} == {"p.BenchmarkA-8": ((12.5,),), "p.BenchmarkB-8": ((5.0,),)}
-    quiet = catalogue.read("=== RUN   BenchmarkA\nBenchmarkA\nBenchmarkA-8  100  12.5 ns/op\n--- FAIL: BenchmarkC-8\n")
+    assert {one.label: one.runs for one in found.series} == {
+        "p.BenchmarkA-8": ((12.5,),),
+        "p.BenchmarkB-8": ((5.0,),),
+    }
+    quiet = catalogue.read(
+        "=== RUN   BenchmarkA\nBenchmarkA\nBenchmarkA-8  100  12.5 ns/op\n--- FAIL: BenchmarkC-8\n"
+    )
     assert [one.benchmark for one in quiet.failed] == ["BenchmarkC-8"]
 
 
 def test_a_panic_and_a_package_that_fails_are_failures() -> None:
     text = "pkg: p\nBenchmarkA-8 10 5 ns/op\nBenchmarkB-8   \tpanic: boom\nexit status 2\nFAIL\tp\t0.1s\nFAIL\n"
     assert [one.benchmark for one in catalogue.read(text).failed] == ["p", "p.BenchmarkB-8"]
-    assert [one.benchmark for one in catalogue.read("# p\n./a.go:1: x\nFAIL\tp [build failed]\n").failed] == ["p"]
+    assert [
+        one.benchmark for one in catalogue.read("# p\n./a.go:1: x\nFAIL\tp [build failed]\n").failed
+    ] == ["p"]
 
 
 def test_shards_of_the_dynamo_runner_may_have_other_columns() -> None:
@@ -114,7 +131,11 @@ def test_shards_of_the_dynamo_runner_may_have_other_columns() -> None:
 
 def test_a_command_that_a_signal_ended_is_named() -> None:
     row = {"command": "a", "mean": 1.0, "times": [1.0, 1.0], "exit_codes": [0, None]}
-    assert catalogue.read(json.dumps({"results": [row]})).failed[0].reason.startswith("1 of 2 runs ended with a signal; ")
+    assert (
+        catalogue.read(json.dumps({"results": [row]}))
+        .failed[0]
+        .reason.startswith("1 of 2 runs ended with a signal; ")
+    )
 
 
 @pytest.mark.parametrize("missing", [None, float("nan")])
@@ -129,5 +150,7 @@ def test_a_time_that_is_missing_fails_its_benchmark_alone(missing) -> None:
     assert catalogue.read(json.dumps(raw)).failed == whole.failed
     of_bencher = {"a": {"latency": {"value": missing}}, "b": {"latency": {"value": 1.0}}}
     found = catalogue.read(json.dumps(of_bencher))
-    assert [(one.benchmark, one.reason) for one in found.failed] == [("a", "it has no number of latency")]
+    assert [(one.benchmark, one.reason) for one in found.failed] == [
+        ("a", "it has no number of latency")
+    ]
     assert [one.benchmark for one in found.series] == ["b"]

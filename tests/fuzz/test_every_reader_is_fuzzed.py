@@ -1,7 +1,7 @@
 """Every reader and every renderer has a target: a module that parses bytes, and is neither fed nor explained here, is a failure.
 
-A module is found by what it calls (`PARSERS`). That a target feeds it is not believed but seen: its lines run while the target is
-fed its seeds.
+A module is found by what it calls (`PARSERS`). That a target feeds it is not believed but seen: its
+lines run while the target is fed its seeds.
 """
 
 import ast
@@ -24,7 +24,9 @@ PARSERS = re.compile(
     r"|torch\.load|parsedate_to_datetime|struct\.unpack|ConfigParser)"
 )
 """What turns bytes or text into values."""
-LAST = re.compile(r"load|decode|parse|reader|Reader|ZipFile|open|compose|compress|from|eval|unpack|Parser")
+LAST = re.compile(
+    r"load|decode|parse|reader|Reader|ZipFile|open|compose|compress|from|eval|unpack|Parser"
+)
 
 FED = {
     "configuration/config.py": "config",
@@ -84,7 +86,9 @@ BY_INVITATION = {
     "suites/torchbench/tables.py": "likewise",
     "suites/transformers/catalog.py": "the model's folder that the configuration names, whose weights are loaded",
 }
-"""Modules that parse what somebody wrote who can do as he likes anyway: his code is run, or his file was asked for by name."""
+"""Modules that parse what somebody wrote who can do as he likes anyway: his code is run, or his
+file was asked for by name.
+"""
 
 RENDERED = {
     "history/alarms.py": "issue",
@@ -95,7 +99,9 @@ RENDERED = {
     "report/markdown.py": "markdown",
     "report/terminal.py": "terminal and badge",
 }
-"""Modules with a public function that makes a page out of a document, and the target that reads it again."""
+"""Modules with a public function that makes a page out of a document, and the target that reads it
+again.
+"""
 NO_PAGE = {
     "report/ci_hosts.py": "XML and JSON for CI hosts, whose texts are cleaned and escaped (tests/report/test_ci_hosts.py)",
     "report/decision.py": "a document for programs, of which the encoder of JSON escapes all (tests/report/test_decision.py)",
@@ -106,13 +112,21 @@ PAGES = re.compile(r"render\w*|print_\w+|badge|figures|text|told|show\w*")
 @cache
 def parsing():
     """The modules that parse, from the top of the package."""
-    return {module(path) for path in PACKAGE.rglob("*.py") if any(map(PARSERS.fullmatch, called(path.read_text())))}
+    return {
+        module(path)
+        for path in PACKAGE.rglob("*.py")
+        if any(map(PARSERS.fullmatch, called(path.read_text())))
+    }
 
 
 def called(source):
     """What a module calls; only what ends as a parser does is spelled out."""
     calls = (node.func for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
-    return [ast.unparse(function) for function in calls if LAST.search(getattr(function, "attr", getattr(function, "id", "")))]
+    return [
+        ast.unparse(function)
+        for function in calls
+        if LAST.search(getattr(function, "attr", getattr(function, "id", "")))
+    ]
 
 
 def module(path):
@@ -122,15 +136,31 @@ def module(path):
 def test_every_module_that_parses_is_fed_or_explained():
     known = [*FED, *OUR_OWN, *BY_INVITATION]
     assert len(known) == len({*known})
-    assert parsing() - {*known} == set(), "give it a target in benchmarks/fuzz_targets.py, and a row here"
+    assert parsing() - {*known} == set(), (
+        "give it a target in benchmarks/fuzz_targets.py, and a row here"
+    )
     assert {*known} - parsing() == set(), "it parses nothing any more"
 
 
 @pytest.mark.parametrize(
     "source",
     [
-        *("json.loads(x)", "json.load(f)", "yaml.safe_load(x)", "msgspec.json.decode(x)", "csv.reader(x)", "csv.DictReader(f)"),
-        *("zipfile.ZipFile(f)", "ZipFile(f)", "tomllib.loads(x)", "zlib.decompress(x)", "parse_json(x)", "pickle.load(f)"),
+        *(
+            "json.loads(x)",
+            "json.load(f)",
+            "yaml.safe_load(x)",
+            "msgspec.json.decode(x)",
+            "csv.reader(x)",
+            "csv.DictReader(f)",
+        ),
+        *(
+            "zipfile.ZipFile(f)",
+            "ZipFile(f)",
+            "tomllib.loads(x)",
+            "zlib.decompress(x)",
+            "parse_json(x)",
+            "pickle.load(f)",
+        ),
     ],
 )
 def test_a_new_parser_is_noticed(source):
@@ -146,7 +176,11 @@ def making_pages():
     """Modules of the report and of the history with a public function whose name says that it makes text to be shown."""
     found = set()
     for path in [*(PACKAGE / "report").rglob("*.py"), *(PACKAGE / "history").glob("*.py")]:
-        functions = [node.name for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)]
+        functions = [
+            node.name
+            for node in ast.parse(path.read_text()).body
+            if isinstance(node, ast.FunctionDef)
+        ]
         if any(map(PAGES.fullmatch, functions)):
             found.add(module(path))
     return found
@@ -157,7 +191,9 @@ def test_every_module_that_makes_a_page_is_read_again_or_explained():
     assert {*RENDERED.values()} == RENDERERS
 
 
-@pytest.mark.parametrize(("name", "target"), [*FED.items(), *RENDERED.items(), ("github/http.py", "GitHub's headers")])
+@pytest.mark.parametrize(
+    ("name", "target"), [*FED.items(), *RENDERED.items(), ("github/http.py", "GitHub's headers")]
+)
 def test_a_target_runs_the_module_that_it_is_said_to_feed(name, target):
     ran = run_by(TARGETS[target])
     assert name in ran

@@ -29,10 +29,16 @@ def _watch(event, arguments):
     if event in REACHING_OUT:
         raise AssertionError(f"a reader did {event} {arguments}")
     if event == "open":
-        path, writes = arguments[0], (arguments[2] or 0) & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        path, writes = (
+            arguments[0],
+            (arguments[2] or 0) & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC),
+        )
         assert not writes or not isinstance(path, str | bytes) or is_own(path), arguments
     if event in CHANGING:
-        assert all(is_own(path) for path in arguments[:2] if isinstance(path, str | bytes)), (event, arguments)
+        assert all(is_own(path) for path in arguments[:2] if isinstance(path, str | bytes)), (
+            event,
+            arguments,
+        )
 
 
 def is_own(path):
@@ -48,7 +54,14 @@ def _watched(_hook, tmp_path):
     watching.clear()
 
 
-REACHING_OUT = {"socket.connect", "subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "pickle.find_class"}
+REACHING_OUT = {
+    "socket.connect",
+    "subprocess.Popen",
+    "os.system",
+    "os.exec",
+    "os.posix_spawn",
+    "pickle.find_class",
+}
 CHANGING = {"os.rename", "os.mkdir", "os.symlink", "os.link", "shutil.rmtree"}
 watching = []
 

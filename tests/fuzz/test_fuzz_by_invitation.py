@@ -15,8 +15,20 @@ NINES = "".join(f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 9)}]\n" for n in range
 @pytest.mark.parametrize(
     "text",
     [
-        *("[" * 1000, "skip: {all: [2001-99-99]}", "slow: [0b_]", "slow: [!!int x]", "slow: [!!float x]"),
-        *("slow: [!!timestamp x]", "slow: [!!bool x]", "slow: [!!set x]", "slow: [!!binary \u20ac]", "slow: [!!pairs x]"),
+        *(
+            "[" * 1000,
+            "skip: {all: [2001-99-99]}",
+            "slow: [0b_]",
+            "slow: [!!int x]",
+            "slow: [!!float x]",
+        ),
+        *(
+            "slow: [!!timestamp x]",
+            "slow: [!!bool x]",
+            "slow: [!!set x]",
+            "slow: [!!binary \u20ac]",
+            "slow: [!!pairs x]",
+        ),
     ],
 )
 def test_a_table_that_yaml_cannot_make_values_of_is_refused(tmp_path, text):
@@ -25,7 +37,9 @@ def test_a_table_that_yaml_cannot_make_values_of_is_refused(tmp_path, text):
         read_tables([str(tmp_path / "table.yaml")])
 
 
-@pytest.mark.parametrize("text", [f"a0: &a0 [x]\n{NINES}slow: *a11", f"a0: &a0 []\n{NINES}slow: *a11", "slow: &a [*a]"])
+@pytest.mark.parametrize(
+    "text", [f"a0: &a0 [x]\n{NINES}slow: *a11", f"a0: &a0 []\n{NINES}slow: *a11", "slow: &a [*a]"]
+)
 def test_lists_of_lists_of_lists_are_read_in_time(tmp_path, text):
     (tmp_path / "table.yaml").write_text(text)
     start = time.process_time()

@@ -22,14 +22,18 @@ def test_changes_are_many_bounded_and_the_same_for_a_seed():
     assert made[:5] == [mutate(RESULTS, random.Random(number)) for number in range(5)]
 
 
-@pytest.mark.parametrize("name", ["results", "config", "worker's answers", "format google-benchmark"])
+@pytest.mark.parametrize(
+    "name", ["results", "config", "worker's answers", "format google-benchmark"]
+)
 def test_a_herd_gives_many_inputs_the_same_for_a_seed_and_keeps_its_documents(name):
     herd = Herd(TARGETS[name].seeds())
     made = [herd.draw(random.Random(number)) for number in range(400)]
     assert len({*made}) > 300
     assert max(map(len, made)) <= MAX_BYTES
     assert made == [herd.draw(random.Random(number)) for number in range(400)]
-    assert made == [Herd(TARGETS[name].seeds()).draw(random.Random(number)) for number in range(400)]
+    assert made == [
+        Herd(TARGETS[name].seeds()).draw(random.Random(number)) for number in range(400)
+    ]
 
 
 def test_half_of_what_a_herd_gives_is_json_that_no_parser_stops():
@@ -62,7 +66,11 @@ def refused(content):
 
 
 def test_a_planted_defect_is_found_and_its_input_written_down(tmp_path, monkeypatch):
-    monkeypatch.setattr(fuzz_child, "TARGETS", {"planted": Target(name="planted", feed=refused, seeds=lambda: (b"abc",))})
+    monkeypatch.setattr(
+        fuzz_child,
+        "TARGETS",
+        {"planted": Target(name="planted", feed=refused, seeds=lambda: (b"abc",))},
+    )
     assert run_child("planted", "own", 10_000, 1, tmp_path) == FINDING
     kept = (tmp_path / "figures.json").read_text()
     assert "KeyError: 'planted'" in kept
@@ -76,7 +84,9 @@ def test_an_input_that_takes_too_long_is_a_finding(tmp_path, monkeypatch):
         return True
 
     monkeypatch.setattr(fuzz_child, "LIMIT_S", 1)
-    monkeypatch.setattr(fuzz_child, "TARGETS", {"slow": Target(name="slow", feed=slow, seeds=lambda: (b"abc",))})
+    monkeypatch.setattr(
+        fuzz_child, "TARGETS", {"slow": Target(name="slow", feed=slow, seeds=lambda: (b"abc",))}
+    )
     assert run_child("slow", "own", 10, 1, tmp_path) == FINDING
     assert "one input took more than" in (tmp_path / "figures.json").read_text()
 
@@ -86,7 +96,10 @@ def test_the_command_counts_and_tells_and_goes_on_where_it_ended(tmp_path, capsy
     monkeypatch.chdir(Path(fuzz.__file__).parents[1])
     told = []
     for inputs in ("1200", "2000", "2000"):
-        assert fuzz.main(["--target", "worker's answers", "--resume", str(kept), "--inputs", inputs]) == 0
+        assert (
+            fuzz.main(["--target", "worker's answers", "--resume", str(kept), "--inputs", inputs])
+            == 0
+        )
         told.append(capsys.readouterr().out)
     assert "| 1,200  |" in told[0]
     assert "| 2,000  |" in told[1]
@@ -96,8 +109,26 @@ def test_the_command_counts_and_tells_and_goes_on_where_it_ended(tmp_path, capsy
 
 
 def test_a_total_is_the_sum_of_its_stretches_and_keeps_the_worst():
-    one = Figures(target="a", engine="own", seed=1, inputs=10, accepted=4, seconds=1.5, slowest_s=0.2, grown_bytes=7)
-    two = Figures(target="a", engine="own", seed=2, inputs=5, accepted=1, seconds=1.0, slowest_s=0.1, finding="it broke")
+    one = Figures(
+        target="a",
+        engine="own",
+        seed=1,
+        inputs=10,
+        accepted=4,
+        seconds=1.5,
+        slowest_s=0.2,
+        grown_bytes=7,
+    )
+    two = Figures(
+        target="a",
+        engine="own",
+        seed=2,
+        inputs=5,
+        accepted=1,
+        seconds=1.0,
+        slowest_s=0.1,
+        finding="it broke",
+    )
     guided = Figures(target="a", engine="atheris", seed=1, inputs=3)
     whole, other = fuzz.totals([one, guided, two])
     assert asdict(whole) == {

@@ -39,7 +39,10 @@ FAR = ["Mon, 01 Jan 99999999999999999999 00:00:00 GMT", "Mon, 99999999999999 Jan
     ("text", "reason"),
     [
         (DEEP, "nested too deep"),
-        ('{"metrics": {"a": %s}}' % ("1" * 400), "not a finite number"),  # an integer that is no float
+        (
+            '{"metrics": {"a": %s}}' % ("1" * 400),
+            "not a finite number",
+        ),  # an integer that is no float
         ('{"metrics": {"a": %s}}' % ("[" * 900 + "]" * 900), "a list is not a finite number"),
     ],
 )
@@ -54,7 +57,9 @@ def own(**series):
 
 
 @pytest.mark.parametrize("to", WRITERS)
-@pytest.mark.parametrize("values", [[0.0], [0, 0.0], [1e-320], [-1.0, 1.0], [1e300, 1e300], [5e-324, 1e308]])
+@pytest.mark.parametrize(
+    "values", [[0.0], [0, 0.0], [1e-320], [-1.0, 1.0], [1e300, 1e300], [5e-324, 1e308]]
+)
 def test_zeros_and_extremes_are_written(values, to):
     text = WRITERS[to](from_reading(catalogue.read(own(values=values)))).text
     assert "Infinity" not in text
@@ -63,12 +68,16 @@ def test_zeros_and_extremes_are_written(values, to):
 
 def test_a_run_of_pyperf_without_values_is_none():
     runs = [{"values": []}, {"values": [2.0]}, {"warmups": [[1, 3.0]]}]
-    found = catalogue.read(json.dumps({"version": "1.0", "metadata": {"name": "a"}, "benchmarks": [{"runs": runs}]}))
+    found = catalogue.read(
+        json.dumps({"version": "1.0", "metadata": {"name": "a"}, "benchmarks": [{"runs": runs}]})
+    )
     assert found.series[0].runs == ((2.0,),)
 
 
 def test_runs_without_numbers_are_not_written():
-    series = Series(benchmark="a", unit="s", better=Better.LOWER, runs=((), (1.0,)), warmups=((5.0,), (6.0,)))
+    series = Series(
+        benchmark="a", unit="s", better=Better.LOWER, runs=((), (1.0,)), warmups=((5.0,), (6.0,))
+    )
     empty = replace(series, benchmark="b", runs=((),), warmups=())
     written = measurements.write(from_reading(Reading(series=(series, empty))))
     (only,) = catalogue.read(written.text).series
@@ -97,14 +106,25 @@ def test_a_name_without_letters_is_a_case_that_documents_hold(name):
 
 def test_a_version_that_is_no_utf_8_is_a_version():
     row = [[1.0], [], "\ud800"]
-    raw = {"version": 2, "result_columns": ["result", "params", "version"], "results": {"suite.time_a": row}}
+    raw = {
+        "version": 2,
+        "result_columns": ["result", "params", "version"],
+        "results": {"suite.time_a": row},
+    }
     assert sound(catalogue.read(json.dumps(raw))).cases[0].case.body
 
 
 def sound(reading):
     """The results that are made of a reading, which their own reader takes."""
     at = "2026-01-01T00:00:00+00:00"
-    run = Run(id="x", started_at=at, finished_at=at, state=RunState.COMPLETE, config_digest="x", device="cpu")
+    run = Run(
+        id="x",
+        started_at=at,
+        finished_at=at,
+        state=RunState.COMPLETE,
+        config_digest="x",
+        device="cpu",
+    )
     results = import_results({"x": reading}, run=run, tool_version="1").results
     assert validate(to_json(results), Kind.RESULTS) == ()
     return results
@@ -126,14 +146,29 @@ def test_a_note_that_is_nested_deep_says_nothing(tmp_path):
 
 @pytest.mark.parametrize("date", FAR)
 def test_a_moment_that_no_clock_knows_is_no_reason_to_fall_over(date):
-    assert wait_s(Trouble.SECONDARY_LIMIT, {"retry-after": date, "date": date}, tried=1, now=0.0, chance=0.0) == http.SECONDARY_S
+    assert (
+        wait_s(
+            Trouble.SECONDARY_LIMIT,
+            {"retry-after": date, "date": date},
+            tried=1,
+            now=0.0,
+            chance=0.0,
+        )
+        == http.SECONDARY_S
+    )
 
 
 @pytest.mark.parametrize("said", ["\x1e20", "20\x1c", "\x8520"])
 def test_a_number_among_what_only_looks_like_spaces_is_none(said):
     """A pattern's white space is more than what `float` passes over."""
-    assert wait_s(Trouble.SECONDARY_LIMIT, {"retry-after": said}, tried=1, now=0.0, chance=0.0) == http.SECONDARY_S
-    assert wait_s(Trouble.SECONDARY_LIMIT, {"retry-after": " 20\t"}, tried=1, now=0.0, chance=0.0) == 20
+    assert (
+        wait_s(Trouble.SECONDARY_LIMIT, {"retry-after": said}, tried=1, now=0.0, chance=0.0)
+        == http.SECONDARY_S
+    )
+    assert (
+        wait_s(Trouble.SECONDARY_LIMIT, {"retry-after": " 20\t"}, tried=1, now=0.0, chance=0.0)
+        == 20
+    )
 
 
 @pytest.mark.parametrize("pid", ["1" + "0" * 900, "-3", "4194304", "1.5", "[]"])
@@ -150,12 +185,19 @@ def test_what_is_no_address_is_nobodys(url):
     assert not HERE.owns(url)
 
 
-@pytest.mark.parametrize(("planted", "content"), [("date", FAR[0]), ("address", "http://["), ("next", '<http://[>; rel="next"')])
+@pytest.mark.parametrize(
+    ("planted", "content"),
+    [("date", FAR[0]), ("address", "http://["), ("next", '<http://[>; rel="next"')],
+)
 def test_the_target_of_headers_sees_each_of_these(monkeypatch, planted, content):
     every = [f"{content}{' ' * number}".encode() for number in range(40)]  # of every status
     assert all(map(github_headers, every))
     if planted == "date":
-        monkeypatch.setattr(http, "_date", lambda text: http.parsedate_to_datetime(text).timestamp() if text else None)
+        monkeypatch.setattr(
+            http,
+            "_date",
+            lambda text: http.parsedate_to_datetime(text).timestamp() if text else None,
+        )
     for module in (http, client, server):
         monkeypatch.setattr(module, "parts_of", server.urlsplit)
     with pytest.raises((OverflowError, ValueError)):
@@ -171,7 +213,12 @@ def test_a_redirect_to_what_is_no_address_is_an_answer_that_makes_no_sense():
 
 
 @pytest.mark.parametrize(
-    "content", [b"[:1]:443/repos/o/r" * 1000, b"https://api.github.com/" + b"x" * 60_000, b"//" + b"y" * 60_000]
+    "content",
+    [
+        b"[:1]:443/repos/o/r" * 1000,
+        b"https://api.github.com/" + b"x" * 60_000,
+        b"//" + b"y" * 60_000,
+    ],
 )
 def test_however_long_a_redirect_is_what_is_said_of_it_can_be_read(monkeypatch, content):
     every = [content + b"z" * number for number in range(20)]  # of every status
@@ -210,7 +257,9 @@ def test_a_part_that_is_wrongly_called_sound_would_be_noticed():
     raw = json.loads(TARGETS["results"].seeds()[0])
     raw["cases"][0]["case"]["id"] = 3
     assert form_faults(raw, schema(Kind.RESULTS), PARTS[Kind.RESULTS])
-    assert form_faults(raw, schema(Kind.RESULTS), lambda _, __: True) != form_faults(raw, schema(Kind.RESULTS))
+    assert form_faults(raw, schema(Kind.RESULTS), lambda _, __: True) != form_faults(
+        raw, schema(Kind.RESULTS)
+    )
     assert not PARTS[Kind.RESULTS]("elsewhere.json#/x", raw)
 
 

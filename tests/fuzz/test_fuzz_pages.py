@@ -17,27 +17,43 @@ def test_hostile_texts_are_everywhere_but_in_our_own_words():
 
 
 def test_markdown_that_links_or_is_too_long_is_a_finding(monkeypatch):
-    monkeypatch.setattr(fuzz_pages, "render_report", lambda comparison: f"# {comparison.tool_version}\n")
+    monkeypatch.setattr(
+        fuzz_pages, "render_report", lambda comparison: f"# {comparison.tool_version}\n"
+    )
     with pytest.raises(Harmful, match="<h1>"):
         TARGETS["markdown"].feed(odd(b"@everybody"))
-    monkeypatch.setattr(fuzz_pages, "render_comment", lambda comparison, marker, limit: "x" * (limit + 1))
+    monkeypatch.setattr(
+        fuzz_pages, "render_comment", lambda comparison, marker, limit: "x" * (limit + 1)
+    )
     with pytest.raises(Harmful, match="16001 units"):
         TARGETS["markdown"].feed(even(b"@everybody"))
 
 
 def odd(text):
     """The report is for inputs with an odd check sum, the comment for the others."""
-    return next(text + b"!" * number for number in range(99) if fuzz_pages.is_for_the_report(text + b"!" * number))
+    return next(
+        text + b"!" * number
+        for number in range(99)
+        if fuzz_pages.is_for_the_report(text + b"!" * number)
+    )
 
 
 def even(text):
-    return next(text + b"!" * number for number in range(99) if not fuzz_pages.is_for_the_report(text + b"!" * number))
+    return next(
+        text + b"!" * number
+        for number in range(99)
+        if not fuzz_pages.is_for_the_report(text + b"!" * number)
+    )
 
 
 @pytest.mark.parametrize("name", ["html", "trend page"])
-@pytest.mark.parametrize("attack", [ATTACK, b"</script><script>x()</script>", b"<!-- ", b"</title><p>"])
+@pytest.mark.parametrize(
+    "attack", [ATTACK, b"</script><script>x()</script>", b"<!-- ", b"</title><p>"]
+)
 def test_a_text_that_is_not_escaped_is_a_finding(monkeypatch, name, attack):
-    assert TARGETS[name].feed(attack)  # which also makes the harmless page, before anything is planted
+    assert TARGETS[name].feed(
+        attack
+    )  # which also makes the harmless page, before anything is planted
     monkeypatch.setattr("ci_bench.report.html.markup._text", lambda text: text)
     with pytest.raises(Harmful):
         TARGETS[name].feed(attack)
@@ -48,7 +64,11 @@ def test_a_title_alone_that_is_not_escaped_is_a_finding(monkeypatch, name):
     assert TARGETS[name].feed(ATTACK)
 
     def careless(name, *children, **more):
-        return Html(f"<title>{children[0]}</title>") if name == "title" else tag(name, *children, **more)
+        return (
+            Html(f"<title>{children[0]}</title>")
+            if name == "title"
+            else tag(name, *children, **more)
+        )
 
     monkeypatch.setattr("ci_bench.report.html.page.tag", careless)
     with pytest.raises(Harmful, match="onerror"):
@@ -57,7 +77,10 @@ def test_a_title_alone_that_is_not_escaped_is_a_finding(monkeypatch, name):
 
 def test_an_attribute_or_a_link_of_a_stranger_is_a_finding(monkeypatch):
     assert TARGETS["html"].feed(ATTACK)
-    monkeypatch.setattr("ci_bench.report.html.report.identifier", lambda text: Html(f'<code title="{text}">x</code>'))
+    monkeypatch.setattr(
+        "ci_bench.report.html.report.identifier",
+        lambda text: Html(f'<code title="{text}">x</code>'),
+    )
     with pytest.raises(Harmful):
         TARGETS["html"].feed(b'" onload="x')
     monkeypatch.setattr("ci_bench.history.page.quote", lambda text: f"../../{text}")
@@ -87,7 +110,9 @@ def test_a_terminal_that_is_sent_commands_is_a_finding(monkeypatch):
 
 
 def test_a_badge_with_a_strangers_words_is_a_finding(monkeypatch):
-    monkeypatch.setattr(fuzz_pages, "badge", lambda comparison: {"message": comparison.tool_version})
+    monkeypatch.setattr(
+        fuzz_pages, "badge", lambda comparison: {"message": comparison.tool_version}
+    )
     with pytest.raises(Harmful, match="the badge says"):
         TARGETS["terminal and badge"].feed(b"x")
 
@@ -99,7 +124,9 @@ def test_a_reader_that_falls_over_an_input_is_a_finding(monkeypatch, name):
     assert planted is not None, f"plant a defect behind {name}"
     target = TARGETS[name]
     seeds = target.seeds()
-    accepted = [target.feed(seed) for seed in seeds]  # all of them: no cache is colder than after other tests
+    accepted = [
+        target.feed(seed) for seed in seeds
+    ]  # all of them: no cache is colder than after other tests
     assert accepted[0]
     monkeypatch.setattr(planted, fall_over)
     with pytest.raises(KeyError, match="planted"):
@@ -140,7 +167,9 @@ PLANTED = {
     "issue": "ci_bench.history.alarms.plain",
     "terminal and badge": "ci_bench.report.terminal.clean",
 }
-"""Something that each target runs for at least one of its seeds, also where an earlier test left its texts in a cache."""
+"""Something that each target runs for at least one of its seeds, also where an earlier test left
+its texts in a cache.
+"""
 
 
 def test_a_history_that_nobody_can_read_again_is_a_finding(monkeypatch):
@@ -157,7 +186,9 @@ def test_names_out_of_an_archive_are_a_finding(monkeypatch):
 
 
 def test_a_compaction_that_loses_runs_is_a_finding(monkeypatch):
-    monkeypatch.setattr(fuzz_readers, "compact", lambda store: [path.unlink() for path in store.path.glob("*/*")])
+    monkeypatch.setattr(
+        fuzz_readers, "compact", lambda store: [path.unlink() for path in store.path.glob("*/*")]
+    )
     with pytest.raises(Harmful, match="compacting lost runs"):
         TARGETS["store of histories"].feed(TARGETS["store of histories"].seeds()[0])
 

@@ -29,12 +29,22 @@ class Slept:
 
     @property
     def clock(self):
-        return HttpClock(now=lambda: self.now, monotonic=lambda: self.now, sleep=self.sleep, chance=lambda: 0.0)
+        return HttpClock(
+            now=lambda: self.now, monotonic=lambda: self.now, sleep=self.sleep, chance=lambda: 0.0
+        )
 
 
 @pytest.fixture(autouse=True)
 def no_proxies(monkeypatch):
-    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NETRC"):
+    for name in (
+        "HTTP_PROXY",
+        "HTTPS_PROXY",
+        "ALL_PROXY",
+        "NO_PROXY",
+        "REQUESTS_CA_BUNDLE",
+        "CURL_CA_BUNDLE",
+        "NETRC",
+    ):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.lower(), raising=False)
 
@@ -58,7 +68,9 @@ def connect(fake, slept):
     opened = []
 
     def make(token=TOKEN, **options):
-        server = GithubServer(repository=REPOSITORY, token=token, api_url=options.pop("api_url", fake.url))
+        server = GithubServer(
+            repository=REPOSITORY, token=token, api_url=options.pop("api_url", fake.url)
+        )
         client = Client(server, clock=options.pop("clock", slept.clock), **options)
         opened.append(client)
         return client
@@ -80,7 +92,9 @@ def flags(tmp_path, monkeypatch):
         monkeypatch.setattr(publishing, name, 2.0)
 
     def make(**given):
-        return Publishing(environ=os.environ, here=tmp_path, **{"output": tmp_path / "out", **given})
+        return Publishing(
+            environ=os.environ, here=tmp_path, **{"output": tmp_path / "out", **given}
+        )
 
     return make
 
@@ -94,7 +108,10 @@ def job(fake, tmp_path, monkeypatch):
     fake.state.files[HEAD, "ci-bench.yml"] = CONFIG.encode()
 
     def enter(name, event, *, token=TOKEN, **more):
-        files = {"GITHUB_OUTPUT": str(tmp_path / "output"), "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md")}
+        files = {
+            "GITHUB_OUTPUT": str(tmp_path / "output"),
+            "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md"),
+        }
         server = {"GITHUB_API_URL": fake.url, "GITHUB_TOKEN": token}
         for key, value in environment(tmp_path, name, event, **files, **server, **more).items():
             monkeypatch.setenv(key, value)

@@ -43,10 +43,23 @@ class Play:
     """Pull request 7 of a fork, whose head takes twice the memory of base."""
 
     def __init__(self, fake, job, flags, tmp_path):
-        self.fake, self.state, self.job, self.flags, self.folder = fake, fake.state, job, flags, tmp_path
+        self.fake, self.state, self.job, self.flags, self.folder = (
+            fake,
+            fake.state,
+            job,
+            flags,
+            tmp_path,
+        )
         for ref in ("main", "release", HEAD):
             self.state.files[ref, WORKFLOW] = b"on: pull_request"
-        self.state.roles = {"ada": "admin", "max": "maintain", "wil": "write", "tri": "triage", "rea": "read", "non": "none"}
+        self.state.roles = {
+            "ada": "admin",
+            "max": "maintain",
+            "wil": "write",
+            "tri": "triage",
+            "rea": "read",
+            "non": "none",
+        }
 
     def pull(self, number=7, **fields):
         return self.state.add_pull(number, HEAD, **{"fork": True, "labels": [], **fields})
@@ -61,12 +74,22 @@ class Play:
         self.state.add_event(number, event, at, login=login, label=name, **more)
 
     def measured(self, head=2 * GIGABYTE, attempt=1, outputs=(None, None), commit=HEAD, base=BASE):
-        run = self.state.runs.get(RUN) or self.state.add_run(HEAD, id=RUN, event="pull_request", fork=True, created_at=PUSHED)
+        run = self.state.runs.get(RUN) or self.state.add_run(
+            HEAD, id=RUN, event="pull_request", fork=True, created_at=PUSHED
+        )
         self.state.runs[RUN] = run
         self.state.artifacts.clear()
-        sizes = {"results.json": (head, commit, outputs[0]), "base/results.json": (GIGABYTE, base, outputs[1])}
+        sizes = {
+            "results.json": (head, commit, outputs[0]),
+            "base/results.json": (GIGABYTE, base, outputs[1]),
+        }
         members = {
-            name: written(bound(result(peak(size, size), id="s/a", outputs=kept), commit=sha, attempt=attempt), self.folder)
+            name: written(
+                bound(
+                    result(peak(size, size), id="s/a", outputs=kept), commit=sha, attempt=attempt
+                ),
+                self.folder,
+            )
             for name, (size, sha, kept) in sizes.items()
         }
         leave(self.fake, members)
@@ -267,7 +290,11 @@ def proposed_broken(play):
 def without_events(play):
     play.proposed()
     play.label()
-    play.fake.plan("GET", "issues/7/events", *[Fault(status=403, message="Resource not accessible by integration")] * 9)
+    play.fake.plan(
+        "GET",
+        "issues/7/events",
+        *[Fault(status=403, message="Resource not accessible by integration")] * 9,
+    )
 
 
 def without_permissions(play):
@@ -387,7 +414,10 @@ def test_a_failing_change_comes_with_its_command(play):
     play.pull()
     play.measured()
     play.report()
-    assert "ci-bench accept s/a --metric peak_allocated --bound 130% --pull-request 7 --reason" in play.comment()
+    assert (
+        "ci-bench accept s/a --metric peak_allocated --bound 130% --pull-request 7 --reason"
+        in play.comment()
+    )
 
 
 def test_an_entry_that_is_not_needed_is_reported(play):
@@ -455,7 +485,8 @@ GROUP = f"gh-readonly-queue/main/pr-7-{BASE}"
 
 
 @pytest.mark.parametrize(
-    ("act", "wanted"), [(labelled_by("wil"), "success"), (labelled_by("tri"), "failure"), (only_proposed, "failure")]
+    ("act", "wanted"),
+    [(labelled_by("wil"), "success"), (labelled_by("tri"), "failure"), (only_proposed, "failure")],
 )
 def test_a_merge_queue_keeps_what_was_accepted(play, act, wanted):
     play.pull()
@@ -468,7 +499,8 @@ def test_a_merge_queue_keeps_what_was_accepted(play, act, wanted):
 
 
 @pytest.mark.parametrize(
-    ("merged", "commit", "wanted"), [(True, HEAD, "success"), (True, sha_of("another"), "failure"), (False, HEAD, "failure")]
+    ("merged", "commit", "wanted"),
+    [(True, HEAD, "success"), (True, sha_of("another"), "failure"), (False, HEAD, "failure")],
 )
 def test_a_push_keeps_what_its_merge_accepted(play, merged, commit, wanted):
     play.state.history.insert(0, HEAD)

@@ -50,7 +50,13 @@ def lying(size):
 
 
 def encrypted():
-    return patched(patched(packed(("results.json", SOUND)), b"PK\x01\x02", 8, "<H", 1), b"PK\x03\x04", 6, "<H", 1)
+    return patched(
+        patched(packed(("results.json", SOUND)), b"PK\x01\x02", 8, "<H", 1),
+        b"PK\x03\x04",
+        6,
+        "<H",
+        1,
+    )
 
 
 def renamed(name):
@@ -70,7 +76,13 @@ def directory_bomb():
     start, end = content.index(b"PK\x01\x02"), content.index(b"PK\x05\x06")
     entries = content[start:end] * 10_000
     last = content[end:]
-    return content[:start] + entries + last[:8] + struct.pack("<HHL", 10_000, 10_000, len(entries)) + last[16:]
+    return (
+        content[:start]
+        + entries
+        + last[:8]
+        + struct.pack("<HHL", 10_000, 10_000, len(entries))
+        + last[16:]
+    )
 
 
 SMALL = ArchiveLimits(archive=1000, members=5, member=400, total=700, ratio=50.0)
@@ -87,17 +99,29 @@ TURNED_DOWN = {
     "deep folders": (packed(("/".join("abcdefghi"), SOUND)), "is not allowed"),
     "a name without end": (packed(("x" * 5000, SOUND)), "is not allowed"),
     "twice": (packed(("results.json", SOUND), ("results.json", b"{}")), "one name twice"),
-    "twice but for case": (packed(("results.json", SOUND), ("Results.JSON", b"{}")), "one name twice"),
+    "twice but for case": (
+        packed(("results.json", SOUND), ("Results.JSON", b"{}")),
+        "one name twice",
+    ),
     "a folder and a file": (packed(("base/", b""), ("base", b"{}")), "one name twice"),
     "a link": (packed(link("results.json")), "a link or a special file"),
-    "a link that nobody reads": (packed(("results.json", SOUND), link("other.json")), "a link or a special file"),
+    "a link that nobody reads": (
+        packed(("results.json", SOUND), link("other.json")),
+        "a link or a special file",
+    ),
     "a pipe": (packed(special("results.json")), "a link or a special file"),
     "a bomb": (packed(("results.json", b"0" * 10_000_000)), "as bombs are"),
-    "a bomb that nobody reads": (packed(("results.json", SOUND), ("x.json", b"0" * 10_000_000)), "as bombs are"),
+    "a bomb that nobody reads": (
+        packed(("results.json", SOUND), ("x.json", b"0" * 10_000_000)),
+        "as bombs are",
+    ),
     "a size that is too small": (lying(10), "it is broken: Bad CRC"),
     "a size that is too large": (lying(5000), "not as long as it says"),
     "encrypted": (encrypted(), "is encrypted"),
-    "another packing": (packed(("results.json", SOUND), packing=zipfile.ZIP_LZMA), "packed in a way"),
+    "another packing": (
+        packed(("results.json", SOUND), packing=zipfile.ZIP_LZMA),
+        "packed in a way",
+    ),
     "empty": (packed(), "it is empty"),
     "ten thousand members": (many(10_000), "more than 50 members"),
     "one member ten thousand times": (directory_bomb(), "more than 50 members"),
@@ -132,7 +156,12 @@ def test_what_is_too_large(content, reason):
 
 
 def test_the_wanted_members_are_read_and_no_others():
-    content = packed(("results.json", SOUND), ("base/", b""), ("base/results.json", b"{}"), ("report.md", b"# words"))
+    content = packed(
+        ("results.json", SOUND),
+        ("base/", b""),
+        ("base/results.json", b"{}"),
+        ("report.md", b"# words"),
+    )
     assert read_members(content, WANTED) == {"results.json": SOUND, "base/results.json": b"{}"}
 
 

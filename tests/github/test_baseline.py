@@ -7,7 +7,13 @@ from fake_github_state import REPOSITORY, REPOSITORY_ID, WORKFLOW, sha_of, zippe
 from ci_bench.errors import GitHubMissing
 from ci_bench.github import artifacts
 from ci_bench.github.archive import ArchiveLimits, Contents
-from ci_bench.github.baseline import Absence, FoundBaseline, NoBaseline, WantedBaseline, find_baseline
+from ci_bench.github.baseline import (
+    Absence,
+    FoundBaseline,
+    NoBaseline,
+    WantedBaseline,
+    find_baseline,
+)
 from ci_bench.github.commits import branch_point
 
 NAME = "ci-bench-baseline"
@@ -54,14 +60,20 @@ def test_the_nearest_ancestor_wins_over_newer_artifacts(client, state):
     near = leave(state, HISTORY[7], '{"at": 7}', artifact={"created_at": "2030-01-01T00:00:00Z"})
     found = look(client)
     assert isinstance(found, FoundBaseline)
-    assert (found.members, found.distance, found.commit) == ({"results.json": b'{"at": 7}'}, 7, HISTORY[7])
+    assert (found.members, found.distance, found.commit) == (
+        {"results.json": b'{"at": 7}'},
+        7,
+        HISTORY[7],
+    )
     assert found.artifact.id == near["id"]
 
 
 def test_of_one_commit_the_newest_wins_whatever_the_order(client, state):
     made = state.add_run(HISTORY[0])
     for day in (2, 9, 5):
-        state.add_artifact(made, {"results.json": f'{{"day": {day}}}'}, created_at=f"2030-01-0{day}T00:00:00Z")
+        state.add_artifact(
+            made, {"results.json": f'{{"day": {day}}}'}, created_at=f"2030-01-0{day}T00:00:00Z"
+        )
     assert look(client).members == {"results.json": b'{"day": 9}'}
 
 
@@ -82,14 +94,34 @@ def test_it_is_found_on_a_later_page(fake, client, state):
 # Trust
 
 STRANGERS = {
-    "a fork's pull request from its own main": ({"fork": True, "event": "pull_request"}, {}, "1 from a fork"),
+    "a fork's pull request from its own main": (
+        {"fork": True, "event": "pull_request"},
+        {},
+        "1 from a fork",
+    ),
     "a fork's push": ({"fork": True}, {}, "1 from a fork"),
-    "a fork that is deleted": ({"head_repository": None}, {}, "1 of an unknown run or a deleted fork"),
-    "an artifact without a run": ({}, {"workflow_run": None}, "1 of an unknown run or a deleted fork"),
+    "a fork that is deleted": (
+        {"head_repository": None},
+        {},
+        "1 of an unknown run or a deleted fork",
+    ),
+    "an artifact without a run": (
+        {},
+        {"workflow_run": None},
+        "1 of an unknown run or a deleted fork",
+    ),
     "another branch": ({"head_branch": "feature"}, {}, "1 of another branch than main"),
     "expired": ({}, {"expired": True}, "1 expired"),
-    "a pull request of the repository's own main": ({"event": "pull_request"}, {}, "1 of an event that is not trusted"),
-    "pull_request_target": ({"event": "pull_request_target"}, {}, "1 of an event that is not trusted"),
+    "a pull request of the repository's own main": (
+        {"event": "pull_request"},
+        {},
+        "1 of an event that is not trusted",
+    ),
+    "pull_request_target": (
+        {"event": "pull_request_target"},
+        {},
+        "1 of an event that is not trusted",
+    ),
     "a merge queue": ({"event": "merge_group"}, {}, "1 of an event that is not trusted"),
     "another workflow": (
         {"path": ".github/workflows/other.yml"},
@@ -97,14 +129,28 @@ STRANGERS = {
         "1 of another workflow than .github/workflows/ci-bench.yml",
     ),
     "a run that failed": ({"conclusion": "failure"}, {}, "1 of a run that did not succeed"),
-    "a run that goes on": ({"conclusion": None, "status": "in_progress"}, {}, "1 of a run that did not succeed"),
-    "a run that was cancelled": ({"conclusion": "cancelled"}, {}, "1 of a run that did not succeed"),
+    "a run that goes on": (
+        {"conclusion": None, "status": "in_progress"},
+        {},
+        "1 of a run that did not succeed",
+    ),
+    "a run that was cancelled": (
+        {"conclusion": "cancelled"},
+        {},
+        "1 of a run that did not succeed",
+    ),
 }
 
 
 @pytest.mark.parametrize(("run", "artifact", "why"), STRANGERS.values(), ids=STRANGERS)
 def test_a_stranger_is_no_baseline_though_newer_and_nearer(client, state, run, artifact, why):
-    leave(state, HISTORY[0], '{"hostile": 1}', artifact={"created_at": "2031-01-01T00:00:00Z", **artifact}, **run)
+    leave(
+        state,
+        HISTORY[0],
+        '{"hostile": 1}',
+        artifact={"created_at": "2031-01-01T00:00:00Z", **artifact},
+        **run,
+    )
     assert why in absent(client, Absence.NOT_TRUSTED)
     leave(state, HISTORY[40], '{"own": 1}', artifact={"created_at": "2029-01-01T00:00:00Z"})
     assert look(client).members == {"results.json": b'{"own": 1}'}
@@ -144,7 +190,9 @@ def test_a_workflow_of_a_tagged_reference_is_the_same_file(client, state):
 
 
 def test_nothing_yet(client, state):
-    assert absent(client, Absence.NO_ARTIFACT) == "no run has left an artifact ci-bench-baseline yet"
+    assert (
+        absent(client, Absence.NO_ARTIFACT) == "no run has left an artifact ci-bench-baseline yet"
+    )
 
 
 def test_an_artifact_of_a_similar_name_is_not_meant(client, state):
@@ -183,7 +231,9 @@ def test_what_the_caller_turns_down_is_passed_over(client, state):
         return "a newer schema" if b"9" in members["results.json"] else None
 
     assert look(client, accept).distance == 1
-    assert look(client, lambda *_: "a newer schema").message.endswith("2 not sound (a newer schema)")
+    assert look(client, lambda *_: "a newer schema").message.endswith(
+        "2 not sound (a newer schema)"
+    )
 
 
 def test_no_more_than_a_few_are_looked_into(fake, client, state):
@@ -202,7 +252,11 @@ def test_one_that_expires_meanwhile_is_passed_over(fake, client, state):
 @pytest.mark.parametrize("status", [403, 404])
 def test_a_missing_permission_is_a_reason_and_no_error(fake, client, state, status):
     headers = {"X-Accepted-GitHub-Permissions": "actions=read"}
-    fake.plan("GET", "artifacts", Fault(status=status, headers=headers, message="Resource not accessible by integration"))
+    fake.plan(
+        "GET",
+        "artifacts",
+        Fault(status=status, headers=headers, message="Resource not accessible by integration"),
+    )
     assert "it needs actions=read" in absent(client, Absence.REFUSED)
 
 
@@ -216,7 +270,9 @@ def test_a_listing_that_was_cut_says_so(fake, client, state, monkeypatch):
     fake.per_page = 1
     for _ in range(2):
         leave(state, HISTORY[0], head_branch="feature")
-    assert absent(client, Absence.NOT_TRUSTED).endswith("only the newest artifacts of this name were looked at")
+    assert absent(client, Absence.NOT_TRUSTED).endswith(
+        "only the newest artifacts of this name were looked at"
+    )
 
 
 def test_a_read_only_token_can_fetch(connect, state):
@@ -228,19 +284,26 @@ def test_a_read_only_token_can_fetch(connect, state):
 
 
 def test_the_storage_gets_no_token_and_each_try_a_new_address(fake, client, state):
-    """The address lasts a minute. Storage answers a token with 400, so none may arrive there, on no try."""
+    """The address lasts a minute.
+
+    Storage answers a token with 400, so none may arrive there, on no try.
+    """
     leave(state, HISTORY[0])
     fake.storage.planned = [Fault(status=403), RESET]
     assert look(client).distance == 0
     signatures = [seen.query["sig"][0] for seen in fake.storage.seen]
     assert len({*signatures}) == len(signatures) == 3
-    assert [name for seen in fake.storage.seen for name in seen.headers if TOKEN in seen.headers[name]] == []
+    assert [
+        name for seen in fake.storage.seen for name in seen.headers if TOKEN in seen.headers[name]
+    ] == []
     assert ["Authorization" in seen.headers for seen in fake.storage.seen] == [False] * 3
 
 
 def test_a_second_redirect_is_refused(fake, client, state):
     leave(state, HISTORY[0])
-    fake.storage.planned = [Fault(status=302, headers={"Location": f"{fake.storage.url}/elsewhere"})] * 3
+    fake.storage.planned = [
+        Fault(status=302, headers={"Location": f"{fake.storage.url}/elsewhere"})
+    ] * 3
     assert "answered 302" in absent(client, Absence.UNREACHABLE)
     assert {seen.path.rpartition("/")[0] for seen in fake.storage.seen} == {"/archives"}
 
@@ -252,7 +315,9 @@ def test_a_download_without_encryption_is_refused(fake, connect, state, monkeypa
     plain = client.location(f"actions/artifacts/{one['id']}/zip")
     assert plain.startswith("http://")
     real = client.server
-    monkeypatch.setattr(type(real), "url", lambda self, path: f"{fake.url}/repos/{self.repository}/{path}")
+    monkeypatch.setattr(
+        type(real), "url", lambda self, path: f"{fake.url}/repos/{self.repository}/{path}"
+    )
     object.__setattr__(real, "api_url", "https://api.github.com")
     with pytest.raises(Exception, match="without a secure address"):
         client.location(f"actions/artifacts/{one['id']}/zip")
@@ -298,9 +363,16 @@ def test_a_base_that_is_not_there(client, state):
 
 def test_artifacts_of_a_run_newest_first(client, state):
     made = state.add_run(HISTORY[0])
-    older = state.add_artifact(made, {"results.json": "1"}, name="ci-bench-h200", created_at="2030-01-02T00:00:00Z")
-    newest = state.add_artifact(made, {"results.json": "2"}, name="ci-bench-h200", created_at="2030-01-03T00:00:00Z")
+    older = state.add_artifact(
+        made, {"results.json": "1"}, name="ci-bench-h200", created_at="2030-01-02T00:00:00Z"
+    )
+    newest = state.add_artifact(
+        made, {"results.json": "2"}, name="ci-bench-h200", created_at="2030-01-03T00:00:00Z"
+    )
     state.add_artifact(made, {"results.json": "3"}, name="ci-bench-a100", expired=True)
     state.add_artifact(made, {"results.json": "4"}, name="coverage")
     state.add_artifact(state.add_run(HISTORY[1]), {"results.json": "5"}, name="ci-bench-b200")
-    assert [one.id for one in artifacts.of_run(client, made["id"], "ci-bench-*")] == [newest["id"], older["id"]]
+    assert [one.id for one in artifacts.of_run(client, made["id"], "ci-bench-*")] == [
+        newest["id"],
+        older["id"],
+    ]

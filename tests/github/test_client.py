@@ -28,9 +28,16 @@ from ci_bench.github.server import GithubServer
 
 COMMENTS = "issues/7/comments"
 SECONDARY = Fault(status=403, message="You have exceeded a secondary rate limit.")
-USED_UP = Fault(status=403, headers={"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "1800000030"}, message="API rate limit")
+USED_UP = Fault(
+    status=403,
+    headers={"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "1800000030"},
+    message="API rate limit",
+)
 FAULTS = {
-    "403 plain": (Fault(status=403, message="Resource not accessible by integration"), GitHubRefused),
+    "403 plain": (
+        Fault(status=403, message="Resource not accessible by integration"),
+        GitHubRefused,
+    ),
     "403 secondary without header": (SECONDARY, None),
     "403 remaining 0": (USED_UP, None),
     "429 retry-after": (Fault(status=429, headers={"Retry-After": "5"}), None),
@@ -145,14 +152,22 @@ def test_all_requests_share_one_patience(fake, connect, slept):
     fake.plan("GET", "pulls/7", SECONDARY)
     client.get("pulls/7")
     fake.plan("GET", "pulls/7", SECONDARY)
-    with pytest.raises(GitHubBusy, match=r"asks to wait 60 s; 100 s are allowed in all, 60 s are spent"):
+    with pytest.raises(
+        GitHubBusy, match=r"asks to wait 60 s; 100 s are allowed in all, 60 s are spent"
+    ):
         client.get("pulls/7")
     assert sum(slept.waits) == 60
 
 
 def test_a_reset_far_away_is_not_waited_for(fake, connect, slept):
-    headers = {"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "1800001800", "Date": date(1_800_000_000)}
-    fake.plan("GET", "pulls/7", Fault(status=403, headers=headers, message="API rate limit exceeded"))
+    headers = {
+        "X-RateLimit-Remaining": "0",
+        "X-RateLimit-Reset": "1800001800",
+        "Date": date(1_800_000_000),
+    }
+    fake.plan(
+        "GET", "pulls/7", Fault(status=403, headers=headers, message="API rate limit exceeded")
+    )
     with pytest.raises(GitHubBusy, match="the rate limit is used up"):
         connect(patience_s=600).get("pulls/7")
     assert slept.waits == []
@@ -175,26 +190,40 @@ def test_a_renamed_repository_is_followed_within_the_api(fake, client):
 
 
 def test_a_redirect_away_from_the_api_is_refused_and_takes_no_token_along(fake, client):
-    fake.plan("GET", "pulls/7", Fault(status=302, headers={"Location": f"{fake.storage.url}/steal"}))
+    fake.plan(
+        "GET", "pulls/7", Fault(status=302, headers={"Location": f"{fake.storage.url}/steal"})
+    )
     with pytest.raises(GitHubOdd, match=r"redirects to 127\.0\.0\.1, away from the API"):
         client.get("pulls/7")
     assert fake.storage.seen == []
 
 
 def test_a_write_is_not_turned_into_a_read_by_a_redirect(fake, client):
-    fake.plan("POST", COMMENTS, Fault(status=302, headers={"Location": f"{fake.url}/repos/{REPOSITORY}/pulls/7"}))
+    fake.plan(
+        "POST",
+        COMMENTS,
+        Fault(status=302, headers={"Location": f"{fake.url}/repos/{REPOSITORY}/pulls/7"}),
+    )
     with pytest.raises(GitHubOdd, match="was the repository renamed"):
         client.write("POST", COMMENTS, {"body": "new"})
 
 
 def test_a_write_follows_a_redirect_that_keeps_it_a_write(fake, client):
-    fake.plan("POST", "issues/8", Fault(status=307, headers={"Location": f"{fake.url}/repos/{REPOSITORY}/{COMMENTS}"}))
+    fake.plan(
+        "POST",
+        "issues/8",
+        Fault(status=307, headers={"Location": f"{fake.url}/repos/{REPOSITORY}/{COMMENTS}"}),
+    )
     client.write("POST", "issues/8/comments", {"body": "new"})
     assert fake.state.texts_of(7) == ["new"]
 
 
 def test_a_circle_ends(fake, client):
-    fake.plan("GET", "pulls/7", *[Fault(status=302, headers={"Location": f"{fake.url}/repos/{REPOSITORY}/pulls/7"})] * 9)
+    fake.plan(
+        "GET",
+        "pulls/7",
+        *[Fault(status=302, headers={"Location": f"{fake.url}/repos/{REPOSITORY}/pulls/7"})] * 9,
+    )
     with pytest.raises(GitHubOdd, match="ends in a redirect loop"):
         client.get("pulls/7")
     assert len(fake.seen) == 4
@@ -247,7 +276,9 @@ def test_an_endless_answer_is_cut(fake, client, monkeypatch):
     fake.plan("GET", COMMENTS, Fault(status=200, raw=b" " * 100_000))
     monkeypatch.setattr(http, "MAX_ANSWER_BYTES", 1)
     monkeypatch.setattr(
-        http.Transport.exchange, "__kwdefaults__", {**http.Transport.exchange.__kwdefaults__, "most_bytes": 50_000}
+        http.Transport.exchange,
+        "__kwdefaults__",
+        {**http.Transport.exchange.__kwdefaults__, "most_bytes": 50_000},
     )
     with pytest.raises(GitHubOdd, match="more than 50,000 bytes"):
         client.pages(COMMENTS)
@@ -260,7 +291,10 @@ def test_a_trickling_answer_is_given_up(fake, monkeypatch):
 
     sender = http.Transport(token=TOKEN, clock=HttpClock(monotonic=lambda: next(moments)))
     fake.plan("GET", COMMENTS, Fault(status=200, raw=b"[]" + b" " * 200_000))
-    with contextlib.closing(sender), pytest.raises(http.LostExchange, match="not complete after 120 s"):
+    with (
+        contextlib.closing(sender),
+        pytest.raises(http.LostExchange, match="not complete after 120 s"),
+    ):
         sender.exchange("GET", f"{fake.url}/repos/{REPOSITORY}/{COMMENTS}")
 
 
@@ -280,7 +314,10 @@ def test_an_enterprise_server_with_a_prefix_and_a_port(slept):
         for number in range(3):
             fake.state.add_comment(7, str(number))
         fake.per_page = 2
-        with Client(GithubServer(repository=REPOSITORY, token=TOKEN, api_url=f"{fake.url}/"), clock=slept.clock) as client:
+        with Client(
+            GithubServer(repository=REPOSITORY, token=TOKEN, api_url=f"{fake.url}/"),
+            clock=slept.clock,
+        ) as client:
             assert client.get("pulls/7").number("number") == 7
             assert len(client.pages(COMMENTS).items) == 3
 
@@ -338,7 +375,19 @@ def tls(tmp_path):
         pytest.skip("openssl is not installed")
     key, bundle = tmp_path / "key.pem", tmp_path / "own-ca.pem"
     subject = ("-subj", "/CN=own", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2")
-    make = ("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", str(key), "-out", str(bundle), *subject)
+    make = (
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-keyout",
+        str(key),
+        "-out",
+        str(bundle),
+        *subject,
+    )
     subprocess.run(make, check=True, capture_output=True)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(bundle, key)
@@ -350,7 +399,9 @@ def test_an_own_certificate_authority_is_honoured(tls, slept, monkeypatch):
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(bundle))
     with (
         serve(tls=context) as fake,
-        Client(GithubServer(repository=REPOSITORY, token=TOKEN, api_url=fake.url), clock=slept.clock) as client,
+        Client(
+            GithubServer(repository=REPOSITORY, token=TOKEN, api_url=fake.url), clock=slept.clock
+        ) as client,
     ):
         fake.state.add_pull(7, sha_of("head"))
         assert client.get("pulls/7").number("number") == 7
@@ -360,7 +411,9 @@ def test_an_unknown_certificate_authority_is_refused_at_once(tls, slept):
     context, _ = tls
     with (
         serve(tls=context) as fake,
-        Client(GithubServer(repository=REPOSITORY, token=TOKEN, api_url=fake.url), clock=slept.clock) as client,
+        Client(
+            GithubServer(repository=REPOSITORY, token=TOKEN, api_url=fake.url), clock=slept.clock
+        ) as client,
     ):
         with pytest.raises(GitHubUnreachable, match="name its certificates in REQUESTS_CA_BUNDLE"):
             client.get("pulls/7")
@@ -384,7 +437,10 @@ def test_the_token_is_in_no_log_and_in_no_error(fake, connect, caplog, token, fa
     caplog.set_level(logging.DEBUG)
     client = connect(token)
     fake.plan("GET", "pulls", *([fault] * 9 if fault else []))
-    for ask in (lambda: client.get("pulls/7"), lambda: client.write("PATCH", "issues/comments/5", {"body": "x"})):
+    for ask in (
+        lambda: client.get("pulls/7"),
+        lambda: client.write("PATCH", "issues/comments/5", {"body": "x"}),
+    ):
         with pytest.raises(GitHubFailed) as told:
             ask()
         assert token not in repr(told.value)

@@ -18,7 +18,15 @@ from ci_bench.commands.baseline_files import absence
 from ci_bench.commands.trusted import publishing
 from ci_bench.commands.trusted.judging import Judged, JudgedMachine
 from ci_bench.commands.trusted.publishing import announce, fetch_baseline, fetch_config, publish
-from ci_bench.errors import BadConfig, BadDocument, BadInput, ExitCode, GitHubFailed, GitHubUnreachable, NotOnGitHub
+from ci_bench.errors import (
+    BadConfig,
+    BadDocument,
+    BadInput,
+    ExitCode,
+    GitHubFailed,
+    GitHubUnreachable,
+    NotOnGitHub,
+)
 from ci_bench.records import documents
 from ci_bench.records.results import Status
 
@@ -36,7 +44,11 @@ def document(tmp_path, size, *, id="r", case="s/a", **more):  # noqa: A002 - the
 def both(tmp_path, base=GIGABYTE, head=GIGABYTE, *, of=None, **members):
     """Both sides' documents; `of` are fields of what they are of."""
     sides = {"results.json": document(tmp_path, head, **(of or {}))}
-    return {**sides, "base/results.json": document(tmp_path, base, **{**(of or {}), "commit": BASE}), **members}
+    return {
+        **sides,
+        "base/results.json": document(tmp_path, base, **{**(of or {}), "commit": BASE}),
+        **members,
+    }
 
 
 def outputs(tmp_path):
@@ -86,7 +98,9 @@ def summary(tmp_path):
 
 @pytest.mark.parametrize(("size", "code", "conclusion"), [(1, 0, "success"), (2, 1, "failure")])
 @pytest.mark.parametrize("words", CLOSED.values(), ids=CLOSED)
-def test_a_closed_place_changes_no_verdict(report, fake, tmp_path, *, words, size, code, conclusion):
+def test_a_closed_place_changes_no_verdict(
+    report, fake, tmp_path, *, words, size, code, conclusion
+):
     assert report(size, refused=["comments"], words=words) == code
     assert check(fake)["conclusion"] == conclusion
     assert f"_no comment: GitHub takes nothing there: {words} (POST " in summary(tmp_path)
@@ -95,23 +109,40 @@ def test_a_closed_place_changes_no_verdict(report, fake, tmp_path, *, words, siz
 
 def test_a_closed_place_is_a_notice(report, capsys):
     report(refused=["comments"], words=CLOSED["a locked conversation"])
-    assert "::notice title=ci-bench comment::GitHub takes nothing there: Unable to" in capsys.readouterr().out
+    assert (
+        "::notice title=ci-bench comment::GitHub takes nothing there: Unable to"
+        in capsys.readouterr().out
+    )
 
 
 def test_an_old_comment_of_a_locked_conversation_stays(report, fake):
     report(2)
-    assert report(refused=["issues/comments"], words=CLOSED["a locked conversation"], method="PATCH", attempt=2) == ExitCode.OK
+    assert (
+        report(
+            refused=["issues/comments"],
+            words=CLOSED["a locked conversation"],
+            method="PATCH",
+            attempt=2,
+        )
+        == ExitCode.OK
+    )
     assert "❌" in comment(fake)
 
 
 def test_an_archived_repository_takes_no_check_either(report, fake, tmp_path):
-    assert report(refused=["check-runs", "comments"], words=CLOSED["an archived repository"]) == ExitCode.OK
+    assert (
+        report(refused=["check-runs", "comments"], words=CLOSED["an archived repository"])
+        == ExitCode.OK
+    )
     assert (fake.state.checks, fake.state.statuses) == ({}, [])
     assert "_no check: GitHub takes nothing there" in summary(tmp_path)
 
 
 def test_a_missing_permission_is_still_an_error(report):
-    assert report(refused=["comments"], words="Resource not accessible by integration") == ExitCode.GITHUB
+    assert (
+        report(refused=["comments"], words="Resource not accessible by integration")
+        == ExitCode.GITHUB
+    )
 
 
 # From a fork's pull request to its comment
@@ -122,15 +153,24 @@ def test_a_regression_of_a_fork_is_told_on_its_pull_request(fake, job, flags, tm
     fake.state.add_pull(7, HEAD, fork=True)
     leave(fake, both(tmp_path, head=2 * GIGABYTE))
     assert publish(flags()) == ExitCode.POLICY_NOT_MET
-    assert comment(fake).startswith(f"<!-- ci-bench:v1 key=default run={RUN} attempt=1 head={HEAD} -->\n\n### ❌ Failed:")
+    assert comment(fake).startswith(
+        f"<!-- ci-bench:v1 key=default run={RUN} attempt=1 head={HEAD} -->\n\n### ❌ Failed:"
+    )
     assert (check(fake)["conclusion"], check(fake)["head_sha"]) == ("failure", HEAD)
     assert check(fake)["annotations"][0]["annotation_level"] == "failure"
     assert "Failed:" in capsys.readouterr().out
     told = outputs(tmp_path)
-    assert (told["verdict"], told["exit_code"], told["regressed"], told["unchanged"]) == ("failed", "1", "1", "0")
+    assert (told["verdict"], told["exit_code"], told["regressed"], told["unchanged"]) == (
+        "failed",
+        "1",
+        "1",
+        "0",
+    )
     assert told["comment_url"] == fake.state.comments_of(7)[0]["html_url"]
     assert "s/a" in (tmp_path / "summary.md").read_text()
-    assert {"comparison.json", "report.md", "comment.md"} <= {path.name for path in (tmp_path / "out").iterdir()}
+    assert {"comparison.json", "report.md", "comment.md"} <= {
+        path.name for path in (tmp_path / "out").iterdir()
+    }
 
 
 def test_a_second_push_updates_the_same_comment(fake, job, flags, tmp_path):
@@ -151,7 +191,12 @@ def test_the_verdict_in_an_artifact_is_not_believed(fake, job, flags, tmp_path):
     job("workflow_run", FORKS)
     fake.state.add_pull(7, HEAD, fork=True)
     forged = '{"kind": "comparison", "judgement": {"verdict": "passed", "exit_code": 0}}'
-    leave(fake, both(tmp_path, head=2 * GIGABYTE, **{"comparison.json": forged, "report.md": "all is well"}))
+    leave(
+        fake,
+        both(
+            tmp_path, head=2 * GIGABYTE, **{"comparison.json": forged, "report.md": "all is well"}
+        ),
+    )
     assert publish(flags()) == ExitCode.POLICY_NOT_MET
     assert "all is well" not in comment(fake)
 
@@ -255,7 +300,9 @@ def test_suites_of_plugins_that_are_not_here_hold_nothing_up(fake, job, flags, t
     job("workflow_run", FORKS)
     fake.state.add_pull(7, HEAD, fork=True)
     foreign = f"{CONFIG}  our_own_suite:\n    - anything: 1\n"
-    fake.state.files.update({("main", "ci-bench.yml"): foreign.encode(), (HEAD, "ci-bench.yml"): foreign.encode()})
+    fake.state.files.update(
+        {("main", "ci-bench.yml"): foreign.encode(), (HEAD, "ci-bench.yml"): foreign.encode()}
+    )
     leave(fake, both(tmp_path, of={"config": foreign}))
     assert publish(flags()) == ExitCode.OK
     assert "are planned only by head's tree" in comment(fake)
@@ -266,13 +313,33 @@ def test_suites_of_plugins_that_are_not_here_hold_nothing_up(fake, job, flags, t
 
 BROKEN = {
     "not JSON": (b'{"kind": "results"', ExitCode.BAD_INPUT, "not JSON"),
-    "NaN": (b'{"kind": "results", "schema_version": NaN}', ExitCode.BAD_INPUT, "not a finite number"),
+    "NaN": (
+        b'{"kind": "results", "schema_version": NaN}',
+        ExitCode.BAD_INPUT,
+        "not a finite number",
+    ),
     "deep": (b"[" * 100_000, ExitCode.BAD_INPUT, "neither a zip nor a JSON document"),
-    "deep within an object": (b'{"a":' * 50_000 + b"1" + b"}" * 50_000, ExitCode.BAD_INPUT, "nested too deep"),
+    "deep within an object": (
+        b'{"a":' * 50_000 + b"1" + b"}" * 50_000,
+        ExitCode.BAD_INPUT,
+        "nested too deep",
+    ),
     "a byte order mark": (b'\xef\xbb\xbf{"kind": "results"}', ExitCode.BAD_INPUT, "not JSON"),
-    "another kind": (b'{"kind": "comparison"}', ExitCode.BAD_INPUT, "'comparison' is not 'results'"),
-    "a newer schema": (b'{"kind": "results", "schema_version": 2}', ExitCode.BAD_INPUT, "newer ci-bench"),
-    "a field twice": (b'{"kind": "results", "kind": "results"}', ExitCode.BAD_INPUT, "sound results document"),
+    "another kind": (
+        b'{"kind": "comparison"}',
+        ExitCode.BAD_INPUT,
+        "'comparison' is not 'results'",
+    ),
+    "a newer schema": (
+        b'{"kind": "results", "schema_version": 2}',
+        ExitCode.BAD_INPUT,
+        "newer ci-bench",
+    ),
+    "a field twice": (
+        b'{"kind": "results", "kind": "results"}',
+        ExitCode.BAD_INPUT,
+        "sound results document",
+    ),
     "traversal": ({"../../evil.json": "{}"}, ExitCode.BAD_INPUT, "is not allowed"),
     "a bomb": ({"results.json": "0" * 20_000_000}, ExitCode.BAD_INPUT, "as bombs are"),
     "no results": ({"report.md": "# words"}, ExitCode.MEASURING_FAILED, "results.json is missing"),
@@ -280,7 +347,9 @@ BROKEN = {
 
 
 @pytest.mark.parametrize(("members", "code", "words"), BROKEN.values(), ids=BROKEN)
-def test_results_that_cannot_be_read_fail_the_check_and_say_why(fake, job, flags, members, code, words):  # noqa: PLR0917 - by name
+def test_results_that_cannot_be_read_fail_the_check_and_say_why(  # noqa: PLR0917 - by name
+    fake, job, flags, members, code, words
+):
     job("workflow_run", FORKS)
     fake.state.add_pull(7, HEAD, fork=True)
     leave(fake, members)
@@ -356,12 +425,20 @@ def test_hostile_text_reaches_no_page_and_no_log(fake, job, flags, tmp_path, cap
     fake.state.add_pull(7, HEAD, fork=True)
     path = tmp_path / "made.json"
     text = CONFIG.replace("[s/a]", "2")
-    fake.state.files.update({("main", "ci-bench.yml"): text.encode(), (HEAD, "ci-bench.yml"): text.encode()})
+    fake.state.files.update(
+        {("main", "ci-bench.yml"): text.encode(), (HEAD, "ci-bench.yml"): text.encode()}
+    )
     rows = (result(status=Status.FAILED), result(peak(1, 1), id="s/b"))
     documents.write(bound(*rows, config=text), path)
     head = path.read_text()
     assert hostile(head) != head
-    leave(fake, {"results.json": hostile(head), "base/results.json": written(bound(*rows, config=text, commit=BASE), tmp_path)})
+    leave(
+        fake,
+        {
+            "results.json": hostile(head),
+            "base/results.json": written(bound(*rows, config=text, commit=BASE), tmp_path),
+        },
+    )
     assert publish(flags()) != ExitCode.OK
     page = cmarkgfm.github_flavored_markdown_to_html(comment(fake))
     assert "set-output" in page
@@ -398,12 +475,15 @@ def test_what_is_not_decided_is_neutral_and_says_so(fake, job, flags, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("severity", "code", "conclusion"), [("fail", 1, "failure"), ("warn", 0, "neutral"), ("note", 0, "success")]
+    ("severity", "code", "conclusion"),
+    [("fail", 1, "failure"), ("warn", 0, "neutral"), ("note", 0, "success")],
 )
 def test_the_policy_says_what_undecided_is(fake, job, flags, tmp_path, severity, code, conclusion):  # noqa: PLR0917 - by name
     job("workflow_run", FORKS)
     fake.state.add_pull(7, HEAD, fork=True)
-    fake.state.files["main", "ci-bench.yml"] = f"{CONFIG}policy:\n  severities: {{undecided: {severity}}}\n".encode()
+    fake.state.files["main", "ci-bench.yml"] = (
+        f"{CONFIG}policy:\n  severities: {{undecided: {severity}}}\n".encode()
+    )
     leave(fake, undecided(tmp_path))
     assert publish(flags()) == code
     assert check(fake)["conclusion"] == conclusion
@@ -427,7 +507,9 @@ def test_one_comment_for_all_machines_the_failed_first(fake, job, flags, tmp_pat
     fake.state.add_pull(7, HEAD, fork=True)
     leave(fake, both(tmp_path), name="ci-bench-a100")
     leave(fake, both(tmp_path, head=2 * GIGABYTE), name="ci-bench-h200")
-    assert publish(flags(artifact="ci-bench-*", machines=("h200", "a100"))) == ExitCode.POLICY_NOT_MET
+    assert (
+        publish(flags(artifact="ci-bench-*", machines=("h200", "a100"))) == ExitCode.POLICY_NOT_MET
+    )
     text = comment(fake)
     assert "Failed on 1 of 2 machines" in text
     assert text.index("ci-bench-h200") < text.index("ci-bench-a100")
@@ -438,7 +520,10 @@ def test_missing_machine_does_not_pass(fake, job, flags, tmp_path):
     job("workflow_run", FORKS)
     fake.state.add_pull(7, HEAD, fork=True)
     leave(fake, both(tmp_path), name="ci-bench-a100")
-    assert publish(flags(artifact="ci-bench-*", machines=("h200", "a100"))) == ExitCode.MEASURING_FAILED
+    assert (
+        publish(flags(artifact="ci-bench-*", machines=("h200", "a100")))
+        == ExitCode.MEASURING_FAILED
+    )
     assert "has left no artifact ci-bench-h200, which is expected" in comment(fake)
 
 
@@ -459,33 +544,50 @@ def test_several_machines_have_to_be_named(fake, job, flags, tmp_path):
     leave(fake, both(tmp_path), name="ci-bench-h200")
     assert publish(flags(artifact="ci-bench-*")) == ExitCode.BAD_INPUT
     assert "none are declared" in comment(fake)
-    fake.state.files["main", "ci-bench.yml"] = f"{CONFIG}machines: {{h200: {{gpu: H200}}}}\n".encode()
+    fake.state.files["main", "ci-bench.yml"] = (
+        f"{CONFIG}machines: {{h200: {{gpu: H200}}}}\n".encode()
+    )
     assert publish(flags(artifact="ci-bench-*")) == ExitCode.OK
     assert publish(flags(artifact="ci-bench-*", machines=("a100",))) == ExitCode.BAD_INPUT
-    assert publish(flags()) == ExitCode.BAD_INPUT, "a workflow must not leave out what the base branch declares"
+    assert publish(flags()) == ExitCode.BAD_INPUT, (
+        "a workflow must not leave out what the base branch declares"
+    )
 
 
 def test_a_machine_is_what_it_is_declared_to_be(fake, job, flags, tmp_path):
     job("workflow_run", FORKS)
     fake.state.add_pull(7, HEAD, fork=True)
     leave(fake, both(tmp_path), name="ci-bench-l4")
-    fake.state.files["main", "ci-bench.yml"] = f"{CONFIG}machines: {{l4: {{device: cuda, gpu: L4}}}}\n".encode()
+    fake.state.files["main", "ci-bench.yml"] = (
+        f"{CONFIG}machines: {{l4: {{device: cuda, gpu: L4}}}}\n".encode()
+    )
     assert publish(flags(artifact="ci-bench-*")) == ExitCode.BAD_INPUT
-    assert "environment.identity.gpu: is 'H200', and `machines` says that its name contains L4" in comment(fake)
+    assert (
+        "environment.identity.gpu: is 'H200', and `machines` says that its name contains L4"
+        in comment(fake)
+    )
 
 
 CODES = {
     "no machine": ([], ExitCode.MEASURING_FAILED),
     "all passed": ([None, None], ExitCode.OK),
     "one could not be fetched": ([None, GitHubUnreachable("x")], ExitCode.GITHUB),
-    "a bad document wins over GitHub": ([GitHubUnreachable("x"), BadDocument("x")], ExitCode.BAD_INPUT),
+    "a bad document wins over GitHub": (
+        [GitHubUnreachable("x"), BadDocument("x")],
+        ExitCode.BAD_INPUT,
+    ),
 }
 
 
 @pytest.mark.parametrize(("faults", "code"), CODES.values(), ids=CODES)
 def test_the_gravest_machine_decides_and_a_verdict_before_github(faults, code):
     passed = judged(results(result(peak(1, 1))), results(result(peak(1, 1))))
-    machines = [JudgedMachine(name="x", fault=fault) if fault else JudgedMachine(name="x", comparison=passed) for fault in faults]
+    machines = [
+        JudgedMachine(name="x", fault=fault)
+        if fault
+        else JudgedMachine(name="x", comparison=passed)
+        for fault in faults
+    ]
     assert Judged(machines=tuple(machines)).exit_code == code
 
 
@@ -512,8 +614,14 @@ def test_folders_of_several_machines_may_have_the_same_name(fake, job, flags, tm
         for name, text in both(tmp_path).items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(text)
-    assert publish(flags(folders=[tmp_path / "one" / "results", tmp_path / "two" / "results"])) == ExitCode.OK
-    assert {path.name for path in (tmp_path / "out" / "reports").iterdir()} == {"1-results", "2-results"}
+    assert (
+        publish(flags(folders=[tmp_path / "one" / "results", tmp_path / "two" / "results"]))
+        == ExitCode.OK
+    )
+    assert {path.name for path in (tmp_path / "out" / "reports").iterdir()} == {
+        "1-results",
+        "2-results",
+    }
 
 
 def test_a_job_of_one_machine_does_not_pass_for_all_that_are_declared(fake, job, flags, tmp_path):
@@ -524,7 +632,9 @@ def test_a_job_of_one_machine_does_not_pass_for_all_that_are_declared(fake, job,
         (tmp_path / "results" / name).write_text(text)
     given = {"folders": [tmp_path / "results"], "machines": ("h200", "a100")}
     assert publish(flags(**given, comment="never")) == ExitCode.OK
-    assert (fake.state.checks, fake.state.statuses) == ({}, []), "another job sets the check for all"
+    assert (fake.state.checks, fake.state.statuses) == ({}, []), (
+        "another job sets the check for all"
+    )
     assert publish(flags(**given)) == ExitCode.MEASURING_FAILED
     assert "2 machines are declared (h200, a100), and these are the results of 1" in comment(fake)
     assert check(fake)["conclusion"] == "failure"
@@ -541,12 +651,18 @@ def test_a_job_that_only_measures_needs_no_permissions(fake, job, flags, tmp_pat
     leave(fake, both(tmp_path))
     code = publish(flags(folders=[tmp_path / "results"], **given))
     assert code == (ExitCode.OK if given else ExitCode.GITHUB)
-    assert f"::{'notice' if given else 'warning'} title=ci-bench status::" in capsys.readouterr().out
+    assert (
+        f"::{'notice' if given else 'warning'} title=ci-bench status::" in capsys.readouterr().out
+    )
     assert publish(flags(**given)) == ExitCode.GITHUB, "it reports on artifacts"
 
 
-@pytest.mark.parametrize(("size", "code"), [(GIGABYTE, ExitCode.OK), (2 * GIGABYTE, ExitCode.POLICY_NOT_MET)])
-def test_a_fork_in_its_own_job_gets_the_verdict_and_no_comment(fake, job, flags, tmp_path, capsys, size, code):  # noqa: PLR0917 - by name
+@pytest.mark.parametrize(
+    ("size", "code"), [(GIGABYTE, ExitCode.OK), (2 * GIGABYTE, ExitCode.POLICY_NOT_MET)]
+)
+def test_a_fork_in_its_own_job_gets_the_verdict_and_no_comment(  # noqa: PLR0917 - by name
+    fake, job, flags, tmp_path, capsys, size, code
+):
     """Its token can only read; that is as it should be, and must not turn a pass into an error."""
     job("pull_request", pull_request(fork=True), token=READ_ONLY)
     fake.state.add_pull(7, HEAD, fork=True)
@@ -557,7 +673,9 @@ def test_a_fork_in_its_own_job_gets_the_verdict_and_no_comment(fake, job, flags,
     assert "::notice title=ci-bench comment::" in capsys.readouterr().out
 
 
-def test_a_token_without_the_permissions_is_an_error_after_a_pass(fake, job, flags, tmp_path, capsys):
+def test_a_token_without_the_permissions_is_an_error_after_a_pass(
+    fake, job, flags, tmp_path, capsys
+):
     job("pull_request", pull_request(), token=READ_ONLY)
     fake.state.add_pull(7, HEAD)
     leave(fake, both(tmp_path))
@@ -619,8 +737,16 @@ def test_the_token_is_nowhere(fake, job, flags, tmp_path, caplog, capsys, fault)
         fake.plan("POST", "", fault)
     publish(flags())
     captured = capsys.readouterr()
-    written = "".join(path.read_text(errors="replace") for path in tmp_path.rglob("*") if path.is_file())
-    said = caplog.text + captured.out + captured.err + written + json.dumps([*fake.state.comments.values()])
+    written = "".join(
+        path.read_text(errors="replace") for path in tmp_path.rglob("*") if path.is_file()
+    )
+    said = (
+        caplog.text
+        + captured.out
+        + captured.err
+        + written
+        + json.dumps([*fake.state.comments.values()])
+    )
     assert "connectionpool" in {record.name.rpartition(".")[2] for record in caplog.records}
     assert TOKEN not in said
     assert "SECRET" not in said
@@ -657,7 +783,10 @@ def test_a_required_check_waits_from_the_start(fake, job, flags, tmp_path):
 
 
 def test_a_status_can_wait_too(fake, job, flags):
-    fake.tokens["ghp_person"] = ("someone", frozenset({"statuses", "contents", "actions", "pull_requests"}))
+    fake.tokens["ghp_person"] = (
+        "someone",
+        frozenset({"statuses", "contents", "actions", "pull_requests"}),
+    )
     job("workflow_run", FORKS, token="ghp_person")  # noqa: S106 - the test's own
     announce(flags())
     assert [one["state"] for one in fake.state.statuses] == ["pending"]
@@ -669,7 +798,9 @@ def test_a_status_can_wait_too(fake, job, flags):
 def keep_baseline(fake, tmp_path, number, size=GIGABYTE, **run):
     made = fake.state.add_run(fake.state.history[number], path=WORKFLOW, **run)
     commit = fake.state.history[number]
-    return fake.state.add_artifact(made, {"results.json": document(tmp_path, size, id="earlier", commit=commit)})
+    return fake.state.add_artifact(
+        made, {"results.json": document(tmp_path, size, id="earlier", commit=commit)}
+    )
 
 
 def test_the_baseline_is_fetched_into_the_folder(fake, job, flags, tmp_path):
@@ -681,7 +812,11 @@ def test_the_baseline_is_fetched_into_the_folder(fake, job, flags, tmp_path):
     folder = tmp_path / "out"
     assert documents.read_results(folder / "results.json").run.id == "earlier"
     said = json.loads((folder / "baseline.json").read_text())
-    assert (said["outcome"], said["commit"], said["distance"]) == ("found", fake.state.history[5], 3)
+    assert (said["outcome"], said["commit"], said["distance"]) == (
+        "found",
+        fake.state.history[5],
+        3,
+    )
     assert outputs(tmp_path)["found"] == "true"
     assert absence(folder) is None
 
@@ -714,8 +849,12 @@ def test_an_artifact_with_unsound_results_is_passed_over(fake, job, flags, tmp_p
     assert "not sound" in absence(tmp_path / "out")
 
 
-@pytest.mark.parametrize(("fault", "reason"), [(Fault(status=403), "refused"), (RESET, "unreachable")])
-def test_github_that_does_not_answer_is_told_by_the_exit_code(fake, job, flags, tmp_path, fault, reason):  # noqa: PLR0917 - by name
+@pytest.mark.parametrize(
+    ("fault", "reason"), [(Fault(status=403), "refused"), (RESET, "unreachable")]
+)
+def test_github_that_does_not_answer_is_told_by_the_exit_code(  # noqa: PLR0917 - by name
+    fake, job, flags, tmp_path, fault, reason
+):
     job("pull_request", pull_request())
     fake.plan("GET", "artifacts", *[fault] * 9)
     assert fetch_baseline(flags()) == ExitCode.GITHUB
@@ -752,11 +891,18 @@ def test_each_machine_has_its_own_baseline(fake, job, flags, tmp_path):
     for gpu in ("h200", "a100"):
         made = fake.state.add_run(BASE)
         fake.state.add_artifact(
-            made, {"results.json": document(tmp_path, GIGABYTE, commit=BASE)}, name=f"ci-bench-baseline-{gpu}"
+            made,
+            {"results.json": document(tmp_path, GIGABYTE, commit=BASE)},
+            name=f"ci-bench-baseline-{gpu}",
         )
         leave(fake, {"results.json": document(tmp_path, GIGABYTE)}, name=f"ci-bench-{gpu}")
     code = publish(
-        flags(artifact="ci-bench-*", machines=("h200", "a100"), baseline="artifact", baseline_artifact="ci-bench-baseline-*")
+        flags(
+            artifact="ci-bench-*",
+            machines=("h200", "a100"),
+            baseline="artifact",
+            baseline_artifact="ci-bench-baseline-*",
+        )
     )
     assert code == ExitCode.OK
     assert "Passed on all 2 machines" in comment(fake)
@@ -782,7 +928,9 @@ def test_a_baseline_is_not_asked_for(fake, job, flags, tmp_path):
 def test_the_configuration_that_cannot_be_had_fails_the_run(fake, job, flags, tmp_path):
     job("workflow_run", FORKS)
     fake.state.add_pull(7, HEAD, fork=True)
-    fake.state.files["main", "ci-bench.yml"] = b"schema_version: 1\nsuites: {}\npolicy: {tresholds: {}}\n"
+    fake.state.files["main", "ci-bench.yml"] = (
+        b"schema_version: 1\nsuites: {}\npolicy: {tresholds: {}}\n"
+    )
     leave(fake, both(tmp_path))
     assert publish(flags()) == ExitCode.BAD_INPUT
     assert check(fake)["conclusion"] == "failure"
@@ -817,7 +965,9 @@ def test_without_one_heads_own_is_fetched(fake, job, flags, tmp_path, capsys):
 
 def test_a_configuration_that_breaks_its_schema_is_refused_before_measuring(fake, job, flags):
     job("push", push())
-    fake.state.files["main", "ci-bench.yml"] = b"schema_version: 1\nsuites: {}\npolicy: {tresholds: {}}\n"
+    fake.state.files["main", "ci-bench.yml"] = (
+        b"schema_version: 1\nsuites: {}\npolicy: {tresholds: {}}\n"
+    )
     with pytest.raises(BadConfig, match="tresholds"):
         fetch_config(flags())
 
@@ -833,7 +983,9 @@ def test_an_outage_is_no_missing_configuration(fake, job, flags):
 def test_without_an_answer_no_configuration_is_fetched(fake, job, flags):
     """The default branch's is not the one of the branch that is meant, which nobody knows."""
     job("workflow_run", FORKS)
-    fake.plan("GET", "/pulls", *[Fault(status=403, message="Resource not accessible by integration")] * 9)
+    fake.plan(
+        "GET", "/pulls", *[Fault(status=403, message="Resource not accessible by integration")] * 9
+    )
     with pytest.raises(GitHubFailed, match="Resource not accessible"):
         fetch_config(flags())
 
@@ -848,9 +1000,14 @@ def test_what_was_fetched_before_is_the_baseline(fake, job, flags, tmp_path):
     folder.mkdir()
     (folder / "results.json").write_text(document(tmp_path, 2 * GIGABYTE))
     fake.seen.clear()
-    assert publish(flags(folders=[folder], baseline="artifact", fetched=tmp_path / "fetched")) == ExitCode.POLICY_NOT_MET
+    assert (
+        publish(flags(folders=[folder], baseline="artifact", fetched=tmp_path / "fetched"))
+        == ExitCode.POLICY_NOT_MET
+    )
     assert "❌ Failed" in comment(fake)
-    assert not [path for path in fake.paths("GET") if path.startswith("actions/")], "nothing is looked for again"
+    assert not [path for path in fake.paths("GET") if path.startswith("actions/")], (
+        "nothing is looked for again"
+    )
 
 
 def test_that_none_was_found_before_is_told_in_those_words(fake, job, flags, tmp_path):
@@ -860,5 +1017,8 @@ def test_that_none_was_found_before_is_told_in_those_words(fake, job, flags, tmp
     folder = tmp_path / "results"
     folder.mkdir()
     (folder / "results.json").write_text(document(tmp_path, GIGABYTE))
-    assert publish(flags(folders=[folder], baseline="artifact", fetched=tmp_path / "fetched")) == ExitCode.POLICY_NOT_MET
+    assert (
+        publish(flags(folders=[folder], baseline="artifact", fetched=tmp_path / "fetched"))
+        == ExitCode.POLICY_NOT_MET
+    )
     assert "no run has left an artifact ci-bench-baseline yet" in comment(fake)

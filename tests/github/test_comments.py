@@ -71,7 +71,10 @@ def test_another_gates_comment_is_left_alone(fake, client):
 
 
 def test_duplicates_are_merged_into_the_oldest(fake, client):
-    ids = [fake.state.add_comment(PULL, sticky(f"number {run}", run=run).text)["id"] for run in (1, 3, 2)]
+    ids = [
+        fake.state.add_comment(PULL, sticky(f"number {run}", run=run).text)["id"]
+        for run in (1, 3, 2)
+    ]
     publish_comment(client, sticky("the only one", run=9))
     assert bodies(fake) == ["the only one"]
     assert [one["id"] for one in fake.state.comments_of(PULL)] == ids[:1]
@@ -79,7 +82,9 @@ def test_duplicates_are_merged_into_the_oldest(fake, client):
 
 def test_a_comment_that_is_deleted_between_list_and_update_is_created_again(fake, client):
     one = fake.state.add_comment(PULL, sticky("one", run=1).text)
-    fake.when_seen = lambda seen: fake.state.comments.pop(one["id"], None) if seen.method == "PATCH" else None
+    fake.when_seen = lambda seen: (
+        fake.state.comments.pop(one["id"], None) if seen.method == "PATCH" else None
+    )
     assert publish_comment(client, sticky("two", run=2)).state is State.DONE
     assert bodies(fake) == ["two"]
 
@@ -148,13 +153,19 @@ def test_concurrent_writes_make_one_comment(fake, connect, runs):
 
     fake.when_seen = meet
     clients = [
-        connect(clock=HttpClock(sleep=lambda _: threading.Event().wait(0.05), chance=lambda share=share: share))
+        connect(
+            clock=HttpClock(
+                sleep=lambda _: threading.Event().wait(0.05), chance=lambda share=share: share
+            )
+        )
         for share in (0.0, 0.5)
     ]
     outcomes = [None, None]
 
     def write(index):
-        outcomes[index] = publish_comment(clients[index], sticky(f"run {runs[index]}", run=runs[index]))
+        outcomes[index] = publish_comment(
+            clients[index], sticky(f"run {runs[index]}", run=runs[index])
+        )
 
     threads = [threading.Thread(target=write, args=(index,)) for index in range(2)]
     for thread in threads:
@@ -175,7 +186,9 @@ def test_never_asks_nothing(fake, client):
 
 
 def test_on_change_is_silent_about_nothing_and_brings_an_old_comment_up_to_date(fake, client):
-    quiet = publish_comment(client, sticky("nothing", run=1, mode=CommentMode.ON_CHANGE, changed=False))
+    quiet = publish_comment(
+        client, sticky("nothing", run=1, mode=CommentMode.ON_CHANGE, changed=False)
+    )
     assert (quiet.state, quiet.detail, bodies(fake)) == (State.SKIPPED, "nothing changed", [])
     publish_comment(client, sticky("slower", run=2, mode=CommentMode.ON_CHANGE, changed=True))
     publish_comment(client, sticky("well again", run=3, mode=CommentMode.ON_CHANGE, changed=False))

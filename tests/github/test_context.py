@@ -27,7 +27,9 @@ def read(tmp_path):
 
 def test_a_pull_request_is_about_its_head_and_not_about_the_merge_commit(read):
     context = read("pull_request", pull_request())
-    assert context.head == Head(sha=HEAD, branch="feature", owner="octo-org", repository_id=REPOSITORY_ID)
+    assert context.head == Head(
+        sha=HEAD, branch="feature", owner="octo-org", repository_id=REPOSITORY_ID
+    )
     assert (context.base_branch, context.base_sha, context.pull_number) == ("main", BASE, 7)
     assert (context.run, context.workflow) == (RunId(id=RUN, attempt=1), WORKFLOW)
     assert context.run_url == f"https://github.example/octo-org/octo-repo/actions/runs/{RUN}"
@@ -38,7 +40,11 @@ READ_ONLY = {
     "a fork": (pull_request(fork=True), {}, True),
     "a fork that is deleted": (pull_request(deleted=True), {}, True),
     "dependabot": (pull_request(user="dependabot[bot]"), {}, True),
-    "dependabot's, run again by a person": (pull_request(user="dependabot[bot]"), {"GITHUB_ACTOR": "someone"}, True),
+    "dependabot's, run again by a person": (
+        pull_request(user="dependabot[bot]"),
+        {"GITHUB_ACTOR": "someone"},
+        True,
+    ),
     "run by dependabot": (pull_request(), {"GITHUB_ACTOR": "dependabot[bot]"}, True),
     "our own": (pull_request(), {}, False),
 }
@@ -54,7 +60,11 @@ def test_a_workflow_run_is_about_the_run_that_measured(read):
     context = read("workflow_run", workflow_run(attempt=3, conclusion="failure"))
     assert context.run == RunId(id=RUN, attempt=3)
     assert context.head == Head(sha=HEAD, branch="feature", owner="mallory", repository_id=FORK_ID)
-    assert (context.event, context.conclusion, context.workflow) == ("pull_request", "failure", WORKFLOW)
+    assert (context.event, context.conclusion, context.workflow) == (
+        "pull_request",
+        "failure",
+        WORKFLOW,
+    )
     assert (context.pull_number, context.base_branch, context.read_only) == (None, None, False)
     assert context.reports_for_another_run
 
@@ -72,7 +82,12 @@ def test_the_pull_requests_that_a_workflow_run_lists_are_not_believed(read):
 
 def test_a_push_starts_from_what_was_there_before(read):
     context = read("push", push())
-    assert (context.head.sha, context.head.branch, context.base_branch, context.base_sha) == (HEAD, "main", "main", BASE)
+    assert (context.head.sha, context.head.branch, context.base_branch, context.base_sha) == (
+        HEAD,
+        "main",
+        "main",
+        BASE,
+    )
 
 
 def test_a_push_of_a_new_branch_has_nothing_before(read):
@@ -80,35 +95,62 @@ def test_a_push_of_a_new_branch_has_nothing_before(read):
 
 
 def test_a_merge_group(read):
-    context = read("merge_group", merge_group(), GITHUB_REF="refs/heads/gh-readonly-queue/main/pr-7")
+    context = read(
+        "merge_group", merge_group(), GITHUB_REF="refs/heads/gh-readonly-queue/main/pr-7"
+    )
     assert (context.head.sha, context.base_branch, context.base_sha) == (HEAD, "main", BASE)
     assert context.pull_number is None
 
 
 @pytest.mark.parametrize(
-    ("name", "event"), [("schedule", {"schedule": "0 3 * * *"}), ("workflow_dispatch", payload("workflow_dispatch"))]
+    ("name", "event"),
+    [("schedule", {"schedule": "0 3 * * *"}), ("workflow_dispatch", payload("workflow_dispatch"))],
 )
 def test_a_run_for_a_branch_alone(read, name, event):
     context = read(name, event)
-    assert (context.head.sha, context.head.branch, context.base_branch) == (sha_of("the merge commit"), "main", "main")
+    assert (context.head.sha, context.head.branch, context.base_branch) == (
+        sha_of("the merge commit"),
+        "main",
+        "main",
+    )
     assert (context.pull_number, context.base_sha) == (None, None)
 
 
 def test_a_comment_is_about_the_granted_commit(tmp_path):
     comment = State().add_comment(7, "/ci-bench run")
-    context = load_context(environment(tmp_path, "issue_comment", issue_comment(comment)), head=HEAD)
+    context = load_context(
+        environment(tmp_path, "issue_comment", issue_comment(comment)), head=HEAD
+    )
     assert context.head == Head(sha=HEAD)
-    assert (context.pull_number, context.comment_id, context.base_branch) == (7, comment["id"], None)
+    assert (context.pull_number, context.comment_id, context.base_branch) == (
+        7,
+        comment["id"],
+        None,
+    )
     assert context.is_requested
     assert not context.has_own_rules
 
 
 @pytest.mark.parametrize(
     ("event", "gates"),
-    [("pull_request", True), ("merge_group", True), ("push", True), ("schedule", True), ("workflow_dispatch", False)],
+    [
+        ("pull_request", True),
+        ("merge_group", True),
+        ("push", True),
+        ("schedule", True),
+        ("workflow_dispatch", False),
+    ],
 )
 def test_a_run_by_hand_gates_nothing(read, event, gates):
-    assert read(event, {"pull_request": pull_request, "merge_group": merge_group, "push": push}.get(event, dict)()).gates is gates
+    assert (
+        read(
+            event,
+            {"pull_request": pull_request, "merge_group": merge_group, "push": push}.get(
+                event, dict
+            )(),
+        ).gates
+        is gates
+    )
 
 
 def names(read, key):
@@ -125,7 +167,13 @@ def names(read, key):
 
 
 def test_a_check_is_named_after_its_key(read):
-    assert names(read, "default") == ["ci-bench", "ci-bench", "ci-bench", "ci-bench [push]", "ci-bench [push]"]
+    assert names(read, "default") == [
+        "ci-bench",
+        "ci-bench",
+        "ci-bench",
+        "ci-bench [push]",
+        "ci-bench [push]",
+    ]
     assert names(read, "gpu") == [*["ci-bench (gpu)"] * 3, *["ci-bench (gpu) [push]"] * 2]
 
 
@@ -155,7 +203,9 @@ def test_no_event_file_leaves_the_environment(read):
 
 
 def test_outside_of_a_workflow_everything_that_is_missing_is_named():
-    with pytest.raises(NotOnGitHub, match="GITHUB_REPOSITORY, GITHUB_RUN_ID, GITHUB_EVENT_NAME, GITHUB_SHA not set"):
+    with pytest.raises(
+        NotOnGitHub, match="GITHUB_REPOSITORY, GITHUB_RUN_ID, GITHUB_EVENT_NAME, GITHUB_SHA not set"
+    ):
         load_context({})
 
 
@@ -189,15 +239,21 @@ def test_an_event_that_is_no_object(tmp_path):
 
 
 def test_the_server_is_the_environments():
-    server = server_of({"GITHUB_REPOSITORY": "a/b", "GITHUB_TOKEN": " ghs_x\n", "GITHUB_API_URL": "https://ghe.example/api/v3"})
+    server = server_of(
+        {
+            "GITHUB_REPOSITORY": "a/b",
+            "GITHUB_TOKEN": " ghs_x\n",
+            "GITHUB_API_URL": "https://ghe.example/api/v3",
+        }
+    )
     assert server.url("pulls") == "https://ghe.example/api/v3/repos/a/b/pulls"
     assert server.token.endswith("x")
 
 
 def test_an_own_token_wins_over_the_jobs():
-    assert server_of({"GITHUB_REPOSITORY": "a/b", "GITHUB_TOKEN": "ghs_x", "CI_BENCH_GITHUB_TOKEN": "ghs_own"}).token.endswith(
-        "own"
-    )
+    assert server_of(
+        {"GITHUB_REPOSITORY": "a/b", "GITHUB_TOKEN": "ghs_x", "CI_BENCH_GITHUB_TOKEN": "ghs_own"}
+    ).token.endswith("own")
 
 
 def test_no_token_says_where_to_get_one():

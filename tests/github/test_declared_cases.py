@@ -22,10 +22,15 @@ OWN = ["mine/x", "mine/y", "mine/z"]
 
 def configuration(cases=None, *, zoo=False, plugin=None):
     """A checkout's models, with what is declared of them; besides, where it is asked for, a model of ours or a suite of the tree."""
-    entries = [*([{"models": ["mlp"], "mode": "inference"}] if zoo else []), {**CHECKOUT, **({"cases": cases} if cases else {})}]
+    entries = [
+        *([{"models": ["mlp"], "mode": "inference"}] if zoo else []),
+        {**CHECKOUT, **({"cases": cases} if cases else {})},
+    ]
     plugins = {"plugins": {"mine": plugin}} if plugin else {}
     own = {"mine": [{}]} if plugin else {}
-    return yaml.safe_dump({"schema_version": 1, **plugins, "suites": {"torchbench": entries, **own}})
+    return yaml.safe_dump(
+        {"schema_version": 1, **plugins, "suites": {"torchbench": entries, **own}}
+    )
 
 
 @pytest.fixture
@@ -51,12 +56,20 @@ def judged(fake, job, flags, tmp_path, tree, monkeypatch):  # noqa: PLR0917 - by
         with monkeypatch.context() as measuring:
             measuring.chdir(tree)
             config = load_config(tmp_path / "measured.yml")
-            ours = replace(config, entries=tuple(replace(one, cases=None) for one in config.entries if one.suite == "torchbench"))
+            ours = replace(
+                config,
+                entries=tuple(
+                    replace(one, cases=None) for one in config.entries if one.suite == "torchbench"
+                ),
+            )
             planned = {case.id: case for _, case in planning.plan(ours, ())}
         rows = [row(name, planned.get(name)) for name in measured]
         digest = planning.digest(config)
         sides = [bound(*rows, config=None, commit=commit) for commit in (HEAD, BASE)]
-        head, base = (written(replace(one, run=replace(one.run, config_digest=digest)), tmp_path) for one in sides)
+        head, base = (
+            written(replace(one, run=replace(one.run, config_digest=digest)), tmp_path)
+            for one in sides
+        )
         leave(fake, {"results.json": head, "base/results.json": base})
         if there is not None:
             monkeypatch.chdir(there)
@@ -69,7 +82,10 @@ def judged(fake, job, flags, tmp_path, tree, monkeypatch):  # noqa: PLR0917 - by
 
 
 def row(name, case):
-    """What was measured of a case: every arm's peak of memory. Of what is planned here, how it owes more is another test's."""
+    """What was measured of a case: every arm's peak of memory.
+
+    Of what is planned here, how it owes more is another test's.
+    """
     if case is None:
         return result(peak(GIGABYTE, GIGABYTE), id=name)
     peaks = [peak(GIGABYTE, GIGABYTE, arm=arm) for arm in case.arms]
@@ -83,7 +99,9 @@ def test_undeclared_cases_of_head_alone_are_undecided(judged):
     code, check, comment = judged(configuration(), IDS[:2])
     assert (code, check) == (ExitCode.OK, "neutral")
     assert WARNED in comment
-    assert "as `suites.torchbench[0].cases`: `ci-bench list --declare` prints what to write" in comment
+    assert (
+        "as `suites.torchbench[0].cases`: `ci-bench list --declare` prints what to write" in comment
+    )
 
 
 @pytest.mark.parametrize("cases", [IDS, 3])
@@ -95,11 +113,31 @@ def test_all_declared_cases_pass_without_a_word(judged, cases):
 
 PLACE = "`suites.torchbench[0].cases` of the base branch's configuration"
 NOT_DECLARED = {
-    "a dropped model, by its id": (IDS, IDS[:2], f"cases: of the suite torchbench are not those of {PLACE}: 'torchbench/gamma["),
-    "a dropped model, by the number": (3, IDS[:2], f"cases: 2 of the suite torchbench, and {PLACE} says 3"),
-    "another model instead": (IDS, [*IDS[:2], "torchbench/delta"], "missing; 'torchbench/delta' too many"),
-    "one more model, by its id": (IDS[:2], IDS, f"cases: of the suite torchbench are not those of {PLACE}: 'torchbench/gamma["),
-    "one more model, by the number": (2, IDS, f"cases: 3 of the suite torchbench, and {PLACE} says 2"),
+    "a dropped model, by its id": (
+        IDS,
+        IDS[:2],
+        f"cases: of the suite torchbench are not those of {PLACE}: 'torchbench/gamma[",
+    ),
+    "a dropped model, by the number": (
+        3,
+        IDS[:2],
+        f"cases: 2 of the suite torchbench, and {PLACE} says 3",
+    ),
+    "another model instead": (
+        IDS,
+        [*IDS[:2], "torchbench/delta"],
+        "missing; 'torchbench/delta' too many",
+    ),
+    "one more model, by its id": (
+        IDS[:2],
+        IDS,
+        f"cases: of the suite torchbench are not those of {PLACE}: 'torchbench/gamma[",
+    ),
+    "one more model, by the number": (
+        2,
+        IDS,
+        f"cases: 3 of the suite torchbench, and {PLACE} says 2",
+    ),
 }
 
 
@@ -117,9 +155,14 @@ def test_plugins_say_the_same_in_the_same_words(judged):
 
 
 def test_a_plugins_dropped_case_is_refused_beside_declared_ones(judged):
-    code, _, comment = judged(configuration(IDS, plugin={"target": "mine:SUITE", "cases": 3}), [*IDS, *OWN[:2]])
+    code, _, comment = judged(
+        configuration(IDS, plugin={"target": "mine:SUITE", "cases": 3}), [*IDS, *OWN[:2]]
+    )
     assert code == ExitCode.BAD_INPUT
-    assert "2 of the suite mine, and `plugins.mine.cases` of the base branch's configuration says 3" in comment
+    assert (
+        "2 of the suite mine, and `plugins.mine.cases` of the base branch's configuration says 3"
+        in comment
+    )
 
 
 def test_files_where_results_are_judged_declare_nothing(judged, tree):
@@ -146,5 +189,6 @@ def test_an_entry_that_needs_no_tree_is_planned_beside_one_that_does(judged):
     assert code == ExitCode.BAD_INPUT
     assert f"1 case that the configuration plans: '{MLP[:60]}" in comment
     assert (
-        "cases: 4 of the suite torchbench, and `suites.torchbench[1].cases` of the base branch's configuration says 3" in comment
+        "cases: 4 of the suite torchbench, and `suites.torchbench[1].cases` of the base branch's configuration says 3"
+        in comment
     )

@@ -28,15 +28,37 @@ class Play:
     """One run of a fork's pull request 7, as GitHub and the run have left it, and the flags of the half that reports."""
 
     def __init__(self, fake, job, flags, tmp_path):
-        self.fake, self.state, self.job, self.flags, self.folder = fake, fake.state, job, flags, tmp_path
+        self.fake, self.state, self.job, self.flags, self.folder = (
+            fake,
+            fake.state,
+            job,
+            flags,
+            tmp_path,
+        )
 
     def pull(self, number=7, **fields):
         return self.state.add_pull(number, HEAD, **{"fork": True, **fields})
 
-    def measured(self, *, head=GIGABYTE, base=GIGABYTE, base_commit=BASE, case="s/a", name="ci-bench", noisy=False, **of):
-        sides = {"results.json": (head, of), "base/results.json": (base, {**of, "commit": base_commit})}
+    def measured(
+        self,
+        *,
+        head=GIGABYTE,
+        base=GIGABYTE,
+        base_commit=BASE,
+        case="s/a",
+        name="ci-bench",
+        noisy=False,
+        **of,
+    ):
+        sides = {
+            "results.json": (head, of),
+            "base/results.json": (base, {**of, "commit": base_commit}),
+        }
         members = {
-            name: written(bound(result(peak(size, 2 * size if noisy else size), id=case), **fields), self.folder)
+            name: written(
+                bound(result(peak(size, 2 * size if noisy else size), id=case), **fields),
+                self.folder,
+            )
             for name, (size, fields) in sides.items()
         }
         leave(self.fake, members, name=name)
@@ -175,13 +197,19 @@ def functions(play, head, base, *, own_plan=True, configured="main"):
     members = {}
     for name, rows, commit in (("results.json", head, HEAD), ("base/results.json", base, BASE)):
         made = bound(*rows, commit=commit, config=FUNCTIONS)
-        members[name] = written(replace(made, source=replace(made.source, own_plan=own_plan)), play.folder)
+        members[name] = written(
+            replace(made, source=replace(made.source, own_plan=own_plan)), play.folder
+        )
     leave(play.fake, members)
     return play.report()
 
 
 def benchmark(name, **fields):
-    return result(*([] if "status" in fields else [peak(GIGABYTE, GIGABYTE)]), id=f"functions/{name}", **fields)
+    return result(
+        *([] if "status" in fields else [peak(GIGABYTE, GIGABYTE)]),
+        id=f"functions/{name}",
+        **fields,
+    )
 
 
 def all_new(play):
@@ -193,7 +221,9 @@ def first(play):
 
 
 def first_and_failed(play):
-    return functions(play, [benchmark("a"), benchmark("b", status=Status.FAILED)], [], configured=HEAD)
+    return functions(
+        play, [benchmark("a"), benchmark("b", status=Status.FAILED)], [], configured=HEAD
+    )
 
 
 def base_crashed(play):
@@ -202,7 +232,9 @@ def base_crashed(play):
 
 
 def benchmark_gone(play):
-    return functions(play, [benchmark("a")], [benchmark("a"), benchmark("b", status=Status.SKIPPED)])
+    return functions(
+        play, [benchmark("a")], [benchmark("a"), benchmark("b", status=Status.SKIPPED)]
+    )
 
 
 PLAYS = {
@@ -274,9 +306,17 @@ def test_a_gone_benchmark_is_named(play):
 def test_a_declared_time_that_is_a_detail_passes_nothing(play):
     """Both documents say that all times of the plugin's case are details, so that nothing that gates is compared."""
     play.pull()
-    slow, quick = (result(metric(sampled(value)), id="s/a", details=("step_time",)) for value in (10.0, 1.0))
+    slow, quick = (
+        result(metric(sampled(value)), id="s/a", details=("step_time",)) for value in (10.0, 1.0)
+    )
     sides = {"results.json": (slow, HEAD), "base/results.json": (quick, BASE)}
-    leave(play.fake, {name: written(bound(row, commit=commit), play.folder) for name, (row, commit) in sides.items()})
+    leave(
+        play.fake,
+        {
+            name: written(bound(row, commit=commit), play.folder)
+            for name, (row, commit) in sides.items()
+        },
+    )
     play.report()
     (check,) = play.state.checks.values()
     assert check["conclusion"] == "failure"
@@ -290,20 +330,30 @@ def test_the_page_and_the_plays_are_of_the_same_events():
 def test_what_becomes_of_a_run(play, what):
     check, comment, code = table()[what]
     assert PLAYS[what](play) == code
-    assert [one["conclusion"] for one in play.state.checks.values()] == ([] if check == "none" else [check])
+    assert [one["conclusion"] for one in play.state.checks.values()] == (
+        [] if check == "none" else [check]
+    )
     assert [number for number in (7, 8) if play.state.texts_of(number)] == COMMENTED[comment]
 
 
 @pytest.mark.parametrize("ratio", [0.3, 2.3])
 def test_a_noisy_calibration_of_the_artifact_excuses_nothing(play, ratio):
-    """It comes from where the pull request's code ran. What is within belief could be forged as well as what is not."""
+    """It comes from where the pull request's code ran.
+
+    What is within belief could be forged as well as what is not.
+    """
     play.pull()
     slow, usual = (result(metric(sampled(value, count=8)), id="s/a") for value in (0.012, 0.01))
     members = {"results.json": written(bound(slow), play.folder)}
     members["base/results.json"] = written(bound(usual, commit=BASE), play.folder)
     identity = bound(slow).environment.identity
     series = PastSeries(
-        case="s/a", metric="step_time", arm="eager", ratios=(ratio, -ratio) * 4, within=(0.01,) * 8, runs=(0,) * 8
+        case="s/a",
+        metric="step_time",
+        arm="eager",
+        ratios=(ratio, -ratio) * 4,
+        within=(0.01,) * 8,
+        runs=(0,) * 8,
     )
     calibration = Calibration(
         tool_version="1",
@@ -321,7 +371,10 @@ def test_a_noisy_calibration_of_the_artifact_excuses_nothing(play, ratio):
 def test_each_pull_request_of_one_head_has_its_own_verdict(play):
     two_bases(play)
     assert "✅" in play.state.texts_of(7)[0]
-    assert "Another open pull request has the same head commit and does not pass" in play.state.texts_of(7)[0]
+    assert (
+        "Another open pull request has the same head commit and does not pass"
+        in play.state.texts_of(7)[0]
+    )
     assert "❌ Failed" in play.state.texts_of(8)[0]
 
 
@@ -395,7 +448,9 @@ def test_a_merge_that_adds_nothing_is_green(play):
     assert merged(play, newest=None) == (0, "success")
 
 
-@pytest.mark.parametrize(("tree", "wanted"), [(sha_of("same"), (0, "success")), (sha_of("evil"), (2, "failure"))])
+@pytest.mark.parametrize(
+    ("tree", "wanted"), [(sha_of("same"), (0, "success")), (sha_of("evil"), (2, "failure"))]
+)
 def test_a_merge_is_known_by_its_content(play, tree, wanted):
     """GitHub has made it again, of the same parents."""
     play.state.commits[ANOTHER] = [BASE, HEAD]
@@ -487,7 +542,9 @@ def test_a_merge_group_is_held_against_the_group_before_it_in_the_queue(play, tm
     folder = tmp_path / "results"
     (folder / "base").mkdir(parents=True)
     for name, commit in (("results.json", HEAD), ("base/results.json", before)):
-        (folder / name).write_text(written(bound(result(peak(1, 1), id="s/a"), commit=commit), tmp_path))
+        (folder / name).write_text(
+            written(bound(result(peak(1, 1), id="s/a"), commit=commit), tmp_path)
+        )
     assert publish(play.flags(folders=[folder])) == ExitCode.OK
     (folder / "base" / "results.json").write_text(
         written(bound(result(peak(1, 1), id="s/a"), commit=play.state.history[3]), tmp_path)
@@ -508,7 +565,11 @@ def test_a_baseline_that_the_jobs_own_flags_turn_off_is_a_finding(play, tmp_path
     (folder / "results.json").write_text(
         written(
             bound(
-                result(peak(1, 1), id="s/a", checks=(Check(name="finite", arm="eager", outcome=Outcome.PASS, detail=""),)),
+                result(
+                    peak(1, 1),
+                    id="s/a",
+                    checks=(Check(name="finite", arm="eager", outcome=Outcome.PASS, detail=""),),
+                ),
                 config=CONFIG.replace("suites:", "baseline: none\nsuites:"),
             ),
             tmp_path,
@@ -521,7 +582,9 @@ def test_a_baseline_that_the_jobs_own_flags_choose_is_a_finding(play, tmp_path):
     play.job("pull_request", pull_request())
     play.state.add_pull(7, HEAD)
     (tmp_path / "results").mkdir()
-    (tmp_path / "results" / "results.json").write_text(written(bound(result(peak(1, 1), id="s/a")), tmp_path))
+    (tmp_path / "results" / "results.json").write_text(
+        written(bound(result(peak(1, 1), id="s/a")), tmp_path)
+    )
     given = {"base": play.state.history[2]}
     publish(play.flags(folders=[tmp_path / "results"], baseline="artifact", **given))
     (text,) = play.state.texts_of(7)
@@ -530,7 +593,10 @@ def test_a_baseline_that_the_jobs_own_flags_choose_is_a_finding(play, tmp_path):
 
 def test_what_is_asked_for_by_hand_is_told_and_fails_nothing(play, tmp_path):
     play.job(
-        "workflow_dispatch", payload("push") | {"ref": "refs/heads/feature"}, GITHUB_SHA=HEAD, GITHUB_REF="refs/heads/feature"
+        "workflow_dispatch",
+        payload("push") | {"ref": "refs/heads/feature"},
+        GITHUB_SHA=HEAD,
+        GITHUB_REF="refs/heads/feature",
     )
     play.state.files["feature", "ci-bench.yml"] = CONFIG.encode()
     play.state.parents[HEAD] = BASE
@@ -539,7 +605,9 @@ def test_what_is_asked_for_by_hand_is_told_and_fails_nothing(play, tmp_path):
         path = tmp_path / "results" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         asked = {"base": (older,), "filter": ("s/a",)}
-        path.write_text(written(bound(result(peak(1, 1), id="s/a"), commit=commit, asked=asked), tmp_path))
+        path.write_text(
+            written(bound(result(peak(1, 1), id="s/a"), commit=commit, asked=asked), tmp_path)
+        )
     for comment in ("never", "always"):
         assert publish(play.flags(folders=[tmp_path / "results"], comment=comment)) == ExitCode.OK
     assert (play.state.checks, play.state.statuses) == ({}, []), "a check could be somebody's"
@@ -547,7 +615,11 @@ def test_what_is_asked_for_by_hand_is_told_and_fails_nothing(play, tmp_path):
 
 @pytest.mark.parametrize(
     ("baseline", "asked", "code"),
-    [("none", ("s/a",), ExitCode.POLICY_NOT_MET), ("none", (), ExitCode.OK), ("paired", ("s/a",), ExitCode.OK)],
+    [
+        ("none", ("s/a",), ExitCode.POLICY_NOT_MET),
+        ("none", (), ExitCode.OK),
+        ("paired", ("s/a",), ExitCode.OK),
+    ],
     ids=["a narrowed baseline", "a whole baseline", "a narrowed comparison"],
 )
 def test_a_baseline_by_hand_has_every_case(play, tmp_path, *, baseline, asked, code):
@@ -559,7 +631,9 @@ def test_a_baseline_by_hand_has_every_case(play, tmp_path, *, baseline, asked, c
     for name, commit in (("results.json", HEAD), ("base/results.json", BASE)):
         path = tmp_path / "results" / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(written(bound(row, commit=commit, asked={"filter": asked} if asked else {}), tmp_path))
+        path.write_text(
+            written(bound(row, commit=commit, asked={"filter": asked} if asked else {}), tmp_path)
+        )
     assert publish(play.flags(folders=[tmp_path / "results"], baseline=baseline)) == code
     assert ("(--filter s/a)" in (tmp_path / "summary.md").read_text()) is bool(asked)
 
@@ -658,7 +732,9 @@ WAITING = {
 def test_what_does_not_measure_is_not_announced(play, fields):
     play.job("workflow_run", workflow_run(conclusion=None))
     play.pull()
-    play.state.add_run(HEAD, id=RUN, event="pull_request", head_branch="feature", fork=True, **fields)
+    play.state.add_run(
+        HEAD, id=RUN, event="pull_request", head_branch="feature", fork=True, **fields
+    )
     assert announce(play.flags()) == ExitCode.OK
     assert play.state.checks == {}
 
@@ -666,7 +742,13 @@ def test_what_does_not_measure_is_not_announced(play, fields):
 def test_what_measures_is_announced(play):
     play.job("workflow_run", workflow_run(conclusion=None))
     play.state.add_run(
-        HEAD, id=RUN, event="pull_request", head_branch="feature", fork=True, status="in_progress", conclusion=None
+        HEAD,
+        id=RUN,
+        event="pull_request",
+        head_branch="feature",
+        fork=True,
+        status="in_progress",
+        conclusion=None,
     )
     assert announce(play.flags()) == ExitCode.OK
     assert [one["status"] for one in play.state.checks.values()] == ["in_progress"]
@@ -676,6 +758,8 @@ def test_without_an_answer_nobodys_rules_are_taken(play):
     """The default branch's could be looser than those of the branch that is meant."""
     play.pull()
     play.measured()
-    play.fake.plan("GET", "/pulls", *[Fault(status=403, message="Resource not accessible by integration")] * 9)
+    play.fake.plan(
+        "GET", "/pulls", *[Fault(status=403, message="Resource not accessible by integration")] * 9
+    )
     assert play.report() == ExitCode.GITHUB
     assert [one["conclusion"] for one in play.state.checks.values()] == ["failure"]

@@ -8,11 +8,22 @@ from fake_github import TOKEN, serve
 from fake_github_contract import description, faults_of, operation, operations
 from fake_github_state import REPOSITORY, sha_of
 
-CHECK = {"name": "ci-bench", "head_sha": sha_of("head"), "status": "completed", "conclusion": "success"}
+CHECK = {
+    "name": "ci-bench",
+    "head_sha": sha_of("head"),
+    "status": "completed",
+    "conclusion": "success",
+}
 
 
 def annotations(number):
-    one = {"path": "x", "start_line": 1, "end_line": 1, "annotation_level": "notice", "message": "x"}
+    one = {
+        "path": "x",
+        "start_line": 1,
+        "end_line": 1,
+        "annotation_level": "notice",
+        "message": "x",
+    }
     return {**CHECK, "output": {"title": "x", "summary": "x", "annotations": [one] * number}}
 
 
@@ -23,9 +34,19 @@ REQUESTS = {
     "a value that is none of those": ("GET", "pulls?state=merged", None, "query state"),
     "another field": ("POST", "issues/7/comments", {"text": "x"}, "'body' is a required property"),
     "no body": ("POST", "issues/7/comments", None, "body $"),
-    "a level that there is not": ("POST", "check-runs", {**CHECK, "conclusion": "great"}, "'great' is not one of"),
+    "a level that there is not": (
+        "POST",
+        "check-runs",
+        {**CHECK, "conclusion": "great"},
+        "'great' is not one of",
+    ),
     "51 annotations": ("POST", "check-runs", annotations(51), "is too long"),
-    "a status that there is not": ("POST", f"statuses/{sha_of('head')}", {"state": "great"}, "'great' is not one of"),
+    "a status that there is not": (
+        "POST",
+        f"statuses/{sha_of('head')}",
+        {"state": "great"},
+        "'great' is not one of",
+    ),
     "a body where none belongs": ("GET", "pulls", {"x": 1}, "a body, where none belongs"),
 }
 
@@ -34,7 +55,9 @@ REQUESTS = {
 def test_a_request_that_breaks_the_description_is_seen(method, path, body, fault):
     with serve() as fake:
         url = f"{fake.url}/repos/{REPOSITORY}/{path}"
-        answer = requests.request(method, url, json=body, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=5)
+        answer = requests.request(
+            method, url, json=body, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=5
+        )
         assert answer.status_code == 422
         assert fault in fake.faults[0]
 
@@ -58,7 +81,11 @@ REPLIES = {
         "actions/runs/5",
         "'head_branch' is a required property",
     ),
-    "a comment without a date": (wrong_comment, "issues/7/comments", "None is not of type 'string'"),
+    "a comment without a date": (
+        wrong_comment,
+        "issues/7/comments",
+        "None is not of type 'string'",
+    ),
 }
 
 
@@ -74,19 +101,26 @@ def test_a_reply_that_breaks_the_description_is_seen(prepare, path, fault):
 def test_a_route_that_github_does_not_describe_is_not_there():
     with serve() as fake:
         url = f"{fake.url}/repos/{REPOSITORY}/actions/secrets"
-        assert requests.get(url, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=5).status_code == 404
+        assert (
+            requests.get(url, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=5).status_code
+            == 404
+        )
 
 
 def test_storage_refuses_a_token_as_the_real_one_does():
     with serve() as fake:
         url = fake.storage.sign(1, b"content")
         assert requests.get(url, timeout=5).content == b"content"
-        assert requests.get(url, headers={"Authorization": "Bearer x"}, timeout=5).status_code == 400
+        assert (
+            requests.get(url, headers={"Authorization": "Bearer x"}, timeout=5).status_code == 400
+        )
 
 
 def test_every_route_is_described_and_every_description_has_a_route():
     with serve() as fake:
-        described = {(one.method, one.path.removeprefix("/repos/{owner}/{repo}/")) for one in operations()}
+        described = {
+            (one.method, one.path.removeprefix("/repos/{owner}/{repo}/")) for one in operations()
+        }
         assert {*fake.routes.table} == described
 
 
@@ -94,7 +128,9 @@ def test_what_the_description_gets_wrong_is_put_right_with_a_reason():
     run = operation("GET", "actions/runs/{run_id}")
     orphan = {**run.example(200), "head_repository": None}
     assert run.reply_faults(200, orphan) == []
-    assert all("github/rest-api-description#1586" in why for why in description()["truths"].values())
+    assert all(
+        "github/rest-api-description#1586" in why for why in description()["truths"].values()
+    )
     without = copy.deepcopy(orphan)
     del without["head_repository"]
     assert faults_of(without, run.raw["replies"]["200"]["schema"])

@@ -11,12 +11,18 @@ from ci_bench.github.outcomes import State
 PULL = dict.fromkeys(("url", "html_url", "diff_url", "patch_url"), "https://github.example/pulls/1")
 
 
-def alert(text="step_time: 2 % slower", *, worse=True, key="default", title="Trend: worse", **fields):
+def alert(
+    text="step_time: 2 % slower", *, worse=True, key="default", title="Trend: worse", **fields
+):
     return Alert(key=key, worse=worse, title=title, text=text, **fields)
 
 
 def open_bodies(fake):
-    return [one["body"].partition("\n")[2] for one in fake.state.issues.values() if one["state"] == "open"]
+    return [
+        one["body"].partition("\n")[2]
+        for one in fake.state.issues.values()
+        if one["state"] == "open"
+    ]
 
 
 def test_the_first_alarm_opens_the_next_updates_recovery_closes(fake, client):
@@ -26,7 +32,11 @@ def test_the_first_alarm_opens_the_next_updates_recovery_closes(fake, client):
     assert (opened.state, updated.state, opened.url) == (State.DONE, State.DONE, updated.url)
     closed = publish_alert(client, alert("all is well", worse=False))
     (issue,) = fake.state.issues.values()
-    assert (issue["state"], issue["state_reason"], issue["title"]) == ("closed", "completed", "Trend: worse still")
+    assert (issue["state"], issue["state_reason"], issue["title"]) == (
+        "closed",
+        "completed",
+        "Trend: worse still",
+    )
     assert fake.state.texts_of(issue["number"]) == ["all is well"]
     assert closed.state is State.DONE
     assert publish_alert(client, alert("all is well", worse=False)).state is State.SKIPPED
@@ -44,7 +54,9 @@ def test_an_alarm_after_that_opens_a_new_one(fake, client):
 def test_nothing_is_written_where_nothing_is_new(fake, client):
     publish_alert(client, alert())
     before = len(fake.paths("PATCH"))
-    fake.state.issues[next(iter(fake.state.issues))]["body"] = alert().body.replace("\n", "\r\n") + "\r\n"
+    fake.state.issues[next(iter(fake.state.issues))]["body"] = (
+        alert().body.replace("\n", "\r\n") + "\r\n"
+    )
     publish_alert(client, alert())
     assert len(fake.paths("PATCH")) == before
 
@@ -79,7 +91,9 @@ def test_two_jobs_that_open_at_once_settle_on_the_oldest(fake, client):
 
     fake.state.add_issue = both
     publish_alert(client, alert("one"))
-    states = [one["state"] for one in sorted(fake.state.issues.values(), key=lambda one: one["number"])]
+    states = [
+        one["state"] for one in sorted(fake.state.issues.values(), key=lambda one: one["number"])
+    ]
     assert states == ["open", "closed"]
 
 

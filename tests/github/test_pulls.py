@@ -13,13 +13,17 @@ from ci_bench.github.pulls import NoPullRequest, PullRequest, find_pulls
 @pytest.fixture
 def resolve(fake, client, tmp_path):
     fake.state.history = [BASE]
-    return lambda name, event, **more: find_pulls(client, load_context(environment(tmp_path, name, event, **more)))
+    return lambda name, event, **more: find_pulls(
+        client, load_context(environment(tmp_path, name, event, **more))
+    )
 
 
 def test_a_forks_pull_request_is_found_by_its_branch_and_commit(fake, resolve):
     fake.state.add_pull(7, HEAD, fork=True)
     fake.state.add_pull(8, sha_of("another"), branch="other", fork=True)
-    assert resolve("workflow_run", workflow_run()) == (PullRequest(number=7, base_branch="main", base_sha=BASE, from_fork=True),)
+    assert resolve("workflow_run", workflow_run()) == (
+        PullRequest(number=7, base_branch="main", base_sha=BASE, from_fork=True),
+    )
     assert fake.seen[-1].query["head"] == ["mallory:feature"]
 
 
@@ -37,8 +41,14 @@ def test_a_branch_of_the_same_name_out_of_another_repository_is_not_meant(fake, 
 
 NOBODY = {
     "no pull request": (lambda state: None, "no open pull request has mallory:feature"),
-    "one that has moved on": (lambda state: state.add_pull(7, sha_of("newer"), fork=True), "no open pull request has"),
-    "one that is closed": (lambda state: state.add_pull(7, HEAD, fork=True, state="closed"), "no open pull request has"),
+    "one that has moved on": (
+        lambda state: state.add_pull(7, sha_of("newer"), fork=True),
+        "no open pull request has",
+    ),
+    "one that is closed": (
+        lambda state: state.add_pull(7, HEAD, fork=True, state="closed"),
+        "no open pull request has",
+    ),
     "one into another repository": (
         lambda state: state.add_pull(7, HEAD, fork=True)["base"]["repo"].update(id=FORK_ID),
         "no open pull request has",
@@ -58,7 +68,11 @@ def test_all_pull_requests_of_one_head_are_found_the_events_own_first(fake, reso
     for number in (6, 7, 8):
         fake.state.add_pull(number, HEAD, base=f"release-{number}")
     assert [pull.number for pull in resolve("workflow_run", workflow_run(fork=False))] == [6, 7, 8]
-    assert [pull.base_branch for pull in resolve("pull_request", pull_request())] == ["release-7", "release-6", "release-8"]
+    assert [pull.base_branch for pull in resolve("pull_request", pull_request())] == [
+        "release-7",
+        "release-6",
+        "release-8",
+    ]
 
 
 MOVED = {"closed": {"state": "closed"}, "moved on": {"head": {"sha": sha_of("newer")}}}
@@ -67,7 +81,10 @@ MOVED = {"closed": {"state": "closed"}, "moved on": {"head": {"sha": sha_of("new
 @pytest.mark.parametrize(("reason", "fields"), MOVED.items(), ids=MOVED)
 def test_an_events_own_pull_request_that_is_not_what_it_was(fake, resolve, reason, fields):
     pull = fake.state.add_pull(7, HEAD)
-    pull |= {"state": fields.get("state", "open"), "head": {**pull["head"], **fields.get("head", {})}}
+    pull |= {
+        "state": fields.get("state", "open"),
+        "head": {**pull["head"], **fields.get("head", {})},
+    }
     assert reason in resolve("pull_request", pull_request()).reason
 
 

@@ -29,5 +29,7 @@ def test_the_http_librarys_log_has_no_queries(caplog):
     caplog.set_level(logging.DEBUG)
     quiet_http_logs()
     quiet_http_logs()
-    logging.getLogger("urllib3.connectionpool").debug('%s "%s %s"', "https://storage.example:443", "GET", "/a.zip?sig=abc")
+    logging.getLogger("urllib3.connectionpool").debug(
+        '%s "%s %s"', "https://storage.example:443", "GET", "/a.zip?sig=abc"
+    )
     assert caplog.messages == ['https://storage.example:443 "GET /a.zip?***"']

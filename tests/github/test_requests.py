@@ -71,9 +71,14 @@ class Play:
     def outputs(self):
         path = self.folder / "output"
         text = path.read_text() if path.exists() else ""
-        return {name: value[:-1] for name, _, value in re.findall(r"(?m)^(\w+)<<(.*)\n((?:.*\n)*?)\2$", text)}
+        return {
+            name: value[:-1]
+            for name, _, value in re.findall(r"(?m)^(\w+)<<(.*)\n((?:.*\n)*?)\2$", text)
+        }
 
-    def measure(self, granted, *, run=RUN, ids=("s/a", "s/b"), size=1, commit=HEAD, base=None, **asked):
+    def measure(
+        self, granted, *, run=RUN, ids=("s/a", "s/b"), size=1, commit=HEAD, base=None, **asked
+    ):
         """Leave what the measuring job leaves, by the outputs of the answer."""
         filters = tuple(granted["filter"].split())
         asked = {
@@ -85,9 +90,14 @@ class Play:
             "results.json": (size, commit),
             "base/results.json": (1, base or granted["base_sha"]),
         }
-        rows = {count: [result(peak(count * GIGABYTE, count * GIGABYTE), id=one) for one in ids] for count in (1, size)}
+        rows = {
+            count: [result(peak(count * GIGABYTE, count * GIGABYTE), id=one) for one in ids]
+            for count in (1, size)
+        }
         members = {
-            name: written(bound(*rows[count], commit=sha, config=TWO, run=run, asked=asked), self.folder)
+            name: written(
+                bound(*rows[count], commit=sha, config=TWO, run=run, asked=asked), self.folder
+            )
             for name, (count, sha) in sides.items()
         }
         self.state.runs[run] = self.state.add_run(sha_of("main 0"), id=run, event="issue_comment")
@@ -343,7 +353,9 @@ SILENT_API = {
 @pytest.mark.parametrize("status", [403, 500])
 def test_nothing_is_measured_without_an_answer_of_github(play, path, status):
     play.says()
-    play.fake.plan("GET", path, *[Fault(status=status, message="Resource not accessible by integration")] * 9)
+    play.fake.plan(
+        "GET", path, *[Fault(status=status, message="Resource not accessible by integration")] * 9
+    )
     with pytest.raises(GitHubFailed):
         play.answer()
     assert "allowed" not in play.outputs()
@@ -462,11 +474,15 @@ def test_cases_that_only_the_tree_plans_are_named(play, cases, words, shown):
     assert shown in play.told()
 
 
-def earlier(play, *, seconds, ids=("s/a", "s/b"), name="ci-bench", branch="feature", fork=True, **more):
+def earlier(
+    play, *, seconds, ids=("s/a", "s/b"), name="ci-bench", branch="feature", fork=True, **more
+):
     rows = (replace(result(peak(1, 1), id=one), duration_s=seconds) for one in ids)
     run = play.state.add_run(sha_of("earlier"), head_branch=branch, fork=fork)
     content = more.pop("content", None) or written(bound(*rows, config=TWO), play.folder)
-    return play.state.add_artifact(run, {"results.json": content}, name=name, **more)["workflow_run"]["id"]
+    return play.state.add_artifact(run, {"results.json": content}, name=name, **more)[
+        "workflow_run"
+    ]["id"]
 
 
 def test_the_time_comes_from_this_pull_requests_last_run(play):
@@ -514,13 +530,19 @@ def test_a_second_attempt_updates_the_answer(play):
 
 def gated(play):
     """A gate has commented and set its check."""
-    play.state.add_comment(7, f"<!-- ci-bench:v1 key=default run=1 attempt=1 head={HEAD} -->\n\n### Passed")
-    play.state.add_check({"name": "ci-bench", "head_sha": HEAD, "status": "completed", "conclusion": "success"})
+    play.state.add_comment(
+        7, f"<!-- ci-bench:v1 key=default run=1 attempt=1 head={HEAD} -->\n\n### Passed"
+    )
+    play.state.add_check(
+        {"name": "ci-bench", "head_sha": HEAD, "status": "completed", "conclusion": "success"}
+    )
     return repr((play.state.comments_of(7)[0], play.state.checks))
 
 
 @pytest.mark.parametrize("given", [{}, {"key": "default"}])
-@pytest.mark.parametrize(("size", "code", "icon"), [(1, ExitCode.OK, "✅"), (2, ExitCode.POLICY_NOT_MET, "❌")])
+@pytest.mark.parametrize(
+    ("size", "code", "icon"), [(1, ExitCode.OK, "✅"), (2, ExitCode.POLICY_NOT_MET, "❌")]
+)
 def test_a_verdict_gates_nothing(play, given, size, code, icon):
     before = gated(play)
     play.says(f"{COMMAND} s/a")
@@ -530,7 +552,10 @@ def test_a_verdict_gates_nothing(play, given, size, code, icon):
     key = play.comment["id"]
     assert {*play.ours()} == {"default", f"answer-{key}", f"request-{key}"}
     assert icon in play.verdict()
-    assert "_Measured on request of the cases that match `s/a`. This run gates nothing._" in play.verdict()
+    assert (
+        "_Measured on request of the cases that match `s/a`. This run gates nothing._"
+        in play.verdict()
+    )
     assert "measured only" not in play.verdict(), "that is what was requested"
     assert repr((play.state.comments_of(7)[0], play.state.checks)) == before
     assert play.state.statuses == []
@@ -539,7 +564,9 @@ def test_a_verdict_gates_nothing(play, given, size, code, icon):
 def test_two_requests_at_once_have_an_answer_and_a_verdict_each(play):
     comments = [play.says(f"{COMMAND} s/{name}") for name in "ab"]
     runs = [RUN, RUN + 1]
-    granted = [play.answer(comment, run=run)[1] for comment, run in zip(comments, runs, strict=True)]
+    granted = [
+        play.answer(comment, run=run)[1] for comment, run in zip(comments, runs, strict=True)
+    ]
     for index in (1, 0):
         play.comment = comments[index]
         play.measure(granted[index], run=runs[index], ids=(f"s/{'ab'[index]}",))
@@ -554,13 +581,18 @@ def test_results_of_fewer_cases_than_requested_fail(play):
     _, granted = play.answer()
     play.measure(granted, ids=("s/a",), filter=("s/a",))
     assert play.report(granted) == ExitCode.POLICY_NOT_MET
-    assert "the workflow measured only 0 of 0 cases of the suites that are planned here (--filter s/a)" in play.verdict()
+    assert (
+        "the workflow measured only 0 of 0 cases of the suites that are planned here (--filter s/a)"
+        in play.verdict()
+    )
 
 
 @pytest.mark.parametrize("of", [{"base": sha_of("main 3")}, {"commit": sha_of("other")}])
 def test_results_of_other_commits_are_refused(play, of):
     for ref in ("main", HEAD):
-        play.state.files[ref, "ci-bench.yml"] = f"{TWO}policy: {{severities: {{narrowed: warn}}}}\n".encode()
+        play.state.files[ref, "ci-bench.yml"] = (
+            f"{TWO}policy: {{severities: {{narrowed: warn}}}}\n".encode()
+        )
     _, granted = play.answer()
     more = {"base": of["base"]} if "base" in of else {}
     play.measure(

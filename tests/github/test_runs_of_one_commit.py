@@ -11,14 +11,33 @@ from ci_bench.github.context import RunId
 from ci_bench.github.outcomes import State
 
 HEAD = sha_of("head")
-GREEN, GREY, RED, CANCELLED = Conclusion.SUCCESS, Conclusion.NEUTRAL, Conclusion.FAILURE, Conclusion.CANCELLED
+GREEN, GREY, RED, CANCELLED = (
+    Conclusion.SUCCESS,
+    Conclusion.NEUTRAL,
+    Conclusion.FAILURE,
+    Conclusion.CANCELLED,
+)
 
 
 def check(run, attempt, conclusion, **fields):
-    said = {None: "Measuring", GREEN: "Passed", GREY: "Open", RED: "Worse", CANCELLED: "Stopped"}[conclusion]
-    given = {"name": "ci-bench", "key": "default", "title": said, "summary": f"### {said}", **fields}
+    said = {None: "Measuring", GREEN: "Passed", GREY: "Open", RED: "Worse", CANCELLED: "Stopped"}[
+        conclusion
+    ]
+    given = {
+        "name": "ci-bench",
+        "key": "default",
+        "title": said,
+        "summary": f"### {said}",
+        **fields,
+    }
     url = f"https://github.example/o/r/actions/runs/{run}"
-    return CheckRun(**given, run=RunId(id=run, attempt=attempt), head_sha=HEAD, conclusion=conclusion, details_url=url)
+    return CheckRun(
+        **given,
+        run=RunId(id=run, attempt=attempt),
+        head_sha=HEAD,
+        conclusion=conclusion,
+        details_url=url,
+    )
 
 
 def shown(fake):
@@ -81,7 +100,10 @@ def test_a_held_check_says_whose_verdict_it_is(fake, client):
     publish_check(client, check(1, 1, RED))
     green = next(one for one in fake.state.checks.values() if ":2:" in one["external_id"])
     assert green["output"]["title"] == "Failed in run 1; success here: Passed"
-    assert "_Run 1 measured this commit, too, and its verdict is stricter: failure." in green["output"]["summary"]
+    assert (
+        "_Run 1 measured this commit, too, and its verdict is stricter: failure."
+        in green["output"]["summary"]
+    )
     assert green["output"]["summary"].endswith("\n\n### Passed")
 
 

@@ -9,7 +9,12 @@ from ci_bench.github.artifacts import Artifact
 from ci_bench.github.baseline import WantedBaseline, distrust
 
 WANTED = WantedBaseline(
-    name="b", branch="main", commit=sha_of("x"), workflow=WORKFLOW, repository=REPOSITORY, repository_id=REPOSITORY_ID
+    name="b",
+    branch="main",
+    commit=sha_of("x"),
+    workflow=WORKFLOW,
+    repository=REPOSITORY,
+    repository_id=REPOSITORY_ID,
 )
 SOUND = Artifact(
     id=1,

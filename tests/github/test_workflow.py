@@ -96,7 +96,9 @@ def test_a_summary_that_cannot_be_written_is_an_error_with_its_path(tmp_path):
 # Commands
 
 LIVE = re.compile(r"(?m)^\s*::[a-z-]+[^\n]*::|##\[")
-"""What the runner takes for a command: the new form at the start of a line, the old one anywhere (ActionCommand.cs)."""
+"""What the runner takes for a command: the new form at the start of a line, the old one anywhere
+(ActionCommand.cs).
+"""
 COMMANDS = {
     "an output": "::set-output name=verdict::passed",
     "after spaces": "  \t::error::x",
@@ -118,7 +120,9 @@ COMMANDS = {
 
 @pytest.mark.parametrize("text", COMMANDS.values(), ids=COMMANDS)
 def test_what_is_printed_is_no_command(text):
-    assert LIVE.search(text.replace("\r", "\n")) or "\x1b" in text or "\x07" in text or "\x9b" in text
+    assert (
+        LIVE.search(text.replace("\r", "\n")) or "\x1b" in text or "\x07" in text or "\x9b" in text
+    )
     assert not LIVE.search(defused(text))
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", defused(text))
 
@@ -129,8 +133,13 @@ def test_harmless_text_stays_as_it_is():
 
 
 def test_a_command_keeps_its_message_in_one_line():
-    line = command(LogLevel.WARNING, "100 % slower\n::set-output name=verdict::passed", title="a: b, c\n")
-    assert line == "::warning title=a%3A b%2C c%0A::100 %25 slower%0A\u200b::set-output name=verdict::passed"
+    line = command(
+        LogLevel.WARNING, "100 % slower\n::set-output name=verdict::passed", title="a: b, c\n"
+    )
+    assert (
+        line
+        == "::warning title=a%3A b%2C c%0A::100 %25 slower%0A\u200b::set-output name=verdict::passed"
+    )
 
 
 def test_a_long_message_is_cut_to_what_the_runner_keeps():

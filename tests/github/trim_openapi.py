@@ -1,8 +1,9 @@
 """Cut GitHub's own OpenAPI description down to the operations that ci-bench uses: ``python trim_openapi.py DESCRIPTION OUT``.
 
-DESCRIPTION is `generated/api.github.com.json` of the npm package `@octokit/openapi` (`npm pack @octokit/openapi`, MIT). The result
-is plain JSON Schema 2020-12, so that `jsonschema` can check requests and replies, with GitHub's example of each reply, which the
-fake GitHub fills in. What the description gets wrong is put right here, in `TRUTHS`, each with its reason.
+DESCRIPTION is `generated/api.github.com.json` of the npm package `@octokit/openapi` (`npm pack
+@octokit/openapi`, MIT). The result is plain JSON Schema 2020-12, so that `jsonschema` can check
+requests and replies, with GitHub's example of each reply, which the fake GitHub fills in. What the
+description gets wrong is put right here, in `TRUTHS`, each with its reason.
 """
 
 import json
@@ -31,13 +32,32 @@ OPERATIONS = {
     f"{REPO}/pulls/{{pull_number}}": ["get"],
     f"{REPO}/statuses/{{sha}}": ["post"],
 }
-WORDS_ONLY = {"description", "example", "examples", "title", "externalDocs", "deprecated", "default", "discriminator", "xml"}
+WORDS_ONLY = {
+    "description",
+    "example",
+    "examples",
+    "title",
+    "externalDocs",
+    "deprecated",
+    "default",
+    "discriminator",
+    "xml",
+}
 LISTED = 2
 """How many items of an example list are kept."""
 TRUTHS = {
-    ("workflow-run", "head_repository"): "null once the fork is deleted (github/rest-api-description#1586)",
-    ("pull-request", "repo"): "`head.repo` is null once the fork is deleted (github/rest-api-description#1586)",
-    ("pull-request-simple", "repo"): "`head.repo` is null once the fork is deleted (github/rest-api-description#1586)",
+    (
+        "workflow-run",
+        "head_repository",
+    ): "null once the fork is deleted (github/rest-api-description#1586)",
+    (
+        "pull-request",
+        "repo",
+    ): "`head.repo` is null once the fork is deleted (github/rest-api-description#1586)",
+    (
+        "pull-request-simple",
+        "repo",
+    ): "`head.repo` is null once the fork is deleted (github/rest-api-description#1586)",
 }
 """Properties that the description calls never null, by schema."""
 NOTICE = """GitHub's OpenAPI description, as published in @octokit/openapi {version}, cut down by trim_openapi.py.
@@ -56,7 +76,11 @@ def main(description: Path, out: Path) -> None:
     """Write the cut description."""
     full = json.loads(description.read_text(encoding="utf-8"))
     schemas: dict[str, Any] = {}
-    operations = [operation(full, schemas, path, method) for path, methods in OPERATIONS.items() for method in methods]
+    operations = [
+        operation(full, schemas, path, method)
+        for path, methods in OPERATIONS.items()
+        for method in methods
+    ]
     for name, property_name in TRUTHS:
         assert allow_null(schemas[name], property_name), (name, property_name)
     whole = {
@@ -68,7 +92,9 @@ def main(description: Path, out: Path) -> None:
     out.write_text(json.dumps(whole, indent=0, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def operation(full: dict[str, Any], schemas: dict[str, Any], path: str, method: str) -> dict[str, Any]:
+def operation(
+    full: dict[str, Any], schemas: dict[str, Any], path: str, method: str
+) -> dict[str, Any]:
     """One operation: its parameters, the form of its body, and of each reply."""
     raw = full["paths"][path][method]
     parameters = [resolve(full, one) for one in raw.get("parameters", [])]

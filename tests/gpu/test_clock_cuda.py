@@ -70,15 +70,23 @@ def products(matrices, count: int):
     return work
 
 
-def test_host_and_events_agree_on_queued_work_which_takes_longer_than_queueing_it(matrices, figure) -> None:
+def test_host_and_events_agree_on_queued_work_which_takes_longer_than_queueing_it(
+    matrices, figure
+) -> None:
     clock, program = make_clock(DEVICE), Steps(products(matrices, 20))
-    wall_s, device_s = median_s(clock, program, calls=5), median_s(clock, program, calls=5, of="device_s")
+    wall_s, device_s = (
+        median_s(clock, program, calls=5),
+        median_s(clock, program, calls=5, of="device_s"),
+    )
     torch.cuda.synchronize()
     begun = time.perf_counter()
     program.step(no_mark)
     queueing_s = time.perf_counter() - begun
     torch.cuda.synchronize()
-    figure("twenty products of 2,048: by the host, by events, to queue", f"{_us(wall_s)}, {_us(device_s)}, {_us(queueing_s)}")
+    figure(
+        "twenty products of 2,048: by the host, by events, to queue",
+        f"{_us(wall_s)}, {_us(device_s)}, {_us(queueing_s)}",
+    )
     assert device_s == pytest.approx(wall_s, rel=0.05)
     assert queueing_s < wall_s / 2
     assert clock.checks(program, arm="eager") == ()
@@ -86,7 +94,10 @@ def test_host_and_events_agree_on_queued_work_which_takes_longer_than_queueing_i
 
 def test_time_grows_with_the_work(matrices) -> None:
     clock = make_clock(DEVICE)
-    once, twice = (median_s(clock, Steps(products(matrices, count)), calls=5, of="device_s") for count in (20, 40))
+    once, twice = (
+        median_s(clock, Steps(products(matrices, count)), calls=5, of="device_s")
+        for count in (20, 40)
+    )
     assert twice == pytest.approx(2 * once, rel=0.1)
 
 
@@ -111,7 +122,9 @@ def test_a_flush_makes_small_operands_cold(figure) -> None:
     torch.cuda.set_device(DEVICE)
     small = torch.ones(torch.cuda.get_device_properties(0).L2_cache_size // 16, device=DEVICE)
     program = Steps(lambda _mark: small.add_(1.0))
-    hot = median_s(make_clock(DEVICE, RunOptions(cuda_graph=True)), program, calls=1000, of="device_s")
+    hot = median_s(
+        make_clock(DEVICE, RunOptions(cuda_graph=True)), program, calls=1000, of="device_s"
+    )
     cold_clock = make_clock(DEVICE, RunOptions(flush_l2=True))
     cold = median_s(cold_clock, program, calls=1000, of="device_s")
     figure("an addition in a sixteenth of the L2 cache: hot, flushed", f"{_us(hot)}, {_us(cold)}")
@@ -132,7 +145,10 @@ def test_copies_in_turn_find_their_inputs_in_no_cache(figure) -> None:
         median_s(make_clock(DEVICE, RunOptions(cuda_graph=True)), program, calls=320, of="device_s")
         for program in (copies[0], Rotation(copies))
     )
-    figure("an addition in a quarter of the L2 cache: hot, sixteen copies in turn", f"{_us(hot)}, {_us(turned)}")
+    figure(
+        "an addition in a quarter of the L2 cache: hot, sixteen copies in turn",
+        f"{_us(hot)}, {_us(turned)}",
+    )
     assert turned > 1.1 * hot  # a quarter of the cache is one copy, four times the cache are all
 
 
@@ -216,9 +232,12 @@ def _after_a_failed_capture(trouble) -> str:
 
 
 @pytest.mark.parametrize(
-    ("trouble", "outcomes"), [(_waits, {SOUND}), (_waits_for_the_device, {SOUND, SPOILT}), (_does_nothing, {SOUND})]
+    ("trouble", "outcomes"),
+    [(_waits, {SOUND}), (_waits_for_the_device, {SOUND, SPOILT}), (_does_nothing, {SOUND})],
 )
-def test_a_step_that_cannot_be_captured_is_called_plainly_or_its_process_is_reported(trouble, outcomes, figure) -> None:
+def test_a_step_that_cannot_be_captured_is_called_plainly_or_its_process_is_reported(
+    trouble, outcomes, figure
+) -> None:
     """In another process: if the end of a capture fails, some versions of torch leave their allocator inside it."""
     with ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn")) as other:
         found = other.submit(_after_a_failed_capture, trouble).result(timeout=200)
@@ -250,10 +269,14 @@ def test_the_monitor_sees_this_gpu_and_finds_nothing_wrong_with_it(matrices) -> 
     before = monitor.read()
     make_clock(DEVICE).take(Steps(products(matrices, 20)), calls=20)
     after = monitor.read()
-    assert not [note for note in monitor.notes if "cannot be used" in note or "knows no GPU" in note]
+    assert not [
+        note for note in monitor.notes if "cannot be used" in note or "knows no GPU" in note
+    ]
     assert after.sm_mhz is None or 100 < after.sm_mhz < 5000
     assert after.temperature_c is None or 0 < after.temperature_c < 120
     assert after.pids == before.pids
-    if not {reason.cause for reason in (*(before.reasons or ()), *(after.reasons or ()))} & {*HARMFUL}:
+    if not {reason.cause for reason in (*(before.reasons or ()), *(after.reasons or ()))} & {
+        *HARMFUL
+    }:
         assert monitor.taint(before, after) is None
     monitor.close()

@@ -30,7 +30,9 @@ def verified(name, *, device="cuda:0", **options):
 
     sizes = IMAGES if VARIANTS[name].is_convolutional else SMALL
     (case,) = SUITE.plan({"variants": [name], **sizes, **options})
-    workload = open_workload(case, Context(device=device, scratch=Path(), progress=lambda arm, done, total: None))
+    workload = open_workload(
+        case, Context(device=device, scratch=Path(), progress=lambda arm, done, total: None)
+    )
     return {check.arm: check for check in workload.verify(case.arms).checks}
 
 
@@ -39,12 +41,16 @@ def assert_agree(checks):
         assert check.outcome is Outcome.PASS, (arm, check.detail)
 
 
-@pytest.mark.parametrize("name", [name for name, one in VARIANTS.items() if one.form is Form.LIBRARY])
+@pytest.mark.parametrize(
+    "name", [name for name, one in VARIANTS.items() if one.form is Form.LIBRARY]
+)
 def test_what_cudnn_computes_agrees(name):
     assert_agree(verified(name))
 
 
-@pytest.mark.parametrize("name", [name for name, one in VARIANTS.items() if one.form not in {Form.LIBRARY, Form.COMPILE}])
+@pytest.mark.parametrize(
+    "name", [name for name, one in VARIANTS.items() if one.form not in {Form.LIBRARY, Form.COMPILE}]
+)
 def test_everything_that_is_not_compiled_agrees_on_the_gpu(name):
     assert_agree(verified(name))
 
@@ -68,13 +74,25 @@ def test_every_fuser_agrees(fuser):
 
 
 def test_pointwise_knobs_agree():
-    knobs = {"cuda_pointwise_loop_level": 2, "cuda_pointwise_block_count": 32, "cuda_pointwise_block_size": 128}
+    knobs = {
+        "cuda_pointwise_loop_level": 2,
+        "cuda_pointwise_block_count": 32,
+        "cuda_pointwise_block_size": 128,
+    }
     assert_agree(verified("jit", **knobs))
 
 
 @pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
 @pytest.mark.parametrize(
-    "name", ["compile", "compile_premul", "compile_lstm", "compile_scan", "compile_while_loop", "vl_compile"]
+    "name",
+    [
+        "compile",
+        "compile_premul",
+        "compile_lstm",
+        "compile_scan",
+        "compile_while_loop",
+        "vl_compile",
+    ],
 )
 def test_compiled_forms_agree(name, mode):
     torch._dynamo.reset()
@@ -126,13 +144,23 @@ def test_parts_are_timed_by_the_devices_clock_and_memory_is_the_allocators(tmp_p
     assert code == 0
     for name, row in rows.items():
         metrics = {(one["name"], one["arm"]): one for one in row["metrics"]}
-        assert metrics["forward_time", name]["lane"] == metrics["backward_time", name]["lane"] == "device"
+        assert (
+            metrics["forward_time", name]["lane"]
+            == metrics["backward_time", name]["lane"]
+            == "device"
+        )
         for part in ("forward_time", "backward_time"):
-            assert all(0 < value < 1 for launch in metrics[part, name]["launches"] for value in launch["values"]), "seconds"
+            assert all(
+                0 < value < 1
+                for launch in metrics[part, name]["launches"]
+                for value in launch["values"]
+            ), "seconds"
         assert ("peak_allocated", name) in metrics
 
 
 def test_the_whole_of_the_originals_groups_runs(tmp_path):
     _, rows = measured(tmp_path, groups=["rnns", "vl_lstm", "layernorm", "dropout"], **SMALL)
-    assert {*rows} == {name for group in ("rnns", "vl_lstm", "layernorm", "dropout") for name in GROUPS[group]}
+    assert {*rows} == {
+        name for group in ("rnns", "vl_lstm", "layernorm", "dropout") for name in GROUPS[group]
+    }
     assert {row["status"] for row in rows.values()} == {"ok"}

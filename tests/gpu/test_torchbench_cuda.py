@@ -6,7 +6,11 @@ from pathlib import Path
 import pytest
 
 torch = pytest.importorskip("torch")
-pytestmark = [pytest.mark.gpu, pytest.mark.engine, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.engine,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU"),
+]
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "suites" / "torchbench"))
 
@@ -30,7 +34,13 @@ def test_inductor_computes_rightly_in_every_precision(model, precision):
 
 
 @pytest.mark.parametrize(
-    "entry", [{"cudagraphs": True}, {"scope": "step", "cudagraphs": True}, {"channels_last": True}, {"deterministic": True}]
+    "entry",
+    [
+        {"cudagraphs": True},
+        {"scope": "step", "cudagraphs": True},
+        {"channels_last": True},
+        {"deterministic": True},
+    ],
 )
 def test_settings_of_a_gpu_keep_results_right(entry):
     check = verified(models=["resnet"], mode="training", **entry)
@@ -39,6 +49,11 @@ def test_settings_of_a_gpu_keep_results_right(entry):
 
 @pytest.mark.parametrize("defect", ["zeroed", "flipped"])
 def test_wrong_gradients_fail_on_a_gpu(defect):
-    entry = {"source": "own", "models": ["planted_models:Plain"], "backend": "aot_eager", "mode": "training"}
+    entry = {
+        "source": "own",
+        "models": ["planted_models:Plain"],
+        "backend": "aot_eager",
+        "mode": "training",
+    }
     check = verified(**entry, model_options={"defect": defect, "scale": 1e-4})
     assert check.outcome == "fail"

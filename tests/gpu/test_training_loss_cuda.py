@@ -1,4 +1,7 @@
-"""The suite on a real GPU: parity, timing, memory and failures there. Skipped where there is none."""
+"""The suite on a real GPU: parity, timing, memory and failures there.
+
+Skipped where there is none.
+"""
 
 import json
 
@@ -74,5 +77,8 @@ def test_out_of_gpu_memory_is_a_status_of_its_own(tmp_path, monkeypatch):
 def test_a_missing_gpu_is_refused_before_measuring(tmp_path, capsys):
     from ci_bench.cli import main
 
-    assert main(["run", "--config", "quickstart", "--device", "cuda:99", "--output", str(tmp_path)]) == 3
+    assert (
+        main(["run", "--config", "quickstart", "--device", "cuda:99", "--output", str(tmp_path)])
+        == 3
+    )
     assert "cuda:99" in capsys.readouterr().err

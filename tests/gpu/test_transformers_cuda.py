@@ -22,7 +22,11 @@ def run(tmp_path, *, device="cuda:0", **entry):
     """The rows of one entry."""
     from ci_bench.cli import main
 
-    config = {"schema_version": 1, "run": {**RUN, "device": device}, "suites": {"transformers": [{**SMALL, **entry}]}}
+    config = {
+        "schema_version": 1,
+        "run": {**RUN, "device": device},
+        "suites": {"transformers": [{**SMALL, **entry}]},
+    }
     (tmp_path / "ci-bench.yml").write_text(json.dumps(config))
     main(["run", "--config", str(tmp_path / "ci-bench.yml"), "--output", str(tmp_path / "out")])
     return json.loads((tmp_path / "out" / "results.json").read_text())["cases"]
@@ -35,7 +39,9 @@ def one(tmp_path, **entry):
 
 
 def values(row, name, arm):
-    (found,) = [metric for metric in row["metrics"] if (metric["name"], metric["arm"]) == (name, arm)]
+    (found,) = [
+        metric for metric in row["metrics"] if (metric["name"], metric["arm"]) == (name, arm)
+    ]
     return [value for launch in found["launches"] for value in launch["values"]]
 
 
@@ -59,15 +65,23 @@ def test_every_preset_runs_and_agrees(tmp_path, model, mode):
     assert red(one(tmp_path, model=model, mode=mode, memory=False)) == set()
 
 
-@pytest.mark.parametrize("candidate", ["reduce-overhead", "max-autotune-no-cudagraphs", "torchscript", "export", "cudagraphs"])
+@pytest.mark.parametrize(
+    "candidate",
+    ["reduce-overhead", "max-autotune-no-cudagraphs", "torchscript", "export", "cudagraphs"],
+)
 def test_every_way_of_translating_agrees(tmp_path, candidate):
-    assert red(one(tmp_path, model="llama", candidate=candidate, precision="bf16", memory=False)) == set()
+    assert (
+        red(one(tmp_path, model="llama", candidate=candidate, precision="bf16", memory=False))
+        == set()
+    )
 
 
 def test_a_training_step_in_cuda_graphs_agrees(tmp_path):
     entry = {"model": "gpt2", "mode": "training", "memory": False}
     assert red(one(tmp_path, **entry, candidate="reduce-overhead")) == set()
-    assert red(one(tmp_path, **entry, candidate={"mode": "reduce-overhead", "whole": True})) == set()
+    assert (
+        red(one(tmp_path, **entry, candidate={"mode": "reduce-overhead", "whole": True})) == set()
+    )
 
 
 @pytest.mark.parametrize("model", ["gpt2", "llama", "t5", "whisper"])
@@ -81,12 +95,20 @@ def test_generations_agree(tmp_path, model, cache):
 
 
 def test_a_static_cache_can_be_decoded_in_cuda_graphs(tmp_path):
-    entry = {"model": "llama", "mode": "generation", "cache": "static", "memory": False, "precision": "bf16"}
+    entry = {
+        "model": "llama",
+        "mode": "generation",
+        "cache": "static",
+        "memory": False,
+        "precision": "bf16",
+    }
     assert red(one(tmp_path, **entry, candidate="reduce-overhead")) == set()
 
 
 def test_flash_attention_runs_or_says_why_not(tmp_path):
-    (row,) = run(tmp_path, model="llama", attention="flash_attention_2", precision="bf16", memory=False)
+    (row,) = run(
+        tmp_path, model="llama", attention="flash_attention_2", precision="bf16", memory=False
+    )
     if row["status"] == "skipped":
         assert "flash_attention_2" in row["failure"]["reason"]
     else:
@@ -106,7 +128,9 @@ def test_memory_is_the_allocators_and_the_processs(tmp_path):
 
 
 def test_a_timeline_names_the_lines_that_hold_the_peak(tmp_path):
-    row = one(tmp_path, model="bert", mode="training", candidate="none", memory_timeline=True, speed=False)
+    row = one(
+        tmp_path, model="bert", mode="training", candidate="none", memory_timeline=True, speed=False
+    )
     assert row["facts"]["step_peak_bytes_eager"] > 0
     assert "modeling_bert.py:" in row["facts"]["step_peak_lines_eager"]
     kept = tmp_path / "out" / row["facts"]["file.memory_timeline_eager.jsonl.gz"]
@@ -116,7 +140,10 @@ def test_a_timeline_names_the_lines_that_hold_the_peak(tmp_path):
 def test_parts_of_a_training_step_fill_it(tmp_path):
     row = one(tmp_path, model="bert", mode="training", memory=False, candidate="none")
     parts = ("forward_time", "backward_time", "optimizer_time")
-    whole, summed = sorted(values(row, "step_time", "eager")), sum(min(values(row, part, "eager")) for part in parts)
+    whole, summed = (
+        sorted(values(row, "step_time", "eager")),
+        sum(min(values(row, part, "eager")) for part in parts),
+    )
     assert 0.4 < summed / whole[len(whole) // 2] < 1.2
 
 
@@ -126,14 +153,35 @@ def test_work_and_peak_are_facts(tmp_path):
 
     facts = one(tmp_path, model="bert", candidate="none", precision="bf16", memory=False)["facts"]
     assert facts["model_flops_per_step"] > 0
-    assert facts.get("peak_flops_per_s") == peak_of(torch.cuda.get_device_name(0), TransformersPrecision.BF16)
+    assert facts.get("peak_flops_per_s") == peak_of(
+        torch.cuda.get_device_name(0), TransformersPrecision.BF16
+    )
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("loop", ["own", "generate"])
-def test_drawn_tokens_of_ragged_prompts_are_those_of_the_same_random_numbers(tmp_path, loop, precision):
-    drawn = {"sampling": {"temperature": 0.8, "top_k": 50, "top_p": 0.9}, "ragged": True, "loop": loop, "cache": "static"}
-    assert red(one(tmp_path, model="llama", mode="generation", precision=precision, memory=False, **drawn)) == set()
+def test_drawn_tokens_of_ragged_prompts_are_those_of_the_same_random_numbers(
+    tmp_path, loop, precision
+):
+    drawn = {
+        "sampling": {"temperature": 0.8, "top_k": 50, "top_p": 0.9},
+        "ragged": True,
+        "loop": loop,
+        "cache": "static",
+    }
+    assert (
+        red(
+            one(
+                tmp_path,
+                model="llama",
+                mode="generation",
+                precision=precision,
+                memory=False,
+                **drawn,
+            )
+        )
+        == set()
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -143,7 +191,9 @@ def test_fused_attention_counts_as_on_the_cpu(dtype):
     shape = (2, 4, 128, 64)
     query, key, value = (torch.randn(shape, device="cuda", dtype=dtype) for _ in range(3))
     attend = torch.nn.functional.scaled_dot_product_attention
-    assert count_work(lambda: attend(query, key, value)).operations == 2 * 2 * 2 * 4 * 128 * 128 * 64
+    assert (
+        count_work(lambda: attend(query, key, value)).operations == 2 * 2 * 2 * 4 * 128 * 128 * 64
+    )
 
 
 def test_a_limit_is_kept(tmp_path):
@@ -157,4 +207,6 @@ def test_a_second_gpu_is_used_and_asked(tmp_path):
     row = one(tmp_path, model="bert", device="cuda:1", candidate="none")
     assert values(row, "peak_allocated", "eager")[0] > 0
     told = row["facts"]["process_vram_found_eager"]
-    assert told in {"by its pid", "the only process on the GPU"} or "driver" in told or "NVML" in told
+    assert (
+        told in {"by its pid", "the only process on the GPU"} or "driver" in told or "NVML" in told
+    )

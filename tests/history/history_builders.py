@@ -16,30 +16,58 @@ def commit(number: int) -> str:
 
 
 def record(
-    number: int, *, series: int = 3, identity: Mapping[str, object] = H200, value: float | None = None, **entry
+    number: int,
+    *,
+    series: int = 3,
+    identity: Mapping[str, object] = H200,
+    value: float | None = None,
+    **entry,
 ) -> History:
     """The record of run `number`."""
-    given = {"commit": commit(number), "branch": "main", "url": f"https://github.com/o/r/actions/runs/{number}", **entry}
+    given = {
+        "commit": commit(number),
+        "branch": "main",
+        "url": f"https://github.com/o/r/actions/runs/{number}",
+        **entry,
+    }
     at = (START + timedelta(hours=number)).isoformat(timespec="seconds")
     return History(
         tool_version="1.0",
         machines=(HistoryMachine(fingerprint=fingerprint(identity), identity=dict(identity)),),
         runs=(Entry(id=f"run-{number}", at=at, machine=0, tool_version="1.0", **given),),
         series=tuple(
-            points(f"fake/case-{index}", (0,), (0.01 * (index + 1) + number * 1e-6 if value is None else value,))
+            points(
+                f"fake/case-{index}",
+                (0,),
+                (0.01 * (index + 1) + number * 1e-6 if value is None else value,),
+            )
             for index in range(series)
         ),
     )
 
 
 def points(case: str, runs: Sequence[int], values: Sequence[float], **fields) -> Points:
-    standard = {"suite": case.partition("/")[0], "metric": "step_time", "arm": "eager", "unit": Unit.SECONDS}
-    standard |= {"better": Better.LOWER, "lane": Lane.WALL, "errors": (0.002,) * len(runs), **fields}
+    standard = {
+        "suite": case.partition("/")[0],
+        "metric": "step_time",
+        "arm": "eager",
+        "unit": Unit.SECONDS,
+    }
+    standard |= {
+        "better": Better.LOWER,
+        "lane": Lane.WALL,
+        "errors": (0.002,) * len(runs),
+        **fields,
+    }
     return Points(case=case, runs=tuple(runs), values=tuple(values), **standard)
 
 
 def whole(
-    values: Sequence[float], *, identities: Sequence[Mapping[str, object]] = (H200,), machines: Sequence[int] = (), **fields
+    values: Sequence[float],
+    *,
+    identities: Sequence[Mapping[str, object]] = (H200,),
+    machines: Sequence[int] = (),
+    **fields,
 ):
     """A history of one series with these values; `machines` says which identity each run had."""
     places = list(machines) or [0] * len(values)
@@ -54,9 +82,15 @@ def whole(
         )
         for number in range(len(values))
     )
-    known = tuple(HistoryMachine(fingerprint=fingerprint(identity), identity=dict(identity)) for identity in identities)
+    known = tuple(
+        HistoryMachine(fingerprint=fingerprint(identity), identity=dict(identity))
+        for identity in identities
+    )
     return History(
-        tool_version="1.0", machines=known, runs=runs, series=(points("fake/one", range(len(values)), values, **fields),)
+        tool_version="1.0",
+        machines=known,
+        runs=runs,
+        series=(points("fake/one", range(len(values)), values, **fields),),
     )
 
 

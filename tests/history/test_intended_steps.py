@@ -37,7 +37,9 @@ class Repository:
 
     def git(self, *words):
         identity = ("-c", "user.name=ann", "-c", "user.email=ann@example.org")
-        made = subprocess.run(["git", *identity, *words], cwd=self.folder, check=True, capture_output=True, text=True)
+        made = subprocess.run(
+            ["git", *identity, *words], cwd=self.folder, check=True, capture_output=True, text=True
+        )
         return made.stdout.strip()
 
     def commit(self, subject, *entries):
@@ -59,7 +61,9 @@ def alarm_of(repository, before, after, *, step=1.1):
     """The alarm of twenty runs whose time changes by a factor, from one commit to another."""
     values = [0.01 * (1 + 0.001 * (n % 3)) * (step if n >= 14 else 1.0) for n in range(20)]
     history = whole(values)
-    runs = tuple(replace(run, commit=after if n >= 14 else before) for n, run in enumerate(history.runs))
+    runs = tuple(
+        replace(run, commit=after if n >= 14 else before) for n, run in enumerate(history.runs)
+    )
     lines = lines_of(replace(history, runs=runs), least=lambda _: 0.01)
     settings = TrendSettings(environ=os.environ, here=repository.folder, action="check")
     (alarm,) = without_intended(settings, alarms_of(lines, Policy()))
@@ -69,13 +73,23 @@ def alarm_of(repository, before, after, *, step=1.1):
 def test_a_step_that_came_with_its_entry_is_intended(repository):
     alarm = alarm_of(repository, repository.commit("before"), repository.commit("after", ENTRY))
     assert alarm.severity is Severity.NOTE
-    assert "intended: accepted up to 12% by ann for pull request 7 (a feature)" in told([alarm], lines=1, runs=20)
+    assert "intended: accepted up to 12% by ann for pull request 7 (a feature)" in told(
+        [alarm], lines=1, runs=20
+    )
 
 
 def test_an_entry_that_came_before_its_pull_request_is_named_by_the_merge(repository):
     before = repository.commit("accept", ENTRY)
-    assert alarm_of(repository, before, repository.commit("Cache more (#7)", ENTRY)).severity is Severity.NOTE
-    assert alarm_of(repository, before, repository.commit("Merge pull request #7 from x/y", ENTRY)).severity is Severity.NOTE
+    assert (
+        alarm_of(repository, before, repository.commit("Cache more (#7)", ENTRY)).severity
+        is Severity.NOTE
+    )
+    assert (
+        alarm_of(
+            repository, before, repository.commit("Merge pull request #7 from x/y", ENTRY)
+        ).severity
+        is Severity.NOTE
+    )
 
 
 def test_a_removed_entry_still_explains_its_step(repository):
@@ -104,7 +118,10 @@ def test_another_entry_explains_nothing(repository, entry):
 def test_a_later_step_is_another_change(repository):
     before = repository.commit("earlier", ENTRY)
     for subject in ("after", "Cache more (#70)", "as in (#7) before"):
-        assert alarm_of(repository, before, repository.commit(subject, ENTRY)).severity is Severity.FAIL
+        assert (
+            alarm_of(repository, before, repository.commit(subject, ENTRY)).severity
+            is Severity.FAIL
+        )
 
 
 def test_commits_that_the_clone_lacks_explain_nothing(repository):
@@ -120,4 +137,6 @@ def test_a_broken_file_explains_nothing(repository):
     (repository.folder / "ci-bench-accepted.yml").write_text("schema_version: 1\nall: true\n")
     repository.git("add", "--all")
     repository.git("commit", "--quiet", "--message", "broken")
-    assert alarm_of(repository, before, repository.git("rev-parse", "HEAD")).severity is Severity.FAIL
+    assert (
+        alarm_of(repository, before, repository.git("rev-parse", "HEAD")).severity is Severity.FAIL
+    )

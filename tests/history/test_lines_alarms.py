@@ -12,7 +12,9 @@ from ci_bench.records.results import Better, Lane, Launch, Metric, Status, Unit
 
 RNG = np.random.Generator(np.random.PCG64(1))
 NEW_TORCH = {**H200, "torch": "2.14.0"}
-STEPPED = (0.01 * np.exp(0.003 * RNG.standard_normal(60)) * np.where(np.arange(60) < 50, 1.0, 1.05)).tolist()
+STEPPED = (
+    0.01 * np.exp(0.003 * RNG.standard_normal(60)) * np.where(np.arange(60) < 50, 1.0, 1.05)
+).tolist()
 
 
 def lines(history, least=0.01):
@@ -22,14 +24,20 @@ def lines(history, least=0.01):
 def test_a_line_goes_on_when_the_software_changes_and_says_so():
     (line,) = lines(whole(STEPPED, identities=(H200, NEW_TORCH), machines=[0] * 50 + [1] * 10))
     assert len(line.runs) == 60
-    assert [(change.place, change.differences) for change in line.changes] == [(50, ("torch: 2.13.0 → 2.14.0",))]
+    assert [(change.place, change.differences) for change in line.changes] == [
+        (50, ("torch: 2.13.0 → 2.14.0",))
+    ]
     (alarm,) = alarms_of([line], Policy())
     assert line.environment_of(alarm.move) == ("torch: 2.13.0 → 2.14.0",)
-    assert "with a change of the environment: torch: 2.13.0 → 2.14.0" in told([alarm], lines=1, runs=60)
+    assert "with a change of the environment: torch: 2.13.0 → 2.14.0" in told(
+        [alarm], lines=1, runs=60
+    )
 
 
 def test_other_hardware_is_another_line():
-    found = lines(whole(STEPPED, identities=(H200, {**H200, "gpu": "NVIDIA L4"}), machines=[0, 1] * 30))
+    found = lines(
+        whole(STEPPED, identities=(H200, {**H200, "gpu": "NVIDIA L4"}), machines=[0, 1] * 30)
+    )
     assert sorted((line.hardware.partition(" (")[0], len(line.runs)) for line in found) == [
         ("NVIDIA H200", 30),
         ("NVIDIA L4", 30),
@@ -40,9 +48,13 @@ def test_partial_and_dirty_runs_are_left_out():
     from dataclasses import replace
 
     history = whole([0.01] * 10)
-    runs = tuple(replace(run, partial=index == 3, dirty=index == 5) for index, run in enumerate(history.runs))
+    runs = tuple(
+        replace(run, partial=index == 3, dirty=index == 5) for index, run in enumerate(history.runs)
+    )
     (line,) = lines(replace(history, runs=runs))
-    assert [run.id for run in line.runs] == [f"run-{index}" for index in range(10) if index not in {3, 5}]
+    assert [run.id for run in line.runs] == [
+        f"run-{index}" for index in range(10) if index not in {3, 5}
+    ]
 
 
 def test_an_alarm_names_the_commits_that_it_lies_between():
@@ -52,7 +64,9 @@ def test_an_alarm_names_the_commits_that_it_lies_between():
     assert alarm.text.startswith("fake/one step time (eager): 4.9 % slower")
 
 
-DRIFTED = (0.01 * 1.003 ** np.clip(np.arange(80) - 20, 0, 40) * np.exp(0.002 * RNG.standard_normal(80))).tolist()
+DRIFTED = (
+    0.01 * 1.003 ** np.clip(np.arange(80) - 20, 0, 40) * np.exp(0.002 * RNG.standard_normal(80))
+).tolist()
 
 
 def test_a_drift_is_told_with_its_pace_and_its_ends_and_blames_no_single_commit():
@@ -61,10 +75,13 @@ def test_a_drift_is_told_with_its_pace_and_its_ends_and_blames_no_single_commit(
     (move,) = line.trend.moves
     assert alarm.commits == (commit(move.place - 1), commit(move.until))
     assert (move.place, move.until) == (pytest.approx(21, abs=3), pytest.approx(60, abs=3))
-    assert f"slower, drifting 0.3 % a run over {move.runs} runs, " in alarm.text.replace("0.29 %", "0.3 %").replace(
-        "0.31 %", "0.3 %"
+    assert f"slower, drifting 0.3 % a run over {move.runs} runs, " in alarm.text.replace(
+        "0.29 %", "0.3 %"
+    ).replace("0.31 %", "0.3 %")
+    assert (
+        alarm.where
+        == f"little by little after {commit(move.place - 1)[:12]}, up to {commit(move.until)[:12]}"
     )
-    assert alarm.where == f"little by little after {commit(move.place - 1)[:12]}, up to {commit(move.until)[:12]}"
     text = told([alarm], lines=1, runs=80)
     assert "drifting" in text
     assert "little by little" in text
@@ -76,7 +93,9 @@ def test_a_drift_is_told_with_its_pace_and_its_ends_and_blames_no_single_commit(
 def test_people_read_a_metrics_title_and_keys_hold_its_name():
     (line,) = lines(whole(STEPPED))
     assert (line.name, line.called) == ("fake/one step_time (eager)", "fake/one step time (eager)")
-    (own,) = lines_of(whole(STEPPED), least=lambda _: 0.01, title={"step_time": "one pass"}.__getitem__)
+    (own,) = lines_of(
+        whole(STEPPED), least=lambda _: 0.01, title={"step_time": "one pass"}.__getitem__
+    )
     assert own.called == "fake/one one pass (eager)"
     (alarm,) = alarms_of([own], Policy())
     assert alarm.text.startswith("fake/one one pass (eager): ")
@@ -86,14 +105,23 @@ def test_people_read_a_metrics_title_and_keys_hold_its_name():
 def test_the_policy_says_how_grave_it_is():
     policy = Policy(severities={Rule.REGRESSED: Severity.WARN})
     assert [alarm.severity for alarm in alarms_of(lines(whole(STEPPED)), policy)] == [Severity.WARN]
-    assert [alarm.severity for alarm in alarms_of(lines(whole(STEPPED)), Policy())] == [Severity.FAIL]
+    assert [alarm.severity for alarm in alarms_of(lines(whole(STEPPED)), Policy())] == [
+        Severity.FAIL
+    ]
     assert alarms_of(lines(whole(STEPPED[::-1])), Policy()) == (), "what got better is no alarm"
 
 
 def test_the_issue_says_range_command_and_last_word():
     alarms = alarms_of(lines(whole(STEPPED)), Policy())
-    body = issue_text(alarms, page_url="https://example.org/trend", run_url="https://github.com/o/r/actions/runs/1")
-    assert f"ci-bench history bisect {commit(49)} {commit(50)} --filter 'fake/one' --metric step_time" in body
+    body = issue_text(
+        alarms,
+        page_url="https://example.org/trend",
+        run_url="https://github.com/o/r/actions/runs/1",
+    )
+    assert (
+        f"ci-bench history bisect {commit(49)} {commit(50)} --filter 'fake/one' --metric step_time"
+        in body
+    )
     assert "https://github.com/o/r/actions/runs/49" in body
     assert issue_title(alarms).startswith("Trend: fake/one step time (eager): 4.9 % slower")
     assert "has recovered" in issue_text(())
@@ -101,7 +129,9 @@ def test_the_issue_says_range_command_and_last_word():
 
 def test_a_strangers_words_do_no_harm_in_the_issue():
     evil = {**H200, "torch": "@everyone <img src=x> [x](http://evil)\n# title"}
-    alarms = alarms_of(lines(whole(STEPPED, identities=(H200, evil), machines=[0] * 50 + [1] * 10)), Policy())
+    alarms = alarms_of(
+        lines(whole(STEPPED, identities=(H200, evil), machines=[0] * 50 + [1] * 10)), Policy()
+    )
     body = issue_text(alarms)
     assert "\n# title" not in body
     assert "`torch:" in body.replace("``", "`")
@@ -121,8 +151,12 @@ def results(*metrics, status=Status.OK, **run):
 
 def metric(*launches, unit=Unit.SECONDS):
     arm = "eager"
-    taken = tuple(Launch(launch=index, values=tuple(values)) for index, values in enumerate(launches))
-    return Metric(name="step_time", arm=arm, unit=unit, better=Better.LOWER, lane=Lane.WALL, launches=taken)
+    taken = tuple(
+        Launch(launch=index, values=tuple(values)) for index, values in enumerate(launches)
+    )
+    return Metric(
+        name="step_time", arm=arm, unit=unit, better=Better.LOWER, lane=Lane.WALL, launches=taken
+    )
 
 
 def test_a_time_is_the_mean_over_launches_of_the_logarithms():
@@ -158,11 +192,16 @@ def test_parts_are_joined_by_time_and_parted_again():
 def test_a_change_of_the_environment_keeps_the_part_that_differs():
     folder = "/opt/checkouts/" + "folder/" * 12
     identities = [{**H200, "path": f"{folder}{name}", "short": name} for name in ("one", "two")]
-    (line,) = lines_of(whole([1.0, 1.0], identities=identities, machines=[0, 1]), least=lambda _: 0.01)
+    (line,) = lines_of(
+        whole([1.0, 1.0], identities=identities, machines=[0, 1]), least=lambda _: 0.01
+    )
     assert line.changes[0].differences == ("path: …/folder/one → …/folder/two", "short: one → two")
 
 
 def test_hardware_is_in_words_and_to_the_byte():
-    (line,) = lines_of(whole([1.0, 1.0], identities=({**H200, "gpu_memory_bytes": 150_754_820_096},)), least=lambda _: 0.01)
+    (line,) = lines_of(
+        whole([1.0, 1.0], identities=({**H200, "gpu_memory_bytes": 150_754_820_096},)),
+        least=lambda _: 0.01,
+    )
     assert "gpu memory 140 GiB" in line.hardware
     assert "gpu_memory_bytes=150754820096" in line.machine

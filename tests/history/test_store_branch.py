@@ -47,7 +47,9 @@ def test_runs_are_added_read_and_compacted(place):
     assert len(log_of(place)) == 2
     compact(store)
     assert ids(store.read().history) == ["run-0", "run-1"]
-    assert log_of(place) == ["compact the history"], "what was thrown away does not stay in the repository"
+    assert log_of(place) == ["compact the history"], (
+        "what was thrown away does not stay in the repository"
+    )
     store.append(file_of(record(2)))
     assert ids(store.read().history) == ["run-0", "run-1", "run-2"]
 
@@ -179,7 +181,9 @@ def test_nothing_is_lost_on_a_kill_at_any_call_of_git(when, place):
         store.append(file_of(record(number)))
     Mortal.when = when
     kills = 0
-    for call in range(1, 200, 4 if place[1] else 2):  # after one call is before the next; some suffice
+    for call in range(
+        1, 200, 4 if place[1] else 2
+    ):  # after one call is before the next; some suffice
         Mortal.left = call
         mortal = shelf_of(place, make=Mortal.at)
         try:

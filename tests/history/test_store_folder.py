@@ -52,12 +52,18 @@ def test_machines_are_kept_apart(tmp_path):
     other = {**H200, "gpu": "NVIDIA L4"}
     store.append(file_of(record(1, identity=other)))
     assert len(list(tmp_path.iterdir())) == 2
-    assert {machine.identity["gpu"] for machine in store.read().history.machines} == {"NVIDIA H200", "NVIDIA L4"}
+    assert {machine.identity["gpu"] for machine in store.read().history.machines} == {
+        "NVIDIA H200",
+        "NVIDIA L4",
+    }
 
 
 def test_many_that_append_at_once_while_others_compact_lose_nothing(tmp_path):
     store = filled(tmp_path, 0)
-    threads = [threading.Thread(target=store.append, args=(file_of(record(number)),)) for number in range(40)]
+    threads = [
+        threading.Thread(target=store.append, args=(file_of(record(number)),))
+        for number in range(40)
+    ]
     threads += [threading.Thread(target=compact, args=(store,)) for _ in range(4)]
     for thread in threads[::2] + threads[1::2]:
         thread.start()
@@ -97,7 +103,8 @@ HOSTILE = {
     "not a history": (lambda _: packed({"kind": "results"}), "$.kind"),
     "another machine's name": (
         lambda content: packed(
-            json.loads(gzip.decompress(content)) | {"machines": [{"fingerprint": f"sha256:{'0' * 64}", "identity": {}}]}
+            json.loads(gzip.decompress(content))
+            | {"machines": [{"fingerprint": f"sha256:{'0' * 64}", "identity": {}}]}
         ),
         "not the one whose folder it is in",
     ),
@@ -106,11 +113,15 @@ HOSTILE = {
         "not a finite number",
     ),
     "a script for a name": (
-        lambda content: gzip.compress(gzip.decompress(content).replace(b"fake/case-0", b"<script>", 1)),
+        lambda content: gzip.compress(
+            gzip.decompress(content).replace(b"fake/case-0", b"<script>", 1)
+        ),
         "does not have the form",
     ),
     "a script for an address": (
-        lambda content: gzip.compress(gzip.decompress(content).replace(b"https://github.com", b"javascript:alert(1)//")),
+        lambda content: gzip.compress(
+            gzip.decompress(content).replace(b"https://github.com", b"javascript:alert(1)//")
+        ),
         "does not have the form",
     ),
 }

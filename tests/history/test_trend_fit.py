@@ -14,7 +14,11 @@ from ci_bench.history.lines import lines_of
 from ci_bench.history.page import Sheet, render
 from ci_bench.records.config import Policy
 
-GPU = {**H200, "gpu_memory_bytes": 150_754_820_096, "imported_from": "/opt/checkouts/" + "folder/" * 8}
+GPU = {
+    **H200,
+    "gpu_memory_bytes": 150_754_820_096,
+    "imported_from": "/opt/checkouts/" + "folder/" * 8,
+}
 NEW = {**GPU, "torch": "2.14.0"}
 
 
@@ -36,7 +40,8 @@ SPECIAL = {0: stepping, 1: disturbed}
 def text() -> str:
     made = whole(series(1.05, 0), identities=(GPU, NEW), machines=[0] * 60 + [1] * 20)
     names = [
-        f"pytest/benchmark_test_speed_py_{'test_html_readme_of_a_long_name_' * 3}[size={number:05d}]" for number in range(39)
+        f"pytest/benchmark_test_speed_py_{'test_html_readme_of_a_long_name_' * 3}[size={number:05d}]"
+        for number in range(39)
     ]
     more = [
         points(name, range(RUNS), SPECIAL[number]() if number in SPECIAL else series(1.05, number))
@@ -44,7 +49,12 @@ def text() -> str:
     ]
     made = replace(made, series=(*more[:1], *made.series, *more[1:]))
     lines = lines_of(made, least=lambda _: 0.01)
-    sheet = Sheet(title="Trend", lines=lines, alarms=alarms_of(lines, Policy()), commits="https://github.com/o/r/commit")
+    sheet = Sheet(
+        title="Trend",
+        lines=lines,
+        alarms=alarms_of(lines, Policy()),
+        commits="https://github.com/o/r/commit",
+    )
     return render(sheet, page_assets("page.js", package="ci_bench.history"))
 
 
@@ -55,13 +65,17 @@ def test_forty_series_fit_every_window_and_an_outlier_squashes_no_chart(browser,
         chart = page.locator("div.trend", has=page.locator("g.beyond"))
         assert chart.count() == 1
         assert "5000 ms" in chart.locator("g.beyond title").text_content()
-        heights = chart.locator(".runs circle").evaluate_all("all => all.map((one) => Number(one.getAttribute('cy')))")
+        heights = chart.locator(".runs circle").evaluate_all(
+            "all => all.map((one) => Number(one.getAttribute('cy')))"
+        )
         assert len(heights) == RUNS - 1
         assert max(heights) - min(heights) > 100
         assert page.locator(".said text").count() > len(page.query_selector_all("div.trend"))
         assert "gpu memory 140 GiB" in page.inner_text("#series")
         assert "150754820096" not in page.inner_text("body")
-        assert "gpu_memory_bytes=150754820096" in page.get_attribute("#series td:nth-child(5)", "title")
+        assert "gpu_memory_bytes=150754820096" in page.get_attribute(
+            "#series td:nth-child(5)", "title"
+        )
         assert faults(page) == []
         wide = "document.querySelector('#series th').style.minWidth = '3000px'"
         assert any("columns cut off: series" in fault for fault in planted(page, wide))

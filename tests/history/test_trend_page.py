@@ -40,7 +40,13 @@ def history(identities=(H200, NEW)):
 
 def sheet(made=None, **fields):
     lines = lines_of(made or history(), least=lambda _: 0.01)
-    return Sheet(title="Trend", lines=lines, alarms=alarms_of(lines, Policy()), commits="https://github.com/o/r/commit", **fields)
+    return Sheet(
+        title="Trend",
+        lines=lines,
+        alarms=alarms_of(lines, Policy()),
+        commits="https://github.com/o/r/commit",
+        **fields,
+    )
 
 
 def page(made=None, **fields):
@@ -84,10 +90,16 @@ def test_a_drift_is_a_slope_in_the_data_and_has_its_pace_in_words():
     assert (said.startswith("drift, 1"), worse, pace) == (True, True, pytest.approx(0.003, rel=0.1))
     ((first, last, before, half, after),) = line["slopes"]
     assert (first, last) == (place - 1, until)
-    assert (before, after) == (pytest.approx(0.01, rel=0.005), pytest.approx(0.01 * 1.003**40, rel=0.005))
+    assert (before, after) == (
+        pytest.approx(0.01, rel=0.005),
+        pytest.approx(0.01 * 1.003**40, rel=0.005),
+    )
     assert half == pytest.approx(2 * 0.002 * (before + after) / 2, rel=0.4)
     assert [level[:2] for level in line["levels"]] == [[0, place - 1], [until, RUNS - 1]]
-    assert (line["name"], line["title"]) == ("fake/one step_time (eager)", "fake/one step time (eager)")
+    assert (line["name"], line["title"]) == (
+        "fake/one step_time (eager)",
+        "fake/one step time (eager)",
+    )
     assert f"% a run over {until - place + 1} runs" in text
     assert data_of(page())["lines"][0]["slopes"] == []
 
@@ -143,16 +155,25 @@ def draw_all(page):
 def test_in_a_browser_charts_have_their_points_and_the_axis_can_be_time(browser, tmp_path):
     with opened(browser, page(), tmp_path) as seen:
         draw_all(seen.page)
-        counts = seen.page.eval_on_selector_all("div.trend", f"all => all.map((one) => one.querySelectorAll('{DOTS}').length)")
+        counts = seen.page.eval_on_selector_all(
+            "div.trend", f"all => all.map((one) => one.querySelectorAll('{DOTS}').length)"
+        )
         assert counts == [RUNS] * 3
         seen.page.locator("details.listing summary").first.click()
         until(seen.page, "document.querySelectorAll('details.listing a').length > 0")
-        links = seen.page.eval_on_selector_all("details.listing a", "all => all.map((one) => one.href)")
-        assert links == [f"https://github.com/o/r/actions/runs/{run}" for run in reversed(range(RUNS))]
+        links = seen.page.eval_on_selector_all(
+            "details.listing a", "all => all.map((one) => one.href)"
+        )
+        assert links == [
+            f"https://github.com/o/r/actions/runs/{run}" for run in reversed(range(RUNS))
+        ]
         labels = seen.page.eval_on_selector_all(
             "div.trend svg[role=img]", "all => all.map((one) => one.getAttribute('aria-label'))"
         )
-        assert any("fake/one step time (eager), lower is better. 80 runs" in label and "worse" in label for label in labels)
+        assert any(
+            "fake/one step time (eager), lower is better. 80 runs" in label and "worse" in label
+            for label in labels
+        )
         seen.page.select_option("#axis", "at")
         draw_all(seen.page)
         assert "2030" in seen.page.inner_text("#lines") or "Jan" in seen.page.inner_text("#lines")
@@ -177,28 +198,47 @@ def test_in_a_browser_the_table_searches_filters_and_sorts_and_the_charts_follow
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_in_a_browser_it_looks_as_it_did(browser, tmp_path, scheme):
-    assert_looks_as_kept(screenshot(browser, page(), tmp_path, scheme, charts="div.trend"), f"trend_{scheme}")
+    assert_looks_as_kept(
+        screenshot(browser, page(), tmp_path, scheme, charts="div.trend"), f"trend_{scheme}"
+    )
 
 
 def test_a_page_that_lost_its_style_would_be_seen(browser, tmp_path):
-    bare = page().replace("max-width: 1180px", "max-width: 700px", 1)  # its digest no longer fits the policy
-    assert apart(screenshot(browser, bare, tmp_path, "light", charts="div.trend"), kept("trend_light")) > 2 * MOST_APART
+    bare = page().replace(
+        "max-width: 1180px", "max-width: 700px", 1
+    )  # its digest no longer fits the policy
+    assert (
+        apart(screenshot(browser, bare, tmp_path, "light", charts="div.trend"), kept("trend_light"))
+        > 2 * MOST_APART
+    )
     assert apart(kept("trend_dark"), kept("trend_light")) > 2 * MOST_APART
 
 
 @pytest.mark.slow
-def test_in_a_browser_a_page_of_long_series_costs_its_main_thread_less_than_two_seconds(browser, tmp_path):
+def test_in_a_browser_a_page_of_long_series_costs_its_main_thread_less_than_two_seconds(
+    browser, tmp_path
+):
     """Seconds of the processor, not of a clock: how busy a machine is with other things says nothing about a page."""
     values = np.exp(0.01 * np.random.Generator(np.random.PCG64(9)).standard_normal((100, 2_000)))
     made = whole(values[0].tolist())
-    made = replace(made, series=tuple(points(f"fake/case-{row}", range(2_000), values[row].tolist()) for row in range(100)))
+    made = replace(
+        made,
+        series=tuple(
+            points(f"fake/case-{row}", range(2_000), values[row].tolist()) for row in range(100)
+        ),
+    )
     context = browser.new_context(viewport={"width": 1280, "height": 900})
     shown = context.new_page()
     session = context.new_cdp_session(shown)
     session.send("Performance.enable", {"timeDomain": "threadTicks"})
-    (tmp_path / "large.html").write_text(render(sheet(made), page_assets("page.js", package="ci_bench.history")))
+    (tmp_path / "large.html").write_text(
+        render(sheet(made), page_assets("page.js", package="ci_bench.history"))
+    )
     shown.goto((tmp_path / "large.html").as_uri())
     shown.wait_for_selector("html[data-ready]", timeout=60_000, state="attached")
-    metrics = {metric["name"]: metric["value"] for metric in session.send("Performance.getMetrics")["metrics"]}
+    metrics = {
+        metric["name"]: metric["value"]
+        for metric in session.send("Performance.getMetrics")["metrics"]
+    }
     context.close()
     assert 0.01 < metrics["TaskDuration"] < 2.0

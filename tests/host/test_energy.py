@@ -46,7 +46,10 @@ def ramp(watts):
 @pytest.mark.parametrize("step_s", [0.0, 0.001, 0.02, 0.1])
 @pytest.mark.parametrize("watts", [35.0, 690.0])
 def test_power_is_known_to_a_per_cent_whatever_the_counters_steps(step_s, watts):
-    errors = [mean_power_w(counted(steady(watts), step_s=step_s, seed=seed)) / watts - 1 for seed in range(200)]
+    errors = [
+        mean_power_w(counted(steady(watts), step_s=step_s, seed=seed)) / watts - 1
+        for seed in range(200)
+    ]
     assert max(map(abs, errors)) < 0.01
     assert abs(sum(errors) / len(errors)) < 0.0005
 
@@ -60,11 +63,20 @@ def test_what_was_drawn_before_the_clocks_rose_is_not_in_it():
     ("counts", "why"),
     [
         ((), "this machine has no energy counter"),
-        (tuple(EnergyCount(at_s=at / 100, joules=None) for at in range(200)), "this machine has no energy counter"),
-        ((*counted(steady(400.0))[:-1], EnergyCount(at_s=1003.0, joules=None)), "this machine has no energy counter"),
+        (
+            tuple(EnergyCount(at_s=at / 100, joules=None) for at in range(200)),
+            "this machine has no energy counter",
+        ),
+        (
+            (*counted(steady(400.0))[:-1], EnergyCount(at_s=1003.0, joules=None)),
+            "this machine has no energy counter",
+        ),
         (counted(steady(400.0), seconds=0.5), "moved 3 times in 0.49 s: raise run.energy_s"),
         (counted(steady(0.0)), "moved 0 times"),
-        ((*counted(steady(400.0))[:200], *counted(steady(400.0), begins_j=-900.0)[200:]), "restarted"),
+        (
+            (*counted(steady(400.0))[:200], *counted(steady(400.0), begins_j=-900.0)[200:]),
+            "restarted",
+        ),
     ],
 )
 def test_what_a_counter_cannot_tell_is_unknown_with_the_reason(counts, why):
@@ -72,36 +84,59 @@ def test_what_a_counter_cannot_tell_is_unknown_with_the_reason(counts, why):
         mean_power_w(counts)
     metrics, check = energy([stretch(counts)], arm="eager", launch=1, told=told())
     assert metrics == ()
-    assert (check.name, check.outcome, check.informative) == ("energy_counted", Outcome.UNKNOWN, True)
+    assert (check.name, check.outcome, check.informative) == (
+        "energy_counted",
+        Outcome.UNKNOWN,
+        True,
+    )
     assert why.split(":")[0] in check.detail
 
 
 def stretch(counts=None, *, calls=200, **rest):
-    return Stretch(calls=calls, elapsed_s=2.0, counts=counted(steady(400.0)) if counts is None else counts, **rest)
+    return Stretch(
+        calls=calls,
+        elapsed_s=2.0,
+        counts=counted(steady(400.0)) if counts is None else counts,
+        **rest,
+    )
 
 
 def told(step_s=STEP_S, items=None):
-    return [replace(metric(sampled(step_s)), items=items, launches=launches([step_s] * 4)), metric(sampled(5.0), arm="jit")]
+    return [
+        replace(metric(sampled(step_s)), items=items, launches=launches([step_s] * 4)),
+        metric(sampled(5.0), arm="jit"),
+    ]
 
 
 def test_energy_per_step_is_power_times_the_time_of_a_step():
     (per_step,), check = energy([stretch(), stretch(calls=100)], arm="eager", launch=3, told=told())
     assert (per_step.name, per_step.arm, per_step.lane) == ("energy_per_step", "eager", Lane.DEVICE)
     assert per_step.launches[0].launch == 3
-    assert per_step.launches[0].values == (pytest.approx(4.0, rel=0.01), pytest.approx(8.0, rel=0.01))
+    assert per_step.launches[0].values == (
+        pytest.approx(4.0, rel=0.01),
+        pytest.approx(8.0, rel=0.01),
+    )
     assert check.outcome is Outcome.PASS
     assert " W over 4 s of steps" in check.detail
 
 
 def test_energy_per_item_where_a_step_has_items():
-    per_step, per_item = energy([stretch(temperature_c=61.2)], arm="eager", launch=0, told=told(items=32))[0]
+    per_step, per_item = energy(
+        [stretch(temperature_c=61.2)], arm="eager", launch=0, told=told(items=32)
+    )[0]
     assert per_item.name == "energy_per_item"
     assert per_item.launches[0].values[0] == per_step.launches[0].values[0] / 32
 
 
 def test_the_temperature_is_kept():
     assert (
-        "at 62 °C" in energy([stretch(temperature_c=55), stretch(temperature_c=62)], arm="eager", launch=0, told=told())[1].detail
+        "at 62 °C"
+        in energy(
+            [stretch(temperature_c=55), stretch(temperature_c=62)],
+            arm="eager",
+            launch=0,
+            told=told(),
+        )[1].detail
     )
 
 
@@ -112,22 +147,41 @@ def test_more_steps_than_the_samples_leave_time_for_are_a_failure():
     assert "301 steps in 2 s: not possible when the fastest timed step took 0.01 s" in check.detail
 
 
-@pytest.mark.parametrize(("calls", "outcome"), [(219, Outcome.PASS), (221, Outcome.UNKNOWN), (299, Outcome.UNKNOWN)])
+@pytest.mark.parametrize(
+    ("calls", "outcome"), [(219, Outcome.PASS), (221, Outcome.UNKNOWN), (299, Outcome.UNKNOWN)]
+)
 def test_steps_faster_than_as_sampled_tell_nothing_and_fail_nothing(calls, outcome):
     """A machine that was busy during the samples, or a cooler GPU: no figure, and no accusation either."""
     metrics, check = energy([stretch(calls=calls)], arm="eager", launch=0, told=told())
-    assert (check.outcome, check.informative, bool(metrics)) == (outcome, True, outcome is Outcome.PASS)
-    assert outcome is Outcome.PASS or f"{calls} steps in 2 s: faster than the timed steps, whose median is 0.01 s" in check.detail
+    assert (check.outcome, check.informative, bool(metrics)) == (
+        outcome,
+        True,
+        outcome is Outcome.PASS,
+    )
+    assert (
+        outcome is Outcome.PASS
+        or f"{calls} steps in 2 s: faster than the timed steps, whose median is 0.01 s"
+        in check.detail
+    )
 
 
 def test_a_median_that_a_busy_machine_doubled_accuses_nobody():
     slow = replace(metric(sampled(STEP_S)), launches=launches([STEP_S, 2 * STEP_S, 2 * STEP_S]))
-    assert energy([stretch(calls=200)], arm="eager", launch=0, told=[slow])[1].outcome is Outcome.UNKNOWN
+    assert (
+        energy([stretch(calls=200)], arm="eager", launch=0, told=[slow])[1].outcome
+        is Outcome.UNKNOWN
+    )
 
 
 def test_a_disturbed_stretch_tells_nothing():
-    metrics, check = energy([stretch(), stretch(doubt="the GPU was slowed down")], arm="eager", launch=0, told=told())
-    assert (metrics, check.outcome, check.detail) == ((), Outcome.UNKNOWN, "the GPU was slowed down")
+    metrics, check = energy(
+        [stretch(), stretch(doubt="the GPU was slowed down")], arm="eager", launch=0, told=told()
+    )
+    assert (metrics, check.outcome, check.detail) == (
+        (),
+        Outcome.UNKNOWN,
+        "the GPU was slowed down",
+    )
 
 
 @pytest.mark.parametrize("unmet", ["", "the flushes would be in it"])
@@ -148,7 +202,10 @@ def drawing(joules):
 
 
 def test_energy_that_grew_is_shown_in_its_unit_and_fails():
-    base, head = drawing([4.0, 4.01, 3.99, 4.0, 4.0, 4.0]), drawing([5.2, 5.21, 5.19, 5.2, 5.2, 5.2])
+    base, head = (
+        drawing([4.0, 4.01, 3.99, 4.0, 4.0, 4.0]),
+        drawing([5.2, 5.21, 5.19, 5.2, 5.2, 5.2]),
+    )
     comparison = judged(results(head), base=results(base), mode=BaselineMode.FILE)
     (pair,) = [pair for pair in comparison.cases[0].pairs if pair.metric == "energy_per_step"]
     assert pair.verdict is Verdict.REGRESSED
@@ -173,7 +230,14 @@ def test_what_is_counted_is_declared():
     ("zones", "joules"),
     [
         ({"intel-rapl:0": ("package-0", "1500000"), "intel-rapl:1": ("package-1", "2500000")}, 4.0),
-        ({"intel-rapl:0": ("package-0", "1500000"), "intel-rapl:0:0": ("core", "900000"), "intel-rapl:1": ("psys", "7")}, 1.5),
+        (
+            {
+                "intel-rapl:0": ("package-0", "1500000"),
+                "intel-rapl:0:0": ("core", "900000"),
+                "intel-rapl:1": ("psys", "7"),
+            },
+            1.5,
+        ),
         ({"intel-rapl:0": ("package-0", "")}, None),
         ({"intel-rapl:0": ("package-0", "1500000"), "intel-rapl:1": ("package-1", "?")}, None),
         ({}, None),
@@ -186,7 +250,9 @@ def test_the_cpus_energy_is_that_of_its_packages(tmp_path, zones, joules):
         (folder / "name").write_text(f"{name}\n")
         (folder / "energy_uj").write_text(f"{count}\n")
     assert Host(tmp_path).energy_j() == joules
-    assert Monitor(None, Host(tmp_path), clock=lambda: 7.0).count() == EnergyCount(at_s=7.0, joules=joules)
+    assert Monitor(None, Host(tmp_path), clock=lambda: 7.0).count() == EnergyCount(
+        at_s=7.0, joules=joules
+    )
 
 
 def test_the_gpus_counter_is_read_where_there_is_one(tmp_path):
@@ -194,4 +260,6 @@ def test_the_gpus_counter_is_read_where_there_is_one(tmp_path):
         def energy_j(self):
             return 12.5
 
-    assert Monitor(Gpu(), Host(tmp_path), clock=lambda: 7.0).count() == EnergyCount(at_s=7.0, joules=12.5)
+    assert Monitor(Gpu(), Host(tmp_path), clock=lambda: 7.0).count() == EnergyCount(
+        at_s=7.0, joules=12.5
+    )

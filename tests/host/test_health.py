@@ -1,4 +1,7 @@
-"""When samples are taken again: throttling, heat, strangers on the GPU, uneven clocks. What is unknown taints nothing."""
+"""When samples are taken again: throttling, heat, strangers on the GPU, uneven clocks.
+
+What is unknown taints nothing.
+"""
 
 import dataclasses
 import itertools
@@ -63,7 +66,12 @@ TAINTS = {
     "a stranger, ours unknown": (CALM, there(OURS, STRANGER), None, False),
     "one of ours ended": (CALM, there(), OWN, False),
     "the list is unknown": (CALM, replace(LATER, pids=None), OWN, False),
-    "a stranger before the list is unknown": (replace(CALM, pids=frozenset({STRANGER})), replace(LATER, pids=None), OWN, True),
+    "a stranger before the list is unknown": (
+        replace(CALM, pids=frozenset({STRANGER})),
+        replace(LATER, pids=None),
+        OWN,
+        True,
+    ),
 }
 
 
@@ -78,25 +86,40 @@ UNEVEN = {
     "two and a half per cent": ({BASE: busy(1980), HEAD: busy(1930)}, True),
     "the same mean": ({BASE: busy(1700, 1980), HEAD: busy(1980, 1700)}, False),
     "one turn of two": ({BASE: busy(1980, 1980), HEAD: busy(1980, 1800)}, True),
-    "another arm": ({BASE: busy(1980), HEAD: busy(1970), (SideName.BASE, 1): busy(1755), OTHER: busy(1755)}, False),
-    "the second arm": ({BASE: busy(1980), HEAD: busy(1980), (SideName.BASE, 1): busy(1755), OTHER: busy(1500)}, True),
+    "another arm": (
+        {BASE: busy(1980), HEAD: busy(1970), (SideName.BASE, 1): busy(1755), OTHER: busy(1755)},
+        False,
+    ),
+    "the second arm": (
+        {BASE: busy(1980), HEAD: busy(1980), (SideName.BASE, 1): busy(1755), OTHER: busy(1500)},
+        True,
+    ),
     "the second arm, the first unknown": (
         {BASE: busy(None), HEAD: busy(1980), (SideName.BASE, 1): busy(1755), OTHER: busy(1500)},
         True,
     ),
     "memory": (
-        {BASE: [HealthReading(at_s=0, memory_mhz=2619, reasons=())], HEAD: [HealthReading(at_s=0, memory_mhz=1593, reasons=())]},
+        {
+            BASE: [HealthReading(at_s=0, memory_mhz=2619, reasons=())],
+            HEAD: [HealthReading(at_s=0, memory_mhz=1593, reasons=())],
+        },
         True,
     ),
     "unknown": ({BASE: busy(None), HEAD: busy(None)}, False),
     "one unknown": ({BASE: busy(None), HEAD: busy(1500)}, False),
     "one of two turns unknown": ({BASE: busy(1980, None), HEAD: busy(1500)}, True),
     "gone idle": ({BASE: busy(1980), HEAD: busy(345, reasons=IDLE)}, False),
-    "gone idle after one of two turns": ({BASE: busy(1980), HEAD: [*busy(1980), *busy(345, reasons=IDLE)]}, False),
+    "gone idle after one of two turns": (
+        {BASE: busy(1980), HEAD: [*busy(1980), *busy(345, reasons=IDLE)]},
+        False,
+    ),
     "may have gone idle": ({BASE: busy(1980), HEAD: busy(345, reasons=None)}, False),
     "slow while capped": ({BASE: busy(1980), HEAD: busy(1500, reasons=(CAPPED,))}, False),
     "slow while clocks are set": ({BASE: busy(1980), HEAD: busy(1500, reasons=(SET,))}, True),
-    "another arm capped": ({BASE: busy(1980), HEAD: busy(1500), OTHER: busy(1500, reasons=(CAPPED,))}, True),
+    "another arm capped": (
+        {BASE: busy(1980), HEAD: busy(1500), OTHER: busy(1500, reasons=(CAPPED,))},
+        True,
+    ),
     "no turn": ({BASE: [], HEAD: busy(1500)}, False),
     "one side": ({BASE: busy(1980)}, False),
     "no side": ({}, False),
@@ -144,8 +167,16 @@ DEFECTS = {
 @pytest.mark.parametrize("defect", DEFECTS)
 def test_a_planted_defect_is_seen(defect: str, tmp_path) -> None:
     mutant = plant(health, tmp_path, *DEFECTS[defect])
-    wrong = [name for name, (*given, tainted) in TAINTS.items() if _said(mutant, "taint", *given) is not tainted]
-    wrong += [name for name, (readings, uneven) in UNEVEN.items() if _said(mutant, "uneven_clocks", readings) is not uneven]
+    wrong = [
+        name
+        for name, (*given, tainted) in TAINTS.items()
+        if _said(mutant, "taint", *given) is not tainted
+    ]
+    wrong += [
+        name
+        for name, (readings, uneven) in UNEVEN.items()
+        if _said(mutant, "uneven_clocks", readings) is not uneven
+    ]
     assert wrong
 
 
@@ -158,7 +189,9 @@ def _said(module: ModuleType, judge: str, *given: object) -> bool | None:
 
 def test_all_reasons_are_told() -> None:
     before = replace(CALM, reasons=(CAPPED, HOT))
-    after = replace(LATER, reasons=(BRAKE, HOT), pids=frozenset({OURS, *range(9990, 9997)}), thermal_s=6.0)
+    after = replace(
+        LATER, reasons=(BRAKE, HOT), pids=frozenset({OURS, *range(9990, 9997)}), thermal_s=6.0
+    )
     assert taint(before, after, OWN) == (
         "the GPU was slowed down (power_brake, too_hot); heat kept the GPU's clocks down for 10% of the time; "
         "7 processes (9990, 9991, 9992, 9993, 9994, …) of others started using the GPU"
@@ -177,7 +210,9 @@ def test_what_is_unknown_taints_nothing(unknown: tuple[str, ...]) -> None:
     blank = dict.fromkeys(unknown)
     first = replace(CALM, sm_mhz=1980, memory_mhz=2619)
     second = replace(first, at_s=10.0)
-    for before, after in itertools.product((first, replace(first, **blank)), (second, replace(second, **blank))):
+    for before, after in itertools.product(
+        (first, replace(first, **blank)), (second, replace(second, **blank))
+    ):
         assert taint(before, after, OWN) is None
         assert taint(before, after, None) is None
         assert uneven_clocks({BASE: [before], HEAD: [after]}) is None
@@ -186,7 +221,13 @@ def test_what_is_unknown_taints_nothing(unknown: tuple[str, ...]) -> None:
 
 def test_facts_of_a_reading_and_of_what_lies_before_it() -> None:
     before = HealthReading(
-        at_s=100.0, thermal_s=1.0, ticks=1000, stolen_ticks=10, throttled_s=2.0, involuntary_switches=5, pids=frozenset()
+        at_s=100.0,
+        thermal_s=1.0,
+        ticks=1000,
+        stolen_ticks=10,
+        throttled_s=2.0,
+        involuntary_switches=5,
+        pids=frozenset(),
     )
     after = HealthReading(
         at_s=110.0,

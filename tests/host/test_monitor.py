@@ -41,12 +41,19 @@ def test_a_reading_is_what_nvml_tells(tmp_path) -> None:
 def test_a_glance_sees_clocks_and_what_holds_them_back(tmp_path) -> None:
     nvml = FakeNvml(failing={"nvmlDeviceGetComputeRunningProcesses"})
     glance = monitor_of(nvml, tmp_path).glance()
-    assert (glance.sm_mhz, glance.memory_mhz, glance.reasons, glance.power_w) == (1980, 2619, (), None)
+    assert (glance.sm_mhz, glance.memory_mhz, glance.reasons, glance.power_w) == (
+        1980,
+        2619,
+        (),
+        None,
+    )
 
 
 @pytest.mark.parametrize("bit", [1 << position for position in range(13)], ids=hex)
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_each_reason_for_low_clocks_taints_or_is_only_recorded(bit: int, when: str, tmp_path) -> None:
+def test_each_reason_for_low_clocks_taints_or_is_only_recorded(
+    bit: int, when: str, tmp_path
+) -> None:
     nvml = FakeNvml()
     monitor = settled(nvml, tmp_path)
     readings = []
@@ -89,7 +96,9 @@ def test_a_stranger_who_was_there_first_is_said_once_and_does_not_taint(tmp_path
         nvml.pids = [STRANGER, OURS + 100]
         assert monitor.taint(monitor.read(), monitor.read()) is not None
         nvml.pids = [STRANGER]
-    assert monitor.notes == ("others use the GPU before measuring, 1 process (9999): they may affect the times",)
+    assert monitor.notes == (
+        "others use the GPU before measuring, 1 process (9999): they may affect the times",
+    )
     assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
@@ -259,14 +268,25 @@ def test_the_fake_has_the_names_and_as_many_arguments_as_pynvml() -> None:
 
     pynvml = pytest.importorskip("pynvml")
     for name, answer in FakeNvml().answers().items():
-        required = [one for one in inspect.signature(getattr(pynvml, name)).parameters.values() if one.default is one.empty]
+        required = [
+            one
+            for one in inspect.signature(getattr(pynvml, name)).parameters.values()
+            if one.default is one.empty
+        ]
         assert len(inspect.signature(answer).parameters) == len(required), name
     for name in [name for name in vars(FakeNvml) if name.startswith("NVML_")]:
         assert getattr(pynvml, name) == getattr(FakeNvml, name), name
     assert issubclass(pynvml.NVMLError, Exception)
     assert not issubclass(pynvml.NVMLLibraryMismatchError, pynvml.NVMLError)
-    events = {value: name for name, value in vars(pynvml).items() if name.startswith("nvmlClocksEventReason")}
+    events = {
+        value: name
+        for name, value in vars(pynvml).items()
+        if name.startswith("nvmlClocksEventReason")
+    }
     for bit, reason in REASONS.items():
         spelled = events.get(bit, "").removeprefix("nvmlClocksEventReason").lower()
         assert spelled in {"", reason.word.replace("_", ""), "userdefinedclocks"}, reason
-    assert (pynvml.nvmlClocksThrottleReasonBoardLimit, pynvml.nvmlClocksThrottleReasonReliability) == (0x200, 0x400)
+    assert (
+        pynvml.nvmlClocksThrottleReasonBoardLimit,
+        pynvml.nvmlClocksThrottleReasonReliability,
+    ) == (0x200, 0x400)

@@ -40,13 +40,18 @@ def test_the_clock_is_the_mean_over_the_cpus_this_process_may_use(tmp_path, monk
 
 
 def test_stolen_time_is_the_eighth_number_and_guests_are_not_counted_twice(tmp_path) -> None:
-    host = host_with(tmp_path, proc__stat="cpu  100 20 30 400 5 6 7 8 90 10\ncpu0 50 10 15 200 2 3 3 4 45 5\nintr 1\n")
+    host = host_with(
+        tmp_path,
+        proc__stat="cpu  100 20 30 400 5 6 7 8 90 10\ncpu0 50 10 15 200 2 3 3 4 45 5\nintr 1\n",
+    )
     assert host.ticks() == (576, 8)
 
 
 def test_the_quota_of_the_own_group_is_read_or_of_the_root(tmp_path) -> None:
     stat = "usage_usec 10\nnr_periods 4\nnr_throttled 2\nthrottled_usec 2500000\n"
-    host = host_with(tmp_path, proc__self__cgroup="0::/jobs/one\n", sys__fs__cgroup__jobs__one__x="")
+    host = host_with(
+        tmp_path, proc__self__cgroup="0::/jobs/one\n", sys__fs__cgroup__jobs__one__x=""
+    )
     assert host.throttled_s() is None
     host_with(tmp_path, **{"sys__fs__cgroup__cpu.stat": "throttled_usec 1000000\n"})
     assert host.throttled_s() == 1.0
@@ -77,7 +82,13 @@ def test_what_cannot_be_read_is_unknown(tmp_path, content: str | None) -> None:
         "proc__7__task__7__status",
     )
     host = host_with(tmp_path, **({} if content is None else dict.fromkeys(names, content)))
-    told = (host.load_1min(), host.cpu_mhz(), *host.ticks(), host.throttled_s(), host.involuntary_switches([7]))
+    told = (
+        host.load_1min(),
+        host.cpu_mhz(),
+        *host.ticks(),
+        host.throttled_s(),
+        host.involuntary_switches([7]),
+    )
     assert told == (None,) * 6
 
 

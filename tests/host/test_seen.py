@@ -12,7 +12,10 @@ from ci_bench.records.results import Lane, Launch
 from ci_bench.report.markdown import render_comment
 from ci_bench.report.text import NO_BREAK_SPACE
 
-IDLE, CAPPED = (Reason(cause=ClockCause.IDLE, word="idle"),), (Reason(cause=ClockCause.POWER_CAP, word="cap"),)
+IDLE, CAPPED = (
+    (Reason(cause=ClockCause.IDLE, word="idle"),),
+    (Reason(cause=ClockCause.POWER_CAP, word="cap"),),
+)
 
 
 def look(mhz, reasons=()):
@@ -29,7 +32,9 @@ def test_each_block_has_the_mean_of_its_looks_in_hertz():
     assert clock.launches == (Launch(launch=2, values=(1.75e9, 1.6e9), blocks=(0, 1)),)
 
 
-@pytest.mark.parametrize("glances", [{}, {0: []}, {0: [look(None)]}, {0: [look(210, IDLE)]}, {0: [look(1700, None)]}])
+@pytest.mark.parametrize(
+    "glances", [{}, {0: []}, {0: [look(None)]}, {0: [look(210, IDLE)]}, {0: [look(1700, None)]}]
+)
 def test_what_was_not_seen_at_work_is_no_metric(glances):
     assert seen(glances) == ()
 
@@ -50,7 +55,9 @@ def clocked(hz):
 
 
 def test_a_clock_that_fell_is_shown_and_fails_nothing():
-    comparison = judged(results(clocked(1.2e9)), base=results(clocked(1.8e9)), mode=BaselineMode.FILE)
+    comparison = judged(
+        results(clocked(1.2e9)), base=results(clocked(1.8e9)), mode=BaselineMode.FILE
+    )
     comment = render_comment(comparison, marker="m").replace(NO_BREAK_SPACE, " ")
     assert comparison.judgement.met
     assert "| GPU clock (`eager`) | 1.80 GHz | 1.20 GHz |" in comment

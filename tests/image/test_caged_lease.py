@@ -63,14 +63,23 @@ def small_image(engine, small_root, tmp_path_factory):
     """The image's id."""
     archive, (program, script) = tmp_path_factory.mktemp("small") / "root.tar", small_root[1]
     archive.write_bytes(small_root[0])
-    made = engine("import", "--change", f'ENTRYPOINT ["{program}", "{script}"]', "--change", f"ENV PATH={PATH}", archive)
+    made = engine(
+        "import",
+        "--change",
+        f'ENTRYPOINT ["{program}", "{script}"]',
+        "--change",
+        f"ENV PATH={PATH}",
+        archive,
+    )
     return made.stdout.strip()
 
 
 def put_client(engine, folder: Path) -> None:
     """A `docker` that finds the engine without a variable, none of which reaches it."""
     host = engine.environ.get("DOCKER_HOST")
-    (folder / "docker").write_text(f'#!/bin/sh\n{f"DOCKER_HOST={host} " if host else ""}exec {engine.docker} "$@"\n')
+    (folder / "docker").write_text(
+        f'#!/bin/sh\n{f"DOCKER_HOST={host} " if host else ""}exec {engine.docker} "$@"\n'
+    )
     (folder / "docker").chmod(0o755)
 
 
@@ -101,8 +110,22 @@ def told(cage: Cage, phase: str, out: Path) -> dict:
 
 
 def test_what_runs_in_there_reaches_its_folders_and_nothing_else(caged, tmp_path) -> None:
-    may = {"root": False, "place": False, "prepared": False, "temporary": True, "locks": True, "daemon": False}
-    sees = {"seen": "what is measured", "net": "lo", "token": "", "proxy": "", "login": "", "user": str(os.getuid())}
+    may = {
+        "root": False,
+        "place": False,
+        "prepared": False,
+        "temporary": True,
+        "locks": True,
+        "daemon": False,
+    }
+    sees = {
+        "seen": "what is measured",
+        "net": "lo",
+        "token": "",
+        "proxy": "",
+        "login": "",
+        "user": str(os.getuid()),
+    }
     found = told(caged, "lease", tmp_path / "one")
     assert int(found.pop("power").split()[1], 16) == 0
     assert found == {**sees, **may}
@@ -127,19 +150,35 @@ def pulled(caged, small_root, tmp_path):
     """A cage whose image only a registry has, which asks for a password; what docker knows is in its user's home."""
     archive, entry = small_root
     with served(TOLD) as registry:
-        digest = registry.put(archive, Entrypoint=entry, Env=[f"PATH={PATH}", f"REGISTRY={registry.address}"])
+        digest = registry.put(
+            archive, Entrypoint=entry, Env=[f"PATH={PATH}", f"REGISTRY={registry.address}"]
+        )
         (tmp_path / "home" / ".docker").mkdir(parents=True)
         proxy = {"httpProxy": f"http://user:{TOLD}@127.0.0.1:1"}
-        knows = {"auths": {registry.address: {"auth": registry.auth}}, "proxies": {"default": proxy}}
+        knows = {
+            "auths": {registry.address: {"auth": registry.auth}},
+            "proxies": {"default": proxy},
+        }
         (tmp_path / "home" / ".docker" / "config.json").write_text(json.dumps(knows))
         environ = {**caged.environ, "HOME": str(tmp_path / "home")}
-        yield registry, replace(caged, image=f"{registry.address}/tests/small@{digest}", environ=environ)
+        yield (
+            registry,
+            replace(caged, image=f"{registry.address}/tests/small@{digest}", environ=environ),
+        )
 
 
-def test_an_image_that_a_registry_has_is_pulled_once_and_its_password_stays_outside(pulled, engine, tmp_path):
+def test_an_image_that_a_registry_has_is_pulled_once_and_its_password_stays_outside(
+    pulled, engine, tmp_path
+):
     registry, cage = pulled
     found = told(cage, "setup", tmp_path / "one")
-    assert (found["seen"], found["net"], found["token"], found["proxy"], found["login"]) == ("what is measured", "lo", "", "", "")
+    assert (found["seen"], found["net"], found["token"], found["proxy"], found["login"]) == (
+        "what is measured",
+        "lo",
+        "",
+        "",
+        "",
+    )
     asked = len(registry.asked)
     assert told(cage, "lease", tmp_path / "two")["prepared"] is False
     assert (len(registry.asked), asked > 0) == (asked, True), "measuring asks no registry"
@@ -175,7 +214,9 @@ def nobody(registry, cage):
         (nobody, "connection refused"),
     ],
 )
-def test_where_the_image_of_the_digest_cannot_be_had_nothing_runs(pulled, engine, tmp_path, made, words):
+def test_where_the_image_of_the_digest_cannot_be_had_nothing_runs(
+    pulled, engine, tmp_path, made, words
+):
     """An image of the same name, which the node has under another digest, is not taken in its place."""
     registry, cage = pulled
     name = cage.image.partition("@")[0]
@@ -183,7 +224,10 @@ def test_where_the_image_of_the_digest_cannot_be_had_nothing_runs(pulled, engine
     archive.write_bytes(b"\0" * 10240)
     engine("import", archive, f"{name}:latest")
     wanted = made(registry, cage)
-    with pytest.raises(NoCage, match=f"could not pull the image: .*({words}).*try `docker pull {wanted.image}` there"):
+    with pytest.raises(
+        NoCage,
+        match=f"could not pull the image: .*({words}).*try `docker pull {wanted.image}` there",
+    ):
         wanted.run(("lease", str(wanted.place)), here=wanted.place)
     assert [*wanted.results.iterdir()] == []
     engine("image", "rm", f"{name}:latest")
@@ -229,8 +273,24 @@ def lease(tmp_path, monkeypatch):
 
     def measure(image: str):
         out = tmp_path / "out"
-        named = ("--sources", str(sources.file), "--sha256", sources.sha256, "--commit", sources.commit)
-        which = ("--lease", "r/7/1", "--output", str(out), "--device", "cpu", "--filter", "command/work")
+        named = (
+            "--sources",
+            str(sources.file),
+            "--sha256",
+            sources.sha256,
+            "--commit",
+            sources.commit,
+        )
+        which = (
+            "--lease",
+            "r/7/1",
+            "--output",
+            str(out),
+            "--device",
+            "cpu",
+            "--filter",
+            "command/work",
+        )
         return main(["fleet", "lease", *named, *which, "--image", image]), read_pair(out)
 
     return measure
@@ -238,15 +298,20 @@ def lease(tmp_path, monkeypatch):
 
 @pytest.mark.container
 @pytest.mark.slow
-def test_the_real_image_measures_a_lease_of_which_nothing_gets_out(image, lease, tmp_path, capfd) -> None:
+def test_the_real_image_measures_a_lease_of_which_nothing_gets_out(
+    image, lease, tmp_path, capfd
+) -> None:
     """Set-up works in there, and so does torch, which the machine's identity is read of; in no cage the same work finds holes.
 
-    An image that is named by its digest is the node's to pull; one that was built here has its id alone.
+    An image that is named by its digest is the node's to pull; one that was built here has its id
+    alone.
     """
     put_client(image.engine, tmp_path / "bin")
     built = "@" not in image.name
     code, pair = lease(
-        image.engine("image", "inspect", "--format", "{{.Id}}", image.name).stdout.strip() if built else image.name
+        image.engine("image", "inspect", "--format", "{{.Id}}", image.name).stdout.strip()
+        if built
+        else image.name
     )
     assert code == ExitCode.OK, capfd.readouterr().err
     assert [[row.status for row in side.cases] for side in pair.sides] == [[Status.OK]] * 2
@@ -254,6 +319,8 @@ def test_the_real_image_measures_a_lease_of_which_nothing_gets_out(image, lease,
     assert pair.head.environment.identity["torch"]
     assert image.engine("ps", "--all", "--quiet", "--filter", "label=ci-bench.agent").stdout == ""
     (tmp_path / "made.txt").write_text("made\n")
-    loose = subprocess.run([sys.executable, "-c", WORK], cwd=tmp_path, capture_output=True, text=True, check=False)
+    loose = subprocess.run(
+        [sys.executable, "-c", WORK], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert "holes: [" in loose.stderr
     assert "the tree" in loose.stderr

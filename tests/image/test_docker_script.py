@@ -27,14 +27,23 @@ def machine(tmp_path):
             path.chmod(0o755)
         environ = {"PATH": str(programs), "HOME": str(tmp_path)}
         command = [programs / "bash", SCRIPT, *arguments]
-        done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(
+            command, env=environ, capture_output=True, text=True, check=False, timeout=60
+        )
         return done.returncode, done.stdout, done.stderr
 
     return run
 
 
 def test_an_engine_that_answers_is_used_as_it_is(machine, tmp_path):
-    code, out, _ = machine("up", tmp_path / "engine", docker="exit 0", id="echo 0", apt_get="exit 9", dpkg_query="exit 1")
+    code, out, _ = machine(
+        "up",
+        tmp_path / "engine",
+        docker="exit 0",
+        id="echo 0",
+        apt_get="exit 9",
+        dpkg_query="exit 1",
+    )
     assert (code, out) == (0, f"DOCKER={tmp_path / 'bin' / 'docker'}\n")
 
 
@@ -43,11 +52,16 @@ def test_an_engine_that_answers_is_used_as_it_is(machine, tmp_path):
     [
         ({"id": "echo 0"}, "there is no apt-get to install one with"),
         ({"id": "echo 1000", "apt_get": "exit 0"}, "only root can install docker.io"),
-        ({"id": "echo 0", "apt_get": "echo E: no network; exit 100"}, "apt-get can't install docker.io: E: no network"),
+        (
+            {"id": "echo 0", "apt_get": "echo E: no network; exit 100"},
+            "apt-get can't install docker.io: E: no network",
+        ),
     ],
 )
 def test_where_there_can_be_none_it_says_why(machine, tmp_path, stubs, reason):
-    code, out, told = machine("up", tmp_path / "engine", docker="exit 1", dpkg_query="exit 1", **stubs)
+    code, out, told = machine(
+        "up", tmp_path / "engine", docker="exit 1", dpkg_query="exit 1", **stubs
+    )
     assert (code, out) == (container_engine.CANNOT, "")
     assert reason in told.splitlines()[-1]
 
@@ -64,8 +78,12 @@ def test_stopping_where_nothing_was_started_only_removes_the_folder(machine, tmp
     assert not (tmp_path / "engine").exists()
 
 
-@pytest.mark.parametrize(("code", "outcome"), [(77, pytest.skip.Exception), (1, pytest.fail.Exception)])
-def test_tests_are_skipped_with_the_reason_and_fail_for_any_other(tmp_path, monkeypatch, code, outcome):
+@pytest.mark.parametrize(
+    ("code", "outcome"), [(77, pytest.skip.Exception), (1, pytest.fail.Exception)]
+)
+def test_tests_are_skipped_with_the_reason_and_fail_for_any_other(
+    tmp_path, monkeypatch, code, outcome
+):
     script = tmp_path / "docker.sh"
     script.write_text(f"#!/bin/bash\necho 'docker: only root can' >&2\nexit {code}\n")
     script.chmod(0o755)
@@ -76,5 +94,9 @@ def test_tests_are_skipped_with_the_reason_and_fail_for_any_other(tmp_path, monk
 
 def test_images_are_kept_in_memory_only_where_there_is_plenty(monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(0, 0, container_engine.ROOM_BYTES - 1))
+    monkeypatch.setattr(
+        shutil,
+        "disk_usage",
+        lambda _: shutil._ntuple_diskusage(0, 0, container_engine.ROOM_BYTES - 1),
+    )
     assert container_engine.place() is None

@@ -26,7 +26,9 @@ BIN = Path(sys.executable).parent
 
 
 def lint(tool, *arguments, text=None):
-    done = subprocess.run([BIN / tool, *arguments], input=text, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [BIN / tool, *arguments], input=text, capture_output=True, text=True, check=False
+    )
     return done.returncode, done.stdout + done.stderr
 
 
@@ -41,7 +43,13 @@ def test_hadolint_has_nothing_to_say():
         (("# hadolint ignore=DL3008\n", ""), "DL3008"),
         (("--no-install-recommends", ""), "DL3015"),
         (("WORKDIR /build", "RUN cd /build"), "DL3003"),
-        (('ENTRYPOINT ["/usr/bin/tini", "-s", "-g", "--", "/opt/ci-bench/entrypoint/image.sh"]', "ENTRYPOINT tini"), "DL3025"),
+        (
+            (
+                'ENTRYPOINT ["/usr/bin/tini", "-s", "-g", "--", "/opt/ci-bench/entrypoint/image.sh"]',
+                "ENTRYPOINT tini",
+            ),
+            "DL3025",
+        ),
         (("CMD [", 'CMD ["--version"]\nCMD ['), "DL4003"),
     ],
 )
@@ -75,33 +83,57 @@ PLANTED = {
     "a syntax line": lambda text: f"# syntax=docker/dockerfile:1\n{text}",
     "a heredoc": lambda text: f"{text}\nRUN <<EOF\ntrue\nEOF\n",
     "--link": lambda text: text.replace("COPY src", "COPY --link src"),
-    "--mount": lambda text: text.replace("RUN pip wheel", "RUN --mount=type=cache,target=/root pip wheel"),
+    "--mount": lambda text: text.replace(
+        "RUN pip wheel", "RUN --mount=type=cache,target=/root pip wheel"
+    ),
     "--chmod": lambda text: text.replace("COPY src", "COPY --chmod=755 src"),
     "RUN --network": lambda text: text.replace("RUN pip wheel", "RUN --network=none pip wheel"),
     "no CUDA 13 base image": lambda text: re.sub("@sha256:[0-9a-f]{64}", "", text),
-    "no build argument": lambda text: text.replace("FROM ${BASE_IMAGE}", "FROM nvidia/cuda:13.0.2-base-ubuntu24.04"),
-    "it names a user": lambda text: text.replace("WORKDIR /workspace", "USER 1000\nWORKDIR /workspace"),
-    "ENV HF_TOKEN looks like a secret": lambda text: text.replace("ENV HF_HUB_OFFLINE=1", "ENV HF_TOKEN=x HF_HUB_OFFLINE=1"),
-    "ARG INDEX_PASSWORD looks like a secret": lambda text: text.replace("ARG TORCH=", "ARG INDEX_PASSWORD\nARG TORCH="),
+    "no build argument": lambda text: text.replace(
+        "FROM ${BASE_IMAGE}", "FROM nvidia/cuda:13.0.2-base-ubuntu24.04"
+    ),
+    "it names a user": lambda text: text.replace(
+        "WORKDIR /workspace", "USER 1000\nWORKDIR /workspace"
+    ),
+    "ENV HF_TOKEN looks like a secret": lambda text: text.replace(
+        "ENV HF_HUB_OFFLINE=1", "ENV HF_TOKEN=x HF_HUB_OFFLINE=1"
+    ),
+    "ARG INDEX_PASSWORD looks like a secret": lambda text: text.replace(
+        "ARG TORCH=", "ARG INDEX_PASSWORD\nARG TORCH="
+    ),
     "tini is not installed": lambda text: text.replace("python3-venv tini", "python3-venv"),
     "g++ is not installed": lambda text: text.replace("g++ ", ""),
     "python3-dev is not installed": lambda text: text.replace("python3-dev ", ""),
-    "without the lock": lambda text: text.replace("--constraint /opt/ci-bench/lock/locked.txt ", ""),
+    "without the lock": lambda text: text.replace(
+        "--constraint /opt/ci-bench/lock/locked.txt ", ""
+    ),
     "fetched without its hash: pip install --no-compile": lambda text: text.replace(
         "--no-deps --require-hashes --only-binary=:all: --requirement /opt", "--requirement /opt"
     ),
-    "fetched without its hash: pip install --no-deps --require-hashes": lambda text: text.replace(" --only-binary=:all:", "", 1),
-    "fetched without its hash: pip wheel": lambda text: text.replace("pip wheel --no-index", "pip wheel"),
-    "fetched without its hash: pip install uv": lambda text: text.replace("RUN pip wheel", "RUN pip install uv && pip wheel"),
+    "fetched without its hash: pip install --no-deps --require-hashes": lambda text: text.replace(
+        " --only-binary=:all:", "", 1
+    ),
+    "fetched without its hash: pip wheel": lambda text: text.replace(
+        "pip wheel --no-index", "pip wheel"
+    ),
+    "fetched without its hash: pip install uv": lambda text: text.replace(
+        "RUN pip wheel", "RUN pip install uv && pip wheel"
+    ),
     "fetched without its hash: pip install ${TORCH_INDEX": lambda text: re.sub(
-        r"if \[ -n .*then \\\n\s*pip install --no-compile (.*\\\n.*;) \\\n\s*fi", r"pip install \1 true", text
+        r"if \[ -n .*then \\\n\s*pip install --no-compile (.*\\\n.*;) \\\n\s*fi",
+        r"pip install \1 true",
+        text,
     ),
     "what pip leaves uncompiled": lambda text: text.replace("python -m compileall", "true"),
     "each container compiles": lambda text: text.replace(
         "pip install --no-deps --no-index", "pip install --no-compile --no-index"
     ),
-    "pip compiles nothing": lambda text: text.replace("PIP_NO_CACHE_DIR=1", "PIP_NO_CACHE_DIR=1 PIP_NO_COMPILE=1"),
-    "the entrypoint is not tini": lambda text: text.replace("ENTRYPOINT [", 'ENTRYPOINT ["ci-bench"] # ['),
+    "pip compiles nothing": lambda text: text.replace(
+        "PIP_NO_CACHE_DIR=1", "PIP_NO_CACHE_DIR=1 PIP_NO_COMPILE=1"
+    ),
+    "the entrypoint is not tini": lambda text: text.replace(
+        "ENTRYPOINT [", 'ENTRYPOINT ["ci-bench"] # ['
+    ),
 }
 
 
@@ -115,12 +147,18 @@ def test_the_rules_see_what_is_planted(complaint):
 
 
 def test_the_builder_is_shown_what_is_copied_and_nothing_else():
-    lines = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line and not line.startswith("#")]
+    lines = [
+        line
+        for line in (ROOT / ".dockerignore").read_text().splitlines()
+        if line and not line.startswith("#")
+    ]
     shown = {line[1:] for line in lines if line.startswith("!")}
 
     assert lines[0] == "*"
     sources = {*copied(DOCKERFILE.read_text())}
-    assert shown == {one for one in sources if not any(one.startswith(f"{other}/") for other in sources)}
+    assert shown == {
+        one for one in sources if not any(one.startswith(f"{other}/") for other in sources)
+    }
     assert all((ROOT / source).exists() for source in shown)
 
 

@@ -29,13 +29,25 @@ pytestmark = [pytest.mark.container, pytest.mark.slow]
 
 STRANGER = "12345:54321"
 """A user and a group without an entry anywhere."""
-HARDENED = ("--network=none", "--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges", "--pids-limit=512")
+HARDENED = (
+    "--network=none",
+    "--read-only",
+    "--cap-drop=ALL",
+    "--security-opt=no-new-privileges",
+    "--pids-limit=512",
+)
 SCRATCH = ("--tmpfs", "/tmp:rw,exec,nosuid,nodev,mode=1777")  # noqa: S108 - in a container of its own
 LARGEST_BYTES = 2_600_000_000
 """With torch for the CPU on a bare Debian; docs/internals/adr/0013 has the sizes with CUDA."""
 
 
-def docker_run(image: Image, *arguments: object, options: tuple[object, ...] = (), name: str | None = None, **how):
+def docker_run(
+    image: Image,
+    *arguments: object,
+    options: tuple[object, ...] = (),
+    name: str | None = None,
+    **how,
+):
     """Run the image, hardened and as a stranger, as the composite action runs it."""
     given = [*HARDENED, *SCRATCH, "--user", STRANGER, *options]
     return image.engine("run", "--rm", *given, name or image.name, *arguments, **how)
@@ -48,7 +60,15 @@ def plant(image: Image):
 
     def build(line: str) -> str:
         name = f"localhost/ci-bench:planted-{len(names)}"
-        image.engine("build", "--network=none", "--quiet", "--tag", name, "-", text=f"FROM {image.name}\n{line}\n")
+        image.engine(
+            "build",
+            "--network=none",
+            "--quiet",
+            "--tag",
+            name,
+            "-",
+            text=f"FROM {image.name}\n{line}\n",
+        )
         names.append(name)
         return name
 
@@ -64,7 +84,17 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder.chmod(0o755)
     (folder / "ci-bench.yml").write_text(yaml.safe_dump(config()))
     (folder / "model.py").write_text(MODEL)
-    git = ["git", "-C", str(folder), "-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false"]
+    git = [
+        "git",
+        "-C",
+        str(folder),
+        "-c",
+        "user.name=t",
+        "-c",
+        "user.email=t@example.org",
+        "-c",
+        "commit.gpgsign=false",
+    ]
     for words in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "--message", "start"]):
         subprocess.run([*git, *words], check=True)
     return folder
@@ -122,8 +152,14 @@ def test_its_labels_say_what_it_is(image: Image):
         ("ARG HF_TOKEN=hunter2\nRUN true", "its history has a secret"),
         ("LABEL org.opencontainers.image.source=", "label source is missing"),
         ("RUN chmod 700 /opt/ci-bench/lib", "nobody but its owner can read /opt/ci-bench/lib"),
-        ("RUN chmod 666 /opt/ci-bench/entrypoint/image.sh", "anybody can write /opt/ci-bench/entrypoint/image.sh"),
-        ("RUN mkdir -p /root/.cache && touch /root/.cache/wheel", "left behind: /root/.cache/wheel"),
+        (
+            "RUN chmod 666 /opt/ci-bench/entrypoint/image.sh",
+            "anybody can write /opt/ci-bench/entrypoint/image.sh",
+        ),
+        (
+            "RUN mkdir -p /root/.cache && touch /root/.cache/wheel",
+            "left behind: /root/.cache/wheel",
+        ),
     ],
 )
 def test_the_inspection_sees_what_is_planted(image: Image, plant, line: str, complaint: str):
@@ -156,8 +192,12 @@ def test_it_measures_as_the_bench_step_does(measured):
     assert {path.stat().st_uid for path in results.iterdir()} == {12345}
 
 
-def test_without_a_compiler_it_does_not_measure(image: Image, plant, workspace: Path, tmp_path: Path):
-    results, printed = bench(image, workspace, tmp_path, name=plant("RUN rm /usr/bin/g++ /usr/bin/*-g++*"))
+def test_without_a_compiler_it_does_not_measure(
+    image: Image, plant, workspace: Path, tmp_path: Path
+):
+    results, printed = bench(
+        image, workspace, tmp_path, name=plant("RUN rm /usr/bin/g++ /usr/bin/*-g++*")
+    )
     (row,) = documents.read_results(results / "results.json").cases
     assert row.status is Status.FAILED, printed
     assert "compiler" in row.failure.reason.lower() + row.failure.log_tail.lower()
@@ -166,10 +206,24 @@ def test_without_a_compiler_it_does_not_measure(image: Image, plant, workspace: 
 def test_what_it_measured_is_read_and_compared_in_it(image: Image, measured):
     results, _ = measured
     read_only = ("-v", f"{results}:/results:ro")
-    assert "a valid results document" in docker_run(image, "validate", "/results/results.json", options=read_only).stdout
-    assert "mine" in docker_run(image, "show", "/results/results.json", "--format", "comment", options=read_only).stdout
+    assert (
+        "a valid results document"
+        in docker_run(image, "validate", "/results/results.json", options=read_only).stdout
+    )
+    assert (
+        "mine"
+        in docker_run(
+            image, "show", "/results/results.json", "--format", "comment", options=read_only
+        ).stdout
+    )
     compared = docker_run(
-        image, "compare", "/results/results.json", "/results/results.json", "--format", "comment", options=read_only
+        image,
+        "compare",
+        "/results/results.json",
+        "/results/results.json",
+        "--format",
+        "comment",
+        options=read_only,
     )
     assert "ci-bench" in compared.stdout
 
@@ -178,7 +232,9 @@ def python(image: Image, code: str, *, name: str | None = None, check: bool = Tr
     """Python in the image, with what the entrypoint sets up for ci-bench."""
     put_before = "mkdir /tmp/bin; printf '#!/bin/bash\\nexec python \"$@\"\\n' >/tmp/bin/ci-bench; chmod +x /tmp/bin/ci-bench; "
     line = f'{put_before} PATH=/tmp/bin:$PATH exec /opt/ci-bench/entrypoint/image.sh -c "$0"'
-    return docker_run(image, "-c", line, code, options=("--entrypoint", "bash"), name=name, check=check)
+    return docker_run(
+        image, "-c", line, code, options=("--entrypoint", "bash"), name=name, check=check
+    )
 
 
 def test_all_that_measuring_needs_is_there(image: Image):
@@ -201,7 +257,8 @@ def test_what_is_missing_for_measuring_is_named(image: Image, plant, line: str, 
 
 def test_a_name_and_places_to_write_are_found_for_any_user(image: Image):
     told = python(
-        image, "import getpass, os, pathlib; print(getpass.getuser(), pathlib.Path.home(), os.environ['TRITON_CACHE_DIR'])"
+        image,
+        "import getpass, os, pathlib; print(getpass.getuser(), pathlib.Path.home(), os.environ['TRITON_CACHE_DIR'])",
     )
     name, home, cache = told.stdout.split()
     assert name == "uid-12345"
@@ -253,10 +310,34 @@ def test_it_stops_in_time_when_cancelled(image: Image, workspace: Path, tmp_path
     results.mkdir()
     results.chmod(0o777)
     name = f"ci-bench-test-{os.getpid()}"
-    given = ["run", "--rm", "--name", name, *HARDENED, *SCRATCH, "--user", STRANGER, "-v", f"{workspace}:/workspace:ro"]
-    command = [image.engine.docker, *given, "-v", f"{results}:/results", image.name, "run", "--output", "/results"]
+    given = [
+        "run",
+        "--rm",
+        "--name",
+        name,
+        *HARDENED,
+        *SCRATCH,
+        "--user",
+        STRANGER,
+        "-v",
+        f"{workspace}:/workspace:ro",
+    ]
+    command = [
+        image.engine.docker,
+        *given,
+        "-v",
+        f"{results}:/results",
+        image.name,
+        "run",
+        "--output",
+        "/results",
+    ]
     running = subprocess.Popen(
-        command, env=dict(image.engine.environ), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        command,
+        env=dict(image.engine.environ),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     try:
         assert running.stderr is not None

@@ -9,7 +9,16 @@ from pathlib import Path
 import pytest
 
 ENTRYPOINT = Path(__file__).resolve().parents[2] / "entrypoint" / "image.sh"
-TOLD = ("HOME", "USER", "LOGNAME", "TMPDIR", "XDG_CACHE_HOME", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "MPLCONFIGDIR")
+TOLD = (
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "TMPDIR",
+    "XDG_CACHE_HOME",
+    "TORCHINDUCTOR_CACHE_DIR",
+    "TRITON_CACHE_DIR",
+    "MPLCONFIGDIR",
+)
 
 
 @pytest.fixture
@@ -33,12 +42,20 @@ def enter(place):
     def run(*arguments, user=None, **environ):
         given = {"PATH": f"{place / 'bin'}:/usr/bin:/bin", **environ}
         done = subprocess.run(
-            ["/bin/bash", entrypoint, *arguments], env=given, capture_output=True, text=True, check=False, user=user, cwd="/"
+            ["/bin/bash", entrypoint, *arguments],
+            env=given,
+            capture_output=True,
+            text=True,
+            check=False,
+            user=user,
+            cwd="/",
         )
         if done.returncode:
             return done.returncode, done.stderr
         words, _, variables = done.stdout.partition("\0\0")
-        return words.split("\0"), dict(line.split("=", 1) for line in variables.strip("\0").split("\0"))
+        return words.split("\0"), dict(
+            line.split("=", 1) for line in variables.strip("\0").split("\0")
+        )
 
     return run
 

@@ -41,8 +41,13 @@ def house(tmp_path):
     wheel = tmp_path / "wheels" / "tiny-1.0-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.writestr("tiny.py", "")
-        archive.writestr("tiny-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n")
-        archive.writestr("tiny-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(
+            "tiny-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n"
+        )
+        archive.writestr(
+            "tiny-1.0.dist-info/WHEEL",
+            "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        )
         archive.writestr("tiny-1.0.dist-info/RECORD", "tiny.py,,\ntiny-1.0.dist-info/RECORD,,\n")
     return tmp_path, hashlib.sha256(wheel.read_bytes()).hexdigest()
 
@@ -58,7 +63,14 @@ def build(folder, entry, command):
         (place / name).write_text(entry)
     subprocess.run([sys.executable, place / "image_lock.py", "write", "", ""], check=True)
     words = [word.replace(PLACE, f"{place}/") for word in command[1:]]
-    only_here = ["--isolated", "--no-index", "--find-links", folder / "wheels", "--target", folder / "installed"]
+    only_here = [
+        "--isolated",
+        "--no-index",
+        "--find-links",
+        folder / "wheels",
+        "--target",
+        folder / "installed",
+    ]
     pip = [sys.executable, "-m", "pip", *words, *only_here]
     environ = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
     done = subprocess.run(pip, capture_output=True, text=True, check=False, cwd=place, env=environ)
@@ -74,7 +86,11 @@ def test_the_image_and_the_wheel_are_each_installed_by_one_command():
 
 def test_a_file_of_the_locked_hash_is_installed(house):
     folder, right = house
-    code, told, there = build(folder, f"tiny==1.0 \\\n    --hash=sha256:{'0' * 64} \\\n    --hash=sha256:{right}\n", COMMANDS[0])
+    code, told, there = build(
+        folder,
+        f"tiny==1.0 \\\n    --hash=sha256:{'0' * 64} \\\n    --hash=sha256:{right}\n",
+        COMMANDS[0],
+    )
     assert (code, there) == (0, True), told
 
 
@@ -88,7 +104,11 @@ def test_a_file_of_another_hash_is_refused(house, command):
 def test_a_lock_without_a_hash_is_refused(house):
     folder, _ = house
     code, told, there = build(folder, "tiny==1.0\n", COMMANDS[0])
-    assert (code, "Hashes are required in --require-hashes mode" in told, there) == (1, True, False), told
+    assert (code, "Hashes are required in --require-hashes mode" in told, there) == (
+        1,
+        True,
+        False,
+    ), told
 
 
 def test_a_command_without_hashes_would_take_it(house):
@@ -103,13 +123,32 @@ def test_a_command_without_hashes_would_take_it(house):
 @pytest.mark.slow
 def test_an_image_whose_lock_has_another_hash_is_not_built(image, tmp_path):
     """The very build of the other tests, but for the hash of one package."""
-    for name in {*(source.partition("/")[0] for source in copied(DOCKERFILE)), "Dockerfile", ".dockerignore", "tools"}:
+    for name in {
+        *(source.partition("/")[0] for source in copied(DOCKERFILE)),
+        "Dockerfile",
+        ".dockerignore",
+        "tools",
+    }:
         put = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
         put(ROOT / name, tmp_path / name)
     (name, entry), *_ = re.findall(r"(?m)^(\S+==\S+) \\\n((?:    --hash.*\n)+)", LOCK)
-    (tmp_path / "requirements.lock").write_text(LOCK.replace(entry, re.sub(r"sha256:.{8}", "sha256:00000000", entry)))
-    command = [tmp_path / "tools" / "docker.sh", "build", image.engine.folder, "localhost/ci-bench:refused"]
-    done = subprocess.run(command, env=dict(image.engine.environ), capture_output=True, text=True, check=False, timeout=600)
+    (tmp_path / "requirements.lock").write_text(
+        LOCK.replace(entry, re.sub(r"sha256:.{8}", "sha256:00000000", entry))
+    )
+    command = [
+        tmp_path / "tools" / "docker.sh",
+        "build",
+        image.engine.folder,
+        "localhost/ci-bench:refused",
+    ]
+    done = subprocess.run(
+        command,
+        env=dict(image.engine.environ),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
     told = done.stdout + done.stderr
     assert done.returncode != 0, told[-3000:]
     assert re.search(rf"DO NOT MATCH THE HASHES[\s\S]*{re.escape(name)} from", told), told[-3000:]
@@ -132,10 +171,16 @@ def test_with_another_torch_all_but_torch_and_its_libraries_keep_theirs():
 
 
 @pytest.mark.parametrize(
-    ("given", "locked"), [((), True), (("", ""), True), (("torch==2.11.0",), False), (("", "https://x"), False)]
+    ("given", "locked"),
+    [((), True), (("", ""), True), (("torch==2.11.0",), False), (("", "https://x"), False)],
 )
 def test_the_hash_of_torch_counts_only_where_it_is_the_locked_one(tmp_path, given, locked):
-    for name in ("pyproject.toml", "constraints.txt", "requirements.lock", "entrypoint/image_lock.py"):
+    for name in (
+        "pyproject.toml",
+        "constraints.txt",
+        "requirements.lock",
+        "entrypoint/image_lock.py",
+    ):
         (tmp_path / Path(name).name).write_text((ROOT / name).read_text())
     subprocess.run([sys.executable, tmp_path / "image_lock.py", "write", *given], check=True)
     assert bool(re.search(r"(?m)^torch==", (tmp_path / "hashed.txt").read_text())) is locked
@@ -144,7 +189,9 @@ def test_the_hash_of_torch_counts_only_where_it_is_the_locked_one(tmp_path, give
 def test_what_may_be_installed_is_what_has_hashes():
     """`image_lock.py check` holds what is installed against the constraints; the hashes are of the same versions."""
     pins = lock.pins_of(CONSTRAINTS)
-    hashed = {lock.normal(name): version for name, version in re.findall(r"(?m)^(\S+)==(\S+)", LOCK)}
+    hashed = {
+        lock.normal(name): version for name, version in re.findall(r"(?m)^(\S+)==(\S+)", LOCK)
+    }
     assert {name: version for name, version in hashed.items() if pins.get(name) != version} == {}
 
 

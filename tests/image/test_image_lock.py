@@ -49,10 +49,16 @@ def test_everything_that_is_needed_directly_is_locked():
         ({"numpy": "2.4.6"}, []),
         ({"numpy": "2.4.6", "pip": "24.0", "ci-bench": "0.1.0"}, []),
         ({"numpy": "2.4.7"}, ["numpy 2.4.7 is installed, but 2.4.6 is locked"]),
-        ({"left-pad": "1"}, ["left-pad 1 is installed and not locked: add left-pad==1 to constraints.txt"]),
+        (
+            {"left-pad": "1"},
+            ["left-pad 1 is installed and not locked: add left-pad==1 to constraints.txt"],
+        ),
         ({"torch": "2.13.0+cpu"}, []),
         ({"torch": "2.12.0"}, ["torch 2.12.0 is installed, but 2.13.0 is locked"]),
-        ({"nvidia-new": "1"}, ["nvidia-new 1 is installed and not locked: add nvidia-new==1 to constraints.txt"]),
+        (
+            {"nvidia-new": "1"},
+            ["nvidia-new 1 is installed and not locked: add nvidia-new==1 to constraints.txt"],
+        ),
     ],
 )
 def test_what_the_lock_does_not_name_is_named(installed, said):
@@ -85,11 +91,18 @@ def test_the_files_for_pip_are_written_beside_the_script(tmp_path):
     script = tmp_path / SCRIPT.name
     script.write_text(SCRIPT.read_text())
 
-    done = subprocess.run([sys.executable, script, "write", "torch==2.11.0"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, script, "write", "torch==2.11.0"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert "torch==2.11.0" in (tmp_path / "wanted.txt").read_text().splitlines()
     assert f"requests=={version('requests')}" in (tmp_path / "locked.txt").read_text().splitlines()
 
-    refused = subprocess.run([sys.executable, script, "write", "tensorflow"], capture_output=True, text=True, check=False)
+    refused = subprocess.run(
+        [sys.executable, script, "write", "tensorflow"], capture_output=True, text=True, check=False
+    )
     assert refused.returncode == 2
     assert "torch==2.11.0" in refused.stderr

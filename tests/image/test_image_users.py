@@ -54,9 +54,23 @@ if os.fork() == 0:
 CONFIG = {
     "schema_version": 1,
     "setup": {"commands": ["id -u >made; touch $VIRTUAL_ENV/own $HOME/own $TMPDIR/own"]},
-    "run": {"device": "cpu", "threads": 1, "sampling": "fixed", "launches": 2, "blocks": 1, "warmup_s": 0.1},
+    "run": {
+        "device": "cpu",
+        "threads": 1,
+        "sampling": "fixed",
+        "launches": 2,
+        "blocks": 1,
+        "warmup_s": 0.1,
+    },
     "suites": {
-        "command": [{"name": "own", "command": ["python", "measure.py"], "output": "stdout", "format": "measurements"}],
+        "command": [
+            {
+                "name": "own",
+                "command": ["python", "measure.py"],
+                "output": "stdout",
+                "format": "measurements",
+            }
+        ],
     },
 }
 
@@ -110,7 +124,10 @@ def test_head_finds_no_way_to_base_and_both_have_their_own(job, image, tmp_path)
     for phase, command in (("setup", commands.setup(state)), ("bench", commands.bench(state))):
         done = run(phase, command)
         assert done.returncode == 0, done.stdout + done.stderr
-    documents = [json.loads((tmp_path / "work" / "results" / name).read_text()) for name in ("results.json", "base/results.json")]
+    documents = [
+        json.loads((tmp_path / "work" / "results" / name).read_text())
+        for name in ("results.json", "base/results.json")
+    ]
     assert [row["status"] for document in documents for row in document["cases"]] == ["ok", "ok"]
     paired = tmp_path / "work" / "prepared" / "paired"
     for side, user in (("base", "65101"), ("head", "65102")):
@@ -128,4 +145,6 @@ def test_without_users_of_their_own_the_same_reaches_are_noticed(job, tmp_path):
         done = run(phase, command)
     assert done.returncode != 0
     base = json.loads((tmp_path / "work" / "results" / "base" / "results.json").read_text())
-    assert "base's tree was changed: helper.py was written" in base["cases"][0]["failure"]["reason"], done.stdout + done.stderr
+    assert (
+        "base's tree was changed: helper.py was written" in base["cases"][0]["failure"]["reason"]
+    ), done.stdout + done.stderr

@@ -9,8 +9,13 @@ import pip_settings
 
 
 def test_settings_of_the_environment_win_over_files():
-    listed = ":env:.timeout='180'\nglobal.index-url='https://one.example/simple'\nglobal.timeout='15'\n"
-    assert pip_settings.parse(listed) == {"index-url": "https://one.example/simple", "timeout": "180"}
+    listed = (
+        ":env:.timeout='180'\nglobal.index-url='https://one.example/simple'\nglobal.timeout='15'\n"
+    )
+    assert pip_settings.parse(listed) == {
+        "index-url": "https://one.example/simple",
+        "timeout": "180",
+    }
 
 
 def test_folders_are_linked_and_addresses_stay(tmp_path):

@@ -16,9 +16,7 @@ SPEC = importlib.util.spec_from_file_location("sbom", ROOT / "tools" / "sbom.py"
 sbom = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(sbom)
 
-TOLD = (
-    "ubuntu\t24.04\ninstalled\tg++\t4:13.2.0-7ubuntu1\tamd64\nconfig-files\tgone\t1\tamd64\ninstalled\ttzdata\t2026a~1+b\tall\n"
-)
+TOLD = "ubuntu\t24.04\ninstalled\tg++\t4:13.2.0-7ubuntu1\tamd64\nconfig-files\tgone\t1\tamd64\ninstalled\ttzdata\t2026a~1+b\tall\n"
 BILL = {
     "bomFormat": "CycloneDX",
     "specVersion": "1.6",
@@ -64,7 +62,11 @@ def test_the_image_is_asked_and_the_tool_comes_by_its_hashes(tmp_path):
         "DOCKER_BILL": str(tmp_path / "bill"),
     }
     done = subprocess.run(
-        [sys.executable, ROOT / "tools" / "sbom.py", "x:1"], capture_output=True, text=True, check=True, env=environ
+        [sys.executable, ROOT / "tools" / "sbom.py", "x:1"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environ,
     )
     assert {one["name"] for one in json.loads(done.stdout)["components"]} == {"torch", "tini"}
     asked = notes.read_text()
@@ -84,7 +86,9 @@ def test_an_image_that_cannot_be_asked_has_no_bill(tmp_path):
 
 
 def scripts(text, job):
-    return [step.get("run", step.get("uses", "")) for step in yaml.safe_load(text)["jobs"][job]["steps"]]
+    return [
+        step.get("run", step.get("uses", "")) for step in yaml.safe_load(text)["jobs"][job]["steps"]
+    ]
 
 
 def in_order(steps, parts):
@@ -98,22 +102,41 @@ def complaints_of_a_release(text):
     """What a release leaves out, does too early, or could do without anybody's leave."""
     jobs = yaml.safe_load(text)["jobs"]
     if not in_order(
-        scripts(text, "packages"), ("tools/release.sh check", "release_packages.py build", "release_packages.py try")
+        scripts(text, "packages"),
+        ("tools/release.sh check", "release_packages.py build", "release_packages.py try"),
     ):
         yield "packages are checked, built and tried"
     if not in_order(scripts(text, "image"), BUILT):
         yield "an image is built, billed, scanned and pushed, in this order"
-    if {one["architecture"] for one in jobs["image"]["strategy"]["matrix"]["include"]} != {"amd64", "arm64"}:
+    if {one["architecture"] for one in jobs["image"]["strategy"]["matrix"]["include"]} != {
+        "amd64",
+        "arm64",
+    }:
         yield "an architecture is missing"
-    attested = [step["with"] for step in jobs["sign"]["steps"] if "actions/attest@" in step.get("uses", "")]
-    subjects = sorted((one.get("subject-path") or one["subject-digest"], "sbom-path" in one) for one in attested)
-    if not in_order(scripts(text, "sign"), SIGNED) or [bill for _, bill in subjects] != [False, True, True, False]:
+    attested = [
+        step["with"] for step in jobs["sign"]["steps"] if "actions/attest@" in step.get("uses", "")
+    ]
+    subjects = sorted(
+        (one.get("subject-path") or one["subject-digest"], "sbom-path" in one) for one in attested
+    )
+    if not in_order(scripts(text, "sign"), SIGNED) or [bill for _, bill in subjects] != [
+        False,
+        True,
+        True,
+        False,
+    ]:
         yield "the image is signed and verified; provenance of image and packages, and two bills, are attested"
-    if jobs["publish"]["needs"] != ["packages", "sign", "pypi"] or "sign" not in jobs["pypi"]["needs"]:
+    if (
+        jobs["publish"]["needs"] != ["packages", "sign", "pypi"]
+        or "sign" not in jobs["pypi"]["needs"]
+    ):
         yield "something is published before it is signed"
     if not in_order(scripts(text, "publish"), ("tools/release.sh tag", "gh release create")):
         yield "the tag names the image, and the release is of that tag"
-    if any("environment" not in job for job in jobs.values() if "id-token" in job["permissions"]) or "secrets." in text:
+    if (
+        any("environment" not in job for job in jobs.values() if "id-token" in job["permissions"])
+        or "secrets." in text
+    ):
         yield "a job that signs is in no environment, or there is a secret"
 
 
@@ -167,7 +190,11 @@ def test_what_is_left_out_is_told(which, sound, broken, said):
         ("anchore/scan-action@", "actions/cache@", "scanned and pushed"),
         ("arm64, runner", "amd64, runner", "an architecture"),
         ("cosign verify", "echo", "signed and verified"),
-        ("sbom-path: ${{ runner.temp }}/made/sbom-arm64.cdx.json", "subject-version: x", "two bills"),
+        (
+            "sbom-path: ${{ runner.temp }}/made/sbom-arm64.cdx.json",
+            "subject-version: x",
+            "two bills",
+        ),
         ("needs: [packages, sign]", "needs: [packages]", "before it is signed"),
         ("needs: [packages, sign, pypi]", "needs: [packages, sign]", "before it is signed"),
         ("tools/release.sh tag", "git tag", "the tag names the image"),
@@ -177,7 +204,9 @@ def test_what_is_left_out_is_told(which, sound, broken, said):
 )
 def test_a_release_that_leaves_something_out_is_told(sound, broken, said):
     assert sound in RELEASE
-    assert any(said in complaint for complaint in complaints_of_a_release(RELEASE.replace(sound, broken)))
+    assert any(
+        said in complaint for complaint in complaints_of_a_release(RELEASE.replace(sound, broken))
+    )
 
 
 def test_a_scan_after_the_push_comes_too_late():
@@ -187,4 +216,7 @@ def test_a_scan_after_the_push_comes_too_late():
     steps.remove(scan)
     steps.append(scan)
     workflow["on"] = workflow.pop(True)
-    assert any("scanned and pushed" in complaint for complaint in complaints_of_a_release(yaml.safe_dump(workflow)))
+    assert any(
+        "scanned and pushed" in complaint
+        for complaint in complaints_of_a_release(yaml.safe_dump(workflow))
+    )

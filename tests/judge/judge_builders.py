@@ -39,24 +39,46 @@ NOISE = (-0.010, -0.004, 0.0, 0.003, 0.007, 0.011)
 
 
 def launches(*groups):
-    return tuple(Launch(launch=number, values=tuple(map(float, group))) for number, group in enumerate(groups))
+    return tuple(
+        Launch(launch=number, values=tuple(map(float, group)))
+        for number, group in enumerate(groups)
+    )
 
 
 def sampled(centre, *, count=3, spread=1.0):
     """`count` launches of six samples each around `centre`."""
-    return launches(*([centre * (1 + spread * noise + 0.001 * spread * launch) for noise in NOISE] for launch in range(count)))
+    return launches(
+        *(
+            [centre * (1 + spread * noise + 0.001 * spread * launch) for noise in NOISE]
+            for launch in range(count)
+        )
+    )
 
 
-def metric(series, *, name="step_time", arm="eager", unit=Unit.SECONDS, better=Better.LOWER, lane=Lane.WALL):
+def metric(
+    series, *, name="step_time", arm="eager", unit=Unit.SECONDS, better=Better.LOWER, lane=Lane.WALL
+):
     return Metric(name=name, arm=arm, unit=unit, better=better, lane=lane, launches=series)
 
 
 def count(*values, name="graph_breaks", arm="inductor"):
-    return metric(launches(*([value] for value in values)), name=name, arm=arm, unit=Unit.COUNT, lane=Lane.COUNTERS)
+    return metric(
+        launches(*([value] for value in values)),
+        name=name,
+        arm=arm,
+        unit=Unit.COUNT,
+        lane=Lane.COUNTERS,
+    )
 
 
 def peak(*values, name="peak_allocated", arm="eager"):
-    return metric(launches(*([value] for value in values)), name=name, arm=arm, unit=Unit.BYTES, lane=Lane.COUNTERS)
+    return metric(
+        launches(*([value] for value in values)),
+        name=name,
+        arm=arm,
+        unit=Unit.BYTES,
+        lane=Lane.COUNTERS,
+    )
 
 
 def result(
@@ -73,10 +95,22 @@ def result(
     threshold=None,
 ):
     suite, name = id.split("/", 1)
-    failure = None if status is Status.OK else Failure(stage="train", arms=("inductor",), reason=reason, log_tail="the end")
+    failure = (
+        None
+        if status is Status.OK
+        else Failure(stage="train", arms=("inductor",), reason=reason, log_tail="the end")
+    )
     return CaseResult(
         case=Case(
-            id=id, suite=suite, name=name, params={}, arms=arms, reference="eager", due=due, details=details, threshold=threshold
+            id=id,
+            suite=suite,
+            name=name,
+            params={},
+            arms=arms,
+            reference="eager",
+            due=due,
+            details=details,
+            threshold=threshold,
         ),
         status=status,
         reproduce=f"ci-bench run --filter {id}",
@@ -91,14 +125,27 @@ def result(
 def computed(content, *, start="weights", names="names", inputs="inputs", drawn=None, **fields):
     """What the reference arm computed: the same `content` has the same digest."""
     weights = Weights(names=digest(names), named=digest(f"{names} {start}"), ordered=digest(start))
-    fields = {"arm": "eager", "tensors": 3, "size_bytes": 1200, "file": digest(f"file of {content}"), **fields}
-    return ReferenceOutputs(digest=digest(content), start=weights, inputs=digest(inputs), drawn=drawn and digest(drawn), **fields)
+    fields = {
+        "arm": "eager",
+        "tensors": 3,
+        "size_bytes": 1200,
+        "file": digest(f"file of {content}"),
+        **fields,
+    }
+    return ReferenceOutputs(
+        digest=digest(content),
+        start=weights,
+        inputs=digest(inputs),
+        drawn=drawn and digest(drawn),
+        **fields,
+    )
 
 
 def off(content, *errors, base="base", unknown="", **fields):
     """The same, held against base's: `errors` are pairs of what a tensor is off by and what rounding allows."""
     worst = tuple(
-        TensorError(name=f"outputs of step {n}: 0", error=error, allowed=allowed) for n, (error, allowed) in enumerate(errors, 1)
+        TensorError(name=f"outputs of step {n}: 0", error=error, allowed=allowed)
+        for n, (error, allowed) in enumerate(errors, 1)
     )
     beside = BesideBase(base=digest(base), tensors=3, worst=worst, unknown=unknown)
     return replace(computed(content, **fields), beside=beside)
@@ -111,15 +158,30 @@ def digest(text):
 def results(*cases, identity=None, state=RunState.COMPLETE):
     return Results(
         tool_version="1",
-        run=Run(id="r", started_at="2026-01-01T00:00:00Z", state=state, config_digest="c", device="cpu"),
+        run=Run(
+            id="r", started_at="2026-01-01T00:00:00Z", state=state, config_digest="c", device="cpu"
+        ),
         source=Source(),
-        environment=Environment(identity={"gpu": "H200", "torch": "2.13"} if identity is None else identity, condition={}),
+        environment=Environment(
+            identity={"gpu": "H200", "torch": "2.13"} if identity is None else identity,
+            condition={},
+        ),
         cases=cases,
     )
 
 
-def judged(head, base=None, *, policy=None, mode=BaselineMode.FILE, absence="not found", **more) -> Comparison:
-    return compare(base=base, head=head, policy=policy or Policy(), mode=mode, absence=absence, tool_version="1", **more)
+def judged(
+    head, base=None, *, policy=None, mode=BaselineMode.FILE, absence="not found", **more
+) -> Comparison:
+    return compare(
+        base=base,
+        head=head,
+        policy=policy or Policy(),
+        mode=mode,
+        absence=absence,
+        tool_version="1",
+        **more,
+    )
 
 
 def check(outcome=Outcome.FAIL):
@@ -128,10 +190,15 @@ def check(outcome=Outcome.FAIL):
 
 def curve(steps, seed=0):
     """A falling loss, slightly different for each seed."""
-    return tuple(0.5 + (1.5 + 0.01 * seed) * math.exp(-step / 40) + 0.02 * math.sin(7 * step + seed) for step in range(steps))
+    return tuple(
+        0.5 + (1.5 + 0.01 * seed) * math.exp(-step / 40) + 0.02 * math.sin(7 * step + seed)
+        for step in range(steps)
+    )
 
 
-def trace(role, *, arm=None, seed=0, steps=60, scale=1.0, shift=0.0, loss=None, grad_norm=None, **fields):
+def trace(
+    role, *, arm=None, seed=0, steps=60, scale=1.0, shift=0.0, loss=None, grad_norm=None, **fields
+):
     base = curve(steps, seed)
     defaults = {"start": f"start-{seed}", "data": f"data-{seed}"}
     return Trace(
@@ -151,7 +218,10 @@ def perturbed(size=1e-6, *, seed=0, index=0, steps=60, **fields):
 
 
 def _off(reference, off, **fields):
-    losses, norms = (tuple(x and x * (1 + off) for x in values) for values in (reference.loss, reference.grad_norm))
+    losses, norms = (
+        tuple(x and x * (1 + off) for x in values)
+        for values in (reference.loss, reference.grad_norm)
+    )
     return replace(reference, loss=losses, grad_norm=norms, **fields)
 
 
@@ -182,14 +252,25 @@ def evidence(*traces, masks=Masks.NO_DROPOUT, arm="inductor", rows=0, steps_per_
 
 def numeric(candidate, *, steps=60, size=1e-6, **fields):
     """Evidence of the numeric tier: a reference, one perturbed run, a candidate."""
-    return evidence(trace(Role.REFERENCE, steps=steps), perturbed(size, steps=steps), candidate, **fields)
+    return evidence(
+        trace(Role.REFERENCE, steps=steps), perturbed(size, steps=steps), candidate, **fields
+    )
 
 
 def statistical(shifts, *, nulls=(0.0002, -0.0002, 0.0001), steps=200, **fields):
     """Evidence of the statistical tier: the candidate's relative differences by seed, and those of other masks."""
-    traces = [trace(Role.REFERENCE, seed=seed, steps=steps) for seed in range(max(len(shifts), len(nulls)))]
-    traces += [trace(Role.CANDIDATE, seed=seed, steps=steps, scale=1 + shift) for seed, shift in enumerate(shifts)]
-    traces += [trace(Role.OTHER_MASKS, seed=seed, steps=steps, scale=1 + null) for seed, null in enumerate(nulls)]
+    traces = [
+        trace(Role.REFERENCE, seed=seed, steps=steps)
+        for seed in range(max(len(shifts), len(nulls)))
+    ]
+    traces += [
+        trace(Role.CANDIDATE, seed=seed, steps=steps, scale=1 + shift)
+        for seed, shift in enumerate(shifts)
+    ]
+    traces += [
+        trace(Role.OTHER_MASKS, seed=seed, steps=steps, scale=1 + null)
+        for seed, null in enumerate(nulls)
+    ]
     return evidence(*traces, masks=Masks.DIFFER, **fields)
 
 

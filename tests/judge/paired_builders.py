@@ -1,6 +1,7 @@
 """Simulated paired runs as documents: noise as runs show it, both sides and all arms in palindromic turns.
 
-Per launch and side an offset, per launch a drift that all turns share, per sample white noise. Slowdowns are planted by factor.
+Per launch and side an offset, per launch a drift that all turns share, per sample white noise.
+Slowdowns are planted by factor.
 """
 
 from dataclasses import replace
@@ -16,7 +17,9 @@ from ci_bench.records.config import Policy
 from ci_bench.records.results import Better, Lane, Launch, Unit
 
 LAUNCH, WHITE, DRIFT = 0.003, 0.008, 0.02
-"""Standard deviations of what a launch offsets, of what a sample does, and of the walk that all turns share."""
+"""Standard deviations of what a launch offsets, of what a sample does, and of the walk that all
+turns share.
+"""
 
 NOW = "2026-01-31T00:00:00Z"
 
@@ -40,19 +43,32 @@ def case_of(rng, number, *, launches, blocks, arms, factor, noise, singles, extr
     taken = {}
     for launch in range(launches):
         sides = [(side, arm) for side in ("base", "head") for arm in arms]
-        centre = [np.log(0.02 * (1 + number) * (1 + arms.index(arm)) * factor(side, "step_time", arm)) for side, arm in sides]
+        centre = [
+            np.log(0.02 * (1 + number) * (1 + arms.index(arm)) * factor(side, "step_time", arm))
+            for side, arm in sides
+        ]
         shared = LAUNCH * noise * rng.standard_normal((2, len(arms)))
         offsets = [shared[("base", "head").index(side), arms.index(arm)] for side, arm in sides]
         for (side, arm), row in zip(sides, turns(rng, centre, blocks, offsets, noise), strict=True):
             numbers = tuple(np.repeat(np.arange(blocks), 2).tolist())
-            one = Launch(launch=launch, values=tuple(np.exp(row).tolist()), blocks=numbers, steady=True)
+            one = Launch(
+                launch=launch, values=tuple(np.exp(row).tolist()), blocks=numbers, steady=True
+            )
             taken.setdefault((side, "step_time", arm), []).append(one)
             if singles and arm != arms[0]:
-                seconds = 4.0 * factor(side, "compile_warm", arm) * np.exp(0.05 * rng.standard_normal())
-                taken.setdefault((side, "compile_warm", arm), []).append(Launch(launch=launch, values=(float(seconds),)))
+                seconds = (
+                    4.0 * factor(side, "compile_warm", arm) * np.exp(0.05 * rng.standard_normal())
+                )
+                taken.setdefault((side, "compile_warm", arm), []).append(
+                    Launch(launch=launch, values=(float(seconds),))
+                )
     documents = []
     for side in ("base", "head"):
-        metrics = [metric(tuple(series), name=name, arm=arm) for (of, name, arm), series in taken.items() if of == side]
+        metrics = [
+            metric(tuple(series), name=name, arm=arm)
+            for (of, name, arm), series in taken.items()
+            if of == side
+        ]
         documents.append(result(*extra(metrics), id=f"s/c{number}", arms=arms))
     return documents
 
@@ -70,13 +86,20 @@ def simulate(
     extra=lambda metrics: metrics,
     run=None,
 ):
-    """Base's and head's results. `slower` maps (case number, metric, arm) to a factor on head; anything may be `None`: all."""
+    """Base's and head's results.
+
+    `slower` maps (case number, metric, arm) to a factor on head; anything may be `None`: all.
+    """
     rng = np.random.default_rng(seed)
 
     def factor_of(number):
         def factor(side, name, arm):
             own = (number, name, arm)
-            fits = [by for key, by in (slower or {}).items() if all(k in {None, v} for k, v in zip(key, own, strict=True))]
+            fits = [
+                by
+                for key, by in (slower or {}).items()
+                if all(k in {None, v} for k, v in zip(key, own, strict=True))
+            ]
             return float(np.prod(fits)) if side == "head" and fits else 1.0
 
         return factor
@@ -125,7 +148,11 @@ def paired(base, head, *, policy=None, calibration=None, now=NOW, rule=None):
 
 def pairs_of(comparison):
     """By case number, metric and arm."""
-    return {(int(case.id[3:]), pair.metric, pair.arm): pair for case in comparison.cases for pair in case.pairs}
+    return {
+        (int(case.id[3:]), pair.metric, pair.arm): pair
+        for case in comparison.cases
+        for pair in case.pairs
+    }
 
 
 def rated(metrics):
@@ -134,10 +161,20 @@ def rated(metrics):
 
 
 def _as_rate(one):
-    launches = tuple(replace(launch, values=tuple(1 / value for value in launch.values)) for launch in one.launches)
+    launches = tuple(
+        replace(launch, values=tuple(1 / value for value in launch.values))
+        for launch in one.launches
+    )
     return replace(one, name="rate", unit=Unit.PER_SECOND, better=Better.HIGHER, launches=launches)
 
 
 def device_clock(metrics):
     """Also by the device's clock."""
-    return [*metrics, *(replace(one, name="device_time", lane=Lane.DEVICE) for one in metrics if one.name == "step_time")]
+    return [
+        *metrics,
+        *(
+            replace(one, name="device_time", lane=Lane.DEVICE)
+            for one in metrics
+            if one.name == "step_time"
+        ),
+    ]

@@ -1,6 +1,7 @@
 """The sequential rule in plain Python, case by case and figure by figure, as the docstrings of `sequential` and `Rule` have it.
 
-Only what is shared by all cases comes from `noise`: the factor of the guard, and the prior that cases without a history share.
+Only what is shared by all cases comes from `noise`: the factor of the guard, and the prior that
+cases without a history share.
 """
 
 import math
@@ -18,19 +19,30 @@ INCONCLUSIVE, UNCHANGED = 0, 2
 
 def quantile(level, freedom):
     """Student's t; degrees of freedom count in eighths, from 1 to 2000."""
-    return math.nan if math.isnan(freedom) else float(stdtrit(max(math.floor(min(freedom, 2000.0) * 8) / 8, 1.0), level))
+    return (
+        math.nan
+        if math.isnan(freedom)
+        else float(stdtrit(max(math.floor(min(freedom, 2000.0) * 8) / 8, 1.0), level))
+    )
 
 
 def replay(d, within, learned, rule):
     """What the rule says of each case [cases, launches], as a list."""
-    cases = [SimpleNamespace(code=INCONCLUSIVE, active=True, stop=0, told=None, row=row) for row in range(len(d))]
+    cases = [
+        SimpleNamespace(code=INCONCLUSIVE, active=True, stop=0, told=None, row=row)
+        for row in range(len(d))
+    ]
     for case in cases:
         case.known = math.isfinite(learned.spread[case.row]) and learned.freedom[case.row] >= 4
         case.bound = float(np.broadcast_to(learned.bound, len(d))[case.row])
-        case.tau, case.margin = (float(np.broadcast_to(one, len(d))[case.row]) for one in (rule.tau, rule.margin))
+        case.tau, case.margin = (
+            float(np.broadcast_to(one, len(d))[case.row]) for one in (rule.tau, rule.margin)
+        )
     for number, look in enumerate(rule.looks):
         before = (0, *rule.looks)[number]
-        going = [case for case in cases if case.active and np.isfinite(d[case.row][before:look]).any()]
+        going = [
+            case for case in cases if case.active and np.isfinite(d[case.row][before:look]).any()
+        ]
         if not going:
             continue
         for case in going:
@@ -41,14 +53,26 @@ def replay(d, within, learned, rule):
         for case in cases:
             figures_of(case, masked[case.row])
         cold = [case for case in cases if not case.known and case.count >= rule.cold_launches]
-        early = [case for case in cases if not case.known and rule.cold_unchanged <= case.count < rule.cold_launches]
+        early = [
+            case
+            for case in cases
+            if not case.known and rule.cold_unchanged <= case.count < rule.cold_launches
+        ]
         priors = {id(case): shared_prior(among) for among in (cold, early) for case in among}
         strayed = max(float(np.ravel(learned.excursions)[0]), strayed_today(cases, learned, factor))
         for case in going:
             case.strayed = strayed
-            usual = (usual_spread(within[case.row][:look]), sequential.COLD_FREEDOM) if case in early else (0.0, 0.0)
+            usual = (
+                (usual_spread(within[case.row][:look]), sequential.COLD_FREEDOM)
+                if case in early
+                else (0.0, 0.0)
+            )
             case.told = weighed(
-                case, usually(case, learned, factor), priors.get(id(case)), usual, worth(case, cases, learned, factor)
+                case,
+                usually(case, learned, factor),
+                priors.get(id(case)),
+                usual,
+                worth(case, cases, learned, factor),
             )
             case.inflation = factor
             rest = without_shifts(masked, case, rule.alpha * rule.alpha_shares[number])
@@ -59,7 +83,11 @@ def replay(d, within, learned, rule):
 def usual_spread(within):
     """0.7 %, or half of the usual spread inside the launches so far."""
     there = [float(value) for value in within if math.isfinite(value)]
-    return max(sequential.COLD_SPREAD, sequential.COLD_SHARE * statistics.median(there)) if there else sequential.COLD_SPREAD
+    return (
+        max(sequential.COLD_SPREAD, sequential.COLD_SHARE * statistics.median(there))
+        if there
+        else sequential.COLD_SPREAD
+    )
 
 
 def figures_of(case, row):
@@ -76,7 +104,9 @@ def strayed_today(cases, learned, factor):
         spread = float(learned.spread[case.row]) * factor
         if case.count > 1 and math.isfinite(spread):
             middle = statistics.median(case.values)
-            strayed += min(sum(abs(value - middle) > 5 * spread for value in case.values), case.count // 2)
+            strayed += min(
+                sum(abs(value - middle) > 5 * spread for value in case.values), case.count // 2
+            )
             launches += case.count
     return strayed / launches
 
@@ -129,7 +159,9 @@ def weighed(case, history, prior, usual, worth):
     energy = (0.0 if freedom == 0 else freedom * variance) + usual[1] * usual[0] ** 2 + case.squares
     within = max(energy / total, 1e-10) if total > 0 else math.nan
     pooled, share = math.sqrt(within + case.bound**2), case.bound**2 / (within + case.bound**2)
-    return SimpleNamespace(mean=case.mean, spread=pooled, share=share, freedom=total, more=worth[1], count=case.count)
+    return SimpleNamespace(
+        mean=case.mean, spread=pooled, share=share, freedom=total, more=worth[1], count=case.count
+    )
 
 
 def error(case, launches):
@@ -153,12 +185,18 @@ def without_shifts(masked, case, chance):
             return case.values
     row = masked[case.row]
     taken = [shift if abs(shift) > case.tau / 2 else 0.0 for shift in shifts]
-    return [float(value - shift) for value, shift in zip(row, taken, strict=True) if math.isfinite(value)]
+    return [
+        float(value - shift)
+        for value, shift in zip(row, taken, strict=True)
+        if math.isfinite(value)
+    ]
 
 
 def decide(case, rest, rule, number, gating, *, early):
     told, look = case.told, rule.looks[number]
-    words = [word(case, values, rule, number, gating, early=early) for values in (case.values, rest)]
+    words = [
+        word(case, values, rule, number, gating, early=early) for values in (case.values, rest)
+    ]
     case.code = words[0] if words[0] == words[1] else INCONCLUSIVE
     size, own = abs(told.mean), error(case, told.count)
     lenient = quantile(1 - beta_of_a_look(rule), told.freedom + told.more)
@@ -176,13 +214,23 @@ def word(case, values, rule, number, gating, *, early):
     lenient = quantile(1 - beta_of_a_look(rule), told.freedom + told.more)
     chance = rule.alpha * rule.alpha_shares[number] / gating
     if abs(mean) > quantile(1 - chance, told.freedom) * own and abs(mean) > case.tau:
-        return int(math.copysign(1, mean)) if not early and recurs(case, values, rule, chance) else INCONCLUSIVE
+        return (
+            int(math.copysign(1, mean))
+            if not early and recurs(case, values, rule, chance)
+            else INCONCLUSIVE
+        )
     return UNCHANGED if abs(mean) + lenient * own < case.margin else INCONCLUSIVE
 
 
 def recurs(case, values, rule, chance):
-    by_chance = next(k for k in range(1, case.count + 1) if k == case.count or more_than(k, case.count, case.strayed) <= chance)
-    return shows_without(case, values, 1, rule.recurrence) and shows_without(case, values, by_chance, rule.confirmation)
+    by_chance = next(
+        k
+        for k in range(1, case.count + 1)
+        if k == case.count or more_than(k, case.count, case.strayed) <= chance
+    )
+    return shows_without(case, values, 1, rule.recurrence) and shows_without(
+        case, values, by_chance, rule.confirmation
+    )
 
 
 def shows_without(case, values, dropped, level):
@@ -197,10 +245,17 @@ def answer(case, rule, gating):
     told = case.told or SimpleNamespace(mean=math.nan, spread=math.nan, freedom=math.nan, count=0)
     case.told = told
     own = error(case, max(told.count, 1)) if case.stop else math.nan
-    half = quantile((1 + rule.level) / 2, told.freedom) * own if case.stop and math.isfinite(own) else math.nan
+    half = (
+        quantile((1 + rule.level) / 2, told.freedom) * own
+        if case.stop and math.isfinite(own)
+        else math.nan
+    )
     reach = math.nan
     if math.isfinite(told.spread):
-        reach = (quantile(1 - rule.alpha * max(rule.alpha_shares) / gating, told.freedom) + POWER_QUANTILE) * told.spread
+        reach = (
+            quantile(1 - rule.alpha * max(rule.alpha_shares) / gating, told.freedom)
+            + POWER_QUANTILE
+        ) * told.spread
     following = dict(zip((0, *rule.looks), (*rule.looks, 0), strict=True))
     return {
         "code": case.code,
@@ -208,7 +263,9 @@ def answer(case, rule, gating):
         "error": own,
         "low": told.mean - half,
         "high": told.mean + half,
-        "resolvable": max(reach * own / told.spread, case.tau) if math.isfinite(reach) else math.nan,
+        "resolvable": max(reach * own / told.spread, case.tau)
+        if math.isfinite(reach)
+        else math.nan,
         "needed": needed(case, reach, rule.alpha * max(rule.alpha_shares) / gating),
         "launches": told.count,
         "next_look": following[case.stop] if case.active else 0,
@@ -225,4 +282,6 @@ def needed(case, reach, chance):
     if reach * math.sqrt(share) >= case.margin:
         return math.inf
     least = next(n for n in range(2, 10**6) if (case.strayed / 2) ** n <= chance)
-    return next(n for n in range(least, 10**6) if reach * math.sqrt((1 - share) / n + share) <= case.margin)
+    return next(
+        n for n in range(least, 10**6) if reach * math.sqrt((1 - share) / n + share) <= case.margin
+    )

@@ -30,10 +30,25 @@ from ci_bench.report.markdown import render_comment
 TIME = metric(sampled(1.0))
 
 
-def entry(kind=Accepted.METRIC, *, bound="25%", case="s/a", name="step_time", direction=Direction.HIGHER, expired=False):
+def entry(
+    kind=Accepted.METRIC,
+    *,
+    bound="25%",
+    case="s/a",
+    name="step_time",
+    direction=Direction.HIGHER,
+    expired=False,
+):
     of_metric = {"metric": name, "direction": direction} if kind is Accepted.METRIC else {}
     change = AcceptedChange(
-        kind=kind, case=case, bound=bound, reason="a feature", author="ann", pull_request=7, expires="2030-01-01", **of_metric
+        kind=kind,
+        case=case,
+        bound=bound,
+        reason="a feature",
+        author="ann",
+        pull_request=7,
+        expires="2030-01-01",
+        **of_metric,
     )
     return Acceptance(change=change, granted="ann, on main", expired=expired)
 
@@ -41,7 +56,9 @@ def entry(kind=Accepted.METRIC, *, bound="25%", case="s/a", name="step_time", di
 def against(head, *accepted, base=TIME):
     """The comparison of one case of this metric, or of these fields."""
     cases = [result(**one) if isinstance(one, dict) else result(one) for one in (head, base)]
-    return judged(results(cases[0]), results(cases[1]), policy=Policy(drift=0.01), accepted=accepted)
+    return judged(
+        results(cases[0]), results(cases[1]), policy=Policy(drift=0.01), accepted=accepted
+    )
 
 
 def rules(comparison):
@@ -52,11 +69,15 @@ def slower(share):
     return metric(sampled(1.0 + share))
 
 
-@pytest.mark.parametrize(("share", "passes"), [(0.10, True), (0.20, True), (0.2501, False), (0.30, False), (3.0, False)])
+@pytest.mark.parametrize(
+    ("share", "passes"), [(0.10, True), (0.20, True), (0.2501, False), (0.30, False), (3.0, False)]
+)
 def test_a_time_passes_up_to_its_bound(share, passes):
     comparison = against(slower(share), entry())
     assert comparison.judgement.met is passes
-    assert rules(comparison) == ([Rule.ACCEPTED] if passes else [Rule.REGRESSED, Rule.ACCEPTANCE_UNUSED])
+    assert rules(comparison) == (
+        [Rule.ACCEPTED] if passes else [Rule.REGRESSED, Rule.ACCEPTANCE_UNUSED]
+    )
 
 
 OTHERS = {
@@ -98,14 +119,20 @@ def test_every_arm_must_be_within_the_bound():
 
     base = result(TIME, metric(sampled(1.0), arm="other"), arms=("eager", "other"))
     policy = Policy(drift=0.01)
-    assert judged(results(arms(1.2)), results(base), policy=policy, accepted=(entry(),)).judgement.met
-    assert not judged(results(arms(1.4)), results(base), policy=policy, accepted=(entry(),)).judgement.met
+    assert judged(
+        results(arms(1.2)), results(base), policy=policy, accepted=(entry(),)
+    ).judgement.met
+    assert not judged(
+        results(arms(1.4)), results(base), policy=policy, accepted=(entry(),)
+    ).judgement.met
 
 
 def test_counts_have_a_value_as_bound():
     def breaks(number, *accepted):
         heads = result(TIME, count(number, arm="eager"))
-        return judged(results(heads), results(result(TIME, count(0, arm="eager"))), accepted=accepted).judgement.met
+        return judged(
+            results(heads), results(result(TIME, count(0, arm="eager"))), accepted=accepted
+        ).judgement.met
 
     of_count = entry(name="graph_breaks", bound=4)
     assert (breaks(4), breaks(4, of_count), breaks(5, of_count)) == (False, True, False)
@@ -117,10 +144,18 @@ def test_rates_get_worse_downwards():
     base, head = metric(sampled(100.0), **rate), metric(sampled(80.0), **rate)
     down = entry(name="tokens_per_s", direction=Direction.LOWER, bound="25%")
     assert against(head, down, base=base).judgement.met
-    assert not against(head, replace(down, change=replace(down.change, bound="15%")), base=base).judgement.met
-    assert not against(head, replace(down, change=replace(down.change, direction=Direction.HIGHER)), base=base).judgement.met
-    assert against(head, replace(down, change=replace(down.change, bound=79)), base=base).judgement.met
-    assert not against(head, replace(down, change=replace(down.change, bound=81)), base=base).judgement.met
+    assert not against(
+        head, replace(down, change=replace(down.change, bound="15%")), base=base
+    ).judgement.met
+    assert not against(
+        head, replace(down, change=replace(down.change, direction=Direction.HIGHER)), base=base
+    ).judgement.met
+    assert against(
+        head, replace(down, change=replace(down.change, bound=79)), base=base
+    ).judgement.met
+    assert not against(
+        head, replace(down, change=replace(down.change, bound=81)), base=base
+    ).judgement.met
 
 
 def test_a_suspected_change_can_be_accepted():
@@ -135,14 +170,18 @@ def of_outputs(head, *accepted):
     return judged(results(sides[0]), results(sides[1]), accepted=accepted)
 
 
-@pytest.mark.parametrize(("bound", "passes"), [(500_000, True), (500_001, True), (400_000, False), ("any", True)])
+@pytest.mark.parametrize(
+    ("bound", "passes"), [(500_000, True), (500_001, True), (400_000, False), ("any", True)]
+)
 def test_outputs_pass_up_to_their_bound(bound, passes):
     comparison = of_outputs(off("other", (0.5, 1e-6)), entry(Accepted.OUTPUTS, bound=bound))
     assert comparison.judgement.met is passes
 
 
 def test_any_tensor_beyond_the_bound_fails():
-    comparison = of_outputs(off("other", (1e-5, 1e-6), (0.5, 1e-6)), entry(Accepted.OUTPUTS, bound=20))
+    comparison = of_outputs(
+        off("other", (1e-5, 1e-6), (0.5, 1e-6)), entry(Accepted.OUTPUTS, bound=20)
+    )
     assert not comparison.judgement.met
 
 
@@ -159,18 +198,27 @@ def of_learning(head, *accepted):
 
 def test_learning_passes_up_to_its_bound():
     other = learnt(scale=1.1)
-    score = max(of_learning(other).cases[0].learning.loss_score, of_learning(other).cases[0].learning.grad_norm_score)
+    score = max(
+        of_learning(other).cases[0].learning.loss_score,
+        of_learning(other).cases[0].learning.grad_norm_score,
+    )
     assert not of_learning(other).judgement.met
     assert of_learning(other, entry(Accepted.LEARNING, bound=score)).judgement.met
     assert not of_learning(other, entry(Accepted.LEARNING, bound=0.9 * score)).judgement.met
-    assert not of_learning(other, entry(Accepted.LEARNING, bound="50%")).judgement.met, "its scores are no shares"
+    assert not of_learning(other, entry(Accepted.LEARNING, bound="50%")).judgement.met, (
+        "its scores are no shares"
+    )
     assert not of_learning(other, entry(Accepted.OUTPUTS, bound="any")).judgement.met
 
 
 def test_learning_over_seeds_has_a_share_as_bound():
     heads = results(side("head", (0.05, 0.054, 0.047)))
-    assert not judged(heads, results(BASE), accepted=(entry(Accepted.LEARNING, bound="4%"),)).judgement.met
-    accepted = judged(heads, results(BASE), accepted=(entry(Accepted.LEARNING, bound="6%", case="*"),))
+    assert not judged(
+        heads, results(BASE), accepted=(entry(Accepted.LEARNING, bound="4%"),)
+    ).judgement.met
+    accepted = judged(
+        heads, results(BASE), accepted=(entry(Accepted.LEARNING, bound="6%", case="*"),)
+    )
     assert Rule.ACCEPTED in rules(accepted)
     assert Rule.LEARNING_CHANGED not in rules(accepted)
 
@@ -181,7 +229,10 @@ def test_a_finite_distance_of_a_run_that_is_not_finite_is_never_accepted():
     everything = (entry(Accepted.LEARNING, bound=1e300),)
     assert settle_learning(everything, case, Rule.LEARNING_CHANGED, "m")[0] is Rule.ACCEPTED
     broken = replace(case, learning=replace(case.learning, verdict=Parity.NON_FINITE))
-    assert settle_learning(everything, broken, Rule.LEARNING_CHANGED, "m") == (Rule.LEARNING_CHANGED, "m")
+    assert settle_learning(everything, broken, Rule.LEARNING_CHANGED, "m") == (
+        Rule.LEARNING_CHANGED,
+        "m",
+    )
 
 
 def test_a_run_that_is_not_finite_is_never_accepted():
@@ -198,10 +249,16 @@ EVERYTHING = (
 )
 NEVER = {
     "a failed check": (result(TIME, checks=(check(),)), result(TIME)),
-    "a clock that disagrees": (result(TIME, checks=(replace(check(), name="witnessed"),)), result(TIME)),
+    "a clock that disagrees": (
+        result(TIME, checks=(replace(check(), name="witnessed"),)),
+        result(TIME),
+    ),
     "a case that failed": (result(status=Status.FAILED), result(TIME)),
     "a metric that is gone": (result(TIME), result(TIME, peak(1, 1))),
-    "a case that owes less": (result(TIME), result(TIME, metric(sampled(1.0), arm="b"), arms=("eager", "b"))),
+    "a case that owes less": (
+        result(TIME),
+        result(TIME, metric(sampled(1.0), arm="b"), arms=("eager", "b")),
+    ),
 }
 
 
@@ -221,9 +278,14 @@ def messages(comparison, rule=Rule.ACCEPTANCE_UNUSED):
 
 
 def test_an_entry_that_nothing_needs_is_reported():
-    assert messages(against(TIME, entry())) == ["step_time of s/a: accepted, but nothing got worse; remove the entry"]
+    assert messages(against(TIME, entry())) == [
+        "step_time of s/a: accepted, but nothing got worse; remove the entry"
+    ]
     assert "no such case" in messages(against(TIME, entry(case="s/z*")))[0]
-    assert "until 2030-01-01, which has passed" in messages(against(slower(0.2), entry(expired=True)))[0]
+    assert (
+        "until 2030-01-01, which has passed"
+        in messages(against(slower(0.2), entry(expired=True)))[0]
+    )
     assert against(TIME, entry()).judgement.verdict is RunVerdict.PASSED
 
 
@@ -264,8 +326,16 @@ def test_cases_that_are_accepted_are_in_no_group():
 
 SUGGESTED = {
     "a time": (against(slower(0.2)), Rule.REGRESSED, ("--metric", "step_time", "--bound", "25%")),
-    "outputs": (of_outputs(off("o", (0.5, 1e-6))), Rule.OUTPUTS_CHANGED, ("--outputs", "--bound", "630000")),
-    "outputs without a size": (of_outputs(off("o", (None, None))), Rule.OUTPUTS_CHANGED, ("--outputs", "--bound", "any")),
+    "outputs": (
+        of_outputs(off("o", (0.5, 1e-6))),
+        Rule.OUTPUTS_CHANGED,
+        ("--outputs", "--bound", "630000"),
+    ),
+    "outputs without a size": (
+        of_outputs(off("o", (None, None))),
+        Rule.OUTPUTS_CHANGED,
+        ("--outputs", "--bound", "any"),
+    ),
     "a check": (against({"checks": (check(Outcome.FAIL),)}), Rule.CHECK_FAILED, ()),
 }
 

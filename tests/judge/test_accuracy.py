@@ -12,8 +12,13 @@ def verdict(candidate, peers=(0.60, 0.61, 0.59, 0.60), disagreements=None, *, ro
     runs = []
     for seed in range(seeds):
         runs.append(trace(Role.REFERENCE, seed=seed, accuracy=peers[0]))
-        runs += [perturbed(seed=seed, index=index, accuracy=share) for index, share in enumerate(peers[1:])]
-        runs.append(trace(Role.CANDIDATE, seed=seed, accuracy=candidate, disagreements=disagreements))
+        runs += [
+            perturbed(seed=seed, index=index, accuracy=share)
+            for index, share in enumerate(peers[1:])
+        ]
+        runs.append(
+            trace(Role.CANDIDATE, seed=seed, accuracy=candidate, disagreements=disagreements)
+        )
     return accuracy_parity(evidence(*runs, rows=rows, masks=Masks.ALIGNED), "inductor")
 
 
@@ -65,10 +70,14 @@ def test_more_seeds_narrow_the_limit():
     one, three = verdict(0.57), verdict(0.57, seeds=3)
     assert one.holds
     assert not three.holds
-    assert three.limit == pytest.approx(max(0.01, t_quantile(0.995, 9) * three.spread * (3 * 1.25) ** 0.5 / 3))
+    assert three.limit == pytest.approx(
+        max(0.01, t_quantile(0.995, 9) * three.spread * (3 * 1.25) ** 0.5 / 3)
+    )
 
 
-@pytest.mark.parametrize(("disagreements", "holds"), [((0, 0), True), ((3, 2), True), ((4, 2), False), ((0, 40), False)])
+@pytest.mark.parametrize(
+    ("disagreements", "holds"), [((0, 0), True), ((3, 2), True), ((4, 2), False), ((0, 40), False)]
+)
 def test_the_same_weights_must_evaluate_alike(disagreements, holds):
     assert verdict(0.60, disagreements=disagreements).holds is holds
 
@@ -83,16 +92,25 @@ def cut_short(candidate, *, whole=(0.60,), cut=3):
     runs = [trace(Role.REFERENCE, accuracy=whole[0])]
     runs += [perturbed(index=index, accuracy=share) for index, share in enumerate(whole[1:])]
     runs += [perturbed(index=len(whole) + index, accuracy=None) for index in range(cut)]
-    return accuracy_parity(evidence(*runs, trace(Role.CANDIDATE, accuracy=candidate), rows=1000, masks=Masks.ALIGNED), "inductor")
+    return accuracy_parity(
+        evidence(*runs, trace(Role.CANDIDATE, accuracy=candidate), rows=1000, masks=Masks.ALIGNED),
+        "inductor",
+    )
 
 
 def test_where_peers_were_cut_short_what_holds_is_certain_to():
     found = cut_short(0.607)
     assert (found.holds, found.spread) == (True, None)
-    assert found.detail == "+0.70 points, limit 0.77 (whatever 3 perturbed runs, cut short, would have shown)"
+    assert (
+        found.detail
+        == "+0.70 points, limit 0.77 (whatever 3 perturbed runs, cut short, would have shown)"
+    )
 
 
-@pytest.mark.parametrize(("candidate", "whole", "cut"), [(0.608, (0.60,), 3), (0.63, (0.60, 0.605), 2), (0.56, (0.6, 0.605), 2)])
+@pytest.mark.parametrize(
+    ("candidate", "whole", "cut"),
+    [(0.608, (0.60,), 3), (0.63, (0.60, 0.605), 2), (0.56, (0.6, 0.605), 2)],
+)
 def test_where_peers_were_cut_short_although_it_was_not_certain_it_is_broken(candidate, whole, cut):
     """Two whole peers alone would allow for 63.7 times their spread."""
     assert not cut_short(candidate, whole=whole, cut=cut).holds
@@ -101,10 +119,16 @@ def test_where_peers_were_cut_short_although_it_was_not_certain_it_is_broken(can
 
 
 def test_peers_of_other_data_do_not_count():
-    runs = [trace(Role.REFERENCE, accuracy=0.6), perturbed(accuracy=0.1, data="other"), trace(Role.CANDIDATE, accuracy=0.6)]
+    runs = [
+        trace(Role.REFERENCE, accuracy=0.6),
+        perturbed(accuracy=0.1, data="other"),
+        trace(Role.CANDIDATE, accuracy=0.6),
+    ]
     assert accuracy_parity(evidence(*runs, rows=1000), "inductor").spread is None
 
 
-@pytest.mark.parametrize(("reference", "candidate"), [(None, 0.5), (0.5, None), (0.5, float("nan")), (2.0, 0.5)])
+@pytest.mark.parametrize(
+    ("reference", "candidate"), [(None, 0.5), (0.5, None), (0.5, float("nan")), (2.0, 0.5)]
+)
 def test_nothing_without_both_accuracies(reference, candidate):
     assert verdict(candidate, (reference, 0.5)) is None

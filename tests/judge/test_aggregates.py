@@ -17,7 +17,9 @@ from ci_bench.judge.times.sequential import SequentialRule
 
 def learned(spread, freedom=20.0):
     spread = np.asarray(spread, dtype=float)
-    return Learned(spread=spread, freedom=np.full(spread.shape, freedom), within=np.full(spread.shape, 0.01))
+    return Learned(
+        spread=spread, freedom=np.full(spread.shape, freedom), within=np.full(spread.shape, 0.01)
+    )
 
 
 UNKNOWN = learned([math.nan] * 3, freedom=0.0)
@@ -27,7 +29,9 @@ class TestFalseDiscovery:
     @given(arrays(np.float64, st.integers(1, 30), elements=st.floats(0, 1)))
     @settings(deadline=None)
     def test_is_scipys(self, p):
-        np.testing.assert_allclose(aggregates.false_discovery(p), false_discovery_control(p), atol=1e-12)
+        np.testing.assert_allclose(
+            aggregates.false_discovery(p), false_discovery_control(p), atol=1e-12
+        )
 
     def test_by_hand(self):
         q = aggregates.false_discovery(np.array([0.01, math.nan, 0.04, 0.03]))
@@ -37,7 +41,9 @@ class TestFalseDiscovery:
         assert aggregates.false_discovery(np.empty(0)).size == 0
 
     def test_p_values_are_two_sided_students(self):
-        ruling = sequential.replay(np.array([[0.01]]), np.array([[0.01]]), learned([0.005]), SequentialRule())
+        ruling = sequential.replay(
+            np.array([[0.01]]), np.array([[0.01]]), learned([0.005]), SequentialRule()
+        )
         assert aggregates.p_values(ruling) == pytest.approx([2 * student.sf(2.0, 6)])
 
 
@@ -89,7 +95,11 @@ class TestGeometricMean:
             assert np.isnan([got.value, got.low, got.high]).all()
             assert got.launches == 0
 
-    @pytest.mark.parametrize("d", [np.full((3, 2), math.nan), np.empty((3, 0)), D[:, :1]], ids=["NaN", "none", "one launch"])
+    @pytest.mark.parametrize(
+        "d",
+        [np.full((3, 2), math.nan), np.empty((3, 0)), D[:, :1]],
+        ids=["NaN", "none", "one launch"],
+    )
     def test_what_carries_no_interval_has_none(self, d):
         got = aggregates.geometric_mean(d, UNKNOWN)
         assert math.isnan(got.low)
@@ -100,5 +110,8 @@ class TestGeometricMean:
         spread = np.exp(rng.uniform(-7, -4, (1000, 12)))
         d = 0.01 + spread[..., None] * rng.standard_normal((1000, 12, 3))
         past = spread[..., None] * rng.standard_normal((1000, 12, 20))
-        means = [aggregates.geometric_mean(d[run], learned(np.sqrt((past[run] ** 2).mean(axis=-1)))) for run in range(1000)]
+        means = [
+            aggregates.geometric_mean(d[run], learned(np.sqrt((past[run] ** 2).mean(axis=-1))))
+            for run in range(1000)
+        ]
         assert 930 <= sum(mean.low <= 0.01 <= mean.high for mean in means) <= 970

@@ -36,7 +36,9 @@ def test_clean_runs_give_no_alarm(known):
 def test_a_run_that_was_slower_is_an_alarm_and_named(known):
     found = audit(with_run(known, {(1, "step_time", "eager"): 1.08}), policy=Policy())
 
-    assert [(alarm.run, alarm.names) for alarm in found.alarms] == [("odd-50", (("s/c1", "step_time", "eager"),))]
+    assert [(alarm.run, alarm.names) for alarm in found.alarms] == [
+        ("odd-50", (("s/c1", "step_time", "eager"),))
+    ]
     assert found.share == pytest.approx(1 / 13)
     assert found.improved == 0
 
@@ -61,8 +63,15 @@ def test_thresholds_are_the_policys(known):
     slower = with_run(known, {(1, "step_time", "eager"): 1.08})
 
     assert audit(slower, policy=Policy(thresholds={"step_time": 0.2})).alarms == ()
-    assert audit(slower, policy=Policy(suites={"s": SuitePolicy(thresholds={"step_time": 0.2})})).alarms == ()
-    assert audit(slower, policy=Policy(suites={"other": SuitePolicy(thresholds={"step_time": 0.2})})).alarms
+    assert (
+        audit(
+            slower, policy=Policy(suites={"s": SuitePolicy(thresholds={"step_time": 0.2})})
+        ).alarms
+        == ()
+    )
+    assert audit(
+        slower, policy=Policy(suites={"other": SuitePolicy(thresholds={"step_time": 0.2})})
+    ).alarms
 
 
 def test_a_promise_of_no_alarm_holds_where_there_was_none(known):
@@ -72,7 +81,9 @@ def test_a_promise_of_no_alarm_holds_where_there_was_none(known):
 
 
 def test_the_rule_can_be_that_of_a_fixed_number_of_launches(known):
-    assert audit(with_run(known, {(1, "step_time", "eager"): 1.04}), policy=Policy(), rule=fixed(4)).alarms
+    assert audit(
+        with_run(known, {(1, "step_time", "eager"): 1.04}), policy=Policy(), rule=fixed(4)
+    ).alarms
 
 
 def test_nothing_can_be_said_of_nothing(known):

@@ -13,7 +13,16 @@ from paired_builders import NOW, calibrated, simulate
 
 from ci_bench.errors import BadInput
 from ci_bench.judge.times import calibration as calibrating
-from ci_bench.judge.times.calibration import MOST_LAUNCHES, collect, describe, fingerprint, instant, learned, merge, noise_floors
+from ci_bench.judge.times.calibration import (
+    MOST_LAUNCHES,
+    collect,
+    describe,
+    fingerprint,
+    instant,
+    learned,
+    merge,
+    noise_floors,
+)
 from ci_bench.judge.times.noise import with_runs
 from ci_bench.judge.times.sequential import SequentialRule, resolvable
 from ci_bench.records.calibration import Calibration, PastRun, PastSeries, calibration_faults
@@ -25,7 +34,13 @@ NAME = ("s/c0", "step_time", "eager")
 
 def document(*series, runs=(), identity=None):
     identity = {"gpu": "H200"} if identity is None else identity
-    return Calibration(tool_version="1", fingerprint=fingerprint(identity), identity=identity, runs=tuple(runs), series=series)
+    return Calibration(
+        tool_version="1",
+        fingerprint=fingerprint(identity),
+        identity=identity,
+        runs=tuple(runs),
+        series=series,
+    )
 
 
 def past(ratios, runs=None, within=None, name=NAME):
@@ -47,7 +62,9 @@ def day(number, name=None):
 class TestFingerprint:
     @given(st.permutations([("gpu", "H200"), ("torch", "2.13"), ("threads", 4), ("triton", None)]))
     def test_does_not_depend_on_the_order_of_fields(self, items):
-        assert fingerprint(dict(items)) == fingerprint({"gpu": "H200", "torch": "2.13", "threads": 4, "triton": None})
+        assert fingerprint(dict(items)) == fingerprint(
+            {"gpu": "H200", "torch": "2.13", "threads": 4, "triton": None}
+        )
 
     def test_is_that_of_documents_already_written(self):
         digest = "d2a94832bfae81700d6dab0caca414aa70ca00a2c058fe37825b8ea6125d5e69"
@@ -66,10 +83,16 @@ class TestCollecting:
         assert {(one.case, one.metric, one.arm) for one in got.series} == {
             (f"s/c{i}", name, arm)
             for i in range(2)
-            for name, arm in (("step_time", "eager"), ("step_time", "inductor"), ("compile_warm", "inductor"))
+            for name, arm in (
+                ("step_time", "eager"),
+                ("step_time", "inductor"),
+                ("compile_warm", "inductor"),
+            )
         }
         assert {len(one.ratios) for one in got.series} == {3}
-        assert {one.within[0] is None for one in got.series if one.metric == "compile_warm"} == {True}
+        assert {one.within[0] is None for one in got.series if one.metric == "compile_warm"} == {
+            True
+        }
         assert (got.runs, got.tool_version) == ((PastRun(id="r", at="2026-01-01T00:00:00Z"),), "9")
         assert got.fingerprint == fingerprint(head.environment.identity)
 
@@ -84,7 +107,9 @@ class TestCollecting:
         assert [one.metric for one in collect(both, both, tool_version="1").series] == ["step_time"]
 
     def test_what_cannot_be_used_is_left_out(self):
-        base = results(result(metric(launches([1.0], [0.0])), metric(launches([1.0], [1.0]), arm="jit")))
+        base = results(
+            result(metric(launches([1.0], [0.0])), metric(launches([1.0], [1.0]), arm="jit"))
+        )
         head = results(result(metric(launches([1.0], [2.0])), metric(launches([1.0]), arm="jit")))
 
         (series,) = collect(base, head, tool_version="1").series
@@ -98,7 +123,13 @@ class TestCollecting:
     def test_a_spread_inside_a_launch_that_nobody_measures_is_not_known(self):
         blocks = (0, 0, 1, 1, 2, 2)
         sides = [(1.0,) * 6, (1e-10, 1e-10, 1.0, 1.0, 1e10, 1e10)]
-        got = collect(*(results(result(metric((Launch(launch=0, values=of, blocks=blocks),)))) for of in sides), tool_version="1")
+        got = collect(
+            *(
+                results(result(metric((Launch(launch=0, values=of, blocks=blocks),))))
+                for of in sides
+            ),
+            tool_version="1",
+        )
 
         assert [(one.ratios, one.within) for one in got.series] == [((0.0,), (None,))]
         assert not [*calibration_faults(got)]
@@ -112,11 +143,18 @@ class TestCollecting:
 
     def test_another_commit_is_refused(self):
         base, head = simulate(4)
-        sides = (replace(base, source=Source(commit="aaaaaaa")), replace(head, source=Source(commit="bbbbbbb")))
+        sides = (
+            replace(base, source=Source(commit="aaaaaaa")),
+            replace(head, source=Source(commit="bbbbbbb")),
+        )
 
-        with pytest.raises(BadInput, match="aaaaaaa and bbbbbbb; a calibration measures one commit against itself"):
+        with pytest.raises(
+            BadInput, match="aaaaaaa and bbbbbbb; a calibration measures one commit against itself"
+        ):
             collect(*sides, tool_version="1")
-        assert collect(sides[0], replace(head, source=Source(commit="aaaaaaa")), tool_version="1").series
+        assert collect(
+            sides[0], replace(head, source=Source(commit="aaaaaaa")), tool_version="1"
+        ).series
 
 
 class TestMerging:
@@ -150,22 +188,32 @@ class TestMerging:
         assert not [*calibration_faults(merged)]
 
     def test_what_is_older_than_half_a_year_goes(self):
-        old = document(past([0.1]), past([0.5], name=("s/gone", "step_time", "eager")), runs=[day(1)])
+        old = document(
+            past([0.1]), past([0.5], name=("s/gone", "step_time", "eager")), runs=[day(1)]
+        )
         new = document(past([0.2]), runs=[PastRun(id="late", at="2026-07-20T00:00:00Z")])
 
         merged = merge(old, new)
         assert [run.id for run in merged.runs] == ["late"]
         assert merged.series == (past([0.2]),)
 
-    @pytest.mark.parametrize(("at", "kept"), [("2026-07-03T00:00:00Z", 2), ("2026-07-03T00:00:01Z", 1)])
+    @pytest.mark.parametrize(
+        ("at", "kept"), [("2026-07-03T00:00:00Z", 2), ("2026-07-03T00:00:01Z", 1)]
+    )
     def test_half_a_year_is_183_days(self, at, kept):
-        merged = merge(document(past([0.1]), runs=[day(1)]), document(past([0.2]), runs=[PastRun(id="late", at=at)]))
+        merged = merge(
+            document(past([0.1]), runs=[day(1)]),
+            document(past([0.2]), runs=[PastRun(id="late", at=at)]),
+        )
 
         assert len(merged.runs) == kept
 
     def test_the_number_of_runs_is_bounded(self):
         runs = [PastRun(id=f"r{number}", at="2026-01-01T00:00:00Z") for number in range(1002)]
-        many = document(*(past([0.1], [number], name=("s/a", "t", f"a{number}")) for number in range(1002)), runs=runs)
+        many = document(
+            *(past([0.1], [number], name=("s/a", "t", f"a{number}")) for number in range(1002)),
+            runs=runs,
+        )
 
         merged = merge(document(), many)
         assert (len(merged.runs), len(merged.series)) == (1000, 1000)
@@ -178,7 +226,9 @@ class TestMerging:
         assert [one.runs for one in merged.series] == [(0,), (1,)]
 
     def test_of_another_machine_is_refused(self):
-        with pytest.raises(BadInput, match="different machines: they differ in gpu; keep one for each"):
+        with pytest.raises(
+            BadInput, match="different machines: they differ in gpu; keep one for each"
+        ):
             merge(document(identity={"gpu": "A"}), document(identity={"gpu": "B"}))
 
     @settings(max_examples=40, deadline=None)
@@ -200,7 +250,9 @@ class TestLearning:
         got = learned(known, [NAME], now="2026-01-31T00:00:00Z")
         weights = np.array([0.5, 0.5, 1.0])
 
-        assert got.spread == pytest.approx([math.sqrt(np.sum(weights * np.array([0.01, 0.02, 0.02]) ** 2) / 2)])
+        assert got.spread == pytest.approx(
+            [math.sqrt(np.sum(weights * np.array([0.01, 0.02, 0.02]) ** 2) / 2)]
+        )
         assert got.freedom == pytest.approx([4 / 1.5])
         assert got.within == pytest.approx([0.01])
 
@@ -229,9 +281,14 @@ class TestLearning:
         assert learned(known, [NAME], now="2020-01-01T00:00:00Z").freedom == pytest.approx([4.0])
 
     def test_what_is_forgotten_says_nothing_of_the_spread_inside_launches_either(self):
-        known = document(past([0.01] * 5, [0, 0, 0, 1, 1], within=[0.9, 0.9, 0.9, 0.01, 0.02]), runs=[day(1), day(2)])
+        known = document(
+            past([0.01] * 5, [0, 0, 0, 1, 1], within=[0.9, 0.9, 0.9, 0.01, 0.02]),
+            runs=[day(1), day(2)],
+        )
 
-        last, next_day = (learned(known, [NAME], now=f"2026-07-0{number}T00:00:00Z") for number in (3, 4))
+        last, next_day = (
+            learned(known, [NAME], now=f"2026-07-0{number}T00:00:00Z") for number in (3, 4)
+        )
         assert (last.within.tolist(), next_day.within.tolist()) == ([0.9], [pytest.approx(0.015)])
         assert last.freedom > 4.9
         assert next_day.freedom == pytest.approx([2.0])
@@ -253,13 +310,18 @@ class TestLearning:
 
     def test_runs_are_told_apart_by_small_numbers(self):
         """However many runs a document names, what is computed of them stays small."""
-        assert calibrating._ranks(np.array([[5, 5, 900], [0, 7, 8]])).tolist() == [[0, 0, 1], [0, 1, 2]]
+        assert calibrating._ranks(np.array([[5, 5, 900], [0, 7, 8]])).tolist() == [
+            [0, 0, 1],
+            [0, 1, 2],
+        ]
         assert calibrating._ranks(np.empty((2, 0), dtype=np.intp)).shape == (2, 0)
 
     def test_what_was_planted_is_learned(self):
         """Launch offsets of 0.3 % a side and 0.8 % of white noise in 20 samples."""
         known = calibrated(runs=25, cases=1, launches=4)
-        got = learned(known, [NAME, ("s/c0", "compile_warm", "inductor")], now="2026-01-25T00:00:00Z")
+        got = learned(
+            known, [NAME, ("s/c0", "compile_warm", "inductor")], now="2026-01-25T00:00:00Z"
+        )
 
         assert got.spread[0] == pytest.approx(math.hypot(0.003 * math.sqrt(2), 0.0035), rel=0.25)
         assert got.spread[1] == pytest.approx(0.05 * math.sqrt(2), rel=0.25)
@@ -267,7 +329,11 @@ class TestLearning:
 
 class TestMoments:
     def test_text_and_datetimes_are_the_same(self):
-        assert instant("2026-01-31T00:00:00Z") == instant(datetime(2026, 1, 31, tzinfo=UTC)) == instant("2026-01-31T00:00:00")
+        assert (
+            instant("2026-01-31T00:00:00Z")
+            == instant(datetime(2026, 1, 31, tzinfo=UTC))
+            == instant("2026-01-31T00:00:00")
+        )
 
     @pytest.mark.parametrize("wrong", ["", "soon", "2026-13-45T00:00:00Z"])
     def test_anything_else_is_refused(self, wrong):
@@ -279,7 +345,9 @@ class TestTelling:
     def test_the_noise_floor_by_metric_the_noisiest_first(self):
         floors = noise_floors(calibrated(), now=NOW)
 
-        assert [floor.spread for floor in floors] == sorted((floor.spread for floor in floors), reverse=True)
+        assert [floor.spread for floor in floors] == sorted(
+            (floor.spread for floor in floors), reverse=True
+        )
         assert floors[0].metric == "compile_warm"
         assert all(floor.resolvable > floor.spread for floor in floors)
 
@@ -291,7 +359,13 @@ class TestTelling:
 
     def test_more_launches_tell_more(self):
         known = calibrated()
-        few, many = ({(f.case, f.metric, f.arm): f.resolvable for f in noise_floors(known, now=NOW, launches=n)} for n in (2, 12))
+        few, many = (
+            {
+                (f.case, f.metric, f.arm): f.resolvable
+                for f in noise_floors(known, now=NOW, launches=n)
+            }
+            for n in (2, 12)
+        )
 
         assert all(many[name] < few[name] for name in few)
 
@@ -302,7 +376,9 @@ class TestTelling:
         history = learned(known, names, now=day(1).at)
 
         (floor, *_) = noise_floors(known, now=day(1).at)
-        assert floor.resolvable == pytest.approx(math.expm1(resolvable(history, 3, SequentialRule(gating=metrics))[0]))
+        assert floor.resolvable == pytest.approx(
+            math.expm1(resolvable(history, 3, SequentialRule(gating=metrics))[0])
+        )
 
     def test_too_short_a_history_tells_nothing(self):
         assert noise_floors(document(past([0.01] * 3), runs=[day(1)]), now=NOW) == ()
@@ -312,7 +388,10 @@ class TestTelling:
         [
             ({"gpu": "H200"}, "2 runs of unchanged code against itself, the last of 2026-01-02"),
             ({"gpu": "A100"}, "not used, it is of another machine: they differ in gpu"),
-            ({"gpu": "H200", "torch": None}, "not used, it is of another machine: they differ in torch"),
+            (
+                {"gpu": "H200", "torch": None},
+                "not used, it is of another machine: they differ in torch",
+            ),
         ],
     )
     def test_where_the_noise_is_known_from(self, identity, words):
@@ -329,7 +408,10 @@ class TestTelling:
     def test_a_forged_fingerprint_says_so(self):
         forged = replace(document(identity={"gpu": "A"}), fingerprint="sha256:0")
 
-        assert describe(forged, {"gpu": "A"})[1] == "not used, it is of another machine: their digests differ"
+        assert (
+            describe(forged, {"gpu": "A"})[1]
+            == "not used, it is of another machine: their digests differ"
+        )
 
 
 def test_hostile_sizes_stay_quick_and_small():
@@ -349,7 +431,10 @@ class TestImplausibleNoise:
         wild, calm = past([1.6, -1.6] * 4), past([0.01] * 8, name=("s/c1", "step_time", "eager"))
         usable, words = describe(document(wild, calm, runs=[day(1)]), {"gpu": "H200"})
         assert usable.series == (calm,)
-        assert "not used for step_time of s/c0 (eager): launches of unchanged code differ by 395.3 %" in words
+        assert (
+            "not used for step_time of s/c0 (eager): launches of unchanged code differ by 395.3 %"
+            in words
+        )
         assert "calibrate again" in words
 
     def test_a_noisy_machine_is_believed(self):

@@ -13,7 +13,13 @@ ARMS = ("eager", "inductor")
 
 
 def row(name, inductor, **fields):
-    return result(metric(sampled(1.0)), metric(sampled(inductor), arm="inductor"), id=f"torchbench/{name}", arms=ARMS, **fields)
+    return result(
+        metric(sampled(1.0)),
+        metric(sampled(inductor), arm="inductor"),
+        id=f"torchbench/{name}",
+        arms=ARMS,
+        **fields,
+    )
 
 
 def found(policy, *rows, rule=Rule.BELOW_FLOOR):
@@ -56,7 +62,10 @@ def test_the_cases_word_wins_over_the_suites_and_the_last_pattern_over_those_bef
             "s/mlp*": CasePolicy(floors={Floor.SPEEDUP: 1.4}),
         },
     )
-    asked = {case: policy.floor(Floor.SPEEDUP, suite="s", case=case) for case in ("s/mlp[1]", "s/cnn", "t/mlp")}
+    asked = {
+        case: policy.floor(Floor.SPEEDUP, suite="s", case=case)
+        for case in ("s/mlp[1]", "s/cnn", "t/mlp")
+    }
     assert asked == {"s/mlp[1]": 1.4, "s/cnn": 1.2, "t/mlp": 1.1}
     assert policy.floor(Floor.COMPRESSION, suite="s", case="s/mlp[1]") == 0.8
     assert policy.floor(Floor.SPEEDUP, suite="t", case="t/mlp") == 1.0
@@ -91,14 +100,21 @@ def load(tmp_path, policy):
 
 
 def test_they_are_read_from_the_configuration(tmp_path):
-    policy = load(tmp_path, 'cases: {"torchbench/resnet[*": {floors: {speedup: 1.3, compression: 1}}}')
-    assert policy.cases == {"torchbench/resnet[*": CasePolicy(floors={Floor.SPEEDUP: 1.3, Floor.COMPRESSION: 1.0})}
+    policy = load(
+        tmp_path, 'cases: {"torchbench/resnet[*": {floors: {speedup: 1.3, compression: 1}}}'
+    )
+    assert policy.cases == {
+        "torchbench/resnet[*": CasePolicy(floors={Floor.SPEEDUP: 1.3, Floor.COMPRESSION: 1.0})
+    }
 
 
 @pytest.mark.parametrize(
     ("policy", "words"),
     [
-        ("cases: {a: {floor: {speedup: 1}}}", "policy.cases.a.floor: unknown field; did you mean 'floors'"),
+        (
+            "cases: {a: {floor: {speedup: 1}}}",
+            "policy.cases.a.floor: unknown field; did you mean 'floors'",
+        ),
         ("cases: {a: {floors: {speedup: 0}}}", "policy.cases.a.floors.speedup: 0"),
         ("cases: {a: {floors: {speed: 1}}}", "did you mean 'speedup'"),
         ("cases: {a: {}}", "policy.cases.a"),

@@ -25,10 +25,14 @@ def plain_scan(values):
         left, right = values[:place], values[place:]
         rest = sum((left - left.mean()) ** 2) + sum((right - right.mean()) ** 2)
         spread = math.sqrt(rest / (points - 2))
-        score = abs(left.mean() - right.mean()) / (spread * math.sqrt(1 / len(left) + 1 / len(right)))
+        score = abs(left.mean() - right.mean()) / (
+            spread * math.sqrt(1 / len(left) + 1 / len(right))
+        )
         best = max(best, (score, place))
     score, place = best
-    around = np.concatenate([values[:place] - values[:place].mean(), values[place:] - values[place:].mean()])
+    around = np.concatenate(
+        [values[:place] - values[:place].mean(), values[place:] - values[place:].mean()]
+    )
     rho = sum(around[1:] * around[:-1]) / sum(around**2)
     rho = min(max(rho + 5 * (1 + rho) / points, 0.0), 0.7)
     return score * math.sqrt((1 - rho) / (1 + rho)), place
@@ -56,7 +60,9 @@ def test_the_scan_is_the_plain_formula(points, unit):
         assert (found.score[row], found.place[row]) == pytest.approx(plain_scan(values))
 
 
-@pytest.mark.parametrize(("points", "unit"), [*((points, 1.0) for points in range(LEAST, 17)), (60, 1.0), (60, 1e-3)])
+@pytest.mark.parametrize(
+    ("points", "unit"), [*((points, 1.0) for points in range(LEAST, 17)), (60, 1.0), (60, 1e-3)]
+)
 def test_pulling_in_is_the_plain_formula(points, unit):
     table = noise(3, 4, points)
     table[2, points // 2] += 50.0
@@ -79,7 +85,10 @@ def test_at_most_one_null_series_in_a_hundred_shows_a_step(rho):
 def test_most_steps_of_two_standard_deviations_are_seen_after_ten_runs():
     table = noise(12, 120, 410)
     table[:, 400:] += 2.0
-    seen = [any(abs(step.place - 400) <= 10 for step in find_steps(values, least=0.0)) for values in table]
+    seen = [
+        any(abs(step.place - 400) <= 10 for step in find_steps(values, least=0.0))
+        for values in table
+    ]
     assert sum(seen) >= 102
 
 
@@ -96,7 +105,10 @@ def test_a_threshold_that_is_too_low_alarms_falsely(monkeypatch):
 def test_steps_up_and_down_again_are_both_found():
     (values,) = noise(1, 1, 600)
     values[200:400] += 3.0
-    assert [abs(step.place - place) <= 2 for step, place in zip(find_steps(values, least=0.0), (200, 400), strict=True)] == [
+    assert [
+        abs(step.place - place) <= 2
+        for step, place in zip(find_steps(values, least=0.0), (200, 400), strict=True)
+    ] == [
         True,
         True,
     ]
@@ -291,7 +303,12 @@ def test_long_series_are_looked_at_in_stretches_that_overlap_by_half(points, str
 
 @pytest.mark.parametrize(
     ("part", "keeps"),
-    [([1.0, 1.0, 1.9], True), ([1.0, 1.0, 2.0], False), ([1.0, 1.0, 3.0], False), ([1.0, 1.0, 2.0, 1.0], True)],
+    [
+        ([1.0, 1.0, 1.9], True),
+        ([1.0, 1.0, 2.0], False),
+        ([1.0, 1.0, 3.0], False),
+        ([1.0, 1.0, 2.0, 1.0], True),
+    ],
 )
 def test_the_values_of_a_short_side_are_nearer_to_their_own_level(part, keeps):
     assert trend._keeps(np.array(part), np.array([3.0] * 20)) is keeps
@@ -323,14 +340,18 @@ THRESHOLDS = {
 """As simulated once; `benchmarks.history_quality --thresholds` tells them again."""
 
 
-@pytest.mark.parametrize(("points", "score"), [*THRESHOLDS.items(), (800, 4.72), (5000, 4.72), (11, (7.85 + 7.27) / 2)])
+@pytest.mark.parametrize(
+    ("points", "score"), [*THRESHOLDS.items(), (800, 4.72), (5000, 4.72), (11, (7.85 + 7.27) / 2)]
+)
 def test_thresholds_are_those_that_were_simulated(points, score):
     assert threshold(points) == pytest.approx(score, abs=0.02 if points == 11 else 1e-9)
 
 
 @pytest.mark.parametrize("points", [8, 9, 12])
 def test_few_points_of_white_noise_seldom_exceed_them(points):
-    scores = scan(winsorised(np.random.default_rng(points).standard_normal((100_000, points)))).score
+    scores = scan(
+        winsorised(np.random.default_rng(points).standard_normal((100_000, points)))
+    ).score
     assert 5 <= np.sum(scores > threshold(points)) <= 40, "twenty are expected"
 
 
@@ -343,13 +364,19 @@ def around_levels(values, place):
 
 
 @settings(max_examples=60, deadline=None)
-@example(values=np.array([0.0, 0.0, -725971.0, 0.0, 1.6875, 0.0, -15909.0, -710062.0]), shift=0.0, scale=0.109375)
+@example(
+    values=np.array([0.0, 0.0, -725971.0, 0.0, 1.6875, 0.0, -15909.0, -710062.0]),
+    shift=0.0,
+    scale=0.109375,
+)
 @given(values=rows, shift=st.floats(-1e3, 1e3), scale=st.floats(0.1, 100))
 def test_neither_origin_nor_unit_changes_what_is_found(values, shift, scale):
     values = np.round(values, 3)
     one, two = scan(values[None]), scan(values[None] * scale + shift)
     if one.place[0] != two.place[0]:
-        assert around_levels(values, one.place[0]) == pytest.approx(around_levels(values, two.place[0])), "rounding decides"
+        assert around_levels(values, one.place[0]) == pytest.approx(
+            around_levels(values, two.place[0])
+        ), "rounding decides"
     elif np.ptp(values) > 1.0 and np.isfinite(one.score[0]) and one.score[0] < 50:
         assert two.score[0] == pytest.approx(one.score[0], rel=1e-3, abs=1e-3)
 
@@ -368,5 +395,7 @@ def test_backwards_the_strongest_step_is_the_same(values):
     values = np.round(values, 3)
     one, two = scan(values[None]), scan(values[None, ::-1])
     if np.ptp(values) > 1.0 and np.isfinite(one.score[0]) and one.score[0] < 50:
-        assume(two.place[0] == len(values) - one.place[0])  # where two places fit equally well, each way takes its first
+        assume(
+            two.place[0] == len(values) - one.place[0]
+        )  # where two places fit equally well, each way takes its first
         assert two.score[0] == pytest.approx(one.score[0], rel=1e-6)

@@ -10,14 +10,20 @@ from ci_bench.records.results import Role
 
 
 @pytest.mark.parametrize("signal", ["loss", "grad_norm"])
-@pytest.mark.parametrize("run", [candidate(), candidate(scale=1 + 12e-6), bent(17, 1.01), bent(17, 1.01, signal="grad_norm")])
+@pytest.mark.parametrize(
+    "run",
+    [candidate(), candidate(scale=1 + 12e-6), bent(17, 1.01), bent(17, 1.01, signal="grad_norm")],
+)
 def test_the_worst_score_and_the_first_step_are_the_judges(run, signal: str) -> None:
     found = next(one for one in closeness(numeric(run)) if one.signal == signal)
     (finding,) = parity_findings(numeric(run))
     judged = {"loss": finding.loss_score, "grad_norm": finding.grad_norm_score}[signal]
     assert max(found.scores[: finding.steps]) == pytest.approx(judged)
     if finding.signal == signal:
-        assert next(step for step, score in enumerate(found.scores) if score > found.limit) == finding.first_step
+        assert (
+            next(step for step, score in enumerate(found.scores) if score > found.limit)
+            == finding.first_step
+        )
 
 
 def test_the_bounds_are_where_parity_ends() -> None:
@@ -25,7 +31,10 @@ def test_the_bounds_are_where_parity_ends() -> None:
     found = closeness(numeric(run))
     for one in found:
         values = getattr(run, one.signal)
-        beyond = [not low <= value <= high for low, value, high in zip(one.low, values, one.high, strict=False)]
+        beyond = [
+            not low <= value <= high
+            for low, value, high in zip(one.low, values, one.high, strict=False)
+        ]
         assert beyond == [score > one.limit for score in one.scores]
         assert all(map(math.isfinite, (*one.low, *one.high)))
 
@@ -51,5 +60,7 @@ def test_bounds_beyond_any_number_are_still_finite() -> None:
 
 
 def test_runs_that_may_not_be_compared_have_no_figures() -> None:
-    assert closeness(evidence(trace(Role.REFERENCE), candidate())) == (), "without a perturbed run there is no envelope"
+    assert closeness(evidence(trace(Role.REFERENCE), candidate())) == (), (
+        "without a perturbed run there is no envelope"
+    )
     assert closeness(evidence(candidate())) == ()

@@ -19,7 +19,9 @@ RATIOS = st.one_of(st.floats(-0.2, 0.2).map(lambda one: round(one, 4)), st.just(
 def runs(draw):
     """Cases of up to six launches, some of them missing, on up to three devices; the last may be unknown (-1)."""
     launches = draw(st.integers(1, 6))
-    cases = draw(st.lists(st.lists(RATIOS, min_size=launches, max_size=launches), min_size=1, max_size=3))
+    cases = draw(
+        st.lists(st.lists(RATIOS, min_size=launches, max_size=launches), min_size=1, max_size=3)
+    )
     slots = draw(st.lists(st.sampled_from([0, 1, -1]), min_size=launches, max_size=launches))
     return cases, slots
 
@@ -51,7 +53,10 @@ def plain_between(cases, slots, spreads):
         weight = count - sum(len(own) ** 2 for own in groups.values()) / count
         figures.append((squares, len(groups) - 1, weight, spread**2))
     there = [one for one in figures if one]
-    relative = sum(squares / variance - freedom for squares, freedom, _, variance in there) + USUAL * USUAL_WEIGHT
+    relative = (
+        sum(squares / variance - freedom for squares, freedom, _, variance in there)
+        + USUAL * USUAL_WEIGHT
+    )
     share = max(relative / (sum(weight for _, _, weight, _ in there) + USUAL_WEIGHT), 0.0)
     common = 0.0
     for _ in range(8):
@@ -77,10 +82,14 @@ def test_the_layout_counts_launches_devices_and_how_they_are_shared(run):
         for place, (ratio, slot) in enumerate(zip(ratios, slots, strict=True)):
             own = groups.get(slot, []) if math.isfinite(ratio) else []
             assert found.own[row, place] == pytest.approx(len(own) or NAN, nan_ok=True)
-            assert found.means[row, place] == pytest.approx(math.fsum(own) / len(own) if own else NAN, nan_ok=True)
+            assert found.means[row, place] == pytest.approx(
+                math.fsum(own) / len(own) if own else NAN, nan_ok=True
+            )
         expected = sum(len(own) ** 2 for own in groups.values()) / count**2 if count else 1.0
         assert found.concentration[row] == pytest.approx(expected)
-        assert found.mean[row] == pytest.approx(sum(math.fsum(own) for own in groups.values()) / max(count, 1))
+        assert found.mean[row] == pytest.approx(
+            sum(math.fsum(own) for own in groups.values()) / max(count, 1)
+        )
 
 
 @settings(max_examples=80)
@@ -95,7 +104,11 @@ def test_the_variance_between_devices_is_that_of_the_loops(run, spread, unknown)
 @pytest.mark.parametrize("spreads", [(0.02, 0.002, 0.01), (0.002, 0.02, NAN), (0.03, 0.03, 0.03)])
 def test_one_figure_for_all_cases_weighs_each_by_how_well_it_knows(spreads):
     """Cases of unlike noise and unlike layouts, whose devices differ: each iteration moves the weights."""
-    cases = [[0.01, 0.03, 0.05, 0.02, NAN, 0.06], [0.002, 0.031, 0.001, 0.03, 0.058, 0.06], [0.1, 0.12, NAN, 0.03, 0.0, 0.01]]
+    cases = [
+        [0.01, 0.03, 0.05, 0.02, NAN, 0.06],
+        [0.002, 0.031, 0.001, 0.03, 0.058, 0.06],
+        [0.1, 0.12, NAN, 0.03, 0.0, 0.01],
+    ]
     slots = [0, 1, 0, 1, 2, 2]
     found = between(lying(cases, slots), np.array(spreads))
     assert found == pytest.approx(plain_between(cases, slots, spreads), rel=1e-9)
@@ -103,13 +116,18 @@ def test_one_figure_for_all_cases_weighs_each_by_how_well_it_knows(spreads):
 
 
 def test_one_device_shows_nothing_and_the_usual_share_stands_for_it():
-    assert between(lying([[0.01, 0.02, 0.03]], [0, 0, 0]), np.array([0.01])) == pytest.approx([USUAL])
+    assert between(lying([[0.01, 0.02, 0.03]], [0, 0, 0]), np.array([0.01])) == pytest.approx(
+        [USUAL]
+    )
 
 
 def test_devices_that_differ_by_far_more_than_launches_do_show_it():
     """Twelve cases, two devices with three launches each that are 4 % apart, where launches scatter by 0.1 %."""
     noise = np.random.default_rng(3).normal(0.0, 0.001, (12, 6))
-    found = between(layout(noise + np.array([0.0, 0.0, 0.0, 0.04, 0.04, 0.04]), np.array([0, 0, 0, 1, 1, 1])), np.full(12, 0.001))
+    found = between(
+        layout(noise + np.array([0.0, 0.0, 0.0, 0.04, 0.04, 0.04]), np.array([0, 0, 0, 1, 1, 1])),
+        np.full(12, 0.001),
+    )
     assert found.min() > 500  # g = 0.028, so that g^2 is 800 times the variance of a launch
     alike = between(layout(noise, np.array([0, 0, 0, 1, 1, 1])), np.full(12, 0.001))
     assert alike.max() < 1
@@ -132,7 +150,10 @@ def test_what_is_left_without_a_device_is_the_least_in_the_direction_of_the_mean
         expected = min((one for one, _ in left.values()), default=NAN)
         assert least[row] == pytest.approx(expected, nan_ok=True, abs=1e-12)
         if left:
-            assert any(launches[row] == count and one == pytest.approx(expected, abs=1e-12) for one, count in left.values())
+            assert any(
+                launches[row] == count and one == pytest.approx(expected, abs=1e-12)
+                for one, count in left.values()
+            )
 
 
 def test_a_change_that_one_device_alone_shows_is_gone_without_it():
@@ -141,7 +162,10 @@ def test_a_change_that_one_device_alone_shows_is_gone_without_it():
 
 
 def test_directions_are_turned_alike():
-    up, down = (least_without_one(lying([[sign * one for one in (0.05, 0.02, 0.08)]], [0, 1, 2]))[0] for sign in (1, -1))
+    up, down = (
+        least_without_one(lying([[sign * one for one in (0.05, 0.02, 0.08)]], [0, 1, 2]))[0]
+        for sign in (1, -1)
+    )
     assert [up, down] == [pytest.approx([0.035])] * 2
 
 

@@ -28,11 +28,15 @@ def disturbed(document, doubtful, *, by=1.0, case=0):
         for launch in metric.launches:
             slowed = [
                 value * (by if (launch.launch, block) in doubtful else 1.0)
-                for value, block in zip(launch.values, launch.blocks or [None] * len(launch.values), strict=True)
+                for value, block in zip(
+                    launch.values, launch.blocks or [None] * len(launch.values), strict=True
+                )
             ]
             launches.append(replace(launch, values=tuple(slowed)))
         metrics.append(replace(metric, launches=tuple(launches)))
-    blocks = tuple(Block(launch=launch, block=block, doubt=WHY) for launch, block in sorted(doubtful))
+    blocks = tuple(
+        Block(launch=launch, block=block, doubt=WHY) for launch, block in sorted(doubtful)
+    )
     cases = list(document.cases)
     cases[case] = replace(row, metrics=tuple(metrics), blocks=blocks)
     return replace(document, cases=tuple(cases))
@@ -54,7 +58,10 @@ def of(comparison, case=0, arm="eager"):
 def test_what_was_taken_in_doubt_on_either_side_is_left_out_of_both(marked):
     base, head = simulate(1, cases=3)
     slow = disturbed(head, SOME, by=1.5)
-    assert of(paired(base, unmarked(slow), calibration=calibrated(), rule=RULE)).verdict is Verdict.REGRESSED, "the plant works"
+    assert (
+        of(paired(base, unmarked(slow), calibration=calibrated(), rule=RULE)).verdict
+        is Verdict.REGRESSED
+    ), "the plant works"
 
     if marked == "base":
         base, slow = disturbed(base, SOME), unmarked(slow)
@@ -62,7 +69,11 @@ def test_what_was_taken_in_doubt_on_either_side_is_left_out_of_both(marked):
 
     assert of(comparison).verdict is Verdict.UNCHANGED
     assert not [check for case in comparison.cases for check in case.checks if check.name == CHECK]
-    left = {len(launch.values) for side in in_turns(base, slow) for launch in side.cases[0].metrics[0].launches}
+    left = {
+        len(launch.values)
+        for side in in_turns(base, slow)
+        for launch in side.cases[0].metrics[0].launches
+    }
     assert left == {14}, "seven of ten blocks, two samples each, on both sides"
 
 
@@ -80,15 +91,29 @@ def test_where_too_little_is_above_doubt_all_counts_and_is_told_of():
     (check,) = (check for check in comparison.cases[0].checks if check.name == CHECK)
     assert check.outcome is Outcome.UNKNOWN
     assert check.detail == f"most of launch 0, 1, 2, 3 was taken in doubt, and still counts: {WHY}"
-    assert [found.severity for found in comparison.judgement.findings if found.rule is PolicyRule.DISTURBED] == [Severity.WARN]
+    assert [
+        found.severity
+        for found in comparison.judgement.findings
+        if found.rule is PolicyRule.DISTURBED
+    ] == [Severity.WARN]
 
 
-@pytest.mark.parametrize(("doubtful", "samples", "told"), [(4, 12, False), (5, 10, False), (6, 20, True), (10, 20, True)])
+@pytest.mark.parametrize(
+    ("doubtful", "samples", "told"), [(4, 12, False), (5, 10, False), (6, 20, True), (10, 20, True)]
+)
 def test_samples_above_doubt_are_enough_where_they_are_half(doubtful, samples, told):
-    head = disturbed(simulate(3, cases=1)[1], {(launch, block) for launch in range(4) for block in range(doubtful)})
+    head = disturbed(
+        simulate(3, cases=1)[1],
+        {(launch, block) for launch in range(4) for block in range(doubtful)},
+    )
     (row,) = alone(head).cases
 
-    assert {len(launch.values) for metric in row.metrics if metric.name == "step_time" for launch in metric.launches} == {samples}
+    assert {
+        len(launch.values)
+        for metric in row.metrics
+        if metric.name == "step_time"
+        for launch in metric.launches
+    } == {samples}
     assert [check.name for check in row.checks] == [CHECK] * told
 
 
@@ -115,6 +140,11 @@ def test_measuring_asks_and_learns_without_them_too():
 
     def loudest(document):
         series = calibrating.collect(base, document, tool_version="1").series
-        return max(abs(ratio) for one in series if (one.case, one.arm) == ("s/c0", "eager") for ratio in one.ratios)
+        return max(
+            abs(ratio)
+            for one in series
+            if (one.case, one.arm) == ("s/c0", "eager")
+            for ratio in one.ratios
+        )
 
     assert loudest(doubtful) < 0.015 < loudest(unmarked(doubtful))

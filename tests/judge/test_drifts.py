@@ -34,7 +34,13 @@ def share(levels, *, rho=0.0, series=300, seed=2):
     least = np.log1p(0.01)
     every = levels + noise(len(levels), seed, series, rho)
     return np.mean(
-        [any(step.until is not None for step in with_drifts(row, find_steps(row, least=least), least=least)) for row in every]
+        [
+            any(
+                step.until is not None
+                for step in with_drifts(row, find_steps(row, least=least), least=least)
+            )
+            for row in every
+        ]
     )
 
 
@@ -68,7 +74,12 @@ def test_of_steps_and_of_noise_at_most_one_series_in_a_hundred_shows_a_drift(lev
 
 @pytest.mark.parametrize(
     "levels",
-    [slope(40, 0, 39, 0.117), slope(60, 10, 50, 0.12), slope(100, 30, 70, 0.12), slope(400, 0, 399, -0.1)],
+    [
+        slope(40, 0, 39, 0.117),
+        slope(60, 10, 50, 0.12),
+        slope(100, 30, 70, 0.12),
+        slope(400, 0, 399, -0.1),
+    ],
     ids=["all of the runs", "most of them", "some of them", "downwards"],
 )
 def test_of_slow_drifts_most_series_show_one(levels):
@@ -85,7 +96,9 @@ def test_beside_one_step_alone_two_would_be_called_a_drift(monkeypatch):
     """The rival that fits best is what keeps two steps, of which only one was found, from being a slope."""
     levels = steps(60, 24, 36, size=0.02)
     held = share(levels)
-    monkeypatch.setattr(drifts, "_two_places", lambda values: (len(values) // 3, 2 * len(values) // 3 + 9))
+    monkeypatch.setattr(
+        drifts, "_two_places", lambda values: (len(values) // 3, 2 * len(values) // 3 + 9)
+    )
     assert held <= 0.01 < share(levels)
 
 
@@ -114,7 +127,9 @@ def test_the_two_steps_are_those_of_least_squares():
 def test_what_is_exact_is_called_by_its_name():
     line, step = slope(40, 10, 30, 0.2), steps(40, 20)
     for values, places, wins in ((line, [20], True), (step, [20], False)):
-        assert (evidence_for(fit_ramp(values), values, places, independent=40.0) > drifts.EVIDENCE) is wins
+        assert (
+            evidence_for(fit_ramp(values), values, places, independent=40.0) > drifts.EVIDENCE
+        ) is wins
 
 
 def test_too_few_runs_hold_no_drift():
@@ -129,7 +144,10 @@ def test_a_drift_says_from_where_to_where_over_which_runs_and_how_fast(better, s
     (move,) = found.moves
     assert move.place == pytest.approx(31, abs=3)
     assert move.until == pytest.approx(70, abs=3)
-    assert (move.before, move.after) == (pytest.approx(0.01, rel=0.003), pytest.approx(0.01 * 1.003**40, rel=0.003))
+    assert (move.before, move.after) == (
+        pytest.approx(0.01, rel=0.003),
+        pytest.approx(0.01 * 1.003**40, rel=0.003),
+    )
     assert move.per_run == pytest.approx(sign * 0.003, rel=0.1)
     assert move.runs == move.until - move.place + 1
     assert (found.alarm is move) is (sign > 0)
@@ -154,7 +172,9 @@ def test_a_drift_is_open_until_long_after_its_end():
 
 def test_a_step_beside_a_drift_stays_a_step():
     levels = slope(120, 10, 60, 0.12) + steps(120, 90, size=0.10)
-    moves = look(np.exp(levels + 0.3 * noise(120)[0]).tolist(), better=Better.LOWER, least=0.01).moves
+    moves = look(
+        np.exp(levels + 0.3 * noise(120)[0]).tolist(), better=Better.LOWER, least=0.01
+    ).moves
     assert [move.until is not None for move in moves] == [True, False]
     assert moves[1].place == 90
     assert moves[0].after == moves[1].before
@@ -166,7 +186,9 @@ def test_a_drift_below_what_matters_is_none():
     assert look(values, better=Better.LOWER, least=0.005).moves != ()
 
 
-@pytest.mark.parametrize("values", [np.linspace(-1.0, 1.0, 40), np.arange(40.0)], ids=["through zero", "from zero"])
+@pytest.mark.parametrize(
+    "values", [np.linspace(-1.0, 1.0, 40), np.arange(40.0)], ids=["through zero", "from zero"]
+)
 def test_a_drift_of_what_may_be_zero_or_less_has_a_pace_too(values):
     (move,) = look(values.tolist(), better=Better.LOWER, least=0.01).moves
     assert move.until is not None
@@ -179,9 +201,18 @@ def test_two_steps_are_the_pair_of_least_squares_with_three_values_to_each_level
     def squares(values, places):
         return sum(float(((part - part.mean()) ** 2).sum()) for part in np.split(values, places))
 
-    pairs = [pair for pair in itertools.combinations(range(3, points - 2), 2) if pair[1] - pair[0] >= 3]
+    pairs = [
+        pair for pair in itertools.combinations(range(3, points - 2), 2) if pair[1] - pair[0] >= 3
+    ]
     taken = set()
-    for seed, levels in enumerate((steps(points, 3, 6), steps(points, 3, points - 3), steps(points), -steps(points, points - 3))):
+    for seed, levels in enumerate(
+        (
+            steps(points, 3, 6),
+            steps(points, 3, points - 3),
+            steps(points),
+            -steps(points, points - 3),
+        )
+    ):
         for values in 5.0 + levels + noise(points, seed, series=20):
             found = drifts._two_places(values)
             assert found == min(pairs, key=lambda pair: squares(values, pair))
@@ -191,7 +222,9 @@ def test_two_steps_are_the_pair_of_least_squares_with_three_values_to_each_level
 
 def test_a_ramp_is_the_one_of_least_squares_wherever_it_begins():
     points = 16
-    for seed, levels in enumerate((slope(points, 0, 8, 0.1), slope(points, 7, 15, 0.1), slope(points, 3, 13, -0.1))):
+    for seed, levels in enumerate(
+        (slope(points, 0, 8, 0.1), slope(points, 7, 15, 0.1), slope(points, 3, 13, -0.1))
+    ):
         for values in 2.0 + levels + noise(points, seed, series=10):
             ramp = fit_ramp(values)
             left = {}
@@ -201,4 +234,6 @@ def test_a_ramp_is_the_one_of_least_squares_wherever_it_begins():
                     design = np.stack([np.ones(points), share], axis=1)
                     left[start, stop] = float(np.linalg.lstsq(design, values, rcond=None)[1][0])
             assert (ramp.start, ramp.stop) == min(left, key=left.__getitem__)
-            assert float(np.sum((values - ramp.along(points)) ** 2)) == pytest.approx(min(left.values()))
+            assert float(np.sum((values - ramp.along(points)) ** 2)) == pytest.approx(
+                min(left.values())
+            )

@@ -11,7 +11,12 @@ from ci_bench.records.metrics import LEAST_BYTES, MEMORY_GROWTH
 from ci_bench.records.results import Better, Unit
 
 MIB = 1024**2
-UNCHANGED, REGRESSED, IMPROVED, INCONCLUSIVE = Verdict.UNCHANGED, Verdict.REGRESSED, Verdict.IMPROVED, Verdict.INCONCLUSIVE
+UNCHANGED, REGRESSED, IMPROVED, INCONCLUSIVE = (
+    Verdict.UNCHANGED,
+    Verdict.REGRESSED,
+    Verdict.IMPROVED,
+    Verdict.INCONCLUSIVE,
+)
 
 
 @pytest.mark.parametrize(
@@ -35,14 +40,21 @@ UNCHANGED, REGRESSED, IMPROVED, INCONCLUSIVE = Verdict.UNCHANGED, Verdict.REGRES
         ((400 * MIB,), (399 * MIB - 1,), 0.01, INCONCLUSIVE),
         ((100 * MIB,), (100 * MIB, 102 * MIB), 0.0, INCONCLUSIVE),
         ((100 * MIB, 101 * MIB, 101 * MIB), (100 * MIB, 100 * MIB, 101 * MIB), 0.0, UNCHANGED),
-        ((100 * MIB, 101 * MIB, 101 * MIB), (100 * MIB, 100 * MIB, 101 * MIB + 1), 0.0, INCONCLUSIVE),
+        (
+            (100 * MIB, 101 * MIB, 101 * MIB),
+            (100 * MIB, 100 * MIB, 101 * MIB + 1),
+            0.0,
+            INCONCLUSIVE,
+        ),
         ((100 * MIB, 101 * MIB), (100 * MIB, 100 * MIB, 101 * MIB), 0.0, INCONCLUSIVE),
         ((100 * MIB, 101 * MIB, 101 * MIB), (100 * MIB,) * 3, 0.0, UNCHANGED),
         ((100 * MIB, 101 * MIB, 100 * MIB), (102 * MIB, 101 * MIB, 102 * MIB), 0.0, INCONCLUSIVE),
         ((200 * MIB, 202 * MIB, 200 * MIB), (200 * MIB, 202 * MIB, 202 * MIB), 0.01, UNCHANGED),
     ],
 )
-def test_peaks_differ_beyond_a_mebibyte_the_threshold_and_twice_their_own_range(base, head, threshold, verdict):
+def test_peaks_differ_beyond_a_mebibyte_the_threshold_and_twice_their_own_range(
+    base, head, threshold, verdict
+):
     assert LEAST_BYTES == MIB
     assert by_memory(peak(*base), peak(*head), threshold).verdict is verdict
 
@@ -92,7 +104,8 @@ def test_counts_differ_beyond_the_threshold_by_their_worst_launch(base, head, th
 
 
 @pytest.mark.parametrize(
-    ("head", "told"), [(100, "100 on both sides"), (110, "100 to 110, within the threshold"), (111, "100 to 111")]
+    ("head", "told"),
+    [(100, "100 on both sides"), (110, "100 to 110, within the threshold"), (111, "100 to 111")],
 )
 def test_what_is_said_of_counts(head, told):
     assert by_count(count(100), count(head), 0.1).reason == told
@@ -112,20 +125,33 @@ def test_what_is_said_of_counts(head, told):
 )
 def test_there_is_no_factor_from_or_to_nothing_nor_one_beyond_all_numbers(base, head, speedup):
     assert by_count(count(*base), count(*head), 0.0).speedup == speedup
-    more, fewer = (metric(count(*side).launches, unit=Unit.COUNT, better=Better.HIGHER) for side in (base, head))
+    more, fewer = (
+        metric(count(*side).launches, unit=Unit.COUNT, better=Better.HIGHER)
+        for side in (base, head)
+    )
     assert by_count(fewer, more, 0.0).speedup == speedup
 
 
 def test_more_may_be_better():
-    few, many = (metric(count(value).launches, unit=Unit.COUNT, better=Better.HIGHER) for value in (3, 6))
+    few, many = (
+        metric(count(value).launches, unit=Unit.COUNT, better=Better.HIGHER) for value in (3, 6)
+    )
     assert (by_count(few, many, 0.0).verdict, by_count(few, many, 0.0).speedup) == (IMPROVED, 2.0)
     assert (by_count(many, few, 0.0).verdict, by_count(many, few, 0.0).speedup) == (REGRESSED, 0.5)
 
 
 @pytest.mark.parametrize(
     ("head", "gating", "suspected"),
-    [(3 * MIB, 1, True), (3 * MIB, 0, False), (1.2 * MIB, 1, False), (1.2 * MIB + 1, 1, True), (0.2 * MIB, 1, False)],
+    [
+        (3 * MIB, 1, True),
+        (3 * MIB, 0, False),
+        (1.2 * MIB, 1, False),
+        (1.2 * MIB + 1, 1, True),
+        (0.2 * MIB, 1, False),
+    ],
 )
-def test_a_peak_of_one_launch_is_suspected_only_beyond_the_bytes_that_count(head, gating, suspected):
+def test_a_peak_of_one_launch_is_suspected_only_beyond_the_bytes_that_count(
+    head, gating, suspected
+):
     found = by_memory(peak(0.2 * MIB), peak(head), 0.0, gating=gating)
     assert (found.verdict is Verdict.SUSPECTED) is suspected

@@ -24,7 +24,9 @@ class TestToday:
 
     def test_two_launches_that_disagree_are_one_that_strayed(self):
         assert today([[0.0, 0.11]], [0.01]) == pytest.approx(1.1 / 52)
-        assert today([[0.0, 0.09]], [0.01]) == pytest.approx(0.1 / 52), "within five spreads of their middle"
+        assert today([[0.0, 0.09]], [0.01]) == pytest.approx(0.1 / 52), (
+            "within five spreads of their middle"
+        )
 
     def test_a_change_of_all_launches_is_not_seen(self):
         assert today([[0.5, 0.5, 0.51, 0.5]], [0.01]) == pytest.approx(0.1 / 54)
@@ -38,12 +40,17 @@ class TestToday:
 
     def test_runs_are_counted_apart(self):
         d = np.array([[[0.0, 0.3]], [[0.0, 0.0]]])
-        assert strays.today(d, np.full((2, 1), 0.01)) == pytest.approx(np.array([[1.1 / 52], [0.1 / 52]]))
+        assert strays.today(d, np.full((2, 1), 0.01)) == pytest.approx(
+            np.array([[1.1 / 52], [0.1 / 52]])
+        )
 
 
 def more_than(most, count, share):
     """Of so many launches, the chance that more than `most` stray to one side."""
-    return math.fsum(math.comb(count, k) * (share / 2) ** k * (1 - share / 2) ** (count - k) for k in range(most + 1, count + 1))
+    return math.fsum(
+        math.comb(count, k) * (share / 2) ** k * (1 - share / 2) ** (count - k)
+        for k in range(most + 1, count + 1)
+    )
 
 
 class TestByChance:
@@ -58,7 +65,9 @@ class TestByChance:
             assert most == 1 or more_than(most - 1, launches, share) > chance
 
     def test_where_launches_rarely_stray_it_is_one(self):
-        assert strays.by_chance(np.array([2, 3, 4]), np.full(3, 0.002), 2e-6 * np.array([1, 2, 4])).tolist() == [1, 1, 1]
+        assert strays.by_chance(
+            np.array([2, 3, 4]), np.full(3, 0.002), 2e-6 * np.array([1, 2, 4])
+        ).tolist() == [1, 1, 1]
 
     @pytest.mark.parametrize("share", [0.002, 0.02, 0.1, 0.5])
     @pytest.mark.parametrize("chance", [2e-6, 8e-5, 0.01])
@@ -108,7 +117,9 @@ class TestPlantedMode:
     def test_two_launches_in_a_mode_that_the_history_knows_wait_for_more(self):
         assert judged(self.MODE, history(modes=True), SequentialRule()) == (Code.OPEN, 3)
         assert judged((*self.MODE, 0.001), history(modes=True), SequentialRule())[0] == Code.OPEN
-        assert judged((*self.MODE, 0.001, -0.002), history(modes=True), SequentialRule())[0] not in (
+        assert judged((*self.MODE, 0.001, -0.002), history(modes=True), SequentialRule())[
+            0
+        ] not in (
             Code.REGRESSED,
             Code.IMPROVED,
         )
@@ -134,7 +145,12 @@ class TestPlantedMode:
 
     def test_needed_says_how_many_launches_can_tell(self):
         d = np.array([[0.03, 0.03]])
-        quiet = Learned(spread=np.array([0.001]), freedom=np.array([20.0]), within=np.array([NAN]), excursions=0.1)
+        quiet = Learned(
+            spread=np.array([0.001]),
+            freedom=np.array([20.0]),
+            within=np.array([NAN]),
+            excursions=0.1,
+        )
         rule = SequentialRule(gating=50)
         got = sequential.replay(d, np.full(d.shape, NAN), quiet, rule)
         assert got.needed == strays.least_launches(np.array([0.1]), rule.alpha * 0.4 / 50)

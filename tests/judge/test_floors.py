@@ -38,14 +38,22 @@ def test_a_speedup_must_not_lie_below_with_its_whole_interval(inductor, messages
     found = below(*times(1.0, inductor))
 
     assert len(found) == messages
-    assert all("inductor: the speedup of step time is" in one and "below the floor of 1.2" in one for one in found)
+    assert all(
+        "inductor: the speedup of step time is" in one and "below the floor of 1.2" in one
+        for one in found
+    )
 
 
 def test_it_fails_the_run_and_is_in_the_headline():
-    judgement = judged(results(result(*times(1.0, 1.0), arms=ARMS)), mode=BaselineMode.NONE, policy=SPEEDUP).judgement
+    judgement = judged(
+        results(result(*times(1.0, 1.0), arms=ARMS)), mode=BaselineMode.NONE, policy=SPEEDUP
+    ).judgement
 
     assert not judgement.met
-    assert judgement.headline == "Failed: a: speedup of step time over eager 1.000 (inductor), floor 1.2."
+    assert (
+        judgement.headline
+        == "Failed: a: speedup of step time over eager 1.000 (inductor), floor 1.2."
+    )
 
 
 def test_the_same_without_a_floor_passes():
@@ -53,19 +61,26 @@ def test_the_same_without_a_floor_passes():
 
 
 def test_a_missing_speedup_fails():
-    assert below(metric(sampled(1.0)), count(1)) == ["inductor: no speedup of step time is known, and it must reach 1.2"]
+    assert below(metric(sampled(1.0)), count(1)) == [
+        "inductor: no speedup of step time is known, and it must reach 1.2"
+    ]
 
 
 def test_a_speedup_of_no_number_fails():
     broken = metric(launches([float("nan")] * 3), arm="inductor")
 
-    assert below(metric(sampled(1.0)), broken) == ["inductor: no speedup of step time is known, and it must reach 1.2"]
+    assert below(metric(sampled(1.0)), broken) == [
+        "inductor: no speedup of step time is known, and it must reach 1.2"
+    ]
 
 
 def test_nothing_measured_for_it_fails():
     (message,) = below(count(1), peak(1, 1))
 
-    assert message == "inductor: no speedup is known, and it must reach 1.2: nothing was measured for it"
+    assert (
+        message
+        == "inductor: no speedup is known, and it must reach 1.2: nothing was measured for it"
+    )
 
 
 def test_without_an_interval_the_figure_itself_decides():
@@ -89,7 +104,12 @@ def test_a_case_that_failed_says_so_by_itself():
 
 
 def test_without_a_step_time_every_gating_time_counts():
-    names = {"name": "query_time"}, {"name": "part_time"}, {"name": "device_time", "lane": Lane.DEVICE}, {"name": "compile_warm"}
+    names = (
+        {"name": "query_time"},
+        {"name": "part_time"},
+        {"name": "device_time", "lane": Lane.DEVICE},
+        {"name": "compile_warm"},
+    )
     metrics = [one for fields in names for one in times(1.0, 1.0, **fields)]
 
     assert [message.split(" is ")[0] for message in below(*metrics, details=("part_time",))] == [
@@ -128,7 +148,9 @@ def test_compression_needs_a_peak():
 
 
 def test_the_suites_floor_and_severity_win():
-    suites = {"s": SuitePolicy(floors={Floor.SPEEDUP: 3.0}, severities={Rule.BELOW_FLOOR: Severity.WARN})}
+    suites = {
+        "s": SuitePolicy(floors={Floor.SPEEDUP: 3.0}, severities={Rule.BELOW_FLOOR: Severity.WARN})
+    }
     judgement = judged(
         results(result(*times(1.0, 0.5), arms=ARMS)),
         mode=BaselineMode.NONE,

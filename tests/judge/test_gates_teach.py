@@ -22,14 +22,19 @@ NAME = ("s/c0", "step_time", "eager")
 def gate(number, *, seed=0, **options):
     """What one gate teaches, at one day; its comparison is that of a machine that nobody knows."""
     base, head = simulate(
-        seed + number, run={"id": f"gate-{number}", "started_at": f"2026-01-{number + 1:02}T06:00:00Z"}, **options
+        seed + number,
+        run={"id": f"gate-{number}", "started_at": f"2026-01-{number + 1:02}T06:00:00Z"},
+        **options,
     )
     return collect_gate(base, head, paired(base, head))
 
 
 def history(*ratios, gates=True):
     """One series with a launch a day."""
-    runs = tuple(PastRun(id=f"r{at}", at=f"2026-01-{at + 1:02}T00:00:00Z", gate=gates) for at in range(len(ratios)))
+    runs = tuple(
+        PastRun(id=f"r{at}", at=f"2026-01-{at + 1:02}T00:00:00Z", gate=gates)
+        for at in range(len(ratios))
+    )
     series = PastSeries(
         case=NAME[0],
         metric=NAME[1],
@@ -38,7 +43,9 @@ def history(*ratios, gates=True):
         within=(0.01,) * len(ratios),
         runs=tuple(range(len(ratios))),
     )
-    return Calibration(tool_version="1", fingerprint=f"sha256:{'0' * 64}", identity={}, runs=runs, series=(series,))
+    return Calibration(
+        tool_version="1", fingerprint=f"sha256:{'0' * 64}", identity={}, runs=runs, series=(series,)
+    )
 
 
 def spread(calibration, now=NOW):
@@ -48,7 +55,10 @@ def spread(calibration, now=NOW):
 def test_the_first_launch_is_kept_and_no_other():
     """Those of the calibration of the same documents, which keeps all, are the same figures."""
     base, head = simulate(1, launches=4)
-    taught, whole = collect_gate(base, head, paired(base, head)), collect(base, head, tool_version="1")
+    taught, whole = (
+        collect_gate(base, head, paired(base, head)),
+        collect(base, head, tool_version="1"),
+    )
     assert {(one.case, one.metric, one.arm): one.ratios for one in taught.series} == {
         (one.case, one.metric, one.arm): one.ratios[:1] for one in whole.series
     }
@@ -58,7 +68,9 @@ def test_the_first_launch_is_kept_and_no_other():
 
 def test_what_is_certainly_changed_is_no_noise_and_what_is_open_stays():
     slower = {(2, "step_time", "inductor"): 1.2}
-    certain, left_open = (simulate(3, cases=3, launches=launches, slower=slower) for launches in (6, 1))
+    certain, left_open = (
+        simulate(3, cases=3, launches=launches, slower=slower) for launches in (6, 1)
+    )
     comparisons = [paired(*both) for both in (certain, left_open)]
     verdicts = [pairs_of(one)[2, "step_time", "inductor"].verdict for one in comparisons]
     assert verdicts == [Verdict.REGRESSED, Verdict.INCONCLUSIVE]
@@ -73,10 +85,15 @@ def test_a_run_that_was_cut_off_another_machine_and_a_case_that_failed_teach_not
     base, head = simulate(1, cases=1)
     comparison = paired(base, head)
     assert collect_gate(base, head, comparison) is not None
-    assert collect_gate(base, replace(head, run=replace(head.run, state=RunState.PARTIAL)), comparison) is None
+    assert (
+        collect_gate(base, replace(head, run=replace(head.run, state=RunState.PARTIAL)), comparison)
+        is None
+    )
     other = replace(base, environment=replace(base.environment, identity={"gpu": "L4"}))
     assert collect_gate(other, head, comparison) is None
-    failed = result(*head.cases[0].metrics, id="s/c0", arms=("eager", "inductor"), status=Status.FAILED)
+    failed = result(
+        *head.cases[0].metrics, id="s/c0", arms=("eager", "inductor"), status=Status.FAILED
+    )
     broken = replace(head, cases=(failed,))
     assert collect_gate(base, broken, paired(base, broken)) is None
 
@@ -85,7 +102,9 @@ def test_gates_count_less_with_each_later_one():
     ratios = (0.01, 0.02, 0.03, 0.04, 0.05, 0.06)
     taught = learned(history(*ratios), [NAME], now="2026-01-06T00:00:00Z")
     weights = fading(np.arange(6.0)[::-1]) * 2 ** (-np.arange(6.0)[::-1] / 30)
-    assert taught.spread[0] == pytest.approx(np.sqrt(np.average(np.square(ratios), weights=weights)))
+    assert taught.spread[0] == pytest.approx(
+        np.sqrt(np.average(np.square(ratios), weights=weights))
+    )
     assert taught.freedom[0] == pytest.approx(weights.sum() ** 2 / np.square(weights).sum())
     unfaded = learned(history(*ratios, gates=False), [NAME], now="2026-01-06T00:00:00Z")
     assert unfaded.spread[0] < taught.spread[0]
@@ -94,7 +113,10 @@ def test_gates_count_less_with_each_later_one():
 def test_quiet_gates_make_no_machine_quieter_than_its_calibration_and_noisy_ones_make_it_noisier():
     def with_gates(ratio):
         gates = history(*[ratio] * 20)
-        runs = tuple(replace(run, id=f"aa-{at}", gate=False) if at < 10 else run for at, run in enumerate(gates.runs))
+        runs = tuple(
+            replace(run, id=f"aa-{at}", gate=False) if at < 10 else run
+            for at, run in enumerate(gates.runs)
+        )
         ratios = tuple(0.01 if at < 10 else ratio for at in range(20))
         return replace(gates, runs=runs, series=(replace(gates.series[0], ratios=ratios),))
 
@@ -117,9 +139,13 @@ def test_gates_alone_are_a_history_after_enough_of_them_and_are_told_by_name():
     base, head = simulate(77, cases=2)
     usable, told = describe(known, head.environment.identity)
     assert (usable, told) == (known, "the first launches of 8 gates, the last of 2026-01-08")
-    assert {pair.calibrated for pair in pairs_of(paired(base, head, calibration=known)).values()} == {True}
+    assert {
+        pair.calibrated for pair in pairs_of(paired(base, head, calibration=known)).values()
+    } == {True}
     few = merge(gate(0, seed=500, cases=2), gate(1, seed=500, cases=2))
-    assert {pair.calibrated for pair in pairs_of(paired(base, head, calibration=few)).values()} == {False}
+    assert {pair.calibrated for pair in pairs_of(paired(base, head, calibration=few)).values()} == {
+        False
+    }
     both = merge(calibrated(runs=2, cases=2), known)
     assert describe(both, head.environment.identity)[1].startswith(
         "2 runs of unchanged code against itself and the first launches of 8 "

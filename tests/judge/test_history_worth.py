@@ -14,7 +14,9 @@ def worth(scatter, *, freedom=20.0, count=5):
     """Of cases whose launches scatter so many times as widely as their history says."""
     scatter = np.asarray(scatter, dtype=float)
     squares, launches = scatter**2 * (count - 1), np.full(scatter.shape, count)
-    return noise.worth_today(squares, launches, np.ones(scatter.shape), np.full(scatter.shape, freedom))
+    return noise.worth_today(
+        squares, launches, np.ones(scatter.shape), np.full(scatter.shape, freedom)
+    )
 
 
 @pytest.mark.parametrize(("freedom", "own", "more"), [(20.0, 6, 6), (8.0, 6, 2), (5.0, 5, 0)])
@@ -23,10 +25,15 @@ def test_counts_six_and_twelve_at_most(freedom, own, more):
     assert (got[0].tolist(), got[1].tolist()) == ([own] * CASES, [more] * CASES)
 
 
-@pytest.mark.parametrize(("wide", "own", "more"), [(1, 6, 6), (2, 4, 4), (3, 2, 2), (4, 1, 1), (9, 1, 1)])
+@pytest.mark.parametrize(
+    ("wide", "own", "more"), [(1, 6, 6), (2, 4, 4), (3, 2, 2), (4, 1, 1), (9, 1, 1)]
+)
 def test_several_contradictions_lessen_all_others(wide, own, more):
     got = worth([3.01] * wide + [1.0] * (CASES - wide))
-    assert (got[0][wide:].tolist(), got[1][wide:].tolist()) == ([own] * (CASES - wide), [more] * (CASES - wide))
+    assert (got[0][wide:].tolist(), got[1][wide:].tolist()) == (
+        [own] * (CASES - wide),
+        [more] * (CASES - wide),
+    )
 
 
 def test_a_contradicted_history_counts_one_launch():
@@ -51,6 +58,8 @@ def test_runs_are_each_by_themselves():
 
 
 def test_without_a_history_it_is_worth_nothing_known():
-    own, more = noise.worth_today(np.ones(2), np.full(2, 3), np.array([math.nan, 1.0]), np.array([math.nan, 20.0]))
+    own, more = noise.worth_today(
+        np.ones(2), np.full(2, 3), np.array([math.nan, 1.0]), np.array([math.nan, 20.0])
+    )
     assert math.isnan(own[0])
     assert (own[1], more.tolist()) == (6, [0.0, 6.0])

@@ -8,7 +8,10 @@ from ci_bench.records.profiles import MOST_SOURCE, GeneratedKernel
 
 def kernel(name, *lines):
     return GeneratedKernel(
-        name=name, source="\n".join((f'RECORD record_graph_{name[-1]}_{name}("graph_{name[-1]}_{name}")', *lines))
+        name=name,
+        source="\n".join(
+            (f'RECORD record_graph_{name[-1]}_{name}("graph_{name[-1]}_{name}")', *lines)
+        ),
     )
 
 
@@ -58,8 +61,13 @@ def test_where_one_side_has_none_nothing_is_known_of_it() -> None:
 
 
 def test_what_is_kept_is_bounded() -> None:
-    long = [kernel(f"cpp_fused_{chr(97 + n)}_0", *(f"{n} {line}" for line in range(300))) for n in range(20)]
-    other = [kernel(f"cpp_fused_{chr(97 + n)}_0", *("z" * 200 for _ in range(300))) for n in range(20)]
+    long = [
+        kernel(f"cpp_fused_{chr(97 + n)}_0", *(f"{n} {line}" for line in range(300)))
+        for n in range(20)
+    ]
+    other = [
+        kernel(f"cpp_fused_{chr(97 + n)}_0", *("z" * 200 for _ in range(300))) for n in range(20)
+    ]
     changes = kernel_changes(long, other)
     assert len(changes) == MOST_CHANGES == 12
     for change in changes:
@@ -68,7 +76,10 @@ def test_what_is_kept_is_bounded() -> None:
         assert max(map(len, lines)) <= 140
         assert len(change.diff) <= 9000
     hostile = [GeneratedKernel(name="k_0", source="\r".join("ab" * (MOST_SOURCE // 2)))]
-    assert all(len(one.diff) <= 9000 for one in kernel_changes(hostile, [GeneratedKernel(name="k_0", source="x")]))
+    assert all(
+        len(one.diff) <= 9000
+        for one in kernel_changes(hostile, [GeneratedKernel(name="k_0", source="x")])
+    )
 
 
 def lines_of(before, after):
@@ -79,17 +90,27 @@ def lines_of(before, after):
 
 def test_a_diff_has_two_lines_around_what_changed() -> None:
     same = [f"y{number}" for number in range(5)]
-    assert lines_of([*same, "a", *same], [*same, "b", *same]) == [" y3", " y4", "-a", "+b", " y0", " y1"]
+    assert lines_of([*same, "a", *same], [*same, "b", *same]) == [
+        " y3",
+        " y4",
+        "-a",
+        "+b",
+        " y0",
+        " y1",
+    ]
 
 
 @pytest.mark.parametrize(
-    ("length", "shown"), [(139, "+" + "z" * 139), (140, "+" + "z" * 138 + "…"), (400, "+" + "z" * 138 + "…")]
+    ("length", "shown"),
+    [(139, "+" + "z" * 139), (140, "+" + "z" * 138 + "…"), (400, "+" + "z" * 138 + "…")],
 )
 def test_a_line_is_cut_to_140_characters(length, shown) -> None:
     assert lines_of(["a"], ["z" * length])[-1] == shown
 
 
-@pytest.mark.parametrize(("new", "last"), [(57, "+56"), (58, "… 1 more line"), (59, "… 2 more lines")])
+@pytest.mark.parametrize(
+    ("new", "last"), [(57, "+56"), (58, "… 1 more line"), (59, "… 2 more lines")]
+)
 def test_a_diff_is_cut_to_60_lines_and_says_by_how_many(new, last) -> None:
     """One line is the place, one the name, one is gone."""
     shown = lines_of(["a"], [str(number) for number in range(new)])
@@ -99,7 +120,10 @@ def test_a_diff_is_cut_to_60_lines_and_says_by_how_many(new, last) -> None:
 @pytest.mark.parametrize(("own", "last"), [(24, "+23"), (25, "… 1 more line")])
 def test_a_kernel_of_one_side_is_cut_to_25_lines(own, last) -> None:
     """The first line is its name."""
-    base, head = kernel("cpp_fused_add_0", "x"), kernel("cpp_fused_exp_0", *(str(number) for number in range(own)))
+    base, head = (
+        kernel("cpp_fused_add_0", "x"),
+        kernel("cpp_fused_exp_0", *(str(number) for number in range(own))),
+    )
     new = next(one for one in kernel_changes([base], [head]) if not one.before)
     assert new.diff.splitlines()[-1] == last
 

@@ -32,7 +32,9 @@ def test_by_hand():
     got = of([taken(BASE)], [taken(HEAD)])
     one, two = np.log(BASE)[None], np.log(HEAD)[None]
 
-    assert got.d[0, 0] == pytest.approx(np.mean(np.sort(two)[0, 1:5]) - np.mean(np.sort(one)[0, 1:5]))
+    assert got.d[0, 0] == pytest.approx(
+        np.mean(np.sort(two)[0, 1:5]) - np.mean(np.sort(one)[0, 1:5])
+    )
     assert got.within[0, 0] == pytest.approx(noise.within_spread(one, two)[0])
     assert np.isnan(got.d[0, 1:]).all()
     assert got.in_turns.tolist() == [True]
@@ -64,9 +66,13 @@ def test_blocks_are_matched_by_number_in_any_order():
 
 def test_the_same_odd_order_on_both_sides():
     order = [4, 0, 5, 2, 1, 3]
-    sides = [taken([side[i] for i in order], blocks=[BLOCKS[i] for i in order]) for side in (BASE, HEAD)]
+    sides = [
+        taken([side[i] for i in order], blocks=[BLOCKS[i] for i in order]) for side in (BASE, HEAD)
+    ]
 
-    assert of([sides[0]], [sides[1]]).within == pytest.approx(of([taken(BASE)], [taken(HEAD)]).within, nan_ok=True)
+    assert of([sides[0]], [sides[1]]).within == pytest.approx(
+        of([taken(BASE)], [taken(HEAD)]).within, nan_ok=True
+    )
 
 
 def test_a_block_that_one_side_lacks_is_left_out():
@@ -80,7 +86,10 @@ def test_a_block_that_one_side_lacks_is_left_out():
 def test_half_a_block_is_no_block():
     got = of([taken(BASE)], [taken(HEAD[:5], blocks=BLOCKS[:5])])
 
-    assert got.d == pytest.approx(of([taken(BASE[:4], blocks=BLOCKS[:4])], [taken(HEAD[:4], blocks=BLOCKS[:4])]).d, nan_ok=True)
+    assert got.d == pytest.approx(
+        of([taken(BASE[:4], blocks=BLOCKS[:4])], [taken(HEAD[:4], blocks=BLOCKS[:4])]).d,
+        nan_ok=True,
+    )
 
 
 @pytest.mark.parametrize(
@@ -137,14 +146,21 @@ def test_a_launch_of_which_a_side_has_no_sample_moves_no_other():
         assert np.isfinite(of(*sides).d[0]).tolist() == [True, False, True, False]
 
 
-@pytest.mark.parametrize(("most", "at_once"), [(5, [1] * 7), (6, [1] * 7), (13, [2, 2, 2, 1]), (42, [7])])
+@pytest.mark.parametrize(
+    ("most", "at_once"), [(5, [1] * 7), (6, [1] * 7), (13, [2, 2, 2, 1]), (42, [7])]
+)
 def test_parts_of_bounded_size_change_nothing(monkeypatch, most, at_once):
-    pairs = [(metric((taken(BASE),)), metric((taken([x * (1 + i / 10) for x in HEAD]),))) for i in range(7)]
+    pairs = [
+        (metric((taken(BASE),)), metric((taken([x * (1 + i / 10) for x in HEAD]),)))
+        for i in range(7)
+    ]
     whole = figures(pairs, most=2)
     seen = []
     monkeypatch.setattr(paired, "_MOST_AT_ONCE", most)
     monkeypatch.setattr(
-        noise, "launch_ratio", lambda *sides, plain=noise.launch_ratio: seen.append(len(sides[0])) or plain(*sides)
+        noise,
+        "launch_ratio",
+        lambda *sides, plain=noise.launch_ratio: seen.append(len(sides[0])) or plain(*sides),
     )
     parts = figures(pairs, most=2)
 
@@ -160,7 +176,9 @@ launch = st.builds(
     st.lists(st.integers(0, 3), max_size=6),
 )
 series = st.lists(launch, max_size=4).flatmap(
-    lambda some: numbers.map(lambda of: tuple(replace(one, launch=n) for one, n in zip(some, of, strict=False)))
+    lambda some: numbers.map(
+        lambda of: tuple(replace(one, launch=n) for one, n in zip(some, of, strict=False))
+    )
 )
 
 

@@ -3,7 +3,19 @@
 from dataclasses import replace
 
 import pytest
-from judge_builders import candidate, evidence, judged, metric, perturbed, poisoned, result, results, sampled, shaken, trace
+from judge_builders import (
+    candidate,
+    evidence,
+    judged,
+    metric,
+    perturbed,
+    poisoned,
+    result,
+    results,
+    sampled,
+    shaken,
+    trace,
+)
 
 from ci_bench.records.comparison import Parity
 from ci_bench.records.config import Policy, Rule, Severity
@@ -15,7 +27,12 @@ REFERENCE = trace(Role.REFERENCE)
 def side(reference, *, anchors=True, **fields):
     """A case that was trained: its reference, how far rounding drives it, and a candidate that equals the reference."""
     more = (shaken(reference),) if anchors else ()
-    twin = candidate(loss=reference.loss, grad_norm=reference.grad_norm, start=reference.start, data=reference.data)
+    twin = candidate(
+        loss=reference.loss,
+        grad_norm=reference.grad_norm,
+        start=reference.start,
+        data=reference.data,
+    )
     parity = evidence(reference, *more, replace(twin, non_finite=reference.non_finite))
     times = (metric(sampled(1.0)), metric(sampled(1.0), arm="inductor"))
     return result(*times, parity=parity, arms=("eager", "inductor"), **fields)
@@ -24,7 +41,11 @@ def side(reference, *, anchors=True, **fields):
 def compared(base, head, **more):
     comparison = judged(results(head), results(base), **more)
     (case,) = comparison.cases
-    rules = [finding.rule for finding in comparison.judgement.findings if finding.rule.startswith("learning")]
+    rules = [
+        finding.rule
+        for finding in comparison.judgement.findings
+        if finding.rule.startswith("learning")
+    ]
     return case.learning, rules, comparison.judgement
 
 
@@ -54,11 +75,20 @@ def test_another_loss_in_all_arms_of_head_fails_though_its_arms_agree(other) -> 
 
 @pytest.mark.parametrize(
     ("fields", "said"),
-    [({"start": "another"}, "the start weights differ"), ({"data": "other rows"}, "the data differ")],
+    [
+        ({"start": "another"}, "the start weights differ"),
+        ({"data": "other rows"}, "the data differ"),
+    ],
 )
 def test_another_model_or_other_data_cannot_be_told_and_is_no_failure(fields, said) -> None:
-    found, rules, judgement = compared(side(REFERENCE), side(trace(Role.REFERENCE, scale=2, **fields)))
-    assert (found.verdict, found.steps, rules) == (Parity.INSUFFICIENT_DATA, 0, [Rule.LEARNING_UNKNOWN])
+    found, rules, judgement = compared(
+        side(REFERENCE), side(trace(Role.REFERENCE, scale=2, **fields))
+    )
+    assert (found.verdict, found.steps, rules) == (
+        Parity.INSUFFICIENT_DATA,
+        0,
+        [Rule.LEARNING_UNKNOWN],
+    )
     assert said in found.detail
     (warned,) = [finding for finding in judgement.findings if finding.rule is Rule.LEARNING_UNKNOWN]
     assert warned.severity is Severity.WARN
@@ -72,7 +102,9 @@ def test_too_few_steps_are_no_pass() -> None:
 
 def test_the_policy_may_let_a_repository_change_what_it_learns() -> None:
     policy = Policy(severities={Rule.LEARNING_CHANGED: Severity.NOTE})
-    _, rules, judgement = compared(side(REFERENCE), side(trace(Role.REFERENCE, scale=1.01)), policy=policy)
+    _, rules, judgement = compared(
+        side(REFERENCE), side(trace(Role.REFERENCE, scale=1.01)), policy=policy
+    )
     assert (rules, judgement.met) == ([Rule.LEARNING_CHANGED], True)
 
 
@@ -89,7 +121,9 @@ def test_the_policy_may_let_a_repository_change_what_it_learns() -> None:
 def test_without_a_training_on_both_sides_there_is_nothing_to_say(base) -> None:
     comparison = judged(results(side(REFERENCE)), results(base) if base else None)
     assert comparison.cases[0].learning is None
-    assert not [finding for finding in comparison.judgement.findings if finding.rule.startswith("learning")]
+    assert not [
+        finding for finding in comparison.judgement.findings if finding.rule.startswith("learning")
+    ]
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,10 @@ def test_pairs_of_one_key_leave_both_lists_and_the_rest_stays() -> None:
 def test_those_that_fit_worst_are_left_over() -> None:
     base, head = numbered([10, 20]), numbered([10, 50, 20])
     base_again, head_again = list(base), list(head)
-    assert pair_off(base, head, lambda _: 0, lambda *sides: closest(*sides, size)) == [((0, 10), (0, 10)), ((1, 20), (2, 20))]
+    assert pair_off(base, head, lambda _: 0, lambda *sides: closest(*sides, size)) == [
+        ((0, 10), (0, 10)),
+        ((1, 20), (2, 20)),
+    ]
     assert (base, head) == ([], [(1, 50)])
     assert closest(head_again, base_again, size) == [((0, 10), (0, 10)), ((2, 20), (1, 20))]
     assert closest([], head, size) == []
@@ -56,7 +59,9 @@ def test_the_pairs_are_in_order_and_no_others_differ_by_less(before, after) -> N
     pairs = closest(base, head, size)
     few, many = sorted((base, head), key=len)
     ways = combinations(many, len(few))
-    least = min(sum(abs(size(one) - size(two)) for one, two in zip(few, way, strict=True)) for way in ways)
+    least = min(
+        sum(abs(size(one) - size(two)) for one, two in zip(few, way, strict=True)) for way in ways
+    )
     assert sum(abs(size(one) - size(two)) for one, two in pairs) == least
     assert len(pairs) == len(few)
     for place in (0, 1):

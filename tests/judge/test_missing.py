@@ -3,7 +3,20 @@
 from dataclasses import replace
 
 import pytest
-from judge_builders import check, count, evidence, judged, metric, numeric, peak, perturbed, result, results, sampled, trace
+from judge_builders import (
+    check,
+    count,
+    evidence,
+    judged,
+    metric,
+    numeric,
+    peak,
+    perturbed,
+    result,
+    results,
+    sampled,
+    trace,
+)
 
 from ci_bench.records.comparison import BaselineMode, Parity, Verdict
 from ci_bench.records.config import Rule, Severity
@@ -22,22 +35,47 @@ def learning():
 
 def whole(*more, **fields):
     """A case of training_loss that lacks nothing."""
-    return result(*TIMES, *more, **{"id": ID, "due": DUE, "arms": ARMS, "checks": (COMPILED,), "parity": learning(), **fields})
+    return result(
+        *TIMES,
+        *more,
+        **{
+            "id": ID,
+            "due": DUE,
+            "arms": ARMS,
+            "checks": (COMPILED,),
+            "parity": learning(),
+            **fields,
+        },
+    )
 
 
 def failures(head, base=None):
     """Failing rules of one case, with the messages, beside a case that is in order on both sides."""
-    fine = result(metric(sampled(1.0)), id="s/fine", checks=(Check(name="finite", arm="eager", outcome=Outcome.PASS, detail=""),))
+    fine = result(
+        metric(sampled(1.0)),
+        id="s/fine",
+        checks=(Check(name="finite", arm="eager", outcome=Outcome.PASS, detail=""),),
+    )
     mode = BaselineMode.FILE if base else BaselineMode.NONE
     judgement = judged(results(fine, head), base and results(fine, base), mode=mode).judgement
-    assert judgement.met is not any(finding.severity is Severity.FAIL for finding in judgement.findings)
-    return [(finding.rule, finding.message) for finding in judgement.findings if finding.severity is Severity.FAIL]
+    assert judgement.met is not any(
+        finding.severity is Severity.FAIL for finding in judgement.findings
+    )
+    return [
+        (finding.rule, finding.message)
+        for finding in judgement.findings
+        if finding.severity is Severity.FAIL
+    ]
 
 
 def findings(head, base):
     """Rules of one case that fail or warn, with the messages."""
     found = judged(results(head), results(base), mode=BaselineMode.FILE).judgement.findings
-    return [(finding.rule, finding.message) for finding in found if finding.severity is not Severity.NOTE]
+    return [
+        (finding.rule, finding.message)
+        for finding in found
+        if finding.severity is not Severity.NOTE
+    ]
 
 
 @pytest.mark.parametrize("base", [None, whole()], ids=["alone", "with_base"])
@@ -47,7 +85,10 @@ def test_a_whole_case_passes(base):
 
 def test_no_evidence_on_parity_is_not_a_pass():
     assert failures(whole(parity=None)) == [
-        (Rule.PARITY_UNDECIDED, "inductor: insufficient data: no evidence on loss parity was gathered")
+        (
+            Rule.PARITY_UNDECIDED,
+            "inductor: insufficient data: no evidence on loss parity was gathered",
+        )
     ]
 
 
@@ -74,7 +115,8 @@ def test_a_case_that_ended_ok_without_a_metric_has_failed():
 
 def test_a_case_of_training_loss_without_a_metric_names_every_arm():
     assert failures(replace(whole(), metrics=())) == [
-        (Rule.METRIC_MISSING, f"{arm} step time: not measured, and every arm owes it") for arm in ARMS
+        (Rule.METRIC_MISSING, f"{arm} step time: not measured, and every arm owes it")
+        for arm in ARMS
     ]
 
 
@@ -89,8 +131,13 @@ def test_an_arm_without_its_step_time_is_seen_without_a_baseline(lost):
 def test_what_the_reference_has_a_candidate_owes():
     head = result(*TIMES, peak(5, 5), arms=ARMS)
     (case,) = judged(results(head), mode=BaselineMode.NONE).cases
-    assert (case.verdict, case.reason) == (Verdict.FAILED, "inductor peak allocated memory: not measured, though eager was")
-    assert failures(head) == [(Rule.METRIC_MISSING, "inductor peak allocated memory: not measured, though eager was")]
+    assert (case.verdict, case.reason) == (
+        Verdict.FAILED,
+        "inductor peak allocated memory: not measured, though eager was",
+    )
+    assert failures(head) == [
+        (Rule.METRIC_MISSING, "inductor peak allocated memory: not measured, though eager was")
+    ]
 
 
 def test_what_only_a_candidate_has_the_reference_does_not_owe():
@@ -103,42 +150,67 @@ def test_a_gap_that_both_sides_have_is_still_a_gap():
 
 
 def test_a_metric_that_the_baseline_has_is_removed_and_not_missing_as_well():
-    assert [rule for rule, _ in failures(replace(whole(), metrics=TIMES[:1]), whole())] == [Rule.METRIC_REMOVED]
+    assert [rule for rule, _ in failures(replace(whole(), metrics=TIMES[:1]), whole())] == [
+        Rule.METRIC_REMOVED
+    ]
 
 
 def test_a_candidate_without_the_check_that_it_compiled_fails_it():
     assert failures(whole(checks=())) == [
-        (Rule.CHECK_FAILED, "compiled (inductor): the answer is missing, and every candidate arm owes one")
+        (
+            Rule.CHECK_FAILED,
+            "compiled (inductor): the answer is missing, and every candidate arm owes one",
+        )
     ]
-    assert failures(whole(checks=(replace(COMPILED, outcome=Outcome.FAIL),)))[0][0] is Rule.CHECK_FAILED
+    assert (
+        failures(whole(checks=(replace(COMPILED, outcome=Outcome.FAIL),)))[0][0]
+        is Rule.CHECK_FAILED
+    )
 
 
 @pytest.mark.parametrize("outcome", [Outcome.PASS, Outcome.FAIL])
 def test_a_check_that_the_baseline_has_and_head_does_not_has_failed(outcome):
     base = result(*TIMES, arms=ARMS, checks=(check(outcome),))
     assert failures(result(*TIMES, arms=ARMS), base) == [
-        (Rule.CHECK_FAILED, "really compiled (inductor): the answer is missing, and the baseline's run has one")
+        (
+            Rule.CHECK_FAILED,
+            "really compiled (inductor): the answer is missing, and the baseline's run has one",
+        )
     ]
 
 
 @pytest.mark.parametrize("informative", [False, True])
-@pytest.mark.parametrize("name", ["device_clock", "undisturbed", "side_by_side", "direction", "a plugin's doubt"])
+@pytest.mark.parametrize(
+    "name", ["device_clock", "undisturbed", "side_by_side", "direction", "a plugin's doubt"]
+)
 def test_a_doubt_of_the_baselines_is_not_owed_by_head(name, informative):
-    doubt = Check(name=name, arm="inductor", outcome=Outcome.UNKNOWN, detail="in doubt", informative=informative)
+    doubt = Check(
+        name=name,
+        arm="inductor",
+        outcome=Outcome.UNKNOWN,
+        detail="in doubt",
+        informative=informative,
+    )
     assert failures(whole(), whole(checks=(COMPILED, doubt))) == []
 
 
 def test_a_check_that_the_case_owes_is_owed_though_the_baseline_could_not_answer_it():
     unanswered = replace(COMPILED, outcome=Outcome.UNKNOWN)
     assert failures(whole(checks=()), whole(checks=(unanswered,))) == [
-        (Rule.CHECK_FAILED, "compiled (inductor): the answer is missing, and every candidate arm owes one")
+        (
+            Rule.CHECK_FAILED,
+            "compiled (inductor): the answer is missing, and every candidate arm owes one",
+        )
     ]
 
 
 def test_a_case_that_was_measured_and_is_skipped_now_is_gone():
     head = result(id=ID, due=DUE, arms=ARMS, status=Status.SKIPPED)
     assert failures(head, whole()) == [
-        (Rule.CASE_REMOVED, "measured in the baseline, and skipped in stage train (inductor): it broke")
+        (
+            Rule.CASE_REMOVED,
+            "measured in the baseline, and skipped in stage train (inductor): it broke",
+        )
     ]
     assert failures(head) == []
 
@@ -168,15 +240,26 @@ def test_perturbations_larger_than_any_rounding_are_no_envelope():
     assert [message.partition(", so")[0] for _, message in failures(whole(parity=wide))] == [
         "inductor: insufficient sensitivity: a learning rate 1 % off would have scored 0.0245 (limit 10)"
     ]
-    assert [rule for rule, _ in failures(whole(parity=replace(wide, epsilon=0.5)))] == [Rule.PARITY_UNDECIDED]
+    assert [rule for rule, _ in failures(whole(parity=replace(wide, epsilon=0.5)))] == [
+        Rule.PARITY_UNDECIDED
+    ]
 
 
 @pytest.mark.parametrize(
     ("doubt", "says"),
     [
-        ({"parity": numeric(trace(Role.CANDIDATE, scale=1.1))}, "inductor: loss parity different math"),
-        ({"parity": numeric(trace(Role.CANDIDATE, start="x"))}, "inductor: loss parity insufficient data"),
-        ({"checks": (replace(COMPILED, outcome=Outcome.FAIL, detail="0 graphs"),)}, "compiled (inductor) failed: 0 graphs"),
+        (
+            {"parity": numeric(trace(Role.CANDIDATE, scale=1.1))},
+            "inductor: loss parity different math",
+        ),
+        (
+            {"parity": numeric(trace(Role.CANDIDATE, start="x"))},
+            "inductor: loss parity insufficient data",
+        ),
+        (
+            {"checks": (replace(COMPILED, outcome=Outcome.FAIL, detail="0 graphs"),)},
+            "compiled (inductor) failed: 0 graphs",
+        ),
     ],
 )
 def test_a_baseline_that_was_broken_itself_is_said(doubt, says):
@@ -198,20 +281,28 @@ def test_head_cannot_owe_less_than_its_baseline():
 
 def test_a_detail_that_got_worse_fails_nothing_unless_it_counted_in_the_baseline():
     slow, fast = (metric(sampled(value), name="forward_time") for value in (2.0, 1.0))
-    head, base = (result(metric(sampled(1.0)), one, details=("forward_time",)) for one in (slow, fast))
+    head, base = (
+        result(metric(sampled(1.0)), one, details=("forward_time",)) for one in (slow, fast)
+    )
     assert failures(head, base) == []
     assert judged(results(head), results(base)).cases[0].verdict is Verdict.UNCHANGED
-    assert [rule for rule, _ in failures(head, replace(base, case=replace(base.case, details=())))] == [
+    assert [
+        rule for rule, _ in failures(head, replace(base, case=replace(base.case, details=())))
+    ] == [
         Rule.REGRESSED,
         Rule.CASE_REDUCED,
     ]
 
 
 def test_an_informative_check_that_failed_fails_nothing_unless_it_is_owed_or_counted_in_the_baseline():
-    told = Check(name="compiled", arm="inductor", outcome=Outcome.FAIL, detail="0 graphs", informative=True)
+    told = Check(
+        name="compiled", arm="inductor", outcome=Outcome.FAIL, detail="0 graphs", informative=True
+    )
     times = {"arms": ARMS, "checks": (told,)}
     assert failures(result(*TIMES, **times)) == []
-    assert [rule for rule, _ in failures(result(*TIMES, due=Due(checks=("compiled",)), **times))] == [Rule.CHECK_FAILED]
+    assert [
+        rule for rule, _ in failures(result(*TIMES, due=Due(checks=("compiled",)), **times))
+    ] == [Rule.CHECK_FAILED]
     base = result(*TIMES, arms=ARMS, checks=(COMPILED,))
     assert [rule for rule, _ in failures(result(*TIMES, **times), base)] == [Rule.CHECK_FAILED]
 
@@ -222,7 +313,10 @@ def changed(name, detail="threads 1 -> 4", outcome=Outcome.FAIL):
 
 @pytest.mark.parametrize("outcome", [Outcome.FAIL, Outcome.UNKNOWN])
 def test_a_change_of_both_sides_counts_for_neither(outcome):
-    same, another = changed("surroundings", outcome=outcome), changed("surroundings", "oneDNN True -> False", outcome)
+    same, another = (
+        changed("surroundings", outcome=outcome),
+        changed("surroundings", "oneDNN True -> False", outcome),
+    )
     assert findings(whole(checks=(COMPILED, same)), whole(checks=(COMPILED, same))) == []
     of_head = findings(whole(checks=(COMPILED, another)), whole(checks=(COMPILED, same)))
     assert "surroundings (eager): oneDNN True -> False" in [message for _, message in of_head]
@@ -243,9 +337,9 @@ def test_nobody_owes_the_devices_clock_or_a_detail():
     device = metric(sampled(1.0), name="device_time", lane=Lane.DEVICE)
     part = metric(sampled(1.0), name="forward_time")
     assert failures(whole(device, part, details=("forward_time",))) == []
-    assert [message for _, message in failures(whole(part))] == ["inductor forward pass: not measured, though eager was"], (
-        "the same without the word for it"
-    )
+    assert [message for _, message in failures(whole(part))] == [
+        "inductor forward pass: not measured, though eager was"
+    ], "the same without the word for it"
 
 
 PARTS_DUE = Due(times=("forward_time", "backward_time"))
@@ -266,7 +360,13 @@ def test_a_step_that_was_replayed_from_a_graph_owes_the_whole_in_place_of_its_pa
 def test_the_whole_of_a_replayed_step_gates_though_beside_its_parts_it_is_a_detail():
     fast, slow = (tuple(metric(sampled(value), arm=arm) for arm in ARMS) for value in (1.0, 2.0))
     both = [
-        result(*times, arms=ARMS, due=PARTS_DUE, details=("step_time",), checks=tuple(map(graphed, ARMS)))
+        result(
+            *times,
+            arms=ARMS,
+            due=PARTS_DUE,
+            details=("step_time",),
+            checks=tuple(map(graphed, ARMS)),
+        )
         for times in (slow, fast)
     ]
     assert {rule for rule, _ in failures(*both)} == {Rule.REGRESSED}
@@ -278,16 +378,18 @@ def test_the_whole_of_a_replayed_step_gates_though_beside_its_parts_it_is_a_deta
 def test_a_step_that_was_called_plainly_owes_its_parts():
     checks = (graphed("eager"), graphed("inductor", Outcome.UNKNOWN))
     assert failures(result(*TIMES, arms=ARMS, due=PARTS_DUE, checks=checks)) == [
-        (Rule.METRIC_MISSING, f"inductor {part} pass: not measured, and every arm owes it") for part in ("forward", "backward")
+        (Rule.METRIC_MISSING, f"inductor {part} pass: not measured, and every arm owes it")
+        for part in ("forward", "backward")
     ]
 
 
 def test_losing_the_devices_clock_fails_nothing():
     device = [metric(sampled(1.0), name="device_time", lane=Lane.DEVICE, arm=arm) for arm in ARMS]
     assert failures(whole(), whole(*device)) == []
-    assert [rule for rule, _ in failures(whole(), whole(*(replace(one, lane=Lane.WALL) for one in device)))] == [
-        Rule.METRIC_REMOVED
-    ] * 2
+    assert [
+        rule
+        for rule, _ in failures(whole(), whole(*(replace(one, lane=Lane.WALL) for one in device)))
+    ] == [Rule.METRIC_REMOVED] * 2
 
 
 def test_a_clock_that_head_calls_the_devices_is_another_metric():
@@ -296,7 +398,10 @@ def test_a_clock_that_head_calls_the_devices_is_another_metric():
     assert {rule for rule, _ in failures(whole(*turned), whole(*wall))} == {Rule.INCOMPARABLE}
 
 
-OLD, NEW = (tuple(peak(3e8, 3e8, name=name, arm=arm) for arm in ARMS) for name in ("peak_rss", "peak_anonymous"))
+OLD, NEW = (
+    tuple(peak(3e8, 3e8, name=name, arm=arm) for arm in ARMS)
+    for name in ("peak_rss", "peak_anonymous")
+)
 
 
 def replaced(head, base, mode=BaselineMode.FILE):
@@ -304,7 +409,11 @@ def replaced(head, base, mode=BaselineMode.FILE):
     comparison = judged(results(head), results(base), mode=mode)
     findings = comparison.judgement.findings
     said = [finding.message for finding in findings if finding.rule is Rule.METRIC_REPLACED]
-    return comparison, said, {finding.rule for finding in findings if finding.severity is Severity.FAIL}
+    return (
+        comparison,
+        said,
+        {finding.rule for finding in findings if finding.severity is Severity.FAIL},
+    )
 
 
 def test_a_baseline_from_before_a_metric_was_replaced_is_said_once_and_fails_nothing():
@@ -333,11 +442,19 @@ def test_what_is_gone_without_having_been_replaced_still_fails(head, base, mode)
     assert Rule.METRIC_REMOVED in replaced(head, base, mode)[2]
 
 
-@pytest.mark.parametrize(("refereed", "lacking"), [(Outcome.PASS, 0), (Outcome.UNKNOWN, 1), (None, 1)])
+@pytest.mark.parametrize(
+    ("refereed", "lacking"), [(Outcome.PASS, 0), (Outcome.UNKNOWN, 1), (None, 1)]
+)
 def test_a_second_arm_replaces_the_lone_check(refereed, lacking):
     fresh = Check(name="fresh", arm="eager", outcome=Outcome.PASS, detail="")
-    found = () if refereed is None else (replace(fresh, name="refereed", outcome=refereed, informative=True),)
+    found = (
+        ()
+        if refereed is None
+        else (replace(fresh, name="refereed", outcome=refereed, informative=True),)
+    )
     base = result(TIMES[0], arms=("eager",), checks=(fresh,))
     missing = [rule for rule, _ in failures(result(*TIMES, arms=ARMS, checks=found), base)]
     assert missing == [Rule.CHECK_FAILED] * lacking
-    assert [rule for rule, _ in failures(result(TIMES[0], arms=("eager",), checks=found), base)] == [Rule.CHECK_FAILED]
+    assert [
+        rule for rule, _ in failures(result(TIMES[0], arms=("eager",), checks=found), base)
+    ] == [Rule.CHECK_FAILED]

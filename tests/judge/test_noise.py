@@ -13,13 +13,17 @@ from scipy.stats import median_abs_deviation, trim_mean
 from ci_bench.judge.times import noise
 
 FINITE = st.floats(-5, 5, allow_nan=False)
-SAMPLES = arrays(np.float64, array_shapes(min_dims=2, max_dims=3, min_side=1, max_side=25), elements=FINITE)
+SAMPLES = arrays(
+    np.float64, array_shapes(min_dims=2, max_dims=3, min_side=1, max_side=25), elements=FINITE
+)
 
 
 def learned(past, within=None, weights=None):
     past = np.atleast_2d(np.asarray(past, dtype=float))
     within = np.ones_like(past) if within is None else np.atleast_2d(within)
-    return noise.learn(past, within, np.ones_like(past) if weights is None else np.atleast_2d(weights))
+    return noise.learn(
+        past, within, np.ones_like(past) if weights is None else np.atleast_2d(weights)
+    )
 
 
 class TestTrimmedMean:
@@ -28,15 +32,21 @@ class TestTrimmedMean:
 
     @given(SAMPLES)
     def test_is_scipys(self, samples):
-        np.testing.assert_allclose(noise.trimmed_mean(samples), trim_mean(samples, 0.2, axis=-1), atol=1e-12)
+        np.testing.assert_allclose(
+            noise.trimmed_mean(samples), trim_mean(samples, 0.2, axis=-1), atol=1e-12
+        )
 
     @given(SAMPLES, st.integers(1, 5))
     def test_what_is_missing_does_not_count(self, samples, missing):
         padding = np.full((*samples.shape[:-1], missing), np.nan)
         padded = np.concatenate([padding, samples], axis=-1)
-        np.testing.assert_allclose(noise.trimmed_mean(padded), noise.trimmed_mean(samples), atol=1e-12)
+        np.testing.assert_allclose(
+            noise.trimmed_mean(padded), noise.trimmed_mean(samples), atol=1e-12
+        )
 
-    @pytest.mark.parametrize("empty", [np.full((1, 4), np.nan), np.empty((1, 0)), np.array([[np.inf, -np.inf]])])
+    @pytest.mark.parametrize(
+        "empty", [np.full((1, 4), np.nan), np.empty((1, 0)), np.array([[np.inf, -np.inf]])]
+    )
     def test_of_nothing_is_unknown(self, empty):
         assert np.isnan(noise.trimmed_mean(empty)).all()
 
@@ -52,7 +62,9 @@ class TestLaunchRatio:
     @given(SAMPLES, SAMPLES, st.floats(-3, 3))
     def test_the_unit_of_time_does_not_matter(self, base, head, unit):
         base, head = base.ravel()[None], head.ravel()[None]
-        np.testing.assert_allclose(noise.launch_ratio(base + unit, head + unit), noise.launch_ratio(base, head), atol=1e-9)
+        np.testing.assert_allclose(
+            noise.launch_ratio(base + unit, head + unit), noise.launch_ratio(base, head), atol=1e-9
+        )
 
     @given(SAMPLES, SAMPLES)
     def test_swapping_the_sides_swaps_the_sign(self, base, head):
@@ -70,7 +82,9 @@ class TestWithinSpread:
     def test_is_scipys_median_absolute_deviation(self, head):
         blocks = head.reshape(3, 10, 2).mean(axis=-1)
         expected = 1.4826 * median_abs_deviation(blocks, axis=-1)
-        np.testing.assert_allclose(noise.within_spread(np.zeros_like(head), head), expected, atol=1e-12)
+        np.testing.assert_allclose(
+            noise.within_spread(np.zeros_like(head), head), expected, atol=1e-12
+        )
 
     @pytest.mark.parametrize("hole", [np.nan, np.inf, -np.inf])
     def test_a_block_with_a_hole_on_either_side_is_left_out(self, hole):
@@ -79,7 +93,9 @@ class TestWithinSpread:
         assert noise.within_spread(head, base) == pytest.approx([1.4826])
 
     def test_two_blocks_are_enough(self):
-        assert noise.within_spread(np.zeros((1, 4)), np.array([[0.0, 2, 4, 6]])) == pytest.approx([1.4826 * 2])
+        assert noise.within_spread(np.zeros((1, 4)), np.array([[0.0, 2, 4, 6]])) == pytest.approx(
+            [1.4826 * 2]
+        )
 
     @pytest.mark.parametrize("samples", [0, 1, 2, 3])
     def test_one_block_has_none(self, samples):
@@ -124,7 +140,9 @@ class TestLearning:
 class TestExcursionShare:
     def share(self, past, weights=None):
         past = np.asarray(past, dtype=float)
-        return noise.excursion_share(past, np.ones(past.shape) if weights is None else np.asarray(weights)).item()
+        return noise.excursion_share(
+            past, np.ones(past.shape) if weights is None else np.asarray(weights)
+        ).item()
 
     PAST = ((0.01, -0.01, 0.01, 0.08, -0.01), (0.01, 0.01, 0.01, -0.01, -0.01))
 
@@ -143,7 +161,9 @@ class TestExcursionShare:
         weights = np.broadcast_to([1.0, 1.0, 1.0, 0.25, 0.5], (2, 5))
         assert self.share(self.PAST, weights) == pytest.approx((0.25 + 0.5) / (7.5 + 250))
 
-    @pytest.mark.parametrize("past", [[[0.01, 0.01, 0.5]], [[0.01, 0.01, np.nan, 0.5]], [[]], [[np.nan] * 9]])
+    @pytest.mark.parametrize(
+        "past", [[[0.01, 0.01, 0.5]], [[0.01, 0.01, np.nan, 0.5]], [[]], [[np.nan] * 9]]
+    )
     def test_fewer_than_four_launches_tell_nothing(self, past):
         assert self.share(past) == pytest.approx(0.002)
 
@@ -163,7 +183,10 @@ class TestWhatLaunchesOfARunShare:
     def draw(self, sizes, shared):
         """Launches of cases with own noise of `sizes`, and an offset of each run of `shared` per case."""
         rng = np.random.default_rng(8)
-        own, common = rng.standard_normal((len(sizes), 100)), rng.standard_normal((len(sizes), 50)).repeat(2, axis=1)
+        own, common = (
+            rng.standard_normal((len(sizes), 100)),
+            rng.standard_normal((len(sizes), 50)).repeat(2, axis=1),
+        )
         return np.asarray(sizes)[:, None] * own + np.asarray(shared)[:, None] * common
 
     def bound(self, past, runs=RUNS):
@@ -172,7 +195,9 @@ class TestWhatLaunchesOfARunShare:
 
     def test_by_hand(self):
         past = np.array([[0.01, 0.02, -0.01, -0.01]] * 4)
-        learned = noise.Learned(spread=np.full(4, 0.01), freedom=np.full(4, 4.0), within=np.full(4, np.nan))
+        learned = noise.Learned(
+            spread=np.full(4, 0.01), freedom=np.full(4, 4.0), within=np.full(4, np.nan)
+        )
         covariance = (2 + 1) / 2 * 1e-4
         got = noise.with_runs(learned, past, np.array([0, 0, 1, 1]))
         assert got.bound == pytest.approx([math.sqrt(covariance * 8 / (8 + 100))] * 4)
@@ -198,7 +223,10 @@ class TestWhatLaunchesOfARunShare:
 
     def test_each_case_may_have_its_own_runs(self):
         past = self.draw(np.full(20, 0.01), np.full(20, 0.01))
-        assert self.bound(past, np.broadcast_to(self.RUNS, past.shape)).tolist() == self.bound(past).tolist()
+        assert (
+            self.bound(past, np.broadcast_to(self.RUNS, past.shape)).tolist()
+            == self.bound(past).tolist()
+        )
 
     def test_runs_of_several_simulations_at_once(self):
         both = np.stack([self.draw(np.full(20, 0.01), np.full(20, size)) for size in (0.01, 0.0)])
@@ -216,7 +244,9 @@ class TestModeration:
     def test_finds_the_prior_that_variances_were_drawn_from(self):
         rng = np.random.default_rng(3)
         truth = 0.02**2 * 10 / rng.chisquare(10, 20_000)
-        spread, freedom = noise.moderated(truth * rng.chisquare(4, 20_000) / 4, np.full(20_000, 4.0))
+        spread, freedom = noise.moderated(
+            truth * rng.chisquare(4, 20_000) / 4, np.full(20_000, 4.0)
+        )
         assert spread == pytest.approx(0.02, rel=0.02)
         assert freedom == pytest.approx(10, rel=0.1)
 
@@ -225,7 +255,9 @@ class TestModeration:
         spread, freedom = noise.moderated(rng.chisquare(50, 200) / 50, np.full(200, 4.0))
         assert freedom == 199 * 4
         assert noise.moderated(np.array([1.0, 1.0]), np.array([2.0, 6.0]))[1] == 4
-        assert spread == pytest.approx(math.exp((math.log(2) - psi(2)) / 2), rel=0.02)  # its location is that of infinite trust
+        assert spread == pytest.approx(
+            math.exp((math.log(2) - psi(2)) / 2), rel=0.02
+        )  # its location is that of infinite trust
 
     @pytest.mark.parametrize("variances", [[np.nan, np.nan], [1.0, np.nan], [0.0, 0.0]])
     def test_needs_two_cases(self, variances):
@@ -241,7 +273,13 @@ class TestInflation:
         spread = np.exp(rng.uniform(-7, -4, self.CASES))
         d = scale * spread[:, None] * rng.standard_normal((self.CASES, launches))
         within = np.full(d.shape, 0.01)
-        return d, within, noise.Learned(spread=spread, freedom=np.full(self.CASES, 20.0), within=np.full(self.CASES, 0.01))
+        return (
+            d,
+            within,
+            noise.Learned(
+                spread=spread, freedom=np.full(self.CASES, 20.0), within=np.full(self.CASES, 0.01)
+            ),
+        )
 
     def test_is_one_on_a_usual_day(self):
         d, within, known = self.draw(np.random.default_rng(1))
@@ -264,7 +302,9 @@ class TestInflation:
 
     def test_few_launches_tell_nothing(self):
         d, within, known = self.draw(np.random.default_rng(1), scale=3.0)
-        few = noise.Learned(spread=known.spread[:9], freedom=known.freedom[:9], within=known.within[:9])
+        few = noise.Learned(
+            spread=known.spread[:9], freedom=known.freedom[:9], within=known.within[:9]
+        )
         assert noise.inflation(d[:9, :1], within[:9, :1], few).item() == 1.0
         assert noise.inflation(d[:9], within[:9], few).item() > 2.0
 
@@ -275,7 +315,11 @@ class TestInflation:
 
 
 @given(
-    arrays(np.float64, array_shapes(min_dims=1, max_dims=3, min_side=1, max_side=9), elements=st.one_of(FINITE, st.just(np.nan)))
+    arrays(
+        np.float64,
+        array_shapes(min_dims=1, max_dims=3, min_side=1, max_side=9),
+        elements=st.one_of(FINITE, st.just(np.nan)),
+    )
 )
 @settings(max_examples=50)
 @pytest.mark.filterwarnings("ignore:All-NaN slice")
@@ -285,7 +329,12 @@ def test_the_median_is_numpys(values):
 
 class TestLearned:
     def test_only_some_of_the_cases(self):
-        learned = noise.Learned(spread=np.arange(3.0), freedom=np.arange(3.0), within=np.arange(3.0), bound=np.arange(3.0))
+        learned = noise.Learned(
+            spread=np.arange(3.0),
+            freedom=np.arange(3.0),
+            within=np.arange(3.0),
+            bound=np.arange(3.0),
+        )
         assert learned.only(np.array([True, False, True])).spread.tolist() == [0.0, 2.0]
         assert learned.only(np.array([2, 0])).freedom.tolist() == [2.0, 0.0]
         assert learned.only(np.array([1])).bound == [1.0]
@@ -305,7 +354,10 @@ class TestGrids:
             ([100.0] * 8 + [110.0] * 8, 1 / 100),
             ([1000.0] * 8 + [1100.0] * 8, 0.0),
             ([0.0151, 0.0152] * 3, 0.0001 / 0.0151),
-            ([15.625e-3, 31.25e-3, 31.25e-3, 15.625e-3, 46.875e-3, 15.625e-3], 15.625e-3 / 31.25e-3),
+            (
+                [15.625e-3, 31.25e-3, 31.25e-3, 15.625e-3, 46.875e-3, 15.625e-3],
+                15.625e-3 / 31.25e-3,
+            ),
             ([0.123456, 0.123457, 0.123461, 0.123458], 0.0),
             ([0.1234567, 0.1234567, 0.1234589, 0.1234589, 0.1234602, 0.1234602], 0.0),
             ([1.5, 1.7, 1.1, 1.2, 1.9, 1.8, 1.3, 1.4, 1.6], 0.0),
@@ -337,7 +389,12 @@ class TestGrids:
             ([1.2214028, 1.3498588] * 4, [1.3498588] * 8, 0.1285 / 1.2214),
             ([1.2214028] * 8, [1.3498588] * 8, 0.0),
         ],
-        ids=["small, of one side", "small, between the sides", "large, of one side", "large, between the sides"],
+        ids=[
+            "small, of one side",
+            "small, between the sides",
+            "large, of one side",
+            "large, between the sides",
+        ],
     )
     def test_of_two_values_a_side_that_has_both_tells_ticks_from_a_change(self, base, head, step):
         assert noise.grid_step(np.array(base), np.array(head)) == pytest.approx(step, rel=1e-3)

@@ -28,7 +28,11 @@ def test_a_candidate_that_ends_where_it_stops_being_finite():
 
 
 def both_poisoned(step, later=0, **fields):
-    return evidence(poisoned(trace(Role.REFERENCE), step), perturbed(), poisoned(candidate(**fields), step + later))
+    return evidence(
+        poisoned(trace(Role.REFERENCE), step),
+        perturbed(),
+        poisoned(candidate(**fields), step + later),
+    )
 
 
 @pytest.mark.parametrize("later", [-1, 0, 1])
@@ -39,7 +43,8 @@ def test_not_finite_in_both_is_reported_and_not_failed(later):
 
 
 @pytest.mark.parametrize(
-    ("step", "fields", "verdict"), [(0, {}, Parity.BITWISE), (5, {}, Parity.BITWISE), (0, {"scale": 1.1}, Parity.DIFFERENT_MATH)]
+    ("step", "fields", "verdict"),
+    [(0, {}, Parity.BITWISE), (5, {}, Parity.BITWISE), (0, {"scale": 1.1}, Parity.DIFFERENT_MATH)],
 )
 def test_a_hole_in_both_is_skipped(step, fields, verdict):
     """A loss scaler's first overflow is no reason to stop looking."""
@@ -47,7 +52,9 @@ def test_a_hole_in_both_is_skipped(step, fields, verdict):
     assert (finding.verdict, finding.steps) == (verdict, 59 if finding.verdict.holds else 49)
 
 
-@pytest.mark.parametrize(("holes", "verdict"), [(30, Parity.NUMERIC_PARITY), (31, Parity.INSUFFICIENT_DATA)])
+@pytest.mark.parametrize(
+    ("holes", "verdict"), [(30, Parity.NUMERIC_PARITY), (31, Parity.INSUFFICIENT_DATA)]
+)
 def test_half_of_the_steps_need_numbers(holes, verdict):
     runs = [trace(Role.REFERENCE), candidate(scale=1 + 1e-6)]
     for step in range(60 - holes, 60):
@@ -59,7 +66,11 @@ def test_half_of_the_steps_need_numbers(holes, verdict):
 
 def test_a_second_hole_on_one_side_fails():
     """The candidate's scaler overflows once more than the reference's."""
-    finding = only(evidence(poisoned(trace(Role.REFERENCE), 0), perturbed(), poisoned(poisoned(candidate(), 0), 1)))
+    finding = only(
+        evidence(
+            poisoned(trace(Role.REFERENCE), 0), perturbed(), poisoned(poisoned(candidate(), 0), 1)
+        )
+    )
     assert (finding.verdict, finding.first_step) == (Parity.NON_FINITE, 1)
 
 
@@ -70,14 +81,21 @@ def test_not_finite_at_different_steps_blames_the_first(later, verdict):
 
 @pytest.mark.parametrize("masks", list(Masks))
 def test_not_finite_in_the_reference_only_blames_the_reference(masks):
-    finding = only(evidence(poisoned(trace(Role.REFERENCE), 12), perturbed(), candidate(), masks=masks))
+    finding = only(
+        evidence(poisoned(trace(Role.REFERENCE), 12), perturbed(), candidate(), masks=masks)
+    )
     assert finding.verdict is Parity.INCONCLUSIVE
     assert finding.steps == 12
     assert "the reference itself is not finite (loss at step 12)" in finding.detail
 
 
-@pytest.mark.parametrize(("loss", "grad_norm", "first"), [(7, 9, (7, "loss")), (9, 7, (7, "grad_norm")), (7, 7, (7, "loss"))])
-def test_the_first_step_that_fails_is_told_and_the_loss_where_both_fail_at_once(loss, grad_norm, first):
+@pytest.mark.parametrize(
+    ("loss", "grad_norm", "first"),
+    [(7, 9, (7, "loss")), (9, 7, (7, "grad_norm")), (7, 7, (7, "loss"))],
+)
+def test_the_first_step_that_fails_is_told_and_the_loss_where_both_fail_at_once(
+    loss, grad_norm, first
+):
     finding = only(numeric(poisoned(poisoned(candidate(), loss), grad_norm, "grad_norm")))
     assert (finding.first_step, finding.signal) == first
 

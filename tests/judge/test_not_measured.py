@@ -3,7 +3,19 @@
 from dataclasses import replace
 
 import pytest
-from judge_builders import computed, control, judged, metric, numeric, off, perturbed, result, results, sampled, trace
+from judge_builders import (
+    computed,
+    control,
+    judged,
+    metric,
+    numeric,
+    off,
+    perturbed,
+    result,
+    results,
+    sampled,
+    trace,
+)
 
 from ci_bench.errors import ExitCode
 from ci_bench.records.comparison import BaselineMode, RunVerdict
@@ -23,7 +35,11 @@ def cut(row, stage="time"):
     return replace(row, status=Status.NOT_RUN, failure=failure, checks=(*row.checks, check))
 
 
-def unready(*rows, side="head", reason="set-up command 1 of 1 (`pip install .`) ended with exit code 1: needs cmake"):
+def unready(
+    *rows,
+    side="head",
+    reason="set-up command 1 of 1 (`pip install .`) ended with exit code 1: needs cmake",
+):
     """Both sides' rows, of which one could not be set up."""
     failed = Failure(stage=SETUP, arms=(), reason=reason, log_tail="more\nneeds cmake")
     other = replace(failed, reason=f"{side} could not be set up: {reason}")
@@ -47,13 +63,18 @@ def test_a_spent_budget_is_undecided_by_name(stage, base):
     named = [finding.case for finding in judgement.findings if finding.rule is Rule.UNDECIDED]
     assert named == ["s/a", "s/b"]
     assert "could be measured" not in judgement.headline
-    assert judgement.headline == "Not decided: a: not measured within the budget; 1 more case without an answer."
+    assert (
+        judgement.headline
+        == "Not decided: a: not measured within the budget; 1 more case without an answer."
+    )
 
 
 def test_undecided_may_fail():
     policy = Policy(severities={Rule.UNDECIDED: Severity.FAIL})
     head = results(cut(result()))
-    assert judged(head, head, policy=policy, **PAIRED).judgement.exit_code == ExitCode.POLICY_NOT_MET
+    assert (
+        judged(head, head, policy=policy, **PAIRED).judgement.exit_code == ExitCode.POLICY_NOT_MET
+    )
 
 
 def test_a_noted_budget_does_not_pass():
@@ -64,21 +85,30 @@ def test_a_noted_budget_does_not_pass():
 
 def test_a_case_without_the_mark_fails():
     """An interrupted run has such rows, too, and no budget is their reason."""
-    judgement = judged(results(replace(cut(result()), checks=())), results(result(metric(sampled(1.0))))).judgement
+    judgement = judged(
+        results(replace(cut(result()), checks=())), results(result(metric(sampled(1.0))))
+    ).judgement
     assert judgement.verdict is RunVerdict.FAILED
 
 
 def test_what_was_measured_still_fails():
     slower = result(metric(sampled(2.0, count=6)), id="s/b")
     before = result(metric(sampled(1.0, count=6)), id="s/b")
-    judgement = judged(results(cut(result()), slower), results(cut(result()), before), **PAIRED).judgement
+    judgement = judged(
+        results(cut(result()), slower), results(cut(result()), before), **PAIRED
+    ).judgement
     assert judgement.exit_code == ExitCode.POLICY_NOT_MET
     assert judgement.headline.startswith("Failed: b: step time")
 
 
 def trained(loss=1.0, arms=("eager", "inductor"), scale=1.0):
     reference = trace(Role.REFERENCE, scale=loss)
-    traces = (reference, perturbed(loss * (1 + 1e-6) - 1), trace(Role.CANDIDATE, scale=loss * scale), control(reference))
+    traces = (
+        reference,
+        perturbed(loss * (1 + 1e-6) - 1),
+        trace(Role.CANDIDATE, scale=loss * scale),
+        control(reference),
+    )
     return result(arms=arms, parity=replace(numeric(traces[2]), traces=traces))
 
 
@@ -95,13 +125,17 @@ def test_parity_compared_by_then_is_judged():
 @pytest.mark.parametrize("stage", ["verify", "seeds", "rounding"])
 def test_unfinished_verification_accuses_nobody(stage):
     """More trainings might have widened the envelope."""
-    comparison = judged(results(cut(trained(loss=1.2, scale=1.2), stage)), results(cut(trained(), stage)), **PAIRED)
+    comparison = judged(
+        results(cut(trained(loss=1.2, scale=1.2), stage)), results(cut(trained(), stage)), **PAIRED
+    )
     assert rules(comparison.judgement, Severity.FAIL) == []
 
 
 def test_arms_not_verified_yet_are_open():
     lacking = cut(trained(arms=("eager", "inductor", "later")))
-    assert rules(judged(results(lacking), results(lacking), **PAIRED).judgement, Severity.FAIL) == []
+    assert (
+        rules(judged(results(lacking), results(lacking), **PAIRED).judgement, Severity.FAIL) == []
+    )
 
 
 @pytest.mark.parametrize("gone", ["base", "head"])
@@ -117,7 +151,9 @@ def test_outputs_compared_by_then_are_judged():
     wrong = cut(result(outputs=off("head", (1.0, 1e-6))))
     right = cut(result(outputs=off("head", (1e-7, 1e-6))))
     assert rules(judged(results(right), results(base), **PAIRED).judgement, Severity.FAIL) == []
-    assert rules(judged(results(wrong), results(base), **PAIRED).judgement, Severity.FAIL) == [Rule.OUTPUTS_CHANGED]
+    assert rules(judged(results(wrong), results(base), **PAIRED).judgement, Severity.FAIL) == [
+        Rule.OUTPUTS_CHANGED
+    ]
 
 
 @pytest.mark.parametrize("side", ["base", "head"])
@@ -127,9 +163,14 @@ def test_a_failed_set_up_is_the_only_finding(side):
     comparison = judged(*seen, **PAIRED)
     judgement = comparison.judgement
     assert judgement.exit_code == ExitCode.MEASURING_FAILED
-    assert [(finding.rule, finding.case) for finding in judgement.findings] == [(Rule.CASE_FAILED, None)]
+    assert [(finding.rule, finding.case) for finding in judgement.findings] == [
+        (Rule.CASE_FAILED, None)
+    ]
     command = "set-up command 1 of 1 (`pip install .`)"
-    assert judgement.headline == f"Failed: {side} could not be set up: {command} ended with exit code 1: needs cmake."
+    assert (
+        judgement.headline
+        == f"Failed: {side} could not be set up: {command} ended with exit code 1: needs cmake."
+    )
     assert comparison.mismatches == ()
     text = render_report(comparison)
     assert "needs cmake" in text
@@ -141,6 +182,8 @@ def test_a_failed_set_up_is_the_only_finding(side):
 def test_both_sides_may_fail_to_be_set_up(same):
     head, _ = unready(result())
     _, base = unready(result(), side="base", **({} if same else {"reason": "another reason"}))
-    headline = judged(results(*head, identity={}), results(*base, identity={}), **PAIRED).judgement.headline
+    headline = judged(
+        results(*head, identity={}), results(*base, identity={}), **PAIRED
+    ).judgement.headline
     assert headline.startswith("Failed: neither base nor head could be set up: ") is same
     assert ("base could not be set up: another reason; head could" in headline) is not same

@@ -27,18 +27,32 @@ def cut(side, number):
     """The document as it is after so many launches."""
     cases = []
     for case in side.cases:
-        kept = (replace(one, launches=tuple(x for x in one.launches if x.launch < number)) for one in case.metrics)
+        kept = (
+            replace(one, launches=tuple(x for x in one.launches if x.launch < number))
+            for one in case.metrics
+        )
         cases.append(replace(case, metrics=tuple(kept)))
     return replace(side, cases=tuple(cases))
 
 
 def ask_cases(base, head, done, *, calibration=None, rule=RULE, policy=None):
-    return still_open(base, head, policy=policy or Policy(), calibration=calibration, launches_done=done, rule=rule, now=NOW)
+    return still_open(
+        base,
+        head,
+        policy=policy or Policy(),
+        calibration=calibration,
+        launches_done=done,
+        rule=rule,
+        now=NOW,
+    )
 
 
 def ask_metrics(base, head, done, *, calibration=None, rule=RULE, policy=None):
     return {
-        case: one.metrics for case, one in ask_cases(base, head, done, calibration=calibration, rule=rule, policy=policy).items()
+        case: one.metrics
+        for case, one in ask_cases(
+            base, head, done, calibration=calibration, rule=rule, policy=policy
+        ).items()
     }
 
 
@@ -50,7 +64,10 @@ def names(*numbers):
     return frozenset(f"s/c{number}" for number in numbers)
 
 
-@pytest.mark.parametrize(("done", "look"), [(0, 1), (1, 2), (4, 6), (5, 6), (6, 8), (7, 8), (8, 12), (15, 16), (16, 0), (99, 0)])
+@pytest.mark.parametrize(
+    ("done", "look"),
+    [(0, 1), (1, 2), (4, 6), (5, 6), (6, 8), (7, 8), (8, 12), (15, 16), (16, 0), (99, 0)],
+)
 def test_the_next_look(done, look):
     assert next_look(done, RULE) == look
 
@@ -80,7 +97,10 @@ def test_a_quiet_machine_is_done_after_a_few_launches(calibration):
 def test_only_the_noisy_case_goes_on(calibration):
     base, head = simulate(3, launches=16)
     loud_base, loud_head = simulate(4, launches=16, noise=6.0)
-    mixed = [replace(side, cases=(loud.cases[0], *side.cases[1:])) for side, loud in ((base, loud_base), (head, loud_head))]
+    mixed = [
+        replace(side, cases=(loud.cases[0], *side.cases[1:]))
+        for side, loud in ((base, loud_base), (head, loud_head))
+    ]
 
     assert ask(*(cut(side, 3) for side in mixed), 3, calibration=calibration) == names(0)
 
@@ -99,21 +119,31 @@ def test_what_is_closed_has_its_verdict_and_keeps_it(calibration, seed, rule):
         taken = [
             replace(
                 side,
-                cases=tuple(more if more.case.id in going else old for old, more in zip(side.cases, long.cases, strict=True)),
+                cases=tuple(
+                    more if more.case.id in going else old
+                    for old, more in zip(side.cases, long.cases, strict=True)
+                ),
             )
             for side, long in zip(taken, longer, strict=True)
         ]
         if done == next_look(done - 1, rule):
             going = ask(*taken, done, calibration=calibration, rule=rule)
     assert done <= rule.looks[-1]
-    live, later = (pairs_of(paired(*documents, calibration=calibration, rule=rule)) for documents in (taken, whole))
-    assert {key: pair.verdict for key, pair in live.items()} == {key: pair.verdict for key, pair in later.items()}
+    live, later = (
+        pairs_of(paired(*documents, calibration=calibration, rule=rule))
+        for documents in (taken, whole)
+    )
+    assert {key: pair.verdict for key, pair in live.items()} == {
+        key: pair.verdict for key, pair in later.items()
+    }
 
 
 def test_between_two_looks_the_answer_is_that_of_the_look_before(calibration):
     base, head = (cut(side, 7) for side in simulate(5, launches=16, noise=3.0))
 
-    assert ask(base, head, 7, calibration=calibration) == ask(cut(base, 6), cut(head, 6), 6, calibration=calibration)
+    assert ask(base, head, 7, calibration=calibration) == ask(
+        cut(base, 6), cut(head, 6), 6, calibration=calibration
+    )
 
 
 def test_after_the_last_look_nothing_is_open():
@@ -134,7 +164,9 @@ def test_after_the_last_look_nothing_is_open():
     ],
 )
 def test_an_open_case_says_how_many_launches_decide_what_looks_worse(ratio, done, worse):
-    base, head = simulate(1, launches=8, slower={(1, "step_time", "eager"): ratio, (1, "step_time", None): ratio})
+    base, head = simulate(
+        1, launches=8, slower={(1, "step_time", "eager"): ratio, (1, "step_time", None): ratio}
+    )
     cases = ask_cases(cut(base, done), cut(head, done), done)
 
     assert (cases["s/c1"].worse if "s/c1" in cases else 0) == worse
@@ -142,8 +174,16 @@ def test_an_open_case_says_how_many_launches_decide_what_looks_worse(ratio, done
 
 
 def test_with_a_calibration_the_next_look_decides(calibration):
-    base, head = simulate(1, launches=8, noise=4.0, slower={(1, "step_time", "eager"): 1.06, (1, "step_time", None): 1.06})
-    cases = {done: ask_cases(cut(base, done), cut(head, done), done, calibration=calibration) for done in (1, 2)}
+    base, head = simulate(
+        1,
+        launches=8,
+        noise=4.0,
+        slower={(1, "step_time", "eager"): 1.06, (1, "step_time", None): 1.06},
+    )
+    cases = {
+        done: ask_cases(cut(base, done), cut(head, done), done, calibration=calibration)
+        for done in (1, 2)
+    }
 
     assert [cases[done]["s/c1"].worse for done in cases] == [1, 1]
 
@@ -164,7 +204,11 @@ def test_a_launch_that_failed_everywhere_does_not_end_the_run(calibration):
             side,
             cases=tuple(
                 replace(
-                    case, metrics=tuple(replace(one, launches=(*one.launches[:1], *one.launches[2:])) for one in case.metrics)
+                    case,
+                    metrics=tuple(
+                        replace(one, launches=(*one.launches[:1], *one.launches[2:]))
+                        for one in case.metrics
+                    ),
                 )
                 for case in side.cases
             ),
@@ -201,13 +245,23 @@ def read(*launched, name="step_time", **fields):
 
 def test_whatever_gates_and_is_undecided_keeps_its_case_open():
     slower = [read([0.002] * 20, name="parse"), read([0.010] * 20, name="parse")]
-    leaking = [read([1e6] * 5, name="heap", unit=Unit.BYTES), read([3e6] * 5, name="heap", unit=Unit.BYTES)]
-    singles = [read([2.0], name="score", unit=Unit.PER_SECOND, better=Better.HIGHER) for _ in range(2)]
+    leaking = [
+        read([1e6] * 5, name="heap", unit=Unit.BYTES),
+        read([3e6] * 5, name="heap", unit=Unit.BYTES),
+    ]
+    singles = [
+        read([2.0], name="score", unit=Unit.PER_SECOND, better=Better.HIGHER) for _ in range(2)
+    ]
 
     assert ask(of(turns(1.0)), of(turns(1.1)), 2) == names(0)
     for before, after in (slower, leaking, singles):
-        assert ask_metrics(of(before), of(after), 1) == {"s/c0": frozenset({(before.name, before.arm)})}
-    assert ask(of(turns(1.0), details=("step_time",)), of(turns(1.1), details=("step_time",)), 2) == frozenset()
+        assert ask_metrics(of(before), of(after), 1) == {
+            "s/c0": frozenset({(before.name, before.arm)})
+        }
+    assert (
+        ask(of(turns(1.0), details=("step_time",)), of(turns(1.1), details=("step_time",)), 2)
+        == frozenset()
+    )
     assert ask(of(turns(1.0)), of(), 2) == frozenset()
 
 
@@ -220,7 +274,9 @@ def test_a_compilation_is_repeated_while_it_looks_slower_and_not_where_it_does_n
     assert ask(compiled(10.0, 10.1, 9.9, 10.0), compiled(13.0, 13.1, 12.9, 13.2), 4) == frozenset()
 
 
-@pytest.mark.parametrize(("head", "goes_on"), [(1e9, False), (1.0002e9, False), (1.1e9, True), (0.9e9, True)])
+@pytest.mark.parametrize(
+    ("head", "goes_on"), [(1e9, False), (1.0002e9, False), (1.1e9, True), (0.9e9, True)]
+)
 def test_peaks_of_memory_that_agree_need_no_second_launch(head, goes_on):
     assert ask(of(peak(1e9)), of(peak(head)), 1) == (names(0) if goes_on else frozenset())
 
@@ -257,7 +313,9 @@ def test_a_peak_of_memory_waits_for_a_second_launch():
 )
 def test_five_launches_confirm_a_larger_peak(base, head, goes_on):
     """A peak with two values shows the same one twice on each side in many unchanged runs."""
-    assert ask(of(peak(*base)), of(peak(*head)), len(base)) == (names(0) if goes_on else frozenset())
+    assert ask(of(peak(*base)), of(peak(*head)), len(base)) == (
+        names(0) if goes_on else frozenset()
+    )
 
 
 def test_only_what_is_open_is_asked_for(calibration):
@@ -265,8 +323,14 @@ def test_only_what_is_open_is_asked_for(calibration):
     base, head = simulate(2, launches=4, slower={(0, "compile_warm", None): 1.3})
     asked = ask_metrics(cut(base, 2), cut(head, 2), 2, calibration=calibration)
 
-    assert asked["s/c0"] <= {("compile_warm", "inductor"), ("step_time", "eager"), ("step_time", "inductor")}
-    assert all("step_time" in {name for name, _ in own} or name == "s/c0" for name, own in asked.items())
+    assert asked["s/c0"] <= {
+        ("compile_warm", "inductor"),
+        ("step_time", "eager"),
+        ("step_time", "inductor"),
+    }
+    assert all(
+        "step_time" in {name for name, _ in own} or name == "s/c0" for name, own in asked.items()
+    )
 
 
 def test_the_devices_clock_keeps_nothing_open(calibration):
@@ -289,7 +353,9 @@ def test_a_ledger_that_is_not_closed_yet_is_asked_about(calibration):
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 10**6), done=st.integers(0, 16), noise=st.floats(0.3, 8.0))
 def test_an_open_case_is_one_that_is_undecided(calibration, seed, done, noise):
-    documents = [cut(side, done) for side in simulate(seed, cases=3, launches=16, noise=noise, singles=False)]
+    documents = [
+        cut(side, done) for side in simulate(seed, cases=3, launches=16, noise=noise, singles=False)
+    ]
     undecided = {
         f"s/c{key[0]}"
         for key, pair in pairs_of(paired(*documents, calibration=calibration)).items()

@@ -29,8 +29,13 @@ ARMS = ("eager", "inductor")
 
 def order(rule, heads, bases=None):
     """The cases of a rule's findings, in their order; `heads` are their trainings by name."""
-    cases = [result(*TIMES, id=f"s/{name}", arms=ARMS, parity=parity) for name, parity in heads.items()]
-    before = [result(*TIMES, id=f"s/{name}", arms=ARMS, parity=parity) for name, parity in (bases or heads).items()]
+    cases = [
+        result(*TIMES, id=f"s/{name}", arms=ARMS, parity=parity) for name, parity in heads.items()
+    ]
+    before = [
+        result(*TIMES, id=f"s/{name}", arms=ARMS, parity=parity)
+        for name, parity in (bases or heads).items()
+    ]
     findings = judged(results(*cases), results(*before)).judgement.findings
     return [finding.case.removeprefix("s/") for finding in findings if finding.rule is rule]
 
@@ -49,10 +54,18 @@ def test_broken_parity_by_how_far_apart_what_is_not_finite_first():
 
 def test_lost_accuracy_by_how_much_of_it_is_gone():
     def evaluated(before, after):
-        runs = [trace(Role.REFERENCE, accuracy=before), perturbed(), candidate(accuracy=after, disagreements=(100, 0))]
+        runs = [
+            trace(Role.REFERENCE, accuracy=before),
+            perturbed(),
+            candidate(accuracy=after, disagreements=(100, 0)),
+        ]
         return evidence(*runs, rows=1000)
 
-    lost = {"little of much": evaluated(0.95, 0.90), "much of little": evaluated(0.6, 0.4), "some": evaluated(0.8, 0.7)}
+    lost = {
+        "little of much": evaluated(0.95, 0.90),
+        "much of little": evaluated(0.6, 0.4),
+        "some": evaluated(0.8, 0.7),
+    }
     assert order(Rule.ACCURACY_BROKEN, lost) == ["much of little", "some", "little of much"]
 
 
@@ -67,7 +80,9 @@ def test_undecided_parity_by_the_difference_over_seeds():
 
 
 def trained(reference):
-    return evidence(reference, perturbed(), candidate(loss=reference.loss, grad_norm=reference.grad_norm))
+    return evidence(
+        reference, perturbed(), candidate(loss=reference.loss, grad_norm=reference.grad_norm)
+    )
 
 
 @pytest.mark.parametrize("mirrored", [False, True])
@@ -82,14 +97,23 @@ def test_what_head_learns_by_how_far_it_is_from_base(mirrored):
         heads = dict(reversed(heads.items()))
     bases = {name: trained(trace(Role.REFERENCE)) for name in heads}
 
-    assert order(Rule.LEARNING_CHANGED, heads, bases) == ["not finite", "a lot", "gradients", "a little"]
+    assert order(Rule.LEARNING_CHANGED, heads, bases) == [
+        "not finite",
+        "a lot",
+        "gradients",
+        "a little",
+    ]
 
 
 def test_the_worst_of_several_seeds_is_the_one_whose_larger_score_is_largest():
     """Seed 0 scores 0 and 3, seed 1 scores 6 twice."""
     gradients = candidate(grad_norm=[2 * x * (1 + 3e-6) for x in curve(60)])
     both = candidate(seed=1, scale=1 + 6e-6)
-    references = [run for seed in (0, 1) for run in (trace(Role.REFERENCE, seed=seed), perturbed(1e-6, seed=seed))]
+    references = [
+        run
+        for seed in (0, 1)
+        for run in (trace(Role.REFERENCE, seed=seed), perturbed(1e-6, seed=seed))
+    ]
     for runs in ((gradients, both), (both, gradients)):
         (finding,) = parity_findings(evidence(*references, *runs))
         assert finding.detail.startswith("worst of 2 seeds, 1:")
@@ -99,7 +123,11 @@ def test_the_worst_of_several_seeds_is_the_one_whose_larger_score_is_largest():
 def test_a_seed_without_any_score_is_no_worse_than_one_with_a_small_one():
     equal = candidate()
     small = candidate(seed=1, loss=[x * (1 + 3e-7) for x in curve(60, 1)])
-    references = [run for seed in (0, 1) for run in (trace(Role.REFERENCE, seed=seed), perturbed(1e-6, seed=seed))]
+    references = [
+        run
+        for seed in (0, 1)
+        for run in (trace(Role.REFERENCE, seed=seed), perturbed(1e-6, seed=seed))
+    ]
     for first in (equal,):
         (finding,) = parity_findings(evidence(*references, first, small))
         assert finding.detail.startswith("worst of 2 seeds, 1:")
@@ -108,7 +136,9 @@ def test_a_seed_without_any_score_is_no_worse_than_one_with_a_small_one():
 
 def test_what_fails_beside_other_machines_is_told_in_its_own_words():
     parity = numeric(candidate(scale=3.0))
-    base, head = (results(result(*TIMES, arms=ARMS, parity=parity), identity={"gpu": gpu}) for gpu in "AB")
+    base, head = (
+        results(result(*TIMES, arms=ARMS, parity=parity), identity={"gpu": gpu}) for gpu in "AB"
+    )
     headline = judged(head, base).judgement.headline
 
     assert re.search(r"(loss|gradient norm) (off by|differs)", headline)
@@ -123,7 +153,11 @@ def test_what_cannot_be_compared_on_one_machine_is_told_by_its_own_reason():
 
 
 def test_findings_without_a_size_stay_in_the_order_of_the_cases():
-    head = [result(id="s/a", due=Due(times=("step_time",))), result(id="s/b"), result(id="s/c", due=Due(times=("step_time",)))]
+    head = [
+        result(id="s/a", due=Due(times=("step_time",))),
+        result(id="s/b"),
+        result(id="s/c", due=Due(times=("step_time",))),
+    ]
     findings = judged(results(*head)).judgement.findings
 
     missing = [finding.case for finding in findings if finding.rule is Rule.METRIC_MISSING]

@@ -12,17 +12,27 @@ from ci_bench.records.results import Status
 
 TIME = metric(sampled(1.0))
 BASE = computed("base")
-MISSING = TensorError(name="outputs of step 1: 1", error=None, allowed=None, fault="head does not compute it")
+MISSING = TensorError(
+    name="outputs of step 1: 1", error=None, allowed=None, fault="head does not compute it"
+)
 
 
 def compared(head, base=BASE, **more):
-    comparison = judged(results(result(TIME, outputs=head)), results(result(TIME, outputs=base)), **more)
+    comparison = judged(
+        results(result(TIME, outputs=head)), results(result(TIME, outputs=base)), **more
+    )
     (case,) = comparison.cases
-    found = [(finding.rule, finding.severity) for finding in comparison.judgement.findings if finding.rule.startswith("outputs")]
+    found = [
+        (finding.rule, finding.severity)
+        for finding in comparison.judgement.findings
+        if finding.rule.startswith("outputs")
+    ]
     return case.outputs, found, comparison.judgement
 
 
-@pytest.mark.parametrize("more", [{}, {"names": "renamed"}, {"start": "other", "inputs": "other"}], ids=str)
+@pytest.mark.parametrize(
+    "more", [{}, {"names": "renamed"}, {"start": "other", "inputs": "other"}], ids=str
+)
 def test_the_same_bytes_are_the_same_computation_whatever_they_began_with(more) -> None:
     found, rules, judgement = compared(computed("base", **more))
     assert (found.verdict, rules, judgement.met) == (Sameness.BITWISE, [], True)
@@ -64,13 +74,30 @@ FAR = (0.5, 1e-6)
         (off("other", FAR, start="x"), "the start weights differ"),
         (off("other", FAR, inputs="x"), "the inputs differ"),
         (off("other", FAR, start="x", inputs="x"), "the start weights and the inputs differ"),
-        (off("other", unknown="none of the 3 outputs is larger than its own rounding"), "larger than its own rounding"),
-        (computed("other", file=None, remark="3 tensors of 2,000,000,000 bytes are more than is kept"), "more than is kept"),
+        (
+            off("other", unknown="none of the 3 outputs is larger than its own rounding"),
+            "larger than its own rounding",
+        ),
+        (
+            computed(
+                "other", file=None, remark="3 tensors of 2,000,000,000 bytes are more than is kept"
+            ),
+            "more than is kept",
+        ),
         (off("other", FAR, base="another base"), "base's tensors were not at hand"),
         (None, "nothing that head's computed was kept"),
         (computed("other", arm="jit"), "base kept what eager computes"),
     ],
-    ids=["start", "inputs", "both", "blind", "too large", "held against another base", "not kept", "another arm"],
+    ids=[
+        "start",
+        "inputs",
+        "both",
+        "blind",
+        "too large",
+        "held against another base",
+        "not kept",
+        "another arm",
+    ],
 )
 def test_what_cannot_be_told_says_why_and_warns(head, said) -> None:
     found, rules, judgement = compared(head)
@@ -95,13 +122,17 @@ def test_renamed_weights_in_their_order_are_the_same_start_and_swapped_ones_are_
         ("one mask", "one mask", Sameness.CHANGED),
     ],
 )
-def test_other_random_numbers_excuse_a_difference_only_where_base_draws_some(drawn, drawn_by_base, verdict) -> None:
+def test_other_random_numbers_excuse_a_difference_only_where_base_draws_some(
+    drawn, drawn_by_base, verdict
+) -> None:
     found, _, _ = compared(off("other", FAR, drawn=drawn), computed("base", drawn=drawn_by_base))
     assert found.verdict is verdict
 
 
 def test_other_random_numbers_do_not_matter_where_the_outputs_agree() -> None:
-    found, _, _ = compared(off("other", (1e-7, 1e-6), drawn="two masks"), computed("base", drawn="one mask"))
+    found, _, _ = compared(
+        off("other", (1e-7, 1e-6), drawn="two masks"), computed("base", drawn="one mask")
+    )
     assert found.verdict is Sameness.WITHIN_ROUNDING
 
 
@@ -118,7 +149,10 @@ def test_a_side_that_failed_has_no_finding_of_its_outputs(failing) -> None:
 
 
 def test_two_machines_are_not_compared() -> None:
-    head, base = results(result(TIME, outputs=off("other", FAR))), results(result(TIME, outputs=BASE), identity={"gpu": "L4"})
+    head, base = (
+        results(result(TIME, outputs=off("other", FAR))),
+        results(result(TIME, outputs=BASE), identity={"gpu": "L4"}),
+    )
     assert judged(head, base, mode=BaselineMode.FILE).cases[0].outputs is None
 
 
@@ -130,18 +164,32 @@ def test_the_policy_may_let_a_repository_change_what_it_computes() -> None:
 
 def test_the_furthest_off_comes_first_and_what_has_no_figure_before_it() -> None:
     errors = {"a little": (2e-6, 1e-6), "no number": (None, 1e-6), "a lot": (0.5, 1e-6)}
-    heads = [result(TIME, id=f"s/{name}", outputs=off(name, error)) for name, error in errors.items()]
+    heads = [
+        result(TIME, id=f"s/{name}", outputs=off(name, error)) for name, error in errors.items()
+    ]
     bases = [result(TIME, id=f"s/{name}", outputs=BASE) for name in errors]
-    found = [one.case for one in judged(results(*heads), results(*bases)).judgement.findings if one.rule is Rule.OUTPUTS_CHANGED]
+    found = [
+        one.case
+        for one in judged(results(*heads), results(*bases)).judgement.findings
+        if one.rule is Rule.OUTPUTS_CHANGED
+    ]
     assert found == ["s/no number", "s/a lot", "s/a little"]
 
 
 def test_the_output_that_is_farthest_beyond_its_rounding_comes_first() -> None:
-    rows = {"loose": off("loose", (2.0, 1.0)), "tight": off("tight", (0.5, 0.1)), "gone": off("gone", (None, 0.1))}
+    rows = {
+        "loose": off("loose", (2.0, 1.0)),
+        "tight": off("tight", (0.5, 0.1)),
+        "gone": off("gone", (None, 0.1)),
+    }
     head = results(*(result(TIME, id=f"s/{name}", outputs=one) for name, one in rows.items()))
     base = results(*(result(TIME, id=f"s/{name}", outputs=BASE) for name in rows))
     findings = judged(head, base).judgement.findings
-    assert [one.case for one in findings if one.rule is Rule.OUTPUTS_CHANGED] == ["s/gone", "s/tight", "s/loose"]
+    assert [one.case for one in findings if one.rule is Rule.OUTPUTS_CHANGED] == [
+        "s/gone",
+        "s/tight",
+        "s/loose",
+    ]
 
 
 @pytest.mark.parametrize(("number", "said"), [(3, ""), (4, " and 1 more"), (5, " and 2 more")])

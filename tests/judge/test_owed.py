@@ -43,15 +43,27 @@ def plans(draw):
 
 LOSSES = {
     "arm": lambda case: replace(case, arms=case.arms[:-1]) if len(case.arms) > 1 else None,
-    "reference": lambda case: replace(case, reference=case.arms[-1]) if len(case.arms) > 1 else None,
+    "reference": lambda case: (
+        replace(case, reference=case.arms[-1]) if len(case.arms) > 1 else None
+    ),
     "parameters": lambda case: replace(case, params={**case.params, "n": 9}),
     "another parameters": lambda case: replace(case, params={**case.params, "backward": True}),
     "step_time": lambda case: replace(case, details=(*case.details, "step_time")),
-    "check": lambda case: replace(case, due=replace(case.due, checks=case.due.checks[1:])) if case.due.checks else None,
-    "time": lambda case: replace(case, due=replace(case.due, times=case.due.times[1:])) if case.due.times else None,
-    "parity": lambda case: replace(case, due=replace(case.due, parity=False)) if case.due.parity else None,
+    "check": lambda case: (
+        replace(case, due=replace(case.due, checks=case.due.checks[1:]))
+        if case.due.checks
+        else None
+    ),
+    "time": lambda case: (
+        replace(case, due=replace(case.due, times=case.due.times[1:])) if case.due.times else None
+    ),
+    "parity": lambda case: (
+        replace(case, due=replace(case.due, parity=False)) if case.due.parity else None
+    ),
     "threshold": lambda case: replace(case, threshold=None) if case.threshold else None,
-    "a looser threshold": lambda case: replace(case, threshold=case.threshold * 1.5) if case.threshold else None,
+    "a looser threshold": lambda case: (
+        replace(case, threshold=case.threshold * 1.5) if case.threshold else None
+    ),
     "stage": lambda case: replace(case, stages=case.stages[1:]),
     "one arm's stage": lambda case: replace(case, stages=(case.stages[0], *case.stages[2:])),
 }
@@ -59,9 +71,13 @@ GAINS = {
     "nothing": lambda case: case,
     "title": lambda case: replace(case, title="Another title"),
     "name": lambda case: replace(case, name="another"),
-    "arms": lambda case: replace(case, arms=(*case.arms, "new"), stages=(*case.stages, "alone new")),
+    "arms": lambda case: replace(
+        case, arms=(*case.arms, "new"), stages=(*case.stages, "alone new")
+    ),
     "order of arms": lambda case: replace(case, arms=case.arms[::-1]),
-    "checks": lambda case: replace(case, due=replace(case.due, checks=(*case.due.checks, "further"))),
+    "checks": lambda case: replace(
+        case, due=replace(case.due, checks=(*case.due.checks, "further"))
+    ),
     "times": lambda case: replace(case, due=replace(case.due, times=(*case.due.times, "further"))),
     "parity": lambda case: replace(case, due=replace(case.due, parity=True)),
     "threshold": lambda case: replace(case, threshold=(case.threshold or 1.0) / 2),
@@ -101,7 +117,11 @@ def less_of(value):
         return [value[:place] + value[place + 1 :] for place in range(len(value))]
     if isinstance(value, Mapping):
         changed = [{**value, name: "other"} for name in value]
-        return [*changed, *({key: value[key] for key in value if key != name} for name in value), {**value, "more": 1}]
+        return [
+            *changed,
+            *({key: value[key] for key in value if key != name} for name in value),
+            {**value, "more": 1},
+        ]
     if isinstance(value, bool):
         return [False] if value else []
     return [None, value * 1.001] if isinstance(value, float) else [f"{value}x"]
@@ -127,13 +147,29 @@ OWED = Due(checks=("accuracy", "finite"), times=("step_time", "forward_time"), p
 
 def full_row():
     """A case that has something in each field of its plan, and owes nothing that it lacks."""
-    brought = (metric(sampled(1.0), name=name, arm=arm) for name in OWED.times for arm in ("eager", "kernel"))
+    brought = (
+        metric(sampled(1.0), name=name, arm=arm)
+        for name in OWED.times
+        for arm in ("eager", "kernel")
+    )
     row = result(*brought, arms=("eager", "kernel"), id="functions/a[n=1]", **trained())
-    checks = tuple(Check(name=name, arm=arm, outcome=Outcome.PASS, detail="") for name in OWED.checks for arm in row.case.arms)
+    checks = tuple(
+        Check(name=name, arm=arm, outcome=Outcome.PASS, detail="")
+        for name in OWED.checks
+        for arm in row.case.arms
+    )
     stages = ("verify", "alone eager", "alone kernel", "time")
     params = {"function": "a", "n": 1, "backward": True}
     texts = {"suite": "functions", "title": "A", "body": "aa"}
-    case = replace(row.case, due=OWED, params=params, details=("tokens",), threshold=0.02, stages=stages, **texts)
+    case = replace(
+        row.case,
+        due=OWED,
+        params=params,
+        details=("tokens",),
+        threshold=0.02,
+        stages=stages,
+        **texts,
+    )
     return replace(row, case=case, checks=checks)
 
 
@@ -141,7 +177,10 @@ def one_apart(case, change):
     """All cases that differ from one in one field, by what `change` makes of its value; with the field's name."""
     for one in fields(Case):
         if one.name != "due":
-            yield from ((one.name, replace(case, **{one.name: value})) for value in change(getattr(case, one.name)))
+            yield from (
+                (one.name, replace(case, **{one.name: value}))
+                for value in change(getattr(case, one.name))
+            )
     for one in fields(Due):
         for value in change(getattr(case.due, one.name)):
             yield f"due.{one.name}", replace(case, due=replace(case.due, **{one.name: value}))
@@ -150,7 +189,9 @@ def one_apart(case, change):
 def test_each_field_of_a_plan_is_tried():
     row = full_row()
     tried = {name for name, _ in one_apart(row.case, less_of)}
-    assert tried == {one.name for one in fields(Case) if one.name != "due"} | {f"due.{one.name}" for one in fields(Due)}
+    assert tried == {one.name for one in fields(Case) if one.name != "due"} | {
+        f"due.{one.name}" for one in fields(Due)
+    }
 
 
 def failing_rules(base, head):
@@ -187,7 +228,9 @@ def test_a_plan_is_compared_across_versions_only_in_one_run():
 
 def case_of(name, suite="functions", **params):
     made = result(id=f"{suite}/{name}").case
-    return replace(made, suite=suite, name=name, params={"file": "b.py", "function": name, **params})
+    return replace(
+        made, suite=suite, name=name, params={"file": "b.py", "function": name, **params}
+    )
 
 
 @pytest.mark.parametrize(
@@ -209,7 +252,9 @@ def test_a_rename_is_recognised(added, renamed):
 
 def test_a_removed_case_offers_its_new_name():
     one, two, three = (
-        replace(result(metric(sampled(1.0)), id=f"functions/{name}"), case=case_of(name, shape=[32]))
+        replace(
+            result(metric(sampled(1.0)), id=f"functions/{name}"), case=case_of(name, shape=[32])
+        )
         for name in ("one", "two", "zwei")
     )
     gone = replace(two, status=Status.SKIPPED, metrics=())
@@ -221,17 +266,29 @@ def test_a_removed_case_offers_its_new_name():
 
 def test_a_rename_of_all_benchmarks_leads_the_headline():
     two, three = (
-        replace(result(metric(sampled(1.0)), id=f"functions/{name}"), case=case_of(name, shape=[32])) for name in ("two", "zwei")
+        replace(
+            result(metric(sampled(1.0)), id=f"functions/{name}"), case=case_of(name, shape=[32])
+        )
+        for name in ("two", "zwei")
     )
     gone = replace(two, status=Status.SKIPPED, metrics=())
     judgement = judged(results(three), results(gone), mode=BaselineMode.PAIRED).judgement
-    assert judgement.headline == "Failed: two is gone: base has it, and head does not; renamed to zwei?"
+    assert (
+        judgement.headline
+        == "Failed: two is gone: base has it, and head does not; renamed to zwei?"
+    )
     assert {one.rule for one in judgement.findings} >= {Rule.CASE_REMOVED, Rule.BASELINE_MISSING}
 
 
 def test_all_benchmarks_are_new():
-    judgement = judged(results(result(metric(sampled(1.0)))), results(), mode=BaselineMode.PAIRED).judgement
-    assert (judgement.verdict, judgement.exit_code, judgement.met) == (RunVerdict.UNDECIDED, 1, False)
+    judgement = judged(
+        results(result(metric(sampled(1.0)))), results(), mode=BaselineMode.PAIRED
+    ).judgement
+    assert (judgement.verdict, judgement.exit_code, judgement.met) == (
+        RunVerdict.UNDECIDED,
+        1,
+        False,
+    )
     assert judgement.headline == "Nothing to compare with yet: 1 new benchmark (s/a)."
 
 
@@ -249,7 +306,9 @@ def test_new_benchmarks_are_one_note():
 @pytest.mark.parametrize("status", [one for one in Status if one is not Status.OK])
 def test_base_that_crashed_fails_a_paired_run(status, mode):
     fine, slow = (result(metric(sampled(1.0)), id=f"s/{name}") for name in "ab")
-    judgement = judged(results(fine, slow), results(fine, result(id="s/b", status=status)), mode=mode).judgement
+    judgement = judged(
+        results(fine, slow), results(fine, result(id="s/b", status=status)), mode=mode
+    ).judgement
     crashed = mode is BaselineMode.PAIRED and status in {Status.CRASHED, Status.TIMEOUT}
     assert judgement.exit_code == int(crashed)
     assert judgement.verdict is (RunVerdict.FAILED if crashed else RunVerdict.UNDECIDED)
@@ -268,12 +327,21 @@ def test_other_code_without_outputs_fails():
     ]
     assert judgement.exit_code == 1
     same = {"outputs": computed("same")}
-    for before, after in ((replace(base, **same), replace(head, **same)), (base, base), (base, row), (row, head)):
-        assert judged(results(after), results(before), mode=BaselineMode.PAIRED).judgement.findings == ()
+    for before, after in (
+        (replace(base, **same), replace(head, **same)),
+        (base, base),
+        (base, row),
+        (row, head),
+    ):
+        assert (
+            judged(results(after), results(before), mode=BaselineMode.PAIRED).judgement.findings
+            == ()
+        )
 
 
 @pytest.mark.parametrize(
-    ("bodies", "edited"), [(("aa", "bb"), True), (("aa", "aa"), False), (("", "bb"), False), (("aa", ""), False)]
+    ("bodies", "edited"),
+    [(("aa", "bb"), True), (("aa", "aa"), False), (("", "bb"), False), (("aa", ""), False)],
 )
 @pytest.mark.parametrize("suite", ["command", "mine"])
 def test_an_edited_command_is_named_and_judged(suite, bodies, edited):
@@ -285,7 +353,15 @@ def test_an_edited_command_is_named_and_judged(suite, bodies, edited):
 
 
 def trained(steps=40, data="d", start="s", seed=0, arm="eager"):
-    trace = Trace(role=Role.REFERENCE, arm=arm, seed=seed, start=start, data=data, loss=(1.0,) * steps, grad_norm=(1.0,) * steps)
+    trace = Trace(
+        role=Role.REFERENCE,
+        arm=arm,
+        seed=seed,
+        start=start,
+        data=data,
+        loss=(1.0,) * steps,
+        grad_norm=(1.0,) * steps,
+    )
     counts = {"epsilon": 6e-8, "steps_per_epoch": 10, "evaluation_rows": 0}
     return {"parity": ParityEvidence(precision="fp32", masks=(), traces=(trace,), **counts)}
 
@@ -303,7 +379,11 @@ def computing(digest, **more):
         (computing("a"), computing("b", names="renamed"), ()),
         (computing("a"), computing("b", start="x"), ("its start weights differ",)),
         (computing("a"), computing("b", inputs="x"), ("its inputs differ",)),
-        (computing("a"), computing("b", start="x", inputs="x"), ("its start weights and inputs differ",)),
+        (
+            computing("a"),
+            computing("b", start="x", inputs="x"),
+            ("its start weights and inputs differ",),
+        ),
         (computing("a"), computing("b", file=None), ()),
         (computing("a"), {}, ("nothing that it computes can be compared any longer",)),
         ({}, computing("a"), ()),
@@ -329,8 +409,12 @@ def test_other_work_is_named(base, head, clauses):
     (BaselineMode.ARTIFACT, {}, 0),
 ])  # fmt: skip
 def test_other_work_fails_a_paired_run_unless_accepted(mode, severities, code):
-    base, head = (result(metric(sampled(1.0)), outputs=computed(start, start=start)) for start in "ab")
-    comparison = judged(results(head), results(base), mode=mode, policy=Policy(severities=severities))
+    base, head = (
+        result(metric(sampled(1.0)), outputs=computed(start, start=start)) for start in "ab"
+    )
+    comparison = judged(
+        results(head), results(base), mode=mode, policy=Policy(severities=severities)
+    )
     assert comparison.judgement.exit_code == code
     assert comparison.judgement.verdict is (RunVerdict.FAILED if code else RunVerdict.UNDECIDED)
 
@@ -339,7 +423,11 @@ def test_other_work_fails_a_paired_run_unless_accepted(mode, severities, code):
 def test_other_inputs_of_a_function_are_incomparable(suite, code):
     row = result(metric(sampled(1.0)), id=f"{suite}/a")
     base, head = (
-        replace(row, case=replace(row.case, suite=suite), outputs=replace(computed(inputs), inputs=inputs))
+        replace(
+            row,
+            case=replace(row.case, suite=suite),
+            outputs=replace(computed(inputs), inputs=inputs),
+        )
         for inputs in ("aa" * 32, "bb" * 32)
     )
     judgement = judged(results(head), results(base), mode=BaselineMode.PAIRED).judgement

@@ -18,9 +18,17 @@ from ci_bench.records.config import Policy
 from ci_bench.records.results import Better, Lane, Unit
 
 MIB = 1024**2
-BROKEN = [(), launches([]), launches([math.nan] * 3, [1] * 3), launches([0] * 3, [0] * 3), launches([-1] * 3, [1] * 3)]
+BROKEN = [
+    (),
+    launches([]),
+    launches([math.nan] * 3, [1] * 3),
+    launches([0] * 3, [0] * 3),
+    launches([-1] * 3, [1] * 3),
+]
 values = st.floats(allow_nan=True, allow_infinity=True)
-any_series = st.lists(st.lists(values, max_size=4), max_size=3).map(lambda groups: launches(*groups))
+any_series = st.lists(st.lists(values, max_size=4), max_size=3).map(
+    lambda groups: launches(*groups)
+)
 good = st.lists(st.floats(1e-3, 1e3), min_size=3, max_size=6)
 good_series = st.lists(good, min_size=2, max_size=3).map(lambda groups: launches(*groups))
 units = st.sampled_from([Unit.SECONDS, Unit.PER_SECOND, Unit.BYTES])
@@ -63,14 +71,19 @@ def test_time_needs_evidence_and_size(base, head, verdict):
 
 def test_a_large_difference_in_noise_is_inconclusive_and_says_what_to_do():
     noisy = launches(*([x * jump for x in (0.9, 1.0, 1.1)] for jump in (0.7, 1.0, 1.4)))
-    pair = pair_of(metric(noisy), metric(launches(*([1.2 * x for x in one.values] for one in noisy))))
+    pair = pair_of(
+        metric(noisy), metric(launches(*([1.2 * x for x in one.values] for one in noisy)))
+    )
     assert pair.verdict is Verdict.INCONCLUSIVE
     assert "measure more launches" in pair.reason
     assert re.search(r"only changes above [\d.]+ % would show", pair.reason)
 
 
 def test_launches_of_two_runs_share_nothing_though_their_numbers_are_the_same():
-    base, head = (launches(*([scale * jump * x for x in (0.99, 1.0, 1.01)] for jump in (0.8, 1.0, 1.25))) for scale in (1.0, 1.1))
+    base, head = (
+        launches(*([scale * jump * x for x in (0.99, 1.0, 1.01)] for jump in (0.8, 1.0, 1.25)))
+        for scale in (1.0, 1.1)
+    )
     assert pair_of(metric(base), metric(head)).verdict is Verdict.INCONCLUSIVE
 
 
@@ -83,19 +96,30 @@ def test_higher_is_better_turns_the_ratio():
 
 
 def test_reason_says_by_how_much():
-    assert pair_of(metric(sampled(1.0)), metric(sampled(1.123))).reason.startswith("12 % slower (speedup 0.890, 95 % interval")
+    assert pair_of(metric(sampled(1.0)), metric(sampled(1.123))).reason.startswith(
+        "12 % slower (speedup 0.890, 95 % interval"
+    )
 
 
-@pytest.mark.parametrize(("head", "end"), [(1.0, "), within the threshold of 5 %"), (1.2, "), beyond the threshold of 5 %")])
+@pytest.mark.parametrize(
+    ("head", "end"),
+    [(1.0, "), within the threshold of 5 %"), (1.2, "), beyond the threshold of 5 %")],
+)
 def test_reason_says_on_which_side_of_the_threshold(head, end):
     assert pair_of(metric(sampled(1.0)), metric(sampled(head))).reason.endswith(end)
 
 
 def test_compile_time_has_one_value_per_launch():
     cold = {"name": "compile_cold"}
-    steady = pair_of(metric(launches([10], [10.2], [9.9]), **cold), metric(launches([14], [14.1], [13.8]), **cold), 0.2)
+    steady = pair_of(
+        metric(launches([10], [10.2], [9.9]), **cold),
+        metric(launches([14], [14.1], [13.8]), **cold),
+        0.2,
+    )
     assert steady.verdict is Verdict.REGRESSED
-    erratic = pair_of(metric(launches([10], [14]), **cold), metric(launches([12], [19]), **cold), 0.2)
+    erratic = pair_of(
+        metric(launches([10], [14]), **cold), metric(launches([12], [19]), **cold), 0.2
+    )
     assert erratic.verdict is Verdict.INCONCLUSIVE
     single = pair_of(metric(launches([10]), **cold), metric(launches([12.5]), **cold), 0.2)
     assert (single.verdict, single.interval) == (Verdict.INCONCLUSIVE, None)
@@ -147,10 +171,14 @@ def test_memory_is_exact_where_it_repeats(base, head, verdict):
 
 def test_sampled_memory_goes_by_the_ratio():
     unit = {"unit": Unit.BYTES, "name": "resident"}
-    assert pair_of(metric(sampled(1e9), **unit), metric(sampled(1.2e9), **unit)).interval is not None
+    assert (
+        pair_of(metric(sampled(1e9), **unit), metric(sampled(1.2e9), **unit)).interval is not None
+    )
 
 
-@pytest.mark.parametrize("field", [{"unit": Unit.COUNT}, {"better": Better.HIGHER}, {"lane": Lane.DEVICE}])
+@pytest.mark.parametrize(
+    "field", [{"unit": Unit.COUNT}, {"better": Better.HIGHER}, {"lane": Lane.DEVICE}]
+)
 def test_a_metric_that_changed_its_meaning_cannot_be_compared(field):
     pair = pair_of(metric(sampled(1.0)), metric(sampled(1.0), **field))
     assert pair.verdict is Verdict.INCOMPARABLE
@@ -170,7 +198,9 @@ def test_malformed_samples_are_inconclusive_on_either_side(series):
 def test_one_launch_or_malformed_samples_never_become_a_change(broken, series, unit):
     filled = [one for one in broken if one.values]
     well_formed = all(0 < x < 1e300 for one in filled for x in one.values)
-    if (well_formed and len(filled) >= 2) or not filled:  # two launches can be told apart, by their medians if need be
+    if (
+        well_formed and len(filled) >= 2
+    ) or not filled:  # two launches can be told apart, by their medians if need be
         return
     for base, head in ((broken, series), (series, broken)):
         assert pair_of(metric(base, unit=unit), metric(head, unit=unit)).verdict not in CHANGES
@@ -187,7 +217,11 @@ def test_one_value_is_at_most_suspected_and_of_two_sides_one(value, other, unit)
     agrees = {Verdict.UNCHANGED} if unit is Unit.BYTES else set()
     assert words & ({Verdict.INCONCLUSIVE} | agrees)
     assert words <= {Verdict.INCONCLUSIVE, Verdict.SUSPECTED} | agrees
-    assert (Verdict.SUSPECTED in words) or max(value, other) < 4 * min(value, other) or abs(value - other) <= MIB
+    assert (
+        (Verdict.SUSPECTED in words)
+        or max(value, other) < 4 * min(value, other)
+        or abs(value - other) <= MIB
+    )
 
 
 @settings(max_examples=40, deadline=None)
@@ -196,7 +230,10 @@ def test_scaling_both_sides_changes_nothing(base, head, scale):
     def scaled(series):
         return launches(*([scale * x for x in one.values] for one in series))
 
-    plain, both = pair_of(metric(base), metric(head)), pair_of(metric(scaled(base)), metric(scaled(head)))
+    plain, both = (
+        pair_of(metric(base), metric(head)),
+        pair_of(metric(scaled(base)), metric(scaled(head))),
+    )
     assert plain.verdict is both.verdict
 
 
@@ -229,7 +266,9 @@ class TestDrift:
         assert ("policy.drift" in pair.reason) is (verdict is Verdict.INCONCLUSIVE)
 
     def test_memory_and_counts_do_not_drift(self):
-        sampled_bytes = (metric(sampled(1e9 * by), unit=Unit.BYTES, name="resident") for by in (1.0, 1.2))
+        sampled_bytes = (
+            metric(sampled(1e9 * by), unit=Unit.BYTES, name="resident") for by in (1.0, 1.2)
+        )
 
         assert pair_of(peak(1e9, 1e9), peak(1.2e9, 1.2e9), drift=0.3).verdict is Verdict.REGRESSED
         assert pair_of(count(1.0), count(2.0), 0.0, drift=0.3).verdict is Verdict.REGRESSED
@@ -245,7 +284,9 @@ class TestDrift:
         ],
     )
     def test_is_the_devices_unless_the_policy_says_otherwise(self, device, policy, verdict):
-        base, head = (results(result(metric(sampled(at))), identity={"device": device}) for at in (1.0, 1.13))
+        base, head = (
+            results(result(metric(sampled(at))), identity={"device": device}) for at in (1.0, 1.13)
+        )
 
         assert judged(head, base, policy=policy).cases[0].verdict is verdict
 
@@ -254,7 +295,9 @@ def test_what_a_tool_calls_a_metric_is_read_unless_the_metric_is_declared() -> N
     own = replace(metric(sampled(1.0), name="test_sort_10_wdueft"), title="test_sort[10]")
     declared = replace(metric(sampled(1.0), name="step_time"), title="peak memory")
     plain = metric(sampled(1.0), name="other")
-    (case,) = judged(results(result(own, declared, plain)), results(result(own, declared, plain))).cases
+    (case,) = judged(
+        results(result(own, declared, plain)), results(result(own, declared, plain))
+    ).cases
     assert {pair.metric: pair.title for pair in case.pairs} == {
         "test_sort_10_wdueft": "test_sort[10]", "step_time": "step time", "other": "other",
     }  # fmt: skip

@@ -18,18 +18,28 @@ from ci_bench.records.results import Masks, Role
 def bent(step, factor, *, signal="loss", steps=60):
     """A candidate that leaves the reference at `step`."""
     values = [x * (factor if at >= step else 1) for at, x in enumerate(curve(steps))]
-    return candidate(steps=steps, **{signal: values if signal == "loss" else [2 * x for x in values]})
+    return candidate(
+        steps=steps, **{signal: values if signal == "loss" else [2 * x for x in values]}
+    )
 
 
 def test_equal_in_every_bit():
     finding = only(numeric(candidate()))
-    assert (finding.verdict, finding.tier, finding.loss_score, finding.grad_norm_score) == (Parity.BITWISE, Tier.NUMERIC, 0, 0)
+    assert (finding.verdict, finding.tier, finding.loss_score, finding.grad_norm_score) == (
+        Parity.BITWISE,
+        Tier.NUMERIC,
+        0,
+        0,
+    )
     assert finding.steps == 60
 
 
 def test_equal_bits_need_a_perturbed_run():
     """Nothing else says that the comparison would have seen a fault."""
-    assert only(evidence(trace(Role.REFERENCE), candidate())).verdict is Parity.INSUFFICIENT_SENSITIVITY
+    assert (
+        only(evidence(trace(Role.REFERENCE), candidate())).verdict
+        is Parity.INSUFFICIENT_SENSITIVITY
+    )
 
 
 @pytest.mark.parametrize("step", [49, 50, 59])
@@ -39,10 +49,15 @@ def test_a_late_step_counts(step):
 
 
 def test_ten_steps_are_enough():
-    assert only(numeric(candidate(steps=10, scale=1 + 1e-6), steps=10)).verdict is Parity.NUMERIC_PARITY
+    assert (
+        only(numeric(candidate(steps=10, scale=1 + 1e-6), steps=10)).verdict
+        is Parity.NUMERIC_PARITY
+    )
 
 
-@pytest.mark.parametrize(("scale", "verdict"), [(1 + 9e-6, Parity.NUMERIC_PARITY), (1 + 12e-6, Parity.DIFFERENT_MATH)])
+@pytest.mark.parametrize(
+    ("scale", "verdict"), [(1 + 9e-6, Parity.NUMERIC_PARITY), (1 + 12e-6, Parity.DIFFERENT_MATH)]
+)
 def test_ten_envelopes_are_the_limit(scale, verdict):
     finding = only(numeric(candidate(scale=scale)))
     assert finding.verdict is verdict
@@ -52,7 +67,11 @@ def test_ten_envelopes_are_the_limit(scale, verdict):
 @pytest.mark.parametrize("signal", ["loss", "grad_norm"])
 def test_different_math_names_the_first_step_and_signal(signal):
     finding = only(numeric(bent(17, 1.01, signal=signal)))
-    assert (finding.verdict, finding.first_step, finding.signal) == (Parity.DIFFERENT_MATH, 17, signal)
+    assert (finding.verdict, finding.first_step, finding.signal) == (
+        Parity.DIFFERENT_MATH,
+        17,
+        signal,
+    )
     said = {"loss": "loss", "grad_norm": "gradient norm"}[signal]
     assert finding.detail.startswith(
         f"{said} leaves the rounding envelope at step 17: off by 1 % there, by 1 % at the end, up to"
@@ -87,13 +106,19 @@ def test_the_signal_that_leaves_first_is_named(later):
 
 @pytest.mark.parametrize(
     ("loss", "score", "verdict"),
-    [(2.0, 4.0, Parity.NUMERIC_PARITY), (3.5, 10.0, Parity.NUMERIC_PARITY), (3.75, 11.0, Parity.DIFFERENT_MATH)],
+    [
+        (2.0, 4.0, Parity.NUMERIC_PARITY),
+        (3.5, 10.0, Parity.NUMERIC_PARITY),
+        (3.75, 11.0, Parity.DIFFERENT_MATH),
+    ],
 )
 def test_score_by_hand(loss, score, verdict):
     flat = [1.0] * 20
     runs = [
         trace(Role.REFERENCE, loss=flat, grad_norm=flat),
-        trace(Role.PERTURBED, loss=[1.0] * 5 + [1.25] + [1.0] * 14, grad_norm=flat, start="elsewhere"),
+        trace(
+            Role.PERTURBED, loss=[1.0] * 5 + [1.25] + [1.0] * 14, grad_norm=flat, start="elsewhere"
+        ),
         candidate(loss=[1.0] * 6 + [loss] * 14, grad_norm=flat),
     ]
     finding = numeric_finding(evidence(*runs), runs[-1], Masks.ALIGNED)
@@ -102,7 +127,13 @@ def test_score_by_hand(loss, score, verdict):
 
 
 def test_envelope_floor_is_four_fp32_ulps_and_grows_only():
-    assert ulp(np.array([1.0, 1.9, 2.0, 0.0, -3.0])).tolist() == [2.0**-23, 2.0**-23, 2.0**-22, 2.0**-149, 2.0**-22]
+    assert ulp(np.array([1.0, 1.9, 2.0, 0.0, -3.0])).tolist() == [
+        2.0**-23,
+        2.0**-23,
+        2.0**-22,
+        2.0**-149,
+        2.0**-22,
+    ]
     reference = np.ones(4)
     run = trace(Role.PERTURBED, loss=[1.0, 1.5, 1.0, 1.25], grad_norm=[1.0] * 4)
     assert envelope(reference, (run,), "loss").tolist() == [4 * 2.0**-23, 0.5, 0.5, 0.5]
@@ -153,7 +184,12 @@ def test_ulp_agrees_with_numpy():
 
 
 def test_the_widest_of_several_perturbed_runs_counts():
-    runs = (trace(Role.REFERENCE), perturbed(1e-9), perturbed(1e-4, index=1), candidate(scale=1 + 5e-4))
+    runs = (
+        trace(Role.REFERENCE),
+        perturbed(1e-9),
+        perturbed(1e-4, index=1),
+        candidate(scale=1 + 5e-4),
+    )
     assert only(evidence(*runs)).verdict is Parity.NUMERIC_PARITY
     assert only(evidence(*runs[:2], runs[3])).verdict is Parity.DIFFERENT_MATH
 
@@ -209,7 +245,10 @@ def test_insufficient_data_says_why(runs, says):
 
 def test_an_arm_that_the_evidence_forgot_is_not_a_pass():
     both = parity_findings(numeric(candidate()), arms=("inductor", "jit"))
-    assert [(f.arm, f.verdict) for f in both] == [("inductor", Parity.BITWISE), ("jit", Parity.INSUFFICIENT_DATA)]
+    assert [(f.arm, f.verdict) for f in both] == [
+        ("inductor", Parity.BITWISE),
+        ("jit", Parity.INSUFFICIENT_DATA),
+    ]
 
 
 def test_a_short_candidate_that_differs_is_different():
@@ -217,18 +256,26 @@ def test_a_short_candidate_that_differs_is_different():
 
 
 def test_the_worst_seed_decides():
-    seeds = [run for seed in (0, 1) for run in (trace(Role.REFERENCE, seed=seed), perturbed(seed=seed))]
+    seeds = [
+        run for seed in (0, 1) for run in (trace(Role.REFERENCE, seed=seed), perturbed(seed=seed))
+    ]
     good, bad = candidate(seed=0, scale=1 + 1e-6), candidate(seed=1, scale=1.1)
     finding = only(evidence(*seeds, good, bad))
     assert finding.verdict is Parity.DIFFERENT_MATH
     assert finding.detail.startswith("worst of 2 seeds, 1:")
-    assert only(evidence(*seeds[:3], good, candidate(seed=1, scale=1 + 1e-7))).verdict is Parity.INSUFFICIENT_DATA
+    assert (
+        only(evidence(*seeds[:3], good, candidate(seed=1, scale=1 + 1e-7))).verdict
+        is Parity.INSUFFICIENT_DATA
+    )
 
 
 def test_zero_gradients_and_losses_do_not_divide_by_zero():
     flat = (0.0,) * 20
     runs = [trace(Role.REFERENCE, loss=flat, grad_norm=flat), perturbed(loss=flat, grad_norm=flat)]
-    assert only(evidence(*runs, candidate(loss=flat, grad_norm=(1e-30,) * 20))).verdict is Parity.DIFFERENT_MATH
+    assert (
+        only(evidence(*runs, candidate(loss=flat, grad_norm=(1e-30,) * 20))).verdict
+        is Parity.DIFFERENT_MATH
+    )
     finding = only(evidence(*runs, candidate(loss=(5.0,) * 20, grad_norm=flat)))
     assert finding.loss_score == 1e9
 
@@ -273,20 +320,30 @@ def test_garbage_never_crashes_and_a_pass_is_earned(reference, norms, other, mas
 
 
 @pytest.mark.parametrize(
-    "runs", [numeric(candidate(start="")), numeric(candidate(), masks=None), evidence(trace(Role.REFERENCE))]
+    "runs",
+    [
+        numeric(candidate(start="")),
+        numeric(candidate(), masks=None),
+        evidence(trace(Role.REFERENCE)),
+    ],
 )
 def test_runs_that_cannot_be_held_together_have_no_steps(runs):
     assert only(runs).steps == 0
 
 
-@pytest.mark.parametrize(("epsilon", "verdict"), [(2.0**-8, Parity.NUMERIC_PARITY), (2.0**-7, Parity.INSUFFICIENT_DATA)])
+@pytest.mark.parametrize(
+    ("epsilon", "verdict"), [(2.0**-8, Parity.NUMERIC_PARITY), (2.0**-7, Parity.INSUFFICIENT_DATA)]
+)
 def test_perturbations_beyond_bfloat16s_own_rounding_are_no_measure(epsilon, verdict):
     assert only(replace(numeric(candidate(scale=1 + 1e-6)), epsilon=epsilon)).verdict is verdict
 
 
 @pytest.mark.parametrize("first", [0, 7])
 def test_how_far_apart_is_told_of_the_first_step_out_and_of_the_last(first):
-    losses = [loss * (1 + (0.001 * (step + 1) if step >= first else 0.0)) for step, loss in enumerate(curve(40))]
+    losses = [
+        loss * (1 + (0.001 * (step + 1) if step >= first else 0.0))
+        for step, loss in enumerate(curve(40))
+    ]
     found = only(numeric(candidate(loss=losses, steps=40), steps=40))
     assert (found.first_step, found.signal) == (first, "loss")
     assert (found.apart_first, found.apart_last) == pytest.approx((0.001 * (first + 1), 0.04))

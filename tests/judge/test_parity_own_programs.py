@@ -15,7 +15,15 @@ LOSSES = tuple(2.5 - 0.0173123456789 * step for step in range(STEPS))
 
 
 def trace(role, losses=LOSSES, *, start="as_it_is", norms=()):
-    return Trace(arm="a", role=role, seed=0, loss=tuple(losses), grad_norm=tuple(norms), start=start, data="own")
+    return Trace(
+        arm="a",
+        role=role,
+        seed=0,
+        loss=tuple(losses),
+        grad_norm=tuple(norms),
+        start=start,
+        data="own",
+    )
 
 
 def moved(by, first=0):
@@ -28,12 +36,22 @@ def evidence(*runs, reference=LOSSES):
         *(trace(Role.PERTURBED, losses, start=f"rounding_{i}") for i, losses in enumerate(runs)),
     )
     return ParityEvidence(
-        precision="own", epsilon=0.0, steps_per_epoch=STEPS, evaluation_rows=0, masks=(), traces=traces, own_program=True
+        precision="own",
+        epsilon=0.0,
+        steps_per_epoch=STEPS,
+        evaluation_rows=0,
+        masks=(),
+        traces=traces,
+        own_program=True,
     )
 
 
 def finding(losses, *runs, reference=LOSSES, norms=()):
-    return numeric_finding(evidence(*runs, reference=reference), trace(Role.CANDIDATE, losses, norms=norms), Masks.ALIGNED)
+    return numeric_finding(
+        evidence(*runs, reference=reference),
+        trace(Role.CANDIDATE, losses, norms=norms),
+        Masks.ALIGNED,
+    )
 
 
 def test_losses_alone_are_enough_where_nobody_tells_norms() -> None:
@@ -49,7 +67,10 @@ def test_one_side_that_hides_its_norms_is_no_pass() -> None:
     normed = ParityEvidence(**{name: getattr(both, name) for name in both.__slots__} | {
         "traces": tuple(trace(one.role, one.loss, start=one.start, norms=one.loss) for one in both.traces)
     })  # fmt: skip
-    for hidden in (finding(LOSSES, moved(1e-6), norms=LOSSES), numeric_finding(normed, trace(Role.CANDIDATE), Masks.ALIGNED)):
+    for hidden in (
+        finding(LOSSES, moved(1e-6), norms=LOSSES),
+        numeric_finding(normed, trace(Role.CANDIDATE), Masks.ALIGNED),
+    ):
         assert str(hidden.verdict) == "insufficient_data"
         assert "has gradient norms: both must have them" in hidden.detail
 
@@ -62,7 +83,10 @@ def rounded(losses, decimals):
 def test_the_last_decimal_of_a_log_is_no_difference_and_two_of_them_are(decimals) -> None:
     written, quiet = rounded(LOSSES, decimals), rounded(moved(0), decimals)
     digit = 10.0**-decimals
-    shaken = (*quiet[:-1], quiet[-1] + digit)  # it came apart in the very last step, which widens nothing before
+    shaken = (
+        *quiet[:-1],
+        quiet[-1] + digit,
+    )  # it came apart in the very last step, which widens nothing before
     assert finding(rounded(moved(digit), decimals), shaken, reference=written).verdict.holds
     two = finding(rounded(moved(2.0001 * digit), decimals), shaken, reference=written)
     assert str(two.verdict) == "different_math"
@@ -74,18 +98,25 @@ def test_runs_that_repeat_every_bit_tell_nothing_of_rounding() -> None:
     assert "2 runs in other environments repeated every bit" in found.detail
 
 
-def test_a_log_of_few_decimals_may_be_the_same_in_another_rounding_and_is_not_by_chance_in_another_run() -> None:
+def test_a_log_of_few_decimals_may_be_the_same_in_another_rounding_and_is_not_by_chance_in_another_run() -> (
+    None
+):
     """In the first case one decimal is rounding's, and two are not; the second says nothing of rounding at all."""
     written = rounded(LOSSES, 4)
     assert finding(rounded(moved(1e-4), 4), written, reference=written).verdict.holds
-    assert str(finding(rounded(moved(3e-4, first=5), 4), written, reference=written).verdict) == "different_math"
+    assert (
+        str(finding(rounded(moved(3e-4, first=5), 4), written, reference=written).verdict)
+        == "different_math"
+    )
     again = evidence(written, reference=written)
     again = replace(again, traces=(again.traces[0], replace(again.traces[1], start="again_0")))
     found = numeric_finding(again, trace(Role.CANDIDATE, rounded(moved(3e-4), 4)), Masks.ALIGNED)
     assert str(found.verdict) == "insufficient_data"
 
 
-def test_a_run_that_starts_further_off_than_rounding_is_of_another_seed_and_widens_nothing() -> None:
+def test_a_run_that_starts_further_off_than_rounding_is_of_another_seed_and_widens_nothing() -> (
+    None
+):
     found = finding(moved(0.05), moved(0.1), moved(1e-6))
     assert str(found.verdict) == "insufficient_data"
     assert "run again, its first loss is 4 % off; have it set its seeds" in found.detail
@@ -105,13 +136,19 @@ def test_head_is_held_against_base_in_bases_envelope_alone() -> None:
 def test_weights_that_nobody_perturbed_are_no_envelope_unless_the_program_is_the_users() -> None:
     """A suite that perturbs by nothing has measured no rounding; that is no word on whose program it is."""
     own = evidence(moved(1e-6))
-    assert str(numeric_finding(own, trace(Role.CANDIDATE, moved(3e-6)), Masks.ALIGNED).verdict) == "numeric_parity"
+    assert (
+        str(numeric_finding(own, trace(Role.CANDIDATE, moved(3e-6)), Masks.ALIGNED).verdict)
+        == "numeric_parity"
+    )
     of_a_suite = replace(own, own_program=False)
     finding = numeric_finding(of_a_suite, trace(Role.CANDIDATE, moved(3e-6)), Masks.ALIGNED)
     assert str(finding.verdict) == "insufficient_data"
     assert "no usable perturbed run has seed" in finding.detail
     perturbed = replace(of_a_suite, epsilon=1e-6)
-    assert str(numeric_finding(perturbed, trace(Role.CANDIDATE, moved(3e-6)), Masks.ALIGNED).verdict) == "numeric_parity"
+    assert (
+        str(numeric_finding(perturbed, trace(Role.CANDIDATE, moved(3e-6)), Masks.ALIGNED).verdict)
+        == "numeric_parity"
+    )
 
 
 DIGIT = 1 / 9
@@ -130,7 +167,9 @@ DIGIT = 1 / 9
     ids=["two decimals", "three", "six", "five digits", "more are no log's"],
 )
 def test_one_last_decimal_of_losses_is_within_the_envelope(written, floor) -> None:
-    assert envelope(np.array(written), (), "loss", as_written=True).max() == pytest.approx(floor, rel=1e-9)
+    assert envelope(np.array(written), (), "loss", as_written=True).max() == pytest.approx(
+        floor, rel=1e-9
+    )
 
 
 @pytest.mark.parametrize("norm", [4.0, 3.0, 56.27])
@@ -141,11 +180,16 @@ def test_one_last_decimal_of_norms_is_a_share_of_the_norm_though_logarithms_roun
 
 def test_losses_of_few_bits_widen_their_own_envelope_by_two_neighbours_and_no_norms() -> None:
     ones = np.ones(3)
-    assert envelope(ones, (), "loss", loss_bits=7).tolist() == pytest.approx([2 * 2.0**-7 * DIGIT] * 3)
+    assert envelope(ones, (), "loss", loss_bits=7).tolist() == pytest.approx(
+        [2 * 2.0**-7 * DIGIT] * 3
+    )
     assert envelope(ones, (), "grad_norm", loss_bits=7).tolist() == [4 * 2.0**-23] * 3
 
 
-@pytest.mark.parametrize(("by", "verdict"), [(2e-6, "numeric_parity"), (1e-4, "insufficient_data"), (0.025, "different_math")])
+@pytest.mark.parametrize(
+    ("by", "verdict"),
+    [(2e-6, "numeric_parity"), (1e-4, "insufficient_data"), (0.025, "different_math")],
+)
 def test_a_program_that_repeats_every_bit_has_an_envelope(by, verdict) -> None:
     """Six decimals of losses about 2.5 are four fp32 numbers: a run in another rounding that repeats them repeated every bit."""
     written = rounded(LOSSES, 6)
@@ -154,7 +198,9 @@ def test_a_program_that_repeats_every_bit_has_an_envelope(by, verdict) -> None:
     assert ("repeated every bit" in found.detail) == (verdict == "insufficient_data")
 
 
-@pytest.mark.parametrize(("steps", "says"), [(STEPS, "a loss 1 % off would have scored"), (9, "repeated every bit")])
+@pytest.mark.parametrize(
+    ("steps", "says"), [(STEPS, "a loss 1 % off would have scored"), (9, "repeated every bit")]
+)
 def test_a_first_loss_that_is_off_by_one_bf16_rounding_is_no_other_seeds(steps, says) -> None:
     reference = [1.0, *LOSSES[1:]]
     off = [1.0 + 2.0**-8, *LOSSES[1:]][:steps]

@@ -16,24 +16,47 @@ def shifted(values: tuple[float, ...], by: float, start: int = 0) -> tuple[float
     return tuple(value + (by if step >= start else 0.0) for step, value in enumerate(values))
 
 
-def trace(role: Role, *, by: float = 0.0, index: int = 0, start: str = "s", ranks: RankSeries | None = None) -> Trace:
+def trace(
+    role: Role,
+    *,
+    by: float = 0.0,
+    index: int = 0,
+    start: str = "s",
+    ranks: RankSeries | None = None,
+) -> Trace:
     losses = shifted(BASE, by)
     own = RankSeries(own_rows=True, loss=(shifted(losses, 0.1), shifted(losses, -0.1)))
     arm = "ddp" if role is Role.CANDIDATE else "eager"
     return Trace(
-        arm=arm, role=role, seed=0, index=index, loss=losses, grad_norm=losses, start=start, data="d", ranks=ranks or own
+        arm=arm,
+        role=role,
+        seed=0,
+        index=index,
+        loss=losses,
+        grad_norm=losses,
+        start=start,
+        data="d",
+        ranks=ranks or own,
     )
 
 
 def evidence(candidate: Trace, *, reference: Trace | None = None) -> ParityEvidence:
-    perturbed = [trace(Role.PERTURBED, by=1e-5 * (1 + index), index=index, start=f"p{index}") for index in range(3)]
+    perturbed = [
+        trace(Role.PERTURBED, by=1e-5 * (1 + index), index=index, start=f"p{index}")
+        for index in range(3)
+    ]
     return ParityEvidence(
         precision="fp32",
         epsilon=2.0**-24,
         steps_per_epoch=5,
         evaluation_rows=0,
         masks=(ArmMasks(arm="ddp", masks=Masks.NO_DROPOUT, detail=""),),
-        traces=(reference or trace(Role.REFERENCE), *perturbed, candidate, trace(Role.CONTROL, by=0.01)),
+        traces=(
+            reference or trace(Role.REFERENCE),
+            *perturbed,
+            candidate,
+            trace(Role.CONTROL, by=0.01),
+        ),
     )
 
 
@@ -42,7 +65,11 @@ def finding(candidate: Trace, **more):
     return found
 
 
-def ranks(*losses: tuple[float | None, ...], own_rows: bool = True, norms: tuple[tuple[float, ...], ...] = ()) -> RankSeries:
+def ranks(
+    *losses: tuple[float | None, ...],
+    own_rows: bool = True,
+    norms: tuple[tuple[float, ...], ...] = (),
+) -> RankSeries:
     return RankSeries(own_rows=own_rows, loss=losses, grad_norm=norms or (BASE,) * len(losses))
 
 
@@ -65,7 +92,9 @@ def test_a_rank_that_diverges_alone_breaks_parity_and_is_named_with_its_step(ran
 
 
 def test_a_norm_that_one_rank_has_otherwise_names_it() -> None:
-    found = finding(trace(Role.CANDIDATE, ranks=ranks(*RIGHT, norms=(BASE, shifted(BASE, 0.01, start=3)))))
+    found = finding(
+        trace(Role.CANDIDATE, ranks=ranks(*RIGHT, norms=(BASE, shifted(BASE, 0.01, start=3))))
+    )
     assert "rank 1 of 2 first, by the gradient norm at step 3" in found.detail
 
 
@@ -73,7 +102,13 @@ def test_all_that_leave_at_once_are_named_together_a_loss_before_a_norm() -> Non
     off = shifted(BASE, 0.01)
     alike = finding(trace(Role.CANDIDATE, by=0.01, ranks=ranks(*RIGHT, norms=(off, off))))
     assert alike.detail.endswith("all 2 ranks first, by the gradient norm at step 0")
-    own = finding(trace(Role.CANDIDATE, by=0.01, ranks=ranks(RIGHT[0], shifted(RIGHT[1], 0.02), norms=(off, off))))
+    own = finding(
+        trace(
+            Role.CANDIDATE,
+            by=0.01,
+            ranks=ranks(RIGHT[0], shifted(RIGHT[1], 0.02), norms=(off, off)),
+        )
+    )
     assert own.detail.endswith("rank 1 of 2 first, by the loss at step 0")
 
 
@@ -85,12 +120,19 @@ def test_a_rank_whose_loss_is_no_number_left() -> None:
 
 def test_ranks_that_see_the_whole_batch_are_held_against_the_whole() -> None:
     assert finding(trace(Role.CANDIDATE, ranks=ranks(BASE, BASE, own_rows=False))).verdict.holds
-    assert "all 2 ranks" in finding(trace(Role.CANDIDATE, ranks=ranks(*RIGHT, own_rows=False))).detail
+    assert (
+        "all 2 ranks" in finding(trace(Role.CANDIDATE, ranks=ranks(*RIGHT, own_rows=False))).detail
+    )
 
 
 def test_what_nobody_noted_of_the_reference_is_not_asked() -> None:
     bare = replace(trace(Role.REFERENCE), ranks=None)
-    assert finding(trace(Role.CANDIDATE, ranks=ranks(shifted(BASE, 5.0), BASE)), reference=bare).verdict is Parity.BITWISE
+    assert (
+        finding(
+            trace(Role.CANDIDATE, ranks=ranks(shifted(BASE, 5.0), BASE)), reference=bare
+        ).verdict
+        is Parity.BITWISE
+    )
 
 
 def test_series_that_are_too_short_are_not_asked() -> None:
@@ -107,9 +149,18 @@ GROUPS = (shifted(BASE, 0.05), shifted(BASE, -0.1))
 def in_groups(*losses: tuple[float, ...], reference: RankSeries | None = None):
     """The finding about four ranks, two and two with the same rows, each group with its own losses."""
     own = reference or RankSeries(own_rows=True, loss=SHARED, rows=COUNTED)
-    candidate = RankSeries(own_rows=True, loss=tuple(loss for loss in losses for _ in range(2)), grad_norm=(BASE,) * 4, sharing=2)
-    whole = evidence(trace(Role.CANDIDATE, ranks=candidate), reference=trace(Role.REFERENCE, ranks=own))
-    perturbed = tuple(replace(one, ranks=own) if one.role is Role.PERTURBED else one for one in whole.traces)
+    candidate = RankSeries(
+        own_rows=True,
+        loss=tuple(loss for loss in losses for _ in range(2)),
+        grad_norm=(BASE,) * 4,
+        sharing=2,
+    )
+    whole = evidence(
+        trace(Role.CANDIDATE, ranks=candidate), reference=trace(Role.REFERENCE, ranks=own)
+    )
+    perturbed = tuple(
+        replace(one, ranks=own) if one.role is Role.PERTURBED else one for one in whole.traces
+    )
     (found,) = parity_findings(replace(whole, traces=perturbed))
     return found
 

@@ -7,14 +7,26 @@ from test_parity_ranks import BASE, evidence, shifted, trace
 
 from ci_bench.judge.parity.verdict import parity_findings
 from ci_bench.records.comparison import Parity
-from ci_bench.records.results import ArmMasks, Masks, ParityEvidence, RankSeries, Resumed, Role, Trace
+from ci_bench.records.results import (
+    ArmMasks,
+    Masks,
+    ParityEvidence,
+    RankSeries,
+    Resumed,
+    Role,
+    Trace,
+)
 
 AT, MORE = 8, 10
 RIGHT = BASE[AT : AT + MORE]
-RANKS = RankSeries(own_rows=True, loss=(shifted(RIGHT, 0.1), shifted(RIGHT, -0.1)), grad_norm=(RIGHT, RIGHT))
+RANKS = RankSeries(
+    own_rows=True, loss=(shifted(RIGHT, 0.1), shifted(RIGHT, -0.1)), grad_norm=(RIGHT, RIGHT)
+)
 
 
-def resumed(losses: tuple[float, ...] = RIGHT, *, arm: str = "ddp", saved_by: str = "eager", **changes) -> Trace:
+def resumed(
+    losses: tuple[float, ...] = RIGHT, *, arm: str = "ddp", saved_by: str = "eager", **changes
+) -> Trace:
     ranks = None if arm == "eager" else RANKS
     run = Trace(
         arm=arm,
@@ -51,8 +63,15 @@ def test_losses_within_the_envelope_of_that_step_hold() -> None:
 
 def test_a_run_that_leaves_is_named_with_checkpoint_step_and_signal() -> None:
     found = finding(resumed(), resumed(shifted(RIGHT, 1e-3, start=1), saved_by="ddp"))
-    assert (found.verdict, found.arm, found.first_step, found.signal) == (Parity.DIFFERENT_MATH, "ddp", AT + 1, "loss")
-    assert found.detail.startswith("ddp resumed at step 8 from the checkpoint that ddp saved: loss leaves")
+    assert (found.verdict, found.arm, found.first_step, found.signal) == (
+        Parity.DIFFERENT_MATH,
+        "ddp",
+        AT + 1,
+        "loss",
+    )
+    assert found.detail.startswith(
+        "ddp resumed at step 8 from the checkpoint that ddp saved: loss leaves"
+    )
 
 
 def test_one_process_that_leaves_counts_for_the_layout_that_saved() -> None:
@@ -74,7 +93,10 @@ def test_a_rank_that_leaves_alone_after_a_checkpoint_is_named() -> None:
         ({"data": "other"}, "it did not see the same data as the reference"),
         ({"start": "s"}, "it began from the reference's own weights"),
         ({"loss": (), "grad_norm": ()}, "it has 0 steps"),
-        ({"loss": BASE, "grad_norm": BASE}, "it has 20 steps, and the reference has none to compare with"),
+        (
+            {"loss": BASE, "grad_norm": BASE},
+            "it has 20 steps, and the reference has none to compare with",
+        ),
         ({"seed": 3}, "no reference run has seed 3"),
     ],
 )
@@ -88,6 +110,12 @@ def test_what_a_layout_saved_that_broke_parity_itself_accuses_nobody_else() -> N
     broken = replace(trace(Role.CANDIDATE, by=0.01), arm="fsdp")
     whole = with_runs(resumed(shifted(RIGHT, 0.01), saved_by="fsdp"))
     masks = (*whole.masks, ArmMasks(arm="fsdp", masks=Masks.NO_DROPOUT, detail=""))
-    by_arm = {found.arm: found for found in parity_findings(replace(whole, masks=masks, traces=(*whole.traces, broken)))}
-    assert (by_arm["ddp"].verdict, by_arm["fsdp"].verdict) == (Parity.BITWISE, Parity.DIFFERENT_MATH)
+    by_arm = {
+        found.arm: found
+        for found in parity_findings(replace(whole, masks=masks, traces=(*whole.traces, broken)))
+    }
+    assert (by_arm["ddp"].verdict, by_arm["fsdp"].verdict) == (
+        Parity.BITWISE,
+        Parity.DIFFERENT_MATH,
+    )
     assert "resumed" not in by_arm["fsdp"].detail

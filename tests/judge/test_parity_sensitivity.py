@@ -17,7 +17,11 @@ REFERENCE = trace(Role.REFERENCE)
 
 
 def rounded(run, digits):
-    return replace(run, loss=[round(x, digits) for x in run.loss], grad_norm=[round(x, digits) for x in run.grad_norm])
+    return replace(
+        run,
+        loss=[round(x, digits) for x in run.loss],
+        grad_norm=[round(x, digits) for x in run.grad_norm],
+    )
 
 
 def in_bf16(candidate_run, *, twin=None, size=1e-3):
@@ -36,7 +40,12 @@ def test_a_pass_says_what_it_could_have_seen():
     "weak",
     [
         evidence(REFERENCE, shaken(REFERENCE, 2e-3), candidate()),
-        evidence(*(rounded(run, 1) for run in (REFERENCE, shaken(REFERENCE), candidate(), control(REFERENCE, off=1e-9)))),
+        evidence(
+            *(
+                rounded(run, 1)
+                for run in (REFERENCE, shaken(REFERENCE), candidate(), control(REFERENCE, off=1e-9))
+            )
+        ),
         evidence(REFERENCE, shaken(REFERENCE), candidate(), control(REFERENCE, off=5e-6)),
     ],
     ids=["a wide envelope", "one digit", "a fault that hardly acts"],
@@ -55,7 +64,12 @@ def test_no_control_is_no_pass():
 
 
 @pytest.mark.parametrize(
-    ("scale", "verdict"), [(1 + 5e-6, Parity.NUMERIC_PARITY), (1 + 2e-5, Parity.DIFFERENT_MATH), (1.001, Parity.DIFFERENT_MATH)]
+    ("scale", "verdict"),
+    [
+        (1 + 5e-6, Parity.NUMERIC_PARITY),
+        (1 + 2e-5, Parity.DIFFERENT_MATH),
+        (1.001, Parity.DIFFERENT_MATH),
+    ],
 )
 def test_a_twin_sees_what_autocast_hides(scale, verdict):
     finding = only(in_bf16(candidate(scale=1 + 1e-4), twin=numeric(candidate(scale=scale))))

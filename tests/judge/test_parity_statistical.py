@@ -38,7 +38,9 @@ def test_different_over_seeds(sign):
 
 
 def test_undecided_over_seeds():
-    assert only(statistical((0.02, -0.02, 0.004), nulls=(0.02, -0.02))).verdict is Parity.INCONCLUSIVE
+    assert (
+        only(statistical((0.02, -0.02, 0.004), nulls=(0.02, -0.02))).verdict is Parity.INCONCLUSIVE
+    )
 
 
 def test_a_well_measured_trifle_is_equivalent():
@@ -57,9 +59,14 @@ def apart(difference, *, steps=200, nulls=(1e-6, -1e-6)):
     for seed, level in enumerate((0.9, 1.0, 1.1)):
         sides = [(Role.REFERENCE, [level] * steps)]
         sides += [(Role.CANDIDATE, [level * (1 + difference(seed, step)) for step in range(steps)])]
-        sides += [(Role.OTHER_MASKS, [level * (1 + null)] * steps) for null in nulls[seed : seed + 1]]
+        sides += [
+            (Role.OTHER_MASKS, [level * (1 + null)] * steps) for null in nulls[seed : seed + 1]
+        ]
         begun = [2 * level] * 10  # a training that falls; the last half decides
-        traces += [trace(role, seed=seed, loss=[*begun, *loss[10:]], grad_norm=[1.0] * steps) for role, loss in sides]
+        traces += [
+            trace(role, seed=seed, loss=[*begun, *loss[10:]], grad_norm=[1.0] * steps)
+            for role, loss in sides
+        ]
     return evidence(*traces, masks=Masks.DIFFER)
 
 
@@ -70,7 +77,9 @@ def test_a_growing_difference_is_not_equivalent():
 
 
 @pytest.mark.parametrize("offset", [-0.0045, 0.0, 0.0045])
-@pytest.mark.parametrize(("growth", "verdict"), [(0.0045, Parity.EQUIVALENT), (0.0055, Parity.INCONCLUSIVE)])
+@pytest.mark.parametrize(
+    ("growth", "verdict"), [(0.0045, Parity.EQUIVALENT), (0.0055, Parity.INCONCLUSIVE)]
+)
 def test_how_fast_it_grows_decides_and_not_how_large_it_is(offset, growth, verdict):
     """Over the last 50 of 100 steps, whose middle is step 74.5, the difference is `offset` on average."""
     finding = only(apart(lambda _, step: offset + growth * (step - 74.5) / 100, steps=100))
@@ -89,7 +98,10 @@ def test_what_settled_in_the_first_half_no_longer_grows():
 
 
 def test_growth_that_is_not_certain_over_the_seeds_does_not_count():
-    assert only(apart(lambda seed, step: (seed - 1) * 0.00006 * (step - 174.5))).verdict is Parity.EQUIVALENT
+    assert (
+        only(apart(lambda seed, step: (seed - 1) * 0.00006 * (step - 174.5))).verdict
+        is Parity.EQUIVALENT
+    )
 
 
 @pytest.mark.parametrize(
@@ -107,13 +119,19 @@ def test_too_little_over_seeds(runs, says):
 
 
 def test_repeats_of_one_seed_are_not_seeds():
-    runs = [trace(Role.REFERENCE, steps=200), *(candidate(steps=200, index=index) for index in range(3))]
+    runs = [
+        trace(Role.REFERENCE, steps=200),
+        *(candidate(steps=200, index=index) for index in range(3)),
+    ]
     assert only(evidence(*runs, masks=Masks.DIFFER)).verdict is Parity.INSUFFICIENT_DATA
 
 
 def test_a_seed_that_stopped_early_is_not_a_pass():
     whole = statistical((0.0, 0.0, 0.0))
-    cut = [replace(run, loss=run.loss[:150]) if (run.role, run.seed) == (Role.CANDIDATE, 1) else run for run in whole.traces]
+    cut = [
+        replace(run, loss=run.loss[:150]) if (run.role, run.seed) == (Role.CANDIDATE, 1) else run
+        for run in whole.traces
+    ]
     finding = only(replace(whole, traces=tuple(cut)))
     assert finding.verdict is Parity.INSUFFICIENT_DATA
     assert "seed 1" in finding.detail
@@ -129,9 +147,16 @@ def test_a_seed_that_stopped_early_is_not_a_pass():
     ids=["other data", "stopped early", "not finite"],
 )
 def test_other_masks_that_may_not_be_compared_tell_nothing_of_noise(other):
-    reference = trace(Role.REFERENCE, seed=3, loss=[*[1.0] * 90, None, *[1.0] * 109] if None in other["loss"] else [1.0] * 200)
+    reference = trace(
+        Role.REFERENCE,
+        seed=3,
+        loss=[*[1.0] * 90, None, *[1.0] * 109] if None in other["loss"] else [1.0] * 200,
+    )
     sound = statistical((0.001, 0.0, 0.001))
-    more = (reference, trace(Role.OTHER_MASKS, seed=3, **{"grad_norm": reference.grad_norm, **other}))
+    more = (
+        reference,
+        trace(Role.OTHER_MASKS, seed=3, **{"grad_norm": reference.grad_norm, **other}),
+    )
     assert only(replace(sound, traces=(*sound.traces, *more))) == only(sound)
 
 
@@ -144,7 +169,12 @@ def test_other_masks_of_a_loss_of_zero_tell_nothing_of_noise():
 
 def test_a_loss_around_zero_has_no_relative_size():
     runs = [
-        run for seed in (0, 1) for run in (trace(Role.REFERENCE, seed=seed, steps=150, scale=0), candidate(seed=seed, steps=150))
+        run
+        for seed in (0, 1)
+        for run in (
+            trace(Role.REFERENCE, seed=seed, steps=150, scale=0),
+            candidate(seed=seed, steps=150),
+        )
     ]
     assert only(evidence(*runs, masks=Masks.DIFFER)).verdict is Parity.INCONCLUSIVE
 
@@ -159,4 +189,8 @@ def test_the_margin_is_half_of_what_another_seed_does_within_bounds():
         ]
         return only(evidence(*runs, masks=Masks.DIFFER)).limit
 
-    assert [limit(spread) for spread in (0.001, 0.008, 0.05)] == [0.0025, pytest.approx(0.004), 0.005]
+    assert [limit(spread) for spread in (0.001, 0.008, 0.05)] == [
+        0.0025,
+        pytest.approx(0.004),
+        0.005,
+    ]

@@ -72,13 +72,17 @@ def test_a_late_hole_is_not_finite():
 
 @BOTH
 @pytest.mark.parametrize(
-    ("factor", "verdict"), [(1 + 5e-6, Parity.NUMERIC_PARITY), (1.01, Parity.INSUFFICIENT_DATA)], ids=["rounding", "1 %"]
+    ("factor", "verdict"),
+    [(1 + 5e-6, Parity.NUMERIC_PARITY), (1.01, Parity.INSUFFICIENT_DATA)],
+    ids=["rounding", "1 %"],
 )
 def test_short_perturbed_runs_decide_what_they_can(log, factor, verdict):
     """Steps that no perturbed run has pass within the width so far, and are undecided beyond it."""
     finding = found(late(61, factor), log=log, shaken_steps=50)
     assert finding.verdict is verdict
-    assert ("the runs in other roundings end after 50 steps" in finding.detail) == (not verdict.holds)
+    assert ("the runs in other roundings end after 50 steps" in finding.detail) == (
+        not verdict.holds
+    )
 
 
 def test_a_rising_loss_has_its_own_last_digit():
@@ -95,5 +99,9 @@ def test_a_rising_loss_has_its_own_last_digit():
 
 
 def test_a_suites_pass_counts_all_steps():
-    runs = (trace(Role.REFERENCE, steps=300), perturbed(steps=30), candidate(steps=300, scale=NOISE))
+    runs = (
+        trace(Role.REFERENCE, steps=300),
+        perturbed(steps=30),
+        candidate(steps=300, scale=NOISE),
+    )
     assert only(evidence(*runs)).steps == 300

@@ -21,10 +21,14 @@ def row(candidate_s, facts=None):
 
 def found(policy, case):
     judgement = judged(results(case), mode=BaselineMode.NONE, policy=policy).judgement
-    return [finding for finding in judgement.findings if finding.rule is Rule.IMPLAUSIBLE], judgement
+    return [
+        finding for finding in judgement.findings if finding.rule is Rule.IMPLAUSIBLE
+    ], judgement
 
 
-@pytest.mark.parametrize(("speedup", "wrong"), [(33.9, True), (26.0, True), (24.0, False), (5.0, False), (0.1, False)])
+@pytest.mark.parametrize(
+    ("speedup", "wrong"), [(33.9, True), (26.0, True), (24.0, False), (5.0, False), (0.1, False)]
+)
 def test_a_speedup_that_nobody_would_believe_fails(speedup, wrong):
     findings, judgement = found(Policy(), row(1 / speedup))
     assert bool(findings) is wrong
@@ -36,12 +40,18 @@ def test_a_speedup_that_nobody_would_believe_fails(speedup, wrong):
 
 
 def against_base(speedup, policy=None, **fields):
-    base, head = (results(result(metric(sampled(value, spread=0.1), **fields))) for value in (1.0, 1 / speedup))
+    base, head = (
+        results(result(metric(sampled(value, spread=0.1), **fields)))
+        for value in (1.0, 1 / speedup)
+    )
     judgement = judged(head, base, policy=policy).judgement
     return [one for one in judgement.findings if "hard to believe" in one.message], judgement
 
 
-@pytest.mark.parametrize(("speedup", "hard"), [(10_000.0, True), (30.0, True), (20.0, False), (2.0, False), (1 / 50, False)])
+@pytest.mark.parametrize(
+    ("speedup", "hard"),
+    [(10_000.0, True), (30.0, True), (20.0, False), (2.0, False), (1 / 50, False)],
+)
 def test_an_improvement_beyond_belief_is_said(speedup, hard):
     """As of a benchmark that says us for ms. It may be right, so it fails nothing."""
     findings, judgement = against_base(speedup)
@@ -54,7 +64,9 @@ def test_the_policy_explains_an_improvement():
     assert against_base(10.0, Policy(implausible_speedup=5.0))[0]
 
 
-@pytest.mark.parametrize(("name", "unit"), [("compile_warm", Unit.SECONDS), ("peak_allocated", Unit.BYTES)])
+@pytest.mark.parametrize(
+    ("name", "unit"), [("compile_warm", Unit.SECONDS), ("peak_allocated", Unit.BYTES)]
+)
 def test_what_may_vanish_is_believed(name, unit):
     assert not against_base(1000.0, name=name, unit=unit)[0]
 
@@ -62,9 +74,16 @@ def test_what_may_vanish_is_believed(name, unit):
 def test_the_policy_explains_a_case_and_no_other():
     explained = Policy(cases={"torchbench/resnet*": CasePolicy(implausible_speedup=40)})
     assert not found(explained, row(1 / 33.9))[0]
-    assert found(Policy(cases={"torchbench/mlp*": CasePolicy(implausible_speedup=40)}), row(1 / 33.9))[0]
+    assert found(
+        Policy(cases={"torchbench/mlp*": CasePolicy(implausible_speedup=40)}), row(1 / 33.9)
+    )[0]
     assert found(Policy(implausible_speedup=3.0), row(0.2))[0]
-    assert found(Policy(severities={Rule.IMPLAUSIBLE: Severity.NOTE}), row(1 / 33.9))[1].findings[0].severity is not Severity.FAIL
+    assert (
+        found(Policy(severities={Rule.IMPLAUSIBLE: Severity.NOTE}), row(1 / 33.9))[1]
+        .findings[0]
+        .severity
+        is not Severity.FAIL
+    )
 
 
 @pytest.mark.parametrize("fact", ["peak_flops_per_s", "measured_peak_flops_per_s"])
@@ -79,7 +98,9 @@ def test_more_operations_than_the_device_can_do_fail(operations, fact):
 
 
 @pytest.mark.parametrize("fact", ["peak_bytes_per_s", "measured_peak_bytes_per_s"])
-@pytest.mark.parametrize(("read", "wrong"), [(3e12, True), (1.1e12, True), (0.9e12, False), (1e9, False)])
+@pytest.mark.parametrize(
+    ("read", "wrong"), [(3e12, True), (1.1e12, True), (0.9e12, False), (1e9, False)]
+)
 def test_more_bytes_than_the_memory_can_give_fail(read, wrong, fact):
     findings, _ = found(Policy(), row(0.5, facts={"read_bytes_per_step": read, fact: 1e12}))
     assert bool(findings) is wrong
@@ -98,14 +119,24 @@ def test_facts_that_are_no_numbers_say_nothing():
 
 
 def test_a_peak_of_nothing_is_no_peak_and_the_measured_one_counts():
-    case = row(0.5, facts={"model_flops_per_step": 1e12, "peak_flops_per_s": 0.0, "measured_peak_flops_per_s": 5e11})
+    case = row(
+        0.5,
+        facts={
+            "model_flops_per_step": 1e12,
+            "peak_flops_per_s": 0.0,
+            "measured_peak_flops_per_s": 5e11,
+        },
+    )
     findings, _ = found(Policy(), case)
     assert findings
     assert "times this device's peak of 5e+11 per second" in findings[0].message
 
 
 def test_a_step_that_took_no_time_has_no_rate():
-    compared = judged(results(row(0.5, facts={"model_flops_per_step": 1e12, "peak_flops_per_s": 5e11})), mode=BaselineMode.NONE)
+    compared = judged(
+        results(row(0.5, facts={"model_flops_per_step": 1e12, "peak_flops_per_s": 5e11})),
+        mode=BaselineMode.NONE,
+    )
     (case,) = compared.cases
     still = tuple(replace(pair, head=replace(pair.head, median=0.0)) for pair in case.pairs)
     assert [*implausible(replace(case, pairs=still, speedups=()), Policy())] == []

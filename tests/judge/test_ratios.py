@@ -46,7 +46,10 @@ def bootstrapped(values, reach, resamples=1000):
     """How far the percentile interval of the median reaches, by drawing launches and then samples: the plain way."""
     rng = np.random.default_rng(1)
     picks = rng.integers(len(values), size=(resamples, len(values)))
-    drawn = [np.concatenate([rng.choice(values[pick], len(values[pick])) for pick in row]) for row in picks]
+    drawn = [
+        np.concatenate([rng.choice(values[pick], len(values[pick])) for pick in row])
+        for row in picks
+    ]
     medians = np.array([np.median(one) for one in drawn])
     share = ndtr(reach)
     middle = np.median(np.concatenate(values))
@@ -60,7 +63,10 @@ def test_bounds_of_a_median_are_those_of_a_hierarchical_bootstrap(sizes, between
     down, up = [], []
     for _ in range(6):
         values = [between * rng.standard_normal() + rng.standard_normal(size) for size in sizes]
-        bounds, plain = ratios._median_bounds(np.concatenate(values)[None], sizes, 1.96), bootstrapped(values, 1.96)
+        bounds, plain = (
+            ratios._median_bounds(np.concatenate(values)[None], sizes, 1.96),
+            bootstrapped(values, 1.96),
+        )
         down.append(bounds[0][0] / plain[0])
         up.append(bounds[1][0] / plain[1])
     assert np.median([*down, *up]) == pytest.approx(1.0, abs=0.15)
@@ -77,12 +83,17 @@ def written_out(row, lengths, reach):
     """The bounds of `_median_bounds` for one row, sample by sample, as its docstring has them."""
     edges = [sum(lengths[:place]) for place in range(len(lengths) + 1)]
     every = [
-        (value, launch, rank) for launch, (at, to) in enumerate(pairwise(edges)) for rank, value in enumerate(sorted(row[at:to]))
+        (value, launch, rank)
+        for launch, (at, to) in enumerate(pairwise(edges))
+        for rank, value in enumerate(sorted(row[at:to]))
     ]
     every.sort(key=lambda one: one[0])
     half, z = len(row) / 2, []
     for place, (_, own, rank) in enumerate(every):
-        below = [sum(launch == number for _, launch, _ in every[:place]) for number in range(len(lengths))]
+        below = [
+            sum(launch == number for _, launch, _ in every[:place])
+            for number in range(len(lengths))
+        ]
         x = [rank + 0.5 if number == own else count for number, count in enumerate(below)]
         mean = place + 0.5 - half
         c = [count - size / 2 for count, size in zip(x, lengths, strict=True)]
@@ -90,7 +101,10 @@ def written_out(row, lengths, reach):
         variance = inside + sum(value**2 for value in c) - sum(c) ** 2 / len(lengths)
         z.append(max([mean / math.sqrt(max(variance, 1e-300)), *z[-1:]]))
     values, middle = [value for value, _, _ in every], median(row)
-    return [max(0.0, middle - crossing(z, values, -reach)), max(0.0, crossing(z, values, reach) - middle)]
+    return [
+        max(0.0, middle - crossing(z, values, -reach)),
+        max(0.0, crossing(z, values, reach) - middle),
+    ]
 
 
 def crossing(z, values, target):
@@ -104,10 +118,16 @@ def crossing(z, values, target):
 
 @pytest.mark.parametrize("lengths", [(16, 16, 16), (20, 20), (5, 9, 7), (16, 16, 15), (3, 3)])
 @pytest.mark.parametrize("decimals", [9, 2])
-def test_bounds_are_those_of_the_formula_for_launches_of_one_size_or_several_and_with_equal_samples(lengths, decimals):
-    rows = np.round(np.random.default_rng(sum(lengths)).normal(0, 0.05, (40, sum(lengths))), decimals)
+def test_bounds_are_those_of_the_formula_for_launches_of_one_size_or_several_and_with_equal_samples(
+    lengths, decimals
+):
+    rows = np.round(
+        np.random.default_rng(sum(lengths)).normal(0, 0.05, (40, sum(lengths))), decimals
+    )
     found = np.transpose(ratios._median_bounds(rows, lengths, 1.7))
-    assert found == pytest.approx(np.array([written_out(row.tolist(), lengths, 1.7) for row in rows]), abs=1e-12)
+    assert found == pytest.approx(
+        np.array([written_out(row.tolist(), lengths, 1.7) for row in rows]), abs=1e-12
+    )
 
 
 @pytest.mark.parametrize("kinds", [2**40, 9, 1])
@@ -124,10 +144,14 @@ def test_many_pairs_at_once_are_judged_as_each_alone():
     pairs += [((), sampled(1.0)), (launches([1.0]), launches([2.0]))]
     known = describe(series for pair in pairs for series in pair)
     for paired in (False, True):
-        assert ratios.ratios(pairs, known, paired=paired) == [ratio_of(*pair, paired=paired) for pair in pairs]
+        assert ratios.ratios(pairs, known, paired=paired) == [
+            ratio_of(*pair, paired=paired) for pair in pairs
+        ]
 
 
-@pytest.mark.parametrize(("width", "parts"), [(3, [2, 2, 1]), (4, [1] * 5), (7, [1] * 5), (1000, [1] * 5), (1, [5])])
+@pytest.mark.parametrize(
+    ("width", "parts"), [(3, [2, 2, 1]), (4, [1] * 5), (7, [1] * 5), (1000, [1] * 5), (1, [5])]
+)
 def test_parts_hold_as_many_pairs_as_the_bound_allows_and_one_at_least(monkeypatch, width, parts):
     monkeypatch.setattr(ratios, "_MOST_AT_ONCE", 7)
     assert [len(part) for part in ratios._parts(list(range(5)), width)] == parts
@@ -146,7 +170,9 @@ def test_interval_covers_the_truth_about_as_often_as_known_for_three_launches():
 
     def side():
         shifts = [rng.gauss(0, 0.01) for _ in range(3)]
-        return launches(*([math.exp(shift + rng.gauss(0, 0.01)) for _ in range(12)] for shift in shifts))
+        return launches(
+            *([math.exp(shift + rng.gauss(0, 0.01)) for _ in range(12)] for shift in shifts)
+        )
 
     covered = sum((r := ratio_of(side(), side()).interval).low <= 1 <= r.high for _ in range(300))
     assert 0.88 <= covered / 300 <= 0.99
@@ -159,17 +185,27 @@ def test_paired_interval_covers_the_truth_about_as_often_as_it_says():
         shared = [rng.gauss(0, 0.05) for _ in range(3)]
         own = [[rng.gauss(0, 0.01) for _ in range(3)] for _ in range(2)]
         return tuple(
-            launches(*([math.exp(a + b + rng.gauss(0, 0.01)) for _ in range(12)] for a, b in zip(shared, side, strict=True)))
+            launches(
+                *(
+                    [math.exp(a + b + rng.gauss(0, 0.01)) for _ in range(12)]
+                    for a, b in zip(shared, side, strict=True)
+                )
+            )
             for side in own
         )
 
-    covered = sum((r := ratio_of(*sides(), paired=True).interval).low <= 1 <= r.high for _ in range(300))
+    covered = sum(
+        (r := ratio_of(*sides(), paired=True).interval).low <= 1 <= r.high for _ in range(300)
+    )
     assert 0.88 <= covered / 300 <= 0.99
 
 
 def test_pairing_cancels_what_the_launches_share():
     jumps = (0.8, 1.0, 1.25)
-    one, two = (launches(*([scale * jump * x for x in (0.99, 1.0, 1.01)] for jump in jumps)) for scale in (1.1, 1.0))
+    one, two = (
+        launches(*([scale * jump * x for x in (0.99, 1.0, 1.01)] for jump in jumps))
+        for scale in (1.1, 1.0)
+    )
     paired, apart = ratio_of(one, two, paired=True).interval, ratio_of(one, two).interval
     assert paired.low > 1.05
     assert apart.low < 0.9
@@ -184,7 +220,10 @@ def test_one_value_per_launch_takes_welchs_interval():
     one, two = launches([1.0], [1.1], [1.2]), launches([2.0], [2.1])
     logs = [[math.log(x) for x in side] for side in ((1.0, 1.1, 1.2), (2.0, 2.1))]
     means = [sum(side) / len(side) for side in logs]
-    parts = [sum((x - mean) ** 2 for x in side) / (len(side) - 1) / len(side) for side, mean in zip(logs, means, strict=True)]
+    parts = [
+        sum((x - mean) ** 2 for x in side) / (len(side) - 1) / len(side)
+        for side, mean in zip(logs, means, strict=True)
+    ]
     freedom = sum(parts) ** 2 / (parts[0] ** 2 / 2 + parts[1] ** 2)
     half = ratios.t_quantile(0.975, freedom) * math.sqrt(sum(parts))
     ratio = ratio_of(one, two)
@@ -231,7 +270,10 @@ def test_launches_of_few_samples_count_by_their_medians(one, two):
         return launches(*([median(launch.values)] for launch in series))
 
     found, expected = ratio_of(one, two).interval, ratio_of(medians(one), medians(two)).interval
-    assert (found.low, found.high) == (pytest.approx(expected.low, rel=0.1), pytest.approx(expected.high, rel=0.1))
+    assert (found.low, found.high) == (
+        pytest.approx(expected.low, rel=0.1),
+        pytest.approx(expected.high, rel=0.1),
+    )
 
 
 @pytest.mark.parametrize(
@@ -253,7 +295,9 @@ def test_malformed_series_give_nothing_but_a_reason(series, reason):
         assert reason in ratio.reason
 
 
-@pytest.mark.parametrize("series", [(), launches([1, math.nan, 1]), launches([1, 0, 1]), launches([1, -1, 1])])
+@pytest.mark.parametrize(
+    "series", [(), launches([1, math.nan, 1]), launches([1, 0, 1]), launches([1, -1, 1])]
+)
 def test_no_ratio_of_medians_with_an_unusable_side(series):
     good = sampled(1.0)
     known = describe([series, good])

@@ -17,17 +17,27 @@ def side(*, scale=1.0, off=1.0, sizes=(1e-6,), **fields):
     """A case that was trained: its reference, scaled, a candidate that is `off` it by another factor, and perturbed runs."""
     reference = trace(Role.REFERENCE, scale=scale, **fields)
     shaken = (perturbed(scale * (1 + size) - 1, index=index) for index, size in enumerate(sizes))
-    return result(parity=evidence(reference, candidate(scale=scale * off, **fields), *shaken), arms=("eager", "inductor"))
+    return result(
+        parity=evidence(reference, candidate(scale=scale * off, **fields), *shaken),
+        arms=("eager", "inductor"),
+    )
 
 
 def test_where_all_holds_one_run_is_enough():
     assert not rounding_is_open(side(), side())
-    assert not rounding_is_open(side(off=1 + 5e-6), side(scale=1 + 5e-6)), "within ten widths of the envelope of one"
+    assert not rounding_is_open(side(off=1 + 5e-6), side(scale=1 + 5e-6)), (
+        "within ten widths of the envelope of one"
+    )
 
 
 @pytest.mark.parametrize(
     ("base", "head"),
-    [(side(), side(off=1.01)), (side(off=1.01), side()), (side(), side(scale=1.01)), (side(), side(off=1 + 12e-6))],
+    [
+        (side(), side(off=1.01)),
+        (side(off=1.01), side()),
+        (side(), side(scale=1.01)),
+        (side(), side(off=1 + 12e-6)),
+    ],
     ids=["head's candidate", "base's candidate", "what head learns", "just beyond"],
 )
 def test_what_does_not_hold_in_the_envelope_of_one_is_asked_again(base, head):
@@ -62,7 +72,10 @@ def test_the_envelope_of_one_training_is_said_to_be_that_where_head_leaves_it():
     found = learning_of(side(), side(scale=1 + 15e-6))
     assert found.verdict is Parity.DIFFERENT_MATH
     assert found.detail.endswith("measure base again with more `perturbations`")
-    told = [learning_of(side(), side()), learning_of(side(sizes=(1e-6, 1e-6, 1e-6)), side(scale=1.01))]
+    told = [
+        learning_of(side(), side()),
+        learning_of(side(sizes=(1e-6, 1e-6, 1e-6)), side(scale=1.01)),
+    ]
     assert [found.detail.endswith("(`perturbations`)") for found in told] == [False, False]
 
 
@@ -84,5 +97,8 @@ def test_what_further_runs_explain_holds_and_what_they_do_not_still_fails():
 def test_what_holds_in_the_envelope_of_one_holds_in_that_of_all(sizes, off, step):
     losses = [value * (1 + off if at >= step else 1) for at, value in enumerate(curve(60))]
     runs = [perturbed(size, index=index) for index, size in enumerate(sizes)]
-    of_one, of_all = (only(evidence(trace(Role.REFERENCE), candidate(loss=losses), *some)) for some in (runs[:1], runs))
+    of_one, of_all = (
+        only(evidence(trace(Role.REFERENCE), candidate(loss=losses), *some))
+        for some in (runs[:1], runs)
+    )
     assert of_all.verdict.holds or not of_one.verdict.holds

@@ -66,7 +66,9 @@ def scattered(head, factors):
         else one
         for one in case.metrics
     ]
-    return replace(head, cases=(*head.cases[:2], replace(case, metrics=tuple(metrics)), *head.cases[3:]))
+    return replace(
+        head, cases=(*head.cases[:2], replace(case, metrics=tuple(metrics)), *head.cases[3:])
+    )
 
 
 def test_scattering_launches_are_a_warning() -> None:
@@ -77,10 +79,17 @@ def test_scattering_launches_are_a_warning() -> None:
     assert pair.verdict is Verdict.INCONCLUSIVE
     assert "head's launches scatter" in pair.reason
     assert "times as widely as base's" in pair.reason
-    assert [one.rule for one in comparison.judgement.findings if one.case == "s/c2"] == [Rule.POSSIBLE]
+    assert [one.rule for one in comparison.judgement.findings if one.case == "s/c2"] == [
+        Rule.POSSIBLE
+    ]
 
 
 def test_scatter_never_hides_a_regression() -> None:
     base, head = simulate(3, launches=8)
-    comparison = paired(base, scattered(head, 8 * np.exp(0.2 * WIDE / WIDE.std())), calibration=None)
-    assert pairs_of(comparison)[2, "step_time", "inductor"].verdict in {Verdict.REGRESSED, Verdict.SUSPECTED}
+    comparison = paired(
+        base, scattered(head, 8 * np.exp(0.2 * WIDE / WIDE.std())), calibration=None
+    )
+    assert pairs_of(comparison)[2, "step_time", "inductor"].verdict in {
+        Verdict.REGRESSED,
+        Verdict.SUSPECTED,
+    }

@@ -29,7 +29,9 @@ LENIENT = Policy(drift=0.10)
 
 def run(factors, *, suite="s", names=None, **fields):
     """A case for each factor; `names` of further metrics."""
-    return [result(metric(sampled(by), **fields), id=f"{suite}/c{i}") for i, by in enumerate(factors)]
+    return [
+        result(metric(sampled(by), **fields), id=f"{suite}/c{i}") for i, by in enumerate(factors)
+    ]
 
 
 def compare(base, head, policy=LENIENT):
@@ -65,7 +67,9 @@ class TestTheCommonShift:
     def test_a_uniform_slowdown_does_not_vanish(self):
         comparison = compare(run(FACTORS), shifted(1.4))
 
-        assert [(f.rule, f.severity, f.case) for f in comparison.judgement.findings] == [(Rule.COMMON_SHIFT, Severity.FAIL, None)]
+        assert [(f.rule, f.severity, f.case) for f in comparison.judgement.findings] == [
+            (Rule.COMMON_SHIFT, Severity.FAIL, None)
+        ]
         assert comparison.judgement.headline == ("Failed: suite s: all 6 timings 40 % slower.")
 
     def test_the_same_without_it_stays_clean(self):
@@ -80,7 +84,9 @@ class TestTheCommonShift:
 
         assert verdicts(comparison).count(Verdict.REGRESSED) == 1
         pair = comparison.cases[2].pairs[0]
-        assert pair.speedup == pytest.approx(1 / 1.62, rel=1e-3), "the figure is the one that was measured"
+        assert pair.speedup == pytest.approx(1 / 1.62, rel=1e-3), (
+            "the figure is the one that was measured"
+        )
         assert "50" in pair.reason.split("; ")[1]
         assert "beyond what all times of s share" in pair.reason
 
@@ -97,7 +103,9 @@ class TestTheCommonShift:
         assert comparison.judgement.met
 
     def test_severity_is_the_suites(self):
-        policy = Policy(drift=0.1, suites={"s": SuitePolicy(severities={Rule.COMMON_SHIFT: Severity.NOTE})})
+        policy = Policy(
+            drift=0.1, suites={"s": SuitePolicy(severities={Rule.COMMON_SHIFT: Severity.NOTE})}
+        )
 
         assert compare(run(FACTORS), shifted(1.4), policy).judgement.met
 
@@ -117,14 +125,21 @@ class TestTheCommonShift:
 
         assert comparison.shifts == ()
         assert set(verdicts(comparison)) == {Verdict.REGRESSED}
-        assert compare(run(FACTORS[: few + 1]), shifted(1.4)[: few + 1]).shifts[0].metrics == LEAST_TIMES == 5
+        assert (
+            compare(run(FACTORS[: few + 1]), shifted(1.4)[: few + 1]).shifts[0].metrics
+            == LEAST_TIMES
+            == 5
+        )
 
     @pytest.mark.parametrize(("drift", "said"), [(0.03, False), (0.05, True), (0.06, True)])
     def test_drift_is_told_where_it_is_more_than_the_threshold(self, drift, said):
         policy = Policy(drift=drift, suites={"s": SuitePolicy(thresholds={"step_time": 0.05})})
         pair = compare(run(FACTORS[:2]), run([1.5, 1.5]), policy).cases[0].pairs[0]
 
-        assert (pair.verdict, "the drift between two runs" in pair.reason) == (Verdict.REGRESSED, said)
+        assert (pair.verdict, "the drift between two runs" in pair.reason) == (
+            Verdict.REGRESSED,
+            said,
+        )
 
     def test_where_moments_do_not_drift_nothing_is_taken_off(self):
         comparison = compare(run(FACTORS), shifted(1.08), Policy(drift=0.0))
@@ -134,19 +149,27 @@ class TestTheCommonShift:
 
     def test_latencies_of_compilation_are_no_part_of_it(self):
         def with_compilation(cases, seconds):
-            compile_time = metric(launches(*([seconds + i / 100] for i in range(3))), name="compile_cold")
+            compile_time = metric(
+                launches(*([seconds + i / 100] for i in range(3))), name="compile_cold"
+            )
             return [result(*case.metrics, compile_time, id=case.case.id) for case in cases]
 
         comparison = compare(with_compilation(run(FACTORS), 10), with_compilation(shifted(1.4), 10))
 
         assert comparison.shifts[0].metrics == 6
-        assert [pair.verdict for case in comparison.cases for pair in case.pairs if pair.metric == "compile_cold"] == [
-            Verdict.UNCHANGED
-        ] * 6
+        assert [
+            pair.verdict
+            for case in comparison.cases
+            for pair in case.pairs
+            if pair.metric == "compile_cold"
+        ] == [Verdict.UNCHANGED] * 6
 
     def test_nor_is_what_one_side_has_once_per_launch(self):
         once = metric(launches(*([1.0 + i / 100] for i in range(3))), name="other")
-        base = [result(*case.metrics, metric(sampled(1.0), name="other"), id=case.case.id) for case in run(FACTORS)]
+        base = [
+            result(*case.metrics, metric(sampled(1.0), name="other"), id=case.case.id)
+            for case in run(FACTORS)
+        ]
         head = [result(*case.metrics, once, id=case.case.id) for case in shifted(1.4)]
 
         assert compare(base, head).shifts[0].metrics == 6
@@ -157,7 +180,10 @@ class TestTheCommonShift:
             return [
                 result(
                     *case.metrics,
-                    *(metric(m.launches, name="device_time", lane=Lane.DEVICE) for m in case.metrics),
+                    *(
+                        metric(m.launches, name="device_time", lane=Lane.DEVICE)
+                        for m in case.metrics
+                    ),
                     id=case.case.id,
                 )
                 for case in cases
@@ -172,8 +198,13 @@ class TestTheCommonShift:
 @settings(max_examples=25, deadline=None)
 @given(by=st.floats(0.5, 2.0), own=st.floats(0.3, 3.0))
 def test_the_word_for_one_among_many_does_not_depend_on_what_all_share(by, own):
-    assume(all(abs(abs(math.log(own)) - math.log(edge)) > 1e-9 for edge in (1.05, 1.10)))  # there rounding decides
-    plain, moved = compare(run(FACTORS), shifted(1.0, but=[(3, own)])), compare(run(FACTORS), shifted(by, but=[(3, own)]))
+    assume(
+        all(abs(abs(math.log(own)) - math.log(edge)) > 1e-9 for edge in (1.05, 1.10))
+    )  # there rounding decides
+    plain, moved = (
+        compare(run(FACTORS), shifted(1.0, but=[(3, own)])),
+        compare(run(FACTORS), shifted(by, but=[(3, own)])),
+    )
 
     assert verdicts(plain) == verdicts(moved)
 
@@ -219,7 +250,8 @@ def test_the_word_for_a_ratio_by_margin_and_size(low, centre, high, verdict):
 
 
 @pytest.mark.parametrize(
-    ("logs", "told"), [((-0.3, -0.1, 0.1), "22.1 %"), ((0.1, 0.3, 0.5), "22.1 %"), ((-0.01, 0.0, 0.01), "5.1 %")]
+    ("logs", "told"),
+    [((-0.3, -0.1, 0.1), "22.1 %"), ((0.1, 0.3, 0.5), "22.1 %"), ((-0.01, 0.0, 0.01), "5.1 %")],
 )
 def test_what_can_be_told_is_half_the_interval_and_the_margin_at_least(logs, told):
     assert f"only changes above {told} would show" in _what_to_do(logs, 0.05, "the limit")
@@ -255,7 +287,10 @@ def test_details_take_no_share_of_what_may_be_suspected():
         by for by in np.arange(1.3, 6, 0.02)
         if suspicion_of_one(math.log(by), tau, NoiseSource.RUNS, gating=1) is Suspicion.SUSPECTED
     ) + 0.02  # fmt: skip
-    assert suspicion_of_one(math.log(grown), tau, NoiseSource.RUNS, gating=50) is not Suspicion.SUSPECTED
+    assert (
+        suspicion_of_one(math.log(grown), tau, NoiseSource.RUNS, gating=50)
+        is not Suspicion.SUSPECTED
+    )
     names = [f"part_{number}" for number in range(50)]
 
     def side(by):

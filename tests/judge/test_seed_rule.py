@@ -20,7 +20,8 @@ def test_windows_start_anew_in_every_epoch_and_drop_the_rest():
 
 
 @pytest.mark.parametrize(
-    ("steps", "per_epoch", "windows"), [(250, 250, 2), (99, 99, 0), (260, 130, 2), (150, 1000, 1), (300, 0, 0), (398, 199, 2)]
+    ("steps", "per_epoch", "windows"),
+    [(250, 250, 2), (99, 99, 0), (260, 130, 2), (150, 1000, 1), (300, 0, 0), (398, 199, 2)],
 )
 def test_number_of_windows(steps, per_epoch, windows):
     assert len(window_means((1.0,) * steps, steps_per_epoch=per_epoch)) == windows
@@ -47,7 +48,10 @@ def test_only_the_last_ten_windows_count():
 def test_no_window_is_not_a_pass():
     verdict = rule([1.0] * 63, [9.0] * 63, steps_per_epoch=63)
     assert verdict.passed is None
-    assert verdict.detail == "no window of 100 batches in an epoch: the rule has nothing to compare (it would have passed)"
+    assert (
+        verdict.detail
+        == "no window of 100 batches in an epoch: the rule has nothing to compare (it would have passed)"
+    )
 
 
 def test_unequal_histories_fail():

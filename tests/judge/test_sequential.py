@@ -44,19 +44,25 @@ SPREADS = arrays(np.float64, CASES, elements=st.floats(0.0005, 0.05))
 
 class TestByHand:
     def test_pools_history_with_today(self):
-        got = rule_on([0.001, 0.003], rule=replace(RULE, looks=(2,), alpha_shares=(1.0,), patience=99))
+        got = rule_on(
+            [0.001, 0.003], rule=replace(RULE, looks=(2,), alpha_shares=(1.0,), patience=99)
+        )
         spread = math.sqrt((6 * 0.005**2 + 2 * 0.001**2) / 7)
         assert got.mean == pytest.approx([0.002])
         assert got.freedom == pytest.approx([7])
         assert got.error == pytest.approx([spread / math.sqrt(2)])
 
     def test_a_long_history_counts_as_six_launches(self):
-        one, two = (rule_on([0.001, 0.003], history(freedom=freedom), fixed(2)) for freedom in (6.0, 200.0))
+        one, two = (
+            rule_on([0.001, 0.003], history(freedom=freedom), fixed(2)) for freedom in (6.0, 200.0)
+        )
         assert (one.error, one.freedom) == (two.error, two.freedom)
 
     def test_of_no_change_a_history_says_more(self):
         edge = math.log(1.02) - student.ppf(1 - 0.05 * 0.22, 12) * 0.005
-        assert [rule_on([edge + shift], history(freedom=99.0)).code.item() for shift in (-1e-5, 1e-5)] == [
+        assert [
+            rule_on([edge + shift], history(freedom=99.0)).code.item() for shift in (-1e-5, 1e-5)
+        ] == [
             Code.UNCHANGED,
             Code.OPEN,
         ]
@@ -95,10 +101,14 @@ class TestByHand:
             math.log1p(2 * DEFAULT_THRESHOLD),
         )
 
-    @pytest.mark.parametrize(("times", "code"), [(1.0, Code.UNCHANGED), (1.0 + 1e-12, Code.REGRESSED)])
+    @pytest.mark.parametrize(
+        ("times", "code"), [(1.0, Code.UNCHANGED), (1.0 + 1e-12, Code.REGRESSED)]
+    )
     def test_what_is_flagged_is_beyond_tau(self, times, code):
         assert rule_on(
-            [times * RULE.tau] * 4, history(spread=1e-5), replace(fixed(4), tau=RULE.tau, margin=RULE.margin)
+            [times * RULE.tau] * 4,
+            history(spread=1e-5),
+            replace(fixed(4), tau=RULE.tau, margin=RULE.margin),
         ).code == [code]
 
     def test_the_guard_widens_what_was_learned(self):
@@ -108,7 +118,11 @@ class TestByHand:
 
     def test_resolvable_and_needed(self):
         got = rule_on([0.05, -0.05, 0.05, -0.05, 0.05, -0.05], rule=replace(RULE, patience=99))
-        reach = (student.ppf(1 - 0.01 * 0.4, float(got.freedom[0])) + 1.2815515655) * float(got.error[0]) * math.sqrt(6)
+        reach = (
+            (student.ppf(1 - 0.01 * 0.4, float(got.freedom[0])) + 1.2815515655)
+            * float(got.error[0])
+            * math.sqrt(6)
+        )
         assert got.resolvable == pytest.approx([reach / math.sqrt(6)])
         assert got.needed == pytest.approx([math.ceil((reach / math.log(1.02)) ** 2)])
 
@@ -126,7 +140,9 @@ class TestEachCaseItsOwn:
 
     def test_by_hand(self):
         got = rule_on(
-            self.D, history(spread=0.0005, cases=4), replace(RULE, tau=self.TAU, margin=np.log1p([0.02, 0.1, 0.02, 0.0002]))
+            self.D,
+            history(spread=0.0005, cases=4),
+            replace(RULE, tau=self.TAU, margin=np.log1p([0.02, 0.1, 0.02, 0.0002])),
         )
         assert got.code.tolist() == [Code.REGRESSED, Code.UNCHANGED, Code.UNCHANGED, Code.REGRESSED]
         assert got.resolvable[1] == pytest.approx(self.TAU[1])
@@ -134,28 +150,45 @@ class TestEachCaseItsOwn:
     @given(HOLED, SPREADS, arrays(np.float64, CASES, elements=st.floats(0.001, 0.1)))
     @settings(deadline=None)
     def test_is_as_if_each_were_judged_by_its_own_rule(self, d, spreads, taus):
-        together = rule_on(d, history(spread=spreads, cases=CASES), replace(RULE, tau=taus, margin=2 * taus), within=np.nan)
+        together = rule_on(
+            d,
+            history(spread=spreads, cases=CASES),
+            replace(RULE, tau=taus, margin=2 * taus),
+            within=np.nan,
+        )
         for case in range(CASES):
             rule = replace(RULE, tau=float(taus[case]), margin=float(2 * taus[case]))
             alone = rule_on(d, history(spread=spreads, cases=CASES), rule, within=np.nan)
             if together.inflation[case] == alone.inflation[case]:
-                assert together.code[case] == alone.code[case] or together.launches[case] != alone.launches[case]
+                assert (
+                    together.code[case] == alone.code[case]
+                    or together.launches[case] != alone.launches[case]
+                )
 
     @given(HOLED, SPREADS)
     @settings(deadline=None)
     def test_one_figure_is_the_same_for_all(self, d, spreads):
         learned = history(spread=spreads, cases=CASES)
         one = rule_on(d, learned, replace(RULE, tau=0.02, margin=0.04))
-        each = rule_on(d, learned, replace(RULE, tau=np.full(CASES, 0.02), margin=np.full(CASES, 0.04)))
+        each = rule_on(
+            d, learned, replace(RULE, tau=np.full(CASES, 0.02), margin=np.full(CASES, 0.04))
+        )
         for field in fields(one):
             np.testing.assert_array_equal(getattr(one, field.name), getattr(each, field.name))
 
     def test_runs_may_lead(self):
         d = np.stack([self.D, self.D])
         rule = replace(RULE, tau=self.TAU, margin=np.log1p([0.02, 0.1, 0.02, 0.0002]))
-        learned = Learned(spread=np.full((2, 4), 0.0005), freedom=np.full((2, 4), 20.0), within=np.full((2, 4), np.nan))
+        learned = Learned(
+            spread=np.full((2, 4), 0.0005),
+            freedom=np.full((2, 4), 20.0),
+            within=np.full((2, 4), np.nan),
+        )
         got = sequential.replay(d, np.full(d.shape, np.nan), learned, rule)
-        assert got.code.tolist() == [[Code.REGRESSED, Code.UNCHANGED, Code.UNCHANGED, Code.REGRESSED]] * 2
+        assert (
+            got.code.tolist()
+            == [[Code.REGRESSED, Code.UNCHANGED, Code.UNCHANGED, Code.REGRESSED]] * 2
+        )
 
 
 class TestResolvable:
@@ -181,12 +214,21 @@ class TestResolvable:
 class TestRules:
     def test_one_launch_says_nothing_of_noise(self):
         for wrong in ({"cold_launches": 1}, {"cold_unchanged": 1}):
-            with pytest.raises(ValueError, match="cold_launches and cold_unchanged must be at least 2"):
+            with pytest.raises(
+                ValueError, match="cold_launches and cold_unchanged must be at least 2"
+            ):
                 SequentialRule(**wrong)
         assert fixed(1).cold_launches == adaptive(1).cold_launches == 2
 
     @pytest.mark.parametrize(
-        "looks", [(1, 2, 3, 4, 6, 8, 12, 16), (1, 2, 3, 4, 6, 8), (2, 3, 5), (1, 2, 4, 6, 9, 12, 14, 16), (7,)]
+        "looks",
+        [
+            (1, 2, 3, 4, 6, 8, 12, 16),
+            (1, 2, 3, 4, 6, 8),
+            (2, 3, 5),
+            (1, 2, 4, 6, 9, 12, 14, 16),
+            (7,),
+        ],
     )
     def test_the_margin_is_crossed_by_chance_at_any_look_in_at_most_beta(self, looks):
         rule = replace(RULE, looks=looks, alpha_shares=(1 / len(looks),) * len(looks))
@@ -221,7 +263,9 @@ class TestWhatLaunchesOfARunShare:
         assert np.isinf(bound.needed)
 
     @given(RATIOS, SPREADS, st.floats(0.0, 0.02))
-    @example(np.full((CASES, 1), 0.01), np.full(CASES, 0.0039), 0.003)  # suspicious by itself, and unchanged with a larger error
+    @example(
+        np.full((CASES, 1), 0.01), np.full(CASES, 0.0039), 0.003
+    )  # suspicious by itself, and unchanged with a larger error
     @settings(deadline=None)
     def test_never_adds_a_verdict_of_change_at_the_first_such_look(self, d, spreads, bound):
         rule = replace(RULE, looks=(2,), alpha_shares=(1.0,))
@@ -238,8 +282,12 @@ class TestRecurrence:
     def test_a_single_accident_does_not_flag(self):
         rule = replace(RULE, looks=(4,), alpha_shares=(1.0,))
         assert rule_on([0.0, 0.0, 0.0, 0.5], history(freedom=1000.0), rule).code == [Code.OPEN]
-        assert rule_on([0.005, 0.005, 0.005, 0.5], history(freedom=1000.0), rule).code == [Code.OPEN]
-        assert rule_on([0.12, 0.1, 0.1, 0.1], history(freedom=1000.0), rule).code == [Code.REGRESSED]
+        assert rule_on([0.005, 0.005, 0.005, 0.5], history(freedom=1000.0), rule).code == [
+            Code.OPEN
+        ]
+        assert rule_on([0.12, 0.1, 0.1, 0.1], history(freedom=1000.0), rule).code == [
+            Code.REGRESSED
+        ]
 
 
 class TestHistoriesThatTodayContradicts:
@@ -283,8 +331,12 @@ class TestGoingOn:
     def test_suspects_go_on_beyond_the_regular_looks(self):
         noisy = history(spread=0.03)
         assert rule_on([0.027, 0.023] * 4, noisy).next_look == [12]
-        assert rule_on([0.023, 0.021] * 3, noisy).next_look == [8], "suspect enough for a regular look"
-        assert rule_on([0.018, 0.016] * 4, noisy).next_look == [0], "too little suspect for a late one"
+        assert rule_on([0.023, 0.021] * 3, noisy).next_look == [8], (
+            "suspect enough for a regular look"
+        )
+        assert rule_on([0.018, 0.016] * 4, noisy).next_look == [0], (
+            "too little suspect for a late one"
+        )
 
     def test_a_slow_noisy_case_is_found_late(self):
         got = rule_on([0.03, 0.026] * 8, history(spread=0.03))
@@ -356,13 +408,17 @@ class TestMoreNoise:
     @settings(deadline=None)
     def test_never_makes_a_change_of_what_is_open_at_the_same_look(self, d, spreads, factor, look):
         rule = fixed(look)
-        learned = replace(history(spread=spreads, cases=CASES), excursions=0.35)  # more than today can show
+        learned = replace(
+            history(spread=spreads, cases=CASES), excursions=0.35
+        )  # more than today can show
         calm = rule_on(d, learned, rule)
         noisy = rule_on(d, replace(learned, spread=factor * spreads), rule)
         inside = rule_on(d, learned, rule, within=factor * 0.01)
         changes = {Code.REGRESSED, Code.IMPROVED}
         squares = np.sum((d[:, :look] - d[:, :look].mean(axis=1, keepdims=True)) ** 2, axis=1)
-        agrees = squares <= noise.CONFLICT**2 * spreads**2 * (look - 1)  # else the calm history counts for less
+        agrees = squares <= noise.CONFLICT**2 * spreads**2 * (
+            look - 1
+        )  # else the calm history counts for less
         judged = agrees & (np.sum(~agrees) <= 1)  # several such cases lessen the histories of all
         for more in (noisy, inside):
             assert not changes & set(more.code[(calm.code == Code.OPEN) & judged].tolist())
@@ -373,17 +429,26 @@ class TestMoreNoise:
         learned, rule = history(spread=spreads, cases=CASES, freedom=20.0), fixed(look)
         squares = np.sum((d[:, :look] - d[:, :look].mean(axis=1, keepdims=True)) ** 2, axis=1)
         doubted = rule_on(d, learned, rule, within=math.nan)
-        contradicts = squares > 1.01 * (noise.CONFLICT * doubted.inflation * spreads) ** 2 * max(look - 1, 1)
+        contradicts = squares > 1.01 * (noise.CONFLICT * doubted.inflation * spreads) ** 2 * max(
+            look - 1, 1
+        )
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(noise, "CONFLICT", math.inf)
             believed = rule_on(d, learned, rule, within=math.nan)
-        assert not {Code.REGRESSED, Code.IMPROVED} & set(doubted.code[contradicts & (believed.code == Code.OPEN)].tolist())
+        assert not {Code.REGRESSED, Code.IMPROVED} & set(
+            doubted.code[contradicts & (believed.code == Code.OPEN)].tolist()
+        )
 
     @given(RATIOS, SPREADS, st.floats(0.0, 1.0), st.floats(0.0, 1.0), st.sampled_from(RULE.looks))
     @settings(deadline=None, max_examples=50)
-    def test_launches_that_stray_never_make_a_change_of_what_is_open(self, d, spreads, one, other, look):
+    def test_launches_that_stray_never_make_a_change_of_what_is_open(
+        self, d, spreads, one, other, look
+    ):
         learned = history(spread=spreads, cases=CASES)
-        few, many = (rule_on(d, replace(learned, excursions=share), fixed(look)) for share in sorted((one, other)))
+        few, many = (
+            rule_on(d, replace(learned, excursions=share), fixed(look))
+            for share in sorted((one, other))
+        )
         assert not {Code.REGRESSED, Code.IMPROVED} & set(many.code[few.code == Code.OPEN].tolist())
 
     @given(st.floats(-0.2, 0.2), st.floats(0.001, 0.02), st.floats(1.0, 4.0))
@@ -405,7 +470,15 @@ class TestMalformed:
             [[math.nan] * 7 + [0.5]],
             [[0.5] + [math.inf] * 7],
         ],
-        ids=["nothing", "infinite", "minus infinite", "huge", "one launch", "one late launch", "one and infinities"],
+        ids=[
+            "nothing",
+            "infinite",
+            "minus infinite",
+            "huge",
+            "one launch",
+            "one late launch",
+            "one and infinities",
+        ],
     )
     def test_never_regressed_or_improved(self, d):
         assert rule_on(d).code == [Code.OPEN]
@@ -432,7 +505,12 @@ class TestMalformed:
         assert got.next_look == [3]
         assert not got.calibrated
 
-    @given(arrays(np.float64, (CASES, LAUNCHES), elements=st.floats(allow_nan=True, allow_infinity=True)), SPREADS)
+    @given(
+        arrays(
+            np.float64, (CASES, LAUNCHES), elements=st.floats(allow_nan=True, allow_infinity=True)
+        ),
+        SPREADS,
+    )
     @settings(deadline=None)
     def test_anything_gets_an_answer(self, d, spreads):
         got = rule_on(d, history(spread=spreads, cases=CASES))
@@ -449,7 +527,9 @@ class TestMalformed:
 
 
 class TestColdStart:
-    UNKNOWN = staticmethod(lambda cases: history(spread=math.nan, freedom=0.0, within=math.nan, cases=cases))
+    UNKNOWN = staticmethod(
+        lambda cases: history(spread=math.nan, freedom=0.0, within=math.nan, cases=cases)
+    )
 
     def test_a_change_is_called_from_the_first_look_after_five_launches(self):
         rng = np.random.default_rng(4)
@@ -463,37 +543,61 @@ class TestColdStart:
         assert got.launches[0] == 6
         assert (got.launches[1:] <= 3).all()
 
-    @pytest.mark.parametrize(("spread", "least", "most"), [(0.001, 2, 3), (0.0075, 3, 6), (0.03, 6, 16)])
-    def test_unchanged_code_on_a_machine_that_nobody_calibrated_takes_as_many_launches_as_it_is_noisy(self, spread, least, most):
+    @pytest.mark.parametrize(
+        ("spread", "least", "most"), [(0.001, 2, 3), (0.0075, 3, 6), (0.03, 6, 16)]
+    )
+    def test_unchanged_code_on_a_machine_that_nobody_calibrated_takes_as_many_launches_as_it_is_noisy(
+        self, spread, least, most
+    ):
         d = spread * np.random.default_rng(5).standard_normal((40, 1, 16))
         taken = [rule_on(launches, self.UNKNOWN(1)).launches[0] for launches in d]
         assert least <= np.median(taken) <= most
 
     def test_what_is_called_unchanged_early_has_its_interval_and_the_usual_spread_in_it(self):
-        got = rule_on([[0.0, 0.0]], self.UNKNOWN(1), rule=replace(RULE, margin=math.log(1.1), tau=math.log(1.05)))
-        spread = math.sqrt(sequential.COLD_FREEDOM * sequential.COLD_SPREAD**2 / (sequential.COLD_FREEDOM + 1))
+        got = rule_on(
+            [[0.0, 0.0]],
+            self.UNKNOWN(1),
+            rule=replace(RULE, margin=math.log(1.1), tau=math.log(1.05)),
+        )
+        spread = math.sqrt(
+            sequential.COLD_FREEDOM * sequential.COLD_SPREAD**2 / (sequential.COLD_FREEDOM + 1)
+        )
         assert (got.code, got.freedom) == ([Code.UNCHANGED], [sequential.COLD_FREEDOM + 1])
         assert got.error == pytest.approx([spread / math.sqrt(2)])
 
     def test_what_scatters_much_inside_its_launches_is_believed_to_do_so_between_them(self):
         wide = replace(RULE, margin=math.log(1.1), tau=math.log(1.05))
-        got = [rule_on([[0.0, 0.0]], self.UNKNOWN(1), rule=wide, within=within) for within in (0.012, 0.06, math.nan)]
-        usual = np.array([sequential.COLD_SPREAD, sequential.COLD_SHARE * 0.06, sequential.COLD_SPREAD])
+        got = [
+            rule_on([[0.0, 0.0]], self.UNKNOWN(1), rule=wide, within=within)
+            for within in (0.012, 0.06, math.nan)
+        ]
+        usual = np.array(
+            [sequential.COLD_SPREAD, sequential.COLD_SHARE * 0.06, sequential.COLD_SPREAD]
+        )
         spread = usual * math.sqrt(sequential.COLD_FREEDOM / (sequential.COLD_FREEDOM + 1))
         assert [one.error[0] for one in got] == pytest.approx(list(spread / math.sqrt(2)))
 
     @pytest.mark.parametrize("spread", [0.015, 0.03, 0.04])
-    def test_on_a_machine_that_nobody_knows_a_change_of_the_margin_is_seldom_called_unchanged(self, spread):
+    def test_on_a_machine_that_nobody_knows_a_change_of_the_margin_is_seldom_called_unchanged(
+        self, spread
+    ):
         d = math.log(1.04) + spread * np.random.default_rng(6).standard_normal((1000, 1, 8))
-        rule, unknown = replace(RULE, tau=math.log(1.02), margin=math.log(1.04)), self.UNKNOWN((1000, 1))
+        rule, unknown = (
+            replace(RULE, tau=math.log(1.02), margin=math.log(1.04)),
+            self.UNKNOWN((1000, 1)),
+        )
         inside = np.full(d.shape, spread / sequential.COLD_SHARE)
-        assert np.mean(sequential.replay(d, inside, unknown, rule).code == Code.UNCHANGED) <= RULE.beta
+        assert (
+            np.mean(sequential.replay(d, inside, unknown, rule).code == Code.UNCHANGED) <= RULE.beta
+        )
 
     def test_one_launch_decides_nothing(self):
         assert rule_on([[0.0]], self.UNKNOWN(1), rule=replace(RULE, margin=1.0)).code == [Code.OPEN]
 
     def test_two_launches_of_a_lone_case_are_enough_where_the_rule_says_so(self):
-        got = rule_on([[0.01, 0.03]], history(spread=np.nan, freedom=0.0), rule=replace(RULE, cold_launches=2))
+        got = rule_on(
+            [[0.01, 0.03]], history(spread=np.nan, freedom=0.0), rule=replace(RULE, cold_launches=2)
+        )
         assert got.error == pytest.approx([0.01])
         assert got.freedom == pytest.approx([1.0])
         assert got.high == pytest.approx([0.02 + student.ppf(0.975, 1) * 0.01])
@@ -533,12 +637,16 @@ def test_false_alarms_stay_within_alpha():
     d = spread[..., None] * rng.standard_normal((runs, cases, 16))
     past = spread[..., None] * rng.standard_normal((runs, cases, 20))
     learned = Learned(
-        spread=np.sqrt((past**2).mean(axis=-1)), freedom=np.full((runs, cases), 20.0), within=np.full((runs, cases), 0.01)
+        spread=np.sqrt((past**2).mean(axis=-1)),
+        freedom=np.full((runs, cases), 20.0),
+        within=np.full((runs, cases), 0.01),
     )
     got = sequential.replay(d, np.full(d.shape, 0.01), learned, RULE)
     assert (got.code == Code.REGRESSED).any(axis=-1).sum() <= 6
     naive = replace(RULE, alpha=0.5, gating=1, recurrence=0.5, confirmation=0.5, tau=0.0)
-    assert (sequential.replay(d, np.full(d.shape, 0.01), learned, naive).code == Code.REGRESSED).any(axis=-1).sum() > 100
+    assert (
+        sequential.replay(d, np.full(d.shape, 0.01), learned, naive).code == Code.REGRESSED
+    ).any(axis=-1).sum() > 100
 
 
 @pytest.mark.parametrize("share", [0.5, 1.0])
@@ -546,5 +654,8 @@ def test_a_change_of_many_cases_at_once_does_not_pass_for_noise(share):
     rng = np.random.default_rng(9)
     spread = np.full(40, 0.005)
     slower = rng.uniform(0.03, 0.1, 40) * (np.arange(40) < 40 * share)
-    got = rule_on(slower[:, None] + spread[:, None] * rng.standard_normal((40, 16)), history(spread=spread, cases=40))
+    got = rule_on(
+        slower[:, None] + spread[:, None] * rng.standard_normal((40, 16)),
+        history(spread=spread, cases=40),
+    )
     assert (got.code[slower > 0] == Code.REGRESSED).all()

@@ -21,9 +21,12 @@ RULES = {
     "patient": SequentialRule(patience=99),
     "soon over": SequentialRule(patience=2, regular=4, suspect=1.0, suspect_late=1.2),
     "own thresholds": SequentialRule(
-        tau=np.log1p(np.linspace(0.002, 0.08, CASES)), margin=np.log1p(np.linspace(0.004, 0.16, CASES))
+        tau=np.log1p(np.linspace(0.002, 0.08, CASES)),
+        margin=np.log1p(np.linspace(0.004, 0.16, CASES)),
     ),
-    "warm soon": SequentialRule(cold_launches=3, level=0.9, recurrence=0.6, confirmation=0.4, beta=0.2, alpha=0.05),
+    "warm soon": SequentialRule(
+        cold_launches=3, level=0.9, recurrence=0.6, confirmation=0.4, beta=0.2, alpha=0.05
+    ),
     "confirmed": SequentialRule(recurrence=0.9, confirmation=0.999),
 }
 
@@ -39,12 +42,26 @@ def simulated(seed, *, known):
     own = spread * np.exp(rng.normal(0, 0.3, CASES))
     own[known:] = np.nan
     freedom = np.where(rng.random(CASES) < 0.2, rng.uniform(0, 8, CASES), rng.uniform(4, 60, CASES))
-    within = np.where(rng.random(d.shape) < 0.1, np.nan, 0.01 * np.exp(rng.normal(0.2, 0.2, d.shape)))
+    within = np.where(
+        rng.random(d.shape) < 0.1, np.nan, 0.01 * np.exp(rng.normal(0.2, 0.2, d.shape))
+    )
     return d, within, Learned(spread=own, freedom=freedom, within=np.full(CASES, 0.01))
 
 
 def told(ruling, row):
-    fields = ("code", "mean", "error", "low", "high", "resolvable", "needed", "launches", "next_look", "inflation", "calibrated")
+    fields = (
+        "code",
+        "mean",
+        "error",
+        "low",
+        "high",
+        "resolvable",
+        "needed",
+        "launches",
+        "next_look",
+        "inflation",
+        "calibrated",
+    )
     return {name: getattr(ruling, name)[row].item() for name in fields}
 
 
@@ -58,11 +75,16 @@ def test_what_it_says_of_each_case_is_the_plain_rule(name, bound, excursions, kn
         learned = replace(learned, bound=bound, excursions=excursions)
         ruling = sequential.replay(d, within, learned, RULES[name])
         for row, wanted in enumerate(plain_rule.replay(d, within, learned, RULES[name])):
-            assert told(ruling, row) == pytest.approx(wanted, rel=1e-6, abs=1e-9, nan_ok=True), (seed, row)
+            assert told(ruling, row) == pytest.approx(wanted, rel=1e-6, abs=1e-9, nan_ok=True), (
+                seed,
+                row,
+            )
 
 
 @pytest.mark.parametrize("known", [CASES, 0])
-@pytest.mark.parametrize(("size", "share"), [(0.03, 0.4), (0.008, 0.5), (0.05, 1.0)], ids=["launches", "small", "all"])
+@pytest.mark.parametrize(
+    ("size", "share"), [(0.03, 0.4), (0.008, 0.5), (0.05, 1.0)], ids=["launches", "small", "all"]
+)
 @pytest.mark.parametrize("name", ["default", "own thresholds", "warm soon"])
 def test_shifts_of_all_cases_are_the_plain_rule(name, size, share, known):
     for seed, done in ((1, 16), (2, 8), (4, 3)):
@@ -72,19 +94,28 @@ def test_shifts_of_all_cases_are_the_plain_rule(name, size, share, known):
         d[:, done:] = np.nan
         ruling = sequential.replay(d, within, learned, RULES[name])
         for row, wanted in enumerate(plain_rule.replay(d, within, learned, RULES[name])):
-            assert told(ruling, row) == pytest.approx(wanted, rel=1e-6, abs=1e-9, nan_ok=True), (seed, row)
+            assert told(ruling, row) == pytest.approx(wanted, rel=1e-6, abs=1e-9, nan_ok=True), (
+                seed,
+                row,
+            )
 
 
 @pytest.mark.parametrize("name", ["default", "warm soon"])
 def test_runs_side_by_side_are_each_by_itself(name):
     runs = [simulated(seed, known=9) for seed in range(3)]
     fields = ("spread", "freedom", "within")
-    learned = Learned(**{field: np.stack([getattr(run[2], field) for run in runs]) for field in fields})
-    together = sequential.replay(*(np.stack([run[part] for run in runs]) for part in (0, 1)), learned, RULES[name])
+    learned = Learned(
+        **{field: np.stack([getattr(run[2], field) for run in runs]) for field in fields}
+    )
+    together = sequential.replay(
+        *(np.stack([run[part] for run in runs]) for part in (0, 1)), learned, RULES[name]
+    )
     for number, run in enumerate(runs):
         alone = sequential.replay(*run, RULES[name])
         for field in dataclasses.fields(alone):
-            assert getattr(together, field.name)[number] == pytest.approx(getattr(alone, field.name), nan_ok=True), field.name
+            assert getattr(together, field.name)[number] == pytest.approx(
+                getattr(alone, field.name), nan_ok=True
+            ), field.name
 
 
 def test_all_kinds_of_answers_are_among_them():

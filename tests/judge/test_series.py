@@ -13,7 +13,9 @@ from ci_bench.judge.times.ratios import describe
 from ci_bench.records.comparison import Summary
 
 values = st.floats(allow_nan=True, allow_infinity=True)
-any_series = st.lists(st.lists(values, max_size=4), max_size=3).map(lambda groups: launches(*groups))
+any_series = st.lists(st.lists(values, max_size=4), max_size=3).map(
+    lambda groups: launches(*groups)
+)
 
 
 def facts_of(series):
@@ -25,12 +27,32 @@ def facts_of(series):
     [
         ((), "has no samples", "has no samples"),
         (launches([], []), "has no samples", "has no samples"),
-        (launches([1, math.nan], []), "holds a sample that is not a finite number", "holds a sample that is not a finite number"),
-        (launches([1, math.inf]), "holds a sample that is not a finite number", "holds a sample that is not a finite number"),
-        (launches([1, 1e308]), "holds a sample that is not a finite number", "holds a sample that is not a finite number"),
-        (launches([1, 1e300]), "holds a sample that is not a finite number", "holds a sample that is not a finite number"),
+        (
+            launches([1, math.nan], []),
+            "holds a sample that is not a finite number",
+            "holds a sample that is not a finite number",
+        ),
+        (
+            launches([1, math.inf]),
+            "holds a sample that is not a finite number",
+            "holds a sample that is not a finite number",
+        ),
+        (
+            launches([1, 1e308]),
+            "holds a sample that is not a finite number",
+            "holds a sample that is not a finite number",
+        ),
+        (
+            launches([1, 1e300]),
+            "holds a sample that is not a finite number",
+            "holds a sample that is not a finite number",
+        ),
         (launches([1, 0]), "holds the impossible sample 0", None),
-        (launches([1, -2.5]), "holds the impossible sample -2.5", "holds the impossible sample -2.5"),
+        (
+            launches([1, -2.5]),
+            "holds the impossible sample -2.5",
+            "holds the impossible sample -2.5",
+        ),
         (launches([1, 2], [3]), None, None),
         (launches([0.5, 1e-9], []), None, None),
     ],
@@ -46,7 +68,9 @@ def test_faults(series, fault, where_zero_may_be):
 
 def test_summary_counts_launches_that_have_samples():
     assert facts_of(launches([3, 1], [], [2])).summary == Summary(median=2.0, samples=3, launches=2)
-    assert facts_of(launches([3, 1], [], [2, 2, 2])).summary == Summary(median=2.0, samples=5, launches=2)
+    assert facts_of(launches([3, 1], [], [2, 2, 2])).summary == Summary(
+        median=2.0, samples=5, launches=2
+    )
 
 
 def test_single_is_one_value_per_launch():
@@ -75,7 +99,13 @@ def test_many_at_once_are_as_the_plain_way(every, together):
 
 @pytest.mark.parametrize(
     ("samples_of", "parts"),
-    [([3, 3, 2, 5, 1], [2, 2, 1]), ([6, 6], [1, 1, 0]), ([5, 6, 5], [2, 1]), ([1, 5, 2, 3], [2, 2]), ([], [0])],
+    [
+        ([3, 3, 2, 5, 1], [2, 2, 1]),
+        ([6, 6], [1, 1, 0]),
+        ([5, 6, 5], [2, 1]),
+        ([1, 5, 2, 3], [2, 2]),
+        ([], [0]),
+    ],
 )
 def test_a_part_ends_with_the_series_that_fills_it(monkeypatch, samples_of, parts):
     monkeypatch.setattr(ratios, "_MOST_SAMPLES_AT_ONCE", 6)

@@ -15,7 +15,9 @@ from ci_bench.judge.times.sequential import Code, SequentialRule, fixed
 NAN = math.nan
 CASES = 20
 RULE = SequentialRule(tau=math.log(1.01), margin=math.log(1.02), gating=CASES)
-QUIET = Learned(spread=np.full(CASES, 0.003), freedom=np.full(CASES, 6.0), within=np.full(CASES, 0.01))
+QUIET = Learned(
+    spread=np.full(CASES, 0.003), freedom=np.full(CASES, 6.0), within=np.full(CASES, 0.01)
+)
 UNKNOWN = Learned(spread=np.full(CASES, NAN), freedom=np.zeros(CASES), within=np.full(CASES, NAN))
 
 
@@ -24,7 +26,10 @@ def noise_of(launches, *, seed=3):
 
 
 def words(d, learned=QUIET, rule=RULE):
-    return {Code(code) for code in sequential.replay(d, np.full(d.shape, 0.01), learned, rule).code.tolist()}
+    return {
+        Code(code)
+        for code in sequential.replay(d, np.full(d.shape, 0.01), learned, rule).code.tolist()
+    }
 
 
 class TestSlowLaunches:
@@ -56,7 +61,9 @@ class TestSlowLaunches:
 
 
 class TestAChangeOfAll:
-    @pytest.mark.parametrize(("learned", "launches"), [(QUIET, 3), (UNKNOWN, 6)], ids=["calibrated", "unknown"])
+    @pytest.mark.parametrize(
+        ("learned", "launches"), [(QUIET, 3), (UNKNOWN, 6)], ids=["calibrated", "unknown"]
+    )
     @pytest.mark.parametrize("share", [0.5, 1.0])
     def test_is_found_once_it_repeats(self, learned, launches, share):
         changed = np.arange(CASES) < share * CASES
@@ -68,7 +75,9 @@ class TestAChangeOfAll:
     def test_of_few_cases_is_found_in_two_launches(self):
         d = noise_of(2)[: shifts.LEAST_CASES - 1] + math.log(1.1)
         got = sequential.replay(d, np.full(d.shape, 0.01), QUIET.only(np.arange(len(d))), RULE)
-        assert got.code.tolist().count(Code.REGRESSED) == len(d) - 1  # the first contradicts its history
+        assert (
+            got.code.tolist().count(Code.REGRESSED) == len(d) - 1
+        )  # the first contradicts its history
 
 
 class TestCommonShifts:
@@ -76,7 +85,10 @@ class TestCommonShifts:
         d = np.stack([np.arange(11.0), np.arange(1.0, 12.0)], axis=-1)
         np.testing.assert_array_equal(shifts.common_shifts(d), [5.0, 6.0])
 
-    @pytest.mark.parametrize(("cases", "there", "known"), [(10, 10, True), (9, 9, False), (30, 15, True), (30, 14, False)])
+    @pytest.mark.parametrize(
+        ("cases", "there", "known"),
+        [(10, 10, True), (9, 9, False), (30, 15, True), (30, 14, False)],
+    )
     def test_needs_ten_cases_and_half_of_all(self, cases, there, known):
         d = np.ones((cases, 2))
         d[there:, 1] = NAN
@@ -100,12 +112,17 @@ class TestCommonShifts:
     def test_is_the_t_test(self):
         edge = 22.327 * 0.001 / math.sqrt(3)  # t of two degrees of freedom at 0.999
         launches = np.array([-0.001, 0.0, 0.001])
-        assert [bool(shifts.is_repeated(launches + edge * part, 0.001)) for part in (0.999, 1.001)] == [False, True]
+        assert [
+            bool(shifts.is_repeated(launches + edge * part, 0.001)) for part in (0.999, 1.001)
+        ] == [False, True]
 
     def test_equal_launches_have_an_error_all_the_same(self):
         t = 318.3  # of one degree of freedom at 0.999
         sizes = np.array([0.99, 1.01]) * t * 1e-5
-        assert [bool(shifts.is_repeated(np.full(2, size), 0.001)) for size in sizes] == [False, True]
+        assert [bool(shifts.is_repeated(np.full(2, size), 0.001)) for size in sizes] == [
+            False,
+            True,
+        ]
 
 
 class TestWithoutShifts:
@@ -126,7 +143,9 @@ class TestWithoutShifts:
         both = shifts.without_shifts(d, 0.01, 0.001)
         for run in range(2):
             alone = shifts.without_shifts(d[run], 0.01, 0.001)
-            np.testing.assert_array_equal(d[run] if both is None else both[run], d[run] if alone is None else alone)
+            np.testing.assert_array_equal(
+                d[run] if both is None else both[run], d[run] if alone is None else alone
+            )
 
     @given(arrays(np.float64, (12, 8), elements=st.floats(-0.1, 0.1)), st.sampled_from([2, 3, 8]))
     @settings(deadline=None, max_examples=20)

@@ -13,7 +13,9 @@ SHOWN_ONLY = sorted(kind.name for kind in ENGINE.values() if not kind.gates)
 
 
 def compared(name, before, after):
-    base, head = (results(result(count(number, name=name, arm="eager"))) for number in (before, after))
+    base, head = (
+        results(result(count(number, name=name, arm="eager"))) for number in (before, after)
+    )
     comparison = judged(head, base=base, mode=BaselineMode.FILE)
     (pair,) = [pair for case in comparison.cases for pair in case.pairs if pair.metric == name]
     return pair, [finding.rule for finding in comparison.judgement.findings]
@@ -59,7 +61,11 @@ def compiled(*seconds):
     return results(
         result(
             metric(launches(*([one] for one in seconds)), name="compile_cold", arm="fused"),
-            metric(launches([0.01, 0.0101, 0.0099], [0.01, 0.0101, 0.0099]), name="step_time", arm="fused"),
+            metric(
+                launches([0.01, 0.0101, 0.0099], [0.01, 0.0101, 0.0099]),
+                name="step_time",
+                arm="fused",
+            ),
         )
     )
 
@@ -74,13 +80,22 @@ def compiled(*seconds):
         ([10.0, 10.1], [10.0, 10.1], False),
         ([10.0], [10.0, 10.1], False),
     ],
-    ids=["slower within the threshold", "faster", "slower beyond it", "far slower", "repeated", "repeated on one side"],
+    ids=[
+        "slower within the threshold",
+        "faster",
+        "slower beyond it",
+        "far slower",
+        "repeated",
+        "repeated on one side",
+    ],
 )
 def test_one_cold_compilation_that_does_not_look_slower_holds_up_nothing(before, after, shown_only):
     """The time budget of compilations allowed no second one, and no verdict rests on one."""
     base, head = compiled(*before), compiled(*after)
     comparison = judged(head, base=base, mode=BaselineMode.PAIRED)
-    (pair,) = [pair for case in comparison.cases for pair in case.pairs if pair.metric == "compile_cold"]
+    (pair,) = [
+        pair for case in comparison.cases for pair in case.pairs if pair.metric == "compile_cold"
+    ]
     assert pair.detail is shown_only
 
 
@@ -91,5 +106,7 @@ def test_a_cold_compilation_is_held_to_the_threshold_that_its_case_asks_for():
         for of in (compiled(10.0), compiled(11.1))
     )
     comparison = judged(head, base=base, mode=BaselineMode.PAIRED)
-    (pair,) = [pair for case in comparison.cases for pair in case.pairs if pair.metric == "compile_cold"]
+    (pair,) = [
+        pair for case in comparison.cases for pair in case.pairs if pair.metric == "compile_cold"
+    ]
     assert not pair.detail

@@ -45,14 +45,22 @@ def test_signed_numbers_go_by_their_difference(base, head, better, verdict):
     assert None not in (pair.base, pair.head)
 
 
-@pytest.mark.parametrize(("unit", "name"), [(S, "odd"), (RATE, "odd"), (BYTES, "odd"), (JOULES, "odd"), (COUNT, "graph_breaks")])
+@pytest.mark.parametrize(
+    ("unit", "name"),
+    [(S, "odd"), (RATE, "odd"), (BYTES, "odd"), (JOULES, "odd"), (COUNT, "graph_breaks")],
+)
 def test_other_quantities_are_never_negative(unit, name):
     pair = pair_of(([1] * 3,) * 2, ([-1] * 3,) * 2, unit, name=name)
-    assert (pair.verdict, pair.reason) == (INCONCLUSIVE, "head holds the impossible sample -1: measure again")
+    assert (pair.verdict, pair.reason) == (
+        INCONCLUSIVE,
+        "head holds the impossible sample -1: measure again",
+    )
 
 
 def test_metrics_of_one_side_are_named():
-    both, mine, yours = (metric(launches([1] * 3, [1] * 3), name=name) for name in ("both", "mine", "yours"))
+    both, mine, yours = (
+        metric(launches([1] * 3, [1] * 3), name=name) for name in ("both", "mine", "yours")
+    )
     pairs = judged(results(result(both, mine)), results(result(both, yours))).cases[0].pairs
     found = {pair.metric: pair.verdict for pair in pairs}
     assert (found["mine"], found["yours"]) == (Verdict.NEW, Verdict.REMOVED)
@@ -60,6 +68,12 @@ def test_metrics_of_one_side_are_named():
 
 def test_an_arm_of_the_name_imported_gets_none_of_what_other_tools_files_get():
     """A provider of a function may be called so; a time of the engine's clock is never 0."""
-    zero, timed = (metric(launches([value] * 3, [value] * 3), unit=S, better=LOWER, arm="imported") for value in (0.0, 1.0))
+    zero, timed = (
+        metric(launches([value] * 3, [value] * 3), unit=S, better=LOWER, arm="imported")
+        for value in (0.0, 1.0)
+    )
     (pair,) = judged(results(result(zero)), results(result(timed))).cases[0].pairs
-    assert (pair.verdict, pair.reason) == (INCONCLUSIVE, "head holds the impossible sample 0: measure again")
+    assert (pair.verdict, pair.reason) == (
+        INCONCLUSIVE,
+        "head holds the impossible sample 0: measure again",
+    )

@@ -19,12 +19,16 @@ def simulated(number, *, offset, noise, growth=0.0, steps=161):
     rng = np.random.default_rng(number)
     runs = []
     for seed in range(SEEDS):
-        reference = (1 + 0.01 * rng.standard_normal()) * (0.5 + np.exp(-np.arange(steps) / 40)) + 0.002 * rng.standard_normal(
-            steps
-        )
+        reference = (1 + 0.01 * rng.standard_normal()) * (
+            0.5 + np.exp(-np.arange(steps) / 40)
+        ) + 0.002 * rng.standard_normal(steps)
         runs.append(trace(Role.REFERENCE, seed=seed, loss=reference, grad_norm=reference))
         for role, bias in ((Role.CANDIDATE, offset), (Role.OTHER_MASKS, 0.0)):
-            moved = bias + noise * rng.standard_normal() + (growth * np.arange(steps) / steps if role is Role.CANDIDATE else 0.0)
+            moved = (
+                bias
+                + noise * rng.standard_normal()
+                + (growth * np.arange(steps) / steps if role is Role.CANDIDATE else 0.0)
+            )
             runs.append(trace(role, seed=seed, loss=reference * (1 + moved), grad_norm=reference))
     return runs
 
@@ -36,10 +40,15 @@ def plain(runs):
 
     def apart(role):
         sides = ((of[role, seed], of[Role.REFERENCE, seed], tails[seed]) for seed in range(SEEDS))
-        return [[(a - b) / tail for a, b in zip(one, other, strict=True)] for one, other, tail in sides]
+        return [
+            [(a - b) / tail for a, b in zip(one, other, strict=True)] for one, other, tail in sides
+        ]
 
     def pooled(figure):
-        ours, null = [figure(one) for one in apart(Role.CANDIDATE)], [figure(one) for one in apart(Role.OTHER_MASKS)]
+        ours, null = (
+            [figure(one) for one in apart(Role.CANDIDATE)],
+            [figure(one) for one in apart(Role.OTHER_MASKS)],
+        )
         mean = statistics.fmean(ours)
         squares = sum(x**2 for x in null) + sum((x - mean) ** 2 for x in ours)
         freedom = len(null) + len(ours) - 1
@@ -81,7 +90,12 @@ def test_every_figure_is_the_plain_one(kind, steps):
         found = only(evidence(*runs, masks=Masks.DIFFER))
         verdict, *figures = plain(runs)
         assert found.verdict is verdict
-        assert [found.difference, found.interval.low, found.interval.high, found.limit] == pytest.approx(figures)
+        assert [
+            found.difference,
+            found.interval.low,
+            found.interval.high,
+            found.limit,
+        ] == pytest.approx(figures)
         assert (found.steps, found.interval.level) == (steps, 0.95)
         seen.append(verdict)
     assert usual in seen

@@ -28,7 +28,9 @@ from ci_bench.records.comparison import Verdict
 TAU = math.log(1.01)
 
 
-def words(d, *, gating=None, source=NoiseSource.RUNS, within=None, learned=None, excursions=FEW_EXCURSIONS):
+def words(
+    d, *, gating=None, source=NoiseSource.RUNS, within=None, learned=None, excursions=FEW_EXCURSIONS
+):
     """The suspicion of each case [cases, launches] after these launches of a rule that may take sixteen."""
     d = np.asarray(d, dtype=np.float64)
     whole = np.full((len(d), 16), np.nan)
@@ -36,7 +38,10 @@ def words(d, *, gating=None, source=NoiseSource.RUNS, within=None, learned=None,
     inside = np.full(whole.shape, np.nan if within is None else within)
     gating = np.ones(len(d), dtype=bool) if gating is None else np.array(gating)
     ruling = sequential.replay(
-        whole, inside, learned or nothing_learned(len(d)), SequentialRule(gating=max(1, int(gating.sum())))
+        whole,
+        inside,
+        learned or nothing_learned(len(d)),
+        SequentialRule(gating=max(1, int(gating.sum()))),
     )
     cases = Undecided(
         d=whole,
@@ -69,8 +74,12 @@ def test_one_launch_is_held_against_the_prior(source, gating):
 def test_two_runs_of_one_launch_each_have_two_priors():
     bound = limit(NoiseSource.RUNS, 1) * math.sqrt(2)
 
-    assert suspicion_of_one(TAU + 1.01 * bound, TAU, NoiseSource.RUNS, gating=1) is Suspicion.SUSPECTED
-    assert suspicion_of_one(TAU + 0.99 * bound, TAU, NoiseSource.RUNS, gating=1) is Suspicion.POSSIBLE
+    assert (
+        suspicion_of_one(TAU + 1.01 * bound, TAU, NoiseSource.RUNS, gating=1) is Suspicion.SUSPECTED
+    )
+    assert (
+        suspicion_of_one(TAU + 0.99 * bound, TAU, NoiseSource.RUNS, gating=1) is Suspicion.POSSIBLE
+    )
     assert suspicion_of_one(0.0, TAU, NoiseSource.RUNS, gating=1) is Suspicion.NONE
 
 
@@ -99,7 +108,8 @@ def test_what_scatters_inside_its_launches_is_not_trusted_more_than_that():
 
 
 @pytest.mark.parametrize(
-    ("spread", "d", "word"), [(0.001, 0.1, Suspicion.NONE), (0.06, 0.4, Suspicion.SUSPECTED), (0.2, 0.38, Suspicion.NONE)]
+    ("spread", "d", "word"),
+    [(0.001, 0.1, Suspicion.NONE), (0.06, 0.4, Suspicion.SUSPECTED), (0.2, 0.38, Suspicion.NONE)],
 )
 def test_one_launch_is_trusted_no_more_than_the_prior_and_no_more_than_the_history(spread, d, word):
     known = Learned(spread=np.array([spread]), freedom=np.array([20.0]), within=np.array([np.nan]))
@@ -119,11 +129,21 @@ def test_where_launches_stray_today_those_of_one_case_fail_nothing(elsewhere, re
     d[:, :3] = 0.002 * rng.standard_normal((50, 3))
     d[0, :2] += 0.09
     d[1 : 1 + elsewhere, 0] += 0.09
-    history = Learned(spread=np.full(50, 0.002), freedom=np.full(50, 20.0), within=np.full(50, np.nan))
+    history = Learned(
+        spread=np.full(50, 0.002), freedom=np.full(50, 20.0), within=np.full(50, np.nan)
+    )
     inside, every = np.full(d.shape, np.nan), np.ones(50, dtype=bool)
-    cases = Undecided(d=d, within=inside, tau=np.full(50, TAU), source=np.full(50, NoiseSource.TURNS), gating=every)
+    cases = Undecided(
+        d=d,
+        within=inside,
+        tau=np.full(50, TAU),
+        source=np.full(50, NoiseSource.TURNS),
+        gating=every,
+    )
     ruling = sequential.replay(d, inside, history, SequentialRule(gating=50))
-    failing = (ruling.code == sequential.Code.REGRESSED) | (suspicions(cases, ruling) == Suspicion.SUSPECTED)
+    failing = (ruling.code == sequential.Code.REGRESSED) | (
+        suspicions(cases, ruling) == Suspicion.SUSPECTED
+    )
     assert (failing[0], failing[1 + elsewhere :].any()) == (red, False)
 
 
@@ -138,7 +158,12 @@ def test_where_launches_stray_today_those_of_one_case_fail_nothing(elsewhere, re
 )
 def test_both_launches_may_have_strayed_but_not_so_far_as_no_machine_does(d, word):
     """A machine one of whose launches in ten strays: two that are five times as long each are no accident of it."""
-    known = Learned(spread=np.array([0.003]), freedom=np.array([20.0]), within=np.array([np.nan]), excursions=0.1)
+    known = Learned(
+        spread=np.array([0.003]),
+        freedom=np.array([20.0]),
+        within=np.array([np.nan]),
+        excursions=0.1,
+    )
     (found,) = words([d], learned=known, source=NoiseSource.TURNS, excursions=0.1)
     assert (found is word) if word else (found is not Suspicion.SUSPECTED)
 
@@ -177,7 +202,11 @@ def test_unchanged_code_is_hardly_ever_suspected_after_one_launch():
     nothing, every = np.full(d.shape, np.nan), np.ones((2000, 10), dtype=bool)
     unknown = Learned(spread=nothing[..., 0], freedom=np.zeros((2000, 10)), within=nothing[..., 0])
     cases = Undecided(
-        d=d, within=nothing, tau=np.full((2000, 10), TAU), source=np.full((2000, 10), NoiseSource.RUNS), gating=every
+        d=d,
+        within=nothing,
+        tau=np.full((2000, 10), TAU),
+        source=np.full((2000, 10), NoiseSource.RUNS),
+        gating=every,
     )
     found = suspicions(cases, sequential.replay(d, nothing, unknown, SequentialRule(gating=10)))
     red = int((found == Suspicion.SUSPECTED).any(axis=-1).sum())
@@ -189,7 +218,9 @@ def plainly(d, within, ruling, *, source, gating, strayed):
     mean, count, prior = math.fsum(d) / len(d), len(d), PRIORS[source]
     spread = max(prior.spread, *within)
     freedom = prior.freedom + count - 1
-    error = math.sqrt((prior.freedom * spread**2 + math.fsum((one - mean) ** 2 for one in d)) / freedom / count)
+    error = math.sqrt(
+        (prior.freedom * spread**2 + math.fsum((one - mean) ** 2 for one in d)) / freedom / count
+    )
     if math.isfinite(ruling[1]) and (count > 1 or ruling[1] > error):
         mean, error, freedom = ruling
     if mean <= TAU:
@@ -206,13 +237,22 @@ def plainly(d, within, ruling, *, source, gating, strayed):
 
 @pytest.mark.parametrize("source", list(NoiseSource))
 @pytest.mark.parametrize("count", [1, 2, 3, 4])
-@pytest.mark.parametrize(("excursions", "known"), [(FEW_EXCURSIONS, False), (0.02, False), (0.3, False), (FEW_EXCURSIONS, True)])
+@pytest.mark.parametrize(
+    ("excursions", "known"),
+    [(FEW_EXCURSIONS, False), (0.02, False), (0.3, False), (FEW_EXCURSIONS, True)],
+)
 def test_many_cases_at_once_are_each_what_a_plain_loop_says(source, count, excursions, known):
     """Also where launches may have strayed, and where the machine's history is known to be calm."""
     rng = np.random.default_rng(10 * count + source)
-    history = Learned(spread=np.full(400, 0.002), freedom=np.full(400, 20.0), within=np.full(400, np.nan))
+    history = Learned(
+        spread=np.full(400, 0.002), freedom=np.full(400, 20.0), within=np.full(400, np.nan)
+    )
     learned = history if known else nothing_learned(400)
-    d = rng.uniform(0.0, 8.0, size=(400, 1)) * PRIORS[source].spread * (1 + 0.6 * rng.standard_normal((400, count)))
+    d = (
+        rng.uniform(0.0, 8.0, size=(400, 1))
+        * PRIORS[source].spread
+        * (1 + 0.6 * rng.standard_normal((400, count)))
+    )
     d[::7, 0] *= 4.0
     within = rng.uniform(0.0, 0.08, size=d.shape)
     whole, inside = (np.full((400, 16), np.nan) for _ in range(2))
@@ -220,7 +260,12 @@ def test_many_cases_at_once_are_each_what_a_plain_loop_says(source, count, excur
     ruling = sequential.replay(whole, inside, learned, SequentialRule(gating=400))
     every = np.ones(400, dtype=bool)
     cases = Undecided(
-        d=whole, within=inside, tau=np.full(400, TAU), source=np.full(400, source), gating=every, excursions=excursions
+        d=whole,
+        within=inside,
+        tau=np.full(400, TAU),
+        source=np.full(400, source),
+        gating=every,
+        excursions=excursions,
     )
     found = suspicions(cases, ruling)
     share = np.fmax(excursions, ruling.excursions)
@@ -250,7 +295,11 @@ def test_a_change_of_exactly_the_threshold_is_none():
         Suspicion(
             suspicions(
                 Undecided(
-                    d=far, within=inside, tau=np.array([tau]), source=np.array([NoiseSource.TURNS]), gating=np.array([True])
+                    d=far,
+                    within=inside,
+                    tau=np.array([tau]),
+                    source=np.array([NoiseSource.TURNS]),
+                    gating=np.array([True]),
                 ),
                 ruling,
             )[0]
@@ -268,7 +317,11 @@ def test_of_several_runs_at_once_each_shares_its_chance_among_its_own_gating_cas
     inside = np.full(d.shape, np.nan)
     ruling = sequential.replay(d, inside, nothing_learned(3), SequentialRule(gating=3))
     cases = Undecided(
-        d=d, within=inside, tau=np.full(3, TAU), source=np.full(3, NoiseSource.RUNS), gating=np.ones((2, 3), dtype=bool)
+        d=d,
+        within=inside,
+        tau=np.full(3, TAU),
+        source=np.full(3, NoiseSource.RUNS),
+        gating=np.ones((2, 3), dtype=bool),
     )
     assert suspicions(cases, ruling)[:, 0].tolist() == [Suspicion.SUSPECTED, Suspicion.POSSIBLE]
 
@@ -279,10 +332,17 @@ def test_less_than_one_degree_of_freedom_counts_as_one():
 
 
 @pytest.mark.parametrize(
-    ("word", "suspected", "possible"), [(Suspicion.SUSPECTED, True, False), (Suspicion.POSSIBLE, False, True)]
+    ("word", "suspected", "possible"),
+    [(Suspicion.SUSPECTED, True, False), (Suspicion.POSSIBLE, False, True)],
 )
 def test_a_verdict_says_how_much_is_suspected(word, suspected, possible):
     found = undecided(word, change="5 % slower", advice="take more", speedup=0.95)
-    assert found.reason == f"5 % slower; {wording.doubt(suspected=suspected, possible=possible)}take more"
+    assert (
+        found.reason
+        == f"5 % slower; {wording.doubt(suspected=suspected, possible=possible)}take more"
+    )
     assert (found.verdict is Verdict.SUSPECTED, found.possible) == (suspected, possible)
-    assert undecided(Suspicion.NONE, change="5 % slower", advice="take more", speedup=0.95).reason == "take more"
+    assert (
+        undecided(Suspicion.NONE, change="5 % slower", advice="take more", speedup=0.95).reason
+        == "take more"
+    )

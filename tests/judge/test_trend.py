@@ -14,7 +14,10 @@ LOWER, HIGHER = Better.LOWER, Better.HIGHER
 def series(*stretches, seed=0, spread=0.002):
     """Values around a level for so many runs, one stretch after the other."""
     levels = np.concatenate([np.full(runs, level) for level, runs in stretches])
-    return (levels * np.exp(spread * np.random.Generator(np.random.PCG64(seed)).standard_normal(len(levels)))).tolist()
+    return (
+        levels
+        * np.exp(spread * np.random.Generator(np.random.PCG64(seed)).standard_normal(len(levels)))
+    ).tolist()
 
 
 def alarm(values, better=LOWER, **options):
@@ -107,7 +110,9 @@ def test_worsening_is_relative_and_signed():
 @pytest.mark.parametrize("unit", [1e-6, 1e6])
 def test_the_unit_changes_nothing(unit):
     values = series((1.0, 50), (1.1, 20), seed=3)
-    plain, other = (look([value * by for value in values], better=LOWER, least=0.01) for by in (1.0, unit))
+    plain, other = (
+        look([value * by for value in values], better=LOWER, least=0.01) for by in (1.0, unit)
+    )
     assert [move.place for move in plain.moves] == [move.place for move in other.moves] == [50]
     assert other.moves[0].score == pytest.approx(plain.moves[0].score)
     assert other.noise == pytest.approx(plain.noise)
@@ -124,15 +129,25 @@ def test_levels_are_medians_of_all_values_of_their_stretch():
 
 def test_a_move_goes_from_the_level_before_to_the_one_after():
     moves = look([1.0] * 30 + [2.0] * 30 + [5.0] * 30, better=LOWER, least=0.01).moves
-    assert [(move.before, move.after, move.worse) for move in moves] == [(1.0, 2.0, 1.0), (2.0, 5.0, 1.5)]
+    assert [(move.before, move.after, move.worse) for move in moves] == [
+        (1.0, 2.0, 1.0),
+        (2.0, 5.0, 1.5),
+    ]
 
 
 @pytest.mark.parametrize(
     ("before", "after", "worse", "per_run"),
-    [(4.0, 1.0, -0.75, -0.5), (1.0, 4.0, 3.0, 1.0), (-1.0, 4.0, 3.0, 1.5), (0.0, 4.0, math.inf, math.inf)],
+    [
+        (4.0, 1.0, -0.75, -0.5),
+        (1.0, 4.0, 3.0, 1.0),
+        (-1.0, 4.0, 3.0, 1.5),
+        (0.0, 4.0, math.inf, math.inf),
+    ],
 )
 def test_of_a_drift_one_run_is_a_factor_where_there_is_one(before, after, worse, per_run):
-    assert Move(place=5, before=before, after=after, worse=worse, score=9.0, until=6).per_run == pytest.approx(per_run)
+    assert Move(
+        place=5, before=before, after=after, worse=worse, score=9.0, until=6
+    ).per_run == pytest.approx(per_run)
 
 
 def test_only_a_drift_rises_by_what_was_fitted():

@@ -12,7 +12,9 @@ from ci_bench.records.comparison import BaselineMode, Pair, RunVerdict, Summary,
 from ci_bench.records.config import Policy
 from ci_bench.records.results import Better, Check, Outcome, Status, Unit
 
-(PLAIN,) = judged(results(result(metric(sampled(1.0)))), results(result(metric(sampled(1.0))))).cases
+(PLAIN,) = judged(
+    results(result(metric(sampled(1.0)))), results(result(metric(sampled(1.0))))
+).cases
 SIDE = Summary(median=1.0, samples=24, launches=4)
 
 
@@ -132,17 +134,24 @@ def test_a_time_for_people(seconds, said):
     ],
 )
 def test_a_launch_takes_as_long_as_on_all_sides_that_this_run_measured(base_s, mode, launch_s):
-    head, base = (results(replace(result(metric(sampled(1.0, count=5))), duration_s=seconds)) for seconds in (30.0, base_s))
+    head, base = (
+        results(replace(result(metric(sampled(1.0, count=5))), duration_s=seconds))
+        for seconds in (30.0, base_s)
+    )
     (case,) = judged(head, base, mode=mode).cases
     assert case.launch_s == launch_s
 
 
 @pytest.mark.parametrize("launches", [1, 2, 3])
-def test_five_times_slower_is_suspected_after_few_launches_on_a_machine_that_nobody_calibrated(launches):
+def test_five_times_slower_is_suspected_after_few_launches_on_a_machine_that_nobody_calibrated(
+    launches,
+):
     slower = {(2, "step_time", "inductor"): 5.0}
     found = pairs_of(paired(*simulate(3, cases=3, launches=launches, slower=slower)))
     assert found[2, "step_time", "inductor"].verdict is Verdict.SUSPECTED
-    others = {pair.verdict for key, pair in found.items() if key[2] == "eager" and key[1] == "step_time"}
+    others = {
+        pair.verdict for key, pair in found.items() if key[2] == "eager" and key[1] == "step_time"
+    }
     assert others <= {Verdict.INCONCLUSIVE, Verdict.UNCHANGED}
 
 
@@ -150,13 +159,23 @@ def test_five_times_slower_is_suspected_after_few_launches_on_a_machine_that_nob
 @pytest.mark.parametrize("slower", [1.03, 1.05, 1.2])
 def test_a_slowdown_that_a_budget_left_undecided_is_not_passed(launches, slower):
     """After as many launches as there was time for; the same code after five passes, so that it is not for want of those."""
-    comparison = paired(*simulate(3, cases=3, launches=launches, slower={(2, "step_time", "inductor"): slower}))
-    assert pairs_of(comparison)[2, "step_time", "inductor"].verdict in {Verdict.INCONCLUSIVE, Verdict.SUSPECTED}
+    comparison = paired(
+        *simulate(3, cases=3, launches=launches, slower={(2, "step_time", "inductor"): slower})
+    )
+    assert pairs_of(comparison)[2, "step_time", "inductor"].verdict in {
+        Verdict.INCONCLUSIVE,
+        Verdict.SUSPECTED,
+    }
     assert comparison.judgement.verdict is not RunVerdict.PASSED
 
 
 def test_peaks_of_memory_that_a_budget_left_out_are_not_passed():
-    left_out = Check(name="within_budget", arm="eager", outcome=Outcome.UNKNOWN, detail="the budget of 60 s was spent before")
+    left_out = Check(
+        name="within_budget",
+        arm="eager",
+        outcome=Outcome.UNKNOWN,
+        detail="the budget of 60 s was spent before",
+    )
     timed = result(metric(sampled(1.0, count=5)))
     whole = judged(results(timed), results(timed))
     assert whole.judgement.verdict is RunVerdict.PASSED
@@ -167,13 +186,21 @@ def test_peaks_of_memory_that_a_budget_left_out_are_not_passed():
 
 
 def test_nobody_is_sent_for_more_launches_than_a_run_may_take():
-    noisy = pairs_of(paired(*simulate(11, cases=2, launches=8, noise=8.0), calibration=calibrated()))
-    found = [pair for pair in noisy.values() if pair.verdict is Verdict.INCONCLUSIVE and pair.metric == "step_time"]
+    noisy = pairs_of(
+        paired(*simulate(11, cases=2, launches=8, noise=8.0), calibration=calibrated())
+    )
+    found = [
+        pair
+        for pair in noisy.values()
+        if pair.verdict is Verdict.INCONCLUSIVE and pair.metric == "step_time"
+    ]
     assert found
     assert all(pair.needed is None for pair in found)
     assert any("would take more than 16 launches" in pair.reason for pair in found)
 
 
 def test_of_a_case_that_measured_nothing_no_launch_has_a_time():
-    (case,) = judged(*(results(replace(result(), duration_s=30.0)) for _ in range(2)), mode=BaselineMode.PAIRED).cases
+    (case,) = judged(
+        *(results(replace(result(), duration_s=30.0)) for _ in range(2)), mode=BaselineMode.PAIRED
+    ).cases
     assert case.launch_s is None

@@ -28,7 +28,16 @@ from ci_bench.judge.policy.headline import judge
 from ci_bench.judge.policy.rules import Compared, Scope
 from ci_bench.records.acceptance import Acceptance, Accepted, AcceptedChange, Direction
 from ci_bench.records.comparison import BaselineMode, RunVerdict
-from ci_bench.records.config import DEFAULT_SEVERITIES, UNANSWERED, CasePolicy, Floor, Policy, Rule, Severity, SuitePolicy
+from ci_bench.records.config import (
+    DEFAULT_SEVERITIES,
+    UNANSWERED,
+    CasePolicy,
+    Floor,
+    Policy,
+    Rule,
+    Severity,
+    SuitePolicy,
+)
 from ci_bench.records.results import Better, Check, Due, Outcome, Role, RunState, Status
 
 TIME = metric(sampled(1.0))
@@ -38,7 +47,9 @@ SUITE = [result(metric(sampled(1 + i / 100)), id=f"s/{i}") for i in range(6)]
 SLOWER = [result(metric(sampled(1.5 + i / 60)), id=f"s/{i}") for i in range(6)]
 FLOORED = Policy(suites={"floored": SuitePolicy(floors={Floor.SPEEDUP: 2.0})})
 QUICK_ARM = result(TIME, metric(sampled(1.0 / 40), arm="inductor"), arms=("eager", "inductor"))
-SLOW_ARM = result(TIME, metric(sampled(1.0), arm="inductor"), id="floored/a", arms=("eager", "inductor"))
+SLOW_ARM = result(
+    TIME, metric(sampled(1.0), arm="inductor"), id="floored/a", arms=("eager", "inductor")
+)
 BOTH = result(TIME, metric(sampled(1.0), arm="other"), arms=("eager", "other"))
 FEWER = result(TIME)
 UNCOMPARED = {Rule.INCOMPARABLE, Rule.BASELINE_MISSING, Rule.EMPTY_RUN}
@@ -57,22 +68,38 @@ def learnt(**fields):
 
 
 def evaluated(lost):
-    runs = [trace(Role.REFERENCE, accuracy=0.6), perturbed(), trace(Role.CANDIDATE, accuracy=0.5, disagreements=(lost, 0))]
+    runs = [
+        trace(Role.REFERENCE, accuracy=0.6),
+        perturbed(),
+        trace(Role.CANDIDATE, accuracy=0.5, disagreements=(lost, 0)),
+    ]
     return evidence(*runs, rows=1000)
 
 
 SCENES = {
     Rule.REGRESSED: (results(result(metric(sampled(1.2)))), results(FINE)),
-    Rule.SUSPECTED: (results(result(metric(launches([5.0])))), results(result(metric(launches([1.0]))))),
-    Rule.POSSIBLE: (results(result(metric(launches([1.4])))), results(result(metric(launches([1.0]))))),
+    Rule.SUSPECTED: (
+        results(result(metric(launches([5.0])))),
+        results(result(metric(launches([1.0])))),
+    ),
+    Rule.POSSIBLE: (
+        results(result(metric(launches([1.4])))),
+        results(result(metric(launches([1.0])))),
+    ),
     Rule.COMMON_SHIFT: (results(*SLOWER), results(*SUITE)),
     Rule.BELOW_FLOOR: (results(SLOW_ARM), results(SLOW_ARM)),
     Rule.IMPLAUSIBLE: (results(QUICK_ARM), results(QUICK_ARM)),
     Rule.PARITY_BROKEN: (results(result(TIME, parity=training(scale=1.1))), results(FINE)),
     Rule.PARITY_UNDECIDED: (results(result(TIME, parity=training(start="x"))), results(FINE)),
     Rule.ACCURACY_BROKEN: (results(result(TIME, parity=evaluated(100))), results(FINE)),
-    Rule.LEARNING_CHANGED: (results(result(TIME, parity=learnt(scale=1.1))), results(result(TIME, parity=learnt()))),
-    Rule.LEARNING_UNKNOWN: (results(result(TIME, parity=learnt(data="x"))), results(result(TIME, parity=learnt()))),
+    Rule.LEARNING_CHANGED: (
+        results(result(TIME, parity=learnt(scale=1.1))),
+        results(result(TIME, parity=learnt())),
+    ),
+    Rule.LEARNING_UNKNOWN: (
+        results(result(TIME, parity=learnt(data="x"))),
+        results(result(TIME, parity=learnt())),
+    ),
     Rule.START_CHANGED: (results(side("head", (-0.05, -0.054, -0.047))), results(BASE)),
     Rule.OUTPUTS_CHANGED: (
         results(result(TIME, outputs=off("other", (0.5, 1e-6)))),
@@ -82,10 +109,16 @@ SCENES = {
         results(result(TIME, outputs=computed("other", start="x"))),
         results(result(TIME, outputs=computed("base"))),
     ),
-    Rule.CLOCK_DISAGREES: (results(result(TIME, checks=(replace(check(), name="witnessed"),))), results(FINE)),
+    Rule.CLOCK_DISAGREES: (
+        results(result(TIME, checks=(replace(check(), name="witnessed"),))),
+        results(FINE),
+    ),
     Rule.CHECK_FAILED: (results(result(TIME, checks=(check(),))), results(FINE)),
     Rule.CHECK_UNKNOWN: (results(result(TIME, checks=(check(Outcome.UNKNOWN),))), results(FINE)),
-    Rule.DISTURBED: (results(result(TIME, checks=(replace(check(Outcome.UNKNOWN), name="steady"),))), results(FINE)),
+    Rule.DISTURBED: (
+        results(result(TIME, checks=(replace(check(Outcome.UNKNOWN), name="steady"),))),
+        results(FINE),
+    ),
     Rule.CASE_FAILED: (results(ALSO, result(status=Status.CRASHED)), results(ALSO, FINE)),
     Rule.CASE_SKIPPED: (results(ALSO, result(status=Status.SKIPPED)), results(ALSO)),
     Rule.CASE_NOT_RUN: (results(ALSO, result(status=Status.NOT_RUN)), results(ALSO, FINE)),
@@ -100,7 +133,10 @@ SCENES = {
     Rule.CASE_NEW: (results(ALSO, FINE), results(ALSO)),
     Rule.UNDECIDED: (results(result(NOISY)), results(FINE)),
     Rule.INCONCLUSIVE: (results(result(NOISY)), results(FINE)),
-    Rule.INCOMPARABLE: (results(FINE, identity={"gpu": "A", "driver": 1}), results(FINE, identity={"gpu": "B", "driver": 2})),
+    Rule.INCOMPARABLE: (
+        results(FINE, identity={"gpu": "A", "driver": 1}),
+        results(FINE, identity={"gpu": "B", "driver": 2}),
+    ),
     Rule.BASELINE_MISSING: (results(FINE), None),
     Rule.BASELINE_FAILED: (results(ALSO, FINE), results(ALSO, result(status=Status.TIMEOUT))),
     Rule.BASELINE_CRASHED: (results(ALSO, FINE), results(ALSO, result(status=Status.CRASHED))),
@@ -115,7 +151,9 @@ SCENES = {
 
 SCOPES = {
     Rule.NARROWED: Scope(narrowed=("only 1 of 2 cases (--filter a)",)),
-    Rule.CASES_UNDECLARED: Scope(undeclared=("cases of the suite own are planned only by head's tree",)),
+    Rule.CASES_UNDECLARED: Scope(
+        undeclared=("cases of the suite own are planned only by head's tree",)
+    ),
 }
 
 
@@ -147,7 +185,12 @@ def scene(rule, **options):
 def verdict(head, base=None, *, policy=None, **options):
     """Judged by a policy that also has a floor for one suite, and lets moments drift."""
     whole = replace(policy or Policy(), suites={**FLOORED.suites, **(policy or Policy()).suites})
-    return judged(head, base, policy=replace(whole, drift=0.05 if whole.drift is None else whole.drift), **options).judgement
+    return judged(
+        head,
+        base,
+        policy=replace(whole, drift=0.05 if whole.drift is None else whole.drift),
+        **options,
+    ).judgement
 
 
 def rules(judgement, severity=None):
@@ -168,7 +211,9 @@ def test_every_rule_that_fails_shows_in_the_exit_code(rule):
     policy = Policy(severities={**dict.fromkeys(Rule, Severity.NOTE), rule: Severity.FAIL})
     judgement = scene(rule, policy=policy)
     assert not judgement.met
-    assert judgement.exit_code == (ExitCode.INCOMPARABLE if rule is Rule.INCOMPARABLE else ExitCode.POLICY_NOT_MET)
+    assert judgement.exit_code == (
+        ExitCode.INCOMPARABLE if rule is Rule.INCOMPARABLE else ExitCode.POLICY_NOT_MET
+    )
     of_the_baseline = rule in {Rule.INCOMPARABLE, Rule.BASELINE_MISSING}
     assert judgement.headline.startswith("Not compared: " if of_the_baseline else "Failed: ")
     assert rules(judgement, Severity.FAIL) == {rule}
@@ -181,7 +226,9 @@ def test_every_rule_that_does_not_fail_passes(rule, severity):
     assert judgement.met
     assert judgement.exit_code == 0
     assert rules(judgement) == rules(judgement, severity)
-    is_open = rule in UNCOMPARED or (severity is Severity.WARN and not UNANSWERED.isdisjoint(rules(judgement)))
+    is_open = rule in UNCOMPARED or (
+        severity is Severity.WARN and not UNANSWERED.isdisjoint(rules(judgement))
+    )
     assert judgement.verdict is (RunVerdict.UNDECIDED if is_open else RunVerdict.PASSED)
     assert judgement.headline.startswith("Not decided: " if is_open else "Passed: ")
 
@@ -203,14 +250,22 @@ def test_a_warning_of_what_has_an_answer_leaves_a_pass(rule):
 
 @pytest.mark.parametrize("rule", [Rule.POSSIBLE, Rule.SUSPECTED])
 def test_what_looks_worse_is_undecided_too_and_never_milder_than_that(rule):
-    strict = Policy(severities={Rule.INCONCLUSIVE: Severity.FAIL, Rule.POSSIBLE: Severity.NOTE, Rule.SUSPECTED: Severity.NOTE})
+    strict = Policy(
+        severities={
+            Rule.INCONCLUSIVE: Severity.FAIL,
+            Rule.POSSIBLE: Severity.NOTE,
+            Rule.SUSPECTED: Severity.NOTE,
+        }
+    )
     assert rule in rules(scene(rule, policy=strict), Severity.FAIL)
     assert not scene(rule, policy=Policy(severities={Rule.INCONCLUSIVE: Severity.FAIL})).met
 
 
 def test_a_suspicion_is_no_stricter_than_a_regression_unless_the_policy_says_so():
     lenient = Policy(severities={Rule.REGRESSED: Severity.WARN})
-    assert rules(verdict(*SCENES[Rule.SUSPECTED], policy=lenient), Severity.WARN) == {Rule.SUSPECTED}
+    assert rules(verdict(*SCENES[Rule.SUSPECTED], policy=lenient), Severity.WARN) == {
+        Rule.SUSPECTED
+    }
     own = Policy(suites={"s": SuitePolicy(severities={Rule.REGRESSED: Severity.NOTE})})
     assert verdict(*SCENES[Rule.SUSPECTED], policy=own).met
     said = Policy(severities={Rule.REGRESSED: Severity.WARN, Rule.SUSPECTED: Severity.FAIL})
@@ -307,14 +362,18 @@ def test_comparing_with_nothing_is_not_a_pass(base, says):
 
 
 def test_no_baseline_is_fine_where_none_was_asked_for():
-    judgement = verdict(results(result(TIME, checks=(check(Outcome.PASS),))), mode=BaselineMode.NONE)
+    judgement = verdict(
+        results(result(TIME, checks=(check(Outcome.PASS),))), mode=BaselineMode.NONE
+    )
     assert judgement.met
     assert judgement.headline == "Passed: 1 case, no baseline to compare with."
 
 
 def test_one_arm_without_a_baseline_judges_nothing():
     judgement = verdict(results(FINE), mode=BaselineMode.NONE)
-    assert (judgement.verdict, judgement.exit_code) == (RunVerdict.UNDECIDED, ExitCode.OK), "it saves a baseline"
+    assert (judgement.verdict, judgement.exit_code) == (RunVerdict.UNDECIDED, ExitCode.OK), (
+        "it saves a baseline"
+    )
     assert judgement.headline.startswith("Nothing was compared: no baseline was asked for")
     assert judgement.findings == ()
 
@@ -331,14 +390,25 @@ def test_a_removed_case_is_one_finding():
 def test_a_suite_can_set_its_own_severity():
     policy = Policy(suites={"s": SuitePolicy(severities={Rule.REGRESSED: Severity.WARN})})
     slower = [result(metric(sampled(1.2)), id=id_) for id_ in ("s/a", "t/a")]
-    judgement = verdict(results(*slower), results(*(result(TIME, id=one.case.id) for one in slower)), policy=policy)
-    assert [(f.severity, f.case) for f in judgement.findings] == [(Severity.FAIL, "t/a"), (Severity.WARN, "s/a")]
+    judgement = verdict(
+        results(*slower), results(*(result(TIME, id=one.case.id) for one in slower)), policy=policy
+    )
+    assert [(f.severity, f.case) for f in judgement.findings] == [
+        (Severity.FAIL, "t/a"),
+        (Severity.WARN, "s/a"),
+    ]
 
 
 def test_findings_are_sorted_by_severity_rule_and_size():
     ids = ("s/small", "s/large", "s/down")
-    head = [result(metric(sampled(x)), count(1), id=id_) for x, id_ in zip((1.1, 1.9, 1.4), ids, strict=True)]
-    skipped, failed = result(id="s/skip", status=Status.SKIPPED), result(id="s/fail", status=Status.TIMEOUT)
+    head = [
+        result(metric(sampled(x)), count(1), id=id_)
+        for x, id_ in zip((1.1, 1.9, 1.4), ids, strict=True)
+    ]
+    skipped, failed = (
+        result(id="s/skip", status=Status.SKIPPED),
+        result(id="s/fail", status=Status.TIMEOUT),
+    )
     base = [result(TIME, count(1), id=id_) for id_ in (*ids, "s/fail")]
     judgement = verdict(results(skipped, failed, *head), results(*base))
     assert [(f.rule, f.case) for f in judgement.findings] == [
@@ -353,7 +423,9 @@ def test_findings_are_sorted_by_severity_rule_and_size():
 def test_a_failed_case_is_not_blamed_for_its_missing_metrics_as_well():
     judgement = verdict(*SCENES[Rule.CASE_FAILED])
     assert [f.rule for f in judgement.findings] == [Rule.CASE_FAILED]
-    both = verdict(results(ALSO, result(status=Status.CRASHED)), results(ALSO, result(status=Status.TIMEOUT)))
+    both = verdict(
+        results(ALSO, result(status=Status.CRASHED)), results(ALSO, result(status=Status.TIMEOUT))
+    )
     assert "in the baseline it ended timeout" in both.findings[0].message
 
 
@@ -371,7 +443,11 @@ BROKEN = Check(
     ("head", "base", "sentence"),
     [
         (
-            result(metric(sampled(1.123)), id="training_loss/reviews[backend=inductor]", parity=training(scale=1.1)),
+            result(
+                metric(sampled(1.123)),
+                id="training_loss/reviews[backend=inductor]",
+                parity=training(scale=1.1),
+            ),
             result(TIME, id="training_loss/reviews[backend=inductor]"),
             "Failed: reviews: step time 12 % slower (eager), loss off by 10 % from step 0 (inductor against eager).",
         ),
@@ -387,13 +463,19 @@ BROKEN = Check(
         ),
         (result(count(2)), result(count(0)), "Failed: a: 2 graph breaks (inductor)."),
         (
-            result(count(4), *(count(n, name=name) for name, n in FOLLOWERS.items()), checks=(BROKEN,)),
+            result(
+                count(4), *(count(n, name=name) for name, n in FOLLOWERS.items()), checks=(BROKEN,)
+            ),
             result(count(0), *(count(1, name=name) for name in FOLLOWERS), checks=(BROKEN,)),
             "Failed: a: 4 graph breaks, first at attend.py:566 (inductor).",
         ),
         (
-            result(count(0), count(3, name="recompiles"), count(4, name="graphs"), checks=(BROKEN,)),
-            result(count(0), count(0, name="recompiles"), count(1, name="graphs"), checks=(BROKEN,)),
+            result(
+                count(0), count(3, name="recompiles"), count(4, name="graphs"), checks=(BROKEN,)
+            ),
+            result(
+                count(0), count(0, name="recompiles"), count(1, name="graphs"), checks=(BROKEN,)
+            ),
             "Failed: a: recompilations from 0 to 3 (inductor).",
         ),
         (
@@ -411,7 +493,11 @@ BROKEN = Check(
             FINE,
             "Failed: a: step time 20 % slower (eager), loss off by 10 % from step 0 (inductor against eager), 1 more finding.",
         ),
-        (result(TIME, parity=training()), FINE, "Passed: 1 case, nothing regressed; losses match eager."),
+        (
+            result(TIME, parity=training()),
+            FINE,
+            "Passed: 1 case, nothing regressed; losses match eager.",
+        ),
         (
             result(TIME, parity=learnt()),
             result(TIME, parity=learnt()),
@@ -444,7 +530,9 @@ def test_headlines(head, base, sentence):
 
 
 def test_nothing_compared_is_never_a_pass():
-    judgement = verdict(results(FINE), results(result(status=Status.FAILED)), policy=every(Severity.NOTE))
+    judgement = verdict(
+        results(FINE), results(result(status=Status.FAILED)), policy=every(Severity.NOTE)
+    )
     assert judgement.verdict is RunVerdict.UNDECIDED
     assert judgement.headline.startswith("Not decided: the baseline has no metric of this run")
 
@@ -465,26 +553,47 @@ def test_the_verdict_can_be_recomputed_from_the_comparison_alone():
 
 
 def test_details_are_no_part_of_the_headline():
-    slower = [result(TIME, metric(sampled(by), name="part_time"), details=("part_time",)) for by in (1.0, 2.0)]
+    slower = [
+        result(TIME, metric(sampled(by), name="part_time"), details=("part_time",))
+        for by in (1.0, 2.0)
+    ]
     judgement = verdict(results(slower[1]), results(slower[0]))
     assert judgement.met
     assert judgement.headline == "Passed: 1 case, nothing regressed."
 
 
 def test_the_regression_of_the_headline_is_one_that_fails():
-    both = [result(metric(sampled(by)), metric(sampled(by**3), name="part_time"), details=("part_time",)) for by in (1.0, 1.4)]
-    assert verdict(results(both[1]), results(both[0])).headline == "Failed: a: step time 40 % slower."
+    both = [
+        result(
+            metric(sampled(by)), metric(sampled(by**3), name="part_time"), details=("part_time",)
+        )
+        for by in (1.0, 1.4)
+    ]
+    assert (
+        verdict(results(both[1]), results(both[0])).headline == "Failed: a: step time 40 % slower."
+    )
 
 
 def test_a_headline_names_the_worst_case_once_and_counts_the_others():
     base = results(*(result(metric(sampled(1.0)), id=f"s/{name}") for name in "abc"))
     one = results(result(metric(sampled(1.3)), id="s/a"), *base.cases[1:])
     two = results(one.cases[0], result(metric(sampled(2.0)), id="s/b"), base.cases[2])
-    three = results(*(result(metric(sampled(by)), id=f"s/{name}") for name, by in zip("abc", (1.3, 2.0, 1.6), strict=True)))
+    three = results(
+        *(
+            result(metric(sampled(by)), id=f"s/{name}")
+            for name, by in zip("abc", (1.3, 2.0, 1.6), strict=True)
+        )
+    )
     lenient = Policy(severities={Rule.COMMON_SHIFT: Severity.NOTE})
     assert verdict(one, base, policy=lenient).headline == "Failed: a: step time 30 % slower."
-    assert verdict(two, base, policy=lenient).headline == "Failed: b: step time 100 % slower; 1 more case fails (regressed)."
-    assert verdict(three, base, policy=lenient).headline == "Failed: b: step time 100 % slower; 2 more cases fail (regressed)."
+    assert (
+        verdict(two, base, policy=lenient).headline
+        == "Failed: b: step time 100 % slower; 1 more case fails (regressed)."
+    )
+    assert (
+        verdict(three, base, policy=lenient).headline
+        == "Failed: b: step time 100 % slower; 2 more cases fail (regressed)."
+    )
 
 
 def test_an_undecided_headline_counts_what_else_has_no_answer_of_the_run():
@@ -496,13 +605,20 @@ def test_an_undecided_headline_counts_what_else_has_no_answer_of_the_run():
 
 def test_an_undecided_headline_counts_the_other_cases_without_an_answer():
     cases = [result(TIME, id=f"s/{name}", checks=(check(Outcome.UNKNOWN),)) for name in "ab"]
-    said = verdict(results(*cases), results(*(result(TIME, id=case.case.id) for case in cases))).headline
+    said = verdict(
+        results(*cases), results(*(result(TIME, id=case.case.id) for case in cases))
+    ).headline
     assert said == "Not decided: a: a check has no answer; 1 more case without an answer."
 
 
 @pytest.mark.parametrize(("cases", "more"), [(1, ""), (2, ", and 1 more"), (3, ", and 2 more")])
 def test_the_headline_names_the_largest_possible_change_and_counts_the_others(cases, more):
-    head = results(*(result(metric(launches([1.4 + number / 100])), id=f"s/c{number}") for number in range(cases)))
+    head = results(
+        *(
+            result(metric(launches([1.4 + number / 100])), id=f"s/c{number}")
+            for number in range(cases)
+        )
+    )
     base = results(*(result(metric(launches([1.0])), id=f"s/c{number}") for number in range(cases)))
     quiet = {**dict.fromkeys(Rule, Severity.NOTE), Rule.POSSIBLE: Severity.WARN}
     headline = verdict(head, base, policy=Policy(severities=quiet)).headline

@@ -5,7 +5,15 @@ import math
 import pytest
 
 from ci_bench.judge.times.paired import TimeAnswer, reason
-from ci_bench.judge.wording import change, change_size, count_of, interval_text, percent, quantity, shortened
+from ci_bench.judge.wording import (
+    change,
+    change_size,
+    count_of,
+    interval_text,
+    percent,
+    quantity,
+    shortened,
+)
 from ci_bench.records.comparison import Interval, Pair, Summary, Verdict
 from ci_bench.records.results import Better, Unit
 
@@ -67,10 +75,17 @@ def test_changes(speedup, unit, better, text):
 
 
 def test_intervals_and_counts():
-    assert interval_text(Interval(low=0.9, high=1.23456, level=0.95)) == "95 % interval 0.900 to 1.235"
-    assert interval_text(Interval(low=0.0, high=2.8e26, level=0.95)) == "95 % interval 0.000 to over 1,000,000"
+    assert (
+        interval_text(Interval(low=0.9, high=1.23456, level=0.95)) == "95 % interval 0.900 to 1.235"
+    )
+    assert (
+        interval_text(Interval(low=0.0, high=2.8e26, level=0.95))
+        == "95 % interval 0.000 to over 1,000,000"
+    )
     assert percent(5.36e63) == "over 1,000,000 %"
-    assert [count_of(number, noun) for number, noun in ((1, "case"), (2, "case"), (0, "launch"))] == [
+    assert [
+        count_of(number, noun) for number, noun in ((1, "case"), (2, "case"), (0, "launch"))
+    ] == [
         "1 case",
         "2 cases",
         "0 launches",
@@ -78,7 +93,10 @@ def test_intervals_and_counts():
 
 
 def pair(speedup, base=None, head=None):
-    sides = [None if value is None else Summary(median=value, samples=1, launches=1) for value in (base, head)]
+    sides = [
+        None if value is None else Summary(median=value, samples=1, launches=1)
+        for value in (base, head)
+    ]
     return Pair(
         metric="m",
         arm="a",
@@ -121,11 +139,23 @@ def test_words_stay_whole(text, most, shown):
 @pytest.mark.parametrize(
     ("needed", "launches", "told"),
     [
-        (9.0, 8, "; only changes above 3 % would show; 2 % (twice the threshold) would take about 9 launches"),
+        (
+            9.0,
+            8,
+            "; only changes above 3 % would show; 2 % (twice the threshold) would take about 9 launches",
+        ),
         (8.0, 8, "; too close to the threshold of 1 %, or its launches disagree"),
         (None, 8, "; no number of launches would show 2 % (twice the threshold)"),
-        (16.0, 8, "; only changes above 3 % would show; 2 % (twice the threshold) would take about 16 launches"),
-        (16.5, 8, "; only changes above 3 % would show; 2 % (twice the threshold) would take more than 16 launches"),
+        (
+            16.0,
+            8,
+            "; only changes above 3 % would show; 2 % (twice the threshold) would take about 16 launches",
+        ),
+        (
+            16.5,
+            8,
+            "; only changes above 3 % would show; 2 % (twice the threshold) would take more than 16 launches",
+        ),
     ],
 )
 def test_what_would_tell_an_open_case(needed, launches, told):

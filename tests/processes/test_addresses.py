@@ -12,7 +12,14 @@ import pytest
 from fake_suite import QUICK, fake_environ
 
 from ci_bench.processes import addresses as module
-from ci_bench.processes.addresses import ADDR_NO_RANDOMIZE, LEFT_OUT, PADDING, Addresses, drawn, started_alike
+from ci_bench.processes.addresses import (
+    ADDR_NO_RANDOMIZE,
+    LEFT_OUT,
+    PADDING,
+    Addresses,
+    drawn,
+    started_alike,
+)
 from ci_bench.processes.launch import Launcher
 from ci_bench.processes.protocol import Task
 
@@ -28,7 +35,9 @@ def _is_randomised(pid: int | str = "self") -> bool:
     return not int(Path(f"/proc/{pid}/personality").read_text(), 16) & ADDR_NO_RANDOMIZE
 
 
-needs_fixed = pytest.mark.skipif(not _is_let(), reason="the kernel lets nobody start without randomised addresses here")
+needs_fixed = pytest.mark.skipif(
+    not _is_let(), reason="the kernel lets nobody start without randomised addresses here"
+)
 
 
 class TestDrawn:
@@ -46,7 +55,12 @@ class TestDrawn:
 
 class TestEnvironment:
     @pytest.mark.parametrize(
-        ("usual", "place"), [(0, {LEFT_OUT: "0000512 00000000"}), (0x40000, {LEFT_OUT: "0000512 00040000"}), (None, {})]
+        ("usual", "place"),
+        [
+            (0, {LEFT_OUT: "0000512 00000000"}),
+            (0x40000, {LEFT_OUT: "0000512 00040000"}),
+            (None, {}),
+        ],
     )
     def test_says_what_was_drawn_and_what_to_set_back(self, usual, place):
         environ = ONE.environ(["python"], {"A": "b"}, usual=usual)
@@ -57,12 +71,22 @@ class TestEnvironment:
 
     @pytest.mark.parametrize("usual", [0, None])
     def test_both_sides_fill_whole_pages(self, usual):
-        sides = [(["python", place], {"PATH": place}) for place in ("/base", "/head/of/a/longer/name", "/ü" * 3000)]
-        texts = [(*command, *_texts(ONE.environ(command, environ, usual=usual))) for command, environ in sides]
-        assert {sum(len(os.fsencode(text)) + 1 for text in every) % 4096 for every in texts} == {100}
+        sides = [
+            (["python", place], {"PATH": place})
+            for place in ("/base", "/head/of/a/longer/name", "/ü" * 3000)
+        ]
+        texts = [
+            (*command, *_texts(ONE.environ(command, environ, usual=usual)))
+            for command, environ in sides
+        ]
+        assert {sum(len(os.fsencode(text)) + 1 for text in every) % 4096 for every in texts} == {
+            100
+        }
 
     def test_what_the_caller_says_of_it_does_not_count(self):
-        environ = ONE.environ([], {"PYTHONHASHSEED": "1", LEFT_OUT: "x", PADDING: "y" * 9000}, usual=0)
+        environ = ONE.environ(
+            [], {"PYTHONHASHSEED": "1", LEFT_OUT: "x", PADDING: "y" * 9000}, usual=0
+        )
         assert environ["PYTHONHASHSEED"] == "0000000007"
         assert environ[LEFT_OUT] == "0000512 00000000"
         assert len(environ[PADDING]) < 9000
@@ -89,13 +113,19 @@ class TestStartedAlike:
 
     def test_a_filter_of_system_calls_may_refuse(self, monkeypatch):
         asked = []
-        monkeypatch.setattr(module, "_personality", lambda value: asked.append(value) or (0 if value == 0xFFFFFFFF else -1))
+        monkeypatch.setattr(
+            module,
+            "_personality",
+            lambda value: asked.append(value) or (0 if value == 0xFFFFFFFF else -1),
+        )
         with started_alike() as usual:
             pass
         assert (usual, asked[-1]) == (None, ADDR_NO_RANDOMIZE)
 
     @needs_fixed
-    def test_where_the_caller_has_it_off_it_stays_off_and_launches_lie_elsewhere_all_the_same(self, tmp_path):
+    def test_where_the_caller_has_it_off_it_stays_off_and_launches_lie_elsewhere_all_the_same(
+        self, tmp_path
+    ):
         before = module._personality(0xFFFFFFFF)
         module._personality(before | ADDR_NO_RANDOMIZE)
         try:
@@ -116,7 +146,9 @@ class TestServers:
             assert _share(base, later) < 0.9
 
     def test_start_what_the_user_executes_as_usual(self, tmp_path):
-        with Launcher(preload=(), environ=fake_environ(), folder=tmp_path, addresses=drawn("one")) as launcher:
+        with Launcher(
+            preload=(), environ=fake_environ(), folder=tmp_path, addresses=drawn("one")
+        ) as launcher:
             is_randomised = _is_randomised(launcher._server.pid)
             task = Task(launch=0, device="cpu", options=QUICK, scratch=str(tmp_path))
             worker = launcher.run(task, timeout_s=20, on_answer=lambda _: None)
@@ -128,7 +160,9 @@ class TestServers:
         limited.write_text(f'#!/bin/sh\nulimit -v 3000000\nexec {sys.executable} "$@"\n')
         limited.chmod(0o755)
         most = Addresses(hash_seed=1, padding=0, pages=(1 << 20) - 1)
-        with Launcher(preload=(), environ=fake_environ(), folder=tmp_path, addresses=most, python=limited) as launcher:
+        with Launcher(
+            preload=(), environ=fake_environ(), folder=tmp_path, addresses=most, python=limited
+        ) as launcher:
             assert "ready" in launcher._heard
 
 
@@ -137,7 +171,11 @@ def _servers(folder, drawn_of):
     """Where each library of servers with these addresses lies, by their folders' names."""
     with ExitStack() as stack:
         servers = [
-            stack.enter_context(Launcher(preload=("numpy",), environ=fake_environ(), folder=folder / name, addresses=one))
+            stack.enter_context(
+                Launcher(
+                    preload=("numpy",), environ=fake_environ(), folder=folder / name, addresses=one
+                )
+            )
             for name, one in drawn_of.items()
         ]
         yield [_libraries(server._server.pid) for server in servers]
@@ -145,7 +183,11 @@ def _servers(folder, drawn_of):
 
 def _libraries(pid):
     lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
-    found = [match.groups() for line in lines if (match := re.match(r"(\w+)-\w+ r-xp .* (/.*\.so[.\d]*)$", line))]
+    found = [
+        match.groups()
+        for line in lines
+        if (match := re.match(r"(\w+)-\w+ r-xp .* (/.*\.so[.\d]*)$", line))
+    ]
     assert len(found) > 10
     return {name: start for start, name in found}
 

@@ -31,11 +31,15 @@ def test_a_process_is_waited_for_to_its_end_and_no_longer_than_asked(child) -> N
     assert ends_within(child, 20)
     assert child.returncode == 0
     assert ends_within(child, 0), "an end that was seen before"
-    assert _open_descriptors() == before - 1, "its standard input is closed, and nothing else is left open"
+    assert _open_descriptors() == before - 1, (
+        "its standard input is closed, and nothing else is left open"
+    )
 
 
 def test_the_end_of_a_process_is_not_slept_for(child, monkeypatch) -> None:
-    monkeypatch.setattr(descendants.time, "sleep", lambda _: pytest.fail("looked for again and again"))
+    monkeypatch.setattr(
+        descendants.time, "sleep", lambda _: pytest.fail("looked for again and again")
+    )
     os.kill(child.pid, signal.SIGKILL)
     assert ends_within(child, 20)
     assert child.returncode == -signal.SIGKILL
@@ -50,7 +54,9 @@ print(end_children(()))
 
 
 def test_without_a_child_no_other_process_is_looked_at() -> None:
-    done = subprocess.run([sys.executable, "-c", CHILDLESS], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", CHILDLESS], capture_output=True, text=True, check=False
+    )
     assert (done.stdout, done.stderr) == ("()\n", "")
 
 

@@ -38,14 +38,21 @@ CASES = [
     (_ended(-7), Status.CRASHED, "SIGBUS; often a full disk", "SIGBUS"),
     (_ended(-15), Status.CRASHED, "ended by SIGTERM", "SIGTERM"),
     (_ended(-63), Status.CRASHED, "ended by signal 63", "63"),
-    (_ended(-9, DONE, timed_out=True), Status.TIMEOUT, "ended after 12.5 s (run.stage_timeout_s)", None),
+    (
+        _ended(-9, DONE, timed_out=True),
+        Status.TIMEOUT,
+        "ended after 12.5 s (run.stage_timeout_s)",
+        None,
+    ),
     (_ended(-9, _fault("failed"), timed_out=True, flooded=True), Status.TIMEOUT, "12.5 s", None),
     (_ended(-9, DONE, flooded=True), Status.FAILED, "64 MiB", None),
 ]
 
 
 @pytest.mark.parametrize(("ended", "status", "words", "signal"), CASES)
-def test_an_ending_has_one_status_and_words_for_it(ended: Ended, status: Status, words: str, signal: str | None) -> None:
+def test_an_ending_has_one_status_and_words_for_it(
+    ended: Ended, status: Status, words: str, signal: str | None
+) -> None:
     found, reason = explain(ended, limit_s=12.5)
     assert found is status
     assert words in reason

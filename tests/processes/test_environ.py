@@ -27,7 +27,14 @@ SECRET_VALUES = (
     "https://:hunter2@example.com/simple",
     "-----BEGIN OPENSSH PRIVATE KEY-----\nabc",
 )
-HARMLESS_VALUES = ("https://example.com:8080/simple", "hf_transfer", "ghp", "/a/b:/c/d@2", "user@example.com:22", "")
+HARMLESS_VALUES = (
+    "https://example.com:8080/simple",
+    "hf_transfer",
+    "ghp",
+    "/a/b:/c/d@2",
+    "user@example.com:22",
+    "",
+)
 
 
 @pytest.mark.parametrize("name", SECRET)

@@ -57,7 +57,9 @@ def test_a_loaded_module_is_named_in_any_stage(pair):
     assert "repo/lib.py" in said(pair / "head" / "repo", LOAD, "timed")
 
 
-@pytest.mark.parametrize("code", ["import lib; open('lib.py').read()", "os.listdir('..'); os.listdir('/tmp')", "pass"])
+@pytest.mark.parametrize(
+    "code", ["import lib; open('lib.py').read()", "os.listdir('..'); os.listdir('/tmp')", "pass"]
+)
 def test_heads_own_files_are_nobodys(pair, code):
     assert said(pair / "head" / "repo", f"sys.path.insert(0, ''); {code}").strip() == "[]"
 

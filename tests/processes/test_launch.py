@@ -33,7 +33,13 @@ def _probe_task(folder: Path) -> Task:
 
 def test_every_arm_is_sampled_in_every_launch(tmp_path: Path) -> None:
     run = FakeRun(tmp_path, replace(QUICK, launches=2, blocks=3))
-    rows = run.measure({"name": "two", "arms": ["plain", "other"], "stages": ["prepare", "verify", "memory", "time"]})
+    rows = run.measure(
+        {
+            "name": "two",
+            "arms": ["plain", "other"],
+            "stages": ["prepare", "verify", "memory", "time"],
+        }
+    )
     metrics = {(metric.name, metric.arm): metric for metric in rows["two"].metrics}
     assert rows["two"].status is Status.OK
     assert set(metrics) == {
@@ -42,17 +48,27 @@ def test_every_arm_is_sampled_in_every_launch(tmp_path: Path) -> None:
     }  # fmt: skip
     for arm in ("plain", "other"):
         taken = metrics["step_time", arm].launches
-        assert [(one.launch, one.blocks) for one in taken] == [(0, (0, 0, 1, 1, 2, 2)), (1, (0, 0, 1, 1, 2, 2))]
+        assert [(one.launch, one.blocks) for one in taken] == [
+            (0, (0, 0, 1, 1, 2, 2)),
+            (1, (0, 0, 1, 1, 2, 2)),
+        ]
         assert all(value >= 0.001 for one in taken for value in one.values)
         assert len(metrics["peak_anonymous", arm].launches) == 2
     assert 0.01 < metrics["compile_warm", "other"].launches[0].values[0] < 0.5
-    assert {check.name for check in rows["two"].checks} == {"prepared", "steady", "ran", "witnessed"}
+    assert {check.name for check in rows["two"].checks} == {
+        "prepared",
+        "steady",
+        "ran",
+        "witnessed",
+    }
 
 
 def test_the_display_is_told_of_each_stage_and_its_end(tmp_path: Path) -> None:
     run = FakeRun(tmp_path)
     run.measure({"name": "one", "stages": ["verify", "time"]}, {"name": "broken", "fault": "error"})
-    ended = [(event.stage, event.ended, event.done, event.total) for event in run.events if event.ended]
+    ended = [
+        (event.stage, event.ended, event.done, event.total) for event in run.events if event.ended
+    ]
     assert ended == [("verify", "ok", 1, 3), ("time", "ok", 2, 3), ("time", "failed", 3, 3)]
     assert any(event.progress for event in run.events)
 
@@ -64,7 +80,10 @@ def test_a_worker_without_torch_in_its_plan_never_imports_it(tmp_path: Path) -> 
     imported = {line.rpartition("|")[2].strip() for line in lines}
     assert "ci_bench.processes.protocol" in imported
     assert imported.isdisjoint({"torch", "transformers", "scipy"})
-    assert (run.environments[-1].identity["device"], "threads" in run.environments[-1].identity) == ("cpu", False)
+    assert (
+        run.environments[-1].identity["device"],
+        "threads" in run.environments[-1].identity,
+    ) == ("cpu", False)
 
 
 def test_preparing_is_online_only_where_a_case_needs_it_and_measuring_never_is(
@@ -72,8 +91,13 @@ def test_preparing_is_online_only_where_a_case_needs_it_and_measuring_never_is(
 ) -> None:
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     stages = ["prepare", "verify"]
-    rows = FakeRun(tmp_path).measure({"name": "local", "stages": stages}, {"name": "hub", "stages": stages, "network": True})
-    assert {name: row.checks[0].detail for name, row in rows.items()} == {"local": "1", "hub": "online"}
+    rows = FakeRun(tmp_path).measure(
+        {"name": "local", "stages": stages}, {"name": "hub", "stages": stages, "network": True}
+    )
+    assert {name: row.checks[0].detail for name, row in rows.items()} == {
+        "local": "1",
+        "hub": "online",
+    }
     assert (tmp_path / "head" / "online").exists()
 
 
@@ -85,7 +109,10 @@ def test_a_spent_budget_leaves_rows_that_say_so(tmp_path: Path) -> None:
         "first": Status.OK, "second": Status.NOT_RUN, "third": Status.NOT_RUN,
     }  # fmt: skip
     for name in ("second", "third"):
-        assert rows[name].failure.reason == "the budget of 2.5 s was spent before this stage; raise run.budget_s"
+        assert (
+            rows[name].failure.reason
+            == "the budget of 2.5 s was spent before this stage; raise run.budget_s"
+        )
         assert (rows[name].failure.stage, rows[name].duration_s) == ("time", None)
     assert [path.name for path in (tmp_path / "head").glob("launch-*")] == ["launch-0"]
 
@@ -97,12 +124,16 @@ def test_a_case_measured_in_fewer_launches_than_planned_is_a_result(tmp_path: Pa
     assert (row.status, [len(metric.launches) for metric in row.metrics]) == (Status.OK, [1])
 
 
-def test_a_failure_in_a_later_launch_keeps_the_evidence_of_the_first(tmp_path: Path, monkeypatch) -> None:
+def test_a_failure_in_a_later_launch_keeps_the_evidence_of_the_first(
+    tmp_path: Path, monkeypatch
+) -> None:
     run = FakeRun(tmp_path, replace(QUICK, launches=2))
     original = Launcher.begin
 
     def begin_or_time_out(self, task, *, timeout_s, on_answer):
-        return original(self, task, timeout_s=0.0 if task.launch else timeout_s, on_answer=on_answer)
+        return original(
+            self, task, timeout_s=0.0 if task.launch else timeout_s, on_answer=on_answer
+        )
 
     monkeypatch.setattr(Launcher, "begin", begin_or_time_out)
     row = run.measure({"name": "one"})["one"]
@@ -117,14 +148,21 @@ def test_the_ledger_is_complete_whenever_it_is_recorded(tmp_path: Path) -> None:
     assert {row.status for row in run.recorded[-1].rows.values()} == {Status.OK}
 
 
-def test_a_machine_that_lacks_the_device_is_told_before_anything_is_measured(tmp_path: Path) -> None:
+def test_a_machine_that_lacks_the_device_is_told_before_anything_is_measured(
+    tmp_path: Path,
+) -> None:
     pytest.importorskip("torch")
     with pytest.raises(MeasuringFailed, match="NoSuchDevice: device 'cuda:7' was asked for"):
         FakeRun(tmp_path, replace(QUICK, device="cuda:7")).measure({"name": "one"})
 
 
-def test_a_module_that_cannot_be_preloaded_is_told_with_the_servers_last_words(tmp_path: Path) -> None:
-    with pytest.raises(LauncherFailed, match="No module named 'no_such_module'"), _launcher(tmp_path, "no_such_module"):
+def test_a_module_that_cannot_be_preloaded_is_told_with_the_servers_last_words(
+    tmp_path: Path,
+) -> None:
+    with (
+        pytest.raises(LauncherFailed, match="No module named 'no_such_module'"),
+        _launcher(tmp_path, "no_such_module"),
+    ):
         pass
 
 
@@ -133,7 +171,9 @@ def test_a_suites_own_module_that_cannot_be_imported_is_the_business_of_its_work
         "from ci_bench.processes import forkserver; forkserver._import(('ci_bench.suites.none', 'json'));"
         "import sys; print('json' in sys.modules); forkserver._import(('ci_bench.none',))"
     )
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
     assert ended.stdout == "True\n"
     assert "No module named 'ci_bench.none'" in ended.stderr
 
@@ -151,19 +191,28 @@ sys.modules["torch"] = types.SimpleNamespace(
 """
 
 
-@pytest.mark.parametrize(("context", "polled", "touched"), [(True, True, True), (False, True, True), (False, False, False)])
-def test_where_a_preloaded_module_touches_the_gpu_workers_are_forked_without_it(tmp_path: Path, context, polled, touched) -> None:
+@pytest.mark.parametrize(
+    ("context", "polled", "touched"),
+    [(True, True, True), (False, True, True), (False, False, False)],
+)
+def test_where_a_preloaded_module_touches_the_gpu_workers_are_forked_without_it(
+    tmp_path: Path, context, polled, touched
+) -> None:
     """A fork of a process that has a CUDA context, or asked the CUDA runtime for devices, has no GPU."""
     code = TOUCHES_THE_GPU.replace("{context}", str(context)).replace("{polled}", str(polled))
     (tmp_path / "reaches_out.py").write_text(code)
     environ = fake_environ(PYTHONPATH=str(tmp_path))
-    with Launcher(preload=("reaches_out",), environ=environ, folder=tmp_path / "launch") as launcher:
+    with Launcher(
+        preload=("reaches_out",), environ=environ, folder=tmp_path / "launch"
+    ) as launcher:
         assert launcher.has_touched_gpu is touched
         command = Path(f"/proc/{launcher._server.pid}/cmdline").read_text().split("\0")
         worker = launcher.run(_probe_task(tmp_path), timeout_s=20, on_answer=lambda _: None)
     assert ("reaches_out" in command) is not touched
     assert (tmp_path / "imports").read_text() == "once\n"
-    assert worker.answers if touched else worker.answers[0].fault  # what stands for torch here is none
+    assert (
+        worker.answers if touched else worker.answers[0].fault
+    )  # what stands for torch here is none
 
 
 def test_what_is_imported_before_forking_is_frozen_and_not_looked_through() -> None:
@@ -176,8 +225,12 @@ def test_what_is_imported_before_forking_is_frozen_and_not_looked_through() -> N
     assert ended.stdout.split() == ["True", "True", "True"]
 
 
-@pytest.mark.parametrize(("said", "told"), [({}, "1"), ({"PYTORCH_NVML_BASED_CUDA_CHECK": "0"}, "0")])
-def test_looking_for_a_gpu_while_importing_asks_the_driver_and_makes_no_context(said, told, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("said", "told"), [({}, "1"), ({"PYTORCH_NVML_BASED_CUDA_CHECK": "0"}, "0")]
+)
+def test_looking_for_a_gpu_while_importing_asks_the_driver_and_makes_no_context(
+    said, told, tmp_path: Path
+) -> None:
     with Launcher(preload=(), environ=fake_environ(**said), folder=tmp_path) as launcher:
         environ = Path(f"/proc/{launcher._server.pid}/environ").read_text().split("\0")
     assert f"PYTORCH_NVML_BASED_CUDA_CHECK={told}" in environ
@@ -192,7 +245,9 @@ def test_each_launch_has_its_own_hash_seed(tmp_path: Path) -> None:
     assert len(seeds) == 2
 
 
-def test_an_end_that_comes_together_with_the_start_is_not_missed(tmp_path: Path, monkeypatch) -> None:
+def test_an_end_that_comes_together_with_the_start_is_not_missed(
+    tmp_path: Path, monkeypatch
+) -> None:
     monkeypatch.setattr(launch_module, "SERVER", "fake_suite_server")
     with _launcher(tmp_path) as launcher:
         ended = launcher.run(_probe_task(tmp_path), timeout_s=5, on_answer=lambda _: None)
@@ -200,7 +255,9 @@ def test_an_end_that_comes_together_with_the_start_is_not_missed(tmp_path: Path,
     assert ended.duration_s < 4
 
 
-def test_what_a_worker_does_before_its_start_is_told_counts_as_its_time(tmp_path: Path, monkeypatch) -> None:
+def test_what_a_worker_does_before_its_start_is_told_counts_as_its_time(
+    tmp_path: Path, monkeypatch
+) -> None:
     told_at_once = Launcher.expect
 
     def told_late(self: Launcher, word: str, *rest: float, **how: str) -> int:
@@ -222,13 +279,17 @@ def test_an_error_of_the_display_is_its_own_and_ends_the_worker(tmp_path: Path) 
         launcher.run(_probe_task(tmp_path), timeout_s=20, on_answer=hang_up)
 
 
-def test_launches_leave_no_descriptor_and_no_process_and_their_end_is_not_slept_for(tmp_path: Path, monkeypatch) -> None:
+def test_launches_leave_no_descriptor_and_no_process_and_their_end_is_not_slept_for(
+    tmp_path: Path, monkeypatch
+) -> None:
     before = _open_descriptors()
     with _launcher(tmp_path) as launcher:
         for _ in range(5):
             launcher.run(_probe_task(tmp_path), timeout_s=20, on_answer=lambda _: None)
         server = launcher._server.pid
-        monkeypatch.setattr(time, "sleep", lambda _: pytest.fail("the server's end was looked for again and again"))
+        monkeypatch.setattr(
+            time, "sleep", lambda _: pytest.fail("the server's end was looked for again and again")
+        )
     launcher.close()
     assert _open_descriptors() == before
     assert not Path(f"/proc/{server}").exists()
@@ -245,9 +306,15 @@ def test_a_server_that_cannot_be_started_leaves_nothing_open(tmp_path: Path) -> 
 def test_no_worker_survives_the_process_above_it(tmp_path: Path, victim: str) -> None:
     environ = {**os.environ, **fake_environ(FAKE_NOTES=str(tmp_path / "notes"))}
     family: list[int] = []
-    parent = subprocess.Popen([sys.executable, "-c", PARENT, str(tmp_path)], env=environ, stderr=subprocess.DEVNULL)
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT, str(tmp_path)], env=environ, stderr=subprocess.DEVNULL
+    )
     try:
-        _wait_until(lambda: (tmp_path / "notes").exists() and (tmp_path / "notes").read_text().endswith("\n"))
+        _wait_until(
+            lambda: (
+                (tmp_path / "notes").exists() and (tmp_path / "notes").read_text().endswith("\n")
+            )
+        )
         family = _descendants(parent.pid)
         assert len(family) == 3  # server, worker, and what the worker started
         if victim == "server":
@@ -278,7 +345,10 @@ def test_a_paused_server_does_nothing_until_it_goes_on(tmp_path: Path) -> None:
         launcher.pause()
         _wait_until(lambda: _state(launcher._server.pid) == "T")
         with launcher:  # goes on by itself
-            assert launcher.run(_probe_task(tmp_path), timeout_s=20, on_answer=lambda _: None).code == 0
+            assert (
+                launcher.run(_probe_task(tmp_path), timeout_s=20, on_answer=lambda _: None).code
+                == 0
+            )
             assert not launcher.is_loading()
     finally:
         launcher.close()
@@ -311,7 +381,9 @@ def test_a_server_that_somebody_ended_is_not_paused_but_told(tmp_path: Path) -> 
     launcher.close()
 
 
-def test_the_end_of_a_launch_leaves_the_server_of_the_next_alone(tmp_path: Path, monkeypatch) -> None:
+def test_the_end_of_a_launch_leaves_the_server_of_the_next_alone(
+    tmp_path: Path, monkeypatch
+) -> None:
     spared = []
     monkeypatch.setattr(launch_module, "end_all", lambda _user, sessions: spared.append(sessions))
     first, second = _launcher(tmp_path / "one"), _launcher(tmp_path / "two")

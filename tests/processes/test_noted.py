@@ -43,7 +43,9 @@ def named_default(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def default(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(HostClock.__init__, "__kwdefaults__", {"unmet": (), "now": partial(half, 1.0)})
+    monkeypatch.setattr(
+        HostClock.__init__, "__kwdefaults__", {"unmet": (), "now": partial(half, 1.0)}
+    )
 
 
 def closure(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +77,10 @@ def table(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 CHEATS = {
-    "constant": (lambda m: m.setattr(numerics, "MULTIPLIER_FP32", 1e15), "numerics.MULTIPLIER_FP32"),
+    "constant": (
+        lambda m: m.setattr(numerics, "MULTIPLIER_FP32", 1e15),
+        "numerics.MULTIPLIER_FP32",
+    ),
     "set of types": (lambda m: m.setattr(numerics, "NORMED", frozenset()), "numerics.NORMED"),
     "imported function": (lambda m: m.setattr(verify, "agree", always), "verify.agree"),
     "body": (code_of, "numerics._pair"),
@@ -83,14 +88,20 @@ CHEATS = {
     "clock's default": (default, "HostClock.__init__"),
     "behind a decorator": (closure, "Bench.opened"),
     "method": (lambda m: m.setattr(referee.Referee, "check", always), "Referee.check"),
-    "property": (lambda m: m.setattr(numerics.Deviation, "wrong", property(always)), "Deviation.wrong"),
+    "property": (
+        lambda m: m.setattr(numerics.Deviation, "wrong", property(always)),
+        "Deviation.wrong",
+    ),
     "hidden builtin": (lambda m: m.setattr(numerics, "max", half, raising=False), "numerics.max"),
     "module": (swapped_module, "ci_bench.suites.shared.worker.numerics"),
     "removed module": (removed_module, "ci_bench.suites.shared.worker.numerics"),
     "table": (table, "verify.PRECISIONS"),
     "float's bytes": (float_in_place, "numerics.LAST_DIGITS"),
     "encoder": (lambda m: m.setattr(protocol, "encode", always), "protocol.encode"),
-    "seeds": (lambda m: m.setattr(randomness, "seed_everything", always), "randomness.seed_everything"),
+    "seeds": (
+        lambda m: m.setattr(randomness, "seed_everything", always),
+        "randomness.seed_everything",
+    ),
     "draws": (lambda m: m.setattr(draws, "drawn_alike", always), "draws.drawn_alike"),
 }
 
@@ -174,7 +185,9 @@ def test_watching_engine_code_is_named(monkeypatch):
 def test_honest_tools_change_nothing_noted(monkeypatch):
     """Import hooks, patched `open`, `print` and clocks, trace functions, modes within a call, new names in our modules."""
     made = noted.current()
-    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, SimpleNamespace(find_spec=lambda *_: None)])
+    monkeypatch.setattr(
+        sys, "meta_path", [*sys.meta_path, SimpleNamespace(find_spec=lambda *_: None)]
+    )
     monkeypatch.setattr(builtins, "open", partial(open))
     monkeypatch.setattr(builtins, "print", partial(print))
     monkeypatch.setattr(builtins, "__import__", partial(__import__))

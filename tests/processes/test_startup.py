@@ -31,7 +31,14 @@ def tree(tmp_path):
 
 
 def started(environ, cwd):
-    done = subprocess.run([sys.executable, "-P", "-c", PROGRAM], env=environ, cwd=cwd, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", PROGRAM],
+        env=environ,
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     return json.loads(done.stdout)
 
 
@@ -62,5 +69,11 @@ def test_the_engine_stays_on_the_path(tree, tmp_path, monkeypatch):
     environ = without_tree(tmp_path, {"PYTHONPATH": str(tree)}, tree)
     program = "import sys; print([one for one in sys.path if 'tree' in one])"
     environ["PYTHONPATH"] += f"{os.pathsep}{tree / 'src'}"
-    said = subprocess.run([sys.executable, "-P", "-c", program], env=environ, capture_output=True, text=True, check=True).stdout
+    said = subprocess.run(
+        [sys.executable, "-P", "-c", program],
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
     assert said.strip() == str([str(tree / "src")])

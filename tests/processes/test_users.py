@@ -25,7 +25,8 @@ from ci_bench.runner import planning
 from ci_bench.runner.ledger import Ledger
 from ci_bench.runner.runner import Runner
 
-# not those of the action's containers: on this host their processes are to be seen, and to be ended, too
+# not those of the action's containers: on this host their processes are to be seen, and to be
+# ended, too
 USERS = Users(base=65201, head=65202)
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root starts processes of other users")
 
@@ -39,7 +40,9 @@ def open_folder() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-@pytest.mark.parametrize("text", ["65201", "65201:", "0:65202", "65201:65201", "65201:65202:3", "a:b", "-1:2", " 1:2"])
+@pytest.mark.parametrize(
+    "text", ["65201", "65201:", "0:65202", "65201:65201", "65201:65202:3", "a:b", "-1:2", " 1:2"]
+)
 def test_two_users_of_their_own_are_named_or_none(text: str) -> None:
     with pytest.raises(BadInput, match="CI_BENCH_USERS is two numbers of users"):
         users_of({"CI_BENCH_USERS": text})
@@ -58,7 +61,9 @@ def test_users_that_somebody_else_has_are_refused() -> None:
     assert users_of({"CI_BENCH_USERS": "65203:65204"}) == Users(base=65203, head=65204)
     with subprocess.Popen(["sleep", "60"], user=65204, group=65204, extra_groups=()) as other:
         try:
-            with pytest.raises(BadInput, match=rf"names user 65204, who already runs process {other.pid}\."):
+            with pytest.raises(
+                BadInput, match=rf"names user 65204, who already runs process {other.pid}\."
+            ):
                 users_of({"CI_BENCH_USERS": "65203:65204"})
         finally:
             other.kill()
@@ -67,7 +72,13 @@ def test_users_that_somebody_else_has_are_refused() -> None:
 def prepared(folder: Path, command: str) -> SidePair:
     """Both sides, set up by a command; the engine's interpreter is left alone, since others may not be let to it."""
     repository, _, _ = topic_repository(folder / "r")
-    place = Place(repository=repository.top, scratch=folder / "s", logs=folder / "s" / "logs", environ=environ(), users=USERS)
+    place = Place(
+        repository=repository.top,
+        scratch=folder / "s",
+        logs=folder / "s" / "logs",
+        environ=environ(),
+        users=USERS,
+    )
     place.scratch.mkdir()
     return prepare_sides(place, base=None, setup=Setup(commands=(command,)))
 
@@ -111,7 +122,11 @@ REACHES = (
     "rm $paired/engine/ci_bench",
     "mv $base $paired/elsewhere",
 )
-REACH = PLACES + "\n".join(f"attempt '{reach}'" for reach in REACHES) + '\ncat mark.py; attempt "cat mark.py"'
+REACH = (
+    PLACES
+    + "\n".join(f"attempt '{reach}'" for reach in REACHES)
+    + '\ncat mark.py; attempt "cat mark.py"'
+)
 
 
 @as_root
@@ -121,7 +136,11 @@ def test_each_side_has_its_own_and_nothing_of_the_other(open_folder: Path) -> No
     assert [side.failure for side in pair.sides] == [None, None]
     assert [side.user for side in pair.sides] == [USERS.base, USERS.head]
     assert pair.seal.breaks() == ()
-    could = [line for line in (open_folder / "s/logs/head-1.log").read_text().splitlines() if line.startswith("could")]
+    could = [
+        line
+        for line in (open_folder / "s/logs/head-1.log").read_text().splitlines()
+        if line.startswith("could")
+    ]
     assert could == ["could: cat mark.py"]
     for side in pair.sides:
         assert side.folder is not None
@@ -132,11 +151,17 @@ def test_each_side_has_its_own_and_nothing_of_the_other(open_folder: Path) -> No
 
 @as_root
 @pytest.mark.usefixtures("no_environments")
-def test_as_one_user_each_of_these_reaches_succeeds_and_the_seal_notices(open_folder: Path, monkeypatch) -> None:
+def test_as_one_user_each_of_these_reaches_succeeds_and_the_seal_notices(
+    open_folder: Path, monkeypatch
+) -> None:
     monkeypatch.setitem(globals(), "USERS", None)
     one_user = REACH.replace("$paired/base-home", "$paired").replace("cache/base", "cache")
     pair = prepared(open_folder, f"[ $CI_BENCH_SIDE = base ] && exit\n{one_user}")
-    could = [line for line in (open_folder / "s/logs/head-1.log").read_text().splitlines() if line.startswith("could")]
+    could = [
+        line
+        for line in (open_folder / "s/logs/head-1.log").read_text().splitlines()
+        if line.startswith("could")
+    ]
     assert len(could) == len(REACHES) + 1
     assert "base's tree was changed" in (pair.head.failure or "")
 
@@ -146,13 +171,23 @@ def test_as_one_user_each_of_these_reaches_succeeds_and_the_seal_notices(open_fo
 def test_sides_are_measured_by_the_users_that_they_were_prepared_for(open_folder: Path) -> None:
     made = prepared(open_folder, "true")
     place = Place(
-        repository=open_folder / "r", scratch=open_folder / "s", logs=open_folder / "s" / "logs", environ=environ(), users=USERS
+        repository=open_folder / "r",
+        scratch=open_folder / "s",
+        logs=open_folder / "s" / "logs",
+        environ=environ(),
+        users=USERS,
     )
     assert reopen_sides(place, base=None, setup=Setup(commands=("true",))) == made
     for other in (None, Users(base=65202, head=65201)):
         with pytest.raises(NotPrepared, match="users was 65201:65202, now it is"):
             reopen_sides(
-                Place(repository=place.repository, scratch=place.scratch, logs=place.logs, environ=environ(), users=other),
+                Place(
+                    repository=place.repository,
+                    scratch=place.scratch,
+                    logs=place.logs,
+                    environ=environ(),
+                    users=other,
+                ),
                 base=None,
                 setup=Setup(commands=("true",)),
             )
@@ -172,8 +207,17 @@ def test_a_users_processes_are_out_of_the_others_reach(open_folder: Path) -> Non
     attempts = PLACES + "\n".join(f"attempt '{one}'" for one in tries) + "\nkill -KILL -1"
     visible = {"PATH": os.environ["PATH"]}
     try:
-        ended = run_command(attempts, folder=open_folder, environ=visible, timeout_s=30, log=open_folder / "log", user=USERS.head)
-        assert [line for line in ended.tail.splitlines() if line.startswith("could")] == ["could: echo"]
+        ended = run_command(
+            attempts,
+            folder=open_folder,
+            environ=visible,
+            timeout_s=30,
+            log=open_folder / "log",
+            user=USERS.head,
+        )
+        assert [line for line in ended.tail.splitlines() if line.startswith("could")] == [
+            "could: echo"
+        ]
         assert base.poll() is None
     finally:
         end_all(USERS.base)
@@ -183,9 +227,16 @@ def test_a_users_processes_are_out_of_the_others_reach(open_folder: Path) -> Non
 @as_root
 def test_a_daemon_of_a_user_ends_with_his_command(open_folder: Path) -> None:
     give(open_folder, USERS.head, 0o755)
-    command = "setsid env -i sh -c 'echo $$ >pid; exec sleep 600' & until [ -s pid ]; do sleep 0.01; done"
+    command = (
+        "setsid env -i sh -c 'echo $$ >pid; exec sleep 600' & until [ -s pid ]; do sleep 0.01; done"
+    )
     run_command(
-        command, folder=open_folder, environ={"PATH": os.environ["PATH"]}, timeout_s=30, log=open_folder / "log", user=65202
+        command,
+        folder=open_folder,
+        environ={"PATH": os.environ["PATH"]},
+        timeout_s=30,
+        log=open_folder / "log",
+        user=65202,
     )
     pid = int((open_folder / "pid").read_text())
     status = Path(f"/proc/{pid}/status")
@@ -194,7 +245,10 @@ def test_a_daemon_of_a_user_ends_with_his_command(open_folder: Path) -> None:
 
 @as_root
 def test_every_process_of_a_user_is_ended_and_nobody_elses() -> None:
-    theirs = [subprocess.Popen(["sleep", "600"], **started_as(65205), start_new_session=True) for _ in range(3)]
+    theirs = [
+        subprocess.Popen(["sleep", "600"], **started_as(65205), start_new_session=True)
+        for _ in range(3)
+    ]
     other = subprocess.Popen(["sleep", "600"], **started_as(65206), start_new_session=True)
     try:
         assert end_all(65205)
@@ -209,7 +263,9 @@ def test_every_process_of_a_user_is_ended_and_nobody_elses() -> None:
 @as_root
 def test_what_is_in_a_session_that_is_spared_goes_on() -> None:
     command = ["sh", "-c", "sleep 600 & sleep 600; true"]
-    spared, ended = (subprocess.Popen(command, **started_as(65205), start_new_session=True) for _ in range(2))
+    spared, ended = (
+        subprocess.Popen(command, **started_as(65205), start_new_session=True) for _ in range(2)
+    )
     try:
         while len([*living(65205)]) < 6:
             time.sleep(0.01)
@@ -239,12 +295,18 @@ def test_what_is_handed_over_takes_no_links_along(open_folder: Path) -> None:
 
 def passable_python() -> tuple[Path, str]:
     """An interpreter that others may run, and the path on which it finds the engine; skips where there is none."""
-    path = os.pathsep.join(part for part in sys.path if Path(part, "ci_bench").is_dir() or Path(part, "msgspec").is_dir())
+    path = os.pathsep.join(
+        part
+        for part in sys.path
+        if Path(part, "ci_bench").is_dir() or Path(part, "msgspec").is_dir()
+    )
     for python in (Path(sys.executable), Path("/usr/bin/python3")):
         visible = {"PYTHONPATH": path, "PATH": os.environ["PATH"]}
         with suppress(OSError):
             code = "import ci_bench, msgspec, numpy, torch"
-            if not subprocess.run([python, "-c", code], env=visible, cwd="/", check=False, **started_as(USERS.base)).returncode:
+            if not subprocess.run(
+                [python, "-c", code], env=visible, cwd="/", check=False, **started_as(USERS.base)
+            ).returncode:
                 return python, path
     pytest.skip("no interpreter here that another user may run")
 
@@ -267,10 +329,15 @@ attempt 'find $SCRATCH -name "case-*" -not -path "*/$SIDE/*" -readable | grep .'
 @pytest.mark.engine
 @pytest.mark.slow
 def test_measured_side_by_side_no_side_reaches_the_other_or_the_engine(open_folder: Path) -> None:
-    """A command on each side, by real workers: timed, and its memory taken. It leaves files in its own tree and scratch."""
+    """A command on each side, by real workers: timed, and its memory taken.
+
+    It leaves files in its own tree and scratch.
+    """
     python, path = passable_python()
     entry = {"name": "reaching", "command": MEASURED}
-    options = RunOptions(device="cpu", launches=1, blocks=1, warmup_s=0.01, sample_s=0.001, sampling=Sampling.FIXED)
+    options = RunOptions(
+        device="cpu", launches=1, blocks=1, warmup_s=0.01, sample_s=0.001, sampling=Sampling.FIXED
+    )
     config = Config(entries=(SuiteEntry(suite="command", options=entry),), run=options)
     plan = planning.plan(config, ())
     scratch, sides = open_folder / "scratch", []
@@ -279,12 +346,22 @@ def test_measured_side_by_side_no_side_reaches_the_other_or_the_engine(open_fold
         tree = open_folder / name
         (tree / "tmp").mkdir(parents=True)
         give(tree, USERS.of(name))
-        own = {"HOME": str(tree), "TMPDIR": str(tree / "tmp"), "SIDE": str(name), "SCRATCH": str(scratch), "PYTHONPATH": path}
+        own = {
+            "HOME": str(tree),
+            "TMPDIR": str(tree / "tmp"),
+            "SIDE": str(name),
+            "SCRATCH": str(scratch),
+            "PYTHONPATH": path,
+        }
         other = USERS.head if name is SideName.BASE else USERS.base
         own |= {"OTHER": str(other), "PARENT": str(os.getpid())}
         visible = {"PATH": os.environ["PATH"], "OMP_NUM_THREADS": "1", **own}
-        sides.append(Side(name=name, environ=visible, folder=tree, python=python, user=USERS.of(name)))
-    ledger = Ledger.open([case for _, case in plan], reproduce={case.id: "again" for _, case in plan})
+        sides.append(
+            Side(name=name, environ=visible, folder=tree, python=python, user=USERS.of(name))
+        )
+    ledger = Ledger.open(
+        [case for _, case in plan], reproduce={case.id: "again" for _, case in plan}
+    )
     runner = Runner(options=options, scratch=scratch, observe=lambda _: None)
     measured = runner.run(plan, sides, dict.fromkeys(SideName, ledger), lambda *_: None)
     for side in sides:

@@ -64,7 +64,13 @@ RUN = Run(
     device="cuda:0",
 )
 ENVIRONMENT = Environment(
-    identity={"gpu": "NVIDIA H200", "gpu_memory_bytes": 150754820096, "torch": "2.13.0", "deterministic": False, "triton": None},
+    identity={
+        "gpu": "NVIDIA H200",
+        "gpu_memory_bytes": 150754820096,
+        "torch": "2.13.0",
+        "deterministic": False,
+        "triton": None,
+    },
     condition={"sm_clock_mhz": 1980, "temperature_c": 41.5, "other_processes": 0},
 )
 SOURCE = Source(commit="0123456789abcdef0123456789abcdef01234567", branch="main", dirty=False)
@@ -76,7 +82,13 @@ STEP_TIME = Metric(
     lane=Lane.WALL,
     calls=4,
     launches=(
-        Launch(launch=0, values=(0.0101, 0.0102, 0.01), warmup=(0.5, 0.011), blocks=(0, 0, 1), steady=True),
+        Launch(
+            launch=0,
+            values=(0.0101, 0.0102, 0.01),
+            warmup=(0.5, 0.011),
+            blocks=(0, 0, 1),
+            steady=True,
+        ),
         Launch(launch=1, values=(0.0103, 0.0102, 0.01)),
     ),
 )
@@ -101,7 +113,10 @@ TRACES = (
         grad_norm=(1.0, None, 1.5),
         start="sha256:00aa",
         data="sha256:00bb",
-        non_finite=(NonFinite(signal="loss", step=1, value="nan"), NonFinite(signal="grad_norm", step=1, value="inf")),
+        non_finite=(
+            NonFinite(signal="loss", step=1, value="nan"),
+            NonFinite(signal="grad_norm", step=1, value="inf"),
+        ),
     ),
 )
 PARITY = ParityEvidence(
@@ -117,7 +132,13 @@ MEASURED = CaseResult(
         id=CASE_ID,
         suite="training_loss",
         name="reviews",
-        params={"backend": "inductor", "lr": 0.0005, "evaluation": True, "files": {"train": None}, "sizes": [1, 2]},
+        params={
+            "backend": "inductor",
+            "lr": 0.0005,
+            "evaluation": True,
+            "files": {"train": None},
+            "sizes": [1, 2],
+        },
         arms=("eager", "inductor"),
         reference="eager",
     ),
@@ -125,16 +146,29 @@ MEASURED = CaseResult(
     reproduce="ci-bench run --filter 'training_loss/reviews[backend=inductor,precision=fp32]'",
     duration_s=61.5,
     metrics=(STEP_TIME,),
-    checks=(Check(name="really_compiled", arm="inductor", outcome=Outcome.PASS, detail="2 graphs"),),
+    checks=(
+        Check(name="really_compiled", arm="inductor", outcome=Outcome.PASS, detail="2 graphs"),
+    ),
     parity=PARITY,
 )
 CRASHED = CaseResult(
     case=Case(
-        id="training_loss/own", suite="training_loss", name="own", params={}, arms=("eager", "aot_eager"), reference="eager"
+        id="training_loss/own",
+        suite="training_loss",
+        name="own",
+        params={},
+        arms=("eager", "aot_eager"),
+        reference="eager",
     ),
     status=Status.CRASHED,
     reproduce="ci-bench run --filter training_loss/own",
-    failure=Failure(stage="time", arms=("aot_eager",), reason="the worker died", signal="SIGSEGV", log_tail="line 1\nline 2"),
+    failure=Failure(
+        stage="time",
+        arms=("aot_eager",),
+        reason="the worker died",
+        signal="SIGSEGV",
+        log_tail="line 1\nline 2",
+    ),
 )
 RESULTS = Results(
     tool_version="1.0.0",
@@ -162,7 +196,9 @@ FINDING = ParityFinding(
     signal="loss",
     difference=0.02,
     interval=Interval(low=-0.01, high=0.05, level=0.9),
-    accuracy=AccuracyParity(reference=0.75, candidate=0.74, spread=0.008, limit=0.05, holds=True, detail="7 and 8 rows"),
+    accuracy=AccuracyParity(
+        reference=0.75, candidate=0.74, spread=0.008, limit=0.05, holds=True, detail="7 and 8 rows"
+    ),
     seed_rule=SeedRule(passed=True, detail="within 0.1"),
 )
 COMPARED = CaseComparison(
@@ -241,7 +277,14 @@ COMPARISON = Comparison(
         verdict=RunVerdict.FAILED,
         exit_code=1,
         headline="1 of 1 cases regressed",
-        findings=(Finding(rule=Rule.REGRESSED, severity=Severity.FAIL, message="step_time is slower by 8 %", case=CASE_ID),),
+        findings=(
+            Finding(
+                rule=Rule.REGRESSED,
+                severity=Severity.FAIL,
+                message="step_time is slower by 8 %",
+                case=CASE_ID,
+            ),
+        ),
     ),
 )
 NO_BASELINE = Comparison(
@@ -256,7 +299,11 @@ NO_BASELINE = Comparison(
         verdict=RunVerdict.UNDECIDED,
         exit_code=0,
         headline="nothing to compare with",
-        findings=(Finding(rule=Rule.BASELINE_MISSING, severity=Severity.WARN, message="no baseline was given"),),
+        findings=(
+            Finding(
+                rule=Rule.BASELINE_MISSING, severity=Severity.WARN, message="no baseline was given"
+            ),
+        ),
     ),
 )
 
@@ -264,7 +311,10 @@ CALIBRATION = Calibration(
     tool_version="1.0.0",
     fingerprint=f"sha256:{'0123456789abcdef' * 4}",
     identity=ENVIRONMENT.identity,
-    runs=(PastRun(id="2030-01-29.1", at="2030-01-29T12:00:00Z"), PastRun(id="2030-01-30.1", at="2030-01-30T12:00:00Z")),
+    runs=(
+        PastRun(id="2030-01-29.1", at="2030-01-29T12:00:00Z"),
+        PastRun(id="2030-01-30.1", at="2030-01-30T12:00:00Z"),
+    ),
     series=(
         PastSeries(
             case=CASE_ID,
@@ -274,6 +324,13 @@ CALIBRATION = Calibration(
             within=(0.008, 0.0085, None),
             runs=(0, 0, 1),
         ),
-        PastSeries(case=CASE_ID, metric="compile_warm", arm="inductor", ratios=(0.05,), within=(None,), runs=(1,)),
+        PastSeries(
+            case=CASE_ID,
+            metric="compile_warm",
+            arm="inductor",
+            ratios=(0.05,),
+            within=(None,),
+            runs=(1,),
+        ),
     ),
 )

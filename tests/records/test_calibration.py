@@ -9,8 +9,21 @@ from hypothesis import strategies as st
 from records_builders import CALIBRATION
 
 from ci_bench.errors import BadDocument
-from ci_bench.records.calibration import LARGEST_RATIO, Calibration, PastRun, PastSeries, calibration_faults
-from ci_bench.records.documents import Kind, document_kind, read_calibration, schema, validate, write
+from ci_bench.records.calibration import (
+    LARGEST_RATIO,
+    Calibration,
+    PastRun,
+    PastSeries,
+    calibration_faults,
+)
+from ci_bench.records.documents import (
+    Kind,
+    document_kind,
+    read_calibration,
+    schema,
+    validate,
+    write,
+)
 
 
 def test_comes_back_as_it_was(tmp_path: Path) -> None:
@@ -22,7 +35,9 @@ def test_comes_back_as_it_was(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("form", "hint"), [(None, Calibration), ("past_run", PastRun), ("past_series", PastSeries)], ids=["whole", "run", "series"]
+    ("form", "hint"),
+    [(None, Calibration), ("past_run", PastRun), ("past_series", PastSeries)],
+    ids=["whole", "run", "series"],
 )
 def test_the_schema_has_the_fields_of_the_dataclass(form: str | None, hint: type) -> None:
     text = schema(Kind.CALIBRATION)
@@ -30,15 +45,17 @@ def test_the_schema_has_the_fields_of_the_dataclass(form: str | None, hint: type
 
     assert [*node["properties"]] == [field.name for field in dataclasses.fields(hint)]
     newer = {"gate"}
-    assert {*node["required"]} == {*node["properties"]} - newer, "documents from before it was there are read"
+    assert {*node["required"]} == {*node["properties"]} - newer, (
+        "documents from before it was there are read"
+    )
 
 
 def test_machines_and_names_are_described_as_in_results() -> None:
     ours, results = schema(Kind.CALIBRATION)["$defs"], schema(Kind.RESULTS)["$defs"]
 
-    assert {name: ours[name] == results[name] for name in ("arm", "metric", "case_id", "fact", "facts")} == dict.fromkeys(
-        ("arm", "metric", "case_id", "fact", "facts"), True
-    )
+    assert {
+        name: ours[name] == results[name] for name in ("arm", "metric", "case_id", "fact", "facts")
+    } == dict.fromkeys(("arm", "metric", "case_id", "fact", "facts"), True)
 
 
 def test_a_sound_one_has_no_faults() -> None:
@@ -51,7 +68,9 @@ numbers = st.lists(st.integers(0, 3), max_size=4)
 
 @given(ratios=lists, within=st.lists(st.none() | st.floats(0, 30), max_size=4), runs=numbers)
 def test_faults_are_found_exactly_where_they_are(ratios, within, runs) -> None:
-    series = dataclasses.replace(CALIBRATION.series[0], ratios=tuple(ratios), within=tuple(within), runs=tuple(runs))
+    series = dataclasses.replace(
+        CALIBRATION.series[0], ratios=tuple(ratios), within=tuple(within), runs=tuple(runs)
+    )
     sound = (
         len(ratios) == len(within) == len(runs)
         and all(abs(one) <= LARGEST_RATIO for one in ratios)

@@ -12,7 +12,16 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from records_builders import COMPARISON, CRASHED, MEASURED, NO_BASELINE, PARITY, RESULTS, STEP_TIME, TRACES
+from records_builders import (
+    COMPARISON,
+    CRASHED,
+    MEASURED,
+    NO_BASELINE,
+    PARITY,
+    RESULTS,
+    STEP_TIME,
+    TRACES,
+)
 
 from ci_bench.command_line.flags import DEFAULT_OUTPUT
 from ci_bench.errors import BadDocument, CannotWrite
@@ -31,7 +40,9 @@ from ci_bench.records.faults import MAX_LINE, Fault
 from ci_bench.records.results import Environment, Launch, NonFinite, Results, Source, Status, Trace
 
 slow_disk = settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 
 # Round trip
@@ -39,7 +50,8 @@ slow_disk = settings(
 seconds = st.floats(min_value=1e-9, max_value=1e9)
 words = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 facts = st.dictionaries(
-    st.from_regex(r"[a-z0-9_.]{1,20}", fullmatch=True), st.none() | st.booleans() | st.integers() | seconds | words
+    st.from_regex(r"[a-z0-9_.]{1,20}", fullmatch=True),
+    st.none() | st.booleans() | st.integers() | seconds | words,
 )
 values: Any = st.recursive(
     st.none() | st.booleans() | st.integers() | seconds | words,
@@ -55,7 +67,15 @@ def launches(draw: st.DrawFn) -> tuple[Launch, ...]:
         taken = tuple(draw(st.lists(seconds, max_size=5)))
         blocks = draw(st.just(()) | st.just(tuple(range(len(taken)))))
         warmup = tuple(draw(st.lists(seconds, max_size=2)))
-        made.append(Launch(launch=number, values=taken, warmup=warmup, blocks=blocks, steady=draw(st.none() | st.booleans())))
+        made.append(
+            Launch(
+                launch=number,
+                values=taken,
+                warmup=warmup,
+                blocks=blocks,
+                steady=draw(st.none() | st.booleans()),
+            )
+        )
     return tuple(made)
 
 
@@ -67,21 +87,32 @@ def traces(draw: st.DrawFn) -> Trace:
         for step, loss in enumerate(losses)
         if loss is None
     )
-    return dataclasses.replace(TRACES[0], loss=tuple(losses), grad_norm=(1.5,) * len(losses), non_finite=holes)
+    return dataclasses.replace(
+        TRACES[0], loss=tuple(losses), grad_norm=(1.5,) * len(losses), non_finite=holes
+    )
 
 
 @st.composite
 def documents(draw: st.DrawFn) -> Results:
     rows = []
     for number in range(draw(st.integers(0, 3))):
-        params = draw(st.dictionaries(st.from_regex(r"[a-z_]{1,20}", fullmatch=True), values, max_size=3))
+        params = draw(
+            st.dictionaries(st.from_regex(r"[a-z_]{1,20}", fullmatch=True), values, max_size=3)
+        )
         case = dataclasses.replace(MEASURED.case, id=f"training_loss/case{number}", params=params)
         metric = dataclasses.replace(STEP_TIME, launches=draw(launches()))
         parity = dataclasses.replace(PARITY, traces=tuple(draw(st.lists(traces(), max_size=2))))
         duration = draw(st.none() | st.floats(0.001, 1e6))
         status = draw(st.sampled_from(Status))
         rows.append(
-            dataclasses.replace(MEASURED, case=case, status=status, duration_s=duration, metrics=(metric,), parity=parity)
+            dataclasses.replace(
+                MEASURED,
+                case=case,
+                status=status,
+                duration_s=duration,
+                metrics=(metric,),
+                parity=parity,
+            )
         )
     environment = Environment(identity=draw(facts), condition=draw(facts))
     return dataclasses.replace(RESULTS, environment=environment, source=Source(), cases=tuple(rows))
@@ -106,9 +137,16 @@ def test_a_comparison_comes_back_as_it_was(document: Any, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("epsilon", "said", "own"),
     [(0, None, True), (1.2e-07, None, False), (0, False, False), (0, True, True)],
-    ids=["earlier, of a program", "earlier, of perturbed weights", "of a suite that perturbs by nothing", "of a program"],
+    ids=[
+        "earlier, of a program",
+        "earlier, of perturbed weights",
+        "of a suite that perturbs by nothing",
+        "of a program",
+    ],
 )
-def test_evidence_of_earlier_versions_is_of_a_program_where_its_epsilon_is_0(epsilon, said, own, tmp_path: Path) -> None:
+def test_evidence_of_earlier_versions_is_of_a_program_where_its_epsilon_is_0(
+    epsilon, said, own, tmp_path: Path
+) -> None:
     raw = to_json(RESULTS)
     (row,) = [row for row in raw["cases"] if row["parity"]]
     row["parity"] |= {"epsilon": epsilon, "own_program": said}
@@ -127,7 +165,10 @@ def test_samples_stay_on_one_line(tmp_path: Path) -> None:
 def test_half_a_surrogate_pair_of_a_log_does_not_lose_the_document(tmp_path: Path) -> None:
     assert CRASHED.failure is not None
     failure = dataclasses.replace(CRASHED.failure, log_tail="a\udcffb")
-    write(dataclasses.replace(RESULTS, cases=(dataclasses.replace(CRASHED, failure=failure),)), tmp_path / "results.json")
+    write(
+        dataclasses.replace(RESULTS, cases=(dataclasses.replace(CRASHED, failure=failure),)),
+        tmp_path / "results.json",
+    )
     read = read_results(tmp_path / "results.json").cases[0].failure
     assert read is not None
     assert read.log_tail == "a?b"
@@ -136,7 +177,9 @@ def test_half_a_surrogate_pair_of_a_log_does_not_lose_the_document(tmp_path: Pat
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 def test_a_number_that_is_not_finite_is_never_written(value: float, tmp_path: Path) -> None:
     broken = dataclasses.replace(RESULTS, cases=(dataclasses.replace(MEASURED, duration_s=value),))
-    with pytest.raises(BadDocument, match=r"\$\.cases\[0\]\.duration_s: -?(nan|inf) is not a finite number"):
+    with pytest.raises(
+        BadDocument, match=r"\$\.cases\[0\]\.duration_s: -?(nan|inf) is not a finite number"
+    ):
         write(broken, tmp_path / "results.json")
     assert list(tmp_path.iterdir()) == []
 
@@ -145,7 +188,9 @@ def test_a_number_that_is_not_finite_is_never_written(value: float, tmp_path: Pa
 
 
 @pytest.mark.parametrize("step", ["fsync", "replace"])
-@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()], ids=["full", "killed"])
+@pytest.mark.parametrize(
+    "error", [OSError(28, "No space left on device"), KeyboardInterrupt()], ids=["full", "killed"]
+)
 def test_a_write_that_is_cut_off_leaves_the_old_file_whole(
     step: str, error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,7 +219,10 @@ def test_the_file_can_be_read_by_others_as_the_umask_says(tmp_path: Path) -> Non
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(CannotWrite, match=r"file/results\.json: cannot be written: .*; choose another output folder"):
+    with pytest.raises(
+        CannotWrite,
+        match=r"file/results\.json: cannot be written: .*; choose another output folder",
+    ):
         write(RESULTS, tmp_path / "file" / "results.json")
 
 
@@ -182,7 +230,11 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20)
 anything: Any = st.recursive(
-    scalars, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=20), inner, max_size=4), max_leaves=20
+    scalars,
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=20), inner, max_size=4)
+    ),
+    max_leaves=20,
 )
 
 
@@ -191,11 +243,16 @@ def refuse_or_read(path: Path) -> None:
         try:
             reader(path)
         except BadDocument as error:
-            assert all(len(line) < MAX_LINE + len(str(path)) + 60 for line in str(error).splitlines())  # noqa: PT017 - it may be read as well
+            assert all(  # noqa: PT017 - it may be read as well
+                len(line) < MAX_LINE + len(str(path)) + 60 for line in str(error).splitlines()
+            )
 
 
 @slow_disk
-@given(content=st.binary(max_size=200) | st.text(max_size=200).map(lambda text: text.encode("utf-8", "replace")))
+@given(
+    content=st.binary(max_size=200)
+    | st.text(max_size=200).map(lambda text: text.encode("utf-8", "replace"))
+)
 def test_no_bytes_raise_anything_but_bad_document(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "x.json").write_bytes(content)
     refuse_or_read(tmp_path / "x.json")
@@ -212,7 +269,9 @@ def test_no_json_raises_anything_but_bad_document(value: Any, kind: str, tmp_pat
 
 def places(raw: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """The path of every value of a document."""
-    items = raw.items() if isinstance(raw, dict) else enumerate(raw) if isinstance(raw, list) else ()
+    items = (
+        raw.items() if isinstance(raw, dict) else enumerate(raw) if isinstance(raw, list) else ()
+    )
     return [path, *(place for key, item in items for place in places(item, (*path, key)))]
 
 
@@ -241,7 +300,10 @@ def test_hostile_text_is_repeated_short_and_on_one_line(tmp_path: Path) -> None:
         read_results(tmp_path / "x.json")
     _, *lines = str(caught.value).splitlines()
     assert lines
-    assert all(line.startswith("  $") and len(line) <= MAX_LINE + 2 and "\u202e" not in line for line in lines)
+    assert all(
+        line.startswith("  $") and len(line) <= MAX_LINE + 2 and "\u202e" not in line
+        for line in lines
+    )
 
 
 def test_every_fault_is_listed_in_the_order_of_the_document(tmp_path: Path) -> None:
@@ -252,7 +314,9 @@ def test_every_fault_is_listed_in_the_order_of_the_document(tmp_path: Path) -> N
     with pytest.raises(BadDocument) as caught:
         read_results(tmp_path / "x.json")
     _, *lines = str(caught.value).splitlines()
-    assert [line.split(":")[0].strip() for line in lines[:50]] == [f"$.cases[{index}].status" for index in range(50)]
+    assert [line.split(":")[0].strip() for line in lines[:50]] == [
+        f"$.cases[{index}].status" for index in range(50)
+    ]
     assert lines[50:] == ["  and 20 more"]
 
 
@@ -263,7 +327,9 @@ def test_a_file_beyond_the_cap_is_not_parsed(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(BadDocument, match=r"none\.json: cannot be read: No such file or directory; check the path"):
+    with pytest.raises(
+        BadDocument, match=r"none\.json: cannot be read: No such file or directory; check the path"
+    ):
         read_results(tmp_path / "none.json")
 
 
@@ -271,7 +337,9 @@ def test_a_value_nested_deep_inside_a_document_is_refused() -> None:
     deep: Any = 1
     for _ in range(5000):
         deep = [deep]
-    assert validate({**to_json(RESULTS), "source": deep}, Kind.RESULTS) == (Fault("$", "nested too deep"),)
+    assert validate({**to_json(RESULTS), "source": deep}, Kind.RESULTS) == (
+        Fault("$", "nested too deep"),
+    )
 
 
 @pytest.mark.parametrize(
@@ -289,10 +357,15 @@ def test_the_kind_of_a_file_is_told(name: str, content: str, kind: Kind, tmp_pat
     assert document_kind(tmp_path / name) is kind
 
 
-@pytest.mark.parametrize("content", ["[]", "{}", '{"kind": "config"}', '{"kind": ["results"]}', '{"kind": null}'])
+@pytest.mark.parametrize(
+    "content", ["[]", "{}", '{"kind": "config"}', '{"kind": ["results"]}', '{"kind": null}']
+)
 def test_a_file_of_no_kind_is_refused(content: str, tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text(content)
-    with pytest.raises(BadDocument, match=r"\$\.kind is .*, not 'results', 'comparison', 'calibration' or 'history'"):
+    with pytest.raises(
+        BadDocument,
+        match=r"\$\.kind is .*, not 'results', 'comparison', 'calibration' or 'history'",
+    ):
         document_kind(tmp_path / "x.json")
 
 

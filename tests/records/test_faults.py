@@ -34,13 +34,22 @@ def test_the_tenth_comes_after_the_second_and_nothing_is_said_twice() -> None:
     assert [fault.path for fault in ordered(faults)] == ["$.cases[2]", "$.cases[10]"]
 
 
-@pytest.mark.parametrize(("count", "lines"), [(0, 0), (1, 1), (MAX_FAULTS, MAX_FAULTS), (MAX_FAULTS + 1, MAX_FAULTS + 1)])
+@pytest.mark.parametrize(
+    ("count", "lines"), [(0, 0), (1, 1), (MAX_FAULTS, MAX_FAULTS), (MAX_FAULTS + 1, MAX_FAULTS + 1)]
+)
 def test_a_list_of_faults_is_capped(count: int, lines: int) -> None:
     assert len(capped(range(count)).splitlines()) == lines
 
 
 @pytest.mark.parametrize(
-    ("part", "path"), [("lr", "$.lr"), (3, "$[3]"), ("two words", "$['two words']"), ("a\nb", "$['a\\nb']"), ("", "$['']")]
+    ("part", "path"),
+    [
+        ("lr", "$.lr"),
+        (3, "$[3]"),
+        ("two words", "$['two words']"),
+        ("a\nb", "$['a\\nb']"),
+        ("", "$['']"),
+    ],
 )
 def test_a_path_names_a_field_or_an_index(part: str | int, path: str) -> None:
     assert step("$", part) == path
@@ -55,7 +64,14 @@ def test_no_path_grows_without_bound() -> None:
 
 @pytest.mark.parametrize(
     ("value", "shown"),
-    [(None, "null"), (True, "true"), ([1], "a list"), ({}, "a mapping"), ("a\x1b", "'a\\x1b'"), (1.5, "1.5")],
+    [
+        (None, "null"),
+        (True, "true"),
+        ([1], "a list"),
+        ({}, "a mapping"),
+        ("a\x1b", "'a\\x1b'"),
+        (1.5, "1.5"),
+    ],
 )
 def test_a_value_is_shown_on_one_line(value: Any, shown: str) -> None:
     assert show(value) == shown
@@ -68,7 +84,9 @@ def test_a_long_value_is_shown_in_part() -> None:
 
 def test_what_json_forbids_is_said_once() -> None:
     form = {"type": "object", "properties": {"a": {"type": "number", "maximum": 5}}}
-    assert form_faults({"a": float("inf")}, form) == (Fault("$.a", "inf is not a finite number; an unknown value is null"),)
+    assert form_faults({"a": float("inf")}, form) == (
+        Fault("$.a", "inf is not a finite number; an unknown value is null"),
+    )
     assert [fault.path for fault in oddities({"a": [1, float("nan")]}, "$")] == ["$.a[1]"]
 
 
@@ -78,7 +96,11 @@ def test_what_json_forbids_is_said_once() -> None:
         (True, {"type": "integer"}, "true is not a whole number"),
         (1.0, {"type": "integer"}, "1.0 is not a whole number"),
         ("a\n", {"type": "string", "pattern": "^a$"}, "'a\\n' does not have the form ^a$"),
-        ([1, -1], {"type": "array", "items": {"type": "number", "minimum": 0}}, "-1 is less than 0"),
+        (
+            [1, -1],
+            {"type": "array", "items": {"type": "number", "minimum": 0}},
+            "-1 is less than 0",
+        ),
         ([1, 1], {"uniqueItems": True}, "an item comes twice"),
         (3, {"anyOf": [{"type": "string"}, {"type": "null"}]}, "3 is not text"),
     ],

@@ -15,7 +15,9 @@ DETAIL = "9 graphs of 90 operations, 4 breaks, 0 recompiles. z at attend.py:566 
 
 def case_of(before, after, *, detail=DETAIL, arm="inductor"):
     check = Check(name="compiled", arm=arm, outcome=Outcome.PASS, detail=detail)
-    (case,) = judged(results(result(count(after), checks=(check,))), results(result(count(before)))).cases
+    (case,) = judged(
+        results(result(count(after), checks=(check,))), results(result(count(before)))
+    ).cases
     return case
 
 
@@ -44,7 +46,10 @@ def test_an_explained_arm_names_its_new_line():
 
 def test_the_first_count_of_an_arm_stands_for_all():
     head = result(
-        metric(sampled(1.0)), count(9, name="graphs"), count(2, name="recompiles"), count(1, name="fallbacks", arm="other")
+        metric(sampled(1.0)),
+        count(9, name="graphs"),
+        count(2, name="recompiles"),
+        count(1, name="fallbacks", arm="other"),
     )
     (case,) = judged(results(head), results(head)).cases
     assert [pair.metric for pair in leading(case.pairs)] == ["step_time", "recompiles", "fallbacks"]

@@ -9,7 +9,11 @@ from hypothesis import strategies as st
 from ci_bench.records.documents import many_lines, one_line
 
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
 )
 
@@ -19,7 +23,13 @@ def test_the_same_is_read_from_many_lines_as_from_one(value):
     assert one_line(json.loads(many_lines(value))) == one_line(value)
 
 
-@given(st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text())
+@given(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text()
+)
 def test_a_value_alone_is_written_as_the_encoder_writes_it(value):
     assert many_lines(value) == one_line(value)
 

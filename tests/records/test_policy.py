@@ -8,7 +8,9 @@ from ci_bench.records.config import DEFAULT_THRESHOLD, Floor, Policy, Rule, Seve
 from ci_bench.records.results import Unit
 
 
-def threshold(policy: Policy, metric: str = "step_time", unit: Unit = Unit.SECONDS, *, suite: str = "s") -> float:
+def threshold(
+    policy: Policy, metric: str = "step_time", unit: Unit = Unit.SECONDS, *, suite: str = "s"
+) -> float:
     return policy.threshold(suite=suite, metric=metric, unit=unit)
 
 
@@ -45,7 +47,13 @@ def test_declared_thresholds_stay(metric, unit, expected):
 
 
 @pytest.mark.parametrize(
-    ("metric", "unit"), [("score", Unit.COUNT), ("max_rss", Unit.BYTES), ("memory__measure", Unit.BYTES), ("memory", Unit.BYTES)]
+    ("metric", "unit"),
+    [
+        ("score", Unit.COUNT),
+        ("max_rss", Unit.BYTES),
+        ("memory__measure", Unit.BYTES),
+        ("memory", Unit.BYTES),
+    ],
 )
 def test_metrics_without_statistics_are_coarser(metric, unit):
     """From 0.44 to 0.45 is the last of two digits, and processes of one commit differ by as much in memory."""
@@ -69,7 +77,9 @@ def test_a_default_of_the_users_is_for_what_nothing_else_names():
 
 
 def test_floors_are_the_suites_before_the_general_ones():
-    policy = Policy(floors={Floor.SPEEDUP: 1.0}, suites={"s": SuitePolicy(floors={Floor.SPEEDUP: 1.2})})
+    policy = Policy(
+        floors={Floor.SPEEDUP: 1.0}, suites={"s": SuitePolicy(floors={Floor.SPEEDUP: 1.2})}
+    )
 
     assert policy.floor(Floor.SPEEDUP, suite="s") == 1.2
     assert policy.floor(Floor.SPEEDUP, suite="t") == 1.0
@@ -97,7 +107,9 @@ def load(tmp_path, policy):
 
 
 def test_floors_and_defaults_come_from_the_file(tmp_path):
-    policy = load(tmp_path, "{floors: {speedup: 1.1}, suites: {training_loss: {floors: {compression: 0.9}}}}")
+    policy = load(
+        tmp_path, "{floors: {speedup: 1.1}, suites: {training_loss: {floors: {compression: 0.9}}}}"
+    )
 
     assert policy.floors == {Floor.SPEEDUP: 1.1}
     assert policy.floor(Floor.COMPRESSION, suite="training_loss") == 0.9
@@ -109,7 +121,10 @@ def test_floors_and_defaults_come_from_the_file(tmp_path):
 @pytest.mark.parametrize(
     ("policy", "words"),
     [
-        ("{floors: {speed: 1.1}}", r"policy\.floors\.speed: unknown field; did you mean 'speedup'\?"),
+        (
+            "{floors: {speed: 1.1}}",
+            r"policy\.floors\.speed: unknown field; did you mean 'speedup'\?",
+        ),
         ("{floors: {speedup: 0}}", r"policy\.floors\.speedup: 0 is not more than 0"),
         ("{floors: {speedup: 10%}}", r"policy\.floors\.speedup: '10%' is not a number"),
         ("{severities: {below_flor: note}}", "did you mean 'below_floor'"),

@@ -71,13 +71,18 @@ def test_the_sentence_names_what_the_suite_has(suite, name, words) -> None:
 def test_old_flags_are_named_on_the_command_line(capsys) -> None:
     with pytest.raises(SystemExit):
         make_parser().parse_args(["run", "--performance", "--only", "resnet50", "--colour"])
-    assert "in ci-bench.yml --performance is `measure: performance`, --only is `models`\n" in capsys.readouterr().err
+    assert (
+        "in ci-bench.yml --performance is `measure: performance`, --only is `models`\n"
+        in capsys.readouterr().err
+    )
 
 
 def test_old_fields_are_named_in_a_configuration(tmp_path) -> None:
     from ci_bench.configuration.config import load_config
 
     entry = {"model": "hub/model", "fp16": True}
-    (tmp_path / "ci-bench.yml").write_text(json.dumps({"schema_version": 1, "suites": {"transformers": [entry]}}))
+    (tmp_path / "ci-bench.yml").write_text(
+        json.dumps({"schema_version": 1, "suites": {"transformers": [entry]}})
+    )
     with pytest.raises(BadConfig, match="unknown field; here it is `precision: fp16`"):
         load_config(tmp_path / "ci-bench.yml", {}, more_suites={})

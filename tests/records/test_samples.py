@@ -41,7 +41,12 @@ def test_what_does_not_begin_with_a_float_is_kept_as_it_is(values: tuple[object,
 
 def test_a_launch_can_be_copied_replaced_and_written() -> None:
     launch = Launch(launch=1, values=SIXTEEN, warmup=(0.5,), blocks=tuple(range(16)))
-    assert pickle.loads(pickle.dumps(launch)) == copy.deepcopy(launch) == replace(launch, steady=None) == launch  # noqa: S301 - ours
+    assert (
+        pickle.loads(pickle.dumps(launch))  # noqa: S301 - ours
+        == copy.deepcopy(launch)
+        == replace(launch, steady=None)
+        == launch
+    )
     assert replace(launch, values=SIXTEEN[:3]).values == SIXTEEN[:3]
     plain = msgspec.to_builtins(launch)
     assert tuple(plain["values"]) == SIXTEEN
@@ -71,4 +76,7 @@ def as_bytes(value: float) -> bytes:
 def test_it_takes_a_third_of_the_memory() -> None:
     launch = Launch(launch=0, values=SIXTEEN)
     held = vars(Launch)["values"].held_of(launch)
-    assert sys.getsizeof(held) * 3 < sys.getsizeof(SIXTEEN) + sum(map(sys.getsizeof, SIXTEEN)) + FLOAT_BYTES
+    assert (
+        sys.getsizeof(held) * 3
+        < sys.getsizeof(SIXTEEN) + sum(map(sys.getsizeof, SIXTEEN)) + FLOAT_BYTES
+    )

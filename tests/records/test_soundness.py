@@ -26,9 +26,45 @@ DOCUMENTS = {
 CHECKS = {kind: compiled(schema(kind)) for kind in DOCUMENTS}
 ODD = st.sampled_from(
     [
-        *(None, True, False, 0, 1, -1, 2**70, 10**400, 1.5, -0.5, 1e308, float("nan"), float("inf"), float("-inf")),
-        *("", "x", "ok", "a\nb", "s\n", "\ud800", "é", "x" * 2000, "2030-01-31T12:00:00Z", "results"),
-        *([], {}, [1, 2], [1.0, "x"], [float("nan")], [10**400, 1.0], {"a": 1}, {"a": {"b": [None]}}, [[1]]),
+        *(
+            None,
+            True,
+            False,
+            0,
+            1,
+            -1,
+            2**70,
+            10**400,
+            1.5,
+            -0.5,
+            1e308,
+            float("nan"),
+            float("inf"),
+            float("-inf"),
+        ),
+        *(
+            "",
+            "x",
+            "ok",
+            "a\nb",
+            "s\n",
+            "\ud800",
+            "é",
+            "x" * 2000,
+            "2030-01-31T12:00:00Z",
+            "results",
+        ),
+        *(
+            [],
+            {},
+            [1, 2],
+            [1.0, "x"],
+            [float("nan")],
+            [10**400, 1.0],
+            {"a": 1},
+            {"a": {"b": [None]}},
+            [[1]],
+        ),
     ]
 )
 
@@ -36,7 +72,13 @@ ODD = st.sampled_from(
 def places(value, path=()):
     """The path of everything in a document."""
     yield path
-    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    inner = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     for key, item in inner:
         yield from places(item, (*path, key))
 
@@ -61,7 +103,9 @@ def changed(document, path, value, how):
 
 
 @pytest.mark.parametrize("kind", list(DOCUMENTS))
-@pytest.mark.parametrize("document", [RESULTS, COMPARISON, NO_BASELINE, CALIBRATION], ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize(
+    "document", [RESULTS, COMPARISON, NO_BASELINE, CALIBRATION], ids=lambda one: type(one).__name__
+)
 def test_what_we_write_is_sound_as_what_it_is(kind, document):
     plain = to_json(document)
 
@@ -81,7 +125,9 @@ def test_the_built_in_configuration_is_sound():
 def test_yes_means_that_the_validator_finds_nothing(kind, data):
     document = DOCUMENTS[kind]
     path = data.draw(st.sampled_from(list(places(document))))
-    new = changed(document, path, data.draw(ODD), data.draw(st.sampled_from(["replace", "drop", "add"])))
+    new = changed(
+        document, path, data.draw(ODD), data.draw(st.sampled_from(["replace", "drop", "add"]))
+    )
 
     if CHECKS[kind](new):
         assert form_faults(new, schema(kind)) == ()

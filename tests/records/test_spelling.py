@@ -27,7 +27,12 @@ def test_a_slip_of_the_fingers_is_near(word: str, name: str) -> None:
 
 @pytest.mark.parametrize(
     ("word", "name"),
-    [("pretrained", "only_pretrain_model"), ("precision", "version"), ("warmup", "compute"), ("timeout_s", "items")],
+    [
+        ("pretrained", "only_pretrain_model"),
+        ("precision", "version"),
+        ("warmup", "compute"),
+        ("timeout_s", "items"),
+    ],
 )
 def test_what_shares_some_letters_is_not_near(word: str, name: str) -> None:
     assert not meant(word, [name])
@@ -44,7 +49,10 @@ HINTS = [
         {"suites": {"training_loss": [{"mode": "max-autotune"}]}},
         "'mode' belongs to suites.training_loss.compile and suites.training_loss.arms",
     ),
-    ({"suites": {"transformers": [{"pretrained": True}]}}, "'pretrained' belongs to suites.transformers.model"),
+    (
+        {"suites": {"transformers": [{"pretrained": True}]}},
+        "'pretrained' belongs to suites.transformers.model",
+    ),
     ({"suites": {"fastrnns": [{"launches": 3}]}}, "'launches' belongs to run"),
     ({"budget_s": 60}, "'budget_s' belongs to run"),
     ({"policy": {"baseline": "paired"}}, "'baseline' belongs to the top level"),
@@ -54,7 +62,9 @@ HINTS = [
 
 @pytest.mark.parametrize(("raw", "hint"), HINTS)
 def test_a_field_that_belongs_elsewhere_is_sent_there(raw: dict[str, Any], hint: str) -> None:
-    (message,) = [fault.message for fault in schema_faults(raw, FORM) if fault.message.startswith("unknown")]
+    (message,) = [
+        fault.message for fault in schema_faults(raw, FORM) if fault.message.startswith("unknown")
+    ]
     assert message == f"unknown field here; {hint}"
 
 
@@ -69,7 +79,9 @@ def test_a_field_that_belongs_elsewhere_is_sent_there(raw: dict[str, Any], hint:
     ],
 )
 def test_a_misspelt_field_is_not_sent_elsewhere(raw: dict[str, Any], hint: str) -> None:
-    (message,) = [fault.message for fault in schema_faults(raw, FORM) if fault.message.startswith("unknown")]
+    (message,) = [
+        fault.message for fault in schema_faults(raw, FORM) if fault.message.startswith("unknown")
+    ]
     assert message.startswith(f"unknown field{hint}")
 
 
@@ -77,7 +89,9 @@ def test_a_schema_that_refers_to_itself_is_walked_once() -> None:
     inner = {"properties": {"child": {"$ref": "#/$defs/node"}, "size": {}}}
     form = {"properties": {"node": {"$ref": "#/$defs/node"}}, "$defs": {"node": inner}}
     assert find_places(form) == {"node": ("",), "child": ("node",), "size": ("node",)}
-    assert find_places({"properties": {"a": True}, "items": {"$ref": "https://example.org/elsewhere"}}) == {"a": ("",)}
+    assert find_places(
+        {"properties": {"a": True}, "items": {"$ref": "https://example.org/elsewhere"}}
+    ) == {"a": ("",)}
 
 
 def test_places_that_are_many_are_counted() -> None:

@@ -58,12 +58,22 @@ def time(side, arm, seconds, *, name="step_time", noise=NOISE, launches=LAUNCHES
                 steady=True,
             )
         )
-    return Metric(name=name, arm=arm, unit=Unit.SECONDS, better=Better.LOWER, lane=Lane.WALL, launches=tuple(drawn), items=16)
+    return Metric(
+        name=name,
+        arm=arm,
+        unit=Unit.SECONDS,
+        better=Better.LOWER,
+        lane=Lane.WALL,
+        launches=tuple(drawn),
+        items=16,
+    )
 
 
 def single(name, arm, unit, value, *, launches=LAUNCHES):
     values = tuple(Launch(launch=number, values=(value,)) for number in range(launches))
-    return Metric(name=name, arm=arm, unit=unit, better=Better.LOWER, lane=Lane.COUNTERS, launches=values)
+    return Metric(
+        name=name, arm=arm, unit=unit, better=Better.LOWER, lane=Lane.COUNTERS, launches=values
+    )
 
 
 def peak(arm, mib):
@@ -95,7 +105,9 @@ def digest(text):
 def computed(content, *errors):
     """The outputs of the reference arm; `errors` are (tensor, deviation, allowance) against base."""
     start = Weights(names=digest("names"), named=digest("weights"), ordered=digest("weights"))
-    worst = tuple(TensorError(name=name, error=error, allowed=allowed) for name, error, allowed in errors)
+    worst = tuple(
+        TensorError(name=name, error=error, allowed=allowed) for name, error, allowed in errors
+    )
     beside = BesideBase(base=digest("base"), tensors=204, worst=worst) if errors else None
     return ReferenceOutputs(
         arm="eager",
@@ -116,13 +128,25 @@ def compiled(outcome=Outcome.PASS, detail="1 graph, 0 breaks"):
 def results(side, *rows, identity=GPU):
     """A results document of one side."""
     frame = _frame(side)
-    return Results(**(frame | {"environment": Environment(identity=identity, condition=CONDITION)}), cases=rows)
+    return Results(
+        **(frame | {"environment": Environment(identity=identity, condition=CONDITION)}), cases=rows
+    )
 
 
-def judged(head, base, *, mode=BaselineMode.PAIRED, policy=None, absence=None, calibration: Calibration | None = None):
+def judged(
+    head,
+    base,
+    *,
+    mode=BaselineMode.PAIRED,
+    policy=None,
+    absence=None,
+    calibration: Calibration | None = None,
+):
     """Both documents and the judge's comparison of them."""
     baseline = Baseline(mode=mode, results=base, absence=absence)
-    comparison = judge(head, baseline, policy=policy or Policy(), folder=None, calibration=calibration)
+    comparison = judge(
+        head, baseline, policy=policy or Policy(), folder=None, calibration=calibration
+    )
     return Documents(comparison, head, base)
 
 
@@ -135,9 +159,27 @@ def passed() -> Documents:
 
     def build(side):
         faster = 0.0198 if side == HEAD else 0.0214
-        yield row(REVIEWS, *times(side), peak("inductor", 1240), parity=_evidence(side, 1, 40), outputs=computed("base"))
-        yield row(SMALL, *times(side, 1.9e-3, 842e-6), peak("inductor", 310), checks=(compiled(),), outputs=computed("base"))
-        yield row(HALF, *times(side, 0.03, faster), peak("inductor", 820), checks=(compiled(),), outputs=computed("base"))
+        yield row(
+            REVIEWS,
+            *times(side),
+            peak("inductor", 1240),
+            parity=_evidence(side, 1, 40),
+            outputs=computed("base"),
+        )
+        yield row(
+            SMALL,
+            *times(side, 1.9e-3, 842e-6),
+            peak("inductor", 310),
+            checks=(compiled(),),
+            outputs=computed("base"),
+        )
+        yield row(
+            HALF,
+            *times(side, 0.03, faster),
+            peak("inductor", 820),
+            checks=(compiled(),),
+            outputs=computed("base"),
+        )
 
     return both(build)
 
@@ -153,9 +195,21 @@ def regressed() -> Documents:
             *times(side, 0.215, slower),
             peak("inductor", mib),
             graphs("inductor", count),
-            checks=(compiled(), Check(name="accuracy", arm="inductor", outcome=Outcome.UNKNOWN, detail="no reference output")),
+            checks=(
+                compiled(),
+                Check(
+                    name="accuracy",
+                    arm="inductor",
+                    outcome=Outcome.UNKNOWN,
+                    detail="no reference output",
+                ),
+            ),
         )
-        yield row(HALF, *times(side, 0.03, 0.0219 if side == HEAD else 0.0214, noise=0.06), peak("inductor", 820))
+        yield row(
+            HALF,
+            *times(side, 0.03, 0.0219 if side == HEAD else 0.0214, noise=0.06),
+            peak("inductor", 820),
+        )
 
     return both(build)
 
@@ -180,7 +234,9 @@ def incomparable() -> Documents:
     """Base was measured on another GPU, with an older torch."""
 
     def build(side):
-        yield row(REVIEWS, *times(side, 0.215, 0.133 if side == HEAD else 0.26), checks=(compiled(),))
+        yield row(
+            REVIEWS, *times(side, 0.215, 0.133 if side == HEAD else 0.26), checks=(compiled(),)
+        )
 
     other = GPU | {"gpu": "NVIDIA A100-SXM4-80GB", "torch": "2.11.0"}
     head, base = results(HEAD, *build(HEAD)), results(BASE, *build(BASE), identity=other)
@@ -194,9 +250,15 @@ def parity_broken() -> Documents:
 
     def build(side):
         evidence = _evidence(side, 0, 40)  # on head, the compiled arm leaves the envelope at step 7
-        yield row(REVIEWS, *times(side), parity=evidence, checks=(broken if side == HEAD else compiled(),))
-        yield row(SMALL, *times(side, 1.9e-3, 842e-6), outputs=wrong if side == HEAD else computed("base"))
-        short = replace(evidence, traces=tuple(_cut(one) for one in evidence.traces if one.role != "perturbed"))
+        yield row(
+            REVIEWS, *times(side), parity=evidence, checks=(broken if side == HEAD else compiled(),)
+        )
+        yield row(
+            SMALL, *times(side, 1.9e-3, 842e-6), outputs=wrong if side == HEAD else computed("base")
+        )
+        short = replace(
+            evidence, traces=tuple(_cut(one) for one in evidence.traces if one.role != "perturbed")
+        )
         yield row(HALF, *times(side, 0.03, 0.0214), parity=short if side == HEAD else None)
 
     return both(build)
@@ -236,7 +298,11 @@ def undecided() -> Documents:
 
     def build(side):
         yield row(REVIEWS, *times(side), outputs=computed("base"))
-        yield row(HALF, *times(side, 0.03, 0.0225 if side == HEAD else 0.0214, noise=0.05, launches=4), outputs=computed("base"))
+        yield row(
+            HALF,
+            *times(side, 0.03, 0.0225 if side == HEAD else 0.0214, noise=0.05, launches=4),
+            outputs=computed("base"),
+        )
 
     return both(build)
 
@@ -245,14 +311,34 @@ def explained() -> Documents:
     """A slower case whose step was profiled on both sides, and one whose profile is missing."""
 
     def profile(side):
-        slow = (operator("aten::copy_", 0.0055, "model.py:42", "y = y.contiguous()"),) if side == HEAD else ()
-        rows = (operator("aten::mm", 0.121, "model.py:7", "x @ w"), operator("aten::add", 0.0071, "model.py:8", "x + b"), *slow)
-        breaks = (GraphBreak(reason="Data-dependent branching", place="model.py:12"),) if side == HEAD else ()
-        return Profile(arm="inductor", step_s=sum(one.seconds for one in rows), steps=9, rows=rows, breaks=breaks)
+        slow = (
+            (operator("aten::copy_", 0.0055, "model.py:42", "y = y.contiguous()"),)
+            if side == HEAD
+            else ()
+        )
+        rows = (
+            operator("aten::mm", 0.121, "model.py:7", "x @ w"),
+            operator("aten::add", 0.0071, "model.py:8", "x + b"),
+            *slow,
+        )
+        breaks = (
+            (GraphBreak(reason="Data-dependent branching", place="model.py:12"),)
+            if side == HEAD
+            else ()
+        )
+        return Profile(
+            arm="inductor",
+            step_s=sum(one.seconds for one in rows),
+            steps=9,
+            rows=rows,
+            breaks=breaks,
+        )
 
     def build(side):
         slower = 1.051 if side == HEAD else 1.0
-        missing = Profile(arm="inductor", step_s=None, steps=0, rows=(), unknown="profiling took more than 90 s")
+        missing = Profile(
+            arm="inductor", step_s=None, steps=0, rows=(), unknown="profiling took more than 90 s"
+        )
         yield row(REVIEWS, *times(side, 0.215, 0.133 * slower), profiles=(profile(side),))
         yield row(HALF, *times(side, 0.03, 0.0214 * slower), profiles=(missing,))
 
@@ -260,7 +346,13 @@ def explained() -> Documents:
 
 
 def operator(name, seconds, at, code):
-    return ProfileRow(name=name, kind=RowKind.OPERATOR, lines=(SourceLine(place=at, code=code),), calls=2.0, seconds=seconds)
+    return ProfileRow(
+        name=name,
+        kind=RowKind.OPERATOR,
+        lines=(SourceLine(place=at, code=code),),
+        calls=2.0,
+        seconds=seconds,
+    )
 
 
 def graph_breaks() -> Documents:
@@ -290,7 +382,11 @@ def common_shift() -> Documents:
         by = 1.41 if side == HEAD else 1.0
         for number in range(4):
             identity = ("training_loss", f"net{number}", {"precision": "fp32"})
-            yield row(identity, *times(side, 0.2 * by, (0.19 if number == 0 else 0.12) * by), peak("inductor", 820))
+            yield row(
+                identity,
+                *times(side, 0.2 * by, (0.19 if number == 0 else 0.12) * by),
+                peak("inductor", 820),
+            )
 
     policy = Policy(drift=0.05, suites={"training_loss": SuitePolicy(floors={Floor.SPEEDUP: 1.2})})
     return both(build, mode=BaselineMode.FILE, policy=policy)
@@ -306,7 +402,10 @@ def several_modes() -> Documents:
         ):
             identity = ("torchbench", name, {"mode": "inference", "precision": "fp32"})
             arms = ("eager", *speedups)
-            metrics = [time(side, "eager", 0.133), *(time(side, arm, 0.133 / by) for arm, by in speedups.items())]
+            metrics = [
+                time(side, "eager", 0.133),
+                *(time(side, arm, 0.133 / by) for arm, by in speedups.items()),
+            ]
             checks = tuple(
                 Check(name=check, arm=arm, outcome=Outcome.PASS, detail="ok")
                 for arm in speedups
@@ -325,7 +424,11 @@ def grouped() -> Documents:
             kind = "bf16" if number < 10 else "fp32"
             slower = side == HEAD and (kind == "bf16" or number > 37)
             identity = ("functions", "attention", {"dtype": kind, "length": str(64 * (number + 1))})
-            yield row(identity, time(side, "attention", 1e-3 * (number + 1) * (1.08 if slower else 1.0)), arms=("attention",))
+            yield row(
+                identity,
+                time(side, "attention", 1e-3 * (number + 1) * (1.08 if slower else 1.0)),
+                arms=("attention",),
+            )
 
     return both(build)
 
@@ -336,7 +439,11 @@ def many_regressions() -> Documents:
     def build(side):
         for number in range(14):
             slower = 1.04 + 0.01 * number if side == HEAD and number < 12 else 1.0
-            yield row(("functions", f"kernel{number:02d}", {}), time(side, "kernel", 1e-3 * slower), arms=("kernel",))
+            yield row(
+                ("functions", f"kernel{number:02d}", {}),
+                time(side, "kernel", 1e-3 * slower),
+                arms=("kernel",),
+            )
 
     return both(build)
 

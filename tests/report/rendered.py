@@ -68,7 +68,13 @@ class Rendered(HTMLParser):
     def handle_data(self, data: str) -> None:
         if {"td", "th"} & set(self.open_tags):
             self.tables[-1][-1][-1] += data
-        where = self.fenced if "pre" in self.open_tags else self.code if "code" in self.open_tags else self.prose
+        where = (
+            self.fenced
+            if "pre" in self.open_tags
+            else self.code
+            if "code" in self.open_tags
+            else self.prose
+        )
         where.append(data)
 
 
@@ -88,9 +94,15 @@ def faults(markdown: str) -> list[str]:
     found += [f"comment {text}" for text in tree.comments if not text.startswith(" ci-bench:v1 ")]
     found += [f"links: {text}" for text in tree.prose if LINKED.search(text) or COMMIT.search(text)]
     found += [f"mentions in a fence: {text}" for text in tree.fenced if MENTION.search(text)]
-    found += [f"not to be copied: {text}" for text in tree.code if "\u200b" in text and "\\" not in text]
+    found += [
+        f"not to be copied: {text}" for text in tree.code if "\u200b" in text and "\\" not in text
+    ]
     everything = [*tree.prose, *tree.code, *tree.fenced]
-    found += [f"invisible: {text!r}" for text in everything if any(map(_invisible, text.replace("\n", "")))]
+    found += [
+        f"invisible: {text!r}"
+        for text in everything
+        if any(map(_invisible, text.replace("\n", "")))
+    ]
     return found + [f"torn row: {line}" for line in _torn_rows(markdown)]
 
 

@@ -58,7 +58,8 @@ class Documents:
 def paired(cases: int = 4, blocks: int = BLOCKS, steps: int = STEPS) -> Documents:
     """A paired run: case 0 is slower and learns something else, 1 takes more memory, 2 crashed, the others are as they were."""
     head, base = (
-        Results(**_frame(side), cases=tuple(_row(side, n, blocks, steps) for n in range(cases))) for side in ("head", "base")
+        Results(**_frame(side), cases=tuple(_row(side, n, blocks, steps) for n in range(cases)))
+        for side in ("head", "base")
     )
     baseline = Baseline(mode=BaselineMode.PAIRED, results=base)
     return Documents(judge(head, baseline, policy=Policy(), folder=None), head, base)
@@ -81,22 +82,45 @@ def _frame(side: str) -> dict:
         config_digest="c0ffee",
         device="cuda",
     )
-    commits = {"head": "4be1a7c09d2f5e6a8b3c1d0e9f7a6b5c4d3e2f10", "base": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b"}
-    source = Source(commit=commits[side], branch={"head": "faster-loader", "base": "main"}[side], dirty=False)
+    commits = {
+        "head": "4be1a7c09d2f5e6a8b3c1d0e9f7a6b5c4d3e2f10",
+        "base": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b",
+    }
+    source = Source(
+        commit=commits[side], branch={"head": "faster-loader", "base": "main"}[side], dirty=False
+    )
     condition = {**CONDITION, "temperature_c": 41 if side == "base" else 44}
-    return {"tool_version": "0.1.0", "run": run, "source": source, "environment": Environment(identity=GPU, condition=condition)}
+    return {
+        "tool_version": "0.1.0",
+        "run": run,
+        "source": source,
+        "environment": Environment(identity=GPU, condition=condition),
+    }
 
 
 def _row(side: str, number: int, blocks: int, steps: int) -> CaseResult:
     name = f"training_loss/net{number:03d}[backend=inductor,precision=fp32]"
-    case = Case(id=name, suite="training_loss", name=f"net{number:03d}", params={}, arms=ARMS, reference="eager")
+    case = Case(
+        id=name,
+        suite="training_loss",
+        name=f"net{number:03d}",
+        params={},
+        arms=ARMS,
+        reference="eager",
+    )
     row = CaseResult(case=case, status=Status.OK, reproduce=f"ci-bench run --filter '{name}'")
     if number == 2 and side == "head":
         failure = Failure(
-            stage="time", arms=ARMS, reason="ended by SIGSEGV", signal="SIGSEGV", log_tail="step 1\n  step 2\n    ^~~~\n"
+            stage="time",
+            arms=ARMS,
+            reason="ended by SIGSEGV",
+            signal="SIGSEGV",
+            log_tail="step 1\n  step 2\n    ^~~~\n",
         )
         return replace(row, status=Status.CRASHED, failure=failure)
-    check = Check(name="really_compiled", arm="inductor", outcome=Outcome.PASS, detail="1 graph, 0 breaks")
+    check = Check(
+        name="really_compiled", arm="inductor", outcome=Outcome.PASS, detail="1 graph, 0 breaks"
+    )
     return replace(
         row,
         metrics=tuple(_metrics(side, number, blocks)),
@@ -124,7 +148,13 @@ def _metrics(side: str, number: int, blocks: int):
             for launch in range(LAUNCHES)
         )
         yield Metric(
-            name="step_time", arm=arm, unit=Unit.SECONDS, better=Better.LOWER, lane=Lane.WALL, launches=launches, items=16
+            name="step_time",
+            arm=arm,
+            unit=Unit.SECONDS,
+            better=Better.LOWER,
+            lane=Lane.WALL,
+            launches=launches,
+            items=16,
         )
         yield _single("peak_allocated", arm, Unit.BYTES, [1.3e9 * larger] * LAUNCHES)
     yield _single("compile_cold", "inductor", Unit.SECONDS, [21.4 + 0.1 * number])
@@ -135,7 +165,9 @@ def _metrics(side: str, number: int, blocks: int):
 
 def _single(name: str, arm: str, unit: Unit, values: list[float]) -> Metric:
     launches = tuple(Launch(launch=number, values=(value,)) for number, value in enumerate(values))
-    return Metric(name=name, arm=arm, unit=unit, better=Better.LOWER, lane=Lane.COUNTERS, launches=launches)
+    return Metric(
+        name=name, arm=arm, unit=unit, better=Better.LOWER, lane=Lane.COUNTERS, launches=launches
+    )
 
 
 def _blocks(number: int, blocks: int):
@@ -145,7 +177,13 @@ def _blocks(number: int, blocks: int):
             doubtful = (number, launch, block) == (0, 1, 3)
             facts = {"sm_clock_mhz": 1410 if doubtful else 1980, "power_w": 412.5}
             redone = (THROTTLED,) if doubtful else ()
-            yield Block(launch=launch, block=block, facts=facts, redone=redone, doubt=THROTTLED if doubtful else None)
+            yield Block(
+                launch=launch,
+                block=block,
+                facts=facts,
+                redone=redone,
+                doubt=THROTTLED if doubtful else None,
+            )
 
 
 def _evidence(side: str, number: int, steps: int) -> ParityEvidence:
@@ -161,12 +199,27 @@ def _evidence(side: str, number: int, steps: int) -> ParityEvidence:
             loss.append(0.4 + 1.4 * math.exp(-step / 14) + batches[step] + off)
             norm.append(1.2 + 0.4 * math.cos(step / 3) + batches[-step] + off)
         start = "start" if role is not Role.PERTURBED else f"start {index}"
-        return Trace(arm=arm, role=role, seed=0, index=index, loss=tuple(loss), grad_norm=tuple(norm), start=start, data="data")
+        return Trace(
+            arm=arm,
+            role=role,
+            seed=0,
+            index=index,
+            loss=tuple(loss),
+            grad_norm=tuple(norm),
+            start=start,
+            data="data",
+        )
 
     broken = side == "head" and number == 0
     runs = [trace(Role.REFERENCE, "eager", 0, 0.0)]
-    runs += [trace(Role.PERTURBED, "eager", index, nudge) for index, nudge in enumerate((2e-6, -3e-6, 1e-6))]
-    runs += [trace(Role.CANDIDATE, "inductor", 0, 2e-6, 0.02 if broken else 0.0), trace(Role.CONTROL, "eager", 0, 1e-3)]
+    runs += [
+        trace(Role.PERTURBED, "eager", index, nudge)
+        for index, nudge in enumerate((2e-6, -3e-6, 1e-6))
+    ]
+    runs += [
+        trace(Role.CANDIDATE, "inductor", 0, 2e-6, 0.02 if broken else 0.0),
+        trace(Role.CONTROL, "eager", 0, 1e-3),
+    ]
     return ParityEvidence(
         precision="fp32",
         epsilon=2.0**-23,

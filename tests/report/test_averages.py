@@ -14,12 +14,20 @@ from ci_bench.report.markdown import render_comment
 SETTING = "backend=inductor,mode=training,precision=fp32"
 
 
-def model(name, now=2.0, then=2.0, *, compile_s=(2.0, 2.0), setting=SETTING, compression=2.0, **fields):
+def model(
+    name, now=2.0, then=2.0, *, compile_s=(2.0, 2.0), setting=SETTING, compression=2.0, **fields
+):
     """A case with the arm inductor: speedup and compile time on head (`now`) and on base."""
     compiling = pair("compile_cold", base=compile_s[1], head=compile_s[0], spread=0)
     factors = [speedup(now, then)] if now else []
     factors += [speedup(compression, compression, metric="peak_rss")] if compression else []
-    fields = {"arms": ("eager", "inductor"), "reference": "eager", "pairs": (compiling,), "speedups": tuple(factors), **fields}
+    fields = {
+        "arms": ("eager", "inductor"),
+        "reference": "eager",
+        "pairs": (compiling,),
+        "speedups": tuple(factors),
+        **fields,
+    }
     return case(f"torchbench/{name}[{setting}]", **fields)
 
 
@@ -37,8 +45,18 @@ def mean(head, base, cases):
 
 def test_the_figures_by_hand():
     """Speedups 2 and 8 have the geometric mean 4, 4 and 9 have 6; compile times 1 and 3 the mean 2; memory halves."""
-    (found,) = averages(run(model("mlp", 2.0, 4.0, compile_s=(1.0, 5.0)), model("cnn", 8.0, 9.0, compile_s=(3.0, 6.0))))
-    assert (found.suite, found.setting, found.arm, found.cases) == ("torchbench", SETTING, "inductor", 2)
+    (found,) = averages(
+        run(
+            model("mlp", 2.0, 4.0, compile_s=(1.0, 5.0)),
+            model("cnn", 8.0, 9.0, compile_s=(3.0, 6.0)),
+        )
+    )
+    assert (found.suite, found.setting, found.arm, found.cases) == (
+        "torchbench",
+        SETTING,
+        "inductor",
+        2,
+    )
     assert found.passing == mean(1.0, 1.0, 2)
     assert found.speedup == mean(4.0, 6.0, 2)
     assert found.compile_cold_s == mean(2.0, 5.5, 2)
@@ -61,7 +79,9 @@ def test_what_is_broken_on_head_lowers_the_rate_and_shifts_no_mean(how):
     assert found.speedup == mean(2.0, 2.0, 1)
 
 
-@pytest.mark.parametrize("how", [{"base_status": Status.FAILED}, {"base_faults": ("accuracy failed",)}])
+@pytest.mark.parametrize(
+    "how", [{"base_status": Status.FAILED}, {"base_faults": ("accuracy failed",)}]
+)
 def test_what_was_broken_on_base_is_in_no_mean_either(how):
     (found,) = averages(run(model("mlp"), model("cnn", 100.0, 2.0, **how)))
     assert found.passing == mean(1.0, 0.5, 2)
@@ -86,21 +106,37 @@ def test_without_a_baseline_head_speaks_for_itself():
 
 
 def test_two_machines_are_not_averaged_together():
-    apart = run(model("mlp", 2.0, 9.0), model("cnn", 2.0, 9.0), mismatches=incomparable().mismatches)
+    apart = run(
+        model("mlp", 2.0, 9.0), model("cnn", 2.0, 9.0), mismatches=incomparable().mismatches
+    )
     (found,) = averages(apart)
     assert found.speedup == MeanChange(head=pytest.approx(2.0), base=None, cases=2)
 
 
 def test_settings_and_arms_are_kept_apart_and_a_single_case_needs_no_mean():
-    other = [model(name, setting="backend=inductor,mode=inference,precision=fp32") for name in ("mlp", "cnn", "vit")]
+    other = [
+        model(name, setting="backend=inductor,mode=inference,precision=fp32")
+        for name in ("mlp", "cnn", "vit")
+    ]
     found = averages(run(model("mlp"), model("cnn"), *other, model("mlp", setting="backend=x")))
     assert [(one.setting.partition("mode=")[2].partition(",")[0], one.cases) for one in found] == [
         ("training", 2),
         ("inference", 3),
     ]
-    two = [replace(one, arms=("eager", "inductor", "aot_eager")) for one in (model("mlp"), model("cnn"))]
-    assert [(one.arm, one.speedup.cases) for one in averages(run(*two))] == [("inductor", 2), ("aot_eager", 0)]
-    assert averages(run(replace(model("mlp"), arms=("eager",)), replace(model("cnn"), arms=("eager",)))) == ()
+    two = [
+        replace(one, arms=("eager", "inductor", "aot_eager"))
+        for one in (model("mlp"), model("cnn"))
+    ]
+    assert [(one.arm, one.speedup.cases) for one in averages(run(*two))] == [
+        ("inductor", 2),
+        ("aot_eager", 0),
+    ]
+    assert (
+        averages(
+            run(replace(model("mlp"), arms=("eager",)), replace(model("cnn"), arms=("eager",)))
+        )
+        == ()
+    )
 
 
 def test_a_skipped_case_is_none_of_them():
@@ -123,13 +159,16 @@ def test_nothing_known_is_no_figure():
 
 
 def test_an_informative_check_does_not_count():
-    told = Check(name="runner_rule", arm="inductor", outcome=Outcome.FAIL, detail="x", informative=True)
+    told = Check(
+        name="runner_rule", arm="inductor", outcome=Outcome.FAIL, detail="x", informative=True
+    )
     (found,) = averages(run(model("mlp", checks=(told,)), model("cnn")))
     assert found.passing == mean(1.0, 1.0, 2)
 
 
 @pytest.mark.parametrize(
-    ("case_id", "setting"), [("torchbench/mlp[a=1,b=2]", "a=1,b=2"), ("command/sort", ""), ("x/y[a=[1]]", "a=[1]")]
+    ("case_id", "setting"),
+    [("torchbench/mlp[a=1,b=2]", "a=1,b=2"), ("command/sort", ""), ("x/y[a=[1]]", "a=[1]")],
 )
 def test_the_setting_is_what_stands_in_brackets(case_id, setting):
     assert setting_of(case_id) == setting
@@ -137,7 +176,9 @@ def test_the_setting_is_what_stands_in_brackets(case_id, setting):
 
 def test_the_comment_has_a_row_with_both_sides_and_the_counts():
     broken = model("vit", 100.0, 2.0, checks=(check(outcome=Outcome.FAIL),))
-    text = render_comment(run(model("mlp", 2.0, 4.0), model("cnn", 8.0, 9.0), broken, model("gnn", base_status=None)))
+    text = render_comment(
+        run(model("mlp", 2.0, 4.0), model("cnn", 8.0, 9.0), broken, model("gnn", base_status=None))
+    )
     (row,) = [line for line in text.splitlines() if line.startswith("| `torchbench` | ")]
     cells = [cell.replace("\u00a0", " ").strip() for cell in row.strip("|").split("|")]
     assert cells == [
@@ -149,4 +190,6 @@ def test_the_comment_has_a_row_with_both_sides_and_the_counts():
 
 
 def test_a_run_of_single_cases_has_no_such_table():
-    assert "Means over cases" not in render_comment(run(model("mlp"), model("cnn", setting="backend=x")))
+    assert "Means over cases" not in render_comment(
+        run(model("mlp"), model("cnn", setting="backend=x"))
+    )

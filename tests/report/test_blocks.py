@@ -4,7 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ci_bench.report.markdown import CommentBlock, collapsed, cuts, filling, fit, listed, table, units
+from ci_bench.report.markdown import (
+    CommentBlock,
+    collapsed,
+    cuts,
+    filling,
+    fit,
+    listed,
+    table,
+    units,
+)
 from ci_bench.report.text import UNKNOWN
 
 rows_of = st.lists(st.text("ab|", min_size=1, max_size=30), max_size=30)
@@ -34,8 +43,12 @@ def test_a_list_counts_what_it_never_wrote(rows, room):
 
 @given(lists=st.lists(rows_of, min_size=1, max_size=4), limit=st.integers(0, 600))
 def test_what_is_cut_does_not_depend_on_what_was_never_written(lists, limit):
-    whole = [collapsed(listed(str(i), rows, len(rows), room=None), "x") for i, rows in enumerate(lists)]
-    lazy = [collapsed(listed(str(i), rows, len(rows), room=limit), "x") for i, rows in enumerate(lists)]
+    whole = [
+        collapsed(listed(str(i), rows, len(rows), room=None), "x") for i, rows in enumerate(lists)
+    ]
+    lazy = [
+        collapsed(listed(str(i), rows, len(rows), room=limit), "x") for i, rows in enumerate(lists)
+    ]
     kept, same = fit(whole, limit), fit(lazy, limit)
 
     assert [block.text for block in kept] == [block.text for block in same]

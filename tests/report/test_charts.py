@@ -24,7 +24,9 @@ def with_metric(**fields):
     """Head's document with its first case's step times changed."""
     head = paired().head
     row = head.cases[0]
-    metrics = tuple(replace(one, **fields) if one.name == "step_time" else one for one in row.metrics)
+    metrics = tuple(
+        replace(one, **fields) if one.name == "step_time" else one for one in row.metrics
+    )
     return replace(head, cases=(replace(row, metrics=metrics), *head.cases[1:]))
 
 
@@ -40,7 +42,9 @@ def with_metric(**fields):
         (3, Unit.COUNT, "count"),
     ],
 )
-def test_an_axis_has_one_unit_in_which_the_largest_is_at_least_one(largest: float, unit: Unit, name: str) -> None:
+def test_an_axis_has_one_unit_in_which_the_largest_is_at_least_one(
+    largest: float, unit: Unit, name: str
+) -> None:
     assert axis([0.0, largest], unit)[1] == name
 
 
@@ -72,21 +76,34 @@ def test_samples_keep_five_digits_of_a_typical_one_however_large_they_are(size: 
     launch = Launch(launch=0, values=tuple(size * factor for factor in (1.0, 1.00004, 1.23456789)))
     (chart,) = charts(head=with_metric(launches=(launch,))).samples
     head = next(one for one in chart.series if one.label.startswith("head"))
-    assert [value / head.values[0] for value in head.values] == pytest.approx([1.0, 1.0, 1.2346], rel=1e-9)
+    assert [value / head.values[0] for value in head.values] == pytest.approx(
+        [1.0, 1.0, 1.2346], rel=1e-9
+    )
 
 
 def test_the_interval_lies_around_the_other_sides_median() -> None:
     (chart,) = charts().samples
     series = {one.label: one for one in chart.series}
-    found = next(one for one in paired().comparison.cases[0].pairs if (one.metric, one.arm) == ("step_time", "inductor"))
-    expected = tuple(short(series["base · inductor"].median / bound) for bound in (found.interval.high, found.interval.low))
+    found = next(
+        one
+        for one in paired().comparison.cases[0].pairs
+        if (one.metric, one.arm) == ("step_time", "inductor")
+    )
+    expected = tuple(
+        short(series["base · inductor"].median / bound)
+        for bound in (found.interval.high, found.interval.low)
+    )
     assert series["head · inductor"].interval == expected
     assert series["base · inductor"].interval is None
 
 
 def test_very_many_samples_are_thinned_and_counted_but_doubtful_ones_stay() -> None:
     number = 5 * FULL.samples
-    launch = Launch(launch=1, values=(0.01,) * number, blocks=tuple(index * 4 // number for index in range(number)))
+    launch = Launch(
+        launch=1,
+        values=(0.01,) * number,
+        blocks=tuple(index * 4 // number for index in range(number)),
+    )
     (chart,) = charts(head=with_metric(launches=(launch,))).samples
     head = next(one for one in chart.series if one.label.startswith("head"))
     assert len(head.values) <= 2 * FULL.samples
@@ -96,7 +113,10 @@ def test_very_many_samples_are_thinned_and_counted_but_doubtful_ones_stay() -> N
 
 def test_curves_hold_every_step_and_the_first_divergent_one() -> None:
     found = charts()
-    assert [(one.signal, one.first_step) for one in found.curves] == [("loss", DIVERGES), ("grad_norm", None)]
+    assert [(one.signal, one.first_step) for one in found.curves] == [
+        ("loss", DIVERGES),
+        ("grad_norm", None),
+    ]
     assert all(one.steps == tuple(range(STEPS)) for one in found.curves)
     assert {len(curve.values) for one in found.curves for curve in one.curves} == {STEPS}
     (score, _) = found.scores
@@ -106,7 +126,9 @@ def test_curves_hold_every_step_and_the_first_divergent_one() -> None:
 def test_a_long_training_is_thinned_but_keeps_its_divergence_and_its_end() -> None:
     made = paired()
     row = made.head.cases[0]
-    traces = tuple(replace(one, loss=one.loss * 50, grad_norm=one.grad_norm * 50) for one in row.parity.traces)
+    traces = tuple(
+        replace(one, loss=one.loss * 50, grad_norm=one.grad_norm * 50) for one in row.parity.traces
+    )
     head = replace(made.head, cases=(replace(row, parity=replace(row.parity, traces=traces)),))
     finding = replace(made.comparison.cases[0].parity[0], first_step=1234)
     told = replace(made.comparison.cases[0], parity=(finding,))
@@ -120,9 +142,15 @@ def without_norms(document, roles=frozenset(Role)):
     """The document with its trainings' losses, and no gradient norms of these roles."""
     rows = [row for row in document.cases if row.parity is not None]
     traces = {
-        row.case.id: tuple(replace(one, grad_norm=()) if one.role in roles else one for one in row.parity.traces) for row in rows
+        row.case.id: tuple(
+            replace(one, grad_norm=()) if one.role in roles else one for one in row.parity.traces
+        )
+        for row in rows
     }
-    silent = {row.case.id: replace(row, parity=replace(row.parity, traces=traces[row.case.id])) for row in rows}
+    silent = {
+        row.case.id: replace(row, parity=replace(row.parity, traces=traces[row.case.id]))
+        for row in rows
+    }
     return replace(document, cases=tuple(silent.get(row.case.id, row) for row in document.cases))
 
 
@@ -165,7 +193,12 @@ def test_changes_are_signed_so_that_more_is_worse() -> None:
 
 
 def test_only_so_many_changes_are_drawn_and_the_rest_is_counted() -> None:
-    many = comparison(case(pairs=tuple(pair(f"m{n}", verdict=Verdict.UNCHANGED) for n in range(MOST_CHANGES + 7))), headline="x")
+    many = comparison(
+        case(
+            pairs=tuple(pair(f"m{n}", verdict=Verdict.UNCHANGED) for n in range(MOST_CHANGES + 7))
+        ),
+        headline="x",
+    )
     assert (len(change_chart(many).rows), change_chart(many).left_out) == (MOST_CHANGES, 7)
 
 

@@ -22,16 +22,34 @@ PROBLEM = ({"type", "message"}, set())
 JUNIT = {
     "testsuites": ({"name", "time", "tests", "failures", "errors"}, {"testsuite"}),
     "testsuite": (
-        {"name", "tests", "failures", "errors", "group", "time", "skipped", "timestamp", "hostname", "id", "package", "file"},
+        {
+            "name",
+            "tests",
+            "failures",
+            "errors",
+            "group",
+            "time",
+            "skipped",
+            "timestamp",
+            "hostname",
+            "id",
+            "package",
+            "file",
+        },
         {"testsuite", "properties", "testcase", "system-out", "system-err"},
     ),
-    "testcase": ({"name", "time", "classname", "group"}, {"skipped", "error", "failure", "system-out", "system-err"}),
+    "testcase": (
+        {"name", "time", "classname", "group"},
+        {"skipped", "error", "failure", "system-out", "system-err"},
+    ),
     "failure": PROBLEM,
     "error": PROBLEM,
     "skipped": PROBLEM,
     "system-out": (set(), set()),
 }
-"""Attributes and children of each element, by junit-10.xsd of Jenkins' xUnit plugin; its required attributes are checked below."""
+"""Attributes and children of each element, by junit-10.xsd of Jenkins' xUnit plugin; its required
+attributes are checked below.
+"""
 REQUIRED = {"testsuite": {"name", "tests", "failures", "errors"}, "testcase": {"name"}}
 SEVERITIES = {"info", "minor", "major", "critical", "blocker"}
 """GitLab's, https://docs.gitlab.com/ci/testing/code_quality/#code-quality-report-format."""
@@ -49,7 +67,9 @@ def junit(made):
     for counted in [root, *root]:
         tests = list(counted.iter("testcase"))
         assert int(counted.get("tests")) == len(tests)
-        assert int(counted.get("failures")) == sum(test.find("failure") is not None for test in tests)
+        assert int(counted.get("failures")) == sum(
+            test.find("failure") is not None for test in tests
+        )
         assert int(counted.get("errors")) == sum(test.find("error") is not None for test in tests)
     return root
 
@@ -59,7 +79,10 @@ def quality(made):
     entries = json.loads(render_code_quality(made))
     for entry in entries:
         assert entry.keys() == {"description", "check_name", "fingerprint", "severity", "location"}
-        assert all(isinstance(entry[name], str) and entry[name] for name in ("description", "check_name", "fingerprint"))
+        assert all(
+            isinstance(entry[name], str) and entry[name]
+            for name in ("description", "check_name", "fingerprint")
+        )
         assert entry["severity"] in SEVERITIES
         path, lines = entry["location"]["path"], entry["location"]["lines"]
         assert not path.startswith(("/", "./"))
@@ -89,7 +112,10 @@ def finding(message="slower", severity=Severity.FAIL, rule=Rule.REGRESSED, where
     return Finding(rule=rule, severity=severity, message=message, case=where)
 
 
-@pytest.mark.parametrize(("status", "tag"), [(Status.OK, "failure"), (Status.CRASHED, "error"), (Status.TIMEOUT, "error")])
+@pytest.mark.parametrize(
+    ("status", "tag"),
+    [(Status.OK, "failure"), (Status.CRASHED, "error"), (Status.TIMEOUT, "error")],
+)
 def test_cases_that_ended_early_are_errors(status, tag) -> None:
     root = junit(judged(finding(), head_status=status, log_tail="last words"))
     (problem,) = root.iter(tag)
@@ -114,7 +140,14 @@ def test_cases_without_an_answer_are_skipped(fields, message) -> None:
 
 
 def test_warnings_are_output() -> None:
-    root = junit(judged(finding("noisy", Severity.WARN), finding("seen", Severity.NOTE), run=RunVerdict.PASSED, exit_code=0))
+    root = junit(
+        judged(
+            finding("noisy", Severity.WARN),
+            finding("seen", Severity.NOTE),
+            run=RunVerdict.PASSED,
+            exit_code=0,
+        )
+    )
     assert [one.text for one in root.iter("system-out")] == ["noisy"]
 
 
@@ -125,7 +158,14 @@ def test_a_failure_without_a_finding_is_the_headline() -> None:
 
 def test_strangers_words_stay_text() -> None:
     hostile = "]]>\x00\x1b[31m</failure><skipped/>\"' & \u202e\ud800"
-    root = junit(judged(finding(hostile), reproduce=hostile, head_status=Status.CRASHED, log_tail=f"{hostile}\n{hostile}"))
+    root = junit(
+        judged(
+            finding(hostile),
+            reproduce=hostile,
+            head_status=Status.CRASHED,
+            log_tail=f"{hostile}\n{hostile}",
+        )
+    )
     assert not list(root.iter("skipped"))
     (problem,) = root.iter("error")
     assert problem.get("message").startswith("]]></failure><skipped/>")

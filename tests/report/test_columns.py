@@ -30,9 +30,13 @@ def printed(shown) -> str:
     return out.getvalue()
 
 
-def test_a_new_column_of_the_main_table_shows_in_every_renderer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_column_of_the_main_table_shows_in_every_renderer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     launches: Column[Row] = Column(
-        title="Launches", text=lambda row: str(row.time.head.launches) if row.time and row.time.head else UNKNOWN, width=9
+        title="Launches",
+        text=lambda row: str(row.time.head.launches) if row.time and row.time.head else UNKNOWN,
+        width=9,
     )
     monkeypatch.setattr(cases, "MAIN", (*case_columns.MAIN, launches))
     monkeypatch.setattr(markdown, "COMPACT", (*case_columns.COMPACT, launches))
@@ -52,7 +56,10 @@ def test_a_new_column_of_the_main_table_shows_in_every_renderer(monkeypatch: pyt
 def test_titles_are_told_apart_and_capitalised(shown) -> None:
     titles = [column.title for column in shown]
     assert len({*titles}) == len(titles)
-    assert all(title == "q" or title[0].isupper() or title.startswith("training_loss.py") for title in titles)
+    assert all(
+        title == "q" or title[0].isupper() or title.startswith("training_loss.py")
+        for title in titles
+    )
 
 
 @pytest.mark.parametrize("kind", [ColumnKind.NAME, ColumnKind.ID, ColumnKind.PROSE])
@@ -67,14 +74,23 @@ def test_what_comes_from_outside_is_harmless_in_text_and_note(kind: ColumnKind) 
 
 def test_what_is_unknown_has_neither_note_nor_sign() -> None:
     column: Column[str] = Column(
-        title="x", text=lambda _: UNKNOWN, note=str, mood=lambda _: next(iter(columns.Mood)), strong=lambda _: True
+        title="x",
+        text=lambda _: UNKNOWN,
+        note=str,
+        mood=lambda _: next(iter(columns.Mood)),
+        strong=lambda _: True,
     )
     assert cells.cell(column)("a") == UNKNOWN
     assert tables.drawer(column)("a") == UNKNOWN
 
 
 def test_a_table_about_one_case_does_not_repeat_its_name() -> None:
-    assert [column.title for column in columns.of_one_case(columns.CHECKS)] == ["Outcome", "Arm", "Check", "Detail"]
+    assert [column.title for column in columns.of_one_case(columns.CHECKS)] == [
+        "Outcome",
+        "Arm",
+        "Check",
+        "Detail",
+    ]
 
 
 @pytest.mark.parametrize(("verdict", "head", "text", "note"), [
@@ -83,7 +99,9 @@ def test_a_table_about_one_case_does_not_repeat_its_name() -> None:
 ])  # fmt: skip
 def test_memory_tells_both_sides_only_where_it_changed(verdict, head, text, note) -> None:
     column = next(column for column in case_columns.MAIN if column.title == "Peak memory")
-    (row,) = main_rows(comparison(case(REVIEWS, pairs=(memory(verdict, head=head),), speedups=()), headline="x"))
+    (row,) = main_rows(
+        comparison(case(REVIEWS, pairs=(memory(verdict, head=head),), speedups=()), headline="x")
+    )
     assert (column.text(row), column.note(row)) == (text, note)
     assert column.text(replace(row, memory=None)) == UNKNOWN
 
@@ -93,14 +111,19 @@ LABELS = {
     "a single case": (["s/a[x=1,y=2]"], ["a"]),
     "what only some have": (["s/a[x=1]", "s/a[x=1,y=3]"], ["a", "a[y=3]"]),
     "each name by itself": (["s/a[x=1]", "s/a[x=2]", "s/b[x=2]"], ["a[x=1]", "a[x=2]", "b"]),
-    "no parameters, or another form": (["s/a", "s/a[b", "s/b[c]", "s/b[]"], ["a", "a[b", "b[c]", "b[]"]),
+    "no parameters, or another form": (
+        ["s/a", "s/a[b", "s/b[c]", "s/b[]"],
+        ["a", "a[b", "b[c]", "b[]"],
+    ),
     "two suites": (["s/a[x=1]", "t/a[x=1]"], ["s/a", "t/a"]),
     "a name of another suite": (["s/s/a", "s/a"], ["s/s/a", "a"]),
 }
 
 
 @pytest.mark.parametrize(("ids", "shown"), LABELS.values(), ids=LABELS)
-def test_a_label_is_what_tells_a_case_from_the_others_of_its_report(ids: list[str], shown: list[str]) -> None:
+def test_a_label_is_what_tells_a_case_from_the_others_of_its_report(
+    ids: list[str], shown: list[str]
+) -> None:
     assert list(labels(comparison(*map(case, ids), headline="x")).values()) == shown
 
 
@@ -116,7 +139,9 @@ def test_a_case_with_a_title_goes_by_it_unless_another_is_called_so_too() -> Non
     assert list(labels(comparison(*cases, headline="x")).values()) == shown
 
 
-@given(st.sets(st.from_regex(r"s/[ab](\[[xy]=[12](,[xyz]=[12]){0,2}\])?", fullmatch=True), max_size=8))
+@given(
+    st.sets(st.from_regex(r"s/[ab](\[[xy]=[12](,[xyz]=[12]){0,2}\])?", fullmatch=True), max_size=8)
+)
 def test_two_cases_never_share_a_label(ids: set[str]) -> None:
     found = labels(comparison(*map(case, sorted(ids)), headline="x"))
     assert len({*found.values()}) == len(ids)

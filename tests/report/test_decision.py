@@ -31,7 +31,17 @@ def undecided():
     return replace(passed(), judgement=replace(passed().judgement, verdict=RunVerdict.UNDECIDED))
 
 
-EVERY = [undecided, passed, regressed, no_baseline, incomparable, parity_broken, failed_cases, paired_run, common_shift]
+EVERY = [
+    undecided,
+    passed,
+    regressed,
+    no_baseline,
+    incomparable,
+    parity_broken,
+    failed_cases,
+    paired_run,
+    common_shift,
+]
 
 
 @pytest.mark.parametrize("made", EVERY)
@@ -58,7 +68,9 @@ def test_a_regression_is_discarded_with_its_reason_and_its_case():
     assert {reason.get("case") for reason in told["reasons"]} >= {failing[0].case}
     worse = next(case for case in told["cases"] if case["id"] == failing[0].case)
     assert worse["decision"] == "discard"
-    assert any(metric["verdict"] == "regressed" and metric["speedup"] < 1 for metric in worse["metrics"])
+    assert any(
+        metric["verdict"] == "regressed" and metric["speedup"] < 1 for metric in worse["metrics"]
+    )
 
 
 def test_notes_are_no_reasons_and_checks_that_failed_are_named():
@@ -66,14 +78,21 @@ def test_notes_are_no_reasons_and_checks_that_failed_are_named():
     told = decision(comparison)
     assert all(reason["severity"] in {"fail", "warn"} for reason in told["reasons"])
     named = {one["name"] for case in told["cases"] for one in case["failed_checks"]}
-    owed = {one.name for case in comparison.cases for one in case.checks if one.outcome is Outcome.FAIL and not one.informative}
+    owed = {
+        one.name
+        for case in comparison.cases
+        for one in case.checks
+        if one.outcome is Outcome.FAIL and not one.informative
+    }
     assert named == owed
     assert check().outcome is Outcome.PASS
 
 
 @pytest.mark.parametrize("made", EVERY)
 def test_every_decision_is_as_the_schema_has_it(made):
-    assert [error.message for error in VALIDATOR.iter_errors(json.loads(render_decision(made())))] == []
+    assert [
+        error.message for error in VALIDATOR.iter_errors(json.loads(render_decision(made())))
+    ] == []
 
 
 @pytest.mark.parametrize(

@@ -12,13 +12,20 @@ UNSTEADY = "steady ({}): not steady after 1.2 s of warm-up (load 1.6 on 2 cores)
 
 
 def disturbed(*where, rule=Rule.DISTURBED, severity=Severity.WARN):
-    found = tuple(Finding(rule=rule, severity=severity, message=UNSTEADY.format(arm), case=name) for name, arm in where)
-    cases = (case(name, checks=tuple(map(unsteady, ("eager", "inductor")))) for name in (REVIEWS, HALF))
+    found = tuple(
+        Finding(rule=rule, severity=severity, message=UNSTEADY.format(arm), case=name)
+        for name, arm in where
+    )
+    cases = (
+        case(name, checks=tuple(map(unsteady, ("eager", "inductor")))) for name in (REVIEWS, HALF)
+    )
     return comparison(*cases, headline="Passed: 2 cases.", findings=found)
 
 
 def unsteady(arm):
-    return Check(name="steady", arm=arm, outcome=Outcome.UNKNOWN, detail=UNSTEADY.partition(": ")[2])
+    return Check(
+        name="steady", arm=arm, outcome=Outcome.UNKNOWN, detail=UNSTEADY.partition(": ")[2]
+    )
 
 
 def test_several_arms_are_one_row_with_how_many_they_are():

@@ -14,7 +14,9 @@ from ci_bench.records.units import UNITS
 from ci_bench.report import words
 
 SKEWED = st.sampled_from([1.0, 1.0, 1.0, 1.01, 1.05, 1.4, 6.0])
-"""Most samples lie close together, some far above: medians, trimmed means and means of such samples differ."""
+"""Most samples lie close together, some far above: medians, trimmed means and means of such samples
+differ.
+"""
 
 
 @st.composite
@@ -36,19 +38,34 @@ def documents(draw):
     for _ in range(2):
         level = scale * draw(st.sampled_from([1.0, 1.0, 1.02, 0.97, 1.3]))
         groups = [
-            [level * draw(st.sampled_from([1.0, 1.01, 0.98, 1.2])) * draw(SKEWED) for _ in range(2 * size)] for _ in range(count)
+            [
+                level * draw(st.sampled_from([1.0, 1.01, 0.98, 1.2])) * draw(SKEWED)
+                for _ in range(2 * size)
+            ]
+            for _ in range(count)
         ]
-        series = launches(*([round(value) for value in group] if unit is Unit.COUNT else group for group in groups))
+        series = launches(
+            *(
+                [round(value) for value in group] if unit is Unit.COUNT else group
+                for group in groups
+            )
+        )
         if draw(st.booleans()):
             blocks = tuple(index // 2 for index in range(2 * size))
-            series = tuple(Launch(launch=one.launch, values=one.values, blocks=blocks) for one in series)
+            series = tuple(
+                Launch(launch=one.launch, values=one.values, blocks=blocks) for one in series
+            )
         lane = Lane.WALL if unit in {Unit.SECONDS, Unit.PER_SECOND} else Lane.COUNTERS
-        sides.append(results(result(metric(series, name="own", unit=unit, better=better, lane=lane))))
+        sides.append(
+            results(result(metric(series, name="own", unit=unit, better=better, lane=lane)))
+        )
     return sides
 
 
 def numbers(text: str) -> list[float]:
-    return [float(found.replace(",", "")) for found in re.findall(r"\d[\d,]*\.?\d*(?:e[+-]\d+)?", text)]
+    return [
+        float(found.replace(",", "")) for found in re.findall(r"\d[\d,]*\.?\d*(?:e[+-]\d+)?", text)
+    ]
 
 
 def disagreement(pair: Pair) -> str:
@@ -90,5 +107,7 @@ def test_medians_beside_trimmed_means_would_be_seen():
     (case,) = judged(*both, mode=BaselineMode.PAIRED).cases
     (pair,) = case.pairs
     assert disagreement(pair) == ""
-    medians = replace(pair, base=replace(pair.base, estimate=None), head=replace(pair.head, estimate=None))
+    medians = replace(
+        pair, base=replace(pair.base, estimate=None), head=replace(pair.head, estimate=None)
+    )
     assert disagreement(medians) != ""

@@ -49,7 +49,9 @@ POLICY = Policy(suites={"floored": SuitePolicy(floors={Floor.SPEEDUP: 2.0})}, dr
 
 def flags(parser: argparse.ArgumentParser) -> set[str]:
     """All flags of a parser and of its commands."""
-    chosen = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    chosen = [
+        action for action in parser._actions if isinstance(action, argparse._SubParsersAction)
+    ]
     inner = [flags(command) for action in chosen for command in action.choices.values()]
     return {flag for action in parser._actions for flag in action.option_strings}.union(*inner)
 
@@ -63,16 +65,30 @@ def gaps(comparison, screen: list[str]) -> list[str]:
     icons, words = WORDS[comparison.judgement.verdict]
     title = screen[0].replace("\\", "")
     loud = [found for found in comparison.judgement.findings if found.severity is not Severity.NOTE]
-    missing = [] if any(title.startswith(f"### {icon} {word}") for icon in icons for word in words) else ["verdict"]
+    missing = (
+        []
+        if any(title.startswith(f"### {icon} {word}") for icon in icons for word in words)
+        else ["verdict"]
+    )
     if loud and comparison.judgement.verdict is not RunVerdict.PASSED and (worst := loud[0]):
         text = "\n".join(screen).replace("\\", "")
         missing += (
             []
-            if worst.case is None or re.search(rf"(: |; |, |\(|`){re.escape(labels(comparison)[worst.case])}(?!\w)", title)
+            if worst.case is None
+            or re.search(
+                rf"(: |; |, |\(|`){re.escape(labels(comparison)[worst.case])}(?!\w)", title
+            )
             else ["case"]
         )
-        missing += [] if worst.case is None or f"`{labels(comparison)[worst.case]}`" in text else ["row of the case"]
-        told = SHOWN.get(worst.rule, worst.rule.replace("_", " ")) in text.lower() or worst.message.lower() in text.lower()
+        missing += (
+            []
+            if worst.case is None or f"`{labels(comparison)[worst.case]}`" in text
+            else ["row of the case"]
+        )
+        told = (
+            SHOWN.get(worst.rule, worst.rule.replace("_", " ")) in text.lower()
+            or worst.message.lower() in text.lower()
+        )
         missing += [] if told or worst.rule is Rule.INCOMPARABLE else ["worst finding"]
         missing += [] if worst.rule not in SIZED or SIZE.search(title) else ["size"]
     if comparison.judgement.verdict is not RunVerdict.PASSED:
@@ -84,13 +100,24 @@ def excess(comment: str) -> list[str]:
     """What of a comment is larger than a reader takes in."""
     lines = first_screen(comment)
     found = [f"{len(lines)} lines"] if len(lines) > MOST_LINES else []
-    return found + [f"{len(table[0])} columns: {table[0]}" for table in render(comment).tables if len(table[0]) > MOST_COLUMNS]
+    return found + [
+        f"{len(table[0])} columns: {table[0]}"
+        for table in render(comment).tables
+        if len(table[0]) > MOST_COLUMNS
+    ]
 
 
 def commands(comment: str) -> list[list[str]]:
     """The commands of ci-bench in a comment, folded ones included."""
-    spans = [*render(comment).code, *(line for text in render(comment).fenced for line in text.splitlines())]
-    return [shlex.split(span)[1:] for span in spans if span.startswith("ci-bench ") and shlex.split(span)[1:]]
+    spans = [
+        *render(comment).code,
+        *(line for text in render(comment).fenced for line in text.splitlines()),
+    ]
+    return [
+        shlex.split(span)[1:]
+        for span in spans
+        if span.startswith("ci-bench ") and shlex.split(span)[1:]
+    ]
 
 
 def situation(rule: Rule):
@@ -157,7 +184,10 @@ def test_a_command_with_an_unknown_flag_is_noticed():
 
 MOST_WORDS = 25
 HEADLINES = {
-    **{f"a scene of {rule}": judged(*SCENES[rule], policy=POLICY, scope=SCOPES.get(rule, Scope())) for rule in SCENES},
+    **{
+        f"a scene of {rule}": judged(*SCENES[rule], policy=POLICY, scope=SCOPES.get(rule, Scope()))
+        for rule in SCENES
+    },
     **{name: compared(name) for name in BUILDERS},
 }
 
@@ -175,22 +205,34 @@ def test_a_headline_is_one_short_sentence(name):
 def test_the_first_row_is_of_the_case_in_the_headline(name):
     comparison = compared(name)
     first = next(iter(changes(comparison)), None)
-    if comparison.judgement.verdict is RunVerdict.FAILED and first is not None and first.case is not None:
+    if (
+        comparison.judgement.verdict is RunVerdict.FAILED
+        and first is not None
+        and first.case is not None
+    ):
         assert first.label in comparison.judgement.headline
 
 
 def test_the_rows_of_a_group_come_where_its_first_finding_does():
     labelled = [row.label for row in changes(compared("grouped"))]
-    assert labelled == ["attention[dtype=fp32,length=2560]", "attention[dtype=fp32,length=2496]", "attention[dtype=bf16]"]
+    assert labelled == [
+        "attention[dtype=fp32,length=2560]",
+        "attention[dtype=fp32,length=2496]",
+        "attention[dtype=bf16]",
+    ]
 
 
 def test_there_are_thirty_situations_of_all_three_verdicts():
     assert len(SCENES) >= 30
     assert {situation(rule).judgement.verdict for rule in SCENES} == {*RunVerdict}
-    assert {rule for rule, severity in DEFAULT_SEVERITIES.items() if severity is Severity.FAIL} <= {*SCENES}
+    assert {rule for rule, severity in DEFAULT_SEVERITIES.items() if severity is Severity.FAIL} <= {
+        *SCENES
+    }
 
 
-@pytest.mark.parametrize("lost", ["verdict", "worst finding", "case", "row of the case", "size", "next step"])
+@pytest.mark.parametrize(
+    "lost", ["verdict", "worst finding", "case", "row of the case", "size", "next step"]
+)
 def test_a_comment_that_hides_one_of_them_is_noticed(lost):
     comparison = situation(Rule.REGRESSED)
     screen = first_screen(render_comment(comparison))
@@ -213,10 +255,15 @@ def test_a_comment_that_is_too_large_is_noticed():
 
 def test_the_next_step_of_open_metrics_is_the_number_of_launches_that_decides_them():
     value = compared("undecided")
-    launches = max(pair.needed for case in value.cases for pair in case.pairs if pair.needed is not None)
+    launches = max(
+        pair.needed for case in value.cases for pair in case.pairs if pair.needed is not None
+    )
     assert f"Raise run.max_launches to {math.ceil(launches)} (run.launches" in next_step(value).text
 
-    hopeless = tuple(replace(case, pairs=tuple(replace(pair, needed=None) for pair in case.pairs)) for case in value.cases)
+    hopeless = tuple(
+        replace(case, pairs=tuple(replace(pair, needed=None) for pair in case.pairs))
+        for case in value.cases
+    )
     assert "raise the threshold" in next_step(replace(value, cases=hopeless)).text
 
 
@@ -226,8 +273,12 @@ def test_the_next_step_of_open_metrics_is_the_number_of_launches_that_decides_th
 )
 def test_the_next_step_names_the_load(load, words):
     value = compared("undecided")
-    environment = replace(value.head.environment, identity={"cpu_cores": 2}, condition={"load_1min": load})
-    assert words in next_step(replace(value, head=replace(value.head, environment=environment))).text
+    environment = replace(
+        value.head.environment, identity={"cpu_cores": 2}, condition={"load_1min": load}
+    )
+    assert (
+        words in next_step(replace(value, head=replace(value.head, environment=environment))).text
+    )
 
 
 def test_the_next_step_names_the_case_of_a_line_that_is_not_the_worst_one():
@@ -236,4 +287,6 @@ def test_the_next_step_names_the_case_of_a_line_that_is_not_the_worst_one():
 
 
 def test_a_verdict_without_a_comparison_says_that_the_gate_fails():
-    assert next_step(compared("incomparable")).text.endswith("The gate fails until they are compared.")
+    assert next_step(compared("incomparable")).text.endswith(
+        "The gate fails until they are compared."
+    )

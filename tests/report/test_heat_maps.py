@@ -16,7 +16,9 @@ def drawn(value) -> str:
     return str(drawn_maps(heat_maps(value, groups(value))))
 
 
-def test_a_map_is_drawn_over_the_parameters_of_the_group_with_figures_and_words_in_its_cells() -> None:
+def test_a_map_is_drawn_over_the_parameters_of_the_group_with_figures_and_words_in_its_cells() -> (
+    None
+):
     value = run(PLANTED)
     (one,) = heat_maps(value, groups(value))
     assert (one.name, one.down, one.across) == ("functions/attention", "dtype", "head")
@@ -41,14 +43,20 @@ def test_what_became_faster_is_of_the_other_colour_and_larger_changes_are_darker
 
 
 def test_with_no_group_the_parameters_with_most_values_are_drawn() -> None:
-    points = [(dtype, head, shape) for dtype in ("a", "b") for head in (1, 2, 3) for shape in range(4)]
+    points = [
+        (dtype, head, shape) for dtype in ("a", "b") for head in (1, 2, 3) for shape in range(4)
+    ]
     (one,) = heat_maps(run((), points=points), ())
     assert (one.down, one.across) == ("shape", "head")
 
 
 @pytest.mark.parametrize(
     "points",
-    [GRID[: LEAST_CASES - 1], [("a", 1, shape) for shape in range(30)], [("a", head, 1) for head in range(30)]],
+    [
+        GRID[: LEAST_CASES - 1],
+        [("a", 1, shape) for shape in range(30)],
+        [("a", head, 1) for head in range(30)],
+    ],
     ids=["few cases", "one parameter", "too many values"],
 )
 def test_without_a_grid_there_is_no_map(points) -> None:
@@ -62,7 +70,12 @@ def test_names_are_escaped_and_there_are_only_so_many_maps() -> None:
     assert "<i>" not in rendered(run((), points=points))
     value = run((), points=[point for point in GRID if point[0] in {"bf16", "fp32"}])
     many = [
-        one.__class__(**{**{name: getattr(one, name) for name in one.__slots__}, "id": one.id.replace("attention", f"f{number}")})
+        one.__class__(
+            **{
+                **{name: getattr(one, name) for name in one.__slots__},
+                "id": one.id.replace("attention", f"f{number}"),
+            }
+        )
         for number in range(MOST_MAPS + 2)
         for one in value.cases
     ]
@@ -79,7 +92,9 @@ def test_the_page_is_accessible_and_asks_nobody_for_anything(browser, tmp_path, 
     points = [point for point in GRID if point[0] in {"bf16", "fp32"} and point[2] in {0, 1, 2}]
     page = rendered(run(range(0, 36, 7), range(1, 36, 7), points=points, size=0.12))
     with opened(browser, page, tmp_path, scheme=scheme) as seen:
-        seen.page.evaluate("document.querySelectorAll('details:not(.case)').forEach((one) => { one.open = true; })")
+        seen.page.evaluate(
+            "document.querySelectorAll('details:not(.case)').forEach((one) => { one.open = true; })"
+        )
         assert seen.page.locator("table.heat td").count() > 0
         assert seen.axe() == []
         assert seen.complaints == []

@@ -19,7 +19,17 @@ from ci_bench.report.terminal import print_comparison
 
 MARKER = "<!-- ci-bench:v1 key=default -->"
 NASTY = [
-    *("@user", "@org/team", "a@b.com", "#1", "owner/repo#2", "GH-3", "deadbeefcafe", "https://evil.example", "www.evil.example"),
+    *(
+        "@user",
+        "@org/team",
+        "a@b.com",
+        "#1",
+        "owner/repo#2",
+        "GH-3",
+        "deadbeefcafe",
+        "https://evil.example",
+        "www.evil.example",
+    ),
     *(
         "|",
         "\\|",
@@ -74,14 +84,19 @@ KEPT_KEYS = {"gpu", "torch", "cuda", "driver", "python"}
 
 def poisoned(value: Any, text: str, seen: dict[str, str]) -> Any:
     """The same value with `text` in each of its strings; equal strings stay equal and others stay apart."""
-    if isinstance(value, Enum) or (not isinstance(value, str | tuple | Mapping) and not is_dataclass(value)):
+    if isinstance(value, Enum) or (
+        not isinstance(value, str | tuple | Mapping) and not is_dataclass(value)
+    ):
         return value
     if isinstance(value, str):
         return seen.setdefault(value, f"x{len(seen)} {text}")
     if isinstance(value, tuple):
         return tuple(poisoned(item, text, seen) for item in value)
     if isinstance(value, Mapping):
-        return {k if k in KEPT_KEYS else poisoned(k, text, seen): poisoned(v, text, seen) for k, v in value.items()}
+        return {
+            k if k in KEPT_KEYS else poisoned(k, text, seen): poisoned(v, text, seen)
+            for k, v in value.items()
+        }
     names = [field.name for field in fields(value) if field.name != "kind"]
     return replace(value, **{name: poisoned(getattr(value, name), text, seen) for name in names})  # type: ignore[type-var]
 
@@ -97,7 +112,10 @@ def shape(comment: str) -> tuple[Any, ...]:
 
 def _own(table: list[list[str]]) -> list[list[str]]:
     place = table[0].index("Setting") if "Setting" in table[0] else None
-    return [["text" if "x" in cell or column == place else cell for column, cell in enumerate(row)] for row in table]
+    return [
+        ["text" if "x" in cell or column == place else cell for column, cell in enumerate(row)]
+        for row in table
+    ]
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
@@ -117,7 +135,9 @@ def test_the_report_is_as_safe_as_the_comment(ending: str, text: str) -> None:
     assert faults(render_report(poisoned(ENDINGS[ending](), text, {}))) == []
 
 
-@pytest.mark.parametrize("text", ["|" * 80, "@" * 80, "🚀" * 300, "`" * 300, "$:a:" * 80, "<" * 300])
+@pytest.mark.parametrize(
+    "text", ["|" * 80, "@" * 80, "🚀" * 300, "`" * 300, "$:a:" * 80, "<" * 300]
+)
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_the_budget_holds_for_the_longest_text(ending: str, text: str) -> None:
     value: Comparison = poisoned(ENDINGS[ending](), text, {})
@@ -150,7 +170,15 @@ def test_no_text_sends_sequences_to_the_terminal(text: str) -> None:
             "<!-- x -->",
             "![a](b)",
         ),
-        *("[a](b)", "a\u202eb", "```\n@user\n```", "| a | b |\n| --- | --- |\n| `x|y` | z |", "# title", "- [ ] task", "> quote"),
+        *(
+            "[a](b)",
+            "a\u202eb",
+            "```\n@user\n```",
+            "| a | b |\n| --- | --- |\n| `x|y` | z |",
+            "# title",
+            "- [ ] task",
+            "> quote",
+        ),
     ],
 )
 def test_the_oracle_sees_what_is_not_escaped(careless: str) -> None:

@@ -21,20 +21,31 @@ def draw_all(page) -> None:
     """Open every case and wait until its charts are drawn, each of which comes into view in turn."""
     page.evaluate(EVERY_CASE)
     drawn = "[...document.querySelectorAll('[data-chart]')].every((one) => one.dataset.drawn)"
-    until(page, f"{drawn} || (document.querySelector('[data-chart]:not([data-drawn])').scrollIntoView(), false)")
+    until(
+        page,
+        f"{drawn} || (document.querySelector('[data-chart]:not([data-drawn])').scrollIntoView(), false)",
+    )
     page.evaluate("scrollTo(0, 0)")
 
 
 def verdicts(page) -> list[str]:
-    return page.eval_on_selector_all("#cases tbody tr:not([hidden])", "rows => rows.map((row) => row.cells[0].dataset.filter)")
+    return page.eval_on_selector_all(
+        "#cases tbody tr:not([hidden])", "rows => rows.map((row) => row.cells[0].dataset.filter)"
+    )
 
 
 def case_names(page) -> list[str]:
-    return page.eval_on_selector_all("#cases tbody tr:not([hidden])", "rows => rows.map((row) => row.cells[1].textContent)")
+    return page.eval_on_selector_all(
+        "#cases tbody tr:not([hidden])", "rows => rows.map((row) => row.cells[1].textContent)"
+    )
 
 
-@pytest.mark.parametrize(("name", "scheme"), [("paired", "light"), ("paired", "dark"), ("alone", "light")])
-def test_a_page_is_quiet_self_contained_and_accessible(browser, tmp_path, name: str, scheme: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "scheme"), [("paired", "light"), ("paired", "dark"), ("alone", "light")]
+)
+def test_a_page_is_quiet_self_contained_and_accessible(
+    browser, tmp_path, name: str, scheme: str
+) -> None:
     with opened(browser, PAGES[name]().html, tmp_path, scheme=scheme) as seen:
         draw_all(seen.page)
         assert name == "alone" or seen.axe() == []
@@ -55,15 +66,23 @@ def test_curves_and_samples_have_the_right_number_of_points(browser, tmp_path) -
         draw_all(seen.page)
         case = seen.page.locator("#case-0")
         loss = case.locator("[data-chart=curves]").first
-        paths = loss.locator("g.curve path").evaluate_all("all => all.map((one) => one.getAttribute('d').split('L').length)")
+        paths = loss.locator("g.curve path").evaluate_all(
+            "all => all.map((one) => one.getAttribute('d').split('L').length)"
+        )
         assert paths == [40, 40, 40]
         assert loss.locator("g.envelope path").count() == 1
         assert loss.locator("g.divergence text").text_content() == f"diverges at step {DIVERGES}"
         order = case.locator("[data-chart=order]")
-        assert [one.locator("path, circle").count() for one in order.locator("g.samples").all()] == [48, 48, 48, 48]
+        assert [
+            one.locator("path, circle").count() for one in order.locator("g.samples").all()
+        ] == [48, 48, 48, 48]
         assert order.locator("g.doubtful circle").count() == 8
         assert case.locator("[data-chart=spread] g.interval line").count() == 2
-        assert seen.page.locator("#changes g.change path").count() == seen.page.locator("#changes g.interval line").count() > 0
+        assert (
+            seen.page.locator("#changes g.change path").count()
+            == seen.page.locator("#changes g.interval line").count()
+            > 0
+        )
         labels = seen.page.eval_on_selector_all(
             "[data-chart] svg[role=img]", "all => all.map((one) => one.getAttribute('aria-label'))"
         )
@@ -79,7 +98,9 @@ def test_search_and_filters_leave_what_was_asked_for(browser, tmp_path) -> None:
         page.fill("#search", "net003 inductor")
         assert case_names(page) == ["net003"]
         assert page.text_content("#count") == f"1 of {len(every)} rows shown"
-        assert page.eval_on_selector_all("details.case:not([hidden])", "all => all.map((one) => one.id)") == ["case-3"]
+        assert page.eval_on_selector_all(
+            "details.case:not([hidden])", "all => all.map((one) => one.id)"
+        ) == ["case-3"]
         page.fill("#search", "no such thing")
         assert verdicts(page) == []
         page.fill("#search", "")
@@ -100,7 +121,10 @@ def test_columns_sort_by_their_values_and_say_so(browser, tmp_path) -> None:
         assert (rising == sorted(rising), head.get_attribute("aria-sort")) == (True, "ascending")
         page.keyboard.press("Enter")
         falling = page.eval_on_selector_all("#cases tbody tr", values)
-        assert (falling == sorted(rising, reverse=True), head.get_attribute("aria-sort")) == (True, "descending")
+        assert (falling == sorted(rising, reverse=True), head.get_attribute("aria-sort")) == (
+            True,
+            "descending",
+        )
         page.locator("#cases th button", has_text="Case").click()
         assert case_names(page) == sorted(case_names(page))
         assert page.locator("#cases th[aria-sort=descending]").count() == 0
@@ -163,7 +187,9 @@ def test_hostile_names_run_nothing_and_reach_nobody(browser, tmp_path, ending: s
 )
 def test_what_is_planted_is_stopped_by_the_policy_and_seen(browser, tmp_path, planted: str) -> None:
     assets = page_assets("report.js")
-    page = render_page(title="x", body=Html(f"<h1>x</h1>{planted}"), assets=assets, data={"cases": []})
+    page = render_page(
+        title="x", body=Html(f"<h1>x</h1>{planted}"), assets=assets, data={"cases": []}
+    )
     with opened(browser, page, tmp_path) as seen:
         for button in seen.page.query_selector_all("button:not(#theme)"):
             button.click()
@@ -173,7 +199,12 @@ def test_what_is_planted_is_stopped_by_the_policy_and_seen(browser, tmp_path, pl
 
 
 def test_what_nobody_can_read_is_seen_by_axe(browser, tmp_path) -> None:
-    page = render_page(title="x", body=Html("<h1>x</h1><input type=text>"), assets=page_assets("report.js"), data={"cases": []})
+    page = render_page(
+        title="x",
+        body=Html("<h1>x</h1><input type=text>"),
+        assets=page_assets("report.js"),
+        data={"cases": []},
+    )
     with opened(browser, page, tmp_path) as seen:
         assert [line.partition(":")[0] for line in seen.axe()] == ["label"]
 
@@ -186,10 +217,17 @@ CHARTS = "#changes [data-chart]"
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_report_looks_as_it_did(browser, tmp_path, scheme: str) -> None:
-    assert_looks_as_kept(screenshot(browser, paired().html, tmp_path, scheme, charts=CHARTS), f"report_{scheme}")
+    assert_looks_as_kept(
+        screenshot(browser, paired().html, tmp_path, scheme, charts=CHARTS), f"report_{scheme}"
+    )
 
 
 def test_a_report_that_lost_its_style_or_its_charts_would_be_seen(browser, tmp_path) -> None:
-    bare = paired().html.replace("max-width: 1180px", "max-width: 700px", 1)  # its digest no longer fits the policy
-    assert apart(screenshot(browser, bare, tmp_path, "light", charts=CHARTS), kept("report_light")) > 2 * MOST_APART
+    bare = paired().html.replace(
+        "max-width: 1180px", "max-width: 700px", 1
+    )  # its digest no longer fits the policy
+    assert (
+        apart(screenshot(browser, bare, tmp_path, "light", charts=CHARTS), kept("report_light"))
+        > 2 * MOST_APART
+    )
     assert apart(kept("report_dark"), kept("report_light")) > 2 * MOST_APART

@@ -22,7 +22,9 @@ VENDORED = (
 )
 """SHA-256 of d3 7.9.0 and Observable Plot 0.6.17, as vendor/README.md has them."""
 hostile = st.text() | st.lists(
-    st.sampled_from(["<", ">", "&", '"', "'", "</script>", "<!--", "-->", " on=x ", "`", "\x00", "\n", "\u2028"])
+    st.sampled_from(
+        ["<", ">", "&", '"', "'", "</script>", "<!--", "-->", " on=x ", "`", "\x00", "\n", "\u2028"]
+    )
 ).map("".join)
 
 
@@ -96,12 +98,20 @@ def test_the_policy_names_every_script_and_style_by_its_digest_and_nothing_else(
 
 
 def test_a_page_has_one_heading_place_and_its_data_in_an_alphabet_without_markup() -> None:
-    page = render_page(title="</title><script>x</script>", body=tag("h1", "Hello"), assets=SMALL, data={"x": "</script>"})
+    page = render_page(
+        title="</title><script>x</script>",
+        body=tag("h1", "Hello"),
+        assets=SMALL,
+        data={"x": "</script>"},
+    )
     elements = parsed(page)
     assert [name for name, _ in elements.found].count("script") == 3
     assert unpacked(page) == {"x": "</script>"}
     assert ("html", {"lang": "en"}) in elements.found
-    assert ("meta", {"name": "viewport", "content": "width=device-width,initial-scale=1"}) in elements.found
+    assert (
+        "meta",
+        {"name": "viewport", "content": "width=device-width,initial-scale=1"},
+    ) in elements.found
 
 
 def test_data_that_is_no_number_is_refused() -> None:
@@ -117,6 +127,10 @@ def test_a_script_that_could_end_its_element_is_a_bug(script: str) -> None:
 
 def test_the_library_is_the_one_that_was_reviewed_and_asks_for_nothing() -> None:
     assets = page_assets("report.js")
-    assert tuple(hashlib.sha256(text.encode()).hexdigest() for text in assets.scripts[:2]) == VENDORED
+    assert (
+        tuple(hashlib.sha256(text.encode()).hexdigest() for text in assets.scripts[:2]) == VENDORED
+    )
     for own in (*assets.scripts[2:], assets.style):
-        assert not re.search(r"https?:|fetch\(|XMLHttp|WebSocket|import\(|@import|url\(|eval\(|localStorage", own)
+        assert not re.search(
+            r"https?:|fetch\(|XMLHttp|WebSocket|import\(|@import|url\(|eval\(|localStorage", own
+        )

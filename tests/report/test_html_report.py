@@ -32,7 +32,13 @@ def test_verdict_and_policy_come_before_anything_else(ending: str) -> None:
     judgement = value.judgement
     policy = "The policy is met" if judgement.met else "The policy is not met"
     places = [
-        text.index(part) for part in (judgement.headline, f"{policy}: exit code {judgement.exit_code}", "Cases", "Machines")
+        text.index(part)
+        for part in (
+            judgement.headline,
+            f"{policy}: exit code {judgement.exit_code}",
+            "Cases",
+            "Machines",
+        )
     ]
     assert places == sorted(places)
 
@@ -42,10 +48,20 @@ def test_every_case_has_its_rows_and_its_place(ending: str) -> None:
     value = ENDINGS[ending]()
     page = rendered(value)
     elements = parsed(main_part(page)).found
-    rows = [attributes for name, attributes in elements if name == "tr" and "data-case" in attributes]
-    folds = [attributes["id"] for name, attributes in elements if name == "details" and attributes.get("class") == "case"]
+    rows = [
+        attributes for name, attributes in elements if name == "tr" and "data-case" in attributes
+    ]
+    folds = [
+        attributes["id"]
+        for name, attributes in elements
+        if name == "details" and attributes.get("class") == "case"
+    ]
     assert len(rows) == len(main_rows(value))
-    assert sorted(folds) == sorted({row["data-case"] for row in rows}) == sorted(f"case-{n}" for n in range(len(value.cases)))
+    assert (
+        sorted(folds)
+        == sorted({row["data-case"] for row in rows})
+        == sorted(f"case-{n}" for n in range(len(value.cases)))
+    )
     assert [case["id"] for case in unpacked(page)["cases"]] == [case.id for case in value.cases]
 
 
@@ -63,7 +79,12 @@ def test_findings_lead_to_their_case() -> None:
 def test_a_case_shows_its_samples_its_curves_and_where_it_parted() -> None:
     case = unpacked(paired().html)["cases"][0]
     (chart,) = case["samples"]
-    assert [one["label"] for one in chart["series"]] == ["base · eager", "head · eager", "base · inductor", "head · inductor"]
+    assert [one["label"] for one in chart["series"]] == [
+        "base · eager",
+        "head · eager",
+        "base · inductor",
+        "head · inductor",
+    ]
     assert (chart["metric"], chart["unit"], len(chart["starts"])) == ("step_time", "ms", 5)
     head = chart["series"][-1]
     assert len(head["values"]) == len(chart["places"][head["places"]][0]) == 48
@@ -78,7 +99,10 @@ def test_a_case_shows_its_samples_its_curves_and_where_it_parted() -> None:
     loss = case["curves"][0]
     assert len(loss["low"]) == len(loss["high"]) == 40
     assert all(
-        low <= value <= high for low, value, high in zip(loss["low"], loss["curves"][0]["values"], loss["high"], strict=True)
+        low <= value <= high
+        for low, value, high in zip(
+            loss["low"], loss["curves"][0]["values"], loss["high"], strict=True
+        )
     )
     assert [dots["title"] for dots in case["dots"]] == ["Memory", "Compilation"]
 
@@ -144,7 +168,22 @@ TAGS = {
         "section",
         "div",
     ),
-    *("table", "caption", "thead", "tbody", "tr", "th", "td", "span", "details", "summary", "label", "input", "select", "option"),
+    *(
+        "table",
+        "caption",
+        "thead",
+        "tbody",
+        "tr",
+        "th",
+        "td",
+        "span",
+        "details",
+        "summary",
+        "label",
+        "input",
+        "select",
+        "option",
+    ),
     *("noscript", "pre", "code", "ul", "li", "script"),
 }
 
@@ -163,6 +202,11 @@ def test_no_name_adds_an_element_an_attribute_or_a_script(ending: str, text: str
     found = shape(page)
     assert {name for name, _ in found} <= TAGS
     assert [name for name, _ in found].count("script") == 1 + len(ASSETS.scripts)
-    assert not {name for _, names in found for name in names if name.startswith("on") or name in {"style", "src", "srcdoc"}}
+    assert not {
+        name
+        for _, names in found
+        for name in names
+        if name.startswith("on") or name in {"style", "src", "srcdoc"}
+    }
     links = [attributes.get("href") for name, attributes in parsed(page).found if name == "a"]
     assert all(link.startswith("#") for link in links)

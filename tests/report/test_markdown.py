@@ -38,19 +38,34 @@ def assert_golden(name: str, text: str) -> None:
     path = GOLDEN / name
     if os.environ.get("CI_BENCH_UPDATE_GOLDEN") == "1":
         path.write_text(text, encoding="utf-8")
-    assert text == path.read_text(encoding="utf-8"), f"{name} changed; on purpose? then run `make golden`"
+    assert text == path.read_text(encoding="utf-8"), (
+        f"{name} changed; on purpose? then run `make golden`"
+    )
 
 
 def many(number: int) -> Comparison:
     """A run far larger than a comment; every hundredth case fails in some way, the worst of them last."""
-    ordinary = [case(f"fastrnns/net[number={n}]", parity=(parity(),), log_tail="x " * 90 + "\n" * 5) for n in range(number - 1)]
+    ordinary = [
+        case(f"fastrnns/net[number={n}]", parity=(parity(),), log_tail="x " * 90 + "\n" * 5)
+        for n in range(number - 1)
+    ]
     slower = (pair(verdict=Verdict.REGRESSED, base=0.1, head=0.1 + n / 1e5) for n in range(number))
     mixed = [
-        replace(c, verdict=Verdict.REGRESSED, pairs=(next(slower), memory())) if n % 100 == 50 else c
+        replace(c, verdict=Verdict.REGRESSED, pairs=(next(slower), memory()))
+        if n % 100 == 50
+        else c
         for n, c in enumerate(ordinary)
     ]
-    worst = case("fastrnns/worst", Verdict.REGRESSED, pairs=(pair(verdict=Verdict.REGRESSED, base=0.1, head=0.9), memory()))
-    findings = tuple(fail(Rule.REGRESSED, "step_time is slower", c.id) for c in [worst, *mixed] if c.verdict is Verdict.REGRESSED)
+    worst = case(
+        "fastrnns/worst",
+        Verdict.REGRESSED,
+        pairs=(pair(verdict=Verdict.REGRESSED, base=0.1, head=0.9), memory()),
+    )
+    findings = tuple(
+        fail(Rule.REGRESSED, "step_time is slower", c.id)
+        for c in [worst, *mixed]
+        if c.verdict is Verdict.REGRESSED
+    )
     return comparison(*mixed, worst, headline="51 of 5,000 cases regressed.", findings=findings)
 
 
@@ -68,7 +83,9 @@ def test_github_renders_tables_and_nothing_else(ending: str) -> None:
     assert [text.strip() for text in tree.comments] == ["ci-bench:v1 key=default"]
     main = next(table for table in tree.tables if "Step time" in table[0])
     place = main[0].index("Case")
-    assert [cells[place].partition(" ")[0] for cells in main[1:]] == [row.label for row in main_rows(value)]
+    assert [cells[place].partition(" ")[0] for cells in main[1:]] == [
+        row.label for row in main_rows(value)
+    ]
     sizes = [
         sum(len(c.pairs) for c in value.cases),
         sum(len(c.speedups) for c in value.cases),
@@ -76,17 +93,29 @@ def test_github_renders_tables_and_nothing_else(ending: str) -> None:
         sum(len(c.checks) for c in value.cases),
     ]
     heads = [{"Metric", "Reason"}, {"Reference"}, {"Steps"}, {"Check"}]
-    tables = [table for table in tree.tables if table[0][:2] != ["Case", "Reference"]]  # those of compile modes
-    assert [len(table) - 1 for head in heads for table in tables if head <= {*table[0]}] == [size for size in sizes if size]
+    tables = [
+        table for table in tree.tables if table[0][:2] != ["Case", "Reference"]
+    ]  # those of compile modes
+    assert [len(table) - 1 for head in heads for table in tables if head <= {*table[0]}] == [
+        size for size in sizes if size
+    ]
 
 
 def test_the_verdict_comes_first_and_the_worst_row_next() -> None:
     lines = render_comment(compared("regressed"), marker=MARKER).splitlines()
     assert lines[0] == MARKER
-    assert lines[2].replace("\\", "").startswith("### ❌ Failed: reviews[precision=fp32] (inductor): step time 8.0 % slower, ")
+    assert (
+        lines[2]
+        .replace("\\", "")
+        .startswith("### ❌ Failed: reviews[precision=fp32] (inductor): step time 8.0 % slower, ")
+    )
     assert lines[4] == "| Verdict | Case | Metric | Base | Head | Change |"
-    assert lines[6].startswith("| ❌ regressed | `reviews[precision=fp32]` | step time (`inductor`) |")
-    assert next(line for line in lines[7:] if line.startswith("**")).startswith("**Next:** Reproduce the worst case: `ci-bench ")
+    assert lines[6].startswith(
+        "| ❌ regressed | `reviews[precision=fp32]` | step time (`inductor`) |"
+    )
+    assert next(line for line in lines[7:] if line.startswith("**")).startswith(
+        "**Next:** Reproduce the worst case: `ci-bench "
+    )
     assert render_comment(compared("passed")).startswith("### ✅ ")
 
 
@@ -100,13 +129,20 @@ def test_the_next_command_can_be_copied() -> None:
 
 def test_a_pass_with_warnings_does_not_look_clean() -> None:
     value = regressed()
-    warned = replace(value, judgement=replace(value.judgement, verdict=RunVerdict.PASSED, findings=value.judgement.findings[3:]))
+    warned = replace(
+        value,
+        judgement=replace(
+            value.judgement, verdict=RunVerdict.PASSED, findings=value.judgement.findings[3:]
+        ),
+    )
     assert render_comment(warned).startswith("### ⚠️ ")
 
 
 def test_what_is_not_decided_has_a_face_of_its_own() -> None:
     value = regressed()
-    undecided = replace(value, judgement=replace(value.judgement, verdict=RunVerdict.UNDECIDED, findings=()))
+    undecided = replace(
+        value, judgement=replace(value.judgement, verdict=RunVerdict.UNDECIDED, findings=())
+    )
     assert render_comment(undecided).startswith("### ❔ ")
     assert badge(undecided) == {
         "schemaVersion": 1,
@@ -119,7 +155,9 @@ def test_what_is_not_decided_has_a_face_of_its_own() -> None:
 
 def test_no_baseline_says_what_to_do() -> None:
     comment = render_comment(compared("no_baseline"))
-    assert comment.startswith("### ❌ Not compared: there is no baseline: baseline.json does not exist.")
+    assert comment.startswith(
+        "### ❌ Not compared: there is no baseline: baseline.json does not exist."
+    )
     assert "Run ci-bench on the base branch with the same configuration" in comment
     assert "| Change |" not in comment
 
@@ -128,12 +166,18 @@ def test_changes_beyond_ten_are_folded() -> None:
     value = compared("many_regressions")
     top, _, folded = render_comment(value).partition("<summary>More changes (2)</summary>")
     assert "… and 2 more under “More changes”." in top
-    assert (top.count("| ❌ regressed |"), folded.partition("</details>")[0].count("| ❌ regressed |")) == (10, 2)
+    assert (
+        top.count("| ❌ regressed |"),
+        folded.partition("</details>")[0].count("| ❌ regressed |"),
+    ) == (10, 2)
     assert render_report(value).partition("<details>")[0].count("| ❌ regressed |") == 12
 
 
 def test_the_report_has_everything_and_whole_logs() -> None:
-    value = replace(failed_cases(), cases=(case(SMALL, Verdict.FAILED, log_tail="\n".join(map(str, range(100)))),))
+    value = replace(
+        failed_cases(),
+        cases=(case(SMALL, Verdict.FAILED, log_tail="\n".join(map(str, range(100)))),),
+    )
     assert "\n0\n1\n2\n" in render_report(value)
     assert "\n79\n80\n" not in render_comment(value)
     assert faults(render_report(value)) == []
@@ -146,7 +190,9 @@ def test_a_report_of_many_rows_has_the_worst_of_each_table_and_says_how_to_get_t
     assert whole == render_report(value, room=None)
     assert faults(cut) == []
     rows = {
-        part: re.search(rf"… and ([0-9]+) more {part}: `ci-bench show comparison.json --format markdown`", cut)
+        part: re.search(
+            rf"… and ([0-9]+) more {part}: `ci-bench show comparison.json --format markdown`", cut
+        )
         for part in ("metrics", "commands")
     }
     left = {part: int(found[1]) for part, found in rows.items() if found}
@@ -158,7 +204,9 @@ def test_a_report_of_many_rows_has_the_worst_of_each_table_and_says_how_to_get_t
 
 
 def test_an_empty_run_is_still_a_comment() -> None:
-    comment = render_comment(comparison(headline="Nothing was planned.", findings=(fail(Rule.EMPTY_RUN, "no cases"),)))
+    comment = render_comment(
+        comparison(headline="Nothing was planned.", findings=(fail(Rule.EMPTY_RUN, "no cases"),))
+    )
     assert faults(comment) == []
     assert render(comment).tables == [render(comment).tables[0]]
 
@@ -190,7 +238,9 @@ def test_any_limit_cuts_whole_rows(crowd: Comparison, limit: int) -> None:
     whole = set(render_comment(crowd, marker=MARKER, limit=10**9).splitlines())
     assert units(comment) <= limit
     assert faults(comment) == []
-    assert [line for line in comment.splitlines() if line not in whole and not line.startswith("✂️")] == []
+    assert [
+        line for line in comment.splitlines() if line not in whole and not line.startswith("✂️")
+    ] == []
 
 
 def test_the_limit_counts_utf_16_units() -> None:

@@ -34,23 +34,39 @@ def test_an_arm_that_is_slower_than_the_reference_is_never_the_fastest():
 
 def test_an_arm_that_is_wrong_is_no_fastest_and_its_case_is_in_no_mean():
     right = {"inductor": 1.5, TUNED: 1.9}
-    found = table(mode_case("mlp", right, wrong=TUNED), mode_case("cnn", right), mode_case("vit", right))
+    found = table(
+        mode_case("mlp", right, wrong=TUNED), mode_case("cnn", right), mode_case("vit", right)
+    )
     assert (found.rows[0].fastest, found.rows[0].wrong) == ("inductor", {TUNED})
     assert found.rows[-1].label == "geometric mean of 2 cases"
 
 
 def test_a_mean_is_over_the_cases_that_have_every_arm():
-    found = table(*(mode_case(name, {"inductor": 2.0, TUNED: 3.0}) for name in "ab"), mode_case("c", {"inductor": 9.0, "x": 1.0}))
+    found = table(
+        *(mode_case(name, {"inductor": 2.0, TUNED: 3.0}) for name in "ab"),
+        mode_case("c", {"inductor": 9.0, "x": 1.0}),
+    )
     assert all(row.case is not None for row in found.rows)
 
 
 def test_one_compiled_arm_makes_no_table():
-    assert modes(passed()) == modes(comparison(mode_case("mlp", {"inductor": 1.5}), headline="done")) == ()
+    assert (
+        modes(passed())
+        == modes(comparison(mode_case("mlp", {"inductor": 1.5}), headline="done"))
+        == ()
+    )
 
 
 def test_arms_that_are_not_compiled_make_no_table():
     several = mode_case("mlp", {"inductor": 1.5, TUNED: 1.9})
-    assert modes(comparison(case(several.id, speedups=several.speedups, arms=several.arms), headline="done")) == ()
+    assert (
+        modes(
+            comparison(
+                case(several.id, speedups=several.speedups, arms=several.arms), headline="done"
+            )
+        )
+        == ()
+    )
 
 
 def test_comment_and_terminal_name_the_fastest_once():

@@ -96,13 +96,22 @@ def plainly_sorted(value: Comparison) -> list[tuple[CaseComparison, Pair]]:
     )
 
 
-def test_metrics_stand_by_whether_they_count_then_verdict_then_speedup_and_equal_ones_as_they_were() -> None:
+def test_metrics_stand_by_whether_they_count_then_verdict_then_speedup_and_equal_ones_as_they_were() -> (
+    None
+):
     kinds = list(product((False, True), Verdict, (1.2, None, 0.7, 1.0)))
-    pairs = [pair(detail=detail, verdict=verdict, speedup=speedup) for detail, verdict, speedup in kinds]
+    pairs = [
+        pair(detail=detail, verdict=verdict, speedup=speedup) for detail, verdict, speedup in kinds
+    ]
     mixed = [pairs[place * 37 % len(pairs)] for place in range(len(pairs))]
-    value = comparison(*(case(f"suite/{place}", pairs=tuple(mixed[place:][:9])) for place in range(0, 80, 7)), headline="x")
+    value = comparison(
+        *(case(f"suite/{place}", pairs=tuple(mixed[place:][:9])) for place in range(0, 80, 7)),
+        headline="x",
+    )
     found = worst_pairs(value)
-    assert [(one.id, id(pair_)) for one, pair_ in found] == [(one.id, id(pair_)) for one, pair_ in plainly_sorted(value)]
+    assert [(one.id, id(pair_)) for one, pair_ in found] == [
+        (one.id, id(pair_)) for one, pair_ in plainly_sorted(value)
+    ]
     assert len({pair_.verdict for _, pair_ in found}) == len(Verdict)
 
 
@@ -117,8 +126,14 @@ class TestNextStep:
             case("suite/worst", Verdict.FAILED, reproduce="ci-bench run worst"),
             case("suite/mute", Verdict.FAILED, reproduce=None),
         )
-        value = comparison(*cases, headline="x", findings=tuple(fail(Rule.REGRESSED, "slower", name) for name in named))
-        step = next_step(replace(value, judgement=replace(value.judgement, verdict=RunVerdict.FAILED)))
+        value = comparison(
+            *cases,
+            headline="x",
+            findings=tuple(fail(Rule.REGRESSED, "slower", name) for name in named),
+        )
+        step = next_step(
+            replace(value, judgement=replace(value.judgement, verdict=RunVerdict.FAILED))
+        )
         return "" if step is None else step.command
 
     @pytest.mark.parametrize(
@@ -131,5 +146,7 @@ class TestNextStep:
             (("suite/gone",), "worst"),
         ],
     )
-    def test_it_is_the_first_that_is_named_and_has_a_command(self, named: tuple[str, ...], expected: str) -> None:
+    def test_it_is_the_first_that_is_named_and_has_a_command(
+        self, named: tuple[str, ...], expected: str
+    ) -> None:
         assert self.command(*named) == f"ci-bench run {expected}"

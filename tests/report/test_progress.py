@@ -9,7 +9,9 @@ from rich.console import Console
 from ci_bench.records.results import Event, SideName
 from ci_bench.report.progress import ProgressDisplay, _span
 
-EVENT = Event(case="s/a[x=1]", stage="time", arms=("eager", "jit"), launch=1, launches=5, done=0, total=12)
+EVENT = Event(
+    case="s/a[x=1]", stage="time", arms=("eager", "jit"), launch=1, launches=5, done=0, total=12
+)
 BOTH = (SideName.BASE, SideName.HEAD)
 WAITED_S = 300.0
 """Waiting for the device, before the first stage: no time counts it."""
@@ -40,7 +42,8 @@ def test_a_line_says_how_long_how_far_and_what():
 
 
 @pytest.mark.parametrize(
-    ("sides", "said"), [((), "jit): ok"), (BOTH[:1], "jit) of base: ok"), (BOTH, "jit) of base and head: ok")]
+    ("sides", "said"),
+    [((), "jit): ok"), (BOTH[:1], "jit) of base: ok"), (BOTH, "jit) of base and head: ok")],
 )
 def test_the_sides_are_told_apart(sides, said):
     (line,) = lines(7, sides=sides)
@@ -58,13 +61,17 @@ def test_the_run_before_tells_it_from_the_start():
     began, first, late = lines(10, 500, usual_s=300.0)
     assert began == "measuring: about 5:00, as the previous run took"
     assert first.startswith("[0:10, 1 of about 12, about 4:50 left]")
-    assert late.startswith("[8:20, 2 of about 12]"), "what took longer than before has no estimate any more"
+    assert late.startswith("[8:20, 2 of about 12]"), (
+        "what took longer than before has no estimate any more"
+    )
 
 
 def test_nothing_is_left_at_the_end():
     assert lines(*range(10, 130, 10))[-1].startswith("[2:00, 12 of about 12]")
 
 
-@pytest.mark.parametrize(("seconds", "said"), [(0.4, "0:00"), (59.6, "1:00"), (760, "12:40"), (3725, "1:02:05")])
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(0.4, "0:00"), (59.6, "1:00"), (760, "12:40"), (3725, "1:02:05")]
+)
 def test_a_span(seconds, said):
     assert _span(seconds) == said

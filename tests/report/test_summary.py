@@ -75,17 +75,25 @@ class TestSummary:
         [
             ((Sameness.BITWISE,), "outputs match base (bitwise)."),
             ((Sameness.WITHIN_ROUNDING, Sameness.CHANGED), "outputs match base in 1 of 2 cases."),
-            ((Sameness.WITHIN_ROUNDING, Sameness.BITWISE, Sameness.BITWISE), "outputs match base (2 bitwise)."),
+            (
+                (Sameness.WITHIN_ROUNDING, Sameness.BITWISE, Sameness.BITWISE),
+                "outputs match base (2 bitwise).",
+            ),
         ],
     )
     def test_outputs_that_match_are_said_once(self, verdicts, how):
-        found = comparison(*(case(f"s/{n}", outputs=outputs(one)) for n, one in enumerate(verdicts)), headline="Passed.")
+        found = comparison(
+            *(case(f"s/{n}", outputs=outputs(one)) for n, one in enumerate(verdicts)),
+            headline="Passed.",
+        )
         assert rest(found).lower().endswith(how)
         assert not any("match base" in line for line in summary(found))
 
     @pytest.mark.parametrize("verdict", [Sameness.CHANGED, Sameness.UNKNOWN])
     def test_a_run_that_does_not_is_not_said_to(self, verdict):
-        assert "match base" not in rest(comparison(case(outputs=outputs(verdict)), headline="Failed."))
+        assert "match base" not in rest(
+            comparison(case(outputs=outputs(verdict)), headline="Failed.")
+        )
 
     def test_the_detectable_change_is_said_once(self):
         for name in BUILDERS:
@@ -95,7 +103,12 @@ class TestSummary:
     @pytest.mark.parametrize(
         "mean",
         [
-            MeanSpeedup(speedup=1.02, interval=Interval(low=1.0, high=1.1, level=0.95), metrics=1, launches=3),
+            MeanSpeedup(
+                speedup=1.02,
+                interval=Interval(low=1.0, high=1.1, level=0.95),
+                metrics=1,
+                launches=3,
+            ),
             MeanSpeedup(speedup=1.2, interval=None, metrics=2, launches=1),
         ],
         ids=["one time", "one launch"],
@@ -107,11 +120,21 @@ class TestSummary:
         ("mean", "words_"),
         [
             (
-                MeanSpeedup(speedup=1.02, interval=Interval(low=1.01, high=1.03, level=0.95), metrics=2, launches=3),
+                MeanSpeedup(
+                    speedup=1.02,
+                    interval=Interval(low=1.01, high=1.03, level=0.95),
+                    metrics=2,
+                    launches=3,
+                ),
                 "over 2 gating times: 2 % faster (95 % interval 0.99 % to 2.9 %).",
             ),
             (
-                MeanSpeedup(speedup=1.0, interval=Interval(low=0.99, high=1.01, level=0.9), metrics=2, launches=1),
+                MeanSpeedup(
+                    speedup=1.0,
+                    interval=Interval(low=0.99, high=1.01, level=0.9),
+                    metrics=2,
+                    launches=1,
+                ),
                 "no change (90 % interval −0.99 % to +1 %).",
             ),
         ],
@@ -128,10 +151,15 @@ class TestSummary:
         ],
     )
     def test_what_a_fleet_lost(self, lost, said):
-        assert [line for line in summary(run(pairing=replace(PAIRING, lost=lost))) if "fleet" in line] == said
+        assert [
+            line for line in summary(run(pairing=replace(PAIRING, lost=lost))) if "fleet" in line
+        ] == said
 
     def test_nothing_known_is_not_made_up(self):
-        assert summary(run(one(memory()))) == ["1 of 1 gating metric decided.", "Calibration: none."]
+        assert summary(run(one(memory()))) == [
+            "1 of 1 gating metric decided.",
+            "Calibration: none.",
+        ]
 
     def test_details_and_memory_are_no_part_of_the_noise_floor(self):
         loud = replace(turned("forward_time"), noise=0.5, resolvable=0.9, detail=True)
@@ -145,7 +173,10 @@ class TestSummary:
         quiet = replace(
             value,
             judgement=replace(
-                value.judgement, findings=tuple(replace(f, severity=Severity.NOTE) for f in value.judgement.findings)
+                value.judgement,
+                findings=tuple(
+                    replace(f, severity=Severity.NOTE) for f in value.judgement.findings
+                ),
             ),
         )
 
@@ -153,7 +184,9 @@ class TestSummary:
         assert summary(quiet)[:2] == [value.shifts[0].reason, WEAKER]
 
     def test_lines_are_escaped(self):
-        comment = render_comment(run(one(turned()), pairing=replace(PAIRING, calibration="<b>@user</b>")))
+        comment = render_comment(
+            run(one(turned()), pairing=replace(PAIRING, calibration="<b>@user</b>"))
+        )
 
         assert "<b>" not in comment
         assert "&lt;b&gt;" in comment
@@ -161,20 +194,31 @@ class TestSummary:
 
 class TestMarks:
     def test_a_time_without_history_is_uncalibrated_in_table_and_terminal(self):
-        value = run(case("s/new", pairs=(turned(calibrated=False),)), case("s/known", pairs=(turned(calibrated=True),)))
+        value = run(
+            case("s/new", pairs=(turned(calibrated=False),)),
+            case("s/known", pairs=(turned(calibrated=True),)),
+        )
 
-        assert {row.case.id: row.marks for row in main_rows(value)} == {"s/new": "uncalibrated", "s/known": ""}
+        assert {row.case.id: row.marks for row in main_rows(value)} == {
+            "s/new": "uncalibrated",
+            "s/known": "",
+        }
         assert render_comment(value).count("✅ unchanged (uncalibrated)") == 1
         assert main_rows(run(one(turned())))[0].marks == ""
 
     def test_without_a_calibration_one_line_says_so(self):
-        value = run(one(turned(calibrated=False)), pairing=replace(PAIRING, calibration="none; run ci-bench calibrate"))
+        value = run(
+            one(turned(calibrated=False)),
+            pairing=replace(PAIRING, calibration="none; run ci-bench calibrate"),
+        )
         assert main_rows(value)[0].marks == ""
         assert render_comment(value).lower().count("calibrat") == len(["Calibration", "calibrate"])
 
     def test_unchanged_beyond_a_common_shift_says_so(self):
         assert {row.marks for row in main_rows(common_shift())} == {"beyond the common shift"}
-        still = replace(common_shift(), shifts=(replace(common_shift().shifts[0], verdict=Verdict.UNCHANGED),))
+        still = replace(
+            common_shift(), shifts=(replace(common_shift().shifts[0], verdict=Verdict.UNCHANGED),)
+        )
         assert {row.marks for row in main_rows(still)} == {""}
 
 
@@ -190,9 +234,15 @@ class TestDetails:
     def test_a_detail_of_the_reference_arm_moves_its_row_no_more(self):
         pairs = (turned(), turned("forward_time", "eager", **SLOWER))
 
-        assert {row.arm: row.mood for row in main_rows(run(one(*pairs)))} == {"eager": Mood.GOOD, "inductor": Mood.GOOD}
+        assert {row.arm: row.mood for row in main_rows(run(one(*pairs)))} == {
+            "eager": Mood.GOOD,
+            "inductor": Mood.GOOD,
+        }
         gating = (turned(), replace(pairs[1], detail=False))
-        assert {row.arm: row.mood for row in main_rows(run(one(*gating)))} == {"eager": Mood.BAD, "inductor": Mood.GOOD}
+        assert {row.arm: row.mood for row in main_rows(run(one(*gating)))} == {
+            "eager": Mood.BAD,
+            "inductor": Mood.GOOD,
+        }
 
     def test_details_come_last_in_the_table_of_metrics_and_are_called_so(self):
         tables = render(render_comment(paired_run())).tables
@@ -209,9 +259,15 @@ class TestInformation:
         comment = render_comment(run(one(turned(), checks=(told, check()))))
 
         assert main_rows(run(one(turned(), checks=(told,))))[0].word == "unchanged"
-        assert main_rows(run(one(turned(), checks=(check(outcome=Outcome.FAIL),))))[0].word == "check failed"
+        assert (
+            main_rows(run(one(turned(), checks=(check(outcome=Outcome.FAIL),))))[0].word
+            == "check failed"
+        )
         assert "<summary>Checks (2)</summary>" in comment
-        assert [row[0] for row in table(comment, "Check")[1:]] == ["✅ pass", "fail (for information)"]
+        assert [row[0] for row in table(comment, "Check")[1:]] == [
+            "✅ pass",
+            "fail (for information)",
+        ]
 
     def test_facts_are_in_the_full_report_only(self):
         rows = table(render_report(paired_run()), "Fact")
@@ -227,7 +283,11 @@ class TestInformation:
 class TestSpeedups:
     @pytest.mark.parametrize(
         ("verdict", "words_"),
-        [(Verdict.REGRESSED, "1.50×, was 1.62×"), (Verdict.UNCHANGED, "1.50×"), (Verdict.INCONCLUSIVE, "1.50×")],
+        [
+            (Verdict.REGRESSED, "1.50×, was 1.62×"),
+            (Verdict.UNCHANGED, "1.50×"),
+            (Verdict.INCONCLUSIVE, "1.50×"),
+        ],
     )
     def test_the_judges_word_on_a_change_wins_over_the_interval(self, verdict, words_):
         change = SpeedupChange(verdict=verdict, ratio=0.93, interval=None)
@@ -235,20 +295,35 @@ class TestSpeedups:
         assert words.speedup(replace(speedup(1.50, 1.62), change=change)) == words_
 
     def test_the_change_with_its_interval(self):
-        change = SpeedupChange(verdict=Verdict.IMPROVED, ratio=1.05, interval=Interval(low=1.02, high=1.08, level=0.95))
+        change = SpeedupChange(
+            verdict=Verdict.IMPROVED, ratio=1.05, interval=Interval(low=1.02, high=1.08, level=0.95)
+        )
 
-        assert words.speedup_change(replace(speedup(), change=change)) == "improved, +5.0 % (+2.0 to +8.0 %)"
+        assert (
+            words.speedup_change(replace(speedup(), change=change))
+            == "improved, +5.0 % (+2.0 to +8.0 %)"
+        )
         assert words.speedup_change(speedup()) == "–"
 
 
 @pytest.mark.parametrize(
-    ("share", "text"), [(0.0041, "0.41 %"), (0.00057, "0.057 %"), (0.02, "2 %"), (0.25, "25 %"), (None, "–"), (float("nan"), "–")]
+    ("share", "text"),
+    [
+        (0.0041, "0.41 %"),
+        (0.00057, "0.057 %"),
+        (0.02, "2 %"),
+        (0.25, "25 %"),
+        (None, "–"),
+        (float("nan"), "–"),
+    ],
 )
 def test_small_shares_keep_two_digits(share, text):
     assert words.fine(share) == text
 
 
-@pytest.mark.parametrize(("q", "text"), [(None, "–"), (0.5, "0.50"), (0.01, "0.01"), (0.0001, "< 0.01")])
+@pytest.mark.parametrize(
+    ("q", "text"), [(None, "–"), (0.5, "0.50"), (0.01, "0.01"), (0.0001, "< 0.01")]
+)
 def test_false_discovery(q, text):
     assert words.discovery(replace(turned(), q=q)) == text
 

@@ -15,15 +15,22 @@ def grid(points, *, arms=ARMS, time=lambda arm, **_: {"torch": 0.001, "mine": 0.
 
     def row(point):
         name = ",".join(f"{key}={value}" for key, value in point.items())
-        pairs = tuple(pair(arm=arm, base=time(arm, **point), head=time(arm, **point)) for arm in arms)
-        return case(f"functions/softmax[{name}]", pairs=pairs, arms=arms, reference=arms[0], speedups=())
+        pairs = tuple(
+            pair(arm=arm, base=time(arm, **point), head=time(arm, **point)) for arm in arms
+        )
+        return case(
+            f"functions/softmax[{name}]", pairs=pairs, arms=arms, reference=arms[0], speedups=()
+        )
 
     return comparison(*map(row, points), headline="Passed")
 
 
 def test_each_arm_has_its_time_at_each_place_in_the_order_of_size() -> None:
     points = [{"shape": f"{n}x64"} for n in (1024, 64, 256)]
-    value = grid(points, time=lambda arm, shape: int(shape.split("x")[0]) * {"torch": 1e-6, "mine": 3e-6}[arm])
+    value = grid(
+        points,
+        time=lambda arm, shape: int(shape.split("x")[0]) * {"torch": 1e-6, "mine": 3e-6}[arm],
+    )
     (chart,) = sweep_charts(value)
     assert (chart.name, chart.parameter, chart.places, chart.cases) == (
         "functions/softmax",
@@ -32,7 +39,9 @@ def test_each_arm_has_its_time_at_each_place_in_the_order_of_size() -> None:
         1,
     )
     torch, mine = chart.curves
-    assert [own / other for own, other in zip(mine.values, torch.values, strict=True)] == pytest.approx([3, 3, 3])
+    assert [
+        own / other for own, other in zip(mine.values, torch.values, strict=True)
+    ] == pytest.approx([3, 3, 3])
     assert torch.values[2] / torch.values[0] == pytest.approx(16)
 
 
@@ -54,7 +63,13 @@ def test_where_another_parameter_varies_a_place_is_the_geometric_mean() -> None:
         ([*({"n": n, "m": 1} for n in (1, 2, 4)), {"n": 4, "m": 2}], ARMS),
         ([{"n": n, "m": n} for n in (1, 2, 4)], ARMS),
     ],
-    ids=["two places", "one arm", "words", "a place with more cases than others", "two that vary together"],
+    ids=[
+        "two places",
+        "one arm",
+        "words",
+        "a place with more cases than others",
+        "two that vary together",
+    ],
 )
 def test_what_would_say_nothing_or_mislead_is_not_drawn(points, arms) -> None:
     value = grid(points, arms=arms, time=lambda arm, **_: 0.001)

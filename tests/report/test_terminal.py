@@ -17,7 +17,13 @@ from ci_bench.report.terminal import print_comparison
 def printed(value: Comparison, *, width: int = 80, terminal: bool = False) -> str:
     shown = io.StringIO()
     print_comparison(
-        value, Console(file=shown, width=width, force_terminal=terminal, color_system="standard" if terminal else None)
+        value,
+        Console(
+            file=shown,
+            width=width,
+            force_terminal=terminal,
+            color_system="standard" if terminal else None,
+        ),
     )
     return shown.getvalue()
 
@@ -40,7 +46,12 @@ def test_colour_is_for_terminals_only() -> None:
 
 
 def test_the_next_step_is_the_command_of_the_first_finding() -> None:
-    assert printed(regressed()).splitlines()[-1].strip().startswith("ci-bench run --filter 'training_loss/reviews")
+    assert (
+        printed(regressed())
+        .splitlines()[-1]
+        .strip()
+        .startswith("ci-bench run --filter 'training_loss/reviews")
+    )
     assert "Reproduce the worst case:" in printed(regressed())
     assert "Next" not in printed(passed())
     assert "Run ci-bench on the base branch" in printed(no_baseline())
@@ -48,14 +59,18 @@ def test_the_next_step_is_the_command_of_the_first_finding() -> None:
 
 def test_a_large_run_is_counted_not_printed() -> None:
     findings = tuple(fail(Rule.REGRESSED, f"finding {n}") for n in range(15))
-    text = printed(comparison(*(case(f"command/{n}") for n in range(40)), headline="x", findings=findings))
+    text = printed(
+        comparison(*(case(f"command/{n}") for n in range(40)), headline="x", findings=findings)
+    )
     assert "… and 10 more cases" in text
     assert "… and 5 more findings" in text
     assert "✔ 35:" not in text
 
 
 def test_markup_in_a_name_is_shown_as_it_is() -> None:
-    assert "[red]x[/red]" in printed(comparison(case("command/[red]x[/red]"), headline="[bold]a[/bold]"))
+    assert "[red]x[/red]" in printed(
+        comparison(case("command/[red]x[/red]"), headline="[bold]a[/bold]")
+    )
 
 
 def test_a_fact_that_nobody_knows_is_unknown() -> None:

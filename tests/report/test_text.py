@@ -72,7 +72,9 @@ def test_code_renders_as_one_span_with_the_cleaned_text(raw: str) -> None:
 @given(st.text())
 def test_plain_renders_as_the_cleaned_text(raw: str) -> None:
     rendered = github_flavored_markdown_to_html(f"a {text.plain(raw)} b")
-    assert html.unescape(rendered.replace(Z, "")) == f"<p>a {text.clean(raw, cap=300) or '–'} b</p>\n"
+    assert (
+        html.unescape(rendered.replace(Z, "")) == f"<p>a {text.clean(raw, cap=300) or '–'} b</p>\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -95,7 +97,12 @@ def test_plain_escapes_markup(raw: str, shown: str) -> None:
 @pytest.mark.parametrize("raw", ["a|b", r"a\|b", r"a\\|b", "|", r"\|", "`|`", "a|b`c"])
 def test_bars_stay_within_their_cell(raw: str) -> None:
     table = "\n".join(
-        [text.row(["h", "i"]), "| --- | --- |", text.row([text.code(raw), "last"]), text.row([text.plain(raw), "last"])]
+        [
+            text.row(["h", "i"]),
+            "| --- | --- |",
+            text.row([text.code(raw), "last"]),
+            text.row([text.plain(raw), "last"]),
+        ]
     )
     for cells in render(table).tables[0][1:]:
         assert [cell.replace(Z, "") for cell in cells] == [raw, "last"]
@@ -172,7 +179,8 @@ def test_percent(share: float | None, signed: bool, shown: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "shown"), [(None, "–"), (1.08, "1.08×"), (0.5231, "0.523×"), (12.34, "12.3×"), (float("inf"), "–")]
+    ("value", "shown"),
+    [(None, "–"), (1.08, "1.08×"), (0.5231, "0.523×"), (12.34, "12.3×"), (float("inf"), "–")],
 )
 def test_ratio(value: float | None, shown: str) -> None:
     assert text.ratio(value) == shown
@@ -180,12 +188,21 @@ def test_ratio(value: float | None, shown: str) -> None:
 
 def test_an_interval_names_its_unit_once() -> None:
     assert text.interval(Interval(low=1.051, high=1.112, level=0.95)) == "1.05 to 1.11×"
-    assert text.interval(Interval(low=0.0009, high=0.0011, level=0.95), text.seconds) == "900 µs to 1.10 ms"
+    assert (
+        text.interval(Interval(low=0.0009, high=0.0011, level=0.95), text.seconds)
+        == "900 µs to 1.10 ms"
+    )
     assert text.interval(None) == "–"
 
 
 @pytest.mark.parametrize(
-    ("unit", "shown"), [(Unit.SECONDS, "2.00 s"), (Unit.BYTES, "2 B"), (Unit.COUNT, "2"), (Unit.PER_SECOND, "2.00 /s")]
+    ("unit", "shown"),
+    [
+        (Unit.SECONDS, "2.00 s"),
+        (Unit.BYTES, "2 B"),
+        (Unit.COUNT, "2"),
+        (Unit.PER_SECOND, "2.00 /s"),
+    ],
 )
 def test_every_unit_has_a_form(unit: Unit, shown: str) -> None:
     assert text.quantity(2.0, unit) == shown
@@ -200,7 +217,11 @@ def plain_digits(value: float) -> str:
     return shown.replace("-", "−")
 
 
-@given(st.floats(1e-9, 1e9).flatmap(lambda x: st.sampled_from([x, -x, round(x), round(x) + 0.5])).filter(bool))
+@given(
+    st.floats(1e-9, 1e9)
+    .flatmap(lambda x: st.sampled_from([x, -x, round(x), round(x) + 0.5]))
+    .filter(bool)
+)
 def test_three_significant_digits_the_short_way_are_those_of_the_long_way(value: float) -> None:
     assert text.rate(value) == f"{plain_digits(value)} /s"
 
@@ -225,11 +246,15 @@ def test_what_reaches_a_unit_is_what_does_once_it_is_rounded(limit: float, share
         (1e-12, "0.00000100 µs"),
     ],
 )
-def test_a_duration_is_in_the_unit_that_its_rounded_figure_is_one_of(size: float, shown: str) -> None:
+def test_a_duration_is_in_the_unit_that_its_rounded_figure_is_one_of(
+    size: float, shown: str
+) -> None:
     assert text.seconds(size) == shown
 
 
-@pytest.mark.parametrize("raw", ["GH-1", "gH-1", "WWW.x", "wWw.x", "ABCDEF0", "abcDEF0123", "0000000"])
+@pytest.mark.parametrize(
+    "raw", ["GH-1", "gH-1", "WWW.x", "wWw.x", "ABCDEF0", "abcDEF0123", "0000000"]
+)
 def test_links_are_seen_in_any_case(raw: str) -> None:
     assert text._LINKED.search(raw)
     assert text._may_link(f"({raw})")

@@ -24,7 +24,9 @@ PEAKS = Spent(stage="alone", phase=Phase.SAMPLES, arm="eager", seconds=1.0)
 
 
 def side(*, wall_s: float | None = 10.0, spent=(START,), of_case=(SAMPLES, PEAKS)):
-    return replace(RESULTS, cases=(replace(RESULTS.cases[0], spent=of_case),), measured_s=wall_s, spent=spent)
+    return replace(
+        RESULTS, cases=(replace(RESULTS.cases[0], spent=of_case),), measured_s=wall_s, spent=spent
+    )
 
 
 def printed(*sides, names=("base", "head")) -> str:
@@ -45,7 +47,9 @@ def test_longest_first_with_the_seconds_of_each_side() -> None:
 
 def test_arms_and_launches_of_a_phase_are_summed() -> None:
     other = replace(SAMPLES, arm="inductor", seconds=3.0)
-    assert time_spent([side(of_case=(SAMPLES, other), spent=())]).rows == (("timing", "samples", (5.0,)),)
+    assert time_spent([side(of_case=(SAMPLES, other), spent=())]).rows == (
+        ("timing", "samples", (5.0,)),
+    )
 
 
 def test_what_loaded_beside_other_work_is_a_row_of_its_own_and_no_sample() -> None:
@@ -72,26 +76,46 @@ def test_without_a_clock_there_is_no_share_and_without_phases_it_is_said() -> No
 @pytest.mark.parametrize("stage", ["[bold]time", "time\x1b[2J", "Time", ""])
 def test_a_stage_that_would_be_read_as_more_than_a_word_is_refused(stage) -> None:
     odd = documents.to_json(side(of_case=(replace(SAMPLES, stage=stage),)))
-    assert [fault.path for fault in documents.validate(odd, documents.Kind.RESULTS)] == ["$.cases[0].spent[0].stage"]
+    assert [fault.path for fault in documents.validate(odd, documents.Kind.RESULTS)] == [
+        "$.cases[0].spent[0].stage"
+    ]
 
 
 def test_a_base_of_another_run_has_a_clock_of_its_own() -> None:
     one = side()
     assert list(sides_of(one, one)) == ["base", "head"]
-    assert list(sides_of(replace(one, run=replace(one.run, id="another")), one)) == list(sides_of(None, one)) == ["head"]
+    assert (
+        list(sides_of(replace(one, run=replace(one.run, id="another")), one))
+        == list(sides_of(None, one))
+        == ["head"]
+    )
 
 
 def test_parts_are_samples_first_then_the_longest_then_the_rest() -> None:
     rows = tuple(("timing", f"phase {number}", (10.0 - number, 1.0)) for number in range(9))
-    found = TimeSpent(rows=(*rows, ("timing", "samples", (0.5, 0.25))), wall_s=1.0, sampled_s=0.75).parts(4)
-    assert [name for name, _ in found] == ["timing: samples", "timing: phase 0", "timing: phase 1", "the rest"]
-    assert [seconds for _, seconds in found] == [0.75, 11.0, 10.0, sum(11.0 - number for number in range(2, 9))]
+    found = TimeSpent(
+        rows=(*rows, ("timing", "samples", (0.5, 0.25))), wall_s=1.0, sampled_s=0.75
+    ).parts(4)
+    assert [name for name, _ in found] == [
+        "timing: samples",
+        "timing: phase 0",
+        "timing: phase 1",
+        "the rest",
+    ]
+    assert [seconds for _, seconds in found] == [
+        0.75,
+        11.0,
+        10.0,
+        sum(11.0 - number for number in range(2, 9)),
+    ]
     assert len(TimeSpent(rows=rows[:4], wall_s=1.0, sampled_s=0.0).parts(4)) == 4
 
 
 def test_the_page_has_a_bar_of_the_same_seconds_with_all_of_them_in_a_table() -> None:
     spent = time_spent([side(), side()])
-    page = render_html(passed(), assets=ASSETS, material=Material(spent=spent, timed=("base", "head")))
+    page = render_html(
+        passed(), assets=ASSETS, material=Material(spent=spent, timed=("base", "head"))
+    )
     part = page[page.index("Where the time went") : page.index("<h2>Machines")]
     assert "10.0 s in all, of which 4.0 s (40%) are samples of steps" in part
     widths = [float(width) for width in re.findall(r"<rect [^>]*width=([0-9.]+)", part)]

@@ -10,8 +10,14 @@ FACTS = {"model_flops_per_step": 3e12, "peak_flops_per_s": 300e12}
 
 
 def told(facts, **fields):
-    text = render_report(comparison(case(facts=facts, pairs=(pair(head=0.1, **fields),)), headline="x"))
-    return text.replace(NO_BREAK_SPACE, " ").partition("<summary>All metrics")[2].partition("</details>")[0]
+    text = render_report(
+        comparison(case(facts=facts, pairs=(pair(head=0.1, **fields),)), headline="x")
+    )
+    return (
+        text.replace(NO_BREAK_SPACE, " ")
+        .partition("<summary>All metrics")[2]
+        .partition("</details>")[0]
+    )
 
 
 def test_operations_per_second_of_the_step_are_a_share_of_the_peak():

@@ -31,7 +31,9 @@ def measure(folder: Path, options, *, meet_s="3", **case):
 
 
 def met(rows):
-    return [next(check.detail for check in row.checks if check.name == "met") for row in rows.values()]
+    return [
+        next(check.detail for check in row.checks if check.name == "met") for row in rows.values()
+    ]
 
 
 def test_verification_of_both_sides_goes_on_at_the_same_time(tmp_path: Path) -> None:
@@ -43,9 +45,13 @@ def test_verification_of_both_sides_goes_on_at_the_same_time(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    "options", [replace(ROOMY, overlap=False), replace(ROOMY, threads=2), QUICK], ids=["off", "threads", "all"]
+    "options",
+    [replace(ROOMY, overlap=False), replace(ROOMY, threads=2), QUICK],
+    ids=["off", "threads", "all"],
 )
-def test_one_side_after_the_other_where_that_is_asked_for_or_cores_are_few(tmp_path: Path, options) -> None:
+def test_one_side_after_the_other_where_that_is_asked_for_or_cores_are_few(
+    tmp_path: Path, options
+) -> None:
     rows, _ = measure(tmp_path, options, meet_s="0.5", fault="meet")
     assert met(rows) == ["nobody", "nobody"]
 
@@ -62,11 +68,16 @@ def ready(folder: Path, options=ROOMY, *, meet_s="2"):
         environ=fake_environ(FAKE_NOTES=str(folder / "notes"), FAKE_MEET_S=meet_s),
         still_open=lambda done, _: {"fake/one": STEPS} if done == 1 else {},
     )
-    sides = run.measure_both({"name": "one", "arms": ["plain", "fast"], "fault": "meet", "at": "open"})
+    sides = run.measure_both(
+        {"name": "one", "arms": ["plain", "fast"], "fault": "meet", "at": "open"}
+    )
     rows = [rows["one"] for rows in sides.values()]
     assert [row.status for row in rows] == [Status.OK, Status.OK]
     for row in rows:
-        launches = {(metric.name, metric.arm): [one.launch for one in metric.launches] for metric in row.metrics}
+        launches = {
+            (metric.name, metric.arm): [one.launch for one in metric.launches]
+            for metric in row.metrics
+        }
         assert launches[STEP_TIME.name, "fast"] == launches[COMPILE_WARM.name, "fast"] == [0, 1]
     whom = (folder / "met").read_text().split()
     return rows, whom[:4], whom[4:]
@@ -81,8 +92,12 @@ def test_both_sides_get_ready_at_the_same_time_in_every_launch(tmp_path: Path) -
         assert ("time", Phase.BUILD) in seconds
 
 
-@pytest.mark.parametrize("options", [replace(ROOMY, overlap=False), replace(ROOMY, threads=2)], ids=["off", "threads"])
-def test_one_side_gets_ready_after_the_other_where_that_is_asked_for_or_cores_are_few(tmp_path: Path, options) -> None:
+@pytest.mark.parametrize(
+    "options", [replace(ROOMY, overlap=False), replace(ROOMY, threads=2)], ids=["off", "threads"]
+)
+def test_one_side_gets_ready_after_the_other_where_that_is_asked_for_or_cores_are_few(
+    tmp_path: Path, options
+) -> None:
     _, first, second = ready(tmp_path, options, meet_s="0.3")
     assert (first, second) == (["nobody"] * 4, ["nobody"] * 4)
 
@@ -93,7 +108,13 @@ CORES = sorted(os.sched_getaffinity(0))
 def cold(folder: Path, options, *, meet_s):
     """Whom each compilation from cold met, and on which cores it was, with how many what it starts finds."""
     (folder / "notes").touch()
-    case = {"name": "one", "arms": ["plain", "fast"], "stages": ["cold"], "fault": "meet_on_own_cores", "at": "open"}
+    case = {
+        "name": "one",
+        "arms": ["plain", "fast"],
+        "stages": ["cold"],
+        "fault": "meet_on_own_cores",
+        "at": "open",
+    }
     environ = fake_environ(FAKE_NOTES=str(folder / "notes"), FAKE_MEET_S=meet_s)
     rows = FakeRun(folder, options, environ=environ).measure_both(case)
     assert [row["one"].status for row in rows.values()] == [Status.OK] * 2
@@ -101,13 +122,19 @@ def cold(folder: Path, options, *, meet_s):
 
 
 @pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
-def test_both_sides_compile_from_cold_at_the_same_time_each_on_its_own_cores(tmp_path: Path) -> None:
+def test_both_sides_compile_from_cold_at_the_same_time_each_on_its_own_cores(
+    tmp_path: Path,
+) -> None:
     met, cores = cold(tmp_path, ROOMY, meet_s="3")
     assert (met, cores) == (["another"] * 2, sorted(f"{core}/1" for core in CORES[:2]))
 
 
-@pytest.mark.parametrize("options", [replace(ROOMY, overlap=False), replace(ROOMY, threads=2)], ids=["off", "threads"])
-def test_one_side_compiles_from_cold_after_the_other_on_all_cores_where_cores_are_few(tmp_path: Path, options) -> None:
+@pytest.mark.parametrize(
+    "options", [replace(ROOMY, overlap=False), replace(ROOMY, threads=2)], ids=["off", "threads"]
+)
+def test_one_side_compiles_from_cold_after_the_other_on_all_cores_where_cores_are_few(
+    tmp_path: Path, options
+) -> None:
     met, cores = cold(tmp_path, options, meet_s="0.3")
     assert (met, cores) == (["nobody"] * 2, [f"{','.join(map(str, CORES))}/{len(CORES)}"] * 2)
 
@@ -135,7 +162,9 @@ def test_where_memory_runs_short_one_side_waits(tmp_path: Path, monkeypatch) -> 
     assert met(rows)[1] == "nobody"
 
 
-@pytest.mark.parametrize(("fault", "status"), [("sigkill", Status.CRASHED), ("memory_error", Status.OUT_OF_MEMORY)])
+@pytest.mark.parametrize(
+    ("fault", "status"), [("sigkill", Status.CRASHED), ("memory_error", Status.OUT_OF_MEMORY)]
+)
 def test_what_fails_alone_too_fails(tmp_path: Path, fault, status) -> None:
     rows, _ = measure(tmp_path, ROOMY, fault=fault)
     assert [row.status for row in rows.values()] == [status] * 2
@@ -150,7 +179,10 @@ def test_a_document_says_where_the_time_went(tmp_path: Path) -> None:
         assert ("alone", Phase.COMPILE) in seconds
         assert sum(one.seconds for one in row.spent) == pytest.approx(row.duration_s, abs=0.001)
     ended = run.recorded[-1]
-    assert {(one.stage, one.phase) for one in ended.spent} >= {("launch", Phase.START), ("launch", Phase.WRITE)}
+    assert {(one.stage, one.phase) for one in ended.spent} >= {
+        ("launch", Phase.START),
+        ("launch", Phase.WRITE),
+    }
     assert ended.measured_s > 0
 
 

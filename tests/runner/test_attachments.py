@@ -18,7 +18,9 @@ PLACE = folder_name(CASE)
 @pytest.fixture
 def left(tmp_path: Path) -> Path:
     """The folder that a workload writes into."""
-    return Context(device="cpu", scratch=tmp_path / "scratch", progress=lambda arm, done, total: None).attachments
+    return Context(
+        device="cpu", scratch=tmp_path / "scratch", progress=lambda arm, done, total: None
+    ).attachments
 
 
 def take(tmp_path: Path) -> dict:
@@ -27,7 +29,9 @@ def take(tmp_path: Path) -> dict:
 
 def kept(tmp_path: Path) -> dict[str, bytes]:
     out = tmp_path / "out"
-    return {str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*") if path.is_file()
+    }
 
 
 def test_a_file_is_kept_by_its_case_and_named_among_its_facts(tmp_path, left) -> None:
@@ -66,7 +70,9 @@ def _large(place: Path) -> None:
 @pytest.mark.parametrize(("make", "why"), [
     (_link, "Too many levels of symbolic links"), (_folder, "it is not a regular file"), (_pipe, "it is not a regular file"), (_large, "it is larger than 4,000,000"),
 ])  # fmt: skip
-def test_what_is_no_small_plain_file_is_not_kept_and_the_reason_is_a_fact(tmp_path, left, make, why) -> None:
+def test_what_is_no_small_plain_file_is_not_kept_and_the_reason_is_a_fact(
+    tmp_path, left, make, why
+) -> None:
     make(left / "odd")
     (left / "plain").write_text("x")
     told = take(tmp_path)
@@ -87,7 +93,9 @@ def test_a_run_keeps_so_many_files_and_bytes_at_most(tmp_path, left, monkeypatch
     monkeypatch.setattr(attachments, "MOST_BYTES_IN_ALL", 25)
     for name in ("a", "b", "c"):
         (left / name).write_text("x" * 10)
-    assert [str(value).startswith("not kept: a run keeps") for value in take(tmp_path).values()] == [False, False, True]
+    assert [
+        str(value).startswith("not kept: a run keeps") for value in take(tmp_path).values()
+    ] == [False, False, True]
     monkeypatch.setattr(attachments, "MOST_FILES", 2)
     left.mkdir()
     (left / "d").write_text("")
@@ -118,7 +126,10 @@ def test_cases_of_like_names_have_folders_of_their_own() -> None:
 def test_what_a_worker_leaves_is_kept_on_each_side(tmp_path) -> None:
     folders = {name: tmp_path / name / "files" for name in (SideName.BASE, SideName.HEAD)}
     (tmp_path / "run").mkdir()
-    run = FakeRun(tmp_path / "run", attachments={name: Attachments(folder=folder) for name, folder in folders.items()})
+    run = FakeRun(
+        tmp_path / "run",
+        attachments={name: Attachments(folder=folder) for name, folder in folders.items()},
+    )
     both = run.measure_both({"name": "one", "stages": ["verify", "time"], "attach": "hello"})
     for name, folder in folders.items():
         row = both[name]["one"]

@@ -36,7 +36,9 @@ class Mine(Suite):
 SUITE = Mine()
 """
 FUNCTIONS = SuiteEntry(suite="functions", options={"path": ["bench"]})
-MINE = Config(entries=(SuiteEntry(suite="mine", options={}),), plugins={"mine": Plugin(target="mine:SUITE")})
+MINE = Config(
+    entries=(SuiteEntry(suite="mine", options={}),), plugins={"mine": Plugin(target="mine:SUITE")}
+)
 
 
 @pytest.fixture
@@ -55,9 +57,18 @@ def both(tmp_path):
         ours = plan(
             config,
             filters,
-            finder({**suites, "functions": functions_of(folders[1], lambda: caller_tree(folders[1], os.environ))}),
+            finder(
+                {
+                    **suites,
+                    "functions": functions_of(
+                        folders[1], lambda: caller_tree(folders[1], os.environ)
+                    ),
+                }
+            ),
         )
-        found = plan_base(trees[0], own or config, ours, filters=filters, reproduce=lambda case: case.id)
+        found = plan_base(
+            trees[0], own or config, ours, filters=filters, reproduce=lambda case: case.id
+        )
         return {row.case.id: row for row in found.rows}, {case.id: case for _, case in ours}
 
     return planned
@@ -86,7 +97,9 @@ def test_first_benchmarks_are_all_new(both):
 
 
 def test_a_file_that_base_lacks_hides_no_other(both):
-    config = Config(entries=(SuiteEntry(suite="functions", options={"path": ["bench/a.py", "bench/b.py"]}),))
+    config = Config(
+        entries=(SuiteEntry(suite="functions", options={"path": ["bench/a.py", "bench/b.py"]}),)
+    )
     rows, _ = both({"bench/a.py": one()}, {"bench/a.py": one(), "bench/b.py": one("two")}, config)
     assert rows.keys() == {"functions/one[n=8]"}
 
@@ -101,7 +114,9 @@ def test_a_moved_benchmark_is_the_same(both):
 def test_a_name_in_two_files_is_the_same(both):
     rows, ours = both({"bench/a.py": one()}, {"bench/a.py": one(), "bench/b.py": one()})
     assert ours.keys() == {"functions/a.one[n=8]", "functions/b.one[n=8]"}
-    assert {name: row.status for name, row in rows.items()} == {"functions/a.one[n=8]": Status.NOT_RUN}
+    assert {name: row.status for name, row in rows.items()} == {
+        "functions/a.one[n=8]": Status.NOT_RUN
+    }
 
 
 def test_fewer_points_are_missed(both):
@@ -124,8 +139,16 @@ def test_bases_own_configuration_plans_base(both):
 @pytest.mark.parametrize(
     ("text", "status", "reason"),
     [
-        ("import ci_bench\nraise ValueError('broken here')\n" + one(more=", *range(1)"), Status.FAILED, "broken here"),
-        ("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n" + one(more=", *range(1)"), Status.CRASHED, "was killed"),
+        (
+            "import ci_bench\nraise ValueError('broken here')\n" + one(more=", *range(1)"),
+            Status.FAILED,
+            "broken here",
+        ),
+        (
+            "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n" + one(more=", *range(1)"),
+            Status.CRASHED,
+            "was killed",
+        ),
     ],
 )
 def test_a_base_that_cannot_be_planned(both, text, status, reason):

@@ -46,7 +46,9 @@ def test_others_go_on_beside_each_other(places):
 
 def test_nobody_is_beside_one_that_wants_to_be_alone(places):
     inside = []
-    threads = [within(places, alone, inside, 0.05) for alone in (False, True, False, True, False, False)]
+    threads = [
+        within(places, alone, inside, 0.05) for alone in (False, True, False, True, False, False)
+    ]
     for thread, _ in threads:
         thread.join()
     assert [seen for _, seen in threads if True in seen] == [[True, True], [True, True]]
@@ -81,9 +83,15 @@ def test_what_fails_leaves_the_room(places):
 
 def test_the_tests_of_a_file_go_to_one_worker_and_so_do_all_that_want_the_image():
     scope = Groups.__new__(Groups)._split_scope
-    assert scope("tests/runner/test_beside.py::test_a[x::y]") == scope("tests/runner/test_beside.py::test_b")
+    assert scope("tests/runner/test_beside.py::test_a[x::y]") == scope(
+        "tests/runner/test_beside.py::test_b"
+    )
     assert scope("tests/runner/test_beside.py::test_a") != scope("tests/test_lock.py::test_a")
-    assert scope("tests/image/test_image.py::test_a") == scope("tests/action/test_real_image.py::test_a") == "image"
+    assert (
+        scope("tests/image/test_image.py::test_a")
+        == scope("tests/action/test_real_image.py::test_a")
+        == "image"
+    )
 
 
 def test_those_that_want_to_be_alone_are_one_group_whatever_file_they_are_in():
@@ -91,7 +99,9 @@ def test_those_that_want_to_be_alone_are_one_group_whatever_file_they_are_in():
     by_function = "tests/end_to_end/test_paired_gate.py::test_a_commit_is_judged_against_the_one_before_it[0.008-expected0]"
     by_file = "tests/benchmarks/test_overhead.py::test_every_figure_is_there"
     assert scope(by_function) == scope(by_file) == "alone"
-    beside_it = "tests/end_to_end/test_paired_gate.py::test_changes_that_are_not_committed_are_measured_too"
+    beside_it = (
+        "tests/end_to_end/test_paired_gate.py::test_changes_that_are_not_committed_are_measured_too"
+    )
     assert scope(beside_it) == "tests/end_to_end/test_paired_gate.py"
 
 
@@ -151,7 +161,9 @@ def test_that_wants_to_be_alone():
     [("worker", 60, "5 passed"), ("True", 6, "1 failed, 4 passed")],
     ids=["as it is", "defect"],
 )
-def test_a_run_that_a_test_starts_does_not_wait_for_the_one_that_waits_for_this_test(tmp_path, takes_turns, patience_s, told):
+def test_a_run_that_a_test_starts_does_not_wait_for_the_one_that_waits_for_this_test(
+    tmp_path, takes_turns, patience_s, told
+):
     tests = tmp_path / "tests"
     source = Path(beside.__file__).read_text()
     assert source.count(" if worker else ") == 1
@@ -165,6 +177,17 @@ def test_a_run_that_a_test_starts_does_not_wait_for_the_one_that_waits_for_this_
     }.items():
         (tests / name).parent.mkdir(parents=True, exist_ok=True)
         (tests / name).write_text(text)
-    program = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--numprocesses", "2", "--no-loadscope-reorder"]
-    ended = subprocess.run(program, check=False, cwd=tmp_path, capture_output=True, text=True, timeout=150)
+    program = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+        "--numprocesses",
+        "2",
+        "--no-loadscope-reorder",
+    ]
+    ended = subprocess.run(
+        program, check=False, cwd=tmp_path, capture_output=True, text=True, timeout=150
+    )
     assert told in ended.stdout, ended.stdout + ended.stderr

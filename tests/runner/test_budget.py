@@ -16,11 +16,28 @@ from ci_bench.runner import budget, runner
 from ci_bench.runner.budget import Budget, can_wait, kept_for_explaining
 
 WHOLE = ["verify", "memory", "cold", "time"]
-OPEN = frozenset({("step_time", "plain"), ("step_time", "other"), ("peak_anonymous", "plain"), ("peak_anonymous", "other")})
+OPEN = frozenset(
+    {
+        ("step_time", "plain"),
+        ("step_time", "other"),
+        ("peak_anonymous", "plain"),
+        ("peak_anonymous", "other"),
+    }
+)
 
 
 def gate(
-    folder, monkeypatch, *names, budget_s, took_s, needs=lambda _: 100, start_s=0.0, usual_s=None, stages=WHOLE, worse=(), **more
+    folder,
+    monkeypatch,
+    *names,
+    budget_s,
+    took_s,
+    needs=lambda _: 100,
+    start_s=0.0,
+    usual_s=None,
+    stages=WHOLE,
+    worse=(),
+    **more,
 ):
     """A paired run in simulated time: `took_s` of each event, `needs` is how many launches decide a case.
 
@@ -31,38 +48,62 @@ def gate(
 
     def still_open(launches, _):
         return {
-            f"fake/{name}": OpenCase(metrics=OPEN, worse=needs(name) - launches if name in worse else 0)
+            f"fake/{name}": OpenCase(
+                metrics=OPEN, worse=needs(name) - launches if name in worse else 0
+            )
             for name in names
             if launches < needs(name)
         }
 
     if usual_s:
-        monkeypatch.setattr(runner, "Budget", lambda **given: Budget(**{**given, "usual_s": usual_s}))
+        monkeypatch.setattr(
+            runner, "Budget", lambda **given: Budget(**{**given, "usual_s": usual_s})
+        )
     options = replace(QUICK, budget_s=budget_s, max_launches=16)
     run = FakeRun(folder, options, events=clock, clock=clock, still_open=still_open, **more)
-    return clock, run.measure_both(*({"name": name, "arms": ["plain", "other"], "stages": stages} for name in names))
+    return clock, run.measure_both(
+        *({"name": name, "arms": ["plain", "other"], "stages": stages} for name in names)
+    )
 
 
 def launches(rows, name):
-    (metric,) = [one for one in rows["head"][name].metrics if (one.name, one.arm) == ("step_time", "plain")]
+    (metric,) = [
+        one for one in rows["head"][name].metrics if (one.name, one.arm) == ("step_time", "plain")
+    ]
     return [one.launch for one in metric.launches]
 
 
 def test_a_further_launch_that_would_not_fit_is_not_begun(tmp_path, monkeypatch):
     """A launch of 10 s: three of them fit into 35 s, and a fourth would end after 40."""
-    clock, rows = gate(tmp_path, monkeypatch, "one", budget_s=35.0, took_s=lambda _: 10.0, stages=["time"])
-    assert (clock.now, launches(rows, "one"), rows["head"]["one"].status) == (30.0, [0, 1, 2], Status.OK)
+    clock, rows = gate(
+        tmp_path, monkeypatch, "one", budget_s=35.0, took_s=lambda _: 10.0, stages=["time"]
+    )
+    assert (clock.now, launches(rows, "one"), rows["head"]["one"].status) == (
+        30.0,
+        [0, 1, 2],
+        Status.OK,
+    )
 
 
 def test_the_control_a_budget_that_looks_only_at_what_is_spent_is_overrun(tmp_path, monkeypatch):
     monkeypatch.setattr(Budget, "expected_s", lambda *_: 0.0)
-    clock, _ = gate(tmp_path, monkeypatch, "one", "two", budget_s=35.0, took_s=lambda _: 10.0, stages=["time"])
+    clock, _ = gate(
+        tmp_path, monkeypatch, "one", "two", budget_s=35.0, took_s=lambda _: 10.0, stages=["time"]
+    )
     assert clock.now > 35.0
 
 
 def test_starting_processes_is_part_of_a_launch(tmp_path, monkeypatch):
     """Two launchers of 3 s and 10 s of turns: two launches are 32 s, where the turns alone would fit a third time."""
-    clock, rows = gate(tmp_path, monkeypatch, "one", budget_s=45.0, took_s=lambda _: 10.0, start_s=3.0, stages=["time"])
+    clock, rows = gate(
+        tmp_path,
+        monkeypatch,
+        "one",
+        budget_s=45.0,
+        took_s=lambda _: 10.0,
+        start_s=3.0,
+        stages=["time"],
+    )
     assert (clock.now, launches(rows, "one")) == (32.0, [0, 1])
 
 
@@ -77,7 +118,11 @@ def test_where_not_all_fits_the_cases_that_take_least_go_on(tmp_path, monkeypatc
         took_s=lambda event: took_s[event.case],
         stages=["time"],
     )
-    assert {name: launches(rows, name) for name in rows["head"]} == {"long": [0], "short": [0, 1, 2], "middle": [0, 1]}
+    assert {name: launches(rows, name) for name in rows["head"]} == {
+        "long": [0],
+        "short": [0, 1, 2],
+        "middle": [0, 1],
+    }
     assert clock.now == 35.0
 
 
@@ -125,7 +170,12 @@ def test_a_verdict_that_does_not_fit_any_more_takes_nothing_from_the_others(tmp_
 def test_starting_the_later_launches_of_what_looks_worse_is_set_aside_too(left_s, chosen):
     """Four more launches of 10 s that start for 3 s are 52 s; the other case takes 9 s in the first of them."""
     plan = [(None, SimpleNamespace(id=name)) for name in ("worse", "other")]
-    own = Budget(limit_s=left_s, clock=lambda: 0.0, start_s=3.0, took_s={("worse", "time"): 10.0, ("other", "time"): 9.0})
+    own = Budget(
+        limit_s=left_s,
+        clock=lambda: 0.0,
+        start_s=3.0,
+        took_s={("worse", "time"): 10.0, ("other", "time"): 9.0},
+    )
     asked = {"worse": OpenCase(metrics=OPEN, worse=4), "other": OpenCase(metrics=OPEN)}
     assert [case.id for _, case in own.affordable(plan, lambda *_: ["time"], asked)] == chosen
 
@@ -140,21 +190,38 @@ def test_memory_peaks_come_last_within_budget(tmp_path, monkeypatch):
     assert not any(row.checks for row in rows["head"].values())
 
     took_s = {"verify": 0.0, "alone": 2.0, "time": 2.0}
-    clock, rows = gate(tmp_path, monkeypatch, "one", "two", budget_s=11.0, took_s=lambda event: took_s[event.stage])
+    clock, rows = gate(
+        tmp_path, monkeypatch, "one", "two", budget_s=11.0, took_s=lambda event: took_s[event.stage]
+    )
     assert clock.now == 12.0
     assert {row.status for side in rows.values() for row in side.values()} == {Status.OK}
     (check,) = rows["head"]["two"].checks
-    assert (check.name, check.outcome, check.informative) == ("within_budget", Outcome.UNKNOWN, False)
-    assert check.detail == "the budget of 11 s was spent before its peaks of memory were measured; raise run.budget_s"
+    assert (check.name, check.outcome, check.informative) == (
+        "within_budget",
+        Outcome.UNKNOWN,
+        False,
+    )
+    assert (
+        check.detail
+        == "the budget of 11 s was spent before its peaks of memory were measured; raise run.budget_s"
+    )
     assert rows["base"]["two"].checks == rows["head"]["two"].checks
-    assert {len(metric.launches) for metric in rows["head"]["two"].metrics if metric.name == "step_time"} == {1}
+    assert {
+        len(metric.launches) for metric in rows["head"]["two"].metrics if metric.name == "step_time"
+    } == {1}
 
 
 def test_parity_comes_first_within_a_budget(tmp_path, monkeypatch):
     """Both cases are verified before one is timed, so a budget for one of them still judges what both compute."""
     took_s = {"verify": 5.0, "time": 10.0}
     clock, rows = gate(
-        tmp_path, monkeypatch, "one", "two", budget_s=28.0, took_s=lambda event: took_s[event.stage], stages=["verify", "time"]
+        tmp_path,
+        monkeypatch,
+        "one",
+        "two",
+        budget_s=28.0,
+        took_s=lambda event: took_s[event.stage],
+        stages=["verify", "time"],
     )
     begun = list(dict.fromkeys((event.stage, event.case) for event in clock))
     assert begun[:2] == [("verify", "fake/one"), ("verify", "fake/two")]
@@ -164,11 +231,16 @@ def test_parity_comes_first_within_a_budget(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("explains", "timed"), [(True, 4), (False, 5)])
 def test_a_part_of_the_budget_is_kept_for_explaining(tmp_path, monkeypatch, explains, timed):
-    """Five launches of 20 s fill a budget of 100 s. A tenth of it is kept if something may be explained."""
+    """Five launches of 20 s fill a budget of 100 s.
+
+    A tenth of it is kept if something may be explained.
+    """
     asked = []
     monkeypatch.setattr(runner, "arms_to_explain", lambda *given: asked.append(given) or ())
     more = {"to_explain": lambda _: {}} if explains else {}
-    clock, rows = gate(tmp_path, monkeypatch, "one", budget_s=100.0, took_s=lambda _: 20.0, stages=["time"], **more)
+    clock, rows = gate(
+        tmp_path, monkeypatch, "one", budget_s=100.0, took_s=lambda _: 20.0, stages=["time"], **more
+    )
     assert len(launches(rows, "one")) == timed
     assert bool(asked) is explains
     assert clock.now == 20.0 * timed
@@ -186,27 +258,40 @@ def test_a_part_of_the_budget_is_kept_for_explaining(tmp_path, monkeypatch, expl
 def test_nothing_is_kept_without_need(options, kept_s):
     plan = fake_plan({"name": "one", "stages": ["time"]})
     assert kept_for_explaining(plan, replace(QUICK, **options)) == kept_s
-    assert kept_for_explaining(fake_plan({"name": "one", "stages": ["verify"]}), replace(QUICK, **options)) == 0.0
+    assert (
+        kept_for_explaining(
+            fake_plan({"name": "one", "stages": ["verify"]}), replace(QUICK, **options)
+        )
+        == 0.0
+    )
 
 
 def test_the_second_side_is_not_begun_where_the_first_took_what_was_left(tmp_path, monkeypatch):
     """A compilation from cold that nobody had seen takes 30 s on base: head's would end after 60 of 40."""
     stages = ["cold", "time"]
-    clock, rows = gate(tmp_path, monkeypatch, "one", budget_s=40.0, took_s=lambda _: 30.0, stages=stages)
+    clock, rows = gate(
+        tmp_path, monkeypatch, "one", budget_s=40.0, took_s=lambda _: 30.0, stages=stages
+    )
     assert clock.now == 30.0
     for side in ("base", "head"):
         assert rows[side]["one"].status is Status.NOT_RUN
         assert rows[side]["one"].failure.reason == (
             "of the budget of 40 s 10 s were left, and the other side took 30 s for this stage; raise run.budget_s"
         )
-    clock, rows = gate(tmp_path, monkeypatch, "one", budget_s=90.0, took_s=lambda _: 30.0, stages=stages)
+    clock, rows = gate(
+        tmp_path, monkeypatch, "one", budget_s=90.0, took_s=lambda _: 30.0, stages=stages
+    )
     assert (clock.now, rows["head"]["one"].status) == (90.0, Status.OK)
 
 
 def test_without_a_budget_the_order_is_the_suites(tmp_path, monkeypatch):
-    clock, _ = gate(tmp_path, monkeypatch, "one", "two", budget_s=None, took_s=lambda _: 1.0, needs=lambda _: 1)
+    clock, _ = gate(
+        tmp_path, monkeypatch, "one", "two", budget_s=None, took_s=lambda _: 1.0, needs=lambda _: 1
+    )
     begun = list(dict.fromkeys((event.case, event.stage) for event in clock))
-    assert begun == [(f"fake/{name}", stage) for name in ("one", "two") for stage in ("verify", "alone", "time")]
+    assert begun == [
+        (f"fake/{name}", stage) for name in ("one", "two") for stage in ("verify", "alone", "time")
+    ]
 
 
 def test_what_the_run_before_took_is_not_begun_where_it_does_not_fit(tmp_path, monkeypatch):
@@ -221,7 +306,10 @@ def test_what_the_run_before_took_is_not_begun_where_it_does_not_fit(tmp_path, m
         needs=lambda _: 1,
         stages=["time"],
     )
-    assert {name: row.status for name, row in rows["head"].items()} == {"huge": Status.NOT_RUN, "small": Status.OK}
+    assert {name: row.status for name, row in rows["head"].items()} == {
+        "huge": Status.NOT_RUN,
+        "small": Status.OK,
+    }
     assert rows["head"]["huge"].failure.reason == (
         "of the budget of 30 s 30 s were left, and this case took 90 s in the previous run; raise run.budget_s"
     )
@@ -229,13 +317,18 @@ def test_what_the_run_before_took_is_not_begun_where_it_does_not_fit(tmp_path, m
 
 
 def test_only_peaks_of_memory_wait():
-    kinds = {name: [can_wait(stage) for stage in make(("plain", "other"))] for name, make in STAGES.items()}
+    kinds = {
+        name: [can_wait(stage) for stage in make(("plain", "other"))]
+        for name, make in STAGES.items()
+    }
     assert {name for name, waits in kinds.items() if any(waits)} == {"memory"}
     assert all(kinds["memory"])
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_no_run_is_over_by_more_than_what_nobody_had_seen_or_ends_with_time_left_for_what_is_open(tmp_path, monkeypatch, seed):
+def test_no_run_is_over_by_more_than_what_nobody_had_seen_or_ends_with_time_left_for_what_is_open(
+    tmp_path, monkeypatch, seed
+):
     draw = random.Random(seed)
     names = [f"case{number}" for number in range(draw.randint(1, 5))]
     stages = [name for name in WHOLE if name == "time" or draw.random() < 0.6]
@@ -256,8 +349,14 @@ def test_no_run_is_over_by_more_than_what_nobody_had_seen_or_ends_with_time_left
         start_s=start_s,
         stages=stages,
     )
-    first_s = 2 * start_s + sum(seconds[event.case, event.stage] for event in clock if event.ended and event.launch == 0)
-    peaks_s = 4 * max(took for (_, kind), took in seconds.items() if kind == "alone") if "memory" in stages else 0.0
+    first_s = 2 * start_s + sum(
+        seconds[event.case, event.stage] for event in clock if event.ended and event.launch == 0
+    )
+    peaks_s = (
+        4 * max(took for (_, kind), took in seconds.items() if kind == "alone")
+        if "memory" in stages
+        else 0.0
+    )
     assert first_s <= budget_s + max(2 * start_s, peaks_s, *seconds.values()) + 1e-6
     assert clock.now <= max(budget_s, first_s) + 1e-6
 
@@ -268,21 +367,29 @@ def test_no_run_is_over_by_more_than_what_nobody_had_seen_or_ends_with_time_left
         if done < needs[name]:
             again_s = min(
                 sum(
-                    seconds[one.case, one.stage] for one in clock if one.ended and one.case == f"fake/{name}" and one.launch == at
+                    seconds[one.case, one.stage]
+                    for one in clock
+                    if one.ended and one.case == f"fake/{name}" and one.launch == at
                 )
                 for at in {one.launch for one in clock if one.case == f"fake/{name}"}
             )
             assert again_s > left_s, name
 
 
-@pytest.mark.parametrize(("every", "share"), [(budget.WRITING_EVERY, 0.06), (0.0, 0.67)], ids=["as it is", "the control"])
-def test_writing_what_many_cases_have_takes_little_of_a_run_and_the_last_time_all_of_it(tmp_path, monkeypatch, every, share):
+@pytest.mark.parametrize(
+    ("every", "share"), [(budget.WRITING_EVERY, 0.06), (0.0, 0.67)], ids=["as it is", "the control"]
+)
+def test_writing_what_many_cases_have_takes_little_of_a_run_and_the_last_time_all_of_it(
+    tmp_path, monkeypatch, every, share
+):
     """Cases of one second, and documents that take two to write: written after each case, they would take most of the run."""
     clock, names = StageClock(lambda _: 1.0), [f"case-{number}" for number in range(200)]
     Ended(clock=clock).into(monkeypatch)
     monkeypatch.setattr(budget, "WRITING_EVERY", every)
     monkeypatch.setattr(runner, "time", SimpleNamespace(monotonic=clock))
-    run = FakeRun(tmp_path, replace(QUICK, launches=1, sampling=Sampling.FIXED), events=clock, clock=clock)
+    run = FakeRun(
+        tmp_path, replace(QUICK, launches=1, sampling=Sampling.FIXED), events=clock, clock=clock
+    )
     told, writing_s = run._record, 0.0
 
     def record(*given):
@@ -297,7 +404,9 @@ def test_writing_what_many_cases_have_takes_little_of_a_run_and_the_last_time_al
     assert len(run.last()) == len(names)
 
 
-@pytest.mark.parametrize(("left_s", "cases", "share_s"), [(600.0, 100, 3.0), (600.0, 1, 300.0), (600.0, 0, 300.0)])
+@pytest.mark.parametrize(
+    ("left_s", "cases", "share_s"), [(600.0, 100, 3.0), (600.0, 1, 300.0), (600.0, 0, 300.0)]
+)
 def test_what_is_left_is_for_two_launches_of_each_case_that_is_to_come(left_s, cases, share_s):
     assert Budget(limit_s=700.0, clock=lambda: 700.0 - left_s).share_s(cases) == share_s
     assert Budget(limit_s=None, clock=lambda: 0.0).share_s(cases) == math.inf

@@ -19,8 +19,12 @@ Cards = partial(CardsOfAVendor, vendor=Nvidia())
 UUID = "GPU-5a1f0c2e-0000-4000-8000-00000000000a"
 ONE = Cards(cards=(Card(uuid=UUID, name="NVIDIA H200"),), driver="580.65.06")
 UNKNOWN = Cards(cards=(Card(uuid=UUID, name="NVIDIA H200", divided=True),))
-ON_CPU = Environment(identity={"device": "cpu", "threads": 1, "torch": "2.13.0", "cuda": "13.0"}, condition={})
-ON_GPU = Environment(identity={"device": "cuda", "gpu": "NVIDIA H200", "threads": 1}, condition={"gpu_uuid": UUID})
+ON_CPU = Environment(
+    identity={"device": "cpu", "threads": 1, "torch": "2.13.0", "cuda": "13.0"}, condition={}
+)
+ON_GPU = Environment(
+    identity={"device": "cuda", "gpu": "NVIDIA H200", "threads": 1}, condition={"gpu_uuid": UUID}
+)
 
 
 @pytest.fixture
@@ -93,7 +97,9 @@ def test_what_is_held_already_is_not_waited_for(held):
 
 
 def test_a_gpu_that_torch_cannot_use_is_refused():
-    assert "1 GPU (NVIDIA H200; driver 580.65.06), but torch cannot use it" in device().refuse(ON_CPU)
+    assert "1 GPU (NVIDIA H200; driver 580.65.06), but torch cannot use it" in device().refuse(
+        ON_CPU
+    )
     assert device().refuse(ON_GPU) == device(name="cpu").refuse(ON_CPU) == ""
 
 

@@ -41,7 +41,9 @@ ENDINGS = {
     "memory_error": Expected(Status.OUT_OF_MEMORY, "MemoryError", log="MemoryError"),
     "host_memory": Expected(Status.OUT_OF_MEMORY, "DefaultCPUAllocator", log="alloc_cpu"),
     "gpu_memory": Expected(Status.OUT_OF_MEMORY, "CUDA out of memory", log="OutOfMemoryError"),
-    "library_memory": Expected(Status.OUT_OF_MEMORY, "CUBLAS_STATUS_ALLOC_FAILED", log="cublasCreate"),
+    "library_memory": Expected(
+        Status.OUT_OF_MEMORY, "CUBLAS_STATUS_ALLOC_FAILED", log="cublasCreate"
+    ),
     "library_trouble": Expected(Status.FAILED, "CUBLAS_STATUS_EXECUTION_FAILED", log="cublasSgemm"),
     "really_too_large": Expected(Status.OUT_OF_MEMORY, "MemoryError", log="Traceback"),
     "error": Expected(Status.FAILED, "ValueError: the step is broken", log="Traceback"),
@@ -68,16 +70,30 @@ ENDINGS = {
     "no_evidence": _verify(Status.FAILED, "returned NoneType from verify, not Evidence"),
 }
 HARMLESS = ("child", "daemon", "print_garbage", "close_output", "chdir")
-POINTS = {"workload": "time", "open": "time", "step": "time", "finish": "time", "prepare": "prepare", "verify": "verify"}
+POINTS = {
+    "workload": "time",
+    "open": "time",
+    "step": "time",
+    "finish": "time",
+    "prepare": "prepare",
+    "verify": "verify",
+}
 
 
 def _entries() -> list[dict[str, object]]:
     """A sound case after each broken one."""
     stages = ["prepare", "verify", "time"]
-    broken = [{"name": name, "fault": name, "at": one.at, "stages": [one.stage]} for name, one in ENDINGS.items()]
+    broken = [
+        {"name": name, "fault": name, "at": one.at, "stages": [one.stage]}
+        for name, one in ENDINGS.items()
+    ]
     broken += [{"name": name, "fault": name} for name in HARMLESS]
-    broken += [{"name": f"at_{point}", "fault": "error", "at": point, "stages": stages} for point in POINTS]
-    return [entry for index, one in enumerate(broken) for entry in (one, {"name": f"sound_{index}"})]
+    broken += [
+        {"name": f"at_{point}", "fault": "error", "at": point, "stages": stages} for point in POINTS
+    ]
+    return [
+        entry for index, one in enumerate(broken) for entry in (one, {"name": f"sound_{index}"})
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +101,9 @@ def run(tmp_path_factory) -> FakeRun:
     folder = tmp_path_factory.mktemp("faults")
     notes = folder / "notes"
     notes.touch()
-    run = FakeRun(folder, replace(QUICK, stage_timeout_s=LIMIT_S), fake_environ(FAKE_NOTES=str(notes)))
+    run = FakeRun(
+        folder, replace(QUICK, stage_timeout_s=LIMIT_S), fake_environ(FAKE_NOTES=str(notes))
+    )
     run.measure(*_entries())
     return run
 
@@ -122,7 +140,9 @@ def test_the_other_cases_are_measured(run: FakeRun) -> None:
 
 
 def test_there_is_one_row_for_each_planned_case(run: FakeRun) -> None:
-    assert [row.case.name for row in run.recorded[-1].rows.values()] == [entry["name"] for entry in _entries()]
+    assert [row.case.name for row in run.recorded[-1].rows.values()] == [
+        entry["name"] for entry in _entries()
+    ]
 
 
 def test_nothing_that_a_worker_started_outlives_it(run: FakeRun) -> None:
@@ -149,7 +169,11 @@ def test_what_a_worker_left_behind_is_gone_when_the_next_case_begins(tmp_path: P
 def test_a_server_that_dies_ends_the_run_and_keeps_what_was_measured(tmp_path: Path) -> None:
     run = FakeRun(tmp_path, environ=fake_environ(FAKE_NOTES=str(tmp_path / "notes")))
     with pytest.raises(LauncherFailed, match="stopped answering"):
-        run.measure({"name": "before"}, {"name": "culprit", "fault": "kill_server", "at": "open"}, {"name": "after"})
+        run.measure(
+            {"name": "before"},
+            {"name": "culprit", "fault": "kill_server", "at": "open"},
+            {"name": "after"},
+        )
     rows = run.last()
     assert rows["before"].metrics
     assert (rows["culprit"].status, rows["after"].status) == (Status.CRASHED, Status.NOT_RUN)
@@ -159,7 +183,11 @@ def test_a_server_that_dies_ends_the_run_and_keeps_what_was_measured(tmp_path: P
 
 def test_a_server_that_no_longer_answers_cannot_hang_the_run(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(resident, "GRACE_S", 0.5)
-    run = FakeRun(tmp_path, replace(QUICK, stage_timeout_s=0.5), fake_environ(FAKE_NOTES=str(tmp_path / "notes")))
+    run = FakeRun(
+        tmp_path,
+        replace(QUICK, stage_timeout_s=0.5),
+        fake_environ(FAKE_NOTES=str(tmp_path / "notes")),
+    )
     started = time.monotonic()
     with pytest.raises(LauncherFailed, match="no word came that it ended"):
         run.measure({"name": "culprit", "fault": "stop_server"})
@@ -168,4 +196,8 @@ def test_a_server_that_no_longer_answers_cannot_hang_the_run(tmp_path: Path, mon
 
 
 def _is_sound(row: CaseResult) -> bool:
-    return row.status is Status.OK and row.failure is None and any(metric.name == "step_time" for metric in row.metrics)
+    return (
+        row.status is Status.OK
+        and row.failure is None
+        and any(metric.name == "step_time" for metric in row.metrics)
+    )

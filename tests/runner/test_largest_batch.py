@@ -10,7 +10,12 @@ from ci_bench.suites.contract import Evidence
 
 BASE, HEAD = SideName.BASE, SideName.HEAD
 CASE = {"name": "one", "stages": ["prepare", "size", "verify", "time"]}
-EARLIER = {"largest_batch": 5, "largest_batch_bytes": 1.0, "largest_batch_limit_bytes": 2, "largest_batch_search": "5 rows fit"}
+EARLIER = {
+    "largest_batch": 5,
+    "largest_batch_bytes": 1.0,
+    "largest_batch_limit_bytes": 2,
+    "largest_batch_search": "5 rows fit",
+}
 
 
 def measured(tmp_path: Path, base=(), *, sizes=None, **head):
@@ -18,7 +23,10 @@ def measured(tmp_path: Path, base=(), *, sizes=None, **head):
     run = FakeRun(tmp_path, environ=fake_environ(FAKE_ROWS="12", **head), sizes=sizes or {})
     both = run.measure_both(CASE, base=dict(base))
     rows = {name: of["one"] for name, of in both.items()}
-    told = {name: [check.detail for check in row.checks if check.name == "sized"] for name, row in rows.items()}
+    told = {
+        name: [check.detail for check in row.checks if check.name == "sized"]
+        for name, row in rows.items()
+    }
     return rows, told, run
 
 
@@ -26,9 +34,14 @@ def test_base_looks_once_and_both_sides_use_what_it_found(tmp_path: Path) -> Non
     rows, told, run = measured(tmp_path, base={"FAKE_ROWS": "23"})
     assert told == {BASE: ["23 rows, searched here"], HEAD: ["23 rows, not searched here"]}
     assert {row.status for row in rows.values()} == {Status.OK}
-    assert [rows[BASE].facts[name] for name in SIZE_FACTS] == [rows[HEAD].facts[name] for name in SIZE_FACTS]
+    assert [rows[BASE].facts[name] for name in SIZE_FACTS] == [
+        rows[HEAD].facts[name] for name in SIZE_FACTS
+    ]
     assert rows[HEAD].facts["largest_batch"] == 23
-    assert "23 rows fit, and 24 rows do not: memory ran out (MemoryError: planted)" in rows[HEAD].facts["largest_batch_search"]
+    assert (
+        "23 rows fit, and 24 rows do not: memory ran out (MemoryError: planted)"
+        in rows[HEAD].facts["largest_batch_search"]
+    )
     assert run.events[-1].done == run.events[-1].total
 
 
@@ -46,12 +59,16 @@ def test_no_later_stage_changes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert told[HEAD] == ["12 rows, not searched here"]
     assert {name: row.facts["largest_batch"] for name, row in rows.items()} == {BASE: 12, HEAD: 12}
     assert rows[HEAD].facts["own"] == 2
-    monkeypatch.setattr("ci_bench.runner.stages.SideRun._kept_size", lambda *_: {})  # the plant: nothing is kept
+    monkeypatch.setattr(
+        "ci_bench.runner.stages.SideRun._kept_size", lambda *_: {}
+    )  # the plant: nothing is kept
     rows, _, _ = measured(tmp_path, FAKE_LIES="1")
     assert rows[HEAD].facts["largest_batch"] == 1
 
 
-def test_against_an_earlier_run_its_batch_is_taken_and_nothing_is_looked_for(tmp_path: Path) -> None:
+def test_against_an_earlier_run_its_batch_is_taken_and_nothing_is_looked_for(
+    tmp_path: Path,
+) -> None:
     rows, told, _ = measured(tmp_path, sizes={"fake/one": EARLIER})
     assert told == {BASE: ["5 rows, not searched here"], HEAD: ["5 rows, not searched here"]}
     assert {name: rows[HEAD].facts[name] for name in SIZE_FACTS} == EARLIER
@@ -67,9 +84,15 @@ def test_a_resumed_run_takes_the_batch_of_the_run_it_resumes(tmp_path: Path) -> 
     from ci_bench.runner.stages import SideRun
 
     ((suite, case),) = fake_plan(CASE)
-    ledger = Ledger.open([case], reproduce={case.id: "again"}).with_evidence(case, Evidence(facts=EARLIER), duration_s=1.0)
+    ledger = Ledger.open([case], reproduce={case.id: "again"}).with_evidence(
+        case, Evidence(facts=EARLIER), duration_s=1.0
+    )
     run = SideRun(
-        side=Side(name=HEAD, environ={}), options=FakeRun(tmp_path).options, folder=tmp_path, ledger=ledger, numbers={case.id: 0}
+        side=Side(name=HEAD, environ={}),
+        options=FakeRun(tmp_path).options,
+        folder=tmp_path,
+        ledger=ledger,
+        numbers={case.id: 0},
     )
     (stage,) = (one for one in suite.stages(case) if one.kind == "time")
     assert run.task(suite, case, stage, 1).largest_batch == 5

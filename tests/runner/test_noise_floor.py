@@ -36,10 +36,21 @@ IDENTITY = {"cpu": "x"}
 
 def known(*ratios: float) -> Calibration:
     series = PastSeries(
-        case="s/a", metric="step_time", arm="eager", ratios=ratios, within=(None,) * len(ratios), runs=(0,) * len(ratios)
+        case="s/a",
+        metric="step_time",
+        arm="eager",
+        ratios=ratios,
+        within=(None,) * len(ratios),
+        runs=(0,) * len(ratios),
     )
     run = PastRun(id="r", at="2026-01-01T00:00:00Z")
-    return Calibration(tool_version="1", fingerprint=fingerprint(IDENTITY), identity=IDENTITY, runs=(run,), series=(series,))
+    return Calibration(
+        tool_version="1",
+        fingerprint=fingerprint(IDENTITY),
+        identity=IDENTITY,
+        runs=(run,),
+        series=(series,),
+    )
 
 
 @pytest.fixture
@@ -88,14 +99,36 @@ def test_a_calibrating_run_verifies_nothing_and_measures_everything_else() -> No
     ((suite, case),) = times_only(plan)
     kinds = [stage.kind for stage in suite.stages(case)]
     assert kinds == [StageKind.PREPARE, StageKind.ALONE, StageKind.TIME]
-    assert (suite.name, suite.worker, suite.needs_network(case)) == ("fake", "fake_suite_worker", False)
+    assert (suite.name, suite.worker, suite.needs_network(case)) == (
+        "fake",
+        "fake_suite_worker",
+        False,
+    )
 
 
 @pytest.mark.parametrize(("low", "warned"), [(0.0, False), (0.2, True)])
 def test_a_rule_that_breaks_its_promise_here_is_said(low, warned) -> None:
-    floor = NoiseFloor(case="s/a", metric="step_time", arm="eager", past=8, spread=0.004, launches=3, resolvable=0.013)
-    answer = Audit(runs=8, alarms=(), improved=0, share=0.0, interval=Interval(low=low, high=0.5, level=0.95), promised=0.01)
+    floor = NoiseFloor(
+        case="s/a",
+        metric="step_time",
+        arm="eager",
+        past=8,
+        spread=0.004,
+        launches=3,
+        resolvable=0.013,
+    )
+    answer = Audit(
+        runs=8,
+        alarms=(),
+        improved=0,
+        share=0.0,
+        interval=Interval(low=low, high=0.5, level=0.95),
+        promised=0.01,
+    )
     lines = told([floor], answer).splitlines()
-    assert lines[0] == "s/a: step_time (eager): launch-to-launch sd 0.4 %; resolvable 1.3 % at 3 launches"
+    assert (
+        lines[0]
+        == "s/a: step_time (eager): launch-to-launch sd 0.4 %; resolvable 1.3 % at 3 launches"
+    )
     assert lines[1].startswith("0 of 8 runs of unchanged code would have been called regressed")
     assert any("do not gate" in line for line in lines) is warned

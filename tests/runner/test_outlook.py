@@ -7,7 +7,8 @@ from ci_bench.runner.outlook import Outlook, jobs, usual_launches
 from ci_bench.suites.contract import Stage, StageKind
 
 VERIFY, TIME, ALONE = (
-    Stage(kind=kind, arms=("eager",), launches=None) for kind in (StageKind.VERIFY, StageKind.TIME, StageKind.ALONE)
+    Stage(kind=kind, arms=("eager",), launches=None)
+    for kind in (StageKind.VERIFY, StageKind.TIME, StageKind.ALONE)
 )
 SECONDS = {VERIFY: 9.0, ALONE: 3.0, TIME: 8.0}
 FIRST, LATER = (VERIFY, ALONE, ALONE, TIME), (ALONE, TIME)
@@ -20,7 +21,9 @@ def run(*, cases, launches):
     plans = [[*FIRST] * cases, *([*LATER] * cases for _ in range(launches - 1))]
     for number, stages in enumerate(plans):
         later = plans[number:]
-        outlook.expect([stage for plan in later for stage in plan], launches=launches, later=len(later) - 1)
+        outlook.expect(
+            [stage for plan in later for stage in plan], launches=launches, later=len(later) - 1
+        )
         clock += OPENING_S
         outlook.opened(OPENING_S)
         for stage in stages:

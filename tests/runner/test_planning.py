@@ -23,7 +23,14 @@ class Installed(Suite):
         self.odd = odd
 
     def plan(self, options):
-        plain = {"id": "own/it[n=1]", "suite": "own", "name": "it", "params": {"n": 1}, "arms": ("one",), "reference": "one"}
+        plain = {
+            "id": "own/it[n=1]",
+            "suite": "own",
+            "name": "it",
+            "params": {"n": 1},
+            "arms": ("one",),
+            "reference": "one",
+        }
         return (Case(**plain | self.odd),)
 
     def stages(self, case):
@@ -33,7 +40,10 @@ class Installed(Suite):
 @pytest.mark.parametrize(
     ("odd", "says"),
     [
-        ({"id": "own/it[n=1, m=2]"}, r"own plans what no document holds, 'own/it\[n=1, m=2\]': \$\.id: "),
+        (
+            {"id": "own/it[n=1, m=2]"},
+            r"own plans what no document holds, 'own/it\[n=1, m=2\]': \$\.id: ",
+        ),
         ({"name": "it is"}, r"own plans what no document holds, 'own/it\[n=1\]': \$\.name: "),
         ({"arms": ("one", "a b")}, r"\$\.arms\[1\]: "),
         ({"params": {"n": float("inf")}}, r"\$\.params\.n"),
@@ -53,7 +63,9 @@ SCHEMAS = Path(__file__).parents[2] / "schemas"
 def test_a_plan_is_no_larger_than_a_document():
     row = (None, None)
     assert len(require_room((row,) * MOST_CASES)) == MOST_CASES
-    with pytest.raises(BadInput, match="the plan has 10,001 cases, but a document holds at most 10,000: split it"):
+    with pytest.raises(
+        BadInput, match="the plan has 10,001 cases, but a document holds at most 10,000: split it"
+    ):
         require_room((row,) * (MOST_CASES + 1))
 
 

@@ -41,13 +41,19 @@ def test_each_side_runs_its_own_code_in_the_same_launches_and_blocks(tmp_path: P
                 assert [(one.launch, one.blocks) for one in metric.launches] == [
                     (launch, (0, 0, 1, 1, 2, 2, 3, 3)) for launch in range(2)
                 ]
-        assert [(block.launch, block.block) for block in row.blocks] == [(at, block) for at in range(2) for block in range(4)]
+        assert [(block.launch, block.block) for block in row.blocks] == [
+            (at, block) for at in range(2) for block in range(4)
+        ]
     assert {event.sides for event in run.events} == {(BASE, HEAD)}
 
 
-def test_the_two_sides_are_different_processes_that_see_their_own_environment(tmp_path: Path) -> None:
+def test_the_two_sides_are_different_processes_that_see_their_own_environment(
+    tmp_path: Path,
+) -> None:
     run = FakeRun(tmp_path)
-    both = run.measure_both({"name": "prints", "fault": "print_environment"}, base={"MARKER": "this is base"})
+    both = run.measure_both(
+        {"name": "prints", "fault": "print_environment"}, base={"MARKER": "this is base"}
+    )
     assert "MARKER=this is base" in both[BASE]["prints"].failure.log_tail
     assert "MARKER" not in both[HEAD]["prints"].failure.log_tail
 
@@ -55,7 +61,9 @@ def test_the_two_sides_are_different_processes_that_see_their_own_environment(tm
 @pytest.mark.parametrize("stages", [["time"], ["verify", "memory", "time"]])
 def test_a_side_that_fails_loses_its_row_alone(tmp_path: Path, stages) -> None:
     run = FakeRun(tmp_path, environ=fake_environ())
-    both = run.measure_both({"name": "one", "stages": stages}, {"name": "two"}, base={"FAKE_FAIL": "one"})
+    both = run.measure_both(
+        {"name": "one", "stages": stages}, {"name": "two"}, base={"FAKE_FAIL": "one"}
+    )
     assert {name: {case: row.status for case, row in rows.items()} for name, rows in both.items()} == {
         BASE: {"one": Status.FAILED, "two": Status.OK}, HEAD: {"one": Status.OK, "two": Status.OK},
     }  # fmt: skip
@@ -71,7 +79,9 @@ def test_a_side_that_fails_loses_its_row_alone(tmp_path: Path, stages) -> None:
         ("crowded_device", "the GPU takes one process at a time"),
     ],
 )
-def test_sides_that_cannot_be_there_together_are_timed_one_after_the_other_and_say_so(tmp_path: Path, fault, reason) -> None:
+def test_sides_that_cannot_be_there_together_are_timed_one_after_the_other_and_say_so(
+    tmp_path: Path, fault, reason
+) -> None:
     run = FakeRun(tmp_path)
     both = run.measure_both({"name": "large", "fault": fault, "at": "open"})
     for rows in both.values():
@@ -86,9 +96,11 @@ def test_sides_without_room_run_in_turn(tmp_path: Path) -> None:
     run = FakeRun(tmp_path, environ=fake_environ(FAKE_TIGHT="yes"))
     both = run.measure_both({"name": "tight", "stages": ["time"]})
     for rows in both.values():
-        assert [check.name for check in rows["tight"].checks if check.name in {"side_by_side", "short_of_memory"}] == [
-            "side_by_side"
-        ]
+        assert [
+            check.name
+            for check in rows["tight"].checks
+            if check.name in {"side_by_side", "short_of_memory"}
+        ] == ["side_by_side"]
         assert [block.block for block in rows["tight"].blocks] == [*range(QUICK.blocks)]
 
 
@@ -96,19 +108,29 @@ GRAPHS = replace(QUICK, cuda_graph=True, launches=2, referee=False)
 
 
 @pytest.mark.parametrize("spoilt_side", ["base", "head"])
-def test_workers_that_a_failed_capture_spoilt_are_replaced_and_no_arm_has_graphs(tmp_path: Path, spoilt_side) -> None:
+def test_workers_that_a_failed_capture_spoilt_are_replaced_and_no_arm_has_graphs(
+    tmp_path: Path, spoilt_side
+) -> None:
     notes = tmp_path / "notes"
     spoilt = {"FAKE_SPOILT": "one", "FAKE_NOTES": str(notes)}
-    run = FakeRun(tmp_path, options=GRAPHS, environ=fake_environ(**(spoilt if spoilt_side == "head" else {})))
+    run = FakeRun(
+        tmp_path, options=GRAPHS, environ=fake_environ(**(spoilt if spoilt_side == "head" else {}))
+    )
     base = spoilt if spoilt_side == "base" else {"FAKE_SPOILT": ""}
-    both = run.measure_both({"name": "one", "stages": ["time"]}, {"name": "two", "stages": ["time"]}, base=base)
+    both = run.measure_both(
+        {"name": "one", "stages": ["time"]}, {"name": "two", "stages": ["time"]}, base=base
+    )
     assert {row.status for rows in both.values() for row in rows.values()} == {Status.OK}
     for rows in both.values():
         told = [check for check in rows["one"].checks if check.name == "graphed"]
-        assert {(check.arm, check.outcome) for check in told} == {(arm, Outcome.UNKNOWN) for arm in rows["one"].case.arms}
+        assert {(check.arm, check.outcome) for check in told} == {
+            (arm, Outcome.UNKNOWN) for arm in rows["one"].case.arms
+        }
         assert "could not be captured, and the next does not run" in told[0].detail
         assert not [check for check in rows["two"].checks if check.name == "graphed"]
-        (metric,) = [one for one in rows["one"].metrics if one.name == "step_time" and one.arm == "plain"]
+        (metric,) = [
+            one for one in rows["one"].metrics if one.name == "step_time" and one.arm == "plain"
+        ]
         assert len(metric.launches) == 2
     assert len(notes.read_text().split()) == 1, "a second launch does not try again"
 
@@ -116,15 +138,22 @@ def test_workers_that_a_failed_capture_spoilt_are_replaced_and_no_arm_has_graphs
 @pytest.mark.parametrize("failed", [BASE, HEAD])
 def test_beside_a_failed_set_up_nothing_is_measured(tmp_path: Path, failed: SideName) -> None:
     plan = fake_plan({"name": "one"}, {"name": "two"})
-    ledger = Ledger.open([case for _, case in plan], reproduce={case.id: "again" for _, case in plan})
+    ledger = Ledger.open(
+        [case for _, case in plan], reproduce={case.id: "again" for _, case in plan}
+    )
     run = FakeRun(tmp_path)
     why = "`make` ended with exit code 2: needs cmake"
     broken = {failed: f"{why}\nthe log\nneeds cmake"}
     measured = run.measure_sides(
-        plan, ledger, [Side(name=name, environ=run.environ, failure=broken.get(name)) for name in (BASE, HEAD)]
+        plan,
+        ledger,
+        [Side(name=name, environ=run.environ, failure=broken.get(name)) for name in (BASE, HEAD)],
     )
     told = {
-        name: {(row.status, row.failure.stage, row.failure.reason, row.failure.log_tail) for row in ledger.rows.values()}
+        name: {
+            (row.status, row.failure.stage, row.failure.reason, row.failure.log_tail)
+            for row in ledger.rows.values()
+        }
         for name, (_, ledger) in measured.items()
     }
     other = HEAD if failed is BASE else BASE
@@ -135,7 +164,9 @@ def test_beside_a_failed_set_up_nothing_is_measured(tmp_path: Path, failed: Side
     assert len(run.recorded) == 2, "both documents are written"
 
 
-def test_adaptive_sampling_takes_the_cases_that_the_judge_calls_open_and_no_others(tmp_path: Path) -> None:
+def test_adaptive_sampling_takes_the_cases_that_the_judge_calls_open_and_no_others(
+    tmp_path: Path,
+) -> None:
     asked = []
 
     def still_open(launches, measured):
@@ -172,7 +203,11 @@ def test_a_case_that_goes_on_takes_only_the_stages_that_bring_what_is_open(tmp_p
 
 def test_a_peak_that_waits_for_its_second_launch_gets_it_alone(tmp_path: Path) -> None:
     peaks = frozenset({("peak_anonymous", "plain")})
-    run = FakeRun(tmp_path, replace(QUICK, max_launches=9), still_open=lambda done, _: {"fake/one": peaks} if done == 1 else {})
+    run = FakeRun(
+        tmp_path,
+        replace(QUICK, max_launches=9),
+        still_open=lambda done, _: {"fake/one": peaks} if done == 1 else {},
+    )
     both = run.measure_both({"name": "one", "stages": ["memory", "time"]})
     for rows in both.values():
         taken = launches_of(rows["one"])
@@ -180,7 +215,9 @@ def test_a_peak_that_waits_for_its_second_launch_gets_it_alone(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(("budget_s", "times"), [(0.0, [0]), (3600.0, [0, 1, 2])])
-def test_cold_compilations_are_repeated_within_their_budget(tmp_path: Path, budget_s, times) -> None:
+def test_cold_compilations_are_repeated_within_their_budget(
+    tmp_path: Path, budget_s, times
+) -> None:
     run = FakeRun(tmp_path, replace(QUICK, launches=3, compile_budget_s=budget_s))
     both = run.measure_both({"name": "one", "stages": ["cold", "time"], **ARMS})
     for rows in both.values():
@@ -189,7 +226,9 @@ def test_cold_compilations_are_repeated_within_their_budget(tmp_path: Path, budg
 
 
 def test_adaptive_sampling_stops_at_its_limit(tmp_path: Path) -> None:
-    run = FakeRun(tmp_path, replace(QUICK, max_launches=2), still_open=lambda *_: {"fake/one": STEPS})
+    run = FakeRun(
+        tmp_path, replace(QUICK, max_launches=2), still_open=lambda *_: {"fake/one": STEPS}
+    )
     both = run.measure_both({"name": "one"})
     assert [len(medians(rows["one"])) for rows in both.values()] == [2, 2]
 
@@ -198,7 +237,9 @@ def test_fixed_sampling_asks_nobody(tmp_path: Path) -> None:
     def still_open(*_):
         raise AssertionError
 
-    run = FakeRun(tmp_path, replace(QUICK, launches=2, sampling=Sampling.FIXED), still_open=still_open)
+    run = FakeRun(
+        tmp_path, replace(QUICK, launches=2, sampling=Sampling.FIXED), still_open=still_open
+    )
     both = run.measure_both({"name": "one"})
     assert [len(medians(rows["one"])) for rows in both.values()] == [2, 2]
 
@@ -206,14 +247,19 @@ def test_fixed_sampling_asks_nobody(tmp_path: Path) -> None:
 def test_a_case_that_spent_its_budget_gets_no_more_launches(tmp_path: Path) -> None:
     run = FakeRun(tmp_path, replace(QUICK, launches=3, case_budget_s=1e-6))
     both = run.measure_both({"name": "one"})
-    assert [(rows["one"].status, len(medians(rows["one"]))) for rows in both.values()] == [(Status.OK, 1)] * 2
+    assert [(rows["one"].status, len(medians(rows["one"]))) for rows in both.values()] == [
+        (Status.OK, 1)
+    ] * 2
 
 
 def test_later_launches_take_the_cases_in_random_order(tmp_path: Path) -> None:
     run = FakeRun(tmp_path, replace(QUICK, launches=3, blocks=1))
     names = [f"case{number}" for number in range(6)]
     run.measure_both(*({"name": name} for name in names))
-    orders = {launch: tuple(event.case for event in run.events if event.ended and event.launch == launch) for launch in range(3)}
+    orders = {
+        launch: tuple(event.case for event in run.events if event.ended and event.launch == launch)
+        for launch in range(3)
+    }
     assert orders[0] == tuple(f"fake/{name}" for name in names)
     assert len({*orders.values()}) == 3
 
@@ -221,7 +267,11 @@ def test_later_launches_take_the_cases_in_random_order(tmp_path: Path) -> None:
 def test_a_side_that_goes_first_alone_in_one_launch_goes_second_in_the_next(tmp_path: Path) -> None:
     run = FakeRun(tmp_path, replace(QUICK, launches=2, blocks=1))
     run.measure_both({"name": "one", "stages": ["memory", "time"]})
-    alone = [(event.launch, event.sides) for event in run.events if event.stage == "alone" and event.ended]
+    alone = [
+        (event.launch, event.sides)
+        for event in run.events
+        if event.stage == "alone" and event.ended
+    ]
     assert alone == [(0, (BASE,)), (0, (HEAD,)), (1, (HEAD,)), (1, (BASE,))]
 
 
@@ -239,18 +289,30 @@ def test_the_machine_is_watched_and_what_it_was_like_is_kept(tmp_path: Path) -> 
         def metrics(self, glances, *, arm, launch):
             assert [*glances] == [*range(QUICK.blocks)]
             return (
-                SM_CLOCK.of(arm, Launch(launch=launch, values=(1.7e9,) * len(glances), blocks=tuple(glances)), lane=Lane.DEVICE),
+                SM_CLOCK.of(
+                    arm,
+                    Launch(launch=launch, values=(1.7e9,) * len(glances), blocks=tuple(glances)),
+                    lane=Lane.DEVICE,
+                ),
             )
 
     from ci_bench.runner.runner import Runner
 
     plan = fake_plan({"name": "one"})
-    ledger = Ledger.open([case for _, case in plan], reproduce={case.id: "again" for _, case in plan})
+    ledger = Ledger.open(
+        [case for _, case in plan], reproduce={case.id: "again" for _, case in plan}
+    )
     watch = Watch()
     runner = Runner(
-        options=replace(QUICK, launches=1), scratch=tmp_path, observe=lambda _: None, watch=lambda environment: watch, seed="s"
+        options=replace(QUICK, launches=1),
+        scratch=tmp_path,
+        observe=lambda _: None,
+        watch=lambda environment: watch,
+        seed="s",
     )
-    measured = runner.run(plan, (Side(name=HEAD, environ=fake_environ()),), {HEAD: ledger}, lambda *_: None)
+    measured = runner.run(
+        plan, (Side(name=HEAD, environ=fake_environ()),), {HEAD: ledger}, lambda *_: None
+    )
     (row,) = measured[HEAD][1].rows.values()
     assert [block.facts for block in row.blocks] == [{"load_1min": 0.5}] * QUICK.blocks
     assert (watch.log[0], watch.log[-1], watch.log.count("settle")) == ("vacate", "close", 1)
@@ -272,16 +334,29 @@ def test_energy_is_counted_through_the_engine_where_it_is_asked_for(tmp_path: Pa
     def is_told(scratch: Path) -> bool:
         scratch.mkdir()
         plan = fake_plan({"name": "one", "arms": ["plain", "other"]})
-        ledger = Ledger.open([case for _, case in plan], reproduce={case.id: "again" for _, case in plan})
+        ledger = Ledger.open(
+            [case for _, case in plan], reproduce={case.id: "again" for _, case in plan}
+        )
         options = replace(QUICK, launches=1, blocks=1, energy_s=0.5)
-        runner = Runner(options=options, scratch=scratch, observe=lambda _: None, watch=lambda environment: Counting(), seed="s")
-        measured = runner.run(plan, (Side(name=HEAD, environ=fake_environ()),), {HEAD: ledger}, lambda *_: None)
+        runner = Runner(
+            options=options,
+            scratch=scratch,
+            observe=lambda _: None,
+            watch=lambda environment: Counting(),
+            seed="s",
+        )
+        measured = runner.run(
+            plan, (Side(name=HEAD, environ=fake_environ()),), {HEAD: ledger}, lambda *_: None
+        )
         (row,) = measured[HEAD][1].rows.values()
         found = {(metric.name, metric.arm): metric.launches[0].values for metric in row.metrics}
         counted = [check for check in row.checks if check.name == "energy_counted"]
         assert len(counted) == 2
-        return all(check.outcome is Outcome.PASS and "5 W over" in check.detail for check in counted) and all(
-            found["energy_per_step", arm] == pytest.approx([5.0 * found["step_time", arm][0]] * 2, rel=0.5)
+        return all(
+            check.outcome is Outcome.PASS and "5 W over" in check.detail for check in counted
+        ) and all(
+            found["energy_per_step", arm]
+            == pytest.approx([5.0 * found["step_time", arm][0]] * 2, rel=0.5)
             for arm in row.case.arms
         )
 
@@ -293,12 +368,16 @@ def seeded(row):
 
 
 @pytest.mark.parametrize("wanted", [True, False])
-def test_trainings_over_seeds_take_place_on_both_sides_where_the_judge_wants_them(tmp_path: Path, wanted) -> None:
+def test_trainings_over_seeds_take_place_on_both_sides_where_the_judge_wants_them(
+    tmp_path: Path, wanted
+) -> None:
     """It is asked once per case, with what both sides have verified by then."""
     asked = []
 
     def ask(base, head):
-        asked.append([(row.case.name, [check.name for check in row.checks]) for row in (base, head)])
+        asked.append(
+            [(row.case.name, [check.name for check in row.checks]) for row in (base, head)]
+        )
         return wanted and base.case.name == "one"
 
     run = FakeRun(tmp_path, replace(QUICK, launches=2), asked={StageKind.SEEDS: ask})
@@ -324,23 +403,36 @@ def test_nobody_trains_over_seeds_without_a_judge_or_without_a_base(tmp_path: Pa
 
 def test_a_side_that_cannot_train_over_seeds_fails_by_that_stage(tmp_path: Path) -> None:
     run = FakeRun(tmp_path, asked={StageKind.SEEDS: lambda *_: True})
-    both = run.measure_both({"name": "one", "stages": ["verify", "seeds", "time"], "fault": "memory_error", "at": "seeds"})
+    both = run.measure_both(
+        {
+            "name": "one",
+            "stages": ["verify", "seeds", "time"],
+            "fault": "memory_error",
+            "at": "seeds",
+        }
+    )
     assert {row["one"].failure.stage for row in both.values()} == {"seeds"}
 
 
 def measured_of_rounding(row):
-    return [check.name for check in row.checks if check.name in {"provisional", "trained_perturbed"}]
+    return [
+        check.name for check in row.checks if check.name in {"provisional", "trained_perturbed"}
+    ]
 
 
 ROUNDING = {"name": "one", "stages": ["verify", "rounding", "time"]}
 
 
 @pytest.mark.parametrize("wanted", [True, False])
-def test_more_of_rounding_is_measured_on_both_sides_where_the_judge_wants_it(tmp_path: Path, wanted) -> None:
+def test_more_of_rounding_is_measured_on_both_sides_where_the_judge_wants_it(
+    tmp_path: Path, wanted
+) -> None:
     run = FakeRun(tmp_path, asked={StageKind.ROUNDING: lambda *_: wanted})
     both = run.measure_both(ROUNDING)
     expected = ["provisional", *["trained_perturbed"][: int(wanted)]]
-    assert [(rows["one"].status, measured_of_rounding(rows["one"])) for rows in both.values()] == [(Status.OK, expected)] * 2
+    assert [(rows["one"].status, measured_of_rounding(rows["one"])) for rows in both.values()] == [
+        (Status.OK, expected)
+    ] * 2
     last = run.events[-1]
     assert last.done == last.total
 
@@ -349,12 +441,18 @@ def test_without_a_judge_or_a_base_all_of_rounding_is_measured_at_once(tmp_path:
     for name in ("no judge", "no base"):
         (tmp_path / name).mkdir()
     both = FakeRun(tmp_path / "no judge").measure_both(ROUNDING)
-    alone = FakeRun(tmp_path / "no base", asked={StageKind.ROUNDING: lambda *_: False}).measure(ROUNDING)
+    alone = FakeRun(tmp_path / "no base", asked={StageKind.ROUNDING: lambda *_: False}).measure(
+        ROUNDING
+    )
     assert [measured_of_rounding(rows["one"]) for rows in (*both.values(), alone)] == [[], [], []]
 
 
-def test_a_run_of_one_side_measures_more_of_rounding_where_the_judge_wants_it(tmp_path: Path) -> None:
-    alone = FakeRun(tmp_path, asked={StageKind.ROUNDING: lambda base, head: base is head}).measure(ROUNDING)
+def test_a_run_of_one_side_measures_more_of_rounding_where_the_judge_wants_it(
+    tmp_path: Path,
+) -> None:
+    alone = FakeRun(tmp_path, asked={StageKind.ROUNDING: lambda base, head: base is head}).measure(
+        ROUNDING
+    )
     assert measured_of_rounding(alone["one"]) == ["trained_perturbed"]
 
 
@@ -368,11 +466,19 @@ def test_the_side_that_is_left_is_asked_about_by_itself(tmp_path: Path) -> None:
 
     run = FakeRun(tmp_path, asked={StageKind.ROUNDING: ask})
     both = run.measure_both(ROUNDING, base={"FAKE_FAIL": "one"})
-    assert {name: row["one"].status for name, row in both.items()} == {SideName.BASE: Status.FAILED, SideName.HEAD: Status.OK}
-    assert (asked, measured_of_rounding(both[SideName.HEAD]["one"])) == ([(True, "one")], ["provisional", "trained_perturbed"])
+    assert {name: row["one"].status for name, row in both.items()} == {
+        SideName.BASE: Status.FAILED,
+        SideName.HEAD: Status.OK,
+    }
+    assert (asked, measured_of_rounding(both[SideName.HEAD]["one"])) == (
+        [(True, "one")],
+        ["provisional", "trained_perturbed"],
+    )
 
 
-def test_the_device_is_held_before_any_process_is_started_and_until_the_last_has_ended(tmp_path: Path) -> None:
+def test_the_device_is_held_before_any_process_is_started_and_until_the_last_has_ended(
+    tmp_path: Path,
+) -> None:
     log = []
 
     @contextmanager
@@ -395,7 +501,9 @@ def test_a_device_that_others_hold_is_not_touched(tmp_path: Path) -> None:
     assert not [*(tmp_path / "head").iterdir()], "no process was started"
 
 
-def test_another_device_than_was_asked_for_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
+def test_another_device_than_was_asked_for_is_refused_before_anything_is_measured(
+    tmp_path: Path,
+) -> None:
     asked = []
 
     def refuse(environment) -> str:
@@ -410,7 +518,9 @@ def test_another_device_than_was_asked_for_is_refused_before_anything_is_measure
 
 
 @pytest.mark.parametrize("at", ["launch", "end"])
-def test_what_was_changed_out_of_a_sides_reach_fails_every_case_of_both_by_its_name(tmp_path: Path, at: str) -> None:
+def test_what_was_changed_out_of_a_sides_reach_fails_every_case_of_both_by_its_name(
+    tmp_path: Path, at: str
+) -> None:
     """After the launch in which it is noticed nothing more is measured, and what was measured before does not count."""
     asked: list[bool] = []
 
@@ -425,5 +535,8 @@ def test_what_was_changed_out_of_a_sides_reach_fails_every_case_of_both_by_its_n
     for rows in both.values():
         for row in rows.values():
             assert (row.status, row.failure.stage) == (Status.FAILED, "reach")
-            assert row.failure.reason == "while base and head were measured, base's tree was changed: bench.py was written"
+            assert (
+                row.failure.reason
+                == "while base and head were measured, base's tree was changed: bench.py was written"
+            )
     assert {one.status for one in run.last().values()} == {Status.FAILED}

@@ -42,7 +42,13 @@ class FakeLauncher:
 
     def __init__(self, log, side, name, preload, addresses):
         self.log, self.who, self.preload, self.addresses = log, f"{side} {name}", preload, addresses
-        self.loads, self.paused, self.closed, self.broken, self.successor = True, False, False, False, None
+        self.loads, self.paused, self.closed, self.broken, self.successor = (
+            True,
+            False,
+            False,
+            False,
+            None,
+        )
         self.is_let_go = False
         self.say("start")
 
@@ -117,7 +123,9 @@ def _machine(monkeypatch):
 
 def opened(log, *, device="cuda", options=QUICK, plan=PLAN):
     """A launch that another one may follow."""
-    servers = Servers(runs=(FakeSide(log, BASE, device), FakeSide(log, HEAD, device)), options=options)
+    servers = Servers(
+        runs=(FakeSide(log, BASE, device), FakeSide(log, HEAD, device)), options=options
+    )
     stack = ExitStack()
     servers.open(stack, "one", plan)
     log.clear()
@@ -128,7 +136,11 @@ def opened(log, *, device="cuda", options=QUICK, plan=PLAN):
 def test_servers_of_both_sides_end_at_the_same_time(monkeypatch):
     servers, stack = opened([])
     seen = []
-    monkeypatch.setattr(FakeLauncher, "close", lambda _: seen.append([one.is_let_go for one in servers.current.values()]))
+    monkeypatch.setattr(
+        FakeLauncher,
+        "close",
+        lambda _: seen.append([one.is_let_go for one in servers.current.values()]),
+    )
     stack.close()
     assert seen == [[True, True], [True, True]]
 
@@ -147,7 +159,9 @@ def test_servers_of_both_sides_have_the_same_addresses_and_each_launch_another()
 def window(servers):
     """Loads beside what nobody times; returns the processes that do."""
     with servers.beside():
-        return sorted(spare.launcher.who for spare in servers.spares.values() if not spare.launcher.paused)
+        return sorted(
+            spare.launcher.who for spare in servers.spares.values() if not spare.launcher.paused
+        )
 
 
 def test_servers_of_the_next_launch_load_one_after_the_other_where_one_core_is_left_and_stop_with_the_window():
@@ -168,10 +182,15 @@ def test_where_one_core_is_left_none_is_much_further_than_the_other(monkeypatch)
     servers, _ = opened([])
     for lasts_s in (3.0, 0.5, 3.0, 0.5, 3.0, 0.5):
         with servers.beside():
-            taken += [spare.launcher.who for spare in servers.spares.values() if not spare.launcher.paused]
+            taken += [
+                spare.launcher.who for spare in servers.spares.values() if not spare.launcher.paused
+            ]
             now[0] += lasts_s
     assert taken == ["base two", "head two", "head two", "base two", "base two", "head two"]
-    assert {name: spare.loaded_s for name, spare in servers.spares.items()} == {BASE: 6.5, HEAD: 4.0}
+    assert {name: spare.loaded_s for name, spare in servers.spares.items()} == {
+        BASE: 6.5,
+        HEAD: 4.0,
+    }
 
 
 def test_they_load_at_the_same_time_where_cores_are_left_for_both(monkeypatch):
@@ -195,7 +214,9 @@ def test_none_is_started_ahead(why, how):
     assert (window(servers), log) == ([], []), why
 
 
-@pytest.mark.parametrize(("what", "to"), [("cores", 1), ("available_bytes", FREE_BYTES - 8), ("available_bytes", None)])
+@pytest.mark.parametrize(
+    ("what", "to"), [("cores", 1), ("available_bytes", FREE_BYTES - 8), ("available_bytes", None)]
+)
 def test_none_is_started_where_there_is_no_room(monkeypatch, what, to):
     monkeypatch.setattr(headroom, what, lambda: to)
     servers, _ = opened(log := [])
@@ -295,7 +316,10 @@ def test_where_no_process_can_be_started_ahead_the_launch_goes_on():
     ("plan", "modules"),
     [
         (planned("torch", "fake") + planned("torch"), ("torch", "fake", *module.TIMING)),
-        (planned("torch", worker="ci_bench.suites.own.run"), ("torch", "ci_bench.suites.own.run", *module.TIMING)),
+        (
+            planned("torch", worker="ci_bench.suites.own.run"),
+            ("torch", "ci_bench.suites.own.run", *module.TIMING),
+        ),
         (planned("json", worker="ci_bench.suites.command.run"), ("json",)),
     ],
 )
@@ -321,7 +345,9 @@ fence = importlib.import_module("ci_bench.worker.fence")
 fence.is_steady([1.0] * fence.WINDOWS * fence.WINDOW_SAMPLES)
 print(sorted({*sys.modules} - before), "scipy.special" in sys.modules)
 """
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    said = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
     assert said.stdout.split() == ["[]", "False"]
 
 
@@ -339,7 +365,12 @@ def ends(monkeypatch):
     def look_and_close(self):
         after = self.successor
         if not self._is_closed:
-            found.append((self._folder.name, after._folder.name if after and is_alive(after._server.pid) else None))
+            found.append(
+                (
+                    self._folder.name,
+                    after._folder.name if after and is_alive(after._server.pid) else None,
+                )
+            )
         close(self)
 
     monkeypatch.setattr(Launcher, "close", look_and_close)
@@ -351,9 +382,15 @@ def measured(folder: Path, device: str):
     pytest.importorskip("torch")
     environ = fake_environ(SIMULATED_CARD=str(Script().write(folder / "card.json")))
     environ["PYTHONPATH"] = os.pathsep.join([environ["PYTHONPATH"], str(FOLDER)])
-    run = FakeRun(folder, replace(QUICK, device=device, threads=1, launches=2, sampling=Sampling.FIXED), environ=environ)
+    run = FakeRun(
+        folder,
+        replace(QUICK, device=device, threads=1, launches=2, sampling=Sampling.FIXED),
+        environ=environ,
+    )
     plan = [(Heavy(), case) for _, case in fake_plan({"name": "one"})]
-    ledger = Ledger.open([case for _, case in plan], reproduce={case.id: "again" for _, case in plan})
+    ledger = Ledger.open(
+        [case for _, case in plan], reproduce={case.id: "again" for _, case in plan}
+    )
     (found,) = run.measure_sides(plan, ledger, (Side(name=HEAD, environ=environ),)).values()
     (row,) = found[1].rows.values()
     assert row.status == "ok", row.failure
@@ -361,7 +398,9 @@ def measured(folder: Path, device: str):
 
 
 @pytest.mark.engine
-def test_on_a_card_the_server_of_a_launch_is_there_before_the_launch_before_it_ended(tmp_path, ends):
+def test_on_a_card_the_server_of_a_launch_is_there_before_the_launch_before_it_ended(
+    tmp_path, ends
+):
     assert measured(tmp_path, "cuda") > 0
     assert ends == [("launch-0", "launch-1"), ("launch-1", None)]
 

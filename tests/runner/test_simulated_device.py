@@ -24,17 +24,31 @@ CONTRACT = GPU_TESTS / "contract"
 KERNEL_S = 5e-4
 """Long beside what the host takes to queue one, as on a card that is kept busy."""
 HOST_S = 8e-6
-"""What the host takes to queue one where time is made up, so that other work of this machine does no harm. Compiling takes none."""
+"""What the host takes to queue one where time is made up, so that other work of this machine does
+no harm. Compiling takes none.
+"""
 
 
 REAL = Script(
-    least_kernel_s=3e-6, sm_mhz=1980, idle_mhz=345, bytes_per_s=1e9, cached_bytes_per_s=1e12, host_s=HOST_S, event_s=32e-9
+    least_kernel_s=3e-6,
+    sm_mhz=1980,
+    idle_mhz=345,
+    bytes_per_s=1e9,
+    cached_bytes_per_s=1e12,
+    host_s=HOST_S,
+    event_s=32e-9,
 )
-"""Like a real card: short kernels, a clock that idles and boosts, and a cache: half of it takes 131 µs longer when it is cold."""
+"""Like a real card: short kernels, a clock that idles and boosts, and a cache: half of it takes 131
+µs longer when it is cold.
+"""
 
 
 def keeps_contract(card: Script, folder: Path, *tests: object) -> subprocess.CompletedProcess[str]:
-    environ = {**os.environ, "SIMULATED_CARD": str(card.write(folder / "card.json")), "PYTHONPATH": str(FOLDER)}
+    environ = {
+        **os.environ,
+        "SIMULATED_CARD": str(card.write(folder / "card.json")),
+        "PYTHONPATH": str(FOLDER),
+    }
     command = [
         sys.executable,
         "-m",
@@ -48,7 +62,9 @@ def keeps_contract(card: Script, folder: Path, *tests: object) -> subprocess.Com
         "0",
         *map(str, tests or (CONTRACT,)),
     ]
-    return subprocess.run(command, env=environ, capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(
+        command, env=environ, capture_output=True, text=True, check=False, timeout=120
+    )
 
 
 @pytest.mark.parametrize("card", [Script(host_s=HOST_S), REAL], ids=["usual", "as a real one"])
@@ -63,7 +79,9 @@ def test_it_keeps_the_contract_of_a_real_card(tmp_path, card):
 @pytest.mark.parametrize("spoilt", [False, True], ids=["unharmed", "spoilt"])
 def test_a_failed_capture_fails_no_test_of_the_clock(tmp_path, spoilt):
     card = replace(REAL, spoilt_by_capture=spoilt)
-    done = keeps_contract(card, tmp_path, GPU_TESTS / "test_clock_cuda.py", "-k", "cannot_be_captured")
+    done = keeps_contract(
+        card, tmp_path, GPU_TESTS / "test_clock_cuda.py", "-k", "cannot_be_captured"
+    )
 
     assert done.returncode == 0, done.stdout[-3000:]
     assert "3 passed" in done.stdout
@@ -82,7 +100,9 @@ def test_time_that_is_made_up_passes_by_what_is_done_alone(tmp_path):
     assert 0.01 <= parent.read() - seen <= 0.0103
     before = parent.read()
     worker.reach(worker.read() + 0.01)
-    assert 0.01 <= parent.read() - before <= 0.0101, "the witness sees no less than the worker measured"
+    assert 0.01 <= parent.read() - before <= 0.0101, (
+        "the witness sees no less than the worker measured"
+    )
 
 
 def test_who_looks_while_another_process_writes_sees_all_of_it_or_nothing(tmp_path):
@@ -111,7 +131,14 @@ def test_no_sample_knows_how_long_anything_took_where_time_is_made_up(tmp_path):
         "[x.add_(1) for _ in range(10)]; time.sleep(0.3); torch.cuda.synchronize(); print(time.perf_counter() - begun)"
     )
     environ = {**os.environ, "SIMULATED_CARD": str(card), "PYTHONPATH": str(FOLDER)}
-    said = subprocess.run([sys.executable, "-c", timing], env=environ, capture_output=True, text=True, check=True, timeout=120)
+    said = subprocess.run(
+        [sys.executable, "-c", timing],
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
 
     assert float(said.stdout) == pytest.approx(0.01, rel=0.01)
 
@@ -120,10 +147,19 @@ def test_no_sample_knows_how_long_anything_took_where_time_is_made_up(tmp_path):
     ("card", "broken"),
     [
         (Script(event_s=0.05), "test_events_time_the_queue_and_not_the_host"),
-        (Script(failing=("nvmlDeviceGetTotalEnergyConsumption",)), "test_energy_goes_up_with_work_and_never_back"),
+        (
+            Script(failing=("nvmlDeviceGetTotalEnergyConsumption",)),
+            "test_energy_goes_up_with_work_and_never_back",
+        ),
         (replace(REAL, boost_s=3.0), "test_events_time_the_queue_and_not_the_host"),
-        (replace(REAL, failing=("cuCtxResetPersistingL2Cache",)), "test_a_flush_evicts_what_persists_in_the_cache"),
-        (Script(refuses_capture=True), "test_a_captured_step_is_replayed_in_the_time_of_its_kernels"),
+        (
+            replace(REAL, failing=("cuCtxResetPersistingL2Cache",)),
+            "test_a_flush_evicts_what_persists_in_the_cache",
+        ),
+        (
+            Script(refuses_capture=True),
+            "test_a_captured_step_is_replayed_in_the_time_of_its_kernels",
+        ),
     ],
 )
 def test_a_card_that_breaks_the_contract_is_told(tmp_path, card, broken):
@@ -135,11 +171,17 @@ def test_a_card_that_breaks_the_contract_is_told(tmp_path, card, broken):
 
 @pytest.mark.slow
 def test_the_same_commit_is_clean_on_it(tmp_path):
-    judged = gate(repository(tmp_path / "repository"), Script(least_kernel_s=KERNEL_S, host_s=HOST_S), tmp_path / "gate")
+    judged = gate(
+        repository(tmp_path / "repository"),
+        Script(least_kernel_s=KERNEL_S, host_s=HOST_S),
+        tmp_path / "gate",
+    )
 
     assert judged.code == 0, judged.said
     assert set(judged.verdicts) == {
-        f"{arm} {metric}" for arm in ("eager", "dynamo-eager") for metric in ("step_time", "device_time")
+        f"{arm} {metric}"
+        for arm in ("eager", "dynamo-eager")
+        for metric in ("step_time", "device_time")
     }
     assert set(judged.verdicts.values()) == {"unchanged"}
     assert judged.doubts == []
@@ -149,8 +191,11 @@ def test_the_same_commit_is_clean_on_it(tmp_path):
 @pytest.mark.alone
 @pytest.mark.slow
 def test_a_kernel_more_in_each_call_is_found_on_it(tmp_path):
-    # By need it ends with the verdict on its steps, after two launches mostly, and energy is read once in each.
-    made = repository(tmp_path / "repository", cycles=600_000, run=", energy_s: 0.5, sampling: fixed")
+    # By need it ends with the verdict on its steps, after two launches mostly, and energy is read
+    # once in each.
+    made = repository(
+        tmp_path / "repository", cycles=600_000, run=", energy_s: 0.5, sampling: fixed"
+    )
 
     judged = gate(made, Script(least_kernel_s=KERNEL_S, energy_step_s=0.02), tmp_path / "gate")
 
@@ -166,7 +211,9 @@ def test_steps_are_captured_and_replayed_on_it(tmp_path):
 
     judged = gate(made, Script(least_kernel_s=KERNEL_S, host_s=HOST_S), tmp_path / "gate")
 
-    assert {check["outcome"] for check in judged.checks if check["name"] == "graphed"} == {"pass"}, judged.said
+    assert {check["outcome"] for check in judged.checks if check["name"] == "graphed"} == {
+        "pass"
+    }, judged.said
     assert not {"regressed", "improved"} & set(judged.verdicts.values())
 
 
@@ -175,22 +222,30 @@ def test_steps_are_captured_and_replayed_on_it(tmp_path):
 def test_a_card_that_refuses_captures_is_timed_plainly(tmp_path, spoilt):
     """Spoilt: as some versions of torch do, the attempt leaves the allocator in a capture, and the process unfit."""
     made = repository(tmp_path / "repository", run=", cuda_graph: true")
-    card = Script(least_kernel_s=KERNEL_S, host_s=HOST_S, refuses_capture=True, spoilt_by_capture=spoilt)
+    card = Script(
+        least_kernel_s=KERNEL_S, host_s=HOST_S, refuses_capture=True, spoilt_by_capture=spoilt
+    )
 
     judged = gate(made, card, tmp_path / "gate")
 
     assert {row["status"] for row in (*judged.results["cases"], *judged.base["cases"])} == {"ok"}
-    assert {check["outcome"] for check in judged.checks if check["name"] == "graphed"} == {"unknown"}
+    assert {check["outcome"] for check in judged.checks if check["name"] == "graphed"} == {
+        "unknown"
+    }
     assert not {"regressed", "improved"} & set(judged.verdicts.values())
 
 
 @pytest.mark.slow
 def test_on_a_card_for_one_process_at_a_time_the_sides_follow_one_another(tmp_path):
     judged = gate(
-        repository(tmp_path / "repository"), Script(least_kernel_s=KERNEL_S, host_s=HOST_S, compute_mode=3), tmp_path / "gate"
+        repository(tmp_path / "repository"),
+        Script(least_kernel_s=KERNEL_S, host_s=HOST_S, compute_mode=3),
+        tmp_path / "gate",
     )
 
-    assert {check["outcome"] for check in judged.checks if check["name"] == "side_by_side"} == {"unknown"}, judged.said
+    assert {check["outcome"] for check in judged.checks if check["name"] == "side_by_side"} == {
+        "unknown"
+    }, judged.said
     assert {row["status"] for row in (*judged.results["cases"], *judged.base["cases"])} == {"ok"}
     assert not {"regressed", "improved"} & set(judged.verdicts.values())
 
@@ -214,7 +269,9 @@ THROTTLED, POWER_CAP = 0x40, 0x4
 
 def waves(**what):
     """For two seconds of every four, whenever timing takes place."""
-    return tuple(Spell(begins_s=begins_s, ends_s=begins_s + 2, **what) for begins_s in range(6, 200, 4))
+    return tuple(
+        Spell(begins_s=begins_s, ends_s=begins_s + 2, **what) for begins_s in range(6, 200, 4)
+    )
 
 
 @pytest.mark.alone
@@ -223,9 +280,16 @@ def test_a_throttled_card_is_told_and_what_it_disturbed_measured_again(tmp_path)
     """It runs at half its clock now and then."""
     hot = waves(sm_mhz=750, reasons=THROTTLED, celsius=90)
 
-    judged = gate(repository(tmp_path / "repository"), Script(least_kernel_s=KERNEL_S, spells=hot), tmp_path / "gate")
+    judged = gate(
+        repository(tmp_path / "repository"),
+        Script(least_kernel_s=KERNEL_S, spells=hot),
+        tmp_path / "gate",
+    )
 
-    assert any("the GPU was slowed down (hw_thermal_slowdown)" in one for one in (*judged.redone, *judged.doubts))
+    assert any(
+        "the GPU was slowed down (hw_thermal_slowdown)" in one
+        for one in (*judged.redone, *judged.doubts)
+    )
     assert not {"regressed", "improved"} & set(judged.verdicts.values()), judged.said
 
 
@@ -234,12 +298,18 @@ def test_a_power_cap_that_holds_all_the_time_is_recorded_and_no_doubt(tmp_path):
     capped = Spell(sm_mhz=1400, reasons=POWER_CAP)
 
     judged = gate(
-        repository(tmp_path / "repository"), Script(least_kernel_s=KERNEL_S, host_s=HOST_S, spells=(capped,)), tmp_path / "gate"
+        repository(tmp_path / "repository"),
+        Script(least_kernel_s=KERNEL_S, host_s=HOST_S, spells=(capped,)),
+        tmp_path / "gate",
     )
 
     assert judged.code == 0, judged.said
     assert (judged.doubts, judged.redone) == ([], [])
-    assert {block["facts"]["gpu_held_back_by"] for row in judged.results["cases"] for block in row["blocks"]} == {"sw_power_cap"}
+    assert {
+        block["facts"]["gpu_held_back_by"]
+        for row in judged.results["cases"]
+        for block in row["blocks"]
+    } == {"sw_power_cap"}
 
 
 @pytest.mark.slow
@@ -247,7 +317,9 @@ def test_a_slowdown_under_a_power_cap_is_found_all_the_same(tmp_path):
     capped = Spell(sm_mhz=1400, reasons=POWER_CAP)
     made = repository(tmp_path / "repository", cycles=600_000)
 
-    judged = gate(made, Script(least_kernel_s=KERNEL_S, host_s=HOST_S, spells=(capped,)), tmp_path / "gate")
+    judged = gate(
+        made, Script(least_kernel_s=KERNEL_S, host_s=HOST_S, spells=(capped,)), tmp_path / "gate"
+    )
 
     assert judged.code == 1, judged.said
     assert set(judged.verdicts.values()) == {"regressed"}
@@ -257,9 +329,16 @@ def test_a_slowdown_under_a_power_cap_is_found_all_the_same(tmp_path):
 @pytest.mark.slow
 def test_a_neighbour_on_the_card_is_told_and_what_it_disturbed_measured_again(tmp_path):
     """Another one each time: who was there when the workers opened is none that came."""
-    busy = tuple(replace(wave, neighbour_pid=1 + place) for place, wave in enumerate(waves(neighbour_share=0.4)))
+    busy = tuple(
+        replace(wave, neighbour_pid=1 + place)
+        for place, wave in enumerate(waves(neighbour_share=0.4))
+    )
 
-    judged = gate(repository(tmp_path / "repository"), Script(least_kernel_s=KERNEL_S, spells=busy), tmp_path / "gate")
+    judged = gate(
+        repository(tmp_path / "repository"),
+        Script(least_kernel_s=KERNEL_S, spells=busy),
+        tmp_path / "gate",
+    )
 
     assert any("of others started using the GPU" in one for one in (*judged.redone, *judged.doubts))
     assert not {"regressed", "improved"} & set(judged.verdicts.values()), judged.said
@@ -270,9 +349,15 @@ def test_where_the_sides_do_not_fit_together_they_follow_one_another(tmp_path):
     """Eight copies of each arm of either side take more than there is; those of one side fit."""
     made = repository(tmp_path / "repository", run=", rotate: 8")
 
-    judged = gate(made, Script(least_kernel_s=KERNEL_S, host_s=HOST_S, memory_bytes=100_000), tmp_path / "gate")
+    judged = gate(
+        made,
+        Script(least_kernel_s=KERNEL_S, host_s=HOST_S, memory_bytes=100_000),
+        tmp_path / "gate",
+    )
 
-    assert {check["outcome"] for check in judged.checks if check["name"] == "side_by_side"} == {"unknown"}, judged.said
+    assert {check["outcome"] for check in judged.checks if check["name"] == "side_by_side"} == {
+        "unknown"
+    }, judged.said
     assert {row["status"] for row in (*judged.results["cases"], *judged.base["cases"])} == {"ok"}
     assert not {"regressed", "improved"} & set(judged.verdicts.values())
 
@@ -284,18 +369,32 @@ def seen_by(row):
 @pytest.mark.slow
 def test_a_gate_runs_on_a_slice_of_a_card_by_its_own_name_and_memory(tmp_path):
     """CUDA shows a process the first slice alone; its clocks are those of the card."""
-    card = Script(least_kernel_s=2e-4, host_s=HOST_S, slice_bytes=1 << 30, spells=(Spell(sm_mhz=1400, reasons=POWER_CAP),))
+    card = Script(
+        least_kernel_s=2e-4,
+        host_s=HOST_S,
+        slice_bytes=1 << 30,
+        spells=(Spell(sm_mhz=1400, reasons=POWER_CAP),),
+    )
 
-    judged = gate(repository(tmp_path / "repository", blocks=3, suites=OF_EACH_SUITE["fastrnns"]), card, tmp_path / "gate")
+    judged = gate(
+        repository(tmp_path / "repository", blocks=3, suites=OF_EACH_SUITE["fastrnns"]),
+        card,
+        tmp_path / "gate",
+    )
 
     assert judged.code == 0, judged.said
     assert judged.verdicts
     assert not {"regressed", "improved", "suspected"} & set(judged.verdicts.values())
     for side in (judged.results, judged.base):
-        assert (seen_by(side)["gpu"], seen_by(side)["gpu_memory_bytes"]) == ("Simulated H1 MIG 1g", 1 << 30)
+        assert (seen_by(side)["gpu"], seen_by(side)["gpu_memory_bytes"]) == (
+            "Simulated H1 MIG 1g",
+            1 << 30,
+        )
         assert f"MIG-{seen_by(side)['gpu_uuid']}" == card.slice_uuid
     facts = [block["facts"] for row in judged.results["cases"] for block in row["blocks"]]
-    assert {(one["gpu_sm_mhz"], one["gpu_held_back_by"]) for one in facts} == {(1400, "sw_power_cap")}
+    assert {(one["gpu_sm_mhz"], one["gpu_held_back_by"]) for one in facts} == {
+        (1400, "sw_power_cap")
+    }
     assert (judged.doubts, judged.redone) == ([], [])
 
 
@@ -306,20 +405,26 @@ def test_what_does_not_fit_into_a_slice_is_out_of_memory_whatever_the_card_has(t
     judged = gate(repository(tmp_path / "repository"), card, tmp_path / "gate")
 
     assert judged.code != 0
-    assert {row["status"] for row in (*judged.results["cases"], *judged.base["cases"])} == {"out_of_memory"}
+    assert {row["status"] for row in (*judged.results["cases"], *judged.base["cases"])} == {
+        "out_of_memory"
+    }
 
 
 @pytest.mark.slow
 def test_gate_uses_second_card_only(tmp_path):
     card = Script(least_kernel_s=2e-4, host_s=HOST_S, cards=2)
-    made = repository(tmp_path / "repository", device="cuda:1", blocks=3, suites=OF_EACH_SUITE["fastrnns"])
+    made = repository(
+        tmp_path / "repository", device="cuda:1", blocks=3, suites=OF_EACH_SUITE["fastrnns"]
+    )
 
     judged = gate(made, card, tmp_path / "gate")
 
     assert judged.code == 0, judged.said
     assert judged.verdicts
     assert not {"regressed", "improved", "suspected"} & set(judged.verdicts.values())
-    assert {f"GPU-{seen_by(side)['gpu_uuid']}" for side in (judged.results, judged.base)} == {card.uuid_of(1)}
+    assert {f"GPU-{seen_by(side)['gpu_uuid']}" for side in (judged.results, judged.base)} == {
+        card.uuid_of(1)
+    }
     file = tmp_path / "gate" / "card.json"
     assert Card.open(file, 1).busy_s > 0
     assert Card.open(file, 0).busy_s == 0
@@ -328,7 +433,12 @@ def test_gate_uses_second_card_only(tmp_path):
 @pytest.mark.slow
 def test_graph_replay_needs_no_parts(tmp_path):
     """The suite owes forward and backward, which a graph does not have."""
-    made = repository(tmp_path / "repository", run=", cuda_graph: true", blocks=3, suites=OF_EACH_SUITE["fastrnns"])
+    made = repository(
+        tmp_path / "repository",
+        run=", cuda_graph: true",
+        blocks=3,
+        suites=OF_EACH_SUITE["fastrnns"],
+    )
 
     judged = gate(made, Script(least_kernel_s=2e-4, host_s=HOST_S), tmp_path / "gate")
 
@@ -346,20 +456,30 @@ def test_a_card_that_is_full_is_out_of_memory_and_not_broken(tmp_path):
     )
 
     assert judged.code != 0
-    assert {row["status"] for row in (*judged.results["cases"], *judged.base["cases"])} == {"out_of_memory"}
+    assert {row["status"] for row in (*judged.results["cases"], *judged.base["cases"])} == {
+        "out_of_memory"
+    }
 
 
 def test_workers_use_a_card_without_nvml(tmp_path):
     """Inductor of torch 2.11 asks for devices as it is imported, after which no fork of the server could use one."""
     (tmp_path / "asks.py").write_text("import torch\ntorch.cuda.is_available()\n")
     card = Script(failing=("nvmlInit",)).write(tmp_path / "card.json")
-    environ = {**worker_environment(os.environ), "SIMULATED_CARD": str(card), "PYTHONPATH": f"{FOLDER}:{tmp_path}"}
+    environ = {
+        **worker_environment(os.environ),
+        "SIMULATED_CARD": str(card),
+        "PYTHONPATH": f"{FOLDER}:{tmp_path}",
+    }
     task = Task(launch=0, device="cuda", options=RunOptions(), scratch=str(tmp_path))
 
     with Launcher(preload=("asks",), environ=environ, folder=tmp_path / "launch") as launcher:
         ended = launcher.run(task, timeout_s=60, on_answer=lambda _: None)
         touched = launcher.has_touched_gpu
-    with Launcher(preload=("torch",), environ={**environ, "CUDA_LAUNCH_BLOCKING": "1"}, folder=tmp_path / "blocking") as launcher:
+    with Launcher(
+        preload=("torch",),
+        environ={**environ, "CUDA_LAUNCH_BLOCKING": "1"},
+        folder=tmp_path / "blocking",
+    ) as launcher:
         refused = launcher.run(task, timeout_s=60, on_answer=lambda _: None)
 
     assert touched

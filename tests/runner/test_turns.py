@@ -28,7 +28,9 @@ OPTIONS = RunOptions(blocks=6, redo=2)
 class FakeWorker:
     """Does what it is told and writes it down in a log that all sides share; leaves after `patience` orders."""
 
-    def __init__(self, name, log, *, calls=1, patience=10_000, block_s=0.0, flushes=0, one_core=False):
+    def __init__(
+        self, name, log, *, calls=1, patience=10_000, block_s=0.0, flushes=0, one_core=False
+    ):
         self.name, self.log, self.patience = name, log, patience
         self.calls = calls if isinstance(calls, tuple) else (calls,) * 8
         self.warm = Done(block_s=block_s, flushes=flushes, one_core=one_core)
@@ -111,12 +113,21 @@ class ScriptedWatch:
 def play(*workers, arms=2, options=OPTIONS, watch=None, seed=0):
     told = []
     more = {"watch": watch} if watch else {}
-    turns = Turns(arms=arms, launch=3, options=options, coin=random.Random(seed), tell=lambda *now: told.append(now), **more)
+    turns = Turns(
+        arms=arms,
+        launch=3,
+        options=options,
+        coin=random.Random(seed),
+        tell=lambda *now: told.append(now),
+        **more,
+    )
     return turns.play({worker.name: worker.open for worker in workers}), told
 
 
 def turns_of(log):
-    orders = [(name, order) for name, order in log if getattr(order, "kind", None) is OrderKind.TURN]
+    orders = [
+        (name, order) for name, order in log if getattr(order, "kind", None) is OrderKind.TURN
+    ]
     return [(name, order.seat, order.block) for name, order in orders for _ in range(order.samples)]
 
 
@@ -145,7 +156,9 @@ def test_both_sides_take_turns_with_all_arms_and_are_never_at_work_together():
     for block in range(6):
         taken = [(name, seat) for name, seat, number in turns_of(log) if number == block]
         assert taken == taken[::-1]
-        assert {seat: taken.count(seat) for seat in taken} == {(name, arm): 2 for name in (BASE, HEAD) for arm in (0, 1)}
+        assert {seat: taken.count(seat) for seat in taken} == {
+            (name, arm): 2 for name in (BASE, HEAD) for arm in (0, 1)
+        }
     assert told[-1] == (12, 12)
     assert [block.block for block in played.blocks] == [*range(6)]
     assert {block.launch for block in played.blocks} == {3}
@@ -161,7 +174,9 @@ def test_turns_of_one_seat_that_follow_each_other_are_given_at_once():
     assert samples == [1, 2, 1] * 6
     alone = []
     play(FakeWorker(HEAD, alone), arms=1)
-    assert [order.samples for _, order in alone if getattr(order, "kind", None) is OrderKind.TURN] == [2] * 6
+    assert [
+        order.samples for _, order in alone if getattr(order, "kind", None) is OrderKind.TURN
+    ] == [2] * 6
 
 
 @pytest.mark.parametrize("at_once", [True, False])
@@ -175,7 +190,14 @@ def test_meanwhile_is_where_sides_warm_up_and_are_heard_in_the_end_and_nowhere_e
         log.append(("parent", "end"))
 
     options = replace(OPTIONS, energy_s=0.1)
-    turns = Turns(arms=2, launch=0, options=options, coin=random.Random(0), meanwhile=meanwhile, ready_at_once=at_once)
+    turns = Turns(
+        arms=2,
+        launch=0,
+        options=options,
+        coin=random.Random(0),
+        meanwhile=meanwhile,
+        ready_at_once=at_once,
+    )
     turns.play({name: FakeWorker(name, log).open for name in (BASE, HEAD)})
     inside, outside, depth = set(), set(), 0
     for name, entry in log:
@@ -201,22 +223,34 @@ def test_bases_number_of_calls_is_used_for_both_whoever_opened_first():
     for seed in range(6):
         log = []
         play(FakeWorker(BASE, log, calls=(8, 2)), FakeWorker(HEAD, log, calls=(64, 16)), seed=seed)
-        assert {order.calls for _, order in log if getattr(order, "kind", None) is OrderKind.WARM} == {(8, 2)}
+        assert {
+            order.calls for _, order in log if getattr(order, "kind", None) is OrderKind.WARM
+        } == {(8, 2)}
 
 
-@pytest.mark.parametrize(("told", "used"), [((), (1, 1)), ((8,), (8, 1)), ((8, 4, 2), (8, 4)), ((0, -3), (1, 1))])
+@pytest.mark.parametrize(
+    ("told", "used"), [((), (1, 1)), ((8,), (8, 1)), ((8, 4, 2), (8, 4)), ((0, -3), (1, 1))]
+)
 def test_whatever_a_worker_tells_each_arm_has_calls(told, used):
     log = []
     play(FakeWorker(HEAD, log, calls=told))
-    assert {order.calls for _, order in log if getattr(order, "kind", None) is OrderKind.WARM} == {used}
+    assert {order.calls for _, order in log if getattr(order, "kind", None) is OrderKind.WARM} == {
+        used
+    }
 
 
 def test_a_turn_after_another_process_touches_first_and_one_after_the_same_process_does_not():
     log = []
     play(FakeWorker(BASE, log), FakeWorker(HEAD, log))
-    orders = [(name, order) for name, order in log if getattr(order, "kind", None) is OrderKind.TURN]
+    orders = [
+        (name, order) for name, order in log if getattr(order, "kind", None) is OrderKind.TURN
+    ]
     following = list(pairwise(orders))
-    same = {order.touch for (before, one), (name, order) in following if before is name and one.block == order.block}
+    same = {
+        order.touch
+        for (before, one), (name, order) in following
+        if before is name and one.block == order.block
+    }
     other = {order.touch for (before, _), (name, order) in following if before is not name}
     assert (same, other) == ({False}, {True})
 
@@ -224,7 +258,9 @@ def test_a_turn_after_another_process_touches_first_and_one_after_the_same_proce
 def test_one_side_alone_never_touches():
     log = []
     play(FakeWorker(HEAD, log))
-    assert {order.touch for _, order in log if getattr(order, "kind", None) is OrderKind.TURN} == {False}
+    assert {order.touch for _, order in log if getattr(order, "kind", None) is OrderKind.TURN} == {
+        False
+    }
 
 
 @pytest.mark.parametrize("patience", [0, 1, 2, 7, 13])
@@ -241,9 +277,17 @@ def test_a_side_that_leaves_is_out_and_the_other_goes_on(patience):
 def test_a_tainted_block_is_thrown_away_and_taken_again():
     log, watch = [], ScriptedWatch(None, "too hot", None)
     played, _ = play(FakeWorker(BASE, log), FakeWorker(HEAD, log), watch=watch)
-    assert [(block.redone, block.doubt) for block in played.blocks[:3]] == [((), None), (("too hot",), None), ((), None)]
+    assert [(block.redone, block.doubt) for block in played.blocks[:3]] == [
+        ((), None),
+        (("too hot",), None),
+        ((), None),
+    ]
     assert len([1 for *_, number in turns_of(log) if number == 1]) == 16
-    discarded = [(name, order.block) for name, order in log if getattr(order, "kind", None) is OrderKind.DISCARD]
+    discarded = [
+        (name, order.block)
+        for name, order in log
+        if getattr(order, "kind", None) is OrderKind.DISCARD
+    ]
     assert sorted(discarded) == [(BASE, 1), (HEAD, 1)]
     assert watch.settled == ["vacate", "settle"]
     assert {*watch.seats} == {(name, arm) for name in (BASE, HEAD) for arm in (0, 1)}
@@ -253,7 +297,9 @@ def test_a_tainted_block_is_thrown_away_and_taken_again():
 def test_the_looks_after_the_turns_that_count_are_kept_by_seat_and_block():
     log, watch = [], ScriptedWatch(None, "too hot", None)
     played, _ = play(FakeWorker(BASE, log), FakeWorker(HEAD, log), watch=watch)
-    kept = [look for blocks in played.glances.values() for taken in blocks.values() for look in taken]
+    kept = [
+        look for blocks in played.glances.values() for taken in blocks.values() for look in taken
+    ]
     assert {*played.glances} == {(name, arm) for name in (BASE, HEAD) for arm in (0, 1)}
     assert all([*blocks] == [*range(6)] for blocks in played.glances.values())
     assert len(watch.glances) - len(kept) == 7  # the block that was taken again had as many looks
@@ -266,11 +312,19 @@ def test_a_block_whose_sides_had_other_clocks_counts_and_says_so():
     watch.unevenness = [None, apart]
     played, _ = play(FakeWorker(BASE, log), FakeWorker(HEAD, log), watch=watch)
     assert [(block.redone, block.doubt) for block in played.blocks] == [((), None)] * 6
-    assert [block.facts.get("gpu_clocks_apart") for block in played.blocks] == [None, apart, *[None] * 4]
+    assert [block.facts.get("gpu_clocks_apart") for block in played.blocks] == [
+        None,
+        apart,
+        *[None] * 4,
+    ]
 
 
-@pytest.mark.parametrize(("redo", "blocks", "redone"), [(2, 6, 3), (3, 20, 10), (5, 6, 5), (2, 2, 2)])
-def test_a_machine_that_is_always_disturbed_is_asked_again_for_half_of_a_launch_at_most(redo, blocks, redone):
+@pytest.mark.parametrize(
+    ("redo", "blocks", "redone"), [(2, 6, 3), (3, 20, 10), (5, 6, 5), (2, 2, 2)]
+)
+def test_a_machine_that_is_always_disturbed_is_asked_again_for_half_of_a_launch_at_most(
+    redo, blocks, redone
+):
     options = replace(OPTIONS, redo=redo, blocks=blocks)
     played, _ = play(FakeWorker(HEAD, []), options=options, watch=ScriptedWatch(*["hot"] * 200))
     assert sum(len(block.redone) for block in played.blocks) == redone
@@ -287,13 +341,19 @@ def test_a_block_that_stays_tainted_is_kept_and_doubted_after_the_last_attempt()
 
 def test_no_redo_keeps_the_first_attempt():
     log = []
-    played, _ = play(FakeWorker(HEAD, log), options=replace(OPTIONS, redo=0), watch=ScriptedWatch("hot"))
+    played, _ = play(
+        FakeWorker(HEAD, log), options=replace(OPTIONS, redo=0), watch=ScriptedWatch("hot")
+    )
     assert (played.blocks[0].redone, played.blocks[0].doubt) == ((), "hot")
     assert not [order for _, order in log if getattr(order, "kind", None) is OrderKind.DISCARD]
 
 
 def refereed_of(log):
-    return [(name, order.seat, order.block) for name, order in log if getattr(order, "referee", None) is not None]
+    return [
+        (name, order.seat, order.block)
+        for name, order in log
+        if getattr(order, "referee", None) is not None
+    ]
 
 
 @pytest.mark.parametrize("calls", [1, 8])
@@ -312,7 +372,9 @@ def test_later_launches_referee_long_steps_and_the_reference_less_often_and_shor
         log = []
         for _ in range(60):
             worker = FakeWorker(HEAD, log, calls=calls)
-            Turns(arms=2, launch=1, options=OPTIONS, coin=random.Random(0)).play({HEAD: worker.open})
+            Turns(arms=2, launch=1, options=OPTIONS, coin=random.Random(0)).play(
+                {HEAD: worker.open}
+            )
         return sum(seat == arm for _, seat, _ in refereed_of(log)) / 60
 
     assert share(8, 1) == 1.0
@@ -325,7 +387,9 @@ def test_where_looks_took_more_than_their_share_candidates_have_one_and_the_refe
         log = []
         for _ in range(60):
             worker = FakeWorker(HEAD, log, calls=8)
-            turns = Turns(arms=2, launch=launch, options=OPTIONS, coin=random.Random(0), sparing=sparing)
+            turns = Turns(
+                arms=2, launch=launch, options=OPTIONS, coin=random.Random(0), sparing=sparing
+            )
             turns.play({HEAD: worker.open})
         return [order for _, order in log if getattr(order, "referee", None) is not None]
 
@@ -376,9 +440,13 @@ def test_what_checks_took_of_a_launch_decides_on_the_looks_of_the_next(monkeypat
         return SimpleNamespace(play=lambda _: replace(checked(60.0), calls=(1,)))
 
     monkeypatch.setattr(stages, "Turns", turns)
-    ours = stages.Stages(options=OPTIONS, observe=lambda _: None, runs=(), seed="", outlook=Outlook(sides=2))
+    ours = stages.Stages(
+        options=OPTIONS, observe=lambda _: None, runs=(), seed="", outlook=Outlook(sides=2)
+    )
     (case,) = SUITE.plan({"name": "one", "arms": ["plain"]})
-    job = stages.Job(suite=SUITE, case=case, stage=Stage(kind=StageKind.TIME, arms=("plain",)), launch=0)
+    job = stages.Job(
+        suite=SUITE, case=case, stage=Stage(kind=StageKind.TIME, arms=("plain",)), launch=0
+    )
     for _ in range(2):
         ours.in_turns(job, (), {})
     assert seen == [False, True]
@@ -422,11 +490,17 @@ def test_every_turn_is_timed_from_its_order_to_its_answer_and_those_thrown_away_
     assert played.calls == (8, 8)
     for name in (BASE, HEAD):
         seen = played.sightings[name]
-        ordered = [order for side, order in log if side is name and getattr(order, "kind", None) is OrderKind.TURN]
+        ordered = [
+            order
+            for side, order in log
+            if side is name and getattr(order, "kind", None) is OrderKind.TURN
+        ]
         kept = ordered[-len(seen) :]
         assert len(ordered) > len(seen), "a block was taken again"
         assert {turn.elapsed_s for turn in seen} == {0.5}
-        assert [(turn.seat, turn.block, turn.samples) for turn in seen] == [(one.seat, one.block, one.samples) for one in kept]
+        assert [(turn.seat, turn.block, turn.samples) for turn in seen] == [
+            (one.seat, one.block, one.samples) for one in kept
+        ]
         assert [turn.refereed for turn in seen] == [one.referee is not None for one in kept]
         assert sum(turn.samples for turn in seen) == 2 * 2 * OPTIONS.blocks
 
@@ -437,7 +511,8 @@ class TestBlocksOfALaunch:
     def blocks(self, *block_s, most_blocks=40, patience=10_000, **more):
         log, seconds, told = [], iter(range(0, 10**6, 6)), []
         workers = [
-            FakeWorker(name, log, block_s=one, patience=patience) for name, one in zip((BASE, HEAD), block_s, strict=False)
+            FakeWorker(name, log, block_s=one, patience=patience)
+            for name, one in zip((BASE, HEAD), block_s, strict=False)
         ]
         turns = Turns(
             arms=1,
@@ -456,7 +531,9 @@ class TestBlocksOfALaunch:
     def test_samples_take_twice_as_long_as_getting_ready_for_them(self):
         assert self.blocks(0.45, 0.35) == 15
 
-    @pytest.mark.parametrize(("room_s", "blocks"), [(60.0, 15), (14.0, 10), (7.0, OPTIONS.blocks), (0.0, OPTIONS.blocks)])
+    @pytest.mark.parametrize(
+        ("room_s", "blocks"), [(60.0, 15), (14.0, 10), (7.0, OPTIONS.blocks), (0.0, OPTIONS.blocks)]
+    )
     def test_more_than_were_asked_for_are_taken_within_what_the_budget_leaves(self, room_s, blocks):
         """Of 14 s, six are gone with getting ready: eight are left, for blocks of 0.8 s."""
         assert self.blocks(0.45, 0.35, room_s=room_s) == blocks
@@ -464,7 +541,11 @@ class TestBlocksOfALaunch:
     def test_there_is_a_limit_to_what_is_cheap(self):
         assert self.blocks(0.001, 0.001) == 40
 
-    @pytest.mark.parametrize("block_s", [(2.0, 2.0), (120.0, 120.0), (0.0, 0.0)], ids=["few", "less than one", "nobody knows"])
+    @pytest.mark.parametrize(
+        "block_s",
+        [(2.0, 2.0), (120.0, 120.0), (0.0, 0.0)],
+        ids=["few", "less than one", "nobody knows"],
+    )
     def test_never_fewer_than_asked_for(self, block_s):
         assert self.blocks(*block_s) == OPTIONS.blocks
 
@@ -478,11 +559,20 @@ class TestBlocksOfALaunch:
         places = set()
         for seed in range(60):
             log = []
-            turns = Turns(arms=2, launch=0, options=OPTIONS, coin=random.Random(seed), most_blocks=24, clock=lambda: 0.0)
+            turns = Turns(
+                arms=2,
+                launch=0,
+                options=OPTIONS,
+                coin=random.Random(seed),
+                most_blocks=24,
+                clock=lambda: 0.0,
+            )
             turns.clock = iter(range(0, 10**6, 6)).__next__
             turns.secret = random.Random(seed)
             turns.play({BASE: FakeWorker(BASE, log, block_s=0.5, calls=2).open})
-            places |= {order.block for _, order in log if getattr(order, "referee", None) is not None}
+            places |= {
+                order.block for _, order in log if getattr(order, "referee", None) is not None
+            }
         assert max(places) >= OPTIONS.blocks
         assert min(places) < OPTIONS.blocks
 
@@ -494,7 +584,12 @@ def test_sides_that_get_ready_at_once_all_work_before_one_is_waited_for():
     played = turns.play({worker.name: worker.open for worker in workers})
 
     assert [entry for _, entry in log[:2]] == ["open", "open"]
-    assert [getattr(entry, "kind", entry) for _, entry in log[2:6]] == [OrderKind.WARM, OrderKind.WARM, "obeyed", "obeyed"]
+    assert [getattr(entry, "kind", entry) for _, entry in log[2:6]] == [
+        OrderKind.WARM,
+        OrderKind.WARM,
+        "obeyed",
+        "obeyed",
+    ]
     assert len(played.blocks) == OPTIONS.blocks
 
 
@@ -505,20 +600,39 @@ def test_a_side_that_dies_while_both_get_ready_is_out_and_the_other_goes_on():
     turns.play({worker.name: worker.open for worker in workers})
 
     assert {name for name, seat, block in turns_of(log)} == {HEAD}
-    assert (BASE, OrderKind.WARM) not in [(name, getattr(entry, "kind", entry)) for name, entry in log]
+    assert (BASE, OrderKind.WARM) not in [
+        (name, getattr(entry, "kind", entry)) for name, entry in log
+    ]
 
 
 @pytest.mark.parametrize(
-    ("flushes", "each"), [((0, 0), 0), ((1, 1), 1), ((8, 2), 8), ((2, 16), 16), ((1, 10**9), MOST_FLUSHES), ((-5, -1), 0)]
+    ("flushes", "each"),
+    [
+        ((0, 0), 0),
+        ((1, 1), 1),
+        ((8, 2), 8),
+        ((2, 16), 16),
+        ((1, 10**9), MOST_FLUSHES),
+        ((-5, -1), 0),
+    ],
 )
 @pytest.mark.parametrize("at_once", [False, True])
-def test_the_cache_is_flushed_on_both_sides_as_often_as_the_one_needs_that_needs_it_most(flushes, each, at_once):
+def test_the_cache_is_flushed_on_both_sides_as_often_as_the_one_needs_that_needs_it_most(
+    flushes, each, at_once
+):
     log = []
-    workers = [FakeWorker(name, log, flushes=needed) for name, needed in zip((BASE, HEAD), flushes, strict=True)]
+    workers = [
+        FakeWorker(name, log, flushes=needed)
+        for name, needed in zip((BASE, HEAD), flushes, strict=True)
+    ]
     turns = Turns(arms=2, launch=1, options=OPTIONS, coin=random.Random(0), ready_at_once=at_once)
     turns.play({worker.name: worker.open for worker in workers})
 
-    taken = [(name, order.flushes) for name, order in log if getattr(order, "kind", None) is OrderKind.TURN]
+    taken = [
+        (name, order.flushes)
+        for name, order in log
+        if getattr(order, "kind", None) is OrderKind.TURN
+    ]
     assert {name for name, _ in taken} == {BASE, HEAD}
     assert {ordered for _, ordered in taken} == {each}
 
@@ -526,19 +640,31 @@ def test_the_cache_is_flushed_on_both_sides_as_often_as_the_one_needs_that_needs
 def test_a_side_that_is_out_has_no_say_in_how_often_the_cache_is_flushed():
     log = []
     workers = [FakeWorker(BASE, log, flushes=32, patience=0), FakeWorker(HEAD, log, flushes=2)]
-    Turns(arms=1, launch=1, options=OPTIONS, coin=random.Random(0)).play({worker.name: worker.open for worker in workers})
+    Turns(arms=1, launch=1, options=OPTIONS, coin=random.Random(0)).play(
+        {worker.name: worker.open for worker in workers}
+    )
 
-    assert {order.flushes for _, order in log if getattr(order, "kind", None) is OrderKind.TURN} == {2}
+    assert {
+        order.flushes for _, order in log if getattr(order, "kind", None) is OrderKind.TURN
+    } == {2}
 
 
 @pytest.mark.parametrize("needed", [0, 2, 32])
 def test_a_side_that_goes_alone_has_as_many_flushes_as_the_one_before_it(needed):
     log = []
-    first = Turns(arms=1, launch=1, options=OPTIONS, coin=random.Random(0)).play({BASE: FakeWorker(BASE, log, flushes=8).open})
+    first = Turns(arms=1, launch=1, options=OPTIONS, coin=random.Random(0)).play(
+        {BASE: FakeWorker(BASE, log, flushes=8).open}
+    )
     turns = Turns(arms=1, launch=1, options=OPTIONS, coin=random.Random(0), flushes=first.flushes)
-    assert turns.play({HEAD: FakeWorker(HEAD, log, flushes=needed).open}).flushes == first.flushes == 8
+    assert (
+        turns.play({HEAD: FakeWorker(HEAD, log, flushes=needed).open}).flushes == first.flushes == 8
+    )
 
-    taken = {(name, order.flushes) for name, order in log if getattr(order, "kind", None) is OrderKind.TURN}
+    taken = {
+        (name, order.flushes)
+        for name, order in log
+        if getattr(order, "kind", None) is OrderKind.TURN
+    }
     assert taken == {(BASE, 8), (HEAD, 8)}
 
 
@@ -550,10 +676,18 @@ def test_energy_is_counted_of_all_seats_in_turns_once_the_samples_are_taken():
     workers = [FakeWorker(BASE, log), FakeWorker(HEAD, log)]
     played, _ = play(*workers, options=ENERGY, watch=watch)
 
-    busy = [(name, order.seat) for name, order in log if getattr(order, "kind", None) is OrderKind.KEEP_BUSY]
+    busy = [
+        (name, order.seat)
+        for name, order in log
+        if getattr(order, "kind", None) is OrderKind.KEEP_BUSY
+    ]
     assert busy == busy[::-1]
-    assert {*busy} == {(name, seat) for name in (BASE, HEAD) for seat in (0, 1)} == {*played.stretches}
-    assert {order.seconds for _, order in log if getattr(order, "kind", None) is OrderKind.KEEP_BUSY} == {2.5}
+    assert (
+        {*busy} == {(name, seat) for name in (BASE, HEAD) for seat in (0, 1)} == {*played.stretches}
+    )
+    assert {
+        order.seconds for _, order in log if getattr(order, "kind", None) is OrderKind.KEEP_BUSY
+    } == {2.5}
     kinds = [getattr(order, "kind", None) for _, order in log]
     last_turn = max(place for place, kind in enumerate(kinds) if kind is OrderKind.TURN)
     assert last_turn < kinds.index(OrderKind.KEEP_BUSY) < kinds.index(OrderKind.FINISH)
@@ -583,20 +717,40 @@ def test_a_side_that_dies_while_energy_is_counted_is_out_and_the_other_goes_on()
 def turns_of_block():
     log = []
     play(FakeWorker(BASE, log), FakeWorker(HEAD, log), options=replace(OPTIONS, blocks=1))
-    return [name for name, order in log if getattr(order, "kind", None) is OrderKind.TURN and name is BASE]
+    return [
+        name
+        for name, order in log
+        if getattr(order, "kind", None) is OrderKind.TURN and name is BASE
+    ]
 
 
 def kept_to(*one_core, cores=(3, 5, 7), watch=None, seed=0, **more):
     """The orders of sides that do (or don't) use one core each: what was told before the first turn, and all to keep to a core."""
     log = []
-    workers = [FakeWorker(name, log, one_core=one) for name, one in zip((BASE, HEAD), one_core, strict=False)]
+    workers = [
+        FakeWorker(name, log, one_core=one)
+        for name, one in zip((BASE, HEAD), one_core, strict=False)
+    ]
     if more:
         workers[0].patience = more.pop("patience")
-    turns = Turns(arms=2, launch=1, options=OPTIONS, coin=random.Random(seed), cores=cores, **({"watch": watch} if watch else {}))
+    turns = Turns(
+        arms=2,
+        launch=1,
+        options=OPTIONS,
+        coin=random.Random(seed),
+        cores=cores,
+        **({"watch": watch} if watch else {}),
+    )
     turns.play({worker.name: worker.open for worker in workers})
-    orders = [(name, order) for name, order in log if getattr(order, "kind", None) in {OrderKind.TURN, OrderKind.KEEP_TO}]
+    orders = [
+        (name, order)
+        for name, order in log
+        if getattr(order, "kind", None) in {OrderKind.TURN, OrderKind.KEEP_TO}
+    ]
     first = next(place for place, (_, order) in enumerate(orders) if order.kind is OrderKind.TURN)
-    return orders[:first], [(name, order.core) for name, order in orders if order.kind is OrderKind.KEEP_TO]
+    return orders[:first], [
+        (name, order.core) for name, order in orders if order.kind is OrderKind.KEEP_TO
+    ]
 
 
 def test_sides_that_use_one_core_each_are_kept_to_one_together_before_the_first_turn():
@@ -628,15 +782,27 @@ def test_what_was_disturbed_is_taken_again_on_a_core_that_is_drawn_anew():
     _, kept = kept_to(True, True, watch=ScriptedWatch("another process"))
     assert [name for name, _ in kept] == [BASE, HEAD] * 2
     assert [kept[0][1], kept[2][1]] == [kept[1][1], kept[3][1]]
-    again = {kept_to(True, True, watch=ScriptedWatch("another process"), seed=seed)[1][2][1] for seed in range(20)}
+    again = {
+        kept_to(True, True, watch=ScriptedWatch("another process"), seed=seed)[1][2][1]
+        for seed in range(20)
+    }
     assert again == {3, 5, 7}
 
 
 @pytest.mark.parametrize(
     ("processes", "sides", "near", "offered"),
-    [(1, 2, None, (3, 5)), (2, 2, None, ()), (1, 1, None, ()), (1, 2, {5, 7}, (5,)), (1, 2, {8}, (3, 5)), (2, 1, None, ())],
+    [
+        (1, 2, None, (3, 5)),
+        (2, 2, None, ()),
+        (1, 1, None, ()),
+        (1, 2, {5, 7}, (5,)),
+        (1, 2, {8}, (3, 5)),
+        (2, 1, None, ()),
+    ],
 )
-def test_cores_are_offered_to_two_sides_of_one_process_each_on_the_host(monkeypatch, processes, sides, near, offered):
+def test_cores_are_offered_to_two_sides_of_one_process_each_on_the_host(
+    monkeypatch, processes, sides, near, offered
+):
     """Ranks of a side would be slower on one core than on theirs."""
     seen = []
 
@@ -646,11 +812,21 @@ def test_cores_are_offered_to_two_sides_of_one_process_each_on_the_host(monkeypa
 
     monkeypatch.setattr(stages, "Turns", turns)
     monkeypatch.setattr(headroom, "fastest_cores", lambda: (3, 5))
-    runs = [MagicMock(**{"environment.identity": {"device": "cuda" if near else "cpu"}}) for _ in range(sides)]
+    runs = [
+        MagicMock(**{"environment.identity": {"device": "cuda" if near else "cpu"}})
+        for _ in range(sides)
+    ]
     for run, name in zip(runs, (HEAD, BASE), strict=False):
         run.side.name = name
     watch = MagicMock(**{"near_cores.return_value": near})
-    ours = stages.Stages(options=OPTIONS, observe=lambda _: None, runs=(), seed="", outlook=Outlook(sides=2), watch=watch)
+    ours = stages.Stages(
+        options=OPTIONS,
+        observe=lambda _: None,
+        runs=(),
+        seed="",
+        outlook=Outlook(sides=2),
+        watch=watch,
+    )
     (case,) = SUITE.plan({"name": "one", "arms": ["plain"]})
     stage = Stage(kind=StageKind.TIME, arms=("plain",), processes=processes)
     ours.in_turns(stages.Job(suite=SUITE, case=case, stage=stage, launch=0), runs, MagicMock())

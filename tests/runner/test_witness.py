@@ -7,7 +7,16 @@ import pytest
 from fake_suite import QUICK, FakeRun, fake_environ
 
 from ci_bench.records.results import Better, Lane, Launch, Metric, Outcome, SideName, Status, Unit
-from ci_bench.runner.witness import LEAST_TURNS, Account, Sighting, TurnTimes, Witness, chance_of, joined, quantile
+from ci_bench.runner.witness import (
+    LEAST_TURNS,
+    Account,
+    Sighting,
+    TurnTimes,
+    Witness,
+    chance_of,
+    joined,
+    quantile,
+)
 from ci_bench.suites.contract import Evidence
 
 CALLS, BLOCKS = 4, 10
@@ -32,13 +41,25 @@ def slow_fence_gap(coin):
     return honest_gap(coin) + 8e-4
 
 
-def turns(sample_s, gap=honest_gap, *, lie=lambda sample_s: sample_s, seed=0, blocks=BLOCKS, calls=CALLS, twice=1, extra=0.0):
+def turns(
+    sample_s,
+    gap=honest_gap,
+    *,
+    lie=lambda sample_s: sample_s,
+    seed=0,
+    blocks=BLOCKS,
+    calls=CALLS,
+    twice=1,
+    extra=0.0,
+):
     """One arm's turns, and what the worker says of its samples (s per call)."""
     coin, seen, said = random.Random(seed), [], []
     for block in range(blocks):
         for samples in coin.choice([(2,), (1, 1)]):
             lengths = [sample_s * coin.uniform(0.98, 1.1) for _ in range(samples)]
-            elapsed = sum(lengths) * twice + sum(gap(coin) for _ in range(samples)) + extra * samples
+            elapsed = (
+                sum(lengths) * twice + sum(gap(coin) for _ in range(samples)) + extra * samples
+            )
             seen.append(Sighting(seat=0, block=block, samples=samples, elapsed_s=elapsed))
             said += [lie(length) / calls for length in lengths]
     return seen, said
@@ -81,7 +102,9 @@ def less(seconds):
 
 
 @pytest.mark.parametrize("beside_base", [False, True], ids=["alone", "beside base"])
-@pytest.mark.parametrize("gap", [honest_gap, stalled_gap, crowded_gap, slow_fence_gap], ids=lambda gap: gap.__name__)
+@pytest.mark.parametrize(
+    "gap", [honest_gap, stalled_gap, crowded_gap, slow_fence_gap], ids=lambda gap: gap.__name__
+)
 @pytest.mark.parametrize("sample_s", [0.02, 0.1, 2.0])
 def test_an_honest_clock_agrees_on_any_machine(sample_s, gap, beside_base):
     for seed in range(50):
@@ -91,13 +114,20 @@ def test_an_honest_clock_agrees_on_any_machine(sample_s, gap, beside_base):
         assert check.informative
 
 
-@pytest.mark.parametrize("gap", [honest_gap, stalled_gap, slow_fence_gap], ids=lambda gap: gap.__name__)
+@pytest.mark.parametrize(
+    "gap", [honest_gap, stalled_gap, slow_fence_gap], ids=lambda gap: gap.__name__
+)
 @pytest.mark.parametrize("sample_s", [0.04, 0.2, 2.0])
 def test_a_clock_at_half_speed_is_told_with_and_without_a_base(sample_s, gap):
     base = account(*turns(sample_s, gap, seed=7))
     head = account(*turns(sample_s, gap, lie=slow(0.5)))
     for check in (judged(head), judged(head, base)):
-        assert (check.name, check.arm, check.outcome, check.informative) == ("witnessed", "plain", Outcome.FAIL, False)
+        assert (check.name, check.arm, check.outcome, check.informative) == (
+            "witnessed",
+            "plain",
+            Outcome.FAIL,
+            False,
+        )
         assert "the worker's wall clock counted" in check.detail
         assert "unaccounted for" in check.detail
 
@@ -136,7 +166,13 @@ def test_base_is_not_accused_if_head_waits_as_long(load, gap, outcome):
 
 @pytest.mark.parametrize(
     ("lie", "sample_s"),
-    [(slow(0.9), 0.02), (slow(0.93), 0.1), (slow(0.96), 1.0), (less(0.003), 0.02), (less(0.005), 0.1)],
+    [
+        (slow(0.9), 0.02),
+        (slow(0.93), 0.1),
+        (slow(0.96), 1.0),
+        (less(0.003), 0.02),
+        (less(0.005), 0.1),
+    ],
 )
 def test_beside_base_smaller_lies_are_told(lie, sample_s):
     base = account(*turns(sample_s, seed=7))
@@ -158,20 +194,29 @@ def test_samples_that_do_not_fit_into_their_turn_are_told_in_any_turn():
     assert judged(account(seen, said)).outcome is Outcome.FAIL
 
 
-@pytest.mark.parametrize("change", [lambda said: said[:-2], lambda said: [*said, said[0]]], ids=["fewer", "more"])
+@pytest.mark.parametrize(
+    "change", [lambda said: said[:-2], lambda said: [*said, said[0]]], ids=["fewer", "more"]
+)
 def test_other_samples_than_were_ordered_are_told(change):
     seen, said = turns(0.05)
     metrics = evidence_of(seen, said).metrics
     (metric,) = metrics
     changed = replace(metric, launches=(replace(metric.launches[0], values=tuple(change(said))),))
-    (check,) = Witness().checks(TurnTimes(arms=("plain",), sightings=seen, calls=(CALLS,)).accounts(Evidence(metrics=(changed,))))
+    (check,) = Witness().checks(
+        TurnTimes(arms=("plain",), sightings=seen, calls=(CALLS,)).accounts(
+            Evidence(metrics=(changed,))
+        )
+    )
     assert (check.outcome, "were returned instead of" in check.detail) == (Outcome.FAIL, True)
 
 
 def test_the_times_of_a_device_fill_the_turn_as_the_hosts_do():
     assert judged(account(*turns(0.1), name="device_time")).outcome is Outcome.PASS
     check = judged(account(*turns(0.1, lie=slow(0.5)), name="device_time"))
-    assert (check.outcome, "the worker's device clock counted" in check.detail) == (Outcome.FAIL, True)
+    assert (check.outcome, "the worker's device clock counted" in check.detail) == (
+        Outcome.FAIL,
+        True,
+    )
 
 
 def test_looks_of_a_referee_take_the_time_they_take():
@@ -191,12 +236,16 @@ def test_a_call_that_was_not_timed_is_no_gap_but_only_where_there_was_one():
     assert quantile(after.gaps_s, 0.5) == pytest.approx(quantile(before.gaps_s, 0.5), abs=2e-4)
     seen, said = turns(0.1, lie=slow(0.5), calls=2)
     lied = [replace(turn, touched=True) for turn in seen]
-    assert judged(account(lied, said, calls=2)).outcome is Outcome.FAIL, "no call comes before samples of two"
+    assert judged(account(lied, said, calls=2)).outcome is Outcome.FAIL, (
+        "no call comes before samples of two"
+    )
 
 
 def test_flushes_are_known_from_base_alone():
     """Each call is made twice, behind a flush that takes time of its own."""
-    honest, base = (account(*turns(0.05, twice=2, extra=0.03, seed=seed), flushed=True) for seed in (0, 7))
+    honest, base = (
+        account(*turns(0.05, twice=2, extra=0.03, seed=seed), flushed=True) for seed in (0, 7)
+    )
     assert judged(honest, flushed=True).outcome is Outcome.UNKNOWN
     assert judged(honest, base, flushed=True).outcome is Outcome.PASS
     lied = account(*turns(0.05, twice=2, extra=0.03, lie=slow(0.7)), flushed=True)
@@ -235,7 +284,11 @@ def test_few_turns_tell_nothing(blocks):
 def test_turns_of_several_launches_are_one_sample():
     """Ten per cent of 20 ms in four blocks show in no launch, and in three of them together."""
     launches = [
-        (account(*turns(0.02, lie=slow(0.9), seed=n, blocks=4)), account(*turns(0.02, seed=50 + n, blocks=4))) for n in range(3)
+        (
+            account(*turns(0.02, lie=slow(0.9), seed=n, blocks=4)),
+            account(*turns(0.02, seed=50 + n, blocks=4)),
+        )
+        for n in range(3)
     ]
     assert {judged(*one).outcome for one in launches} == {Outcome.PASS}
     head, base = (joined(one) for one in zip(*launches, strict=True))
@@ -247,7 +300,11 @@ def loaded_gap(coin):
     return coin.choice(LOADED_MS) / 1e3
 
 
-LOADED_MS = (0.1,) * 14 + (0.2,) * 6 + (0.3, 0.3, 0.4, 0.5, 1.1, 1.7, 1.9, 2.4, 3.1, 3.8, 3.9, 4.5, 5.3, 7.6, 10.7, 13.6)
+LOADED_MS = (
+    (0.1,) * 14
+    + (0.2,) * 6
+    + (0.3, 0.3, 0.4, 0.5, 1.1, 1.7, 1.9, 2.4, 3.1, 3.8, 3.9, 4.5, 5.3, 7.6, 10.7, 13.6)
+)
 
 
 @pytest.mark.parametrize("sample_s", [0.002, 0.02, 0.1])
@@ -259,7 +316,9 @@ def test_beside_load_nobody_is_accused(sample_s):
         assert judged(head).outcome is not Outcome.FAIL
 
 
-@pytest.mark.parametrize(("gap", "blocks", "sample_s"), [(honest_gap, 10, 0.02), (loaded_gap, 30, 0.1)])
+@pytest.mark.parametrize(
+    ("gap", "blocks", "sample_s"), [(honest_gap, 10, 0.02), (loaded_gap, 30, 0.1)]
+)
 def test_lies_of_ten_percent_are_found(gap, blocks, sample_s):
     found = 0
     for seed in range(100):
@@ -277,7 +336,10 @@ def test_the_chance_of_two_samples_is_exact():
     assert chance_of(low, high, margin_s=10.0) == 1.0
     assert chance_of(low, (), margin_s=0.0) == 1.0
     coin, runs, least = random.Random(5), 4000, 0.05
-    samples = [(sorted(coin.random() for _ in range(9)), sorted(coin.random() for _ in range(12))) for _ in range(runs)]
+    samples = [
+        (sorted(coin.random() for _ in range(9)), sorted(coin.random() for _ in range(12)))
+        for _ in range(runs)
+    ]
     assert sum(chance_of(*pair, margin_s=0.0) <= least for pair in samples) <= 1.2 * least * runs
 
 
@@ -288,16 +350,28 @@ def test_a_base_whose_own_samples_are_impossible_vouches_for_nothing():
 
 def test_quantiles_are_values_that_were_seen():
     values = (1.0, 2.0, 3.0, 4.0)
-    assert [quantile(values, share) for share in (0.0, 0.25, 0.26, 0.5, 0.75, 1.0)] == [1.0, 1.0, 2.0, 2.0, 3.0, 4.0]
+    assert [quantile(values, share) for share in (0.0, 0.25, 0.26, 0.5, 0.75, 1.0)] == [
+        1.0,
+        1.0,
+        2.0,
+        2.0,
+        3.0,
+        4.0,
+    ]
     assert quantile((5.0,), 0.75) == 5.0
 
 
 LIES = replace(QUICK, blocks=14, sample_s=0.02)
 
 
-@pytest.mark.parametrize(("fault", "outcome"), [("halve_reported_times", Outcome.FAIL), ("chdir", None)])
+@pytest.mark.parametrize(
+    ("fault", "outcome"), [("halve_reported_times", Outcome.FAIL), ("chdir", None)]
+)
 def test_engine_detects_halved_times(tmp_path, fault, outcome):
-    """No clock was touched: the class that takes samples was. An honest one is never told, however busy the machine."""
+    """No clock was touched: the class that takes samples was.
+
+    An honest one is never told, however busy the machine.
+    """
     run = FakeRun(tmp_path, LIES, fake_environ(FAKE_STEP_S="0.04"))
     row = run.measure({"name": "lies", "fault": fault, "at": "workload"})["lies"]
     (check,) = (check for check in row.checks if check.name == "witnessed")
@@ -310,7 +384,10 @@ def test_through_the_engine_head_is_held_against_base(tmp_path):
     rows = FakeRun(tmp_path, LIES, fake_environ(FAKE_STEP_S="0.06", FAKE_LIES="0.75")).measure_both(
         {"name": "one"}, base={"FAKE_LIES": "1"}
     )
-    checks = {side: [check for check in row["one"].checks if check.name == "witnessed"] for side, row in rows.items()}
+    checks = {
+        side: [check for check in row["one"].checks if check.name == "witnessed"]
+        for side, row in rows.items()
+    }
     assert [check.outcome for check in checks[SideName.HEAD]] == [Outcome.FAIL], checks
     assert "and base's clock leaves" in checks[SideName.HEAD][0].detail
     assert [check.outcome is Outcome.FAIL for check in checks[SideName.BASE]] == [False], checks

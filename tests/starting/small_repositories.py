@@ -105,13 +105,32 @@ REPOSITORIES = {
     "a training script": Repository(
         files={"train.py": NANO_GPT, "model.py": MODEL, "README.md": "# nano"},
         suites={
-            "command": [{"name": "train", "command": ["python", "train.py"], "losses": {"warmup_steps": 3}, "output": "stdout"}]
+            "command": [
+                {
+                    "name": "train",
+                    "command": ["python", "train.py"],
+                    "losses": {"warmup_steps": 3},
+                    "output": "stdout",
+                }
+            ]
         },
         words="losses and step times of a training",
     ),
     "a training loop": Repository(
-        files={"src/trainer/__init__.py": "", "src/trainer/loop.py": LOOP, "setup.py": "from setuptools import setup\nsetup()\n"},
-        suites={"command": [{"name": "train", "loop": "trainer.loop:train", "losses": {"steps": 30, "warmup_steps": 5}}]},
+        files={
+            "src/trainer/__init__.py": "",
+            "src/trainer/loop.py": LOOP,
+            "setup.py": "from setuptools import setup\nsetup()\n",
+        },
+        suites={
+            "command": [
+                {
+                    "name": "train",
+                    "loop": "trainer.loop:train",
+                    "losses": {"steps": 30, "warmup_steps": 5},
+                }
+            ]
+        },
         gpu=False,
         inputs={"gpus": "none"},
     ),
@@ -147,7 +166,14 @@ REPOSITORIES = {
             "tests/test_api.py": "def test_api():\n    pass\n",
             "pyproject.toml": PROJECT.format(name="dataclasses-json", dependencies=""),
         },
-        suites={"command": [{"name": "import_dataclasses_json", "command": ["python", "-c", "import dataclasses_json"]}]},
+        suites={
+            "command": [
+                {
+                    "name": "import_dataclasses_json",
+                    "command": ["python", "-c", "import dataclasses_json"],
+                }
+            ]
+        },
         gpu=False,
         inputs={"gpus": "none"},
         words="the time and memory of the import",

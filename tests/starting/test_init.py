@@ -14,7 +14,9 @@ from ci_bench import __version__, cli
 from ci_bench.errors import ExitCode
 
 WORKFLOW = ".github/workflows/ci-bench.yml"
-EXAMPLE = yaml.safe_load((Path(__file__).parents[2] / "examples" / "workflows" / "pull-request.yml").read_text())
+EXAMPLE = yaml.safe_load(
+    (Path(__file__).parents[2] / "examples" / "workflows" / "pull-request.yml").read_text()
+)
 
 
 @pytest.fixture
@@ -59,7 +61,9 @@ def test_the_kind_of_repository_decides(kind, make, capsys):
     del rest["jobs"]["gate"]["runs-on"], rest["jobs"]["gate"]["steps"][1]["with"]
     assert workflow == rest
 
-    written = {path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()} - {*expected.files}
+    written = {path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()} - {
+        *expected.files
+    }
     assert written == {"ci-bench.yml", WORKFLOW, *([expected.example] if expected.example else [])}
     assert all(f"wrote {name}" in err for name in written)
     assert ci_bench(capsys, "validate", "ci-bench.yml")[0] == 0
@@ -72,16 +76,30 @@ def test_the_written_example_runs(kind, make, capsys):
     ci_bench(capsys, "init")
     call, shape = ("mlp_forward()", "(32, 4)") if "model" in kind else ("product((4, 4))", "(4, 4)")
     script = f"import sys; sys.path[:0] = ['benchmarks', 'src']; import example; print(tuple(example.{call}().shape))"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd=root)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd=root
+    )
     assert done.stdout.strip() == shape, done.stderr
 
 
 def test_nothing_is_overwritten(make, capsys):
-    root = make({"ci-bench.yml": "mine", WORKFLOW: "uses: ours", "benchmarks/example.py": "print()", "README.md": ""})
+    root = make(
+        {
+            "ci-bench.yml": "mine",
+            WORKFLOW: "uses: ours",
+            "benchmarks/example.py": "print()",
+            "README.md": "",
+        }
+    )
     code, out, err = ci_bench(capsys, "init")
     assert (code, out) == (0, "")
     assert "ci-bench.yml exists and is not changed" in err
-    assert {path.read_text() for path in root.rglob("*") if path.is_file()} == {"mine", "uses: ours", "print()", ""}
+    assert {path.read_text() for path in root.rglob("*") if path.is_file()} == {
+        "mine",
+        "uses: ours",
+        "print()",
+        "",
+    }
 
 
 def test_an_example_has_a_free_name(make, capsys):
@@ -94,7 +112,11 @@ def test_an_example_has_a_free_name(make, capsys):
 @pytest.mark.parametrize(
     ("files", "kept", "words"),
     [
-        ({"ci-bench.yaml": "mine"}, "ci-bench.yml", "ci-bench.yml is not written: ci-bench.yaml is there; rename it"),
+        (
+            {"ci-bench.yaml": "mine"},
+            "ci-bench.yml",
+            "ci-bench.yml is not written: ci-bench.yaml is there; rename it",
+        ),
         (
             {".github/workflows/gpu.yml": "jobs: {a: {steps: [{uses: ci-bench/ci-bench@v0.1.0}]}}"},
             WORKFLOW,
@@ -115,7 +137,10 @@ def test_another_workflow_of_the_name_stays(make, capsys):
     assert (root / WORKFLOW).read_text() == "on: push\njobs: {}\n"
     assert ci_bench(capsys, "init", "--check")[0] == 0
     (root / ".github" / "workflows" / "ci-bench-gate.yml").unlink()
-    assert "as .github/workflows/ci-bench.yml is another workflow" in ci_bench(capsys, "init", "--check")[1]
+    assert (
+        "as .github/workflows/ci-bench.yml is another workflow"
+        in ci_bench(capsys, "init", "--check")[1]
+    )
 
 
 def test_init_works_from_a_folder_below(make, capsys, monkeypatch):
@@ -199,7 +224,10 @@ def edit(path, old, new):
 
 
 STALE = {
-    "a file is gone": (lambda root: (root / "tests" / "test_speed.py").unlink(), "tests/test_speed.py does not exist"),
+    "a file is gone": (
+        lambda root: (root / "tests" / "test_speed.py").unlink(),
+        "tests/test_speed.py does not exist",
+    ),
     "its benchmarks are gone": (
         lambda root: (root / "tests" / "test_speed.py").write_text("def test_x():\n    pass\n"),
         "tests/test_speed.py has no benchmark",
@@ -219,7 +247,11 @@ STALE = {
         f"it uses ci-bench v0.0.1, and this is v{__version__}",
     ),
     "no pull requests": (
-        lambda root: edit(root / WORKFLOW, "  pull_request:\n    types: [opened, synchronize, reopened, edited]", "  push:"),
+        lambda root: edit(
+            root / WORKFLOW,
+            "  pull_request:\n    types: [opened, synchronize, reopened, edited]",
+            "  push:",
+        ),
         "",
     ),
     "another trigger": (
@@ -227,7 +259,11 @@ STALE = {
         "pull_request_target runs the code of forks with a token",
     ),
     "no guard": (
-        lambda root: edit(root / WORKFLOW, "github.event.pull_request.head.repo.full_name == github.repository", "true"),
+        lambda root: edit(
+            root / WORKFLOW,
+            "github.event.pull_request.head.repo.full_name == github.repository",
+            "true",
+        ),
         "pull requests of forks run on your own runner",
     ),
     "no network": (
@@ -235,7 +271,9 @@ STALE = {
         "setup.network has no effect",
     ),
     "another path": (
-        lambda root: edit(root / WORKFLOW, "setup_network:", 'config_path: "gone.yml"\n          setup_network:'),
+        lambda root: edit(
+            root / WORKFLOW, "setup_network:", 'config_path: "gone.yml"\n          setup_network:'
+        ),
         "config_path names a file that does not exist",
     ),
 }
@@ -243,8 +281,15 @@ STALE = {
 
 @pytest.mark.parametrize("what", STALE)
 def test_what_has_gone_stale_is_reported(what, make, capsys):
-    files = {**REPOSITORIES["tests with pytest-benchmark"].files, **REPOSITORIES["a training script"].files}
-    loop = {name.removeprefix("src/"): text for name, text in REPOSITORIES["a training loop"].files.items() if "trainer" in name}
+    files = {
+        **REPOSITORIES["tests with pytest-benchmark"].files,
+        **REPOSITORIES["a training script"].files,
+    }
+    loop = {
+        name.removeprefix("src/"): text
+        for name, text in REPOSITORIES["a training loop"].files.items()
+        if "trainer" in name
+    }
     root = make({**files, **loop})
     ci_bench(capsys, "init")
     assert ci_bench(capsys, "init", "--check")[0] == 0

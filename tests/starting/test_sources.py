@@ -2,7 +2,13 @@
 
 import pytest
 
-from ci_bench.starting.sources import LossReport, SourceProgram, read_program, reads_metadata, uses_gpu
+from ci_bench.starting.sources import (
+    LossReport,
+    SourceProgram,
+    read_program,
+    reads_metadata,
+    uses_gpu,
+)
 
 NET = """
 class Net(nn.Module):
@@ -20,7 +26,13 @@ class Net(nn.Module):
     ("given", "layer", "result", "shape", "high"),
     [
         ("width=16", "nn.Linear(width, 4)", "self.first(x)", (32, 16), None),
-        ("*, width=16", "nn.Linear(out_features=4, in_features=width)", "self.first(x)", (32, 16), None),
+        (
+            "*, width=16",
+            "nn.Linear(out_features=4, in_features=width)",
+            "self.first(x)",
+            (32, 16),
+            None,
+        ),
         ("width=16", "nn.Linear(width, 4)", "self.first(x.transpose(1, 2))", (8, 16, 16), None),
         ("", "nn.Conv2d(3, 8, 3)", "self.first(x)", (8, 3, 32, 32), None),
         ("", "nn.Conv1d(3, 8, 3)", "self.first(x)", (8, 3, 64), None),
@@ -28,7 +40,9 @@ class Net(nn.Module):
     ],
 )
 def test_the_first_layer_gives_the_shape(given, layer, result, shape, high):
-    (found,) = read_program(NET.format(given=given, layer=layer, taken="x", result=result), "net.py").modules
+    (found,) = read_program(
+        NET.format(given=given, layer=layer, taken="x", result=result), "net.py"
+    ).modules
     assert (found.name, found.shape, found.high) == ("Net", shape, high)
 
 
@@ -44,7 +58,12 @@ def test_the_first_layer_gives_the_shape(given, layer, result, shape, high):
     ],
 )
 def test_a_module_that_needs_more_is_left_out(given, layer, taken):
-    assert read_program(NET.format(given=given, layer=layer, taken=taken, result="x"), "net.py").modules == ()
+    assert (
+        read_program(
+            NET.format(given=given, layer=layer, taken=taken, result="x"), "net.py"
+        ).modules
+        == ()
+    )
 
 
 GUARD = "if __name__ == '__main__':\n    main()\n"
@@ -54,15 +73,33 @@ TRAIN = "def main():\n    loss.backward()\n    {}\n"
 @pytest.mark.parametrize(
     ("source", "expected"),
     [
-        (TRAIN.format("print(f'loss {loss}')") + GUARD, SourceProgram(is_program=True, losses=LossReport.PRINTED)),
-        (TRAIN.format("logger.info('loss %s', loss)") + GUARD, SourceProgram(is_program=True, losses=LossReport.LOGGED)),
-        (TRAIN.format("ci_bench.step(loss=loss)") + GUARD, SourceProgram(is_program=True, losses=LossReport.STEPS)),
+        (
+            TRAIN.format("print(f'loss {loss}')") + GUARD,
+            SourceProgram(is_program=True, losses=LossReport.PRINTED),
+        ),
+        (
+            TRAIN.format("logger.info('loss %s', loss)") + GUARD,
+            SourceProgram(is_program=True, losses=LossReport.LOGGED),
+        ),
+        (
+            TRAIN.format("ci_bench.step(loss=loss)") + GUARD,
+            SourceProgram(is_program=True, losses=LossReport.STEPS),
+        ),
         (TRAIN.format("print('done')") + GUARD, SourceProgram(is_program=True)),
         (TRAIN.format("print('loss')"), SourceProgram(losses=LossReport.PRINTED)),
         ("def main():\n    print('loss')\n" + GUARD, SourceProgram(is_program=True)),
-        ("parser.add_argument('data')\n" + GUARD, SourceProgram(is_program=True, takes_arguments=True)),
-        ("parser.add_argument('--data', required=True)\n" + GUARD, SourceProgram(is_program=True, takes_arguments=True)),
-        ("parser.add_argument('data', nargs='?')\nparser.add_argument('--seed')\n" + GUARD, SourceProgram(is_program=True)),
+        (
+            "parser.add_argument('data')\n" + GUARD,
+            SourceProgram(is_program=True, takes_arguments=True),
+        ),
+        (
+            "parser.add_argument('--data', required=True)\n" + GUARD,
+            SourceProgram(is_program=True, takes_arguments=True),
+        ),
+        (
+            "parser.add_argument('data', nargs='?')\nparser.add_argument('--seed')\n" + GUARD,
+            SourceProgram(is_program=True),
+        ),
         ("print(1)\n", SourceProgram(is_program=True)),
         ("def f():\n    print(1)\n", SourceProgram()),
     ],

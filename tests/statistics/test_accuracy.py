@@ -20,15 +20,24 @@ def drawn(seed):
     """Some peers that are known, and how many are not."""
     coin = random.Random(seed)
     spread = 10 ** coin.uniform(-4, -1)
-    return [0.6 + coin.gauss(0, spread) for _ in range(coin.choice([1, 2, 3]))], coin.choice([1, 2, 3])
+    return [0.6 + coin.gauss(0, spread) for _ in range(coin.choice([1, 2, 3]))], coin.choice(
+        [1, 2, 3]
+    )
 
 
 def fails_somewhere(candidate, known, missing, coin):
     """Whether some answer of the missing peers breaks the rule of all of them: all alike, or each anywhere."""
     centre = fmean(known)
     alike = ([centre + sign * step] * missing for sign, step in product((1, -1), STEPS))
-    anywhere = ([centre + coin.gauss(0, 10 ** coin.uniform(-4, -1)) for _ in range(missing)] for _ in range(200))
-    return any(not holds(candidate, [*known, *others]) for answers in (alike, anywhere) for others in answers)
+    anywhere = (
+        [centre + coin.gauss(0, 10 ** coin.uniform(-4, -1)) for _ in range(missing)]
+        for _ in range(200)
+    )
+    return any(
+        not holds(candidate, [*known, *others])
+        for answers in (alike, anywhere)
+        for others in answers
+    )
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -32,7 +32,12 @@ def test_numpys_heavy_parts_stay_unloaded_and_load_on_first_use() -> None:
 
 def test_what_was_loaded_before_stays() -> None:
     script = "import numpy.testing; import ci_bench.statistics.special_functions; print(numpy.testing.assert_equal(1, 1))"
-    assert subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout == "None\n"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", script], check=True, capture_output=True, text=True
+        ).stdout
+        == "None\n"
+    )
 
 
 ALONE = """
@@ -46,7 +51,9 @@ print(scipy.stats.t.ppf(0.9, 5) == ours.stdtrit(5, 0.9))
 
 
 def test_the_compiled_module_is_loaded_alone_and_the_whole_package_afterwards() -> None:
-    found = subprocess.run([sys.executable, "-c", ALONE], check=True, capture_output=True, text=True)
+    found = subprocess.run(
+        [sys.executable, "-c", ALONE], check=True, capture_output=True, text=True
+    )
     assert found.stdout.split() == ["False", "False", "True", "True", "True"]
 
 
@@ -60,7 +67,12 @@ ours.compiled_functions = moved
 import scipy.special
 print(ours.functions() is scipy.special)
 """
-    assert subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout == "True\n"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", script], check=True, capture_output=True, text=True
+        ).stdout
+        == "True\n"
+    )
 
 
 @pytest.mark.parametrize("order", [1, 2, 3])
@@ -72,6 +84,12 @@ def test_the_derivative_of_psi_is_scipys(order) -> None:
 
 def test_nothing_of_the_judge_imports_scipy_special() -> None:
     def imported(file: Path) -> set[str | None]:
-        return {node.module for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.ImportFrom)}
+        return {
+            node.module
+            for node in ast.walk(ast.parse(file.read_text()))
+            if isinstance(node, ast.ImportFrom)
+        }
 
-    assert [file.name for file in (SOURCES / "judge").rglob("*.py") if "scipy.special" in imported(file)] == []
+    assert [
+        file.name for file in (SOURCES / "judge").rglob("*.py") if "scipy.special" in imported(file)
+    ] == []

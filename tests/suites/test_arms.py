@@ -26,9 +26,26 @@ IDS = {
     "training_loss": "training_loss/reviews[precision=fp32]",
     "transformers": "transformers/bert[mode=inference,batch=8,seq=128,precision=fp32,attention=auto]",
 }
-INSTEAD = {"fastrnns": "compile_modes", "torchbench": "backend", "training_loss": "backend", "transformers": "candidate"}
-LISTED = ["default", {"mode": "max-autotune-no-cudagraphs"}, "reduce-overhead", "aot_eager", {"backend": "mine:compile"}]
-NAMES = ("inductor", "inductor+max-autotune-no-cudagraphs", "inductor+reduce-overhead", "aot_eager", "mine:compile")
+INSTEAD = {
+    "fastrnns": "compile_modes",
+    "torchbench": "backend",
+    "training_loss": "backend",
+    "transformers": "candidate",
+}
+LISTED = [
+    "default",
+    {"mode": "max-autotune-no-cudagraphs"},
+    "reduce-overhead",
+    "aot_eager",
+    {"backend": "mine:compile"},
+]
+NAMES = (
+    "inductor",
+    "inductor+max-autotune-no-cudagraphs",
+    "inductor+reduce-overhead",
+    "aot_eager",
+    "mine:compile",
+)
 
 each_suite = pytest.mark.parametrize("suite", sorted(ENTRIES))
 
@@ -49,14 +66,22 @@ def test_all_arms_are_in_one_case_beside_one_reference(suite):
 
 
 @each_suite
-def test_all_arms_are_timed_in_turns_in_every_launch_and_each_is_verified_and_compiled_from_cold(suite):
+def test_all_arms_are_timed_in_turns_in_every_launch_and_each_is_verified_and_compiled_from_cold(
+    suite,
+):
     (case,) = plan(suite, arms=LISTED)
     stages = find_suite(suite).stages(case)
     (timed,) = (stage for stage in stages if stage.kind is StageKind.TIME)
     assert (timed.arms, timed.launches) == (case.arms, None)
     assert case.arms in {stage.arms for stage in stages if stage.kind is StageKind.VERIFY}
-    assert [stage.arms for stage in stages if stage.cache is Cache.COLD] == [(name,) for name in NAMES]
-    alone = {stage.arms for stage in stages if stage.kind is StageKind.ALONE and stage.cache is not Cache.COLD}
+    assert [stage.arms for stage in stages if stage.cache is Cache.COLD] == [
+        (name,) for name in NAMES
+    ]
+    alone = {
+        stage.arms
+        for stage in stages
+        if stage.kind is StageKind.ALONE and stage.cache is not Cache.COLD
+    }
     assert alone == {(name,) for name in case.arms}
     assert "compiled" in case.due.checks
 
@@ -79,8 +104,14 @@ def test_without_arms_cases_stay_what_they_are(suite):
             [{"backend": "aot_eager", "mode": "max-autotune"}],
             "max-autotune is a mode of inductor, and backend aot_eager has none",
         ),
-        (["max-autotun"], r"'max-autotun' is not a known mode of torch.compile; did you mean 'max-autotune'\?"),
-        (["reduce_overhead"], r"'reduce_overhead' is not a known mode of torch.compile; did you mean 'reduce-overhead'\?"),
+        (
+            ["max-autotun"],
+            r"'max-autotun' is not a known mode of torch.compile; did you mean 'max-autotune'\?",
+        ),
+        (
+            ["reduce_overhead"],
+            r"'reduce_overhead' is not a known mode of torch.compile; did you mean 'reduce-overhead'\?",
+        ),
     ],
 )
 def test_arms_that_clash_or_cannot_be_are_refused(suite, arms, fault):
@@ -123,24 +154,36 @@ def test_an_arm_may_not_be_called_as_a_reference_of_fastrnns():
 
 
 def test_the_eager_arm_alone_stays_a_candidate():
-    with pytest.raises(BadConfig, match="arms: none means only the eager arm; write it as `candidate`"):
+    with pytest.raises(
+        BadConfig, match="arms: none means only the eager arm; write it as `candidate`"
+    ):
         plan("transformers", arms=["default", "none"])
 
 
-COMPILE = {"mode": "max-autotune-no-cudagraphs", "fullgraph": True, "dynamic": False, "options": {"freezing": False}}
+COMPILE = {
+    "mode": "max-autotune-no-cudagraphs",
+    "fullgraph": True,
+    "dynamic": False,
+    "options": {"freezing": False},
+}
 SPELT = "inductor+max-autotune-no-cudagraphs+fullgraph+static-shapes+freezing:false"
 
 
 @each_suite
 def test_arguments_of_compile_hold_for_the_arms_of_an_entry_and_an_arms_own_win(suite):
     (case,) = plan(
-        suite, compile=COMPILE, arms=["inductor", {"mode": "default", "dynamic": True, "options": {"max_autotune": True}}]
+        suite,
+        compile=COMPILE,
+        arms=["inductor", {"mode": "default", "dynamic": True, "options": {"max_autotune": True}}],
     )
     assert case.arms[1] == SPELT
-    assert case.arms[2].startswith("inductor+fullgraph+dynamic-shapes+freezing:false+max_autotune:true")
+    assert case.arms[2].startswith(
+        "inductor+fullgraph+dynamic-shapes+freezing:false+max_autotune:true"
+    )
     assert json.loads(json.dumps(case.params)) == case.params
     first, second = (
-        read_arm({name: value for name, value in arm.items() if name not in {"way", "whole"}}) for arm in case.params["arms"]
+        read_arm({name: value for name, value in arm.items() if name not in {"way", "whole"}})
+        for arm in case.params["arms"]
     )
     assert (first.name, second.name, second.dynamic) == (*case.arms[1:], True)
     assert second.options == {"freezing": False, "max_autotune": True}
@@ -161,11 +204,17 @@ def test_a_case_of_each_backend_tells_how_it_is_compiled():
 @pytest.mark.parametrize(
     ("options", "fault"),
     [
-        ({"max_autotun": True}, r"options\.max_autotun: inductor has no such option; did you mean 'max_autotune'\?"),
+        (
+            {"max_autotun": True},
+            r"options\.max_autotun: inductor has no such option; did you mean 'max_autotune'\?",
+        ),
         ({"triton.cudagraph": True}, "did you mean 'triton.cudagraphs'"),
         ({"max_autotune": 1}, "options.max_autotune: 1 is not true or false"),
         ({"cpp.threads": "two"}, "options.cpp.threads: 'two' is not a whole number"),
-        ({"mode": "max-autotune"}, "options.mode: an argument of torch.compile, not an option of inductor; this mode stands for"),
+        (
+            {"mode": "max-autotune"},
+            "options.mode: an argument of torch.compile, not an option of inductor; this mode stands for",
+        ),
     ],
 )
 def test_an_option_that_inductor_lacks_is_refused_while_planning(suite, options, fault):
@@ -179,7 +228,10 @@ def test_an_option_that_inductor_lacks_is_refused_while_planning(suite, options,
 @pytest.mark.parametrize(
     ("arm", "fault"),
     [
-        ({"backend": "aot_eager", "options": {"max_autotune": True}}, "options are inductor's, and backend aot_eager has none"),
+        (
+            {"backend": "aot_eager", "options": {"max_autotune": True}},
+            "options are inductor's, and backend aot_eager has none",
+        ),
         ("exports", r"'exports' is not a known experiment; did you mean 'export'\?"),
         ({"backend": "export", "fullgraph": True}, "fullgraph: export is one graph, or nothing"),
         ({"backend": "torchscript", "mode": "max-autotune"}, "max-autotune is a mode of inductor"),
@@ -193,7 +245,10 @@ def test_arguments_that_an_arm_has_no_use_for_are_refused(suite, arm, fault):
 @pytest.mark.parametrize("suite", ["fastrnns", "training_loss"])
 @pytest.mark.parametrize("word", ["export", "aot-inductor", "torchscript"])
 def test_what_captures_a_model_is_refused_where_something_else_is_compiled(suite, word):
-    with pytest.raises(BadConfig, match=f"arms: this suite does not have the experiment {word}; suite torchbench does"):
+    with pytest.raises(
+        BadConfig,
+        match=f"arms: this suite does not have the experiment {word}; suite torchbench does",
+    ):
         plan(suite, arms=[word])
 
 
@@ -205,7 +260,9 @@ def test_the_table_of_options_is_that_of_torch():
     assert sorted(ours) == sorted(theirs)
     kinds = {name: type(value).__name__ for name, value in theirs.items()}
     assert [
-        name for name in ours if kinds[name] in {"bool", "int", "float", "str"} and ours[name] not in {"any", kinds[name]}
+        name
+        for name in ours
+        if kinds[name] in {"bool", "int", "float", "str"} and ours[name] not in {"any", kinds[name]}
     ] == []
 
 
@@ -213,16 +270,21 @@ def test_the_table_of_options_is_that_of_torch():
 def test_what_a_mode_stands_for_is_what_torch_says():
     import torch
 
-    assert {mode: dict(torch._inductor.list_mode_options(mode)) for mode in MODES if mode != "default"} == {
-        mode: options for mode, options in MODE_OPTIONS.items() if mode != "default"
-    }
+    assert {
+        mode: dict(torch._inductor.list_mode_options(mode)) for mode in MODES if mode != "default"
+    } == {mode: options for mode, options in MODE_OPTIONS.items() if mode != "default"}
 
 
 @pytest.mark.engine
 def test_a_mode_and_options_reach_the_compiler_together():
     import torch
 
-    arm = read_arm({"mode": "max-autotune-no-cudagraphs", "options": {"bucket_all_gathers_fx": "all", "cpu_gpu_bw": 9}})
+    arm = read_arm(
+        {
+            "mode": "max-autotune-no-cudagraphs",
+            "options": {"bucket_all_gathers_fx": "all", "cpu_gpu_bw": 9},
+        }
+    )
     arguments = compile_arguments(arm)
     assert arguments["options"]["coordinate_descent_tuning"] is True
     assert "mode" not in arguments
@@ -230,7 +292,9 @@ def test_a_mode_and_options_reach_the_compiler_together():
 
 
 def test_arguments_of_transformers_are_in_the_names():
-    (case,) = plan("transformers", arms=["default", {"mode": "default", "dynamic": True}, {"fullgraph": True}])
+    (case,) = plan(
+        "transformers", arms=["default", {"mode": "default", "dynamic": True}, {"fullgraph": True}]
+    )
     assert case.arms == ("eager", "inductor", "inductor+dynamic-shapes", "inductor+fullgraph")
 
 
@@ -243,16 +307,28 @@ def test_every_compiled_structure_of_fastrnns_has_the_arms():
 
 def test_the_arm_that_alone_is_quantised_says_so():
     (case,) = plan(
-        "torchbench", arms=["default", "max-autotune"], precision="bf16", quantization="int8dynamic", quantized_arms="candidate"
+        "torchbench",
+        arms=["default", "max-autotune"],
+        precision="bf16",
+        quantization="int8dynamic",
+        quantized_arms="candidate",
     )
     assert case.arms == ("eager", "inductor-int8dynamic", "inductor+max-autotune-int8dynamic")
 
 
 @pytest.mark.parametrize("backend", ["inductor", "aot_eager"])
-def test_a_rule_of_a_table_about_a_backend_is_about_a_case_that_has_it_among_its_arms(backend, tmp_path):
+def test_a_rule_of_a_table_about_a_backend_is_about_a_case_that_has_it_among_its_arms(
+    backend, tmp_path
+):
     path = tmp_path / "table.yml"
-    path.write_text("schema_version: 1\nrules: [{models: [mlp], when: {backend: aot_eager}, skip: too slow}]\n")
-    (case,) = plan("torchbench", arms=["default", backend + ("" if backend == "aot_eager" else "+x")], tables=[str(path)])
+    path.write_text(
+        "schema_version: 1\nrules: [{models: [mlp], when: {backend: aot_eager}, skip: too slow}]\n"
+    )
+    (case,) = plan(
+        "torchbench",
+        arms=["default", backend + ("" if backend == "aot_eager" else "+x")],
+        tables=[str(path)],
+    )
     assert bool(case.params["rules"]) is (backend == "aot_eager")
 
 
@@ -266,10 +342,18 @@ def test_an_arm_is_read_back_as_it_was(mode):
 @pytest.mark.parametrize(
     ("modes", "device", "told"),
     [
-        ({"inductor": None, "inductor+max-autotune-no-cudagraphs": "max-autotune-no-cudagraphs"}, "cpu", None),
+        (
+            {"inductor": None, "inductor+max-autotune-no-cudagraphs": "max-autotune-no-cudagraphs"},
+            "cpu",
+            None,
+        ),
         ({"inductor+reduce-overhead": "reduce-overhead"}, "cuda:0", None),
         (
-            {"inductor+reduce-overhead": "reduce-overhead", "inductor+max-autotune": "max-autotune", "inductor": None},
+            {
+                "inductor+reduce-overhead": "reduce-overhead",
+                "inductor+max-autotune": "max-autotune",
+                "inductor": None,
+            },
             "cpu",
             "inductor+reduce-overhead, inductor+max-autotune: the device cpu has no CUDA graphs, so inductor runs without them",
         ),
@@ -299,4 +383,7 @@ def test_every_program_has_its_own_share_of_dynamos_limit():
 
 
 def test_the_names_of_arms_are_those_of_backends():
-    assert [CompiledArm(backend=name).name for name in ("eager", "inductor")] == ["dynamo-eager", "inductor"]
+    assert [CompiledArm(backend=name).name for name in ("eager", "inductor")] == [
+        "dynamo-eager",
+        "inductor",
+    ]

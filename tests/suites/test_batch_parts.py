@@ -5,10 +5,20 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from ci_bench.suites.contract import Unsupported  # noqa: E402 - after torch was found
-from ci_bench.suites.shared.worker.batch_parts import BatchKind, FoundParts, combined, parts_of, read_found  # noqa: E402
+from ci_bench.suites.shared.worker.batch_parts import (  # noqa: E402
+    BatchKind,
+    FoundParts,
+    combined,
+    parts_of,
+    read_found,
+)
 
 ROWS, COUNT = 7, 3
-BATCH = (torch.randn(ROWS, 5, generator=torch.Generator().manual_seed(0)), torch.ones(2), {"ids": torch.arange(ROWS)})
+BATCH = (
+    torch.randn(ROWS, 5, generator=torch.Generator().manual_seed(0)),
+    torch.ones(2),
+    {"ids": torch.arange(ROWS)},
+)
 EXACT = torch.finfo(torch.float32).eps
 
 
@@ -36,7 +46,9 @@ def test_parts_are_all_rows_in_their_order_and_nothing_else_is_cut() -> None:
     ],
 )
 def test_what_parts_are_of_the_whole_is_found_out(kind, left) -> None:
-    assert combined(lambda batch: {"left": left(batch[0])}, BATCH, ROWS, COUNT, epsilon=EXACT) == {"left": kind}
+    assert combined(lambda batch: {"left": left(batch[0])}, BATCH, ROWS, COUNT, epsilon=EXACT) == {
+        "left": kind
+    }
 
 
 @pytest.mark.parametrize(
@@ -56,7 +68,9 @@ def test_what_is_nothing_of_the_whole_is_refused_by_name(left) -> None:
 
 
 def test_a_process_without_a_row_is_refused() -> None:
-    with pytest.raises(Unsupported, match="2 rows are too few for 3 processes; use a larger `batch_size`"):
+    with pytest.raises(
+        Unsupported, match="2 rows are too few for 3 processes; use a larger `batch_size`"
+    ):
         parts_of(2, 3)
 
 
@@ -79,6 +93,8 @@ def test_the_mean_of_weighed_gradients_is_that_of_the_whole_loss(kind) -> None:
 
 
 def test_what_was_found_is_read_as_it_was_written(tmp_path) -> None:
-    found = FoundParts(rows=7, kinds={"loss": BatchKind.MEAN, "outputs.0": BatchKind.ROWS}, is_random=True)
+    found = FoundParts(
+        rows=7, kinds={"loss": BatchKind.MEAN, "outputs.0": BatchKind.ROWS}, is_random=True
+    )
     found.write(tmp_path)
     assert read_found(tmp_path) == found

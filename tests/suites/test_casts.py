@@ -34,7 +34,11 @@ def mixed():
     [
         (Rotary(), torch.bfloat16, r"inv_freq0 by 0\.\d+ %"),
         (Rotary(), torch.float16, r"inv_freq0 by 0\.0\d+ %"),
-        (Rotary(5), torch.bfloat16, r"inv_freq0 by .*, inv_freq1 by .*, inv_freq2 by [^,]*, 2 more"),
+        (
+            Rotary(5),
+            torch.bfloat16,
+            r"inv_freq0 by .*, inv_freq1 by .*, inv_freq2 by [^,]*, 2 more",
+        ),
         (mixed(), torch.bfloat16, ""),
         (nn.Linear(3, 3), torch.bfloat16, ""),
     ],

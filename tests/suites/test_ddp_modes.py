@@ -1,4 +1,7 @@
-"""Modes of dynamo for DDP: they hold inside of a step, and are gone after it. `test_shared_trainings` has what they do."""
+"""Modes of dynamo for DDP: they hold inside of a step, and are gone after it.
+
+`test_shared_trainings` has what they do.
+"""
 
 from types import SimpleNamespace
 
@@ -17,7 +20,12 @@ from ci_bench.suites.shared.worker.ddp_modes import BUCKET_MIB, DDP_MODULE, opti
 from ci_bench.suites.training_loss.layouts import ParallelStep  # noqa: E402
 
 pytestmark = pytest.mark.engine
-MODES = ("ddp_optimizer", "python_reducer", "python_reducer_without_compiled_forward", "no_optimization")
+MODES = (
+    "ddp_optimizer",
+    "python_reducer",
+    "python_reducer_without_compiled_forward",
+    "no_optimization",
+)
 
 
 def settings() -> tuple[object, ...]:
@@ -28,13 +36,20 @@ def settings() -> tuple[object, ...]:
         inductor._fuse_ddp_communication,
         inductor._fuse_ddp_bucket_size,
         DDP_MODULE in trace_rules.LEGACY_MOD_INLINELIST,
-        any(path.endswith("nn/parallel/distributed") for path in trace_rules.get_legacy_mod_inlinelist()),
+        any(
+            path.endswith("nn/parallel/distributed")
+            for path in trace_rules.get_legacy_mod_inlinelist()
+        ),
     )
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_mode_holds_inside_and_leaves_nothing_behind_also_where_a_step_fails(mode: str) -> None:
-    before, layout, inside = settings(), Layout(layout="ddp", backend="eager", optimize_ddp=mode), []
+    before, layout, inside = (
+        settings(),
+        Layout(layout="ddp", backend="eager", optimize_ddp=mode),
+        [],
+    )
 
     @optimizing_ddp(layout)
     def step() -> None:
@@ -43,7 +58,11 @@ def test_a_mode_holds_inside_and_leaves_nothing_behind_also_where_a_step_fails(m
 
     with pytest.raises(ValueError, match="planted"):
         step()
-    assert inside == [(mode, True, True, BUCKET_MIB, True, True) if mode == "python_reducer" else (mode, *before[1:])]
+    assert inside == [
+        (mode, True, True, BUCKET_MIB, True, True)
+        if mode == "python_reducer"
+        else (mode, *before[1:])
+    ]
     assert settings() == before
 
 
@@ -66,8 +85,12 @@ class Seen(nn.Module):
         return self.weight * labels.float().mean()
 
 
-@pytest.mark.parametrize(("mode", "parts"), [("no_optimization", 1), ("no_optimization", 2), (None, 1)])
-def test_forward_and_backward_passes_of_a_training_are_in_its_mode(mode: str | None, parts: int) -> None:
+@pytest.mark.parametrize(
+    ("mode", "parts"), [("no_optimization", 1), ("no_optimization", 2), (None, 1)]
+)
+def test_forward_and_backward_passes_of_a_training_are_in_its_mode(
+    mode: str | None, parts: int
+) -> None:
     whole, usual = Seen(), config.optimize_ddp
     step = ParallelStep(
         layout=Layout(layout="ddp", backend="eager", optimize_ddp=mode, accumulate=parts),
@@ -83,16 +106,22 @@ def test_forward_and_backward_passes_of_a_training_are_in_its_mode(mode: str | N
 
 
 def test_backends_of_arms_that_are_kept_apart_are_equal_only_where_both_are_the_same() -> None:
-    one, same, other = (kept_apart("eager", word) for word in ("no_optimization", "no_optimization", "ddp_optimizer"))
+    one, same, other = (
+        kept_apart("eager", word)
+        for word in ("no_optimization", "no_optimization", "ddp_optimizer")
+    )
     assert (one, hash(one)) == (same, hash(same))
     assert one not in {other, kept_apart("aot_eager", "no_optimization")}
     assert kept_apart("eager", "") == "eager"
-    assert compile_arguments(CompiledArm(backend="eager"), apart="no_optimization")["backend"] == one
+    assert (
+        compile_arguments(CompiledArm(backend="eager"), apart="no_optimization")["backend"] == one
+    )
     assert torch.compile(lambda value: value + 1, backend=one)(torch.ones(1)).tolist() == [2.0]
 
 
 @pytest.mark.parametrize(
-    ("word", "mode"), [(True, "ddp_optimizer"), (False, "no_optimization"), *((mode, mode) for mode in MODES)]
+    ("word", "mode"),
+    [(True, "ddp_optimizer"), (False, "no_optimization"), *((mode, mode) for mode in MODES)],
 )
 def test_truths_are_read_as_the_modes_that_torch_takes_them_for(word: object, mode: str) -> None:
     layout = read_layout({"layout": "ddp", "backend": "inductor", "optimize_ddp": word})

@@ -80,7 +80,9 @@ def test_the_slope_along_a_gradient_is_the_gradients_own():
 
     def ratio(gradient):
         square, along = float(gradient @ gradient), lambda step: loss_of(weights + step * gradient)
-        return slope_ratio(along, square=square, loss=loss_of(weights), weight=float(weights.norm()))
+        return slope_ratio(
+            along, square=square, loss=loss_of(weights), weight=float(weights.norm())
+        )
 
     assert ratio(weights) == pytest.approx(1.0)
     masked = weights * torch.tensor([1.0, 0.0, 1.0, 1.0, 1.0]) * 1.25
@@ -103,13 +105,17 @@ class Dropping(nn.Module):
 
     def forward(self, rows):
         rows, _ = self.recurrent(rows)
-        rows = self.drop(rows) + functional.scaled_dot_product_attention(rows, rows, rows, dropout_p=0.5)
+        rows = self.drop(rows) + functional.scaled_dot_product_attention(
+            rows, rows, rows, dropout_p=0.5
+        )
         return functional.dropout(self.attend(rows, rows, rows)[0], 0.5)
 
 
 def test_without_dropout_nothing_is_dropped_and_afterwards_all_is_as_it_was():
     model, rows = Dropping(), torch.randn(2, 3, 4)
-    before = {name: getattr(functional, name) for name in ("dropout", "scaled_dot_product_attention")}
+    before = {
+        name: getattr(functional, name) for name in ("dropout", "scaled_dot_product_attention")
+    }
     assert not torch.equal(model(rows), model(rows))
     with without_dropout():
         assert not torch.equal(model(rows), model(rows)), "between the layers of the recurrent one"

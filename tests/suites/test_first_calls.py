@@ -6,7 +6,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from ci_bench.suites.shared.worker.first_calls import held_to, read_call, read_start, sketch, verified  # noqa: E402
+from ci_bench.suites.shared.worker.first_calls import (  # noqa: E402
+    held_to,
+    read_call,
+    read_start,
+    sketch,
+    verified,
+)
 
 pytestmark = pytest.mark.engine
 FP32 = 2.0**-24
@@ -36,7 +42,12 @@ def call(**left):
     return read_call(read_start([drawn(8, 4)], [("w", drawn(4, 4))]), left)
 
 
-BASE = {"output": drawn(64, 8), "gradients.w": drawn(4, 4), "weights.w": drawn(4, 4), "loss": torch.tensor(2.0)}
+BASE = {
+    "output": drawn(64, 8),
+    "gradients.w": drawn(4, 4),
+    "weights.w": drawn(4, 4),
+    "loss": torch.tensor(2.0),
+}
 
 
 @pytest.mark.parametrize(
@@ -47,9 +58,18 @@ BASE = {"output": drawn(64, 8), "gradients.w": drawn(4, 4), "weights.w": drawn(4
         ({"output": BASE["output"].flip(0)}, "values of the outputs off by"),
         ({"output": BASE["output"] * 1.01}, "values of the outputs off by 0.01 of their size"),
         ({"output": BASE["output"][:32]}, "outputs float32[32, 8] instead of float32[64, 8]"),
-        ({"output": BASE["output"].bfloat16()}, "outputs bfloat16[64, 8] instead of float32[64, 8]"),
-        ({"output": BASE["output"] * math.nan}, "outputs float32[64, 8], 512 of them not finite instead of float32[64, 8]"),
-        ({"output": torch.where(BASE["output"] > 2.5, math.inf, BASE["output"])}, "outputs float32[64, 8], "),
+        (
+            {"output": BASE["output"].bfloat16()},
+            "outputs bfloat16[64, 8] instead of float32[64, 8]",
+        ),
+        (
+            {"output": BASE["output"] * math.nan},
+            "outputs float32[64, 8], 512 of them not finite instead of float32[64, 8]",
+        ),
+        (
+            {"output": torch.where(BASE["output"] > 2.5, math.inf, BASE["output"])},
+            "outputs float32[64, 8], ",
+        ),
         ({"gradients.w": torch.zeros(4, 4)}, "values of the gradients off by 1 of their size"),
         ({"loss": torch.tensor(2.1)}, "values of the loss off by"),
         ({"weights.w": torch.zeros(4, 4)}, ""),
@@ -81,20 +101,27 @@ def test_forms_are_named_once():
     ],
 )
 def test_values_that_do_not_repeat_are_not_compared(runs, draws, compared):
-    known = verified(call(**BASE), epsilon=FP32, runs=[call(**{**BASE, **run}) for run in runs], draws=draws)
+    known = verified(
+        call(**BASE), epsilon=FP32, runs=[call(**{**BASE, **run}) for run in runs], draws=draws
+    )
     assert {*known.sketches} == compared
     assert "outputs" in known.words or draws
     assert list(known.differing(call(**BASE))) == []
 
 
 def test_shapes_that_do_not_repeat_are_not_compared():
-    known = verified(call(**BASE), epsilon=FP32, runs=[call(**{**BASE, "output": BASE["output"][:9]})])
+    known = verified(
+        call(**BASE), epsilon=FP32, runs=[call(**{**BASE, "output": BASE["output"][:9]})]
+    )
     assert list(known.differing(call(**{**BASE, "output": BASE["output"][:50]}))) == []
 
 
 def test_weights_that_each_build_draws_anew_are_not_compared():
     one, other = (read_start([drawn(8, 4)], [("w", drawn(4, 4, seed=seed))]) for seed in (1, 2))
-    known, timed = verified(read_call(one, BASE), epsilon=FP32), read_call(other, {**BASE, "output": drawn(64, 8, seed=3)})
+    known, timed = (
+        verified(read_call(one, BASE), epsilon=FP32),
+        read_call(other, {**BASE, "output": drawn(64, 8, seed=3)}),
+    )
     assert held_to(known, one) == known
     assert held_to(known, other).words.keys() == {"inputs", "values of the inputs", "weights"}
     assert list(held_to(known, other).differing(timed)) == []
@@ -110,4 +137,6 @@ def test_a_call_that_leaves_masks_or_holes_has_a_sketch_of_the_rest(odd):
     assert all(map(math.isfinite, same.sketches["outputs"]))
     assert same.sketches == read_call({}, {"output": masked.clone()}).sketches
     assert same.sketches != read_call({}, {"output": other}).sketches
-    assert read_call({}, {"output": torch.full((300, 4096), 3e38)}).sketches == {}, "sums that overflow show nothing"
+    assert read_call({}, {"output": torch.full((300, 4096), 3e38)}).sketches == {}, (
+        "sums that overflow show nothing"
+    )

@@ -15,7 +15,10 @@ def set_new(place, value):
 
 BEFORE = {
     "nothing": lambda: None,
-    "the flags": lambda: (torch.set_float32_matmul_precision("high"), setattr(backends.cudnn, "allow_tf32", True)),
+    "the flags": lambda: (
+        torch.set_float32_matmul_precision("high"),
+        setattr(backends.cudnn, "allow_tf32", True),
+    ),
     "matmul": lambda: set_new(backends.cuda.matmul, "tf32"),
     "matmul the other way": lambda: set_new(backends.cuda.matmul, "ieee"),
     "convolutions alone": lambda: set_new(backends.cudnn.conv, "ieee"),
@@ -35,7 +38,11 @@ def untouched():
 def legacy():
     """What the flags say; they raise where the two interfaces disagree."""
     with backends.cudnn.flags(enabled=True, allow_tf32=backends.cudnn.allow_tf32):
-        return torch.get_float32_matmul_precision(), backends.cuda.matmul.allow_tf32, backends.cudnn.allow_tf32
+        return (
+            torch.get_float32_matmul_precision(),
+            backends.cuda.matmul.allow_tf32,
+            backends.cudnn.allow_tf32,
+        )
 
 
 @pytest.mark.parametrize("tf32", [False, True])
@@ -45,7 +52,8 @@ def test_both_interfaces_say_the_same_whatever_was_set_before(before, tf32):
     set_fp32_precision(tf32=tf32)
     assert legacy() == ("high" if tf32 else "highest", tf32, tf32)
     assert effective_precision() == dict.fromkeys(
-        ("fp32_precision_matmul", "fp32_precision_conv", "fp32_precision_rnn"), "tf32" if tf32 else "ieee"
+        ("fp32_precision_matmul", "fp32_precision_conv", "fp32_precision_rnn"),
+        "tf32" if tf32 else "ieee",
     )
 
 

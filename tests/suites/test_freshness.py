@@ -8,7 +8,13 @@ import torch
 from malloc_heap import is_in_heap
 from torch import nn
 
-from ci_bench.suites.shared.worker.freshness import kept_aside, prepared_write, read_state, set_aside, write_state
+from ci_bench.suites.shared.worker.freshness import (
+    kept_aside,
+    prepared_write,
+    read_state,
+    set_aside,
+    write_state,
+)
 
 VALUES = {
     "a matrix": torch.randn(3, 5),
@@ -35,11 +41,18 @@ def test_what_is_set_aside_is_what_torch_would_copy(name: str) -> None:
     value = VALUES[name]
     plain = value.detach().to("cpu", copy=True)
     _, found, _ = set_aside([torch.ones(1), value, torch.ones(3)])
-    assert (found.dtype, found.shape, found.layout, found.requires_grad) == (plain.dtype, plain.shape, plain.layout, False)
+    assert (found.dtype, found.shape, found.layout, found.requires_grad) == (
+        plain.dtype,
+        plain.shape,
+        plain.layout,
+        False,
+    )
     if plain.layout is torch.strided:
         assert found.stride() == plain.stride()
         same = (
-            found.view(torch.uint8).tolist() == plain.view(torch.uint8).tolist() if "four" in name else torch.equal(found, plain)
+            found.view(torch.uint8).tolist() == plain.view(torch.uint8).tolist()
+            if "four" in name
+            else torch.equal(found, plain)
         )
     else:
         same = torch.equal(found.to_dense(), plain.to_dense())
@@ -77,9 +90,18 @@ def test_nothing_to_set_aside() -> None:
 
 def test_a_tree_keeps_its_form_and_what_is_no_tensor() -> None:
     weight = torch.nn.Parameter(torch.ones(2))
-    tree = ((torch.arange(3),), {"mask": torch.ones(2, 2).t(), "name": "text", "weight": weight}, None)
+    tree = (
+        (torch.arange(3),),
+        {"mask": torch.ones(2, 2).t(), "name": "text", "weight": weight},
+        None,
+    )
     (ids,), named, target = kept_aside(tree)
-    assert (ids.tolist(), named["mask"].tolist(), named["name"], target) == ([0, 1, 2], [[1, 1], [1, 1]], "text", None)
+    assert (ids.tolist(), named["mask"].tolist(), named["name"], target) == (
+        [0, 1, 2],
+        [[1, 1], [1, 1]],
+        "text",
+        None,
+    )
     assert named["weight"] is weight, "as `copied`: a subclass is nobody's to copy"
     assert not is_in_heap(ids.data_ptr())
     assert ids.data_ptr() != tree[0][0].data_ptr()
@@ -93,7 +115,9 @@ def _is_mapped(address: int) -> bool:
     return False
 
 
-@pytest.mark.parametrize("name", [name for name in VALUES if name not in {"sparse", "one value, expanded"}])
+@pytest.mark.parametrize(
+    "name", [name for name in VALUES if name not in {"sparse", "one value, expanded"}]
+)
 def test_a_prepared_write_writes_what_copy_does(name) -> None:
     target = VALUES[name].detach().clone()
     value = VALUES[name].detach().clone().zero_() if target.dtype.itemsize > 1 else target.clone()
@@ -143,7 +167,9 @@ OPTIMIZERS = {
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-@pytest.mark.parametrize("trained", [(0,), (0, 1), (1,), ()], ids=["first", "both", "second", "none"])
+@pytest.mark.parametrize(
+    "trained", [(0,), (0, 1), (1,), ()], ids=["first", "both", "second", "none"]
+)
 def test_written_state_is_all_there_is(name, trained):
     """A step from a written state is the step from the state itself, also of a head that had state or none."""
     module, optimizer = two_heads(OPTIMIZERS[name])

@@ -6,8 +6,19 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402 - after torch is known to be there
 
-from ci_bench.suites.shared.worker.numerics import FP32_EPSILON, judged, measured, of_optimizer, yardstick_of  # noqa: E402
-from ci_bench.suites.shared.worker.optimizers import KNOWN_SIZES, MOST_KEPT, UPDATES, updates_by_known_gradients  # noqa: E402
+from ci_bench.suites.shared.worker.numerics import (  # noqa: E402
+    FP32_EPSILON,
+    judged,
+    measured,
+    of_optimizer,
+    yardstick_of,
+)
+from ci_bench.suites.shared.worker.optimizers import (  # noqa: E402
+    KNOWN_SIZES,
+    MOST_KEPT,
+    UPDATES,
+    updates_by_known_gradients,
+)
 
 pytestmark = pytest.mark.engine
 ALLOWED = of_optimizer(yardstick_of(FP32_EPSILON), 0.999)
@@ -15,7 +26,10 @@ ALLOWED = of_optimizer(yardstick_of(FP32_EPSILON), 0.999)
 
 def weights(*names):
     generator = torch.Generator().manual_seed(1)
-    drawn = {"first": torch.randn(12, 8, generator=generator), "bias": torch.randn(12, generator=generator)}
+    drawn = {
+        "first": torch.randn(12, 8, generator=generator),
+        "bias": torch.randn(12, generator=generator),
+    }
     return {name: drawn[name] for name in names or drawn}
 
 
@@ -24,7 +38,11 @@ def moves(make, given=None, *, apart=True):
 
 
 def wrong(base, head):
-    return [one.name for one in judged(measured(head, truth=None, runs=[base], starts={}), ALLOWED) if one.wrong]
+    return [
+        one.name
+        for one in judged(measured(head, truth=None, runs=[base], starts={}), ALLOWED)
+        if one.wrong
+    ]
 
 
 class Stale(torch.optim.AdamW):
@@ -56,7 +74,17 @@ def adamw(cls=torch.optim.AdamW, **options):
         adamw(torch.optim.Adam),
         adamw(Stale),
     ],
-    ids=["lr", "decay", "beta2", "beta1", "eps", "amsgrad", "sign", "Adam for AdamW", "stale moments"],
+    ids=[
+        "lr",
+        "decay",
+        "beta2",
+        "beta1",
+        "eps",
+        "amsgrad",
+        "sign",
+        "Adam for AdamW",
+        "stale moments",
+    ],
 )
 def test_what_an_optimizer_does_otherwise_shows(planted):
     assert wrong(moves(adamw()), moves(planted))
@@ -68,7 +96,9 @@ def test_how_it_is_run_does_not(name, ways):
     kind = getattr(torch.optim, name)
     if "fused" in ways and name not in {"AdamW", "SGD", "Adagrad"}:
         pytest.skip("torch has no fused form of it")
-    assert not wrong(moves(lambda them: kind(them, lr=1e-3)), moves(lambda them: kind(them, lr=1e-3, **ways)))
+    assert not wrong(
+        moves(lambda them: kind(them, lr=1e-3)), moves(lambda them: kind(them, lr=1e-3, **ways))
+    )
 
 
 def test_arithmetic_in_fp32_does_not():
@@ -83,7 +113,9 @@ def test_arithmetic_in_fp32_does_not():
             for weight in self.param_groups[0]["params"]:
                 state = self.state[weight]
                 gradient = weight.grad.float()
-                first, second, steps = (state.setdefault(key, torch.zeros_like(gradient)) for key in ("m", "v", "t"))
+                first, second, steps = (
+                    state.setdefault(key, torch.zeros_like(gradient)) for key in ("m", "v", "t")
+                )
                 first.lerp_(gradient, 0.1)
                 second.mul_(0.999).addcmul_(gradient, gradient, value=0.001)
                 steps += 1
@@ -121,7 +153,9 @@ def test_a_large_weight_leaves_a_sample_and_the_weights_are_left_alone():
     (moved,) = moves(lambda them: torch.optim.SGD(them, lr=1.0), large).values()
     assert MOST_KEPT // 2 < moved.numel() <= MOST_KEPT
     assert moved.dtype is torch.float32
-    assert float(moved.std()) == pytest.approx(sum(size**2 for size in KNOWN_SIZES) ** 0.5, rel=0.02)
+    assert float(moved.std()) == pytest.approx(
+        sum(size**2 for size in KNOWN_SIZES) ** 0.5, rel=0.02
+    )
     assert not large["wide"].any()
 
 

@@ -32,7 +32,9 @@ def deviation(name, candidate, truth, runs, yardstick, **more):
 
 
 def change(name, candidate, ideal, *, reference, start, yardstick):
-    (found,) = judged([measure_change(name, candidate, ideal, reference=reference, start=start)], yardstick)
+    (found,) = judged(
+        [measure_change(name, candidate, ideal, reference=reference, start=start)], yardstick
+    )
     return found
 
 
@@ -40,7 +42,13 @@ def tensors(scale=1.0, size=1000):
     """The truth, an eager result off by rounding, and another such."""
     generator = torch.Generator().manual_seed(0)
     truth = scale * torch.randn(size, generator=generator, dtype=torch.float64)
-    return truth, truth.float(), (truth * (1 + 2.0**-24 * torch.randn(size, generator=generator, dtype=torch.float64))).float()
+    return (
+        truth,
+        truth.float(),
+        (
+            truth * (1 + 2.0**-24 * torch.randn(size, generator=generator, dtype=torch.float64))
+        ).float(),
+    )
 
 
 @pytest.mark.parametrize("scale", [1e-12, 1e-4, 1e-3, 1.0, 1e6])
@@ -86,11 +94,15 @@ def test_what_is_not_finite_has_to_be_so_in_eager_or_in_the_truth():
     for one in masked:
         one[3] = -math.inf
     assert not deviation("x", masked[2], masked[0], [masked[1]], YARD).wrong
-    assert deviation("x", masked[2], truth, [eager], YARD).fault.startswith("1 elements are not finite")
+    assert deviation("x", masked[2], truth, [eager], YARD).fault.startswith(
+        "1 elements are not finite"
+    )
     assert deviation("x", -masked[2], masked[0], [masked[1]], YARD).wrong
     eager_only = eager.clone()
     eager_only[5] = math.nan
-    assert not deviation("x", other, truth, [eager_only], YARD).wrong, "eager overflows, the candidate is right"
+    assert not deviation("x", other, truth, [eager_only], YARD).wrong, (
+        "eager overflows, the candidate is right"
+    )
 
 
 def test_a_score_that_is_no_number_is_wrong():
@@ -122,12 +134,21 @@ def test_changes_are_judged_on_their_own_scale():
 
 def test_an_update_is_judged_by_the_candidates_own_gradients():
     start = torch.ones(50)
-    ideal, eager_ideal = torch.full((50,), -2e-3, dtype=torch.float64), torch.full((50,), -1e-3, dtype=torch.float64)
+    ideal, eager_ideal = (
+        torch.full((50,), -2e-3, dtype=torch.float64),
+        torch.full((50,), -1e-3, dtype=torch.float64),
+    )
     eager = start - 1e-3
     reference = (eager, eager_ideal)
-    assert not change("p", start - 2e-3, ideal, reference=reference, start=start, yardstick=YARD).wrong
-    assert change("p", start.clone(), ideal, reference=reference, start=start, yardstick=YARD).wrong, "a skipped step"
-    assert change("p", start - 2.2e-3, ideal, reference=reference, start=start, yardstick=YARD).wrong, "another learning rate"
+    assert not change(
+        "p", start - 2e-3, ideal, reference=reference, start=start, yardstick=YARD
+    ).wrong
+    assert change(
+        "p", start.clone(), ideal, reference=reference, start=start, yardstick=YARD
+    ).wrong, "a skipped step"
+    assert change(
+        "p", start - 2.2e-3, ideal, reference=reference, start=start, yardstick=YARD
+    ).wrong, "another learning rate"
 
 
 def test_an_empty_tensor_is_right():
@@ -147,7 +168,11 @@ def narrow(truth, epsilon=FP32_EPSILON, seed=1):
 
 
 def test_an_agreement_says_which_tensor_is_worst_and_by_how_much():
-    truth = {**outputs(), "gradient: weight": outputs(seed=1)["output"], "loss": torch.tensor(0.5, dtype=torch.float64)}
+    truth = {
+        **outputs(),
+        "gradient: weight": outputs(seed=1)["output"],
+        "loss": torch.tensor(0.5, dtype=torch.float64),
+    }
     runs = [narrow(truth, seed=seed) for seed in (1, 2)]
     right = agree(narrow(truth, seed=3), truth=truth, runs=runs, epsilon=FP32_EPSILON)
     assert (right.outcome, right.detail.startswith("3 tensors agree; ")) == (Outcome.PASS, True)
@@ -162,21 +187,29 @@ def test_an_agreement_says_which_tensor_is_worst_and_by_how_much():
 @pytest.mark.parametrize("seen", [{}, {"more": torch.ones(1)}])
 def test_nothing_to_compare_and_other_names_disagree(seen):
     truth = outputs()
-    assert agree(seen, truth=truth, runs=[narrow(truth)], epsilon=FP32_EPSILON).outcome is Outcome.FAIL
+    assert (
+        agree(seen, truth=truth, runs=[narrow(truth)], epsilon=FP32_EPSILON).outcome is Outcome.FAIL
+    )
     assert agree({}, truth={}, runs=[{}], epsilon=FP32_EPSILON).outcome is Outcome.FAIL
 
 
 def test_without_fp64_the_unperturbed_run_is_the_truth_and_a_shaken_one_says_what_rounding_does():
     truth = outputs()
     runs = [narrow(truth, seed=seed) for seed in (1, 2)]
-    assert agree(narrow(truth, seed=3), truth=None, runs=runs, epsilon=FP32_EPSILON).outcome is Outcome.PASS
+    assert (
+        agree(narrow(truth, seed=3), truth=None, runs=runs, epsilon=FP32_EPSILON).outcome
+        is Outcome.PASS
+    )
     off = {"output": runs[0]["output"] * 1.0005}
     assert agree(off, truth=None, runs=runs, epsilon=FP32_EPSILON).outcome is Outcome.FAIL
 
 
 def test_a_gradient_that_is_zero_by_mathematics_may_have_the_roundings_of_its_kind():
     """Eager may come to an exact zero by luck, and a right candidate to the rounding of what cancels."""
-    truth = {"gradient: weight": outputs()["output"], "gradient: key_bias": outputs(seed=5, size=16, scale=1e-17)["output"]}
+    truth = {
+        "gradient: weight": outputs()["output"],
+        "gradient: key_bias": outputs(seed=5, size=16, scale=1e-17)["output"],
+    }
     run = {**narrow(truth), "gradient: key_bias": torch.zeros(16)}
     runs = [run, {**narrow(truth, seed=2), "gradient: key_bias": torch.zeros(16)}]
     seen = {**narrow(truth, seed=3), "gradient: key_bias": torch.full((16,), 5e-8)}
@@ -186,9 +219,14 @@ def test_a_gradient_that_is_zero_by_mathematics_may_have_the_roundings_of_its_ki
 
 
 def test_a_small_gradient_is_not_zero_by_mathematics():
-    truth = {"gradient: weight": outputs()["output"], "gradient: small": outputs(seed=5, size=100, scale=1e-6)["output"]}
+    truth = {
+        "gradient: weight": outputs()["output"],
+        "gradient: small": outputs(seed=5, size=100, scale=1e-6)["output"],
+    }
     seen = {**narrow(truth, seed=3), "gradient: small": torch.zeros(100)}
-    assert agree(seen, truth=truth, runs=[narrow(truth)], epsilon=FP32_EPSILON).outcome is Outcome.FAIL
+    assert (
+        agree(seen, truth=truth, runs=[narrow(truth)], epsilon=FP32_EPSILON).outcome is Outcome.FAIL
+    )
 
 
 def test_a_run_that_is_right_by_luck_does_not_narrow_the_limit():
@@ -203,7 +241,12 @@ def test_a_kind_that_is_all_rounding_leaves_the_answer_unknown():
     truth = {**outputs(), "gradient: weight": outputs(seed=1, scale=1e-12)["output"]}
     noise = [1e-9 * outputs(seed=seed)["output"].float() for seed in (7, 8)]
     runs = [{**narrow(truth), "gradient: weight": noise[0]}]
-    found = agree({**narrow(truth), "gradient: weight": noise[1]}, truth=truth, runs=runs, epsilon=FP32_EPSILON)
+    found = agree(
+        {**narrow(truth), "gradient: weight": noise[1]},
+        truth=truth,
+        runs=runs,
+        epsilon=FP32_EPSILON,
+    )
     assert found.outcome is Outcome.UNKNOWN
     assert "none of the 1 gradient is larger than its own rounding" in found.detail
 
@@ -237,12 +280,22 @@ def test_jumps_that_a_jolted_run_shows_are_no_faults_and_others_are():
     jolt = narrow(truth, 16 * FP32_EPSILON, seed=3)
     jolt["gradient: weight"][:16] *= 1.05
     epsilon = FP32_EPSILON
-    assert agree(jumped(4, 1), truth=truth, runs=runs, epsilon=epsilon).outcome is Outcome.FAIL, "or it would show nothing"
-    assert agree(jumped(4, 1), truth=truth, runs=runs, jolts=[jolt], epsilon=epsilon).outcome is Outcome.PASS
+    assert agree(jumped(4, 1), truth=truth, runs=runs, epsilon=epsilon).outcome is Outcome.FAIL, (
+        "or it would show nothing"
+    )
+    assert (
+        agree(jumped(4, 1), truth=truth, runs=runs, jolts=[jolt], epsilon=epsilon).outcome
+        is Outcome.PASS
+    )
     halved = {"gradient: weight": runs[0]["gradient: weight"] / 2}
-    assert agree(halved, truth=truth, runs=runs, jolts=[jolt], epsilon=epsilon).outcome is Outcome.FAIL
+    assert (
+        agree(halved, truth=truth, runs=runs, jolts=[jolt], epsilon=epsilon).outcome is Outcome.FAIL
+    )
     jumps = [jumped(seed, 16) for seed in (5, 6)]
-    assert agree(halved, truth=truth, runs=jumps, jolts=[jolt], epsilon=epsilon).outcome is Outcome.FAIL
+    assert (
+        agree(halved, truth=truth, runs=jumps, jolts=[jolt], epsilon=epsilon).outcome
+        is Outcome.FAIL
+    )
 
 
 def test_a_jolt_takes_nothing_from_what_the_order_of_sums_may_do():
@@ -250,7 +303,10 @@ def test_a_jolt_takes_nothing_from_what_the_order_of_sums_may_do():
     truth = outputs()
     jolt = narrow(truth, 16 * FP32_EPSILON, seed=3)
     far = narrow(truth, 12 * FP32_EPSILON, seed=4)
-    assert agree(far, truth=truth, runs=[narrow(truth)], jolts=[jolt], epsilon=FP32_EPSILON).outcome is Outcome.PASS
+    assert (
+        agree(far, truth=truth, runs=[narrow(truth)], jolts=[jolt], epsilon=FP32_EPSILON).outcome
+        is Outcome.PASS
+    )
 
 
 def test_tokens_agree_where_all_are_equal_or_the_runs_waver():
@@ -258,12 +314,20 @@ def test_tokens_agree_where_all_are_equal_or_the_runs_waver():
     other = {"tokens": torch.arange(100).index_fill(0, torch.tensor([7]), 5000)}
     assert agree(tokens, truth=None, runs=[tokens], epsilon=BF16_EPSILON).outcome is Outcome.PASS
     assert agree(other, truth=None, runs=[tokens], epsilon=BF16_EPSILON).outcome is Outcome.FAIL
-    assert agree(other, truth=None, runs=[tokens, other], epsilon=BF16_EPSILON).outcome is Outcome.PASS
+    assert (
+        agree(other, truth=None, runs=[tokens, other], epsilon=BF16_EPSILON).outcome is Outcome.PASS
+    )
     all_wrong = {"tokens": torch.arange(100).flip(0)}
-    assert agree(all_wrong, truth=None, runs=[tokens, other], epsilon=BF16_EPSILON).outcome is Outcome.FAIL
+    assert (
+        agree(all_wrong, truth=None, runs=[tokens, other], epsilon=BF16_EPSILON).outcome
+        is Outcome.FAIL
+    )
 
 
-@pytest.mark.parametrize(("name", "kind"), [("gradient: a.b", "gradient"), ("gradients.a", "gradients"), ("loss", "loss")])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("gradient: a.b", "gradient"), ("gradients.a", "gradients"), ("loss", "loss")],
+)
 def test_the_kind_of_a_tensor_is_in_its_name(name, kind):
     assert kind_of(name) == kind
 
@@ -271,16 +335,35 @@ def test_the_kind_of_a_tensor_is_in_its_name(name, kind):
 def test_one_logit_and_one_token_of_many_are_seen_in_every_format():
     """What a look at the 2-norm alone let pass in bfloat16: 0.04 of the norm."""
     truth = {"output": outputs(size=65536)["output"].reshape(512, 128)}
-    for dtype, epsilon in ((torch.float32, FP32_EPSILON), (torch.float16, 2.0**-11), (torch.bfloat16, BF16_EPSILON)):
-        runs = [{"output": shaken(truth, epsilon, torch.Generator().manual_seed(seed))["output"].to(dtype)} for seed in (1, 2)]
+    for dtype, epsilon in (
+        (torch.float32, FP32_EPSILON),
+        (torch.float16, 2.0**-11),
+        (torch.bfloat16, BF16_EPSILON),
+    ):
+        runs = [
+            {
+                "output": shaken(truth, epsilon, torch.Generator().manual_seed(seed))["output"].to(
+                    dtype
+                )
+            }
+            for seed in (1, 2)
+        ]
         seen = shaken(truth, epsilon, torch.Generator().manual_seed(3))["output"].to(dtype)
-        assert agree({"output": seen}, truth=truth, runs=runs, epsilon=epsilon).outcome is Outcome.PASS
+        assert (
+            agree({"output": seen}, truth=truth, runs=runs, epsilon=epsilon).outcome is Outcome.PASS
+        )
         logit, token = seen.clone(), seen.clone()
         logit[100, 100] += 10
         token[0] = 0
         for wrong in (logit, token):
-            assert agree({"output": wrong}, truth=truth, runs=runs, epsilon=epsilon).outcome is Outcome.FAIL
-            assert agree_coarsely({"output": wrong}, {"output": seen}, epsilon=epsilon).outcome is Outcome.FAIL
+            assert (
+                agree({"output": wrong}, truth=truth, runs=runs, epsilon=epsilon).outcome
+                is Outcome.FAIL
+            )
+            assert (
+                agree_coarsely({"output": wrong}, {"output": seen}, epsilon=epsilon).outcome
+                is Outcome.FAIL
+            )
 
 
 def test_a_change_within_one_rounding_of_the_value_is_none():

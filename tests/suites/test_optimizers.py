@@ -50,4 +50,8 @@ def test_names_are_in_the_optimizers_order(model) -> None:
     assert "zero_grad" not in vars(every)
     model[1].bias.requires_grad_(requires_grad=False)
     other = torch.nn.Linear(3, 2)
-    assert names_of(torch.optim.SGD(other.parameters()), model) == ("0.weight", "0.bias", "1.weight")
+    assert names_of(torch.optim.SGD(other.parameters()), model) == (
+        "0.weight",
+        "0.bias",
+        "1.weight",
+    )

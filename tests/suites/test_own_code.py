@@ -56,7 +56,15 @@ def test_data_in_a_folder_is_not_its_code(tree) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["true", ["pytest", "."], "python -c 'x' \"", ["cat", "/etc/hostname"], ["cat", "../lib.py"], [""]]
+    "command",
+    [
+        "true",
+        ["pytest", "."],
+        "python -c 'x' \"",
+        ["cat", "/etc/hostname"],
+        ["cat", "../lib.py"],
+        [""],
+    ],
 )
 def test_a_command_without_files_of_the_tree_has_no_digest(tree, command) -> None:
     assert of_commands([command], tree / "bench" if "../lib.py" in command else tree) == ""
@@ -64,11 +72,17 @@ def test_a_command_without_files_of_the_tree_has_no_digest(tree, command) -> Non
 
 def test_a_planned_command_has_the_digest_of_its_tree(tree, monkeypatch) -> None:
     monkeypatch.chdir(tree)
-    entries = ({"name": "x", "command": ["python", "run.py"], "cwd": "bench"}, {"name": "x", "loop": "bench.run:train"})
+    entries = (
+        {"name": "x", "command": ["python", "run.py"], "cwd": "bench"},
+        {"name": "x", "loop": "bench.run:train"},
+    )
     bodies = [SUITE.plan(entry)[0].body for entry in entries]
     assert "" not in bodies
     (tree / "bench" / "run.py").write_text("x = 2\n")
-    assert all(SUITE.plan(entry)[0].body not in {body, ""} for entry, body in zip(entries, bodies, strict=True))
+    assert all(
+        SUITE.plan(entry)[0].body not in {body, ""}
+        for entry, body in zip(entries, bodies, strict=True)
+    )
 
 
 def test_a_suites_modules_are_its_code(tree) -> None:
@@ -82,11 +96,15 @@ def test_a_suites_modules_are_its_code(tree) -> None:
     assert of_modules(["mine"], tree) != ""
 
 
-@pytest.mark.parametrize("word", ["x" * 300, "a\0b", "print(1)\n" * 2000], ids=["long", "zero byte", "a program"])
+@pytest.mark.parametrize(
+    "word", ["x" * 300, "a\0b", "print(1)\n" * 2000], ids=["long", "zero byte", "a program"]
+)
 def test_a_word_that_can_be_no_file_is_none(tmp_path, word):
     (tmp_path / "run.py").write_text("1")
     assert of_commands([["python", "-c", word]], tmp_path) == ""
-    assert of_commands([["python", "run.py", word]], tmp_path) == of_commands([["python", "run.py"]], tmp_path)
+    assert of_commands([["python", "run.py", word]], tmp_path) == of_commands(
+        [["python", "run.py"]], tmp_path
+    )
 
 
 def test_a_folder_of_data_is_looked_at_within_limits(tmp_path, monkeypatch):
@@ -97,7 +115,11 @@ def test_a_folder_of_data_is_looked_at_within_limits(tmp_path, monkeypatch):
         (tmp_path / "data" / f"{number:02}" / "part.py").write_text(str(number))
     seen = []
     walk = own_code.os.walk
-    monkeypatch.setattr(own_code.os, "walk", lambda folder: (seen.append(found[0]) or found for found in walk(folder)))
+    monkeypatch.setattr(
+        own_code.os,
+        "walk",
+        lambda folder: (seen.append(found[0]) or found for found in walk(folder)),
+    )
     monkeypatch.setattr(own_code, "MOST_FOLDERS", 10)
     whole = of_commands(["python train.py data"], tmp_path)
     assert (len(seen), len(whole)) == (10, own_code.LENGTH)

@@ -8,7 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ci_bench.suites.shared.worker.randomness import generator_states, moved, seed_everything, seed_step, step_seed
+from ci_bench.suites.shared.worker.randomness import (
+    generator_states,
+    moved,
+    seed_everything,
+    seed_step,
+    step_seed,
+)
 
 LEGACY: Any = np.random
 """NumPy's global generator, which benched code uses."""
@@ -52,7 +58,11 @@ def test_steps_and_seeds_draw_differently_from_each_other() -> None:
 
 
 def test_seeds_are_the_same_on_every_machine_and_in_every_process() -> None:
-    assert [step_seed(0, 0), step_seed(7919, 1), step_seed(-1, 2, 3)] == [1427366890, 3607662042, 2386262662]
+    assert [step_seed(0, 0), step_seed(7919, 1), step_seed(-1, 2, 3)] == [
+        1427366890,
+        3607662042,
+        2386262662,
+    ]
 
 
 @pytest.mark.parametrize("seed", [0, 2**32 - 1, 2**40, 7919])
@@ -67,7 +77,11 @@ def test_the_states_say_which_generator_drew() -> None:
     seed_step(0, 0)
     before = generator_states()
     assert moved(before, generator_states()) == ()
-    for name, draw in {"python": random.random, "numpy": LEGACY.rand, "torch cpu": lambda: torch.rand(1)}.items():
+    for name, draw in {
+        "python": random.random,
+        "numpy": LEGACY.rand,
+        "torch cpu": lambda: torch.rand(1),
+    }.items():
         seed_step(0, 0)
         draw()
         assert moved(before, generator_states()) == (name,)

@@ -14,7 +14,9 @@ pytestmark = pytest.mark.engine
 
 FORMATS = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 TF32 = 2.0**-10
-"""Ten bits behind the point, and no format of torch's own: https://docs.pytorch.org/docs/stable/notes/cuda.html"""
+"""Ten bits behind the point, and no format of torch's own:
+https://docs.pytorch.org/docs/stable/notes/cuda.html
+"""
 
 
 @pytest.mark.parametrize("precision", [*OfTorchbench, *OfTrainingLoss, *OfTransformers], ids=repr)

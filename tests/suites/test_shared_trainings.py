@@ -29,13 +29,28 @@ RIGHT = ("ddp", "fsdp", "planted_layouts:averaged")
 WRONG = tuple(f"planted_layouts:{name}" for name in ("summed", "unsynced", "same_rows", "left_out"))
 COMPILED = {"ddp+aot_eager": Outcome.PASS, "planted_layouts:uncompiled+aot_eager": Outcome.FAIL}
 """And whether they really are: what dynamo leaves alone computes rightly all the same."""
-LAYER = {"num_hidden_layers": 1, "hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64, "vocab_size": 64}
+LAYER = {
+    "num_hidden_layers": 1,
+    "hidden_size": 32,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+    "vocab_size": 64,
+}
 ENTRIES = {
-    "torchbench": (TORCHBENCH, "accuracy", {"models": ["mlp"], "perturbations": 1, "prepared": 1, "batch_size": 7}),
+    "torchbench": (
+        TORCHBENCH,
+        "accuracy",
+        {"models": ["mlp"], "perturbations": 1, "prepared": 1, "batch_size": 7},
+    ),
     "transformers": (
         TRANSFORMERS,
         "agrees",
-        {"model": {"path": "bert", "config": LAYER}, "batch_size": 5, "sequence_length": 8, "prepared_inputs": 2},
+        {
+            "model": {"path": "bert", "config": LAYER},
+            "batch_size": 5,
+            "sequence_length": 8,
+            "prepared_inputs": 2,
+        },
     ),
 }
 COUNTING = """
@@ -52,7 +67,9 @@ def backend(graph, inputs):
             file.write(f"{torch._dynamo.config.optimize_ddp} {'exchange' if exchanges else 'model'}\\n")
     return lookup_backend("aot_eager")(graph, inputs)
 """
-"""A backend that leaves a line for each graph: the mode that dynamo is in, and whether the graph exchanges gradients."""
+"""A backend that leaves a line for each graph: the mode that dynamo is in, and whether the graph
+exchanges gradients.
+"""
 SPLIT = {
     "source": "own",
     "models": ["split_models:Net"],
@@ -81,9 +98,14 @@ def bench(tmp_path_factory):
     for source in (EXAMPLE / "shared_mlp").glob("*.py"):
         text = source.read_text()
         assert text.count(FACTOR) == (source.name == "worker.py")
-        planted = text.replace(FACTOR, "(loss * self._factor * 2).backward()").replace("shared_mlp", "planted_mlp")
+        planted = text.replace(FACTOR, "(loss * self._factor * 2).backward()").replace(
+            "shared_mlp", "planted_mlp"
+        )
         (folder / "planted_mlp" / source.name).write_text(planted)
-    paths, preload = (ranked_stages.HERE, MODELS, EXAMPLE, folder), ("transformers.models.bert.modeling_bert",)
+    paths, preload = (
+        (ranked_stages.HERE, MODELS, EXAMPLE, folder),
+        ("transformers.models.bert.modeling_bert",),
+    )
     with ranked_stages.opened(TORCHBENCH, folder, paths=paths, preload=preload) as bench:
         yield bench
 
@@ -106,7 +128,9 @@ def outcomes(evidence: Evidence, name: str) -> dict[str, Outcome]:
 def test_right_layouts_agree_with_one_process_and_planted_faults_do_not(bench, name: str) -> None:
     """Seven rows, or five, in two processes: their parts are not of one size."""
     suite, check, entry = ENTRIES[name]
-    compiled = [{"layout": arm.removesuffix("+aot_eager"), "backend": "aot_eager"} for arm in COMPILED]
+    compiled = [
+        {"layout": arm.removesuffix("+aot_eager"), "backend": "aot_eager"} for arm in COMPILED
+    ]
     (case,) = suite.plan({**entry, "mode": "training", "layouts": [*RIGHT, *WRONG, *compiled]})
     evidence = replace(bench, suite=suite).verified(case)
     assert outcomes(evidence, "compiled") == COMPILED
@@ -116,7 +140,9 @@ def test_right_layouts_agree_with_one_process_and_planted_faults_do_not(bench, n
 
 MODEL, EXCHANGE = "model", "exchange"
 GRAPHS = {"ddp_optimizer": 2, "no_optimization": 1, "python_reducer_without_compiled_forward": 1}
-"""How many graphs a step without graph breaks is, of a model that is two buckets; of the fourth mode, see the test."""
+"""How many graphs a step without graph breaks is, of a model that is two buckets; of the fourth
+mode, see the test.
+"""
 
 
 @pytest.mark.parametrize(
@@ -128,18 +154,27 @@ GRAPHS = {"ddp_optimizer": 2, "no_optimization": 1, "python_reducer_without_comp
     ],
     ids=["torchbench", "training_loss", "transformers"],
 )
-def test_a_mode_of_ddp_is_of_its_own_arm_alone_and_computes_what_one_process_does(bench, suite, entry, modes, more) -> None:
+def test_a_mode_of_ddp_is_of_its_own_arm_alone_and_computes_what_one_process_does(
+    bench, suite, entry, modes, more
+) -> None:
     """All arms step in one worker: one whose mode were ignored, or that ran another's graphs, would leave other lines.
 
-    Of the Python reducer the exchange is in a graph: that of the backward pass, which is compiled again for gradients to add to.
+    Of the Python reducer the exchange is in a graph: that of the backward pass, which is compiled
+    again for gradients to add to.
     """
     compiled = {"layout": "ddp", "backend": "counting:backend", **more}
-    (case,) = suite.plan({**entry, "layouts": [*({**compiled, "optimize_ddp": mode} for mode in modes), compiled]})
-    assert [layout.get("optimize_ddp") for layout in case.params["layouts"]] == [*modes, None], "the document has them"
+    (case,) = suite.plan(
+        {**entry, "layouts": [*({**compiled, "optimize_ddp": mode} for mode in modes), compiled]}
+    )
+    assert [layout.get("optimize_ddp") for layout in case.params["layouts"]] == [*modes, None], (
+        "the document has them"
+    )
     own = replace(bench, suite=suite)
     ranked_stages.done(own.prepared(case))
     evidence = own.timed(case)
-    assert outcomes(evidence, "refereed") == dict.fromkeys(case.arms, Outcome.PASS), [one.detail for one in evidence.checks]
+    assert outcomes(evidence, "refereed") == dict.fromkeys(case.arms, Outcome.PASS), [
+        one.detail for one in evidence.checks
+    ]
     assert not outcomes(evidence, "own_masks"), "nothing drops"
     file = bench.folder / "graphs"
     lines = [line.split() for line in file.read_text().splitlines()]
@@ -155,11 +190,16 @@ def test_a_mode_of_ddp_is_of_its_own_arm_alone_and_computes_what_one_process_doe
     ("suite", "entry"),
     [
         (TORCHBENCH, {**SPLIT, "models": ["shared_models:dropping"]}),
-        (TRANSFORMERS, {**ENTRIES["transformers"][2], "batch_size": 4, "mode": "training", "dropout": True}),
+        (
+            TRANSFORMERS,
+            {**ENTRIES["transformers"][2], "batch_size": 4, "mode": "training", "dropout": True},
+        ),
     ],
     ids=["seven-rows", "four-rows"],
 )
-def test_masks_that_are_alike_in_two_processes_are_found_and_masks_of_their_own_pass(bench, suite, entry) -> None:
+def test_masks_that_are_alike_in_two_processes_are_found_and_masks_of_their_own_pass(
+    bench, suite, entry
+) -> None:
     """Of seven rows ranks do not have as many, and draw as many numbers: they begin with the same."""
     alike = "planted_layouts:alike_masks"
     (case,) = suite.plan({**entry, "layouts": ["ddp", alike]})
@@ -167,21 +207,34 @@ def test_masks_that_are_alike_in_two_processes_are_found_and_masks_of_their_own_
     ranked_stages.done(own.prepared(case))
     evidence = own.timed(case, looks=False)
     assert outcomes(evidence, "own_masks") == {"ddp": Outcome.PASS, alike: Outcome.FAIL}
-    (said,) = [check.detail for check in evidence.checks if (check.name, check.arm) == ("own_masks", alike)]
+    (said,) = [
+        check.detail for check in evidence.checks if (check.name, check.arm) == ("own_masks", alike)
+    ]
     assert said.startswith(
         "rank 1 draws the same masks as another rank, although its rows differ, in a step after the timed ones"
     )
-    assert outcomes(evidence, "replicas") == dict.fromkeys(["ddp", alike], Outcome.PASS), "gradients are exchanged all the same"
+    assert outcomes(evidence, "replicas") == dict.fromkeys(["ddp", alike], Outcome.PASS), (
+        "gradients are exchanged all the same"
+    )
 
 
-def test_the_example_of_a_plugin_agrees_and_gradients_that_are_twice_as_large_do_not(bench, example) -> None:
+def test_the_example_of_a_plugin_agrees_and_gradients_that_are_twice_as_large_do_not(
+    bench, example
+) -> None:
     three, two = example.plan({"processes": [3, 2]})
-    assert not refuse_row(Ledger.open([three], reproduce={three.id: ""}).rows[three.id]), "a document can hold its row"
+    assert not refuse_row(Ledger.open([three], reproduce={three.id: ""}).rows[three.id]), (
+        "a document can hold its row"
+    )
     own = replace(bench, suite=example)
     right, timed = own.verified(three, prepare=False), own.timed(two, looks=False)
     planted = SimpleNamespace(stages=example.stages, worker="planted_mlp.worker")
     wrong = replace(bench, suite=planted).verified(three, prepare=False)
-    assert (outcomes(right, "accuracy"), outcomes(wrong, "accuracy")) == ({"shared": Outcome.PASS}, {"shared": Outcome.FAIL})
+    assert (outcomes(right, "accuracy"), outcomes(wrong, "accuracy")) == (
+        {"shared": Outcome.PASS},
+        {"shared": Outcome.FAIL},
+    )
     assert outcomes(timed, "replicas") == {"shared": Outcome.PASS}
-    assert {"step_time", "rank_skew"} <= {metric.name for metric in timed.metrics if metric.arm == "shared"}
+    assert {"step_time", "rank_skew"} <= {
+        metric.name for metric in timed.metrics if metric.arm == "shared"
+    }
     assert timed.facts["ranks_shared"].count("rank ") == 2

@@ -22,12 +22,18 @@ def outcome(reference, candidate, dtype, shape=(128, 64)):
     jolts = [run(jolt_of(epsilon))] if jolt_of(epsilon) else []
     runs = [{"output": reference(x)}, run(epsilon), run(epsilon)]
     truth = {"output": reference(x.double())}
-    return agree({"output": candidate(x)}, truth=truth, runs=runs, jolts=jolts, epsilon=epsilon).outcome
+    return agree(
+        {"output": candidate(x)}, truth=truth, runs=runs, jolts=jolts, epsilon=epsilon
+    ).outcome
 
 
 def directed(x, dtype, direction):
     """The neighbour of each number in a direction: `trunc`, `floor` or `ceil`."""
-    step = torch.ldexp(torch.ones_like(x.double()), x.double().frexp().exponent) * torch.finfo(dtype).eps / 2
+    step = (
+        torch.ldexp(torch.ones_like(x.double()), x.double().frexp().exponent)
+        * torch.finfo(dtype).eps
+        / 2
+    )
     return (getattr(torch, direction)(x.double() / step) * step).to(dtype)
 
 
@@ -38,7 +44,10 @@ def scaled(x):
 @pytest.mark.parametrize("dtype", [BF16, FP16, FP32], ids=str)
 @pytest.mark.parametrize("direction", ["trunc", "floor", "ceil"])
 def test_one_direction_is_no_rounding(dtype, direction):
-    assert outcome(scaled, lambda x: directed(x.double() * 1.37, dtype, direction), dtype) is Outcome.FAIL
+    assert (
+        outcome(scaled, lambda x: directed(x.double() * 1.37, dtype, direction), dtype)
+        is Outcome.FAIL
+    )
 
 
 @pytest.mark.parametrize("dtype", [BF16, FP16, FP32], ids=str)
@@ -87,12 +96,19 @@ def test_rows_may_share_a_rounding(dtype):
     """Each row is divided by a sum that is rounded to the format."""
 
     def reference(x):
-        return by_rows(x).to(dtype) if x.dtype is dtype else x / (1 + x.square().sum(1, keepdim=True))
+        return (
+            by_rows(x).to(dtype) if x.dtype is dtype else x / (1 + x.square().sum(1, keepdim=True))
+        )
 
-    assert outcome(reference, lambda x: x / (1 + x.square().sum(1, keepdim=True)), dtype, (256, 128)) is Outcome.PASS
+    assert (
+        outcome(reference, lambda x: x / (1 + x.square().sum(1, keepdim=True)), dtype, (256, 128))
+        is Outcome.PASS
+    )
 
 
-@pytest.mark.parametrize(("bits", "answer"), [(16, Outcome.FAIL), (10, Outcome.FAIL), (22, Outcome.PASS)])
+@pytest.mark.parametrize(
+    ("bits", "answer"), [(16, Outcome.FAIL), (10, Outcome.FAIL), (22, Outcome.PASS)]
+)
 def test_inputs_of_fp32_are_not_cut(bits, answer):
     """Cutting 7 bits off makes each product 2⁻¹⁷ smaller, which rounding never does to all."""
     weight = torch.randn(64, 64, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
@@ -118,5 +134,7 @@ def test_serial_sums_may_scale_a_result(seed) -> None:
     values = torch.rand(1000, 1000, generator=torch.Generator().manual_seed(seed))
     total = float(values.numpy().reshape(-1).cumsum(dtype="float32")[-1])
     true = values.double() / values.double().sum()
-    found, allowed = tilt((values / total).double(), true, [(values / values.sum()).double()], 2.0**-24)
+    found, allowed = tilt(
+        (values / total).double(), true, [(values / values.sum()).double()], 2.0**-24
+    )
     assert found <= allowed

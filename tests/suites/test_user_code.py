@@ -11,9 +11,14 @@ from ci_bench.suites.shared.worker.user_code import NEEDED, resolve_backend
 pytestmark = pytest.mark.engine
 
 
-@pytest.mark.parametrize("backend", [name for name, package in NEEDED.items() if package not in sys.modules])
+@pytest.mark.parametrize(
+    "backend", [name for name, package in NEEDED.items() if package not in sys.modules]
+)
 def test_a_backend_whose_package_is_not_installed_is_skipped_with_the_reason(backend):
-    with pytest.raises(Unsupported, match=f"^backend {backend}: the package {NEEDED[backend]} is not installed here$"):
+    with pytest.raises(
+        Unsupported,
+        match=f"^backend {backend}: the package {NEEDED[backend]} is not installed here$",
+    ):
         resolve_backend(backend)
 
 
@@ -33,7 +38,9 @@ def test_every_backend_that_torch_names_without_having_it_is_known():
 
 
 def test_a_backend_that_nobody_knows_is_refused_and_no_reason_to_skip():
-    with pytest.raises(LookupError, match=r"backend: 'inducto' is not a backend of torch .*registered: .*inductor"):
+    with pytest.raises(
+        LookupError, match=r"backend: 'inducto' is not a backend of torch .*registered: .*inductor"
+    ):
         resolve_backend("inducto")
 
 

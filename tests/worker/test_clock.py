@@ -23,7 +23,9 @@ FLUSH_S = 60e-6
 exactly = pytest.approx
 
 
-def cuda_clock_of(module: ModuleType, cuda: FakeCuda, *, flush: bool = False, graphs: bool = False) -> CudaClock:
+def cuda_clock_of(
+    module: ModuleType, cuda: FakeCuda, *, flush: bool = False, graphs: bool = False
+) -> CudaClock:
     machine = cuda.machine
 
     def overwrite() -> None:
@@ -37,7 +39,12 @@ def cuda_clock_of(module: ModuleType, cuda: FakeCuda, *, flush: bool = False, gr
         return 0
 
     return module.CudaClock(
-        cuda, "cuda:0", flush=overwrite if flush else None, unpin=unpin, graphs=graphs, now=machine.read_clock
+        cuda,
+        "cuda:0",
+        flush=overwrite if flush else None,
+        unpin=unpin,
+        graphs=graphs,
+        now=machine.read_clock,
     )
 
 
@@ -54,7 +61,9 @@ def the_fence_holds_all_of_the_calls_and_none_of_what_came_before(module: Module
     assert taken.device_s == exactly(0.001 + LAUNCH_S / 4)
 
 
-def the_devices_time_never_exceeds_the_hosts_and_leaves_out_the_hosts_way_to_the_end(module: ModuleType) -> None:
+def the_devices_time_never_exceeds_the_hosts_and_leaves_out_the_hosts_way_to_the_end(
+    module: ModuleType,
+) -> None:
     cuda = FakeCuda()
     taken = cuda_clock_of(module, cuda).take(Steps(cuda, (0.0001, 0), host_s=0.001), calls=10)
     assert taken.device_s == exactly(taken.wall_s)
@@ -75,13 +84,22 @@ def nothing_but_marks_and_calls_is_in_the_fence(module: ModuleType) -> None:
     cuda_clock_of(module, cuda).take(program, calls=3)
     first, last = (position for position, what in enumerate(cuda.machine.log) if what == "clock")
     one_call = ["record", "step", "record"]
-    assert cuda.machine.log[first + 1 : last] == ["record", *one_call * 2, "record", *one_call, "record", "synchronize"]
+    assert cuda.machine.log[first + 1 : last] == [
+        "record",
+        *one_call * 2,
+        "record",
+        *one_call,
+        "record",
+        "synchronize",
+    ]
     assert cuda.machine.log[first - 1] == "synchronize"
 
 
 def a_long_sample_takes_no_more_events_than_allowed(module: ModuleType) -> None:
     cuda = FakeCuda()
-    taken = cuda_clock_of(module, cuda).take(Steps(cuda, (0.0005, 0), (0.0005, 0), parts=(FORWARD,)), calls=9999)
+    taken = cuda_clock_of(module, cuda).take(
+        Steps(cuda, (0.0005, 0), (0.0005, 0), parts=(FORWARD,)), calls=9999
+    )
     assert cuda.machine.log.count("event created") <= cuda_clock.MAX_EVENTS + 3
     assert cuda.machine.log.count("step") == 9999
     assert taken.parts_s == exactly((0.0005 / 4,), rel=1e-3)
@@ -95,7 +113,12 @@ def what_events_cannot_resolve_is_unknown_and_said(module: ModuleType) -> None:
     assert (taken.device_s, taken.parts_s) == (None, (None, None))
     assert taken.wall_s == exactly(80e-6 + LAUNCH_S)
     (check,) = clock.checks(program, arm="eager")
-    assert (check.name, check.arm, check.outcome, check.informative) == ("device_clock", "eager", Outcome.UNKNOWN, True)
+    assert (check.name, check.arm, check.outcome, check.informative) == (
+        "device_clock",
+        "eager",
+        Outcome.UNKNOWN,
+        True,
+    )
     assert "backward_time, device time, forward_time" in check.detail
 
 
@@ -105,14 +128,19 @@ def short_parts_are_resolved_by_many_calls(module: ModuleType) -> None:
     program = Steps(cuda, (5e-6, 0), (60e-6, 0), parts=(FORWARD, BACKWARD))
     taken = clock.take(program, calls=100)
     assert taken.device_s == exactly(65e-6, rel=1e-2)
-    assert taken.parts_s == (None, exactly(60e-6, rel=1e-3))  # 5 µs x 100 is less than 100 µs x √100, 60 µs x 100 is more
+    assert taken.parts_s == (
+        None,
+        exactly(60e-6, rel=1e-3),
+    )  # 5 µs x 100 is less than 100 µs x √100, 60 µs x 100 is more
     assert "left out: forward_time;" in clock.checks(program, arm="eager")[0].detail
 
 
 def a_part_of_the_host_alone_is_no_doubt_of_the_devices_clock(module: ModuleType) -> None:
     cuda = FakeCuda()
     clock = cuda_clock_of(module, cuda)
-    program = Steps(cuda, (0, 0), (0.001, 0), parts=(Part(metric="zero_grad_time", on_host=True), BACKWARD))
+    program = Steps(
+        cuda, (0, 0), (0.001, 0), parts=(Part(metric="zero_grad_time", on_host=True), BACKWARD)
+    )
     assert clock.take(program, calls=10).parts_s == (None, exactly(0.001, rel=1e-2))
     assert clock.checks(program, arm="eager") == ()
 
@@ -133,16 +161,26 @@ def what_a_step_pins_in_the_cache_is_cold_too(module: ModuleType) -> None:
     taken = cuda_clock_of(module, cuda, flush=True).take(program, calls=16)
     assert taken.wall_s == exactly(50e-6 + LAUNCH_S)
     assert taken.device_s == exactly(50e-6)
-    assert "unpin" not in cuda.machine.log[cuda.machine.log.index("step") :][:2], "nothing is unpinned in the fence"
+    assert "unpin" not in cuda.machine.log[cuda.machine.log.index("step") :][:2], (
+        "nothing is unpinned in the fence"
+    )
 
 
 def an_error_of_the_driver_is_told_of(module: ModuleType) -> None:
     cuda = FakeCuda()
     program = Steps(cuda, (20e-3, 30e-6))
     for error, expected in ((0, []), (201, ["device_clock"])):
-        clock = module.CudaClock(cuda, "cuda:0", flush=lambda: None, unpin=lambda error=error: error, now=cuda.machine.read_clock)
+        clock = module.CudaClock(
+            cuda,
+            "cuda:0",
+            flush=lambda: None,
+            unpin=lambda error=error: error,
+            now=cuda.machine.read_clock,
+        )
         clock.take(program, calls=2)
-        found = [check for check in clock.checks(program, arm="eager") if "persisting" in check.detail]
+        found = [
+            check for check in clock.checks(program, arm="eager") if "persisting" in check.detail
+        ]
         assert [check.name for check in found] == expected
 
 
@@ -256,7 +294,10 @@ def a_wrong_number_of_marks_is_refused(module: ModuleType) -> None:
             cuda = FakeCuda()
             program = Steps(cuda, parts=(FORWARD, BACKWARD))
             program.step = lambda mark, made=made: [mark() for _ in range(made)]
-            with pytest.raises(ValueError, match=rf"2 parts \(forward_time, backward_time\), and made {made} marks per call"):
+            with pytest.raises(
+                ValueError,
+                match=rf"2 parts \(forward_time, backward_time\), and made {made} marks per call",
+            ):
                 cuda_clock_of(module, cuda, flush=flush).take(program, calls=2)
 
 
@@ -370,14 +411,22 @@ def _fails(holds, module: ModuleType) -> bool:
 def the_hosts_fence(module: ModuleType, machine: Machine) -> None:
     cuda = FakeCuda(machine)
     earlier_work(cuda)
-    assert module.HostClock(cuda.synchronize).take(Steps(cuda, (0.001, 0)), calls=4).wall_s == exactly(0.001 + LAUNCH_S / 4)
+    assert module.HostClock(cuda.synchronize).take(
+        Steps(cuda, (0.001, 0)), calls=4
+    ).wall_s == exactly(0.001 + LAUNCH_S / 4)
 
 
 def the_hosts_parts(module: ModuleType, machine: Machine) -> None:
     cuda = FakeCuda(machine)
     earlier_work(cuda)
     program = Steps(cuda, parts=(FORWARD, BACKWARD))
-    program.step = lambda mark: [_spend(machine, 0.004), mark(), _spend(machine, 0.002), mark(), _spend(machine, 0.001)]
+    program.step = lambda mark: [
+        _spend(machine, 0.004),
+        mark(),
+        _spend(machine, 0.002),
+        mark(),
+        _spend(machine, 0.001),
+    ]
     taken = module.HostClock(cuda.synchronize).take(program, calls=5)
     assert taken == Taken(wall_s=exactly(0.007), parts_s=exactly((0.001, 0.002)))
 
@@ -387,12 +436,18 @@ def _spend(machine: Machine, seconds: float) -> None:
 
 
 HOST_DEFECTS = {
-    "begins without waiting": ("        step = program.step\n        self._synchronize()\n", "        step = program.step\n"),
+    "begins without waiting": (
+        "        step = program.step\n        self._synchronize()\n",
+        "        step = program.step\n",
+    ),
     "ends without waiting": (
         "                then.write()\n        self._synchronize()\n        return",
         "                then.write()\n        return",
     ),
-    "begins parts without waiting": ("        self._synchronize()\n        start = now()\n", "        start = now()\n"),
+    "begins parts without waiting": (
+        "        self._synchronize()\n        start = now()\n",
+        "        start = now()\n",
+    ),
     "forgets what a part is per": ("span_s / calls / part.per", "span_s / calls"),
     "takes the sum for the mean": ("span_s / calls / part.per", "span_s / part.per"),
     "does not mark the start of a call": (
@@ -402,7 +457,9 @@ HOST_DEFECTS = {
 }
 
 
-@pytest.mark.parametrize("holds", [the_hosts_fence, the_hosts_parts], ids=lambda holds: holds.__name__)
+@pytest.mark.parametrize(
+    "holds", [the_hosts_fence, the_hosts_parts], ids=lambda holds: holds.__name__
+)
 def test_the_host_clock_times_as_it_should(monkeypatch, holds) -> None:
     machine = Machine()
     monkeypatch.setitem(clock_module.HostClock.__init__.__kwdefaults__, "now", machine.read_clock)
@@ -413,7 +470,10 @@ def test_the_host_clock_times_as_it_should(monkeypatch, holds) -> None:
 def test_a_defect_planted_in_the_host_clock_is_seen(defect: str, tmp_path) -> None:
     mutant, machine = plant(clock_module, tmp_path, *HOST_DEFECTS[defect]), Machine()
     mutant.HostClock.__init__.__kwdefaults__["now"] = machine.read_clock
-    assert any(_fails(lambda module, holds=holds: holds(module, machine), mutant) for holds in (the_hosts_fence, the_hosts_parts))
+    assert any(
+        _fails(lambda module, holds=holds: holds(module, machine), mutant)
+        for holds in (the_hosts_fence, the_hosts_parts)
+    )
 
 
 @pytest.mark.parametrize("parts", [(), (FORWARD, BACKWARD)], ids=["whole", "parts"])
@@ -421,7 +481,9 @@ def test_a_defect_planted_in_the_host_clock_is_seen(defect: str, tmp_path) -> No
 def test_a_write_goes_between_two_calls(parts, behind) -> None:
     program, seen = Steps(FakeCuda(), parts=parts), []
     program.step = lambda mark: (seen.append("call"), *(mark() for _ in parts))
-    HostClock(lambda: None).take(program, calls=4, write=Write(write=lambda: seen.append("write"), behind=behind))
+    HostClock(lambda: None).take(
+        program, calls=4, write=Write(write=lambda: seen.append("write"), behind=behind)
+    )
     assert seen == [*["call"] * (4 - behind), "write", *["call"] * behind]
 
 
@@ -441,15 +503,25 @@ def test_a_gpus_row_waits_at_its_ends_only(flush, behind) -> None:
 def test_the_host_clock_refuses_a_wrong_number_of_marks(marks: int) -> None:
     program = Steps(FakeCuda(), parts=(FORWARD, BACKWARD))
     program.step = lambda mark: [mark() for _ in range(marks)]
-    with pytest.raises(ValueError, match=rf"2 parts \(forward_time, backward_time\), and made {marks} marks per call"):
+    with pytest.raises(
+        ValueError,
+        match=rf"2 parts \(forward_time, backward_time\), and made {marks} marks per call",
+    ):
         HostClock(lambda: None).take(program, calls=3)
 
 
 def test_a_series_has_no_holes() -> None:
-    whole = [Taken(wall_s=1, device_s=0.5, parts_s=(0.1, None)), Taken(wall_s=1, device_s=0.6, parts_s=(0.2, 0.3))]
+    whole = [
+        Taken(wall_s=1, device_s=0.5, parts_s=(0.1, None)),
+        Taken(wall_s=1, device_s=0.6, parts_s=(0.2, 0.3)),
+    ]
     assert device_series(whole) == (0.5, 0.6)
     assert device_series([*whole, Taken(wall_s=1)]) == ()
-    assert (part_series(whole, 0), part_series(whole, 1), part_series(whole, 2)) == ((0.1, 0.2), (), ())
+    assert (part_series(whole, 0), part_series(whole, 1), part_series(whole, 2)) == (
+        (0.1, 0.2),
+        (),
+        (),
+    )
 
 
 def test_the_cpu_has_no_parts_of_a_gpu_and_says_what_it_does_not_do() -> None:
@@ -466,8 +538,12 @@ def test_the_cpu_has_no_parts_of_a_gpu_and_says_what_it_does_not_do() -> None:
 
 
 @pytest.mark.engine
-@pytest.mark.parametrize(("l2_bytes", "flushed"), [(50_000_000, 100_000_000), (0, 256_000_000), (None, 256_000_000)])
-def test_any_cuda_device_gets_the_gpus_clock_and_a_flush_of_twice_its_cache(monkeypatch, l2_bytes, flushed) -> None:
+@pytest.mark.parametrize(
+    ("l2_bytes", "flushed"), [(50_000_000, 100_000_000), (0, 256_000_000), (None, 256_000_000)]
+)
+def test_any_cuda_device_gets_the_gpus_clock_and_a_flush_of_twice_its_cache(
+    monkeypatch, l2_bytes, flushed
+) -> None:
     torch = pytest.importorskip("torch")
     allocated = []
     cuda = FakeCuda(l2_bytes=l2_bytes)
@@ -495,11 +571,28 @@ def test_the_fake_has_the_names_and_arguments_of_torch() -> None:
 
     torch = pytest.importorskip("torch")
     fake, real = FakeCuda(), torch.cuda
-    for name in [name for name in dir(FakeCuda) if not name.startswith("_")] + ["Event", "CUDAGraph", "graph", "Stream"]:
+    for name in [name for name in dir(FakeCuda) if not name.startswith("_")] + [
+        "Event",
+        "CUDAGraph",
+        "graph",
+        "Stream",
+    ]:
         assert hasattr(real, name), name
-    for name in ("current_stream", "set_stream", "stream", "synchronize", "get_device_properties", "set_sync_debug_mode"):
-        assert [*inspect.signature(getattr(fake, name)).parameters] == [*inspect.signature(getattr(real, name)).parameters]
-    for kind, methods in {"Event": ("record", "query", "elapsed_time"), "CUDAGraph": ("replay", "reset")}.items():
+    for name in (
+        "current_stream",
+        "set_stream",
+        "stream",
+        "synchronize",
+        "get_device_properties",
+        "set_sync_debug_mode",
+    ):
+        assert [*inspect.signature(getattr(fake, name)).parameters] == [
+            *inspect.signature(getattr(real, name)).parameters
+        ]
+    for kind, methods in {
+        "Event": ("record", "query", "elapsed_time"),
+        "CUDAGraph": ("replay", "reset"),
+    }.items():
         for method in methods:
             given = inspect.signature(getattr(getattr(fake_cuda, kind), method)).parameters
             assert [*given] == [*inspect.signature(getattr(getattr(real, kind), method)).parameters]

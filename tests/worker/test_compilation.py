@@ -45,25 +45,38 @@ def _counts(graphs: int) -> CompileCounts:
 def test_an_arm_without_a_graph_was_not_compiled() -> None:
     assert _really_compiled("inductor", _counts(0)).outcome is Outcome.FAIL
     compiled = _really_compiled("inductor", _counts(3))
-    assert (compiled.outcome, compiled.detail) == (Outcome.PASS, "3 graphs of 0 operations, 1 breaks, 2 recompiles. print (1x)")
+    assert (compiled.outcome, compiled.detail) == (
+        Outcome.PASS,
+        "3 graphs of 0 operations, 1 breaks, 2 recompiles. print (1x)",
+    )
 
 
 def test_reasons_come_in_their_order() -> None:
     places = {"z": "attend.py:566 in forward", "a": "late.py:7 in f"}
-    counts = CompileCounts(graphs=3, graph_breaks=4, recompiles=0, break_reasons={"z": 3, "a": 1}, break_places=places)
+    counts = CompileCounts(
+        graphs=3, graph_breaks=4, recompiles=0, break_reasons={"z": 3, "a": 1}, break_places=places
+    )
     detail = _really_compiled("inductor", counts).detail
     assert detail.endswith("z at attend.py:566 in forward (3x); a at late.py:7 in f (1x)")
 
 
 def test_every_count_is_a_metric_and_breaks_are_counted_by_reason_too() -> None:
-    counts = CompileCounts(graphs=3, graph_breaks=5, recompiles=2, break_reasons={"print": 4, "item()": 1}, operations=40)
+    counts = CompileCounts(
+        graphs=3,
+        graph_breaks=5,
+        recompiles=2,
+        break_reasons={"print": 4, "item()": 1},
+        operations=40,
+    )
     metrics = {metric.name: metric for metric in isolated._counts("inductor", counts, 0)}
     values = {name: metric.launches[0].values for name, metric in metrics.items()}
     assert values == {
         "graphs": (3.0,), "graph_breaks": (5.0,), "unique_graph_breaks": (2.0,), "recompiles": (2.0,), "fallbacks": (0.0,),
         "cudagraph_skips": (0.0,), "ops_captured": (40.0,),
     }  # fmt: skip
-    assert [name for name, metric in metrics.items() if metric.better is Better.HIGHER] == ["ops_captured"]
+    assert [name for name, metric in metrics.items() if metric.better is Better.HIGHER] == [
+        "ops_captured"
+    ]
 
 
 @pytest.mark.engine
@@ -83,7 +96,9 @@ def test_dynamo_tells_graphs_breaks_and_recompiles() -> None:
     broken(torch.ones(3, dtype=torch.float64))
     again = counter.read()
     assert (again.graph_breaks, again.recompiles > 0) == (2, True)
-    assert CompileCounter().read() == CompileCounts(graphs=0, graph_breaks=0, recompiles=0, break_reasons={})
+    assert CompileCounter().read() == CompileCounts(
+        graphs=0, graph_breaks=0, recompiles=0, break_reasons={}
+    )
 
 
 @pytest.mark.engine
@@ -105,7 +120,10 @@ def test_dynamo_tells_where_and_why() -> None:
     assert reason in counts.break_reasons
     assert place.startswith("test_compilation.py:")
     assert place.endswith(" in broken")
-    assert "broken: 0/0: tensor 'x' dtype mismatch. expected Float, actual Double" in counts.recompile_reasons
+    assert (
+        "broken: 0/0: tensor 'x' dtype mismatch. expected Float, actual Double"
+        in counts.recompile_reasons
+    )
 
 
 @pytest.mark.engine
@@ -136,16 +154,22 @@ def test_each_phase_counts_without_those_inside_it() -> None:
         runtime_triton_autotune_time=None,
     )
     backward = _recorded(
-        inductor_cumulative_compile_time=2_000_000, triton_compile_time=1_500_000, runtime_triton_autotune_time=250_000
+        inductor_cumulative_compile_time=2_000_000,
+        triton_compile_time=1_500_000,
+        runtime_triton_autotune_time=250_000,
     )
     assert phases_of([forward, backward]) == pytest.approx(
         {"dynamo": 0.5, "aot": 0.5, "inductor": 1.5, "kernels": 4.5, "autotune": 0.25}
     )
-    assert phases_of([forward]) == pytest.approx({"dynamo": 0.5, "aot": 0.5, "inductor": 1.0, "kernels": 3.0})
+    assert phases_of([forward]) == pytest.approx(
+        {"dynamo": 0.5, "aot": 0.5, "inductor": 1.0, "kernels": 3.0}
+    )
 
 
 def test_a_backend_without_aot_is_traced_only() -> None:
-    assert phases_of([_recorded(dynamo_cumulative_compile_time=40_000), SimpleNamespace()]) == {"dynamo": 0.04}
+    assert phases_of([_recorded(dynamo_cumulative_compile_time=40_000), SimpleNamespace()]) == {
+        "dynamo": 0.04
+    }
 
 
 @pytest.mark.engine

@@ -60,8 +60,19 @@ arms.open(workload, ("x",))
 def seen(run, *, triton=True, compiler="DYNAMO", **environ):
     code = SET_UP.format(triton=triton, compiler=compiler) + RUN[run] + "print(json.dumps(seen))\n"
     threads = {"TORCHINDUCTOR_COMPILE_THREADS": "2"}
-    environ = {name: value for name, value in {**os.environ, **threads, **environ}.items() if value is not None}
-    done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=False, timeout=120)
+    environ = {
+        name: value
+        for name, value in {**os.environ, **threads, **environ}.items()
+        if value is not None
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -80,7 +91,9 @@ def test_no_pool_starts_where_none_would(changed):
     assert {tuple(call) for call in seen("cold", **changed)} == {(0, False)}
 
 
-@pytest.mark.parametrize(("asked", "most"), [(None, max(1, len(os.sched_getaffinity(0)) // 2)), ("7", 7)])
+@pytest.mark.parametrize(
+    ("asked", "most"), [(None, max(1, len(os.sched_getaffinity(0)) // 2)), ("7", 7)]
+)
 def test_each_side_has_its_share_of_the_cores(asked, most):
     from torch._inductor import config
 

@@ -38,9 +38,20 @@ def test_a_gpu_that_computes_is_named(machine, capsys):
 @pytest.mark.parametrize(
     ("error", "words"),
     [
-        (RuntimeError("The NVIDIA driver on your system is too old (found version 12020)."), "needs driver 580 or newer"),
-        (RuntimeError("Error 803: system has unsupported display driver / cuda driver combination"), "reboot the machine"),
-        (RuntimeError("CUDA error: no kernel image is available for execution on the device"), "no code for this GPU"),
+        (
+            RuntimeError("The NVIDIA driver on your system is too old (found version 12020)."),
+            "needs driver 580 or newer",
+        ),
+        (
+            RuntimeError(
+                "Error 803: system has unsupported display driver / cuda driver combination"
+            ),
+            "reboot the machine",
+        ),
+        (
+            RuntimeError("CUDA error: no kernel image is available for execution on the device"),
+            "no code for this GPU",
+        ),
     ],
 )
 def test_what_is_in_the_way_is_said(machine, capsys, error, words):
@@ -53,11 +64,16 @@ def test_a_build_for_the_cpu_is_named_as_such(machine, capsys):
     fails(machine, AssertionError("Torch not compiled with CUDA enabled"))
     machine.version.cuda = None
     assert context.main() == 3
-    assert "torch 2.13.0 is a build for the CPU: install a build for CUDA" in capsys.readouterr().err
+    assert (
+        "torch 2.13.0 is a build for the CPU: install a build for CUDA" in capsys.readouterr().err
+    )
 
 
 def test_no_torch_at_all_is_said(machine, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "torch", None)
     assert context.main() == 3
     told = capsys.readouterr().err
-    assert "1 GPU (NVIDIA H200; driver 535.104.05), but torch cannot use it: torch cannot be imported" in told
+    assert (
+        "1 GPU (NVIDIA H200; driver 535.104.05), but torch cannot use it: torch cannot be imported"
+        in told
+    )

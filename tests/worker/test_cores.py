@@ -73,7 +73,9 @@ def test_what_a_child_has_used_is_counted_once_it_has_ended() -> None:
 
 def test_what_a_child_uses_is_counted_while_it_lives() -> None:
     before = cores._of_children_s()
-    child = subprocess.Popen([sys.executable, "-c", f"{SPIN}print(flush=True)\ntime.sleep(60)"], stdout=subprocess.PIPE)
+    child = subprocess.Popen(
+        [sys.executable, "-c", f"{SPIN}print(flush=True)\ntime.sleep(60)"], stdout=subprocess.PIPE
+    )
     try:
         assert child.stdout is not None
         child.stdout.readline()
@@ -85,13 +87,23 @@ def test_what_a_child_uses_is_counted_while_it_lives() -> None:
 
 @pytest.mark.parametrize(
     ("own_s", "of_children_s", "one"),
-    [(0.0, 0.0, True), (2.09, 0.0, True), (2.11, 0.0, False), (4.0, 0.0, False), (1.0, 0.09, True), (1.0, 0.11, False)],
+    [
+        (0.0, 0.0, True),
+        (2.09, 0.0, True),
+        (2.11, 0.0, False),
+        (4.0, 0.0, False),
+        (1.0, 0.09, True),
+        (1.0, 0.11, False),
+    ],
 )
 def test_more_than_one_core_is_more_of_the_processor_than_of_the_clock_or_anything_of_children(
     own_s: float, of_children_s: float, one: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cores, "_of_children_s", iter([7.0, 7.0 + of_children_s]).__next__)
-    clocks = {"perf_counter": iter([100.0, 102.0]).__next__, "process_time": iter([50.0, 50.0 + own_s]).__next__}
+    clocks = {
+        "perf_counter": iter([100.0, 102.0]).__next__,
+        "process_time": iter([50.0, 50.0 + own_s]).__next__,
+    }
     monkeypatch.setattr(cores, "time", SimpleNamespace(**clocks))
     assert uses_one(lambda: None) is one
 

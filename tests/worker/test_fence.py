@@ -13,7 +13,9 @@ SAMPLES = timing.WINDOWS * timing.WINDOW_SAMPLES
 class FakeTime:
     """A clock that only steps and synchronising move, and a log of what was called."""
 
-    def __init__(self, monkeypatch, *, step_s: float = 0.0, pending_s: float = 0.0, ramp_s: float = 0.0) -> None:
+    def __init__(
+        self, monkeypatch, *, step_s: float = 0.0, pending_s: float = 0.0, ramp_s: float = 0.0
+    ) -> None:
         self.now, self.calls, self.log = 0.0, 0, []
         self.step_s, self.pending_s, self.ramp_s = step_s, pending_s, ramp_s
         self.owed = 0.0
@@ -48,11 +50,17 @@ def test_the_fence_is_synchronise_start_work_synchronise_stop(monkeypatch) -> No
 def test_work_that_is_only_queued_is_timed_too_and_earlier_work_is_not(monkeypatch) -> None:
     fake = FakeTime(monkeypatch, step_s=0.001, pending_s=0.01)
     fake.step()
-    assert timing.time_calls(fake.step, calls=4, synchronize=fake.synchronize) == pytest.approx(0.011)
+    assert timing.time_calls(fake.step, calls=4, synchronize=fake.synchronize) == pytest.approx(
+        0.011
+    )
 
 
-@pytest.mark.parametrize(("step_s", "sample_s", "calls"), [(1.0, 0.5, 1), (0.5, 0.5, 1), (0.25, 0.5, 2), (0.1, 0.5, 8)])
-def test_a_sample_lasts_long_enough_and_not_twice_too_long(monkeypatch, step_s, sample_s, calls) -> None:
+@pytest.mark.parametrize(
+    ("step_s", "sample_s", "calls"), [(1.0, 0.5, 1), (0.5, 0.5, 1), (0.25, 0.5, 2), (0.1, 0.5, 8)]
+)
+def test_a_sample_lasts_long_enough_and_not_twice_too_long(
+    monkeypatch, step_s, sample_s, calls
+) -> None:
     fake = FakeTime(monkeypatch, step_s=step_s)
     assert timing.find_calls(fake.take, sample_s=sample_s) == calls
 
@@ -60,7 +68,12 @@ def test_a_sample_lasts_long_enough_and_not_twice_too_long(monkeypatch, step_s, 
 def test_a_slow_first_time_does_not_make_samples_too_short() -> None:
     """A call takes 1.25 ms, and the first four take five each."""
     slow = iter([0.005])
-    assert timing.find_calls(lambda calls: next(slow, 0.00125) if calls == 4 else 0.00125, sample_s=0.02) == 16
+    assert (
+        timing.find_calls(
+            lambda calls: next(slow, 0.00125) if calls == 4 else 0.00125, sample_s=0.02
+        )
+        == 16
+    )
 
 
 def test_a_long_step_is_timed_only_once() -> None:
@@ -86,7 +99,10 @@ SERIES = {
     "one outlier": (np.where(ROWS == 7, 0.1, 0.01), True),
     "a ramp down": (0.01 * (1 + 0.2 * (SAMPLES - ROWS) / SAMPLES), False),
     "a ramp up (throttling)": (0.01 * (1 + 0.2 * ROWS / SAMPLES), False),
-    "a planted trend of five per cent under noise of one": (0.01 * (1 + 0.05 * ROWS / SAMPLES + _noise(0.01)), False),
+    "a planted trend of five per cent under noise of one": (
+        0.01 * (1 + 0.05 * ROWS / SAMPLES + _noise(0.01)),
+        False,
+    ),
     "a step in the middle": (np.where(ROWS < 8, 0.02, 0.01), False),
     "too few": (np.full(SAMPLES - 1, 0.01), False),
     "none": (np.empty(0), False),
@@ -106,7 +122,9 @@ def test_noise_alone_makes_warming_up_longer_but_does_not_keep_it_from_ending(se
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_a_planted_trend_of_one_per_cent_a_sample_is_seen_through_noise_of_half_a_per_cent(seed: int) -> None:
+def test_a_planted_trend_of_one_per_cent_a_sample_is_seen_through_noise_of_half_a_per_cent(
+    seed: int,
+) -> None:
     noise = 0.005 * np.random.default_rng(seed).standard_normal(60)
     values = list(0.01 * (1 + 0.01 * np.arange(60) + noise))
     assert not any(timing.is_steady(values[:end]) for end in range(SAMPLES, 60))

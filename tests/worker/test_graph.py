@@ -16,7 +16,9 @@ exactly = pytest.approx
 
 def clock_of(cuda: FakeCuda, *, flush=None) -> CudaClock:
     draw = partial(cuda.machine.random_kernel, 1e-6)
-    return CudaClock(cuda, "cuda:0", flush=flush, graphs=True, draw=draw, now=cuda.machine.read_clock)
+    return CudaClock(
+        cuda, "cuda:0", flush=flush, graphs=True, draw=draw, now=cuda.machine.read_clock
+    )
 
 
 def a_graph_is_replayed_without_the_hosts_share() -> None:
@@ -53,11 +55,15 @@ def a_failed_capture_leaves_stream_and_generators_as_they_were() -> None:
     cuda = FakeCuda()
     clock = clock_of(cuda)
     program = Steps(cuda, (0.001, 0), trouble=cuda.machine.wait_unseen)
-    taken = clock.take(program, calls=4)  # recording an event asserts that the program's stream is current
+    taken = clock.take(
+        program, calls=4
+    )  # recording an event asserts that the program's stream is current
     assert cuda.current is cuda.home
     assert not cuda.machine.spoilt
     assert taken.device_s == exactly(0.001 + LAUNCH_S, rel=1e-2)
-    assert "operation failed due to a previous error" in clock.checks(program, arm="eager")[0].detail
+    assert (
+        "operation failed due to a previous error" in clock.checks(program, arm="eager")[0].detail
+    )
     assert "advice" not in clock.checks(program, arm="eager")[0].detail
 
 
@@ -75,7 +81,10 @@ def a_process_that_was_spoilt_is_an_error_with_both_reasons() -> None:
     cuda.reset_repairs = False
     program = Steps(cuda)
     program.step = lambda mark: [cuda.machine.random_kernel(0.001), cuda.machine.wait_unseen()]
-    with pytest.raises(RuntimeError, match=r"previous error during capture\).*Offset increment.*set run.cuda_graph to false"):
+    with pytest.raises(
+        RuntimeError,
+        match=r"previous error during capture\).*Offset increment.*set run.cuda_graph to false",
+    ):
         clock_of(cuda).take(program, calls=1)
 
 
@@ -99,7 +108,11 @@ def generators_that_stay_in_a_capture_are_found_though_the_step_draws_nothing() 
 def warming_up_is_done_on_another_stream_that_waits_and_is_waited_for() -> None:
     cuda = FakeCuda()
     seen = []
-    program = Steps(cuda, (0.001, 0), trouble=lambda: seen.append((cuda.current, cuda.machine.capturing is not None)))
+    program = Steps(
+        cuda,
+        (0.001, 0),
+        trouble=lambda: seen.append((cuda.current, cuda.machine.capturing is not None)),
+    )
     clock_of(cuda).prepare(program)
     *warm, captured = seen
     (side,) = {stream for stream, _ in warm}
@@ -123,13 +136,22 @@ PROPERTIES = [
     warming_up_is_done_on_another_stream_that_waits_and_is_waited_for,
 ]
 DEFECTS = {
-    "calls instead of replaying": ("return Captured(replay=graph.replay)", "return Captured(replay=step)"),
-    "does not look for waiting first": ("        with _no_waiting(cuda):\n            step()\n", "        step()\n"),
+    "calls instead of replaying": (
+        "return Captured(replay=graph.replay)",
+        "return Captured(replay=step)",
+    ),
+    "does not look for waiting first": (
+        "        with _no_waiting(cuda):\n            step()\n",
+        "        step()\n",
+    ),
     "leaves the debug mode on": ("        cuda.set_sync_debug_mode(before)", "        pass"),
     "stays on the capture's stream": ("        cuda.set_stream(home)\n", ""),
     "does not reset the graph": ("            graph.reset()", "            pass"),
     "replays nothing": ('if any("graph is empty"', 'if False and any("graph is empty"'),
-    "does not try the step afterwards": ("        _prove_health(step, cuda, device, draw, error)\n", ""),
+    "does not try the step afterwards": (
+        "        _prove_health(step, cuda, device, draw, error)\n",
+        "",
+    ),
     "does not free memory afterwards": ("        cuda.empty_cache()\n", ""),
     "does not draw afterwards": ("        draw()\n", ""),
     "warms up at home": ("    with cuda.stream(side):\n", "    with contextlib.nullcontext():\n"),
@@ -147,7 +169,9 @@ def test_a_step_is_captured_as_it_should_be(holds) -> None:
 
 @pytest.mark.parametrize("defect", DEFECTS)
 def test_a_planted_defect_is_seen(monkeypatch, defect: str, tmp_path) -> None:
-    monkeypatch.setattr(cuda_clock, "capture", plant(cuda_clock, tmp_path, *DEFECTS[defect]).capture)
+    monkeypatch.setattr(
+        cuda_clock, "capture", plant(cuda_clock, tmp_path, *DEFECTS[defect]).capture
+    )
     assert any(_fails(holds) for holds in PROPERTIES)
 
 
@@ -191,7 +215,13 @@ def test_parts_do_not_exist_in_a_graph_and_the_check_says_so() -> None:
 
 def test_a_program_that_is_called_plainly_keeps_its_parts() -> None:
     cuda = FakeCuda()
-    program = Steps(cuda, (0.001, 0), (0.001, 0), parts=(Part(metric="forward_time"),), trouble=cuda.machine.item)
+    program = Steps(
+        cuda,
+        (0.001, 0),
+        (0.001, 0),
+        parts=(Part(metric="forward_time"),),
+        trouble=cuda.machine.item,
+    )
     assert clock_of(cuda).take(program, calls=2).parts_s == exactly((0.001 + LAUNCH_S,), rel=1e-2)
 
 
@@ -214,5 +244,7 @@ def test_a_step_that_is_broken_anyway_says_so() -> None:
     def broken() -> None:
         raise ValueError("no such layer")
 
-    with pytest.raises(RuntimeError, match="does not run without one either \\(ValueError: no such layer\\)"):
+    with pytest.raises(
+        RuntimeError, match="does not run without one either \\(ValueError: no such layer\\)"
+    ):
         clock_of(cuda).prepare(Steps(cuda, trouble=broken))

@@ -47,7 +47,11 @@ def test_a_rank_makes_no_other_gpu_current(tmp_path, monkeypatch):
 
 def test_nccl_learns_the_device_before_the_first_collective(tmp_path, monkeypatch):
     told = []
-    monkeypatch.setattr(torch.distributed, "init_process_group", lambda *args, **named: told.append((*args, named["device_id"])))
+    monkeypatch.setattr(
+        torch.distributed,
+        "init_process_group",
+        lambda *args, **named: told.append((*args, named["device_id"])),
+    )
     join(seat(tmp_path), "cuda:1")
     join(seat(tmp_path), "cpu")
     assert told == [("nccl", torch.device("cuda:1")), ("gloo", None)]

@@ -20,7 +20,9 @@ def held_by(**calls) -> dict[str, float]:
 
 def test_a_leak_is_its_own_arms() -> None:
     leaked: list[bytearray] = []
-    found = held_by(leaks=lambda: leaked.append(bytearray(b"x" * SIZE)), plain=lambda: bytearray(b"x" * SIZE))
+    found = held_by(
+        leaks=lambda: leaked.append(bytearray(b"x" * SIZE)), plain=lambda: bytearray(b"x" * SIZE)
+    )
     assert sum(found.values()) == pytest.approx(3 * SIZE, abs=6 * MIB)
     assert found["leaks"] > 2 * found["plain"]
 

@@ -42,10 +42,15 @@ print(json.dumps(watch(step, memory, steps=12, more=int(*sys.argv[3:4] or [0]), 
 """
 
 
-def watched(model: str = "kept.append(buffer(20))", step: str = "", more: int = 0) -> dict[str, float]:
+def watched(
+    model: str = "kept.append(buffer(20))", step: str = "", more: int = 0
+) -> dict[str, float]:
     """What is seen of a process that held 30 MiB before: a model of 20 MiB, steps that need 4 MiB more for a moment."""
     with subprocess.Popen(
-        [sys.executable, "-c", CHILD, model, step, str(more)], stdout=subprocess.PIPE, text=True, process_group=0
+        [sys.executable, "-c", CHILD, model, step, str(more)],
+        stdout=subprocess.PIPE,
+        text=True,
+        process_group=0,
     ) as process:
         assert process.stdout is not None
         told = process.stdout.readline()
@@ -70,7 +75,9 @@ def test_two_mib_more_are_seen(model, step) -> None:
 
 
 def test_a_peak_of_one_step_alone_counts() -> None:
-    assert watched(step="if len(calls) == 7: buffer(40)")["peak_anonymous"] == pytest.approx(60, abs=1)
+    assert watched(step="if len(calls) == 7: buffer(40)")["peak_anonymous"] == pytest.approx(
+        60, abs=1
+    )
 
 
 @pytest.mark.parametrize(("more", "peak"), [(100, 24 + 60), (0, 24)])
@@ -83,7 +90,13 @@ def test_a_late_leak_is_in_the_peak(more, peak) -> None:
 def test_more_steps_come_if_they_are_quick(monkeypatch, most_s, calls) -> None:
     monkeypatch.setattr(memory, "make_repeatable", lambda: None)
     made: list[None] = []
-    watch(lambda: time.sleep(0.001) or made.append(None), HostMemory(), steps=12, more=100, most_s=most_s)
+    watch(
+        lambda: time.sleep(0.001) or made.append(None),
+        HostMemory(),
+        steps=12,
+        more=100,
+        most_s=most_s,
+    )
     assert len(made) == calls
 
 
@@ -154,14 +167,19 @@ def test_files_read_only_are_apart(code) -> None:
 
 def test_what_a_child_shares_counts_once() -> None:
     """It has 200 MiB of its parent's, and copies of no more than an interpreter's pages."""
-    found = watched(HELPERS + "kept.append(buffer(200))", "if len(calls) == 5: os.fork() or signal.pause()")
+    found = watched(
+        HELPERS + "kept.append(buffer(200))", "if len(calls) == 5: os.fork() or signal.pause()"
+    )
     assert found["peak_anonymous"] < 204 + 30
 
 
 @pytest.mark.parametrize("size", [8_000, 20_000, 60_000])
 def test_where_blocks_that_are_gone_lay_between_others_does_not_count(size) -> None:
     blocks = f"kept.extend(bytearray({size}) for _ in range(40_000_000 // {size}))"
-    at_the_end, in_between = (watched(f"{blocks}; del kept[{gone}]")["peak_anonymous"] for gone in ("len(kept) // 2:", "::2"))
+    at_the_end, in_between = (
+        watched(f"{blocks}; del kept[{gone}]")["peak_anonymous"]
+        for gone in ("len(kept) // 2:", "::2")
+    )
     assert in_between == pytest.approx(at_the_end, abs=0.5)
 
 
@@ -171,7 +189,9 @@ def test_half_of_what_a_process_may_map_is_left_to_others() -> None:
 kept.extend(bytearray(8_000) for _ in range(40_000)); del kept[::2]
 with open("/proc/self/maps") as file: print(len(list(file)), file=sys.stderr)
 """
-    told = subprocess.run([sys.executable, "-c", CHILD, model, ""], capture_output=True, text=True, check=True)
+    told = subprocess.run(
+        [sys.executable, "-c", CHILD, model, ""], capture_output=True, text=True, check=True
+    )
     assert 15_000 < int(told.stderr) < 18_000
 
 
@@ -223,7 +243,9 @@ def test_without_a_rollup_nothing_is_told(monkeypatch, tmp_path) -> None:
 
 
 @pytest.mark.parametrize("status", [None, "VmRSS:\t1 kB\n"])
-def test_without_a_high_water_mark_there_is_growth_and_no_peak(monkeypatch, tmp_path, status) -> None:
+def test_without_a_high_water_mark_there_is_growth_and_no_peak(
+    monkeypatch, tmp_path, status
+) -> None:
     file = tmp_path / "status"
     if status is not None:
         file.write_text(status)
@@ -256,7 +278,10 @@ class FakeAllocator:
 
     def step(self, need):
         self.cached = max(self.cached, need)
-        self.peak, self.peak_reserved = self.allocated + need, self.allocated + self.cached + self.pool[0]
+        self.peak, self.peak_reserved = (
+            self.allocated + need,
+            self.allocated + self.cached + self.pool[0],
+        )
 
     def max_memory_allocated(self, _device):
         return self.peak
@@ -267,7 +292,11 @@ class FakeAllocator:
     def memory_snapshot(self):
         common = {"total_size": 9000, "allocated_size": 1000, "segment_pool_id": (0, 0)}
         total, allocated = self.pool
-        return [common, {"total_size": total, "allocated_size": allocated, "segment_pool_id": (0, 1)}] if total else [common]
+        return (
+            [common, {"total_size": total, "allocated_size": allocated, "segment_pool_id": (0, 1)}]
+            if total
+            else [common]
+        )
 
 
 def peaks_on(allocator, monkeypatch):
@@ -279,7 +308,11 @@ def peaks_on(allocator, monkeypatch):
 @pytest.mark.engine
 def test_what_compiling_left_cached_is_not_in_a_peak(monkeypatch):
     found = peaks_on(FakeAllocator(), monkeypatch)
-    assert (found["peak_allocated"], found["peak_reserved"], found["memory_growth"]) == (1200, 1200, 0)
+    assert (found["peak_allocated"], found["peak_reserved"], found["memory_growth"]) == (
+        1200,
+        1200,
+        0,
+    )
 
 
 @pytest.mark.engine
@@ -292,7 +325,9 @@ def test_a_graphs_pool_is_in_the_peak_whatever_the_allocator_calls_free(monkeypa
 def test_outputs_in_a_graphs_pool_count_once(monkeypatch):
     """During the step they are allocated, at its end they are free memory of the pool."""
     allocator = FakeAllocator(graph_pool=700, allocated_in_pool=0)
-    monkeypatch.setattr(allocator, "step", lambda need: setattr(allocator, "peak", allocator.allocated + 600))
+    monkeypatch.setattr(
+        allocator, "step", lambda need: setattr(allocator, "peak", allocator.allocated + 600)
+    )
     allocator.max_memory_reserved = lambda _device: allocator.allocated + 700
     assert peaks_on(allocator, monkeypatch)["peak_allocated"] == 1000 + 700
 

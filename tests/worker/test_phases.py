@@ -16,7 +16,10 @@ def test_phases_are_summed_by_arm() -> None:
     for phase, arm in ((Phase.BUILD, "a"), (Phase.SAMPLES, "a"), (Phase.BUILD, "a")):
         with watch.phase(phase, arm):
             pass
-    assert watch.read("time") == (spent(Phase.BUILD, 1.5, arm="a"), spent(Phase.SAMPLES, 2.0, arm="a"))
+    assert watch.read("time") == (
+        spent(Phase.BUILD, 1.5, arm="a"),
+        spent(Phase.SAMPLES, 2.0, arm="a"),
+    )
 
 
 def test_a_phase_that_fails_has_taken_its_time_too() -> None:
@@ -29,7 +32,10 @@ def test_a_phase_that_fails_has_taken_its_time_too() -> None:
 
 def test_what_the_worker_does_not_tell_is_the_rest() -> None:
     told = (spent(Phase.SAMPLES, 2.0, arm="a"), spent(Phase.CHECKS, 1.0))
-    assert whole("time", told, rest=Phase.HAND_OVER, seconds=5.0) == (*told, spent(Phase.HAND_OVER, 2.0))
+    assert whole("time", told, rest=Phase.HAND_OVER, seconds=5.0) == (
+        *told,
+        spent(Phase.HAND_OVER, 2.0),
+    )
 
 
 @pytest.mark.parametrize(
@@ -43,9 +49,17 @@ def test_what_the_worker_does_not_tell_is_the_rest() -> None:
     ids=["longer than the stage", "negative", "no number", "of another stage"],
 )
 def test_what_cannot_be_is_dropped(told) -> None:
-    assert whole("time", (told,), rest=Phase.HAND_OVER, seconds=5.0) == (spent(Phase.HAND_OVER, 5.0),)
+    assert whole("time", (told,), rest=Phase.HAND_OVER, seconds=5.0) == (
+        spent(Phase.HAND_OVER, 5.0),
+    )
 
 
 def test_one_entry_for_each_stage_phase_and_arm() -> None:
-    once = (spent(Phase.BUILD, 1.0), spent(Phase.BUILD, 1.0, arm="a"), spent(Phase.BUILD, 1.0, stage="alone"))
-    assert add_up((*once, *once)) == tuple(spent(one.phase, 2.0, stage=one.stage, arm=one.arm) for one in once)
+    once = (
+        spent(Phase.BUILD, 1.0),
+        spent(Phase.BUILD, 1.0, arm="a"),
+        spent(Phase.BUILD, 1.0, stage="alone"),
+    )
+    assert add_up((*once, *once)) == tuple(
+        spent(one.phase, 2.0, stage=one.stage, arm=one.arm) for one in once
+    )

@@ -34,7 +34,12 @@ def nvml(monkeypatch) -> FakeNvml:
 def test_nvml_tells_driver_and_condition(nvml) -> None:
     nvml.reasons = 0x4
     identity, condition = probe._gpu_facts(UUID.removeprefix("GPU-"))
-    assert identity == {"driver": "580.65.06", "gpu_power_limit_w": 700.0, "gpu_ecc": True, "gpu_persistence": True}
+    assert identity == {
+        "driver": "580.65.06",
+        "gpu_power_limit_w": 700.0,
+        "gpu_ecc": True,
+        "gpu_persistence": True,
+    }
     assert condition == {
         "gpu_temperature_c": 61, "gpu_power_w": 412.345, "gpu_sm_mhz": 1980, "gpu_memory_mhz": 2619,
         "gpu_held_back_by": "sw_power_cap", "gpu_processes": 1,
@@ -62,8 +67,13 @@ def test_cards_with_other_settings_are_not_compared(nvml, setting, value, field)
 
 
 @pytest.mark.parametrize("error", [FakeNvml.NVMLError, FakeNvml.NVMLLibraryMismatchError])
-def test_what_a_gpu_does_not_support_is_unknown_and_the_rest_is_told(nvml, error: type[Exception]) -> None:
-    nvml.failing, nvml.error = {"nvmlDeviceGetEccMode", "nvmlDeviceGetPowerUsage", "nvmlDeviceGetComputeRunningProcesses"}, error
+def test_what_a_gpu_does_not_support_is_unknown_and_the_rest_is_told(
+    nvml, error: type[Exception]
+) -> None:
+    nvml.failing, nvml.error = (
+        {"nvmlDeviceGetEccMode", "nvmlDeviceGetPowerUsage", "nvmlDeviceGetComputeRunningProcesses"},
+        error,
+    )
     identity, condition = probe._gpu_facts(UUID)
     assert "gpu_ecc" not in identity
     assert (condition["gpu_power_w"], condition["gpu_processes"]) == (None, None)
@@ -72,13 +82,19 @@ def test_what_a_gpu_does_not_support_is_unknown_and_the_rest_is_told(nvml, error
 
 @pytest.mark.parametrize("lacking", ["module", "driver", "gpu"])
 def test_without_nvml_the_driver_is_unknown(monkeypatch, lacking: str) -> None:
-    module = {"module": None, "driver": FakeNvml(failing={"nvmlInit"}), "gpu": FakeNvml(uuid="GPU-other")}[lacking]
+    module = {
+        "module": None,
+        "driver": FakeNvml(failing={"nvmlInit"}),
+        "gpu": FakeNvml(uuid="GPU-other"),
+    }[lacking]
     monkeypatch.setitem(sys.modules, "pynvml", module)
     assert probe._gpu_facts(UUID) == ({"driver": None}, {})
 
 
 @pytest.mark.parametrize(("version", "facts"), [("6.4.1", {"hip": "6.4.1"}), (None, {})])
-def test_two_versions_of_rocm_are_two_machines_and_a_build_for_cuda_has_none(version, facts) -> None:
+def test_two_versions_of_rocm_are_two_machines_and_a_build_for_cuda_has_none(
+    version, facts
+) -> None:
     assert probe._rocm(SimpleNamespace(cuda=None, hip=version)) == facts
     assert probe._rocm(SimpleNamespace(cuda="13.0")) == {}
 
@@ -115,7 +131,9 @@ def test_a_gpu_and_its_software_make_up_the_identity() -> None:
     assert told["condition"]["gpu_processes"] == 1
     assert told["condition"]["gpu_uuid"] == UUID.removeprefix("GPU-")
     assert UUID.removeprefix("GPU-") not in map(str, told["identity"].values())
-    assert "memory_contract" not in told["identity"], "a peak there is the allocator's, and always was"
+    assert "memory_contract" not in told["identity"], (
+        "a peak there is the allocator's, and always was"
+    )
 
 
 @pytest.mark.usefixtures("gpu_machine")
@@ -129,7 +147,10 @@ def test_cold_caches_and_replays_are_another_identity_on_a_gpu() -> None:
 
 def test_on_the_cpu_these_options_do_nothing_and_are_no_identity() -> None:
     both = RunOptions(flush_l2=True, cuda_graph=True)
-    assert probe.probe_environment("cpu", both)["identity"] == probe.probe_environment("cpu")["identity"]
+    assert (
+        probe.probe_environment("cpu", both)["identity"]
+        == probe.probe_environment("cpu")["identity"]
+    )
 
 
 def test_calls_that_go_round_copies_are_another_identity_on_any_device() -> None:
@@ -173,7 +194,10 @@ class FakeCuda(ModuleType):
         super().__init__("torch")
         self.__version__, self.threads, self.current, self.waited = "2.13.0", None, None, []
         self.cuda = SimpleNamespace(
-            is_available=lambda: gpus > 0, device_count=lambda: gpus, set_device=self._set, synchronize=self.waited.append
+            is_available=lambda: gpus > 0,
+            device_count=lambda: gpus,
+            set_device=self._set,
+            synchronize=self.waited.append,
         )
 
     def set_num_threads(self, threads: int) -> None:
@@ -185,9 +209,17 @@ class FakeCuda(ModuleType):
 
 @pytest.mark.parametrize(
     ("wanted", "gpus", "chosen"),
-    [("auto", 0, "cpu"), ("auto", 2, "cuda:0"), ("cpu", 2, "cpu"), ("cuda", 1, "cuda:0"), ("cuda:1", 2, "cuda:1")],
+    [
+        ("auto", 0, "cpu"),
+        ("auto", 2, "cuda:0"),
+        ("cpu", 2, "cpu"),
+        ("cuda", 1, "cuda:0"),
+        ("cuda:1", 2, "cuda:1"),
+    ],
 )
-def test_the_device_is_chosen_made_current_and_given_its_threads(monkeypatch, wanted: str, gpus: int, chosen: str) -> None:
+def test_the_device_is_chosen_made_current_and_given_its_threads(
+    monkeypatch, wanted: str, gpus: int, chosen: str
+) -> None:
     torch = FakeCuda(gpus)
     monkeypatch.setitem(sys.modules, "torch", torch)
     assert select_device(wanted, threads=3) == chosen
@@ -199,7 +231,9 @@ def test_the_device_is_chosen_made_current_and_given_its_threads(monkeypatch, wa
 @pytest.mark.parametrize(("wanted", "gpus"), [("cuda:7", 2), ("cuda", 0), ("cuda:1", 1)])
 def test_a_device_that_is_not_there_is_named(monkeypatch, wanted: str, gpus: int) -> None:
     monkeypatch.setitem(sys.modules, "torch", FakeCuda(gpus))
-    with pytest.raises(NoSuchDevice, match=rf"'{wanted}' was asked for, but torch 2.13.0 sees {gpus} CUDA"):
+    with pytest.raises(
+        NoSuchDevice, match=rf"'{wanted}' was asked for, but torch 2.13.0 sees {gpus} CUDA"
+    ):
         select_device(wanted, threads=None)
 
 
@@ -228,7 +262,10 @@ def test_peaks_of_two_contracts_are_not_compared() -> None:
     """Results without a number are of the first."""
     now = Environment(identity=probe.probe_environment("cpu")["identity"], condition={})
     before = Environment(
-        identity={field: fact for field, fact in now.identity.items() if field != "memory_contract"}, condition={}
+        identity={
+            field: fact for field, fact in now.identity.items() if field != "memory_contract"
+        },
+        condition={},
     )
     (mismatch,) = find_mismatches(before, now)
     assert (mismatch.field, mismatch.head) == ("memory_contract", 3)

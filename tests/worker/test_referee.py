@@ -41,7 +41,11 @@ class Product:
         self.resume()
         if state is not None:
             self.weight.copy_(state["weights.weight"])
-        rows = torch.randn(4, 6, generator=torch.Generator().manual_seed(seed)) if self.fresh else self.prepared.clone()
+        rows = (
+            torch.randn(4, 6, generator=torch.Generator().manual_seed(seed))
+            if self.fresh
+            else self.prepared.clone()
+        )
         if shaken:
             noise = torch.randn(4, 6, generator=torch.Generator().manual_seed(shaken))
             rows *= 1 + self.epsilon * noise
@@ -141,10 +145,17 @@ def test_a_captured_call_that_leaves_nothing_to_look_at_is_no_failure(monkeypatc
 
 
 @pytest.mark.parametrize("busy", [False, True])
-def test_what_remembers_rows_is_refused_also_where_a_launch_before_left_it_all_that_it_computed(busy):
+def test_what_remembers_rows_is_refused_also_where_a_launch_before_left_it_all_that_it_computed(
+    busy,
+):
     known = {}
     for secret in (5, 60_000, 700_000):
-        check = refereed(Remembering(known), clock=Simulated(secret, busy=busy), plain_s=0.1, seeds=(secret, secret + 1))
+        check = refereed(
+            Remembering(known),
+            clock=Simulated(secret, busy=busy),
+            plain_s=0.1,
+            seeds=(secret, secret + 1),
+        )
         assert check.outcome is Outcome.FAIL, check
         assert "remembers results" in check.detail
 
@@ -165,7 +176,9 @@ class Partly(Remembering):
 
 @pytest.mark.parametrize(("share", "sightings"), [(0.2, 1), (0.33, 2)])
 def test_a_part_that_is_remembered_by_value_fails(share, sightings):
-    check = refereed(Partly(share, sightings=sightings), clock=Simulated(5, busy=False), plain_s=1.0 - share)
+    check = refereed(
+        Partly(share, sightings=sightings), clock=Simulated(5, busy=False), plain_s=1.0 - share
+    )
     assert check.outcome is Outcome.FAIL, check
     assert "the third time" in check.detail
 
@@ -181,7 +194,9 @@ def test_a_reference_that_remembers_a_part_is_unknown():
 
 
 def test_a_machine_that_stalls_makes_no_right_arm_a_remembering_one():
-    outcomes = [refereed(clock=Simulated(seed, busy=True), plain_s=0.1).outcome for seed in range(16)]
+    outcomes = [
+        refereed(clock=Simulated(seed, busy=True), plain_s=0.1).outcome for seed in range(16)
+    ]
     assert outcomes == [Outcome.PASS] * 16
 
 
@@ -195,7 +210,10 @@ def test_one_wrong_element_is_a_failure():
 
 
 def test_sums_in_another_order_are_right():
-    assert refereed(lambda rows, weight: (rows[:, None, :] * weight.T[None]).flip(-1).sum(-1)).outcome is Outcome.PASS
+    assert (
+        refereed(lambda rows, weight: (rows[:, None, :] * weight.T[None]).flip(-1).sum(-1)).outcome
+        is Outcome.PASS
+    )
 
 
 def test_memory_that_runs_out_and_inputs_that_cannot_change_are_no_failures():
@@ -234,7 +252,9 @@ def dropped(generator=None):
 def test_random_numbers_that_are_drawn_alike_are_compared_and_others_by_their_spread(monkeypatch):
     reference = dropped()
     original = Product.__init__
-    monkeypatch.setattr(Product, "__init__", lambda self, work=reference, **fields: original(self, work, **fields))
+    monkeypatch.setattr(
+        Product, "__init__", lambda self, work=reference, **fields: original(self, work, **fields)
+    )
     assert refereed(reference).outcome is Outcome.PASS
     own = torch.Generator().manual_seed(99)
     assert refereed(dropped(own)).outcome is not Outcome.FAIL
@@ -329,7 +349,12 @@ def test_a_reference_that_cannot_be_built_once_more_is_unknown():
 
 def test_nobody_looked_at_the_reference():
     made = Product()
-    assert Referee(clock=HostClock(lambda: None), reference=made).check_reference("eager", Product, plain_s=1.0) is None
+    assert (
+        Referee(clock=HostClock(lambda: None), reference=made).check_reference(
+            "eager", Product, plain_s=1.0
+        )
+        is None
+    )
 
 
 def test_what_looks_leave_lies_outside_of_the_heap():

@@ -133,7 +133,9 @@ def in_any_order():
 
 def own_numbers():
     coin = torch.Generator().manual_seed(9)
-    return lambda rows, weight: torch.mm(rows * (torch.rand(rows.shape, generator=coin) > 0.5), weight)
+    return lambda rows, weight: torch.mm(
+        rows * (torch.rand(rows.shape, generator=coin) > 0.5), weight
+    )
 
 
 def in_place(rows, weight):
@@ -157,7 +159,11 @@ RIGHT = {
     "random numbers": (with_noise, with_noise, {}),
     "random numbers of its own": (own_numbers(), with_noise, {}),
     "inputs that both write": (in_place, in_place, {}),
-    "inputs that both have written to zero": (lambda rows, weight: rows.mul_(1e-30), lambda rows, weight: rows.mul_(1e-30), {}),
+    "inputs that both have written to zero": (
+        lambda rows, weight: rows.mul_(1e-30),
+        lambda rows, weight: rows.mul_(1e-30),
+        {},
+    ),
     "training": (torch.mm, torch.mm, {"rate": 0.01}),
     "training with random numbers": (with_noise, with_noise, {"rate": 0.01}),
 }
@@ -172,7 +178,8 @@ def test_right_arms_pass(name):
 def test_the_chance_is_in_the_detail():
     check, _ = repeated(torch.mm)
     assert (
-        "98 more calls on the same inputs left the same: a fault in 5 % of calls shows with a probability of 99." in check.detail
+        "98 more calls on the same inputs left the same: a fault in 5 % of calls shows with a probability of 99."
+        in check.detail
     )
 
 

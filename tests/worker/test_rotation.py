@@ -47,7 +47,9 @@ class Workload:
 
 def table_of(workload: Workload, folder: Path, **options) -> ResidentArms:
     context = Context(device="cpu", scratch=folder, progress=lambda *_: None)
-    resident = ResidentArms(options=RunOptions(**{"sample_s": 1e-9, "warmup_s": 0.0, **options}), context=context)
+    resident = ResidentArms(
+        options=RunOptions(**{"sample_s": 1e-9, "warmup_s": 0.0, **options}), context=context
+    )
     resident.open(workload, ("a",))
     return resident
 
@@ -127,7 +129,9 @@ def test_a_gpus_clock_goes_round_the_copies_as_they_are_or_as_graphs(graphs: boo
 def test_one_copy_that_cannot_be_captured_leaves_all_of_them_plain() -> None:
     cuda = FakeCuda()
 
-    rotation = Rotation([Steps(cuda, (0.001, 0)), Steps(cuda, (0.001, 0), trouble=cuda.machine.item)])
+    rotation = Rotation(
+        [Steps(cuda, (0.001, 0)), Steps(cuda, (0.001, 0), trouble=cuda.machine.item)]
+    )
     clock = CudaClock(cuda, "cuda:0", graphs=True, now=cuda.machine.read_clock)
     clock.prepare(rotation)
     (check,) = clock.checks(rotation, arm="a")

@@ -150,7 +150,9 @@ def slow_after_a_pause():
     return work
 
 
-@pytest.mark.parametrize(("made", "outcome"), [(slow_after_a_pause, Outcome.FAIL), (lambda: slow_product, Outcome.PASS)])
+@pytest.mark.parametrize(
+    ("made", "outcome"), [(slow_after_a_pause, Outcome.FAIL), (lambda: slow_product, Outcome.PASS)]
+)
 def test_what_a_slow_write_makes_compute_fails(made, outcome):
     own, program = Slowly(slow_product), Slowly(made())
     for one in (own, program):
@@ -239,7 +241,11 @@ HONEST = {
     "training with random numbers": (with_noise, with_noise, {"rate": 0.01}),
     "training that writes its inputs": (in_place, in_place, {"rate": 0.001}),
     "a maximum": (lambda rows, weight: rows.max(), lambda rows, weight: rows.amax(), {}),
-    "sums in another order": (lambda rows, weight: (rows[:, None] * weight.T[None]).flip(-1).sum(-1), torch.mm, {}),
+    "sums in another order": (
+        lambda rows, weight: (rows[:, None] * weight.T[None]).flip(-1).sum(-1),
+        torch.mm,
+        {},
+    ),
 }
 
 

@@ -43,7 +43,9 @@ def all_turns(arms: int, blocks: int, *, calls: int = 1, touch: bool = False) ->
 
 def serve(workload, arms, orders, folder: Path, **options):
     context = Context(device="cpu", scratch=folder, progress=lambda *_: None)
-    resident = ResidentArms(options=RunOptions(**{"sample_s": 0.5, "warmup_s": 1000, **options}), context=context)
+    resident = ResidentArms(
+        options=RunOptions(**{"sample_s": 0.5, "warmup_s": 1000, **options}), context=context
+    )
     channel = Orders(*orders)
     return serve_turns(resident, workload, arms, launch=4, channel=channel), channel
 
@@ -91,12 +93,19 @@ def workload(monkeypatch) -> Workload:
     return made
 
 
-def test_samples_of_all_arms_come_with_their_blocks_checks_and_compile_latency(workload, tmp_path: Path) -> None:
+def test_samples_of_all_arms_come_with_their_blocks_checks_and_compile_latency(
+    workload, tmp_path: Path
+) -> None:
     evidence, channel = serve(workload, ("a", "b"), all_turns(2, 3), tmp_path)
     metrics = {(metric.name, metric.arm): metric for metric in evidence.metrics}
     assert list(metrics) == [("step_time", "a"), ("step_time", "b"), ("compile_warm", "b")]
     taken = metrics["step_time", "b"].launches[0]
-    assert (taken.launch, taken.values, taken.blocks, taken.steady) == (4, (2.0,) * 6, (0, 0, 1, 1, 2, 2), True)
+    assert (taken.launch, taken.values, taken.blocks, taken.steady) == (
+        4,
+        (2.0,) * 6,
+        (0, 0, 1, 1, 2, 2),
+        True,
+    )
     assert metrics["step_time", "b"].items == 8
     assert metrics["compile_warm", "b"].launches[0].values == (5.0,)
     assert [(check.name, check.arm) for check in evidence.checks] == [
@@ -106,7 +115,9 @@ def test_samples_of_all_arms_come_with_their_blocks_checks_and_compile_latency(w
     assert len(channel.said) == 1 + 1 + 12  # open, warm, every turn
 
 
-def test_samples_of_each_arm_are_as_long_as_was_asked_for_and_no_longer_than_that_takes(workload, tmp_path: Path) -> None:
+def test_samples_of_each_arm_are_as_long_as_was_asked_for_and_no_longer_than_that_takes(
+    workload, tmp_path: Path
+) -> None:
     """Arm b takes twice as long: with as many calls, its samples would be twice as long; the faster of two, too short."""
     _, channel = serve(workload, ("a", "b"), all_turns(2, 1), tmp_path, sample_s=6.0)
     assert channel.said[0].done.calls == (8, 4)
@@ -116,18 +127,26 @@ def test_a_metric_tells_the_calls_of_its_own_arm(workload, tmp_path: Path) -> No
     orders = all_turns(2, 1)
     orders[0] = Order(kind=OrderKind.WARM, calls=(8, 4))
     evidence, _ = serve(workload, ("a", "b"), orders, tmp_path)
-    assert {metric.arm: metric.calls for metric in evidence.metrics if metric.name == "step_time"} == {"a": 8, "b": 4}
+    assert {
+        metric.arm: metric.calls for metric in evidence.metrics if metric.name == "step_time"
+    } == {"a": 8, "b": 4}
 
 
 def test_a_discarded_block_leaves_no_sample_in_any_arm(workload, tmp_path: Path) -> None:
     orders = all_turns(2, 3)
     orders.insert(-1, Order(kind=OrderKind.DISCARD, block=1))
     evidence, _ = serve(workload, ("a", "b"), orders, tmp_path)
-    assert {metric.launches[0].blocks for metric in evidence.metrics if metric.name == "step_time"} == {(0, 0, 2, 2)}
+    assert {
+        metric.launches[0].blocks for metric in evidence.metrics if metric.name == "step_time"
+    } == {(0, 0, 2, 2)}
 
 
-@pytest.mark.parametrize(("touch", "calls", "steps"), [(False, 64, 128), (True, 64, 130), (True, 49, 98)])
-def test_a_touch_is_one_call_more_that_is_not_timed_and_few_calls_need_none(workload, tmp_path, touch, calls, steps) -> None:
+@pytest.mark.parametrize(
+    ("touch", "calls", "steps"), [(False, 64, 128), (True, 64, 130), (True, 49, 98)]
+)
+def test_a_touch_is_one_call_more_that_is_not_timed_and_few_calls_need_none(
+    workload, tmp_path, touch, calls, steps
+) -> None:
     serve(workload, ("a",), all_turns(1, 0, calls=calls), tmp_path)
     quiet = workload.steps
     serve(workload, ("a",), all_turns(1, 1, calls=calls, touch=touch), tmp_path)
@@ -141,7 +160,10 @@ def test_parts_of_a_step_are_metrics_of_their_own(workload, tmp_path: Path) -> N
     assert metrics["step_time"].launches[0].values == (1.0,) * 4
     assert metrics["forward_time"].launches[0].values == (0.25,) * 4
     assert metrics["token_time"].launches[0].values == pytest.approx((0.75 / 3,) * 4)
-    assert (metrics["token_time"].items, metrics["token_time"].launches[0].blocks) == (2, (0, 0, 1, 1))
+    assert (metrics["token_time"].items, metrics["token_time"].launches[0].blocks) == (
+        2,
+        (0, 0, 1, 1),
+    )
 
 
 def test_nobody_is_told_anything_when_the_orders_just_end(workload, tmp_path: Path) -> None:
@@ -156,19 +178,31 @@ def test_an_arm_that_never_became_steady_says_so(monkeypatch, workload, tmp_path
     assert "not steady after 6 s of warm-up (3 samples; load " in evidence.checks[0].detail
 
 
-@pytest.mark.parametrize(("calls", "lasted", "helps"), [(1_000_000, "6", False), (2_000_000, "12", True)])
+@pytest.mark.parametrize(
+    ("calls", "lasted", "helps"), [(1_000_000, "6", False), (2_000_000, "12", True)]
+)
 def test_short_calls_are_not_told_to_warm_up_longer(calls, lasted, helps) -> None:
     """Forty samples of a second were enough: what ended the warm-up was their number, and the machine is what is not steady."""
-    arm = sampling.ResidentArm(name="a", program=None, first_call_s=1.0, calls=calls, warmup=(1e-6, 2e-6, 3e-6))
+    arm = sampling.ResidentArm(
+        name="a", program=None, first_call_s=1.0, calls=calls, warmup=(1e-6, 2e-6, 3e-6)
+    )
     detail = sampling._steadiness(arm, limit_s=10.0).detail
-    assert detail.startswith(f"not steady after {lasted} s of warm-up (3 samples of {calls:,} calls each; load ")
+    assert detail.startswith(
+        f"not steady after {lasted} s of warm-up (3 samples of {calls:,} calls each; load "
+    )
     assert ("raise run.warmup_s" in detail) is helps
     assert detail.endswith("stop other work on this machine")
 
 
-@pytest.mark.parametrize(("first_s", "steady_s", "values"), [(1.5, 0.5, [1.0]), (0.5, 0.5, []), (0.4, 0.5, [])])
-def test_a_latency_that_cannot_be_told_is_left_out_and_is_never_zero(first_s, steady_s, values) -> None:
-    found = compile_latency(COMPILE_COLD, "inductor", first_call_s=first_s, steady_s=steady_s, launch=2)
+@pytest.mark.parametrize(
+    ("first_s", "steady_s", "values"), [(1.5, 0.5, [1.0]), (0.5, 0.5, []), (0.4, 0.5, [])]
+)
+def test_a_latency_that_cannot_be_told_is_left_out_and_is_never_zero(
+    first_s, steady_s, values
+) -> None:
+    found = compile_latency(
+        COMPILE_COLD, "inductor", first_call_s=first_s, steady_s=steady_s, launch=2
+    )
     assert [metric.launches[0].values[0] for metric in found] == values
 
 
@@ -184,11 +218,16 @@ class Drawing:
             random.random()
 
 
-def test_arms_draw_the_same_numbers_in_each_sample_whatever_they_draw_besides(tmp_path: Path) -> None:
+def test_arms_draw_the_same_numbers_in_each_sample_whatever_they_draw_besides(
+    tmp_path: Path,
+) -> None:
     context = Context(device="cpu", scratch=tmp_path, progress=lambda *_: None)
     resident = ResidentArms(options=RunOptions(), context=context)
     resident.clock = SimpleNamespace(take=lambda program, calls: program.take())
-    resident.arms = [sampling.ResidentArm(name=str(extra), program=Drawing(extra), first_call_s=0.0) for extra in (0, 3)]
+    resident.arms = [
+        sampling.ResidentArm(name=str(extra), program=Drawing(extra), first_call_s=0.0)
+        for extra in (0, 3)
+    ]
     for block in (0, 1):
         for seat, samples in ((0, 1), (1, 2), (0, 1)):
             resident.turn(seat, block, samples=samples, touch=False)
@@ -197,10 +236,14 @@ def test_arms_draw_the_same_numbers_in_each_sample_whatever_they_draw_besides(tm
     assert len(set(one)) == 4
 
 
-def test_an_arm_is_kept_busy_for_as_long_as_was_ordered_and_tells_its_calls(workload, tmp_path: Path) -> None:
+def test_an_arm_is_kept_busy_for_as_long_as_was_ordered_and_tells_its_calls(
+    workload, tmp_path: Path
+) -> None:
     order = Order(kind=OrderKind.KEEP_BUSY, seat=0, seconds=0.05)
     before = workload.steps
-    evidence, channel = serve(workload, ("a",), [*all_turns(1, 2)[:-1], order, Order(kind=OrderKind.FINISH)], tmp_path)
+    evidence, channel = serve(
+        workload, ("a",), [*all_turns(1, 2)[:-1], order, Order(kind=OrderKind.FINISH)], tmp_path
+    )
     made = channel.said[-1].done.made
     assert made > 10
     serve(workload, ("a",), all_turns(1, 2), tmp_path)
@@ -210,20 +253,32 @@ def test_an_arm_is_kept_busy_for_as_long_as_was_ordered_and_tells_its_calls(work
 
 
 @pytest.mark.parametrize(("flushes", "settled"), [(0, []), (4, [4])])
-def test_flushes_are_settled_by_the_order_of_a_turn(tmp_path: Path, flushes: int, settled: list[int]) -> None:
+def test_flushes_are_settled_by_the_order_of_a_turn(
+    tmp_path: Path, flushes: int, settled: list[int]
+) -> None:
     told: list[int] = []
-    resident = ResidentArms(options=RunOptions(), context=Context(device="cpu", scratch=tmp_path, progress=lambda *_: None))
-    resident.clock = SimpleNamespace(take=lambda program, calls: told[:], settle_flushes=told.append)
+    resident = ResidentArms(
+        options=RunOptions(),
+        context=Context(device="cpu", scratch=tmp_path, progress=lambda *_: None),
+    )
+    resident.clock = SimpleNamespace(
+        take=lambda program, calls: told[:], settle_flushes=told.append
+    )
     resident.arms = [sampling.ResidentArm(name="eager", program=Drawing(0), first_call_s=0.0)]
     resident.turn(0, 0, touch=False, flushes=flushes)
     assert resident.arms[0].taken == [settled]
 
 
 @pytest.mark.parametrize(("once", "calls"), [(False, 8), (True, 1)])
-def test_an_order_may_be_for_a_single_look_at_a_short_step(tmp_path: Path, once: bool, calls: int) -> None:
+def test_an_order_may_be_for_a_single_look_at_a_short_step(
+    tmp_path: Path, once: bool, calls: int
+) -> None:
     """At a sample of one call the referee looks once, in known or in new memory; at one of many in both."""
     looked: list[int] = []
-    resident = ResidentArms(options=RunOptions(), context=Context(device="cpu", scratch=tmp_path, progress=lambda *_: None))
+    resident = ResidentArms(
+        options=RunOptions(),
+        context=Context(device="cpu", scratch=tmp_path, progress=lambda *_: None),
+    )
     taken = sampling.Taken(wall_s=0.01)
     resident.clock = SimpleNamespace(take=lambda program, calls: taken)
     digested: list[float] = []
@@ -231,21 +286,38 @@ def test_an_order_may_be_for_a_single_look_at_a_short_step(tmp_path: Path, once:
         look=lambda *_, calls, **__: looked.append(calls),
         repeats=SimpleNamespace(after_turn=lambda *_, sampled_s: digested.append(sampled_s)),
     )
-    resident.arms = [sampling.ResidentArm(name="eager", program=Drawing(0), first_call_s=0.0, calls=8)]
+    resident.arms = [
+        sampling.ResidentArm(name="eager", program=Drawing(0), first_call_s=0.0, calls=8)
+    ]
     resident.turn(0, 0, touch=False, referee=7, once=once)
     assert (looked, digested, resident.arms[0].taken) == ([calls], [0.08], [taken])
 
 
-@pytest.mark.parametrize(("before", "while_sampling", "detail"), [(5, 3, "freed its cache 3 times"), (5, 0, "")])
-def test_memory_that_grew_short_while_samples_were_taken_is_said(tmp_path: Path, before, while_sampling, detail) -> None:
+@pytest.mark.parametrize(
+    ("before", "while_sampling", "detail"), [(5, 3, "freed its cache 3 times"), (5, 0, "")]
+)
+def test_memory_that_grew_short_while_samples_were_taken_is_said(
+    tmp_path: Path, before, while_sampling, detail
+) -> None:
     retries = iter((before, before + while_sampling))
-    resident = ResidentArms(options=RunOptions(referee=False), context=Context(device="cpu", scratch=tmp_path, progress=print))
+    resident = ResidentArms(
+        options=RunOptions(referee=False),
+        context=Context(device="cpu", scratch=tmp_path, progress=print),
+    )
     taken = sampling.Taken(wall_s=0.01)
     resident.clock = SimpleNamespace(
-        take=lambda _program, calls: taken, retries=lambda: next(retries), checks=lambda _program, arm: ()
+        take=lambda _program, calls: taken,
+        retries=lambda: next(retries),
+        checks=lambda _program, arm: (),
     )
     program = SimpleNamespace(finish=lambda: (), parts=(), items=None, compiler=Compiler.NONE)
-    resident.arms = [sampling.ResidentArm(name="eager", program=program, first_call_s=0.0, taken=[taken], blocks=[0])]
+    resident.arms = [
+        sampling.ResidentArm(
+            name="eager", program=program, first_call_s=0.0, taken=[taken], blocks=[0]
+        )
+    ]
     resident.warm([1])
-    told = [check.detail for check in resident.evidence(0).checks if check.name == "short_of_memory"]
+    told = [
+        check.detail for check in resident.evidence(0).checks if check.name == "short_of_memory"
+    ]
     assert [detail in one for one in told] == ([True] if detail else [])

@@ -22,7 +22,9 @@ class Model:
         self.tried.append(rows)
         if not self.least <= rows <= self.breaks:
             return Attempt(rows=rows, reason="ValueError: no", error=ValueError("no"))
-        return Attempt(rows=rows, peak_bytes=float(rows), reason="" if rows <= self.room else "memory ran out")
+        return Attempt(
+            rows=rows, peak_bytes=float(rows), reason="" if rows <= self.room else "memory ran out"
+        )
 
 
 def by_hand(room, most):
@@ -124,7 +126,9 @@ def found(mib_of_a_row, limit_mib, most=1024):
 
 @pytest.mark.slow
 def test_the_memory_of_a_planted_model_is_weighed():
-    facts = found(2, 41)  # steps hold the array of the step before, and make the next: two of 2 MiB a row
+    facts = found(
+        2, 41
+    )  # steps hold the array of the step before, and make the next: two of 2 MiB a row
     assert facts["largest_batch"] == 10
     assert facts["largest_batch_bytes"] == pytest.approx(40 * 2**20, abs=2**20)
     assert facts["largest_batch_limit_bytes"] == 41 * 2**20
@@ -135,11 +139,16 @@ def test_the_memory_of_a_planted_model_is_weighed():
 def test_an_allocation_far_beyond_the_limit_fails_and_ends_no_process():
     facts = found(400, 900)
     assert facts["largest_batch"] == 1
-    assert facts["largest_batch_search"].startswith("1 row fits, and 2 rows do not: memory ran out (")
+    assert facts["largest_batch_search"].startswith(
+        "1 row fits, and 2 rows do not: memory ran out ("
+    )
 
 
 @pytest.mark.slow
 def test_the_most_that_was_asked_for_ends_the_search():
     facts = found(0.01, 100, most=24)
     assert facts["largest_batch"] == 24
-    assert facts["largest_batch_search"] == "24 rows fit, which is the most that was asked for (6 sizes tried)"
+    assert (
+        facts["largest_batch_search"]
+        == "24 rows fit, which is the most that was asked for (6 sizes tried)"
+    )

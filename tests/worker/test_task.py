@@ -9,7 +9,14 @@ import msgspec
 import pytest
 from fake_suite import SUITE
 
-from ci_bench.processes.protocol import Answer, Task, WorkerFault, decode_answer, decode_task, encode
+from ci_bench.processes.protocol import (
+    Answer,
+    Task,
+    WorkerFault,
+    decode_answer,
+    decode_task,
+    encode,
+)
 from ci_bench.processes.resident import Answers
 from ci_bench.records.config import RunOptions
 from ci_bench.records.results import Better, Lane, Launch, Metric, Progress, Unit
@@ -19,13 +26,27 @@ from ci_bench.worker import worker
 CASE = SUITE.plan({"name": "one", "arms": ["plain", "other"]})[0]
 STAGE = Stage(kind=StageKind.ALONE, arms=("other",), launches=None, cache=Cache.COLD)
 TASK = Task(
-    launch=1, device="cpu", options=RunOptions(threads=2), scratch="/s", worker="w", case=CASE, stage=STAGE, environ={"A": "b"}
+    launch=1,
+    device="cpu",
+    options=RunOptions(threads=2),
+    scratch="/s",
+    worker="w",
+    case=CASE,
+    stage=STAGE,
+    environ={"A": "b"},
 )
 
 
 def _evidence(value: float) -> Evidence:
     taken = Launch(launch=0, values=(value,), warmup=(1.0,), blocks=(0,), steady=True)
-    metric = Metric(name="m", arm="plain", unit=Unit.SECONDS, better=Better.LOWER, lane=Lane.WALL, launches=(taken,))
+    metric = Metric(
+        name="m",
+        arm="plain",
+        unit=Unit.SECONDS,
+        better=Better.LOWER,
+        lane=Lane.WALL,
+        launches=(taken,),
+    )
     return Evidence(metrics=(metric,))
 
 
@@ -34,11 +55,18 @@ ANSWERS = [
     Answer(evidence=_evidence(0.5)),
     Answer(evidence=Evidence()),
     Answer(fault=WorkerFault(kind="failed", message="line\nbreak \ud800 ✗")),
-    Answer(environment={"identity": {"a": 1, "b": None, "c": "x", "d": True, "e": 0.5}, "condition": {}}),
+    Answer(
+        environment={
+            "identity": {"a": 1, "b": None, "c": "x", "d": True, "e": 0.5},
+            "condition": {},
+        }
+    ),
 ]
 
 
-@pytest.mark.parametrize("task", [TASK, Task(launch=0, device="auto", options=RunOptions(), scratch="/s")])
+@pytest.mark.parametrize(
+    "task", [TASK, Task(launch=0, device="auto", options=RunOptions(), scratch="/s")]
+)
 def test_a_task_is_read_as_it_was_written(task: Task) -> None:
     assert decode_task(encode(task)) == task
 
@@ -103,10 +131,20 @@ def test_a_suite_is_told_whether_its_steps_will_be_captured(graphs, monkeypatch,
         seen.append(context.cuda_graph)
         return SimpleNamespace(verify=lambda _arms: Evidence())
 
-    monkeypatch.setitem(sys.modules, "suite_that_looks", SimpleNamespace(open_workload=open_workload))
+    monkeypatch.setitem(
+        sys.modules, "suite_that_looks", SimpleNamespace(open_workload=open_workload)
+    )
     stage = Stage(kind=StageKind.VERIFY, arms=("eager",))
     options = RunOptions(cuda_graph=graphs)
-    task = Task(launch=0, device="cpu", options=options, scratch=str(tmp_path), worker="suite_that_looks", case=CASE, stage=stage)
+    task = Task(
+        launch=0,
+        device="cpu",
+        options=options,
+        scratch=str(tmp_path),
+        worker="suite_that_looks",
+        case=CASE,
+        stage=stage,
+    )
     assert worker._answer(task, None).evidence is not None
     assert seen == [graphs]
 
@@ -117,7 +155,9 @@ def test_a_suite_is_told_whether_its_steps_will_be_captured(graphs, monkeypatch,
     (StageKind.ALONE, ["opened"]),
     (StageKind.VERIFY, ["opened"]),
 ])  # fmt: skip
-def test_the_heap_is_kept_where_steps_are_timed_and_not_where_memory_is_weighed(kind, happened, monkeypatch, tmp_path) -> None:
+def test_the_heap_is_kept_where_steps_are_timed_and_not_where_memory_is_weighed(
+    kind, happened, monkeypatch, tmp_path
+) -> None:
     seen: list[str] = []
     monkeypatch.setattr(worker, "keep_heap", lambda: seen.append("heap"))
     monkeypatch.setattr(worker, "_gather", lambda *_, **__: Evidence())

@@ -47,7 +47,9 @@ torch.compile(lambda x: x + 1, backend="aot_eager")(torch.ones(2))
 import torch._inductor.compile_fx, transformers
 print(before.replaced() + before.replaced_of_others())
 """
-    said = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    said = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    )
     assert said.stdout.strip() == "[]"
 
 
@@ -101,16 +103,25 @@ def _collecting():
 
 LEFT = {
     "oneDNN": lambda: _slower((torch.backends.mkldnn, "enabled"), value=False),
-    "cuDNN": lambda: _slower((torch.backends.cudnn, "enabled"), value=not torch.backends.cudnn.enabled),
+    "cuDNN": lambda: _slower(
+        (torch.backends.cudnn, "enabled"), value=not torch.backends.cudnn.enabled
+    ),
     "attention kernels": lambda: (
-        torch.backends.cuda.enable_flash_sdp(False) or partial(torch.backends.cuda.enable_flash_sdp, True)
+        torch.backends.cuda.enable_flash_sdp(False)
+        or partial(torch.backends.cuda.enable_flash_sdp, True)
     ),
     "fast path of attention": lambda: (
-        torch.backends.mha.set_fastpath_enabled(False) or partial(torch.backends.mha.set_fastpath_enabled, True)
+        torch.backends.mha.set_fastpath_enabled(False)
+        or partial(torch.backends.mha.set_fastpath_enabled, True)
     ),
-    "anomaly detection": lambda: torch.autograd.set_detect_anomaly(True) and partial(torch.autograd.set_detect_anomaly, False),
+    "anomaly detection": lambda: (
+        torch.autograd.set_detect_anomaly(True)
+        and partial(torch.autograd.set_detect_anomaly, False)
+    ),
     "hooks of all modules": _hooked,
-    "hooks of saved tensors": lambda: _in(torch.autograd.graph.saved_tensors_hooks(lambda x: x, lambda x: x)),
+    "hooks of saved tensors": lambda: _in(
+        torch.autograd.graph.saved_tensors_hooks(lambda x: x, lambda x: x)
+    ),
     "modes of functions": lambda: _in(torch.overrides.BaseTorchFunctionMode()),
     "modes of the dispatcher": lambda: _in(FlopCounterMode(display=False)),
     "profiler": lambda: _in(torch.autograd.profiler.profile()),
@@ -144,7 +155,12 @@ def test_a_setting_within_a_call_is_nobodys(watched, name):
 
 def test_a_setting_of_all_arms_is_named_apart(watched):
     """A library that sets threads or oneDNN at import does so for the reference as well."""
-    watched.begun = {**watched.last, "threads": 64, "oneDNN": "another", "default dtype": torch.float64}
+    watched.begun = {
+        **watched.last,
+        "threads": 64,
+        "oneDNN": "another",
+        "default dtype": torch.float64,
+    }
     watched.note()
     (check,) = watched.checks("eager")
     assert (check.name, check.arm, check.outcome) == ("surroundings", "eager", Outcome.UNKNOWN)
@@ -179,12 +195,16 @@ def test_another_setting_is_a_doubt_that_names_it(watched):
         (numerics, "judged"),
     ],
 )
-def test_a_function_of_the_checks_that_was_replaced_fails_by_its_name(watched, monkeypatch, place, name):
+def test_a_function_of_the_checks_that_was_replaced_fails_by_its_name(
+    watched, monkeypatch, place, name
+):
     monkeypatch.setattr(place, name, lambda *_, **__: True)
     (check,) = watched.checks("eager")
     assert (check.arm, check.outcome) == ("eager", Outcome.FAIL)
     assert (
-        f"{getattr(place, '__module__' if isinstance(place, type) else '__name__')}.".removeprefix("torch._tensor.")
+        f"{getattr(place, '__module__' if isinstance(place, type) else '__name__')}.".removeprefix(
+            "torch._tensor."
+        )
         in check.detail
     )
     assert check.detail.endswith(f".{name}")

@@ -1,4 +1,7 @@
-"""What is measured: a case for each shape, torch's own kernel against the library's. Needs no torch."""
+"""What is measured: a case for each shape, torch's own kernel against the library's.
+
+Needs no torch.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +16,11 @@ class RmsNorm(Suite):
     """One case for each entry of ci-bench.yml."""
 
     name, worker, preload = "rms_norm", "bench.worker", ("torch",)
-    options_schema = {"type": "object", "additionalProperties": False, "properties": {"rows": SIZE, "width": SIZE}}  # noqa: RUF012
+    options_schema = {  # noqa: RUF012
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {"rows": SIZE, "width": SIZE},
+    }
 
     def plan(self, options: Mapping[str, Any]) -> tuple[Case, ...]:
         """The shape is the case's name, and part of its parameters."""
@@ -21,7 +28,17 @@ class RmsNorm(Suite):
         name = f"{shape['rows']}x{shape['width']}"
         due = Due(checks=("accuracy",), times=("step_time",))
         arms = ("torch", "library")
-        return (Case(id=f"rms_norm/{name}", suite="rms_norm", name=name, params=shape, arms=arms, reference="torch", due=due),)
+        return (
+            Case(
+                id=f"rms_norm/{name}",
+                suite="rms_norm",
+                name=name,
+                params=shape,
+                arms=arms,
+                reference="torch",
+                due=due,
+            ),
+        )
 
     def stages(self, case: Case) -> tuple[Stage, ...]:
         """Check once, time in every launch."""

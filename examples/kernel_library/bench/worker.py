@@ -39,13 +39,22 @@ class Shape:
     def verify(self, arms: tuple[str, ...]) -> Evidence:
         """Each candidate against the formula in double precision."""
         wide = self.rows.double()
-        exact = wide * torch.rsqrt(wide.square().mean(dim=-1, keepdim=True) + 1e-6) * self.weight.double()
+        exact = (
+            wide
+            * torch.rsqrt(wide.square().mean(dim=-1, keepdim=True) + 1e-6)
+            * self.weight.double()
+        )
         return Evidence(checks=tuple(self._check(arm, exact) for arm in arms if arm != "torch"))
 
     def _check(self, arm: str, exact: torch.Tensor) -> Check:
         error = (self.call(arm).double() - exact).abs().max().item()
         outcome = Outcome.PASS if error <= TOLERANCE else Outcome.FAIL
-        return Check(name="accuracy", arm=arm, outcome=outcome, detail=f"off by {error:.2g} at most, {TOLERANCE:g} is allowed")
+        return Check(
+            name="accuracy",
+            arm=arm,
+            outcome=outcome,
+            detail=f"off by {error:.2g} at most, {TOLERANCE:g} is allowed",
+        )
 
 
 class Call:

@@ -1,4 +1,7 @@
-"""Normalisations. Run with `ci-bench run benchmarks/`, gate with `ci-bench gate benchmarks/ --baseline paired`."""
+"""Normalisations.
+
+Run with `ci-bench run benchmarks/`, gate with `ci-bench gate benchmarks/ --baseline paired`.
+"""
 
 import torch
 from kernels import rms_norm
@@ -11,7 +14,9 @@ def moved(shape: tuple[int, int], dtype: str) -> dict[str, float]:
     return {"bytes": 2 * shape[0] * shape[1] * (4 if dtype == "fp32" else 2)}
 
 
-@ci_bench.benchmark(shapes=[(512, 1024), (4096, 256)], dtype=["fp32", "bf16"], work=moved, provider="library")
+@ci_bench.benchmark(
+    shapes=[(512, 1024), (4096, 256)], dtype=["fp32", "bf16"], work=moved, provider="library"
+)
 def norm(shape, dtype):
     (rows,) = ci_bench.inputs(1, shape, dtype)
     (weight,) = ci_bench.inputs(1, shape[1:], dtype)

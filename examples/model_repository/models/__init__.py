@@ -14,7 +14,10 @@ class Mixer(nn.Module):
         super().__init__()
         self._shape = (batch, tokens, width)
         self.across = nn.ModuleList(nn.Linear(tokens, tokens) for _ in range(layers))
-        self.within = nn.ModuleList(nn.Sequential(nn.LayerNorm(width), nn.Linear(width, width), nn.GELU()) for _ in range(layers))
+        self.within = nn.ModuleList(
+            nn.Sequential(nn.LayerNorm(width), nn.Linear(width, width), nn.GELU())
+            for _ in range(layers)
+        )
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
         """Features of [batch, tokens, width], and back."""

@@ -10,7 +10,10 @@ SOURCE = Path(__file__).with_name("kernel.cpp")
 
 
 def build(folder: Path) -> Path:
-    """Compile the kernel into a folder. Raises `CalledProcessError` where the compiler refuses it."""
+    """Compile the kernel into a folder.
+
+    Raises `CalledProcessError` where the compiler refuses it.
+    """
     library = folder / "kernel.so"
     subprocess.run(["c++", "-O3", "-shared", "-fPIC", str(SOURCE), "-o", str(library)], check=True)
     return library

@@ -16,14 +16,28 @@ class RowSoftmaxSuite(Suite):
     name = "row_softmax"
     worker = "row_softmax.worker"
     preload = ("torch",)
-    options_schema = {"type": "object", "additionalProperties": False, "properties": {"rows": SIZE, "columns": SIZE}}  # noqa: RUF012
+    options_schema = {  # noqa: RUF012
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {"rows": SIZE, "columns": SIZE},
+    }
 
     def plan(self, options: Mapping[str, Any]) -> tuple[Case, ...]:
         """One case for each entry of ci-bench.yml."""
         sizes = {"rows": 256, "columns": 1024, **options}
         name = f"{sizes['rows']}x{sizes['columns']}"
         due = Due(checks=("accuracy",), times=("step_time",))
-        return (Case(id=f"row_softmax/{name}", suite=self.name, name=name, params=sizes, arms=ARMS, reference=ARMS[0], due=due),)
+        return (
+            Case(
+                id=f"row_softmax/{name}",
+                suite=self.name,
+                name=name,
+                params=sizes,
+                arms=ARMS,
+                reference=ARMS[0],
+                due=due,
+            ),
+        )
 
     def stages(self, case: Case) -> tuple[Stage, ...]:
         """Build once, check once, time in every launch."""

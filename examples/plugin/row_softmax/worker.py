@@ -40,17 +40,37 @@ class Workload:
         What the kernel computes is kept, to be held against base's.
         """
         generator = torch.Generator().manual_seed(1)
-        matrices = [self._matrix, *(shaken({"x": self._matrix}, FP32_EPSILON, generator)["x"] for _ in range(2))]
+        matrices = [
+            self._matrix,
+            *(shaken({"x": self._matrix}, FP32_EPSILON, generator)["x"] for _ in range(2)),
+        ]
         truth = {"output": self._matrix.double().softmax(dim=1)}
         runs = [{"output": matrix.softmax(dim=1)} for matrix in matrices]
         ours, inputs = {"output": self._softmax("kernel")(self._matrix)}, [digest(self._matrix)]
-        self._keep(Computed(arm="kernel", epsilon=FP32_EPSILON, outputs=ours, inputs=inputs, truth=truth, runs=runs))
-        return Evidence(checks=tuple(self._compare(arm, truth, runs) for arm in arms if arm != "torch"))
+        self._keep(
+            Computed(
+                arm="kernel",
+                epsilon=FP32_EPSILON,
+                outputs=ours,
+                inputs=inputs,
+                truth=truth,
+                runs=runs,
+            )
+        )
+        return Evidence(
+            checks=tuple(self._compare(arm, truth, runs) for arm in arms if arm != "torch")
+        )
 
     def _softmax(self, arm: str):  # noqa: ANN202
-        return RowSoftmax(self._folder / "kernel.so") if arm == "kernel" else lambda matrix: matrix.softmax(dim=1)
+        return (
+            RowSoftmax(self._folder / "kernel.so")
+            if arm == "kernel"
+            else lambda matrix: matrix.softmax(dim=1)
+        )
 
-    def _compare(self, arm: str, truth: dict[str, torch.Tensor], runs: list[dict[str, torch.Tensor]]) -> Check:
+    def _compare(
+        self, arm: str, truth: dict[str, torch.Tensor], runs: list[dict[str, torch.Tensor]]
+    ) -> Check:
         seen = {"output": self._softmax(arm)(self._matrix)}
         agreement = agree(seen, truth=truth, runs=runs, epsilon=FP32_EPSILON)
         return Check(name="accuracy", arm=arm, outcome=agreement.outcome, detail=agreement.detail)
@@ -75,4 +95,11 @@ class Program:
         """What was timed is a softmax: each row sums to one."""
         error = (self._result.sum(dim=1) - 1).abs().max().item()
         outcome = Outcome.PASS if error <= 1e-4 else Outcome.FAIL  # noqa: PLR2004
-        return (Check(name="normalised", arm=self._arm, outcome=outcome, detail=f"rows sum to 1 within {error:.2g}"),)
+        return (
+            Check(
+                name="normalised",
+                arm=self._arm,
+                outcome=outcome,
+                detail=f"rows sum to 1 within {error:.2g}",
+            ),
+        )

@@ -1,4 +1,7 @@
-"""What is measured: a training step by one process, and by several that share its batch. Needs no torch."""
+"""What is measured: a training step by one process, and by several that share its batch.
+
+Needs no torch.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,7 +22,9 @@ class SharedMlpSuite(Suite):
     options_schema = {  # noqa: RUF012
         "type": "object",
         "additionalProperties": False,
-        "properties": {"processes": {"type": "array", "items": {"type": "integer", "minimum": 2, "maximum": 8}}},
+        "properties": {
+            "processes": {"type": "array", "items": {"type": "integer", "minimum": 2, "maximum": 8}}
+        },
     }
 
     def plan(self, options: Mapping[str, Any]) -> tuple[Case, ...]:
@@ -29,7 +34,9 @@ class SharedMlpSuite(Suite):
     def _case(self, count: int) -> Case:
         due = Due(checks=("accuracy", "replicas"), times=("step_time",))
         name, params = f"{self.name}/mlp[processes={count}]", {"processes": count}
-        return Case(id=name, suite=self.name, name="mlp", params=params, arms=ARMS, reference=ONE, due=due)
+        return Case(
+            id=name, suite=self.name, name="mlp", params=params, arms=ARMS, reference=ONE, due=due
+        )
 
     def stages(self, case: Case) -> tuple[Stage, ...]:
         """Stages with `processes` are done by so many, which the engine starts and watches over."""

@@ -1,4 +1,7 @@
-"""How it is measured: what each of several processes does. Gradients are averaged by DDP, and have to be those of one process."""
+"""How it is measured: what each of several processes does.
+
+Gradients are averaged by DDP, and have to be those of one process.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -30,13 +33,18 @@ class Workload:
         """The same batch in all processes."""
         self._ranks, self._device = context.ranks, context.device
         generator = torch.Generator().manual_seed(1)
-        self._batch = tuple(torch.randn(ROWS, width, generator=generator).to(context.device) for width in (WIDTH, 8))
+        self._batch = tuple(
+            torch.randn(ROWS, width, generator=generator).to(context.device) for width in (WIDTH, 8)
+        )
 
     def prepare(self) -> None:
         """Nothing has to be built."""
 
     def spans(self, arm: str) -> bool:
-        """Whether all processes run an arm together. The others wait while the first runs one that they don't."""
+        """Whether all processes run an arm together.
+
+        The others wait while the first runs one that they don't.
+        """
         return arm != ONE
 
     def follow(self, order: Mapping[str, Any]) -> None:
@@ -50,13 +58,21 @@ class Workload:
 
     def verify(self, arms: tuple[str, ...]) -> Evidence:
         """In the first process: order the others to take the step as well, and compare what it leaves with one process's."""
-        truth = _gradients_of(_model().double(), tuple(value.double().cpu() for value in self._batch))
+        truth = _gradients_of(
+            _model().double(), tuple(value.double().cpu() for value in self._batch)
+        )
         features, targets = (value.cpu() for value in self._batch)
-        moved = shaken({"features": features}, FP32_EPSILON, torch.Generator().manual_seed(2))["features"]
+        moved = shaken({"features": features}, FP32_EPSILON, torch.Generator().manual_seed(2))[
+            "features"
+        ]
         runs = [_gradients_of(_model(), (each, targets)) for each in (features, moved)]
-        return Evidence(checks=tuple(self._compared(arm, truth, runs) for arm in arms if self.spans(arm)))
+        return Evidence(
+            checks=tuple(self._compared(arm, truth, runs) for arm in arms if self.spans(arm))
+        )
 
-    def _compared(self, arm: str, truth: dict[str, torch.Tensor], runs: list[dict[str, torch.Tensor]]) -> Check:
+    def _compared(
+        self, arm: str, truth: dict[str, torch.Tensor], runs: list[dict[str, torch.Tensor]]
+    ) -> Check:
         if self._ranks is not None:
             self._ranks.order({"arm": arm})
         agreement = agree(self._gradients(arm), truth=truth, runs=runs, epsilon=FP32_EPSILON)
@@ -75,14 +91,28 @@ class Step:
     parts: tuple[Part, ...] = ()
     compiler = Compiler.NONE
 
-    def __init__(self, arm: str, model: nn.Module, batch: tuple[torch.Tensor, ...], ranks: Ranks | None, device: str) -> None:
-        """`items` are the rows of all processes. A loss is weighed so that the mean of all gradients is the whole batch's."""
+    def __init__(
+        self,
+        arm: str,
+        model: nn.Module,
+        batch: tuple[torch.Tensor, ...],
+        ranks: Ranks | None,
+        device: str,
+    ) -> None:
+        """`items` are the rows of all processes.
+
+        A loss is weighed so that the mean of all gradients is the whole batch's.
+        """
         self.model, self.items = model, ROWS
         self._arm, self._ranks, self._device, self._factor = arm, ranks, device, 1.0
         self._wrapped, self._own = model, batch
         if ranks is not None:
             rows = Rows(rows=ROWS, rank=ranks.rank, count=ranks.count)
-            self._wrapped, self._own, self._factor = DistributedDataParallel(model), rows.cut(batch), rows.factor(BatchKind.MEAN)
+            self._wrapped, self._own, self._factor = (
+                DistributedDataParallel(model),
+                rows.cut(batch),
+                rows.factor(BatchKind.MEAN),
+            )
         self._optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
 
     def step(self, mark: Mark) -> None:  # noqa: ARG002 - a step has no parts to mark
@@ -95,7 +125,11 @@ class Step:
 
     def finish(self) -> tuple[Check, ...]:
         """What all processes have is the same in all of them."""
-        return () if self._ranks is None else (replicas(self.model, self._arm, self._ranks, self._device),)
+        return (
+            ()
+            if self._ranks is None
+            else (replicas(self.model, self._arm, self._ranks, self._device),)
+        )
 
 
 def _model() -> nn.Module:

@@ -35,7 +35,9 @@ def smoothed(logits: Tensor, labels: Tensor) -> Tensor:
 class Lion(torch.optim.Optimizer):
     """Steps by the sign of a moving average (Chen et al., https://arxiv.org/abs/2302.06675)."""
 
-    def __init__(self, params: Iterable[Tensor], lr: float = 1e-4, betas: tuple[float, float] = (0.9, 0.99)) -> None:
+    def __init__(
+        self, params: Iterable[Tensor], lr: float = 1e-4, betas: tuple[float, float] = (0.9, 0.99)
+    ) -> None:
         """`betas` are for the step and for what is remembered."""
         super().__init__(params, {"lr": lr, "betas": betas})
 

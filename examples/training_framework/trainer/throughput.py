@@ -22,4 +22,6 @@ for _ in range(20):
         optimizer.step()
     rates.append(10 * 256 / (time.perf_counter() - started))
 series = [{"name": "training", "unit": "rows/s", "better": "higher", "values": rates}]
-Path(os.environ["CI_BENCH_OUTPUT"]).write_text(json.dumps({"kind": "measurements", "schema_version": 1, "series": series}))
+Path(os.environ["CI_BENCH_OUTPUT"]).write_text(
+    json.dumps({"kind": "measurements", "schema_version": 1, "series": series})
+)

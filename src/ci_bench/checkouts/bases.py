@@ -17,7 +17,8 @@ NAME_IT = "name the commit to compare with: --base REF, or in ci-bench.yml base:
 class Base:
     """The base commit, the branch it is known to be on, and the rule that chose it, in words.
 
-    The commit need not be in the clone: a shallow one knows the name of a parent that it does not have.
+    The commit need not be in the clone: a shallow one knows the name of a parent that it does not
+    have.
     """
 
     commit: str
@@ -41,15 +42,19 @@ class BaseTarget:
         return self.ref.removeprefix("refs/heads/").removeprefix("refs/remotes/")
 
 
-def choose_base(git: Git, head: str, *, given: str | None, is_dirty: bool, environ: Mapping[str, str]) -> Base:
+def choose_base(
+    git: Git, head: str, *, given: str | None, is_dirty: bool, environ: Mapping[str, str]
+) -> Base:
     """Choose the commit that head is compared with.
 
-    `given` is any name of a commit that git knows, or ``A...B`` for the merge base of the two. Without it, in this order:
+    `given` is any name of a commit that git knows, or ``A...B`` for the merge base of the two.
+    Without it, in this order:
 
-    1. head is part of the target branch already: its first parent; by hand the commit itself if there are uncommitted
-       changes (in CI no one made them, and the commit is what was pushed), and for the first commit of all;
-    2. head is a merge commit, as GitHub makes one of each pull request: its first parent, which is what it was merged into;
-       unless it merged the target branch into something else;
+    1. head is part of the target branch already: its first parent; by hand the commit itself if
+       there are uncommitted changes (in CI no one made them, and the commit is what was pushed),
+       and for the first commit of all;
+    2. head is a merge commit, as GitHub makes one of each pull request: its first parent, which is
+       what it was merged into; unless it merged the target branch into something else;
     3. the merge base of head and the target branch.
 
     Raises:
@@ -62,11 +67,22 @@ def choose_base(git: Git, head: str, *, given: str | None, is_dirty: bool, envir
     if target and _is_ancestor(git, head, target.ref):
         if is_dirty and not in_ci(environ):
             return Base(
-                commit=head, branch=name, rule=f"HEAD, which is on {target.shown}: the uncommitted changes are what is measured"
+                commit=head,
+                branch=name,
+                rule=(
+                    f"HEAD, which is on {target.shown}: the uncommitted changes are what is"
+                    " measured"
+                ),
             )
         if not _parents(git, head) and not in_ci(environ):
-            return Base(commit=head, branch=name, rule="HEAD itself, which is the first commit: nothing came before it")
-        return _first_parent(git, head, name, f"the first parent of HEAD, which is on {target.shown}")
+            return Base(
+                commit=head,
+                branch=name,
+                rule="HEAD itself, which is the first commit: nothing came before it",
+            )
+        return _first_parent(
+            git, head, name, f"the first parent of HEAD, which is on {target.shown}"
+        )
     if len(_parents(git, head)) > 1 and not _merges_target(git, head, target):
         branch = environ.get("GITHUB_BASE_REF") or None
         return _first_parent(git, head, branch, "the first parent of HEAD, which is a merge commit")
@@ -89,7 +105,9 @@ def in_ci(environ: Mapping[str, str]) -> bool:
 
     Its variables are those that GitHub and most others set.
     """
-    return any(environ.get(name, "").lower() not in {"", "0", "false"} for name in ("CI", "GITHUB_ACTIONS"))
+    return any(
+        environ.get(name, "").lower() not in {"", "0", "false"} for name in ("CI", "GITHUB_ACTIONS")
+    )
 
 
 def find_target(git: Git, environ: Mapping[str, str]) -> BaseTarget | None:
@@ -123,11 +141,19 @@ def _given(git: Git, given: str) -> Base:
         common = git.ask("merge-base", "--end-of-options", left or "HEAD", right or "HEAD")
         if common is None:
             raise NoBase(f"base: {given!r}: git knows no commit that the two have in common")
-        return Base(commit=common, branch=None, rule=f"the merge base of {left or 'HEAD'} and {right or 'HEAD'}, as given")
+        return Base(
+            commit=common,
+            branch=None,
+            rule=f"the merge base of {left or 'HEAD'} and {right or 'HEAD'}, as given",
+        )
     for name in (given, f"origin/{given}"):
-        commit = git.ask("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+        commit = git.ask(
+            "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}"
+        )
         if commit is not None:
-            ref = git.ask("rev-parse", "--symbolic-full-name", "--verify", "--quiet", "--end-of-options", name)
+            ref = git.ask(
+                "rev-parse", "--symbolic-full-name", "--verify", "--quiet", "--end-of-options", name
+            )
             return Base(commit=commit, branch=branch_of(ref or ""), rule=f"{name}, as given")
     if len(given) in {40, 64} and set(given) <= set("0123456789abcdef"):
         return Base(commit=given, branch=None, rule=f"{given[:SHORT]}, as given")
@@ -137,14 +163,18 @@ def _given(git: Git, given: str) -> Base:
 def _first_parent(git: Git, head: str, branch: str | None, rule: str) -> Base:
     parents = _parents(git, head)
     if not parents:
-        raise NoBase(f"HEAD ({head[:SHORT]}) is the first commit: there is nothing before it to compare with")
+        raise NoBase(
+            f"HEAD ({head[:SHORT]}) is the first commit: there is nothing before it to compare with"
+        )
     return Base(commit=parents[0], branch=branch, rule=rule)
 
 
 def _parents(git: Git, commit: str) -> list[str]:
     """Return the parents as written in the commit: if history was cut off, git reports none."""
     header = git.run("cat-file", "commit", commit).partition("\n\n")[0]
-    return [line.removeprefix("parent ") for line in header.splitlines() if line.startswith("parent ")]
+    return [
+        line.removeprefix("parent ") for line in header.splitlines() if line.startswith("parent ")
+    ]
 
 
 def _merges_target(git: Git, head: str, target: BaseTarget | None) -> bool:

@@ -32,7 +32,10 @@ TAG = re.compile(r"refs/tags/(?!.*(\.\.|//|/\.|\.lock(/|$)|\.$|/$))[\w][\w.+/-]*
 NO_TRANSPORT = {"protocol.allow": "never"}
 DATES = {"GIT_AUTHOR_DATE": "@0 +0000", "GIT_COMMITTER_DATE": "@0 +0000"}
 """The dates of the manifest; constant, so equal sources have the same one."""
-WAY_OUT = "or prepare both sides in a folder that all nodes share (`ci-bench setup --prepared DIR`, `gate --prepared DIR`)"
+WAY_OUT = (
+    "or prepare both sides in a folder that all nodes share (`ci-bench setup --prepared DIR`, `gate"
+    " --prepared DIR`)"
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,7 +77,9 @@ def make_bundle(
     with TemporaryDirectory(prefix="ci-bench-") as scratch:
         chosen = choose_commits(wanted, Path(scratch))
         _refuse(chosen, submodules=wanted.setup.submodules)
-        store = ObjectStore(folder=Path(scratch) / STORE, git=Git.bare(Path(scratch) / STORE, wanted.environ))
+        store = ObjectStore(
+            folder=Path(scratch) / STORE, git=Git.bare(Path(scratch) / STORE, wanted.environ)
+        )
         _keep_tags_of(chosen, store)
         manifest = Manifest(
             base=chosen.base,
@@ -92,7 +97,8 @@ def make_bundle(
         file.unlink()
         shallower = f"clone with less history (`git clone --depth`, `fetch-depth`), {WAY_OUT}"
         raise BadCheckout(
-            f"the sources are {size / 1e6:,.0f} MB as a bundle; at most {most_bytes / 1e6:,.0f} MB are allowed: {shallower}"
+            f"the sources are {size / 1e6:,.0f} MB as a bundle; at most {most_bytes / 1e6:,.0f} MB"
+            f" are allowed: {shallower}"
         )
     with file.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
@@ -107,12 +113,21 @@ def _refuse(chosen: Chosen, *, submodules: bool) -> None:
     top = chosen.checkout.top
     if chosen.head != chosen.checkout.head:
         remedy = f"commit them, name new files in .gitignore, {WAY_OUT}"
-        raise BadCheckout(f"{top}: uncommitted changes and new files are in no commit, and nodes receive only commits: {remedy}")
+        raise BadCheckout(
+            f"{top}: uncommitted changes and new files are in no commit, and nodes receive only"
+            f" commits: {remedy}"
+        )
     if chosen.checkout.is_partial:
-        raise BadCheckout(f"{top}: this clone is partial (--filter), so nodes would miss objects, too: clone without --filter")
+        raise BadCheckout(
+            f"{top}: this clone is partial (--filter), so nodes would miss objects, too: clone"
+            " without --filter"
+        )
     if submodules and (inside := submodules_here(chosen.checkout, chosen.store)):
         remedy = f"set `setup.submodules: false` if measuring needs no submodules, {WAY_OUT}"
-        raise BadCheckout(f"{top}: the submodule {inside[0]} is a separate repository, which is not sent to the nodes: {remedy}")
+        raise BadCheckout(
+            f"{top}: the submodule {inside[0]} is a separate repository, which is not sent to the"
+            f" nodes: {remedy}"
+        )
 
 
 def _keep_tags_of(chosen: Chosen, store: ObjectStore) -> None:
@@ -124,8 +139,12 @@ def _keep_tags_of(chosen: Chosen, store: ObjectStore) -> None:
         ("for-each-ref", "--format=%(objectname) %(refname)", f"--merged={one}", "refs/tags")
         for one in (chosen.base, chosen.head)
     ]
-    lines = {line for words in asked for line in store.git.run(*words, timeout_s=LONG_S).splitlines()}
-    (store.folder / "packed-refs").write_text("".join(f"{line}\n" for line in sorted(lines, key=_name_of)))
+    lines = {
+        line for words in asked for line in store.git.run(*words, timeout_s=LONG_S).splitlines()
+    }
+    (store.folder / "packed-refs").write_text(
+        "".join(f"{line}\n" for line in sorted(lines, key=_name_of))
+    )
 
 
 def _name_of(line: str) -> str:
@@ -152,7 +171,9 @@ def _write_manifest(store: ObjectStore, manifest: Manifest, config: Path | None)
         made = store.git.run("hash-object", "-w", "--no-filters", str(spare)).strip()
         store.git.run("update-index", "--add", "--cacheinfo", f"100644,{made},{name}", more=index)
     tree = store.git.run("write-tree", more=index).strip()
-    return store.git.run("commit-tree", tree, "-m", "What is measured", more={**AUTHOR, **DATES}).strip()
+    return store.git.run(
+        "commit-tree", tree, "-m", "What is measured", more={**AUTHOR, **DATES}
+    ).strip()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -169,7 +190,9 @@ class Unbundled:
     base: str
 
 
-def unbundle(sources: Sources, folder: Path, environ: Mapping[str, str], *, most_bytes: int = MOST_BYTES) -> Unbundled:
+def unbundle(
+    sources: Sources, folder: Path, environ: Mapping[str, str], *, most_bytes: int = MOST_BYTES
+) -> Unbundled:
     """Extract a bundle into the new `folder`: its own store, head checked out, the configuration.
 
     Raises:
@@ -183,10 +206,16 @@ def unbundle(sources: Sources, folder: Path, environ: Mapping[str, str], *, most
     _restore_boundary(store, sources)
     for side, commit in (("base", manifest.base), ("head", manifest.head)):
         if not store.has(commit):
-            raise BadSources(f"{sources.file}: it lacks {side}, commit {commit}: it was made of another repository, or cut off")
+            raise BadSources(
+                f"{sources.file}: it lacks {side}, commit {commit}: it was made of another"
+                " repository, or cut off"
+            )
     walked = store.git.call("rev-list", "--count", manifest.base, manifest.head, timeout_s=LONG_S)
     if walked.code:
-        cut = "its history ends without a note of where, as that of a shallow clone; ci-bench writes one: let it make the bundle"
+        cut = (
+            "its history ends without a note of where, as that of a shallow clone; ci-bench writes"
+            " one: let it make the bundle"
+        )
         raise BadSources(f"{sources.file}: {cut} ({walked.said})")
     _restore_tags(store, copy)
     store.git.run("update-ref", "--no-deref", "HEAD", manifest.head)
@@ -209,21 +238,33 @@ def copy_checked(sources: Sources, copy: Path, *, most_bytes: int = MOST_BYTES) 
     digest, size = hashlib.sha256(), 0
     try:
         if not sources.file.is_file():
-            raise BadSources(f"{sources.file}: is not there: the folder has to be at the same path on every node")
+            raise BadSources(
+                f"{sources.file}: is not there: the folder has to be at the same path on every node"
+            )
         with sources.file.open("rb") as stream, copy.open("xb") as out:
             while chunk := stream.read(1 << 20):
                 size += len(chunk)
                 if size > most_bytes:
-                    raise BadSources(f"{sources.file}: more than {most_bytes / 1e6:,.0f} MB, which no bundle of a lease has")
+                    raise BadSources(
+                        f"{sources.file}: more than {most_bytes / 1e6:,.0f} MB, which no bundle of"
+                        " a lease has"
+                    )
                 digest.update(chunk)
                 out.write(chunk)
     except OSError as error:
-        raise BadSources(f"{sources.file}: cannot be copied to {copy}: {error.strerror or error}") from error
+        raise BadSources(
+            f"{sources.file}: cannot be copied to {copy}: {error.strerror or error}"
+        ) from error
     if digest.hexdigest() != sources.sha256:
-        raise BadSources(f"{sources.file}: its SHA-256 is {digest.hexdigest()}, not {sources.sha256}; git did not notice")
+        raise BadSources(
+            f"{sources.file}: its SHA-256 is {digest.hexdigest()}, not {sources.sha256}; git did"
+            " not notice"
+        )
 
 
-def _open_store(sources: Sources, copy: Path, folder: Path, environ: Mapping[str, str]) -> ObjectStore:
+def _open_store(
+    sources: Sources, copy: Path, folder: Path, environ: Mapping[str, str]
+) -> ObjectStore:
     git = Git.bare(folder, environ).set(NO_TRANSPORT)
     form = "sha256" if len(sources.commit) == 64 else "sha1"  # noqa: PLR2004 - the digits of an id
     git.run("init", "--quiet", "--bare", "--template=", f"--object-format={form}", str(folder))
@@ -250,7 +291,9 @@ def _read_manifest(store: ObjectStore, sources: Sources) -> Manifest:
     if outside or manifest.prefix.startswith("/"):
         raise BadSources(f"{sources.file}: its manifest names a path outside of its tree")
     if not all(ID.fullmatch(commit) for commit in (manifest.base, manifest.head)):
-        raise BadSources(f"{sources.file}: its manifest names sides by something else than full commit ids")
+        raise BadSources(
+            f"{sources.file}: its manifest names sides by something else than full commit ids"
+        )
     return manifest
 
 
@@ -260,7 +303,9 @@ def _read(store: ObjectStore, sources: Sources, name: str) -> str:
     if size is None:
         return ""
     if int(size) > MOST_MANIFEST_BYTES:
-        raise BadSources(f"{sources.file}: {name} of its manifest is larger than {MOST_MANIFEST_BYTES >> 20} MiB")
+        raise BadSources(
+            f"{sources.file}: {name} of its manifest is larger than {MOST_MANIFEST_BYTES >> 20} MiB"
+        )
     return store.git.run("cat-file", "blob", f"{sources.commit}:{name}")
 
 
@@ -268,14 +313,18 @@ def _restore_boundary(store: ObjectStore, sources: Sources) -> None:
     """End history where the shallow clone's history ends."""
     lines = _read(store, sources, BOUNDARY).split()
     if any(not ID.fullmatch(line) for line in lines):
-        raise BadSources(f"{sources.file}: its manifest ends history at something else than full commit ids")
+        raise BadSources(
+            f"{sources.file}: its manifest ends history at something else than full commit ids"
+        )
     if lines:
         (store.folder / "shallow").write_text("".join(f"{line}\n" for line in lines))
 
 
 def _restore_tags(store: ObjectStore, copy: Path) -> None:
     listed = store.git.run("bundle", "list-heads", str(copy), timeout_s=LONG_S).splitlines()
-    (store.folder / "packed-refs").write_text("".join(f"{line}\n" for line in sorted(_tags(listed), key=_name_of)))
+    (store.folder / "packed-refs").write_text(
+        "".join(f"{line}\n" for line in sorted(_tags(listed), key=_name_of))
+    )
 
 
 def _tags(listed: list[str]) -> Iterator[str]:
@@ -291,7 +340,9 @@ def _check_out(store: ObjectStore, manifest: Manifest, sources: Sources, folder:
     try:
         store.add_worktree(manifest.head, places.checkout)
     except GitFailed as error:
-        raise BadSources(f"{sources.file}: head, commit {manifest.head}, cannot be checked out: {error}") from error
+        raise BadSources(
+            f"{sources.file}: head, commit {manifest.head}, cannot be checked out: {error}"
+        ) from error
     if places.config is not None:
         places.config.parent.mkdir()
         places.config.write_bytes(os.fsencode(_read(store, sources, CONFIG)))
@@ -301,4 +352,6 @@ def _check_out(store: ObjectStore, manifest: Manifest, sources: Sources, folder:
 def _places(manifest: Manifest, folder: Path) -> Unbundled:
     checkout = folder / "checkout" / manifest.name
     config = folder / "config" / manifest.config if manifest.config is not None else None
-    return Unbundled(checkout=checkout, here=checkout / manifest.prefix, config=config, base=manifest.base)
+    return Unbundled(
+        checkout=checkout, here=checkout / manifest.prefix, config=config, base=manifest.base
+    )

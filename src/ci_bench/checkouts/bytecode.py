@@ -82,7 +82,9 @@ def _is_own(path: Path) -> bool:
         return True
     level = TAG.search(path.name)
     try:
-        compiled = compile(text, str(source), "exec", dont_inherit=True, optimize=int((level and level[1]) or 0))
+        compiled = compile(
+            text, str(source), "exec", dont_inherit=True, optimize=int((level and level[1]) or 0)
+        )
         return _is_same(marshal.loads(stored[HEADER_BYTES:]), compiled)  # noqa: S302 - in a separate process, and not run
     except Exception:  # noqa: BLE001 - whatever cannot be read or compiled has not passed
         return False

@@ -20,7 +20,12 @@ from pathlib import Path
 from ci_bench.checkouts.git import LONG_S, Git
 from ci_bench.errors import BadCheckout
 
-NO_FILTER = {"filter.lfs.clean": "", "filter.lfs.smudge": "", "filter.lfs.process": "", "filter.lfs.required": "false"}
+NO_FILTER = {
+    "filter.lfs.clean": "",
+    "filter.lfs.smudge": "",
+    "filter.lfs.process": "",
+    "filter.lfs.required": "false",
+}
 VERSION = b"version https://git-lfs.github.com/spec/v1\n"
 
 
@@ -31,7 +36,9 @@ def put_pointers(git: Git, top: Path, head: str, aside: Mapping[str, str], spare
     write to. Raises `GitFailed`.
     """
     index = {"GIT_INDEX_FILE": aside["GIT_INDEX_FILE"]}
-    listed = git.run("ls-files", "--stage", "-z", "--", ":(top,attr:filter=lfs)", timeout_s=LONG_S, more=index)
+    listed = git.run(
+        "ls-files", "--stage", "-z", "--", ":(top,attr:filter=lfs)", timeout_s=LONG_S, more=index
+    )
     if not listed:
         return
     at_head = set(git.run("ls-tree", "-r", "-z", "--full-tree", head, timeout_s=LONG_S).split("\0"))
@@ -72,7 +79,8 @@ AUTHOR = {
 class Checkout:
     """Git's view of a folder: its repository's top, path in it, commit (`head`) and branch.
 
-    `objects` is the folder of the repository's objects; `shallow` its list of commits whose parents were not cloned.
+    `objects` is the folder of the repository's objects; `shallow` its list of commits whose parents
+    were not cloned.
     """
 
     top: Path
@@ -105,12 +113,15 @@ def open_checkout(folder: Path, environ: Mapping[str, str]) -> Checkout:
     told = git.call("rev-parse", "--show-toplevel")
     if told.code:
         message = (
-            f"{folder} is not in a git checkout ({told.said}); `baseline: paired` takes both sides from one: run it in a clone"
+            f"{folder} is not in a git checkout ({told.said}); `baseline: paired` takes both sides"
+            " from one: run it in a clone"
         )
         raise BadCheckout(message)
     head = git.ask("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
     if head is None:
-        raise BadCheckout(f"{folder}: this repository has no commit yet, so there is nothing to compare with")
+        raise BadCheckout(
+            f"{folder}: this repository has no commit yet, so there is nothing to compare with"
+        )
     prefix = git.run("rev-parse", "--show-prefix").removesuffix("\n").rstrip("/")
     top = Path(told.out.removesuffix("\n"))
     git = Git.at(top, environ)
@@ -126,7 +137,9 @@ def open_checkout(folder: Path, environ: Mapping[str, str]) -> Checkout:
 
 
 def _path(git: Git, name: str) -> Path:
-    return Path(git.run("rev-parse", "--path-format=absolute", "--git-path", name).removesuffix("\n"))
+    return Path(
+        git.run("rev-parse", "--path-format=absolute", "--git-path", name).removesuffix("\n")
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -146,11 +159,16 @@ class ObjectStore:
 
     def add_worktree(self, commit: str, folder: Path) -> None:
         """Check a commit out into a folder, which may exist if it is empty. Raises `GitFailed`."""
-        self.git.set(NO_FILTER).run("worktree", "add", "--quiet", "--detach", str(folder), commit, timeout_s=LONG_S)
+        self.git.set(NO_FILTER).run(
+            "worktree", "add", "--quiet", "--detach", str(folder), commit, timeout_s=LONG_S
+        )
 
 
 def make_store(folder: Path, *, objects: Path, shallow: Path, like: Git) -> ObjectStore:
-    """Make a repository that borrows objects, of the same kind as another one. Raises `GitFailed`."""
+    """Make a repository that borrows objects, of the same kind as another one.
+
+    Raises `GitFailed`.
+    """
     git = Git.bare(folder, like.environ)
     form = like.run("rev-parse", "--show-object-format").strip()
     git.run("init", "--quiet", "--bare", "--template=", f"--object-format={form}", str(folder))
@@ -167,9 +185,13 @@ def borrow(checkout: Checkout, folder: Path) -> ObjectStore:
     Raises:
         GitFailed: the disk is full, or the like.
     """
-    store = make_store(folder, objects=checkout.objects, shallow=checkout.shallow, like=checkout.git)
+    store = make_store(
+        folder, objects=checkout.objects, shallow=checkout.shallow, like=checkout.git
+    )
     # In one call: one by one, each of a hundred thousand tags would become a file.
-    tags = checkout.git.run("for-each-ref", "--format=%(objectname) %(refname)", "refs/tags", timeout_s=LONG_S)
+    tags = checkout.git.run(
+        "for-each-ref", "--format=%(objectname) %(refname)", "refs/tags", timeout_s=LONG_S
+    )
     (folder / "packed-refs").write_text(tags)
     store.git.run("update-ref", "--no-deref", "HEAD", checkout.head)
     return store
@@ -186,9 +208,17 @@ def snapshot(checkout: Checkout, store: ObjectStore, *, leave_out: Sequence[Path
         BadCheckout: a merge is under way, or untracked files are too large to be meant.
         GitFailed: a file cannot be read, or the like.
     """
-    own = [path.relative_to(checkout.top).as_posix() for path in leave_out if _is_inside(path, checkout.top)]
+    own = [
+        path.relative_to(checkout.top).as_posix()
+        for path in leave_out
+        if _is_inside(path, checkout.top)
+    ]
     # Ignored files are not added, and git fails if such a path is excluded by name.
-    excluded = [path for path in own if not checkout.git.says("-C", str(checkout.top), "check-ignore", "--quiet", "--", path)]
+    excluded = [
+        path
+        for path in own
+        if not checkout.git.says("-C", str(checkout.top), "check-ignore", "--quiet", "--", path)
+    ]
     files = (":/", *(f":(top,exclude,literal){path}" for path in excluded))
     _refuse_conflicts(checkout)
     _refuse_large_files(checkout, files)
@@ -198,7 +228,14 @@ def snapshot(checkout: Checkout, store: ObjectStore, *, leave_out: Sequence[Path
     # With HEAD's date, so equal files make an equal commit.
     date = f"@{checkout.git.run('show', '--no-patch', '--format=%ct', checkout.head).strip()} +0000"
     dates = {"GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date}
-    arguments = ("commit-tree", tree, "-p", checkout.head, "-m", "What was checked out, with uncommitted changes")
+    arguments = (
+        "commit-tree",
+        tree,
+        "-p",
+        checkout.head,
+        "-m",
+        "What was checked out, with uncommitted changes",
+    )
     return store.git.run(*arguments, more={**AUTHOR, **dates}).strip()
 
 
@@ -212,7 +249,8 @@ def _tree_of_what_lies_here(checkout: Checkout, store: ObjectStore, files: Seque
     index, objects = store.folder / "snapshot-index", store.folder / "snapshot-objects"
     objects.mkdir()
     with suppress(FileNotFoundError):
-        # With its time stamp, by which git knows for which files the noted time stamps prove nothing.
+        # With its time stamp, by which git knows for which files the noted time stamps prove
+        # nothing.
         shutil.copy2(_path(checkout.git, "index"), index)
     git = checkout.git.set({"core.safecrlf": "false", **NO_FILTER})
     git.call("update-index", "--refresh", timeout_s=LONG_S, more={"GIT_INDEX_FILE": str(index)})
@@ -225,7 +263,11 @@ def _tree_of_what_lies_here(checkout: Checkout, store: ObjectStore, files: Seque
     phantoms = _phantoms(checkout, store, tree)
     for mode, blob, path in phantoms:
         git.run("update-index", "--cacheinfo", f"{mode},{blob},{path}", more=aside)
-    return git.run("write-tree", "--missing-ok", timeout_s=LONG_S, more=aside).strip() if phantoms else tree
+    return (
+        git.run("write-tree", "--missing-ok", timeout_s=LONG_S, more=aside).strip()
+        if phantoms
+        else tree
+    )
 
 
 def _phantoms(checkout: Checkout, store: ObjectStore, tree: str) -> list[tuple[str, str, str]]:
@@ -234,13 +276,24 @@ def _phantoms(checkout: Checkout, store: ObjectStore, tree: str) -> list[tuple[s
     They were committed before `.gitattributes` or a setting made them different (for example CRLF),
     so each fresh clone has them. https://git-scm.com/docs/gitattributes#_end_of_line_conversion
     """
-    told = store.git.run("diff-tree", "-r", "-z", "--diff-filter=M", checkout.head, tree, timeout_s=LONG_S).split("\0")
-    changes = [(about.removeprefix(":").split(), path) for about, path in zip(told[::2], told[1::2], strict=False)]
-    files = [(before, blob, path) for (before, after, blob, *_), path in changes if before == after and before.startswith("100")]
+    told = store.git.run(
+        "diff-tree", "-r", "-z", "--diff-filter=M", checkout.head, tree, timeout_s=LONG_S
+    ).split("\0")
+    changes = [
+        (about.removeprefix(":").split(), path)
+        for about, path in zip(told[::2], told[1::2], strict=False)
+    ]
+    files = [
+        (before, blob, path)
+        for (before, after, blob, *_), path in changes
+        if before == after and before.startswith("100")
+    ]
     found = []
     for start in range(0, len(files), MOST_AT_ONCE):
         part = files[start : start + MOST_AT_ONCE]
-        lying = checkout.git.run("hash-object", "--no-filters", "--", *(path for *_, path in part), timeout_s=LONG_S).split()
+        lying = checkout.git.run(
+            "hash-object", "--no-filters", "--", *(path for *_, path in part), timeout_s=LONG_S
+        ).split()
         found += [file for file, blob in zip(part, lying, strict=True) if file[1] == blob]
     return found
 
@@ -253,18 +306,24 @@ def _refuse_conflicts(checkout: Checkout) -> None:
     conflicts = checkout.git.run("ls-files", "--unmerged", "-z").split("\0")
     if conflicts[0]:
         name = conflicts[0].partition("\t")[2]
-        raise BadCheckout(f"{checkout.top}: a merge is under way, and {name} has conflicts; resolve them first")
+        raise BadCheckout(
+            f"{checkout.top}: a merge is under way, and {name} has conflicts; resolve them first"
+        )
 
 
 def _refuse_large_files(checkout: Checkout, files: Sequence[str]) -> None:
     """Refuse large files: a data set missing from .gitignore would be copied, twice."""
     question = ("ls-files", "--others", "--exclude-standard", "-z", "--", *files)
     names = [name for name in checkout.git.run(*question, timeout_s=LONG_S).split("\0") if name]
-    sizes = {name: (checkout.top / name).lstat().st_size for name in names if (checkout.top / name).is_file()}
+    sizes = {
+        name: (checkout.top / name).lstat().st_size
+        for name in names
+        if (checkout.top / name).is_file()
+    }
     total = sum(sizes.values())
     if total > MOST_UNTRACKED_BYTES:
         largest = max(sizes, key=lambda name: sizes[name])
         raise BadCheckout(
-            f"{checkout.top}: untracked files hold {total / 1e9:.1f} GB, the largest is {largest}; they would be part of head: "
-            "name them in .gitignore, or move them away"
+            f"{checkout.top}: untracked files hold {total / 1e9:.1f} GB, the largest is {largest};"
+            " they would be part of head: name them in .gitignore, or move them away"
         )

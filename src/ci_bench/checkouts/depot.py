@@ -30,7 +30,9 @@ def depot_folder(environ: Mapping[str, str]) -> Path:
 
     It is on the node's own disk, since what is built there is built for this machine.
     """
-    folder = Path(environ.get(FOLDER) or Path(tempfile.gettempdir()) / f"ci-bench-sources-{os.getuid()}").absolute()
+    folder = Path(
+        environ.get(FOLDER) or Path(tempfile.gettempdir()) / f"ci-bench-sources-{os.getuid()}"
+    ).absolute()
     return folder.parent.resolve() / folder.name
 
 
@@ -44,7 +46,10 @@ def place_of(name: str, depot: Path, make: Callable[[Path], bool]) -> Iterator[P
         ScratchFailed: the depot is another user's, or cannot be made.
     """
     _require_own(depot)
-    place, lock = depot / name, os.open(depot / f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    place, lock = (
+        depot / name,
+        os.open(depot / f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600),
+    )
     try:
         _hold(place, lock, make)
         os.utime(lock)
@@ -76,9 +81,13 @@ def _require_own(depot: Path) -> None:
         depot.mkdir(mode=0o700, parents=True, exist_ok=True)
         about = depot.lstat()
     except OSError as error:
-        raise ScratchFailed(f"{depot}: cannot be made: {error.strerror or error}; name another folder in {FOLDER}") from error
+        raise ScratchFailed(
+            f"{depot}: cannot be made: {error.strerror or error}; name another folder in {FOLDER}"
+        ) from error
     if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid() or about.st_mode & 0o022:
-        raise ScratchFailed(f"{depot}: others could write there; remove it, or name another folder in {FOLDER}")
+        raise ScratchFailed(
+            f"{depot}: others could write there; remove it, or name another folder in {FOLDER}"
+        )
 
 
 def _forget(depot: Path, name: str) -> None:

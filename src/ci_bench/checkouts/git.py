@@ -22,8 +22,22 @@ QUICK_S, LONG_S = 60.0, 900.0
 SAID_CHARACTERS = 1500
 
 OF_ONE_REPOSITORY = {
-    *("GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES"),
-    *("GIT_CONFIG", "GIT_CONFIG_PARAMETERS", "GIT_IMPLICIT_WORK_TREE", "GIT_GRAFT_FILE", "GIT_NO_REPLACE_OBJECTS", "GIT_PREFIX"),
+    *(
+        "GIT_DIR",
+        "GIT_WORK_TREE",
+        "GIT_COMMON_DIR",
+        "GIT_INDEX_FILE",
+        "GIT_OBJECT_DIRECTORY",
+        "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+    ),
+    *(
+        "GIT_CONFIG",
+        "GIT_CONFIG_PARAMETERS",
+        "GIT_IMPLICIT_WORK_TREE",
+        "GIT_GRAFT_FILE",
+        "GIT_NO_REPLACE_OBJECTS",
+        "GIT_PREFIX",
+    ),
     *("GIT_REPLACE_REF_BASE", "GIT_SHALLOW_FILE", "GIT_NAMESPACE"),
     *("GIT_LITERAL_PATHSPECS", "GIT_GLOB_PATHSPECS", "GIT_NOGLOB_PATHSPECS", "GIT_ICASE_PATHSPECS"),
 }
@@ -53,7 +67,9 @@ SETTINGS = {
     "advice.detachedHead": "false",
     "init.defaultBranch": "main",
 }
-"""No hook runs, no daemon starts, no housekeeping takes place, and reading an index writes no objects."""
+"""No hook runs, no daemon starts, no housekeeping takes place, and reading an index writes no
+objects.
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,7 +104,11 @@ class Git:
         https://git-scm.com/docs/git-config#Documentation/git-config.txt-safedirectory (read from
         `-c` since git 2.38)
         """
-        return cls(place=("-C", str(folder)), environ=environ, settings={"safe.directory": str(top_of(folder))})
+        return cls(
+            place=("-C", str(folder)),
+            environ=environ,
+            settings={"safe.directory": str(top_of(folder))},
+        )
 
     @classmethod
     def bare(cls, folder: Path, environ: Mapping[str, str]) -> Self:
@@ -99,11 +119,15 @@ class Git:
         """The same with more settings."""
         return replace(self, settings={**self.settings, **settings})
 
-    def run(self, *arguments: str, timeout_s: float = QUICK_S, more: Mapping[str, str] | None = None) -> str:
+    def run(
+        self, *arguments: str, timeout_s: float = QUICK_S, more: Mapping[str, str] | None = None
+    ) -> str:
         """Return git's stdout. `more` are variables for this call. Raises `GitFailed`."""
         answer = self.call(*arguments, timeout_s=timeout_s, more=more)
         if answer.code:
-            raise GitFailed(f"`git {arguments[0]}` failed: {answer.said or f'exit code {answer.code}'}")
+            raise GitFailed(
+                f"`git {arguments[0]}` failed: {answer.said or f'exit code {answer.code}'}"
+            )
         return answer.out
 
     def ask(self, *arguments: str) -> str | None:
@@ -115,13 +139,21 @@ class Git:
         """Return whether git ends with exit code 0. Raises `GitFailed`."""
         return self.ask(*arguments) is not None
 
-    def call(self, *arguments: str, timeout_s: float = QUICK_S, more: Mapping[str, str] | None = None) -> GitAnswer:
+    def call(
+        self, *arguments: str, timeout_s: float = QUICK_S, more: Mapping[str, str] | None = None
+    ) -> GitAnswer:
         """Run git, whatever its exit code.
 
         Raises `GitFailed` if it is not installed or takes longer than `timeout_s`.
         """
-        settings = [part for name, value in {**SETTINGS, **self.settings}.items() for part in ("-c", f"{name}={value}")]
-        kept = {name: value for name, value in self.environ.items() if name not in OF_ONE_REPOSITORY}
+        settings = [
+            part
+            for name, value in {**SETTINGS, **self.settings}.items()
+            for part in ("-c", f"{name}={value}")
+        ]
+        kept = {
+            name: value for name, value in self.environ.items() if name not in OF_ONE_REPOSITORY
+        }
         try:
             process = subprocess.Popen(
                 ["git", *settings, *self.place, *arguments],
@@ -132,11 +164,15 @@ class Git:
                 start_new_session=True,
             )
         except OSError as error:
-            raise GitFailed(f"git cannot be run ({error}); install git, or put it on PATH") from error
+            raise GitFailed(
+                f"git cannot be run ({error}); install git, or put it on PATH"
+            ) from error
         try:
             out, complaint = process.communicate(timeout=timeout_s)
         except subprocess.TimeoutExpired as error:
-            raise GitFailed(f"`git {arguments[0]}` did not end within {timeout_s:g} s and was ended") from error
+            raise GitFailed(
+                f"`git {arguments[0]}` did not end within {timeout_s:g} s and was ended"
+            ) from error
         finally:
             _end(process)
         said = _without_secrets(complaint.decode("utf-8", "replace"))
@@ -180,5 +216,7 @@ def describe_source(folder: Path, environ: Mapping[str, str]) -> Source:
             return Source()
         branch = git.ask("symbolic-ref", "--short", "--quiet", "HEAD")
         changes = git.ask("status", "--porcelain", "--untracked-files=no")
-        return Source(commit=commit, branch=branch, dirty=None if changes is None else bool(changes))
+        return Source(
+            commit=commit, branch=branch, dirty=None if changes is None else bool(changes)
+        )
     return Source()

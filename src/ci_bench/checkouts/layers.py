@@ -29,7 +29,9 @@ import ci_bench
 
 VENV_TIMEOUT_S = 120.0
 BEHIND = "zzzz_ci_bench_engine.pth"
-"""The name sorts behind those that installers choose: such files are read in the order of their names."""
+"""The name sorts behind those that installers choose: such files are read in the order of their
+names.
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,27 +55,58 @@ def engine_sites() -> tuple[Path, ...]:
 
 def engine_layer(checkout: Path, sites: Sequence[Path]) -> Layer:
     """Return what the engine's environment offers to a side of this checkout."""
-    files = [path for folder in sites for path in sorted(folder.glob("*.pth")) if not path.name.startswith(".")]
+    files = [
+        path
+        for folder in sites
+        for path in sorted(folder.glob("*.pth"))
+        if not path.name.startswith(".")
+    ]
     own = {path for folder in sites for path in _installed_from(checkout, folder)}
     inside = {path: tuple(_folders(path)) for path in files}
-    own |= {path for path, folders in inside.items() if any(_is_source(folder, checkout, sites) for folder in folders)}
-    rest = [folder for path in files if path in own for folder in inside[path] if not _is_source(folder, checkout, sites)]
+    own |= {
+        path
+        for path, folders in inside.items()
+        if any(_is_source(folder, checkout, sites) for folder in folders)
+    }
+    rest = [
+        folder
+        for path in files
+        if path in own
+        for folder in inside[path]
+        if not _is_source(folder, checkout, sites)
+    ]
     startup = tuple(path for path in files if path not in own)
     return Layer(sites=tuple(sites), startup=startup, folders=tuple(rest), own=tuple(sorted(own)))
 
 
 def make_environment(folder: Path, layer: Layer, tree: Sequence[Path]) -> str | None:
-    """Make a virtual environment in `folder`, with the folders of `tree` and the layer behind it. Returns a reason, or `None`."""
+    """Make a virtual environment in `folder`, with the folders of `tree` and the layer behind it.
+
+    Returns a reason, or `None`.
+    """
     scripts = dict(_scripts(layer, folder / "bin" / "python"))
-    # Some engines have no pip, having been installed by uv; a pip from elsewhere on PATH would install elsewhere.
+    # Some engines have no pip, having been installed by uv; a pip from elsewhere on PATH would
+    # install elsewhere.
     needs_pip = "pip" not in scripts and find_spec("ensurepip") is not None
-    command = [sys.executable, "-I", "-m", "venv", *([] if needs_pip else ["--without-pip"]), str(folder)]
+    command = [
+        sys.executable,
+        "-I",
+        "-m",
+        "venv",
+        *([] if needs_pip else ["--without-pip"]),
+        str(folder),
+    ]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=VENV_TIMEOUT_S, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=VENV_TIMEOUT_S, check=False
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"no environment could be made for this side: {error}"
     if done.returncode:
-        return f"no environment could be made for this side (is the module `venv` installed?): {done.stderr.strip()[-1000:]}"
+        return (
+            "no environment could be made for this side (is the module `venv` installed?):"
+            f" {done.stderr.strip()[-1000:]}"
+        )
     lines = [*map(str, [*tree, *layer.sites, *layer.folders]), *map(_startup_line, layer.startup)]
     (packages_of(folder) / BEHIND).write_text("\n".join(lines) + "\n", encoding="utf-8")
     for name, script in scripts.items():
@@ -86,7 +119,9 @@ def make_environment(folder: Path, layer: Layer, tree: Sequence[Path]) -> str | 
 
 def packages_of(folder: Path) -> Path:
     """Return the folder of packages of an environment made here."""
-    return Path(sysconfig.get_path("purelib", "venv", vars={"base": str(folder), "platbase": str(folder)}))
+    return Path(
+        sysconfig.get_path("purelib", "venv", vars={"base": str(folder), "platbase": str(folder)})
+    )
 
 
 def link_engine(folder: Path) -> Path:
@@ -111,7 +146,11 @@ def _installed_from(checkout: Path, folder: Path) -> Iterator[Path]:
     """The `.pth` files of distributions that were installed from the checkout and still point there."""
     for distribution in distributions(path=[str(folder)]):
         if _comes_from(distribution, checkout):
-            yield from (folder / str(file) for file in distribution.files or () if str(file).endswith(".pth"))
+            yield from (
+                folder / str(file)
+                for file in distribution.files or ()
+                if str(file).endswith(".pth")
+            )
 
 
 def _comes_from(distribution: Distribution, checkout: Path) -> bool:
@@ -139,16 +178,28 @@ def _is_source(folder: Path, checkout: Path, sites: Sequence[Path]) -> bool:
     The engine's environment may be in the checkout, too.
     """
     environments = [Path(sys.prefix).resolve(), *(place.resolve() for place in sites)]
-    return folder.is_relative_to(checkout) and not any(folder.is_relative_to(place) for place in environments)
+    return folder.is_relative_to(checkout) and not any(
+        folder.is_relative_to(place) for place in environments
+    )
 
 
 def _scripts(layer: Layer, python: Path) -> Iterator[tuple[str, str]]:
     """The engine's commands (pip, pytest, torchrun …), each to run with the side's interpreter.
 
-    The form is that of pip's own scripts: the first line may be short and without spaces only, so a shell starts the interpreter.
+    The form is that of pip's own scripts: the first line may be short and without spaces only, so a
+    shell starts the interpreter.
     """
     for distribution in distributions(path=[str(folder) for folder in layer.sites]):
         for entry in distribution.entry_points:
             if entry.group == "console_scripts" and "/" not in entry.name:
-                start = f"from {entry.module} import {entry.attr.partition('.')[0]}\nsys.exit({entry.attr}())"
-                yield entry.name, f"#!/bin/sh\n'''exec' {shlex.quote(str(python))} \"$0\" \"$@\"\n' '''\nimport sys\n{start}\n"
+                start = (
+                    f"from {entry.module} import"
+                    f" {entry.attr.partition('.')[0]}\nsys.exit({entry.attr}())"
+                )
+                yield (
+                    entry.name,
+                    (
+                        f"#!/bin/sh\n'''exec' {shlex.quote(str(python))} \"$0\" \"$@\"\n'"
+                        f" '''\nimport sys\n{start}\n"
+                    ),
+                )

@@ -24,10 +24,21 @@ ANSWER = "ci-bench-overlap: "
 
 
 def find_shadowed(
-    venv: Path, sites: Sequence[Path], environ: Mapping[str, str], folder: Path, user: int | None = None
+    venv: Path,
+    sites: Sequence[Path],
+    environ: Mapping[str, str],
+    folder: Path,
+    user: int | None = None,
 ) -> str | None:
     """Ask the side's interpreter, which runs as `user`. Returns the fault, or `None`."""
-    command = [str(venv / "bin" / "python"), "-P", "-m", "ci_bench.checkouts.overlap", str(venv), *map(str, sites)]
+    command = [
+        str(venv / "bin" / "python"),
+        "-P",
+        "-m",
+        "ci_bench.checkouts.overlap",
+        str(venv),
+        *map(str, sites),
+    ]
     try:
         done = subprocess.run(
             command,
@@ -44,14 +55,16 @@ def find_shadowed(
         return f"this side's interpreter no longer starts after set-up: {error}"
     answer = next((line for line in done.stdout.splitlines() if line.startswith(ANSWER)), None)
     if done.returncode or answer is None:
-        return f"this side's interpreter no longer works after set-up: {done.stderr.strip()[-1000:]}"
+        return (
+            f"this side's interpreter no longer works after set-up: {done.stderr.strip()[-1000:]}"
+        )
     shadowed = json.loads(answer.removeprefix(ANSWER))
     if not shadowed:
         return None
     names = ", ".join(f"{name} ({place})" for name, place in list(shadowed.items())[:5])
     return (
-        f"set-up installed packages, but importing them finds the engine's copies: {names}; uninstall those from the engine's "
-        "environment, or install without `-e`"
+        f"set-up installed packages, but importing them finds the engine's copies: {names};"
+        " uninstall those from the engine's environment, or install without `-e`"
     )
 
 

@@ -20,7 +20,16 @@ from ci_bench.checkouts.bases import SHORT
 from ci_bench.checkouts.checkout import Checkout, ObjectStore, borrow, open_checkout, snapshot
 from ci_bench.checkouts.layers import engine_layer, engine_sites
 from ci_bench.checkouts.seals import Seal, base_grounds, engine_grounds, seal
-from ci_bench.checkouts.setup import ENGINE, Home, Preparing, Workshop, home_of, make_side, set_up, side_environment
+from ci_bench.checkouts.setup import (
+    ENGINE,
+    Home,
+    Preparing,
+    Workshop,
+    home_of,
+    make_side,
+    set_up,
+    side_environment,
+)
 from ci_bench.checkouts.sides import Side
 from ci_bench.checkouts.worktrees import STORE, Trees, WantedTrees, make_trees, remove
 from ci_bench.errors import CannotWrite, NotPrepared
@@ -75,7 +84,14 @@ def terms_of(base: str | None, setup: Setup, users: Users | None = None) -> Term
     """The terms of sides that are made, or measured, by this very process."""
     engine = str(Path(ci_bench.__file__).resolve().parent)
     owners = f"{users.base}:{users.head}" if users else None
-    return Terms(base=base, setup=setup, engine=engine, python=sys.executable, version=ci_bench.__version__, users=owners)
+    return Terms(
+        base=base,
+        setup=setup,
+        engine=engine,
+        python=sys.executable,
+        version=ci_bench.__version__,
+        users=owners,
+    )
 
 
 def kept_side(side: Side, home: Home) -> KeptSide:
@@ -107,10 +123,14 @@ def read(folder: Path) -> KeptSides:
     try:
         return msgspec.json.decode(path.read_bytes(), type=KeptSides)
     except (OSError, msgspec.MsgspecError, RecursionError) as error:
-        raise NotPrepared(f"{path}: no prepared sides can be read there ({error}); prepare them first") from error
+        raise NotPrepared(
+            f"{path}: no prepared sides can be read there ({error}); prepare them first"
+        ) from error
 
 
-def refuse_others(folder: Path, kept: KeptSides, terms: Terms, checkout: Checkout, leave_out: Sequence[Path]) -> None:
+def refuse_others(
+    folder: Path, kept: KeptSides, terms: Terms, checkout: Checkout, leave_out: Sequence[Path]
+) -> None:
     """Refuse sides, stored in `folder`, that were prepared for other terms or another checkout.
 
     New untracked files, which a job may leave, do not count as other code. Raises `NotPrepared`,
@@ -118,7 +138,10 @@ def refuse_others(folder: Path, kept: KeptSides, terms: Terms, checkout: Checkou
     """
     faults = [*_other_terms(kept.terms, terms), *_other_code(folder, kept, checkout, leave_out)]
     if faults:
-        raise NotPrepared(f"the prepared sides cannot be measured here: {'; '.join(faults)}; run `ci-bench setup` again")
+        raise NotPrepared(
+            f"the prepared sides cannot be measured here: {'; '.join(faults)}; run `ci-bench setup`"
+            " again"
+        )
 
 
 def home_of_kept(side: KeptSide) -> Home:
@@ -133,7 +156,10 @@ def side_of(side: KeptSide, environ: Mapping[str, str], *, checkout: Path, folde
     visible = side_environment(environ, home, checkout=checkout, folder=folder)
     failure = side.failure
     if failure is None and not home.here.is_dir():
-        failure = f"the prepared sides are no longer at {home.here}; mount them at the path where they were made"
+        failure = (
+            f"the prepared sides are no longer at {home.here}; mount them at the path where they"
+            " were made"
+        )
     return make_side(side.name, home, visible, source=side.source, failure=failure)
 
 
@@ -151,7 +177,9 @@ def _said(value: str | None) -> str:
     return "left to choose" if value is None else value
 
 
-def _other_code(folder: Path, kept: KeptSides, checkout: Checkout, leave_out: Sequence[Path]) -> Iterator[str]:
+def _other_code(
+    folder: Path, kept: KeptSides, checkout: Checkout, leave_out: Sequence[Path]
+) -> Iterator[str]:
     if str(checkout.top) != kept.checkout:
         yield f"it belongs to the checkout {kept.checkout}, this is {checkout.top}"
         return
@@ -162,9 +190,16 @@ def _other_code(folder: Path, kept: KeptSides, checkout: Checkout, leave_out: Se
     with TemporaryDirectory(prefix="ci-bench-") as scratch:
         store = borrow(checkout, Path(scratch) / STORE)
         now = snapshot(checkout, store, leave_out=leave_out)
-        names = [] if now == kept.snapshot else _changed(kept.snapshot, now, store, folder / STORE / "objects")
+        names = (
+            []
+            if now == kept.snapshot
+            else _changed(kept.snapshot, now, store, folder / STORE / "objects")
+        )
     if names:
-        yield f"files have changed since: {', '.join(names[:SHOWN_FILES])}{' …' if len(names) > SHOWN_FILES else ''}"
+        yield (
+            "files have changed since:"
+            f" {', '.join(names[:SHOWN_FILES])}{' …' if len(names) > SHOWN_FILES else ''}"
+        )
 
 
 def _changed(before: str, after: str, store: ObjectStore, kept_objects: Path) -> list[str]:
@@ -256,7 +291,9 @@ def prepare_sides(place: Place, *, base: str | None, setup: Setup) -> SidePair:
     """
     folder = place.scratch.resolve() / FOLDER
     if folder.exists() and not any((folder / name).exists() for name in (FILE, STORE)):
-        raise CannotWrite(f"{folder} holds something else; choose another folder to prepare both sides in")
+        raise CannotWrite(
+            f"{folder} holds something else; choose another folder to prepare both sides in"
+        )
     remove(folder)
     try:
         return _prepare(place, folder, base=base, setup=setup)
@@ -279,9 +316,13 @@ def reopen_sides(place: Place, *, base: str | None, setup: Setup) -> SidePair:
     kept = read(folder)
     checkout = open_checkout(place.repository, place.environ)
     refuse_others(folder, kept, terms_of(base, setup, place.users), checkout, _own(place))
-    base_side, head_side = (side_of(side, place.environ, checkout=checkout.top, folder=folder) for side in kept.sides)
+    base_side, head_side = (
+        side_of(side, place.environ, checkout=checkout.top, folder=folder) for side in kept.sides
+    )
     (home,) = (home_of_kept(side) for side in kept.sides if side.name is SideName.BASE)
-    return SidePair(base=base_side, head=head_side, seal=_seal(home, place, setup, checkout.top, folder))
+    return SidePair(
+        base=base_side, head=head_side, seal=_seal(home, place, setup, checkout.top, folder)
+    )
 
 
 def prepared_head(scratch: Path, here: Path, environ: Mapping[str, str]) -> Side:
@@ -309,14 +350,20 @@ def seal_prepared(scratch: Path, checkout: Path) -> Seal:
     """
     folder = scratch.resolve() / FOLDER
     homes = [home_of_kept(side) for side in read(folder).sides if side.name is SideName.BASE]
-    base = (ground for home in homes for ground in base_grounds(tree=home.tree, venv=home.venv, engine=folder / ENGINE))
+    base = (
+        ground
+        for home in homes
+        for ground in base_grounds(tree=home.tree, venv=home.venv, engine=folder / ENGINE)
+    )
     return seal((*base, *engine_grounds(checkout)))
 
 
 def _prepare(place: Place, folder: Path, *, base: str | None, setup: Setup) -> SidePair:
     cache = _cache(place, setup, folder)
     own = (*_own(place), *((cache,) if setup.cache else ()))
-    wanted = WantedTrees(repository=place.repository, base=base, setup=setup, environ=place.environ, leave_out=own)
+    wanted = WantedTrees(
+        repository=place.repository, base=base, setup=setup, environ=place.environ, leave_out=own
+    )
     trees = make_trees(wanted, folder)
     for passable in (place.scratch, folder) if place.users else ():
         let_pass(passable)
@@ -332,7 +379,9 @@ def _prepare(place: Place, folder: Path, *, base: str | None, setup: Setup) -> S
     head_side = set_up(trees.head, trees.store.git, shop)
     if setup.commands and (breaks := sealed.breaks()):
         reason = f"while head was set up, {'; '.join(breaks)}"
-        base_side, head_side = (replace(side, failure=side.failure or reason) for side in (base_side, head_side))
+        base_side, head_side = (
+            replace(side, failure=side.failure or reason) for side in (base_side, head_side)
+        )
     kept = KeptSides(
         terms=terms_of(base, setup, place.users),
         checkout=str(shop.checkout),
@@ -364,14 +413,20 @@ def _seal(home: Home, place: Place, setup: Setup, checkout: Path, folder: Path) 
 
 
 def _own(place: Place) -> tuple[Path, ...]:
-    return place.scratch.resolve(), place.logs.resolve(), *(path.resolve() for path in place.leave_out)
+    return (
+        place.scratch.resolve(),
+        place.logs.resolve(),
+        *(path.resolve() for path in place.leave_out),
+    )
 
 
 def _workshop(place: Place, setup: Setup, trees: Trees, *, cache: Path, folder: Path) -> Workshop:
     layer = engine_layer(trees.checkout.top, engine_sites())
     if layer.own:
         names = ", ".join(path.name for path in layer.own)
-        logger.info("left out of both sides, since it would bring code of the checkout into them: %s", names)
+        logger.info(
+            "left out of both sides, since it would bring code of the checkout into them: %s", names
+        )
     return Workshop(
         setup=setup,
         environ=place.environ,
@@ -390,4 +445,6 @@ def _make(folder: Path, what: str) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise CannotWrite(f"{what}: {folder} cannot be made: {error.strerror}; choose another one") from error
+        raise CannotWrite(
+            f"{what}: {folder} cannot be made: {error.strerror}; choose another one"
+        ) from error

@@ -34,7 +34,9 @@ from ci_bench.checkouts.layers import engine_sites
 SHOWN_FILES = 3
 LOADED = re.compile(r"\.(py|pyc|pyo|pyd|pth|egg|zip|whl)$|\.so(\.\d+)*$")
 """New files that an interpreter or a linker loads because of their names."""
-SETTINGS = frozenset({"pytest.ini", ".pytest.ini", "tox.ini", "setup.cfg", "pyproject.toml", "pyvenv.cfg"})
+SETTINGS = frozenset(
+    {"pytest.ini", ".pytest.ini", "tox.ini", "setup.cfg", "pyproject.toml", "pyvenv.cfg"}
+)
 CACHE = "__pycache__"
 INSTALLED = frozenset({"site-packages", "dist-packages"})
 
@@ -92,12 +94,23 @@ class Seal:
 
     def _inspect(self, ground: Ground) -> str:
         then, now = self.marks[ground], dict(_marks(ground))
-        names = [name for name in sorted(then.keys() | now.keys()) if then.get(name) != now.get(name)]
+        names = [
+            name for name in sorted(then.keys() | now.keys()) if then.get(name) != now.get(name)
+        ]
         names = [name for name in names if not _may_change(name, ground.writes)]
         plain = [name for name in names if not _is_cached(name)]
-        faults = [fault for name in plain if (fault := self._fault(ground, name, then.get(name), now.get(name)))]
-        compiled = {ground.folder / name: now[name] for name in names if _is_cached(name) and name in now}
-        faults += [f"{path.relative_to(ground.folder)} is not what its source compiles to" for path in self._foreign(compiled)]
+        faults = [
+            fault
+            for name in plain
+            if (fault := self._fault(ground, name, then.get(name), now.get(name)))
+        ]
+        compiled = {
+            ground.folder / name: now[name] for name in names if _is_cached(name) and name in now
+        }
+        faults += [
+            f"{path.relative_to(ground.folder)} is not what its source compiles to"
+            for path in self._foreign(compiled)
+        ]
         if not faults:
             return ""
         more = f" and {len(faults) - SHOWN_FILES} more" if len(faults) > SHOWN_FILES else ""
@@ -137,7 +150,9 @@ def seal(grounds: Iterable[Ground]) -> Seal:
     return Seal(marks=marks, records={ground: tuple(_records(ground.folder)) for ground in marks})
 
 
-def base_grounds(*, tree: Path, venv: Path | None, engine: Path, writes: Sequence[str] = ()) -> tuple[Ground, ...]:
+def base_grounds(
+    *, tree: Path, venv: Path | None, engine: Path, writes: Sequence[str] = ()
+) -> tuple[Ground, ...]:
     """Return base's folders: its tree, its environment, and the one with the link to the engine."""
     own = Ground(owner="base's tree", folder=tree, grows=True, writes=tuple(writes))
     environment = () if venv is None else (Ground(owner="base's environment", folder=venv),)
@@ -152,10 +167,20 @@ def engine_grounds(checkout: Path) -> tuple[Ground, ...]:
     package, prefix = Path(ci_bench.__file__).resolve().parent, Path(sys.prefix).resolve()
     sites = {site.resolve() for site in engine_sites()}
     programs = () if sys.prefix == sys.base_prefix else (prefix / "bin",)
-    found = dict.fromkeys([package, *sites, *programs, *(Path(part).resolve() for part in sys.path if part)])
-    folders = [folder for folder in found if folder.is_dir() and (folder == package or not _is_source(folder, checkout, prefix))]
+    found = dict.fromkeys(
+        [package, *sites, *programs, *(Path(part).resolve() for part in sys.path if part)]
+    )
+    folders = [
+        folder
+        for folder in found
+        if folder.is_dir() and (folder == package or not _is_source(folder, checkout, prefix))
+    ]
     library = Path(os.__file__).resolve().parent
-    whole = {folder for folder in folders if folder in {package, library, *sites, *programs} or folder.name in INSTALLED}
+    whole = {
+        folder
+        for folder in folders
+        if folder in {package, library, *sites, *programs} or folder.name in INSTALLED
+    }
     outer = [folder for folder in folders if not any(_covers(other, folder) for other in whole)]
     return tuple(
         Ground(
@@ -182,7 +207,11 @@ def _covers(outer: Path, inner: Path) -> bool:
 
     A standard library's do not include packages in it.
     """
-    return inner != outer and inner.is_relative_to(outer) and not INSTALLED.intersection(inner.relative_to(outer).parts)
+    return (
+        inner != outer
+        and inner.is_relative_to(outer)
+        and not INSTALLED.intersection(inner.relative_to(outer).parts)
+    )
 
 
 def _marks(ground: Ground) -> Iterator[tuple[str, FileMark]]:
@@ -212,11 +241,22 @@ def _is_imported(entry: os.DirEntry[str]) -> bool:
 
     That is a module, a library, or a package that has its own module.
     """
-    return bool(LOADED.search(entry.name)) or entry.name == CACHE or Path(entry.path, "__init__.py").exists()
+    return (
+        bool(LOADED.search(entry.name))
+        or entry.name == CACHE
+        or Path(entry.path, "__init__.py").exists()
+    )
 
 
 def _mark(found: os.stat_result) -> FileMark:
-    return FileMark(found.st_mode, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_nlink)
+    return FileMark(
+        found.st_mode,
+        found.st_size,
+        found.st_mtime_ns,
+        found.st_ctime_ns,
+        found.st_ino,
+        found.st_nlink,
+    )
 
 
 def _is_cached(name: str) -> bool:
@@ -233,12 +273,19 @@ def _is_loaded(path: Path) -> bool:
 
     A link to a folder makes everything there modules.
     """
-    return bool(LOADED.search(path.name)) or path.name in SETTINGS or (path.is_symlink() and path.is_dir())
+    return (
+        bool(LOADED.search(path.name))
+        or path.name in SETTINGS
+        or (path.is_symlink() and path.is_dir())
+    )
 
 
 def _records(folder: Path) -> Iterator[bytes]:
     """Yield the installers' records of the packages in a folder, or in an environment."""
-    for path in (*folder.glob("*.dist-info/RECORD"), *folder.glob("lib*/python*/site-packages/*.dist-info/RECORD")):
+    for path in (
+        *folder.glob("*.dist-info/RECORD"),
+        *folder.glob("lib*/python*/site-packages/*.dist-info/RECORD"),
+    ):
         with suppress(OSError):
             yield path.read_bytes()
 
@@ -253,4 +300,8 @@ def _recorded(records: Iterable[bytes]) -> Iterator[tuple[str, str]]:
 
 def _digest(path: Path) -> str:
     with path.open("rb") as stream:
-        return base64.urlsafe_b64encode(hashlib.file_digest(stream, "sha256").digest()).decode().rstrip("=")
+        return (
+            base64.urlsafe_b64encode(hashlib.file_digest(stream, "sha256").digest())
+            .decode()
+            .rstrip("=")
+        )

@@ -40,28 +40,45 @@ logger = logging.getLogger(__name__)
 SHOWN_CHARACTERS = 100
 ENGINE = "engine"
 """The folder, next to the trees, with the link to the engine."""
-DIVERTING = {"PYTHONHOME", "PIP_USER", "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_PYTHON", "UV_SYSTEM_PYTHON"}
+DIVERTING = {
+    "PYTHONHOME",
+    "PIP_USER",
+    "PIP_TARGET",
+    "PIP_PREFIX",
+    "PIP_ROOT",
+    "PIP_PYTHON",
+    "UV_SYSTEM_PYTHON",
+}
 """Variables that make a command install somewhere else, or the interpreter look elsewhere."""
 PROXIES = re.compile(r"(https?|ftp|all)_proxy", re.IGNORECASE)
-OFFLINE = {"PIP_NO_INDEX": "1", "UV_OFFLINE": "1", "CARGO_NET_OFFLINE": "true", "HF_HUB_OFFLINE": "1"}
+OFFLINE = {
+    "PIP_NO_INDEX": "1",
+    "UV_OFFLINE": "1",
+    "CARGO_NET_OFFLINE": "true",
+    "HF_HUB_OFFLINE": "1",
+}
 """Variables that ask tools not to use the network.
 
 Only a container without a network stops tools that ignore them.
 """
 QUIET = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1", "GIT_TERMINAL_PROMPT": "0"}
 NO_NETWORK = re.compile(
-    r"No matching distribution|could not find a version|name resolution|network is unreachable|connection|"
+    r"No matching distribution|could not find a version|name resolution|network is"
+    r" unreachable|connection|"
     r"could not resolve|no index|offline|--no-index",
     re.IGNORECASE,
 )
 MOST_REASON = 300
 END_OF_OUTPUT = "[end of output]"
 COMPLAINS = re.compile(
-    r"\b(?:\w*error|fatal|fail(?:ed|ure)|cannot|can't|could not|no such|not found|denied|needs?|require[sd]?|missing|undefined|"
+    r"\b(?:\w*error|fatal|fail(?:ed|ure)|cannot|can't|could not|no such|not"
+    r" found|denied|needs?|require[sd]?|missing|undefined|"
     r"unknown|unsupported|invalid|aborted)\b",
     re.IGNORECASE,
 )
-MAKES_OWN = re.compile(r"g?make(\[\d+\])?: |ninja: build stopped|note: |hint: |\[notice\]|WARNING: ", re.IGNORECASE)
+MAKES_OWN = re.compile(
+    r"g?make(\[\d+\])?: |ninja: build stopped|note: |hint: |\[notice\]|WARNING: ", re.IGNORECASE
+)
 """Lines that only report a failed step, or something else, but never a reason."""
 
 
@@ -132,30 +149,48 @@ def home_of(tree: Tree, shop: Workshop) -> Home:
 
 
 def set_up(tree: Tree, git: Git, shop: Workshop) -> Side:
-    """Make one side ready to be measured. `git` is aimed at the repository that has the tree's commit.
+    """Make one side ready to be measured.
+
+    `git` is aimed at the repository that has the tree's commit.
 
     If a set-up fails, hangs or spoils the engine's environment, the side records it; nothing is
     raised.
     """
     home = home_of(tree, shop)
     environ = side_environment(shop.environ, home, checkout=shop.checkout, folder=shop.folder)
-    failure = tree.failure or (None if home.here.is_dir() else f"the folder {shop.prefix} does not exist on this side")
+    failure = tree.failure or (
+        None if home.here.is_dir() else f"the folder {shop.prefix} does not exist on this side"
+    )
     if failure is None and home.venv is not None:
         failure = make_environment(home.venv, shop.layer, on_path(home.here))
     home.hand_over()
     if failure is None and shop.setup.commands and home.venv is not None:
         failure = _run_commands(tree, home, git, shop, environ)
-        failure = failure or find_shadowed(home.venv, shop.layer.sites, environ, home.here, home.user)
+        failure = failure or find_shadowed(
+            home.venv, shop.layer.sites, environ, home.here, home.user
+        )
     return make_side(tree.name, home, environ, source=tree.source, failure=failure)
 
 
-def make_side(name: SideName, home: Home, environ: Mapping[str, str], *, source: Source, failure: str | None) -> Side:
+def make_side(
+    name: SideName, home: Home, environ: Mapping[str, str], *, source: Source, failure: str | None
+) -> Side:
     """A side that lives somewhere."""
     python = home.venv / "bin" / "python" if home.venv is not None else Path(sys.executable)
-    return Side(name=name, environ=environ, folder=home.here, python=python, source=source, failure=failure, user=home.user)
+    return Side(
+        name=name,
+        environ=environ,
+        folder=home.here,
+        python=python,
+        source=source,
+        failure=failure,
+        user=home.user,
+    )
 
 
-def side_environment(environ: Mapping[str, str], home: Home, *, checkout: Path, folder: Path) -> dict[str, str]:
+def side_environment(
+    environ: Mapping[str, str], home: Home, *, checkout: Path, folder: Path
+) -> dict[str, str]:
     """Return the environment of a side's workers.
 
     The engine is first (linked in `folder`), then the side's packages, then the engine's. Folders
@@ -167,7 +202,11 @@ def side_environment(environ: Mapping[str, str], home: Home, *, checkout: Path, 
         for name, value in worker_environment(environ).items()
         if name not in DIVERTING and not name.startswith("GIT_")
     }
-    callers = [_moved(Path(part), checkout, home.tree) for part in kept.get("PYTHONPATH", "").split(os.pathsep) if part]
+    callers = [
+        _moved(Path(part), checkout, home.tree)
+        for part in kept.get("PYTHONPATH", "").split(os.pathsep)
+        if part
+    ]
     path = [link_engine(folder / ENGINE), *([] if home.venv else on_path(home.here)), *callers]
     kept["PYTHONPATH"] = os.pathsep.join(map(str, path))
     if home.venv is not None:
@@ -182,9 +221,25 @@ def _home_environment(own: Path) -> dict[str, str]:
     By default those depend on HOME, TMPDIR and USER.
     """
     cache = own / "cache"
-    caches = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton", "MPLCONFIGDIR": "matplotlib"}
-    named = {"HOME": own, "TMPDIR": own / "tmp", "XDG_CACHE_HOME": cache, "USER": own.name, "LOGNAME": own.name}
-    return {name: str(value) for name, value in {**named, **{key: cache / folder for key, folder in caches.items()}}.items()}
+    caches = {
+        "TORCHINDUCTOR_CACHE_DIR": "inductor",
+        "TRITON_CACHE_DIR": "triton",
+        "MPLCONFIGDIR": "matplotlib",
+    }
+    named = {
+        "HOME": own,
+        "TMPDIR": own / "tmp",
+        "XDG_CACHE_HOME": cache,
+        "USER": own.name,
+        "LOGNAME": own.name,
+    }
+    return {
+        name: str(value)
+        for name, value in {
+            **named,
+            **{key: cache / folder for key, folder in caches.items()},
+        }.items()
+    }
 
 
 def cache_key(git: Git, commit: str, setup: Setup) -> str:
@@ -195,19 +250,36 @@ def cache_key(git: Git, commit: str, setup: Setup) -> str:
     """
     listed = git.run("ls-tree", "-r", "-z", "--full-tree", commit, timeout_s=LONG_S).split("\0")
     entries = (entry.partition("\t")[::2] for entry in listed if entry)
-    files = [(path, about) for about, path in entries if any(PurePosixPath(path).match(glob) for glob in setup.cache_key)]
+    files = [
+        (path, about)
+        for about, path in entries
+        if any(PurePosixPath(path).match(glob) for glob in setup.cache_key)
+    ]
     torch = None
     with suppress(PackageNotFoundError):
         torch = version("torch")
-    told = [setup.commands, sys.implementation.cache_tag, platform.python_version(), platform.machine(), torch, sorted(files)]
+    told = [
+        setup.commands,
+        sys.implementation.cache_tag,
+        platform.python_version(),
+        platform.machine(),
+        torch,
+        sorted(files),
+    ]
     return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:32]
 
 
 def _moved(path: Path, checkout: Path, tree: Path) -> Path:
-    return tree / path.relative_to(checkout) if path.is_absolute() and path.is_relative_to(checkout) else path
+    return (
+        tree / path.relative_to(checkout)
+        if path.is_absolute() and path.is_relative_to(checkout)
+        else path
+    )
 
 
-def _run_commands(tree: Tree, home: Home, git: Git, shop: Workshop, environ: Mapping[str, str]) -> str | None:
+def _run_commands(
+    tree: Tree, home: Home, git: Git, shop: Workshop, environ: Mapping[str, str]
+) -> str | None:
     """Run the commands in turn. Returns why the side cannot be measured, or `None`."""
     setup, before = shop.setup, _installed(engine_sites())
     commands = tuple(enumerate(setup.commands, start=1))
@@ -215,11 +287,26 @@ def _run_commands(tree: Tree, home: Home, git: Git, shop: Workshop, environ: Map
     try:
         visible = _command_environment(tree, git, shop, environ, home.user)
         for number, command in commands:
-            shop.observe(Preparing(side=tree.name, command=command, done=number - 1, total=len(commands)))
+            shop.observe(
+                Preparing(side=tree.name, command=command, done=number - 1, total=len(commands))
+            )
             log = shop.logs / f"{tree.name}-{number}.log"
-            ended = run_command(command, folder=home.here, environ=visible, timeout_s=left_s, log=log, user=home.user)
+            ended = run_command(
+                command,
+                folder=home.here,
+                environ=visible,
+                timeout_s=left_s,
+                log=log,
+                user=home.user,
+            )
             left_s -= ended.duration_s
-            logger.info("set-up of %s: command %d: %d after %.1f s", tree.name, number, ended.code, ended.duration_s)
+            logger.info(
+                "set-up of %s: command %d: %d after %.1f s",
+                tree.name,
+                number,
+                ended.code,
+                ended.duration_s,
+            )
             if ended.timed_out or ended.code:
                 return _failure(number, command, ended, setup, log)
     except (OSError, GitFailed) as error:
@@ -227,11 +314,16 @@ def _run_commands(tree: Tree, home: Home, git: Git, shop: Workshop, environ: Map
     added = sorted(_installed(engine_sites()) ^ before)
     if added:
         names = ", ".join(added[:5])
-        return f"set-up changed the engine's own environment ({names}), which both sides share; install with this side's `pip`"
+        return (
+            f"set-up changed the engine's own environment ({names}), which both sides share;"
+            " install with this side's `pip`"
+        )
     return None
 
 
-def _command_environment(tree: Tree, git: Git, shop: Workshop, environ: Mapping[str, str], user: int | None) -> dict[str, str]:
+def _command_environment(
+    tree: Tree, git: Git, shop: Workshop, environ: Mapping[str, str], user: int | None
+) -> dict[str, str]:
     """Return the environment of commands, which see more than workers do."""
     cache = shop.cache if user is None else shop.cache / tree.name
     own = cache / "keys" / cache_key(git, tree.commit, shop.setup)
@@ -258,7 +350,9 @@ def reason_of(tail: str) -> str:
     ``[end of output]`` and explains itself after it; make and shells name the target last.
     """
     lines = [line.strip() for line in tail.splitlines() if line.strip()]
-    quoted = next((number for number in reversed(range(len(lines))) if lines[number] == END_OF_OUTPUT), None)
+    quoted = next(
+        (number for number in reversed(range(len(lines))) if lines[number] == END_OF_OUTPUT), None
+    )
     if quoted:
         return lines[quoted - 1]
     told = [line for line in lines if not MAKES_OWN.match(line)] or lines
@@ -272,7 +366,10 @@ def _failure(number: int, command: str, ended: Finished, setup: Setup, log: Path
     shown = line if len(line) <= SHOWN_CHARACTERS else f"{line[:SHOWN_CHARACTERS]}…"
     which = f"set-up command {number} of {len(setup.commands)} (`{shown}`)"
     if ended.timed_out:
-        how = f"was ended, as set-up of this side took longer than setup.timeout_s ({setup.timeout_s:g} s)"
+        how = (
+            "was ended, as set-up of this side took longer than setup.timeout_s"
+            f" ({setup.timeout_s:g} s)"
+        )
     elif ended.code < 0:
         how = f"was ended by {signal.Signals(-ended.code).name}"
     else:
@@ -290,4 +387,9 @@ def _installed(sites: Sequence[Path]) -> set[str]:
 
     Those that pip is about to remove start with `~`.
     """
-    return {entry.name for folder in sites for entry in folder.iterdir() if not entry.name.startswith(("~", "__pycache__"))}
+    return {
+        entry.name
+        for folder in sites
+        for entry in folder.iterdir()
+        if not entry.name.startswith(("~", "__pycache__"))
+    }

@@ -46,7 +46,13 @@ class Finished:
 
 
 def run_command(
-    command: str, *, folder: Path, environ: Mapping[str, str], timeout_s: float, log: Path, user: int | None = None
+    command: str,
+    *,
+    folder: Path,
+    environ: Mapping[str, str],
+    timeout_s: float,
+    log: Path,
+    user: int | None = None,
 ) -> Finished:
     """Run a command with ``bash -euo pipefail`` in `folder`.
 
@@ -73,7 +79,12 @@ def run_command(
             while output.take(pipe.fileno()):
                 pass
         output.close()
-    return Finished(code=process.returncode, timed_out=timed_out, tail=output.tail(), duration_s=time.monotonic() - started)
+    return Finished(
+        code=process.returncode,
+        timed_out=timed_out,
+        tail=output.tail(),
+        duration_s=time.monotonic() - started,
+    )
 
 
 @dataclass(kw_only=True, slots=True)
@@ -116,7 +127,9 @@ class _Output:
         return CONTROL.sub("", "\n".join(lines)).strip()[-TAIL_CHARACTERS:]
 
 
-def _follow(process: subprocess.Popen[bytes], descriptor: int, output: _Output, deadline: float) -> bool:
+def _follow(
+    process: subprocess.Popen[bytes], descriptor: int, output: _Output, deadline: float
+) -> bool:
     """Read until the command ends; its leftovers may keep the pipe open.
 
     Returns whether it ran out of time.
@@ -133,7 +146,9 @@ def _follow(process: subprocess.Popen[bytes], descriptor: int, output: _Output, 
     return False
 
 
-def _start(command: str, folder: Path, environ: Mapping[str, str], mark: str, user: int | None) -> subprocess.Popen[bytes]:
+def _start(
+    command: str, folder: Path, environ: Mapping[str, str], mark: str, user: int | None
+) -> subprocess.Popen[bytes]:
     """Start bash.
 
     An interrupt may come after the start and before the caller has the process: its mark identifies

@@ -50,7 +50,9 @@ def caller_environment(folder: Path, environ: Mapping[str, str]) -> dict[str, st
     }
 
 
-def caller_side(name: SideName, folder: Path, environ: Mapping[str, str], more: Mapping[str, str] | None = None) -> Side:
+def caller_side(
+    name: SideName, folder: Path, environ: Mapping[str, str], more: Mapping[str, str] | None = None
+) -> Side:
     """The tree at `folder` as a side; `more` are variables for its workers."""
     visible = {**caller_environment(folder, environ), **(more or {})}
     return Side(name=name, environ=visible, source=describe_source(folder, environ))
@@ -66,5 +68,11 @@ def program_path(path: str, venv: Path | None = None) -> str:
 
     These are behind those of a side's `venv`.
     """
-    first = [Path(sys.executable).parent] if venv is None else [venv / "bin", Path(sys.executable).parent]
-    return os.pathsep.join(dict.fromkeys([*map(str, first), *(part for part in path.split(os.pathsep) if part)]))
+    first = (
+        [Path(sys.executable).parent]
+        if venv is None
+        else [venv / "bin", Path(sys.executable).parent]
+    )
+    return os.pathsep.join(
+        dict.fromkeys([*map(str, first), *(part for part in path.split(os.pathsep) if part)])
+    )

@@ -21,7 +21,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ci_bench.checkouts.bases import NAME_IT, SHORT, Base, choose_base, in_ci
-from ci_bench.checkouts.checkout import Checkout, ObjectStore, borrow, make_store, open_checkout, snapshot
+from ci_bench.checkouts.checkout import (
+    Checkout,
+    ObjectStore,
+    borrow,
+    make_store,
+    open_checkout,
+    snapshot,
+)
 from ci_bench.checkouts.git import LONG_S, Git
 from ci_bench.errors import GitFailed, NoBase
 from ci_bench.records.config import Setup
@@ -39,7 +46,9 @@ def connect(checkout: Checkout, store: ObjectStore) -> ObjectStore:
 
     From a partial clone it fetches missing objects on demand.
     """
-    listed = checkout.git.ask("config", "--local", "--includes", "--null", "--get-regexp", LENT) or ""
+    listed = (
+        checkout.git.ask("config", "--local", "--includes", "--null", "--get-regexp", LENT) or ""
+    )
     pairs = [entry.partition("\n")[::2] for entry in listed.split("\0") if entry]
     # A remote may be a path, relative to the checkout.
     place = ("-C", str(checkout.top), *store.git.place)
@@ -61,8 +70,13 @@ class Fetcher:
     def fetch_name(self, name: str) -> str:
         """Fetch a branch or tag without its history and return its commit. Raises `NoBase`."""
         if not self.store.git.says("check-ref-format", "--allow-onelevel", name):
-            raise NoBase(f"base: {name!r} is not a commit, branch or tag in this clone, and not a valid name for a remote's")
-        self._fetch("--depth=1", refspecs=(f"+{name}:refs/ci-bench/base",), lacking=f"base: {name!r}")
+            raise NoBase(
+                f"base: {name!r} is not a commit, branch or tag in this clone, and not a valid name"
+                " for a remote's"
+            )
+        self._fetch(
+            "--depth=1", refspecs=(f"+{name}:refs/ci-bench/base",), lacking=f"base: {name!r}"
+        )
         return self.store.git.run("rev-parse", "--verify", "refs/ci-bench/base^{commit}").strip()
 
     def fetch_history(self, branch: str | None) -> None:
@@ -74,20 +88,29 @@ class Fetcher:
         deepen = ("--unshallow",) if self.checkout.is_shallow else ()
         refspec = f"+refs/heads/{name}:refs/remotes/origin/{name}"
         self._fetch(*deepen, refspecs=(refspec,), lacking=f"the history of {name}")
-        self.store.git.run("symbolic-ref", "refs/remotes/origin/HEAD", f"refs/remotes/origin/{name}")
+        self.store.git.run(
+            "symbolic-ref", "refs/remotes/origin/HEAD", f"refs/remotes/origin/{name}"
+        )
 
     def _default_branch(self) -> str:
-        for line in (self.store.git.ask("ls-remote", "--symref", "origin", "HEAD") or "").splitlines():
+        for line in (
+            self.store.git.ask("ls-remote", "--symref", "origin", "HEAD") or ""
+        ).splitlines():
             if line.startswith("ref: refs/heads/"):
                 return line.removeprefix("ref: refs/heads/").partition("\t")[0]
-        raise NoBase(f"the remote `origin` names no default branch, or cannot be reached; {NAME_IT}")
+        raise NoBase(
+            f"the remote `origin` names no default branch, or cannot be reached; {NAME_IT}"
+        )
 
     def _fetch(self, *options: str, refspecs: Iterable[str], lacking: str) -> None:
         options = ("--quiet", "--no-tags", "--no-write-fetch-head", *options)
         try:
             self.store.git.run("fetch", *options, "origin", *refspecs, timeout_s=LONG_S)
         except GitFailed as error:
-            raise NoBase(f"{lacking} is not in this clone and could not be fetched from its remote `origin`: {error}") from error
+            raise NoBase(
+                f"{lacking} is not in this clone and could not be fetched from its remote `origin`:"
+                f" {error}"
+            ) from error
 
 
 def _with_settings(environ: Mapping[str, str], pairs: Iterable[tuple[str, ...]]) -> dict[str, str]:
@@ -151,7 +174,9 @@ def fill(level: Level, environ: Mapping[str, str]) -> Filled:
 
 def submodules_here(checkout: Checkout, store: ObjectStore) -> list[str]:
     """The submodules of a checkout that are checked out there."""
-    return [path for path, _ in _links(store.git, checkout.head) if _is_initialised(checkout.top / path)]
+    return [
+        path for path, _ in _links(store.git, checkout.head) if _is_initialised(checkout.top / path)
+    ]
 
 
 def _fill_one(level: Level, path: str, commit: str, environ: Mapping[str, str]) -> Filled:
@@ -161,7 +186,9 @@ def _fill_one(level: Level, path: str, commit: str, environ: Mapping[str, str]) 
     if lender is not None:
         store = borrow(lender, own)
     elif (kept := _kept_clone(level, path)) is not None:
-        store = make_store(own, objects=kept / "objects", shallow=kept / "shallow", like=level.checkout.git)
+        store = make_store(
+            own, objects=kept / "objects", shallow=kept / "shallow", like=level.checkout.git
+        )
     else:
         return _by_network(level, path, commit)
     wanted = snapshot(lender, store) if lender is not None and level.is_live else commit
@@ -190,13 +217,22 @@ def _by_network(level: Level, path: str, commit: str) -> Filled:
     """
     missing = f"commit {commit[:12]} of the submodule {path} is in no clone on this machine"
     if not level.network:
-        remedy = "clone submodules with all history (`git submodule update --init --recursive`), or set `setup.network: true`"
+        remedy = (
+            "clone submodules with all history (`git submodule update --init --recursive`), or set"
+            " `setup.network: true`"
+        )
         return Filled(failure=f"{missing}; {remedy}")
     try:
         # Relative addresses start from this one; a password in it would be written down.
-        url = HTTP_PASSWORD.sub(r"\1", level.checkout.git.ask("remote", "get-url", "origin") or str(level.checkout.top))
-        tree = replace(level.store.git, place=("-C", str(level.folder))).set({"remote.origin.url": url})
-        tree.run("submodule", "--quiet", "update", "--init", "--recursive", "--", path, timeout_s=LONG_S)
+        url = HTTP_PASSWORD.sub(
+            r"\1", level.checkout.git.ask("remote", "get-url", "origin") or str(level.checkout.top)
+        )
+        tree = replace(level.store.git, place=("-C", str(level.folder))).set(
+            {"remote.origin.url": url}
+        )
+        tree.run(
+            "submodule", "--quiet", "update", "--init", "--recursive", "--", path, timeout_s=LONG_S
+        )
     except GitFailed as error:
         return Filled(failure=f"{missing}, and it could not be fetched: {error}")
     return Filled()
@@ -204,7 +240,9 @@ def _by_network(level: Level, path: str, commit: str) -> Filled:
 
 def _links(git: Git, commit: str) -> Iterator[tuple[str, str]]:
     """The submodules of a commit: path and commit of each."""
-    for entry in git.run("ls-tree", "-r", "-z", "--full-tree", commit, timeout_s=LONG_S).split("\0"):
+    for entry in git.run("ls-tree", "-r", "-z", "--full-tree", commit, timeout_s=LONG_S).split(
+        "\0"
+    ):
         about, _, path = entry.partition("\t")
         if about.startswith(LINK):
             yield path, about.split()[2]
@@ -219,12 +257,22 @@ def _kept_clone(level: Level, path: str) -> Path | None:
 
     It is under its name, which base's ``.gitmodules`` has.
     """
-    listed = level.store.git.ask("config", "--blob", f"{level.commit}:.gitmodules", "--null", "--get-regexp", r"\.path$") or ""
+    listed = (
+        level.store.git.ask(
+            "config", "--blob", f"{level.commit}:.gitmodules", "--null", "--get-regexp", r"\.path$"
+        )
+        or ""
+    )
     folder = level.checkout.objects.parent / "modules"
     for entry in listed.split("\0"):
         key, _, told = entry.partition("\n")
         kept = folder / key.removeprefix("submodule.").removesuffix(".path")
-        if told == path and kept.is_relative_to(folder) and ".." not in kept.parts and (kept / "objects").is_dir():
+        if (
+            told == path
+            and kept.is_relative_to(folder)
+            and ".." not in kept.parts
+            and (kept / "objects").is_dir()
+        ):
             return kept
     return None
 
@@ -305,7 +353,12 @@ def choose_commits(wanted: WantedTrees, folder: Path) -> Chosen:
     base = _find_base(checkout, store, head, wanted)
     branch = checkout.branch or wanted.environ.get("GITHUB_HEAD_REF") or None
     sources = {
-        SideName.BASE: Source(commit=base.commit, branch=base.branch, dirty=False, chosen_by=base.rule[:MOST_CHARACTERS]),
+        SideName.BASE: Source(
+            commit=base.commit,
+            branch=base.branch,
+            dirty=False,
+            chosen_by=base.rule[:MOST_CHARACTERS],
+        ),
         SideName.HEAD: Source(commit=checkout.head, branch=branch, dirty=head != checkout.head),
     }
     return Chosen(checkout=checkout, store=store, base=base.commit, head=head, sources=sources)
@@ -315,7 +368,13 @@ def make_trees(wanted: WantedTrees, folder: Path) -> Trees:
     """Make both trees in `folder`, a new one. Raises what `choose_commits` raises."""
     folder.mkdir(parents=True)
     chosen = choose_commits(wanted, folder)
-    maker = _TreeMaker(checkout=chosen.checkout, store=chosen.store, setup=wanted.setup, environ=wanted.environ, folder=folder)
+    maker = _TreeMaker(
+        checkout=chosen.checkout,
+        store=chosen.store,
+        setup=wanted.setup,
+        environ=wanted.environ,
+        folder=folder,
+    )
     return Trees(
         base=maker.make(SideName.BASE, chosen.base, chosen.sources[SideName.BASE]),
         head=maker.make(SideName.HEAD, chosen.head, chosen.sources[SideName.HEAD]),
@@ -378,44 +437,71 @@ def _find_base(checkout: Checkout, store: ObjectStore, head: str, wanted: Wanted
 
     New untracked files, which a job may leave, change no base.
     """
-    told = store.git.run("diff-tree", "-r", "-z", "--name-only", "--diff-filter=a", checkout.head, head)
+    told = store.git.run(
+        "diff-tree", "-r", "-z", "--name-only", "--diff-filter=a", checkout.head, head
+    )
     changed = [name for name in told.split("\0") if name]
     base = _base_here(checkout, store, wanted, is_dirty=bool(changed))
     if not changed or not in_ci(wanted.environ):
         return base
     more = f" and {len(changed) - SHOWN_FILES} more" if len(changed) > SHOWN_FILES else ""
-    return replace(base, rule=f"{base.rule}; modified in this checkout: {', '.join(changed[:SHOWN_FILES])}{more}")
+    return replace(
+        base,
+        rule=f"{base.rule}; modified in this checkout: {', '.join(changed[:SHOWN_FILES])}{more}",
+    )
 
 
-def _base_here(checkout: Checkout, store: ObjectStore, wanted: WantedTrees, *, is_dirty: bool) -> Base:
+def _base_here(
+    checkout: Checkout, store: ObjectStore, wanted: WantedTrees, *, is_dirty: bool
+) -> Base:
     network = wanted.setup.network
     try:
-        base = choose_base(checkout.git, checkout.head, given=wanted.base, is_dirty=is_dirty, environ=wanted.environ)
+        base = choose_base(
+            checkout.git,
+            checkout.head,
+            given=wanted.base,
+            is_dirty=is_dirty,
+            environ=wanted.environ,
+        )
     except NoBase as error:
         if not network:
-            raise NoBase(f"{error}; {_remedy(checkout)}" if checkout.is_shallow else str(error)) from error
+            raise NoBase(
+                f"{error}; {_remedy(checkout)}" if checkout.is_shallow else str(error)
+            ) from error
         base = _fetch_base(checkout, store, wanted, is_dirty=is_dirty)
     if store.has(base.commit):
         return base
     if not network:
-        missing = f"the base is {base.rule}, commit {base.commit[:SHORT]}, but that commit is not in this clone"
+        missing = (
+            f"the base is {base.rule}, commit {base.commit[:SHORT]}, but that commit is not in this"
+            " clone"
+        )
         raise NoBase(f"{missing}; {_remedy(checkout)}")
     Fetcher(checkout=checkout, store=store).fetch_commit(base.commit)
     return base
 
 
-def _fetch_base(checkout: Checkout, store: ObjectStore, wanted: WantedTrees, *, is_dirty: bool) -> Base:
+def _fetch_base(
+    checkout: Checkout, store: ObjectStore, wanted: WantedTrees, *, is_dirty: bool
+) -> Base:
     fetcher = Fetcher(checkout=checkout, store=store)
     if wanted.base is not None and "..." not in wanted.base:
-        return Base(commit=fetcher.fetch_name(wanted.base), branch=None, rule=f"{wanted.base}, as given")
+        return Base(
+            commit=fetcher.fetch_name(wanted.base), branch=None, rule=f"{wanted.base}, as given"
+        )
     fetcher.fetch_history(wanted.environ.get("GITHUB_BASE_REF") or None)
-    return choose_base(store.git, checkout.head, given=wanted.base, is_dirty=is_dirty, environ=wanted.environ)
+    return choose_base(
+        store.git, checkout.head, given=wanted.base, is_dirty=is_dirty, environ=wanted.environ
+    )
 
 
 def _remedy(checkout: Checkout) -> str:
     """Return the advice for a missing commit."""
     if checkout.is_shallow:
-        said = "it is a shallow clone: check out with all history (`fetch-depth: 0`; here: `git fetch --unshallow`)"
+        said = (
+            "it is a shallow clone: check out with all history (`fetch-depth: 0`; here: `git fetch"
+            " --unshallow`)"
+        )
     elif checkout.is_partial:
         said = "clone without --filter"
     else:

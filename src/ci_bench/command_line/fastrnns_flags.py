@@ -51,7 +51,16 @@ RUN_FLAGS = {
 }
 """Flags for measuring that are not options of an entry, by their names in argparse's result."""
 DEFAULTS: Mapping[str, Any] = {"device": "auto", "group": ["cnns", "rnns"], "launches": 3}
-INTEGERS = ("seq_length", "num_layers", "input_size", "hidden_size", "batch_size", "seed", "image_size", "cnn_batch_size")
+INTEGERS = (
+    "seq_length",
+    "num_layers",
+    "input_size",
+    "hidden_size",
+    "batch_size",
+    "seed",
+    "image_size",
+    "cnn_batch_size",
+)
 ONE_ROUND_S = 1e-9
 """The least duration of a sample where rounds are counted: a sample is then one round."""
 STEADY_SAMPLES = 15
@@ -64,8 +73,8 @@ DEFAULT_OUTPUT = Path("ci-bench-results")
 class FastrnnsRequest:
     """Request made by the flags: configuration, and remarks on differences from the old tool.
 
-    `again` are the flags that ask for the same measurement once more. `print_json` is the form of what is printed, ``oss`` or
-    ``pep``; `None` for the table, with `sep` between its columns.
+    `again` are the flags that ask for the same measurement once more. `print_json` is the form of
+    what is printed, ``oss`` or ``pep``; `None` for the table, with `sep` between its columns.
     """
 
     config: Config
@@ -92,48 +101,110 @@ class _WithDefaults(argparse.ArgumentDefaultsHelpFormatter):
 
 def _default(option: str) -> str:
     """The suite's default of an option, as the end of a flag's help."""
-    return next((f" (default: {one.default})" for one in fields(FastrnnsOptions) if one.name == option), "")
+    return next(
+        (f" (default: {one.default})" for one in fields(FastrnnsOptions) if one.name == option), ""
+    )
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """The old flags under their old names, those with an underscore too, and a few that the old tool lacked."""
     parser.formatter_class = _WithDefaults
     for option in INTEGERS:
-        parser.add_argument(OPTIONS[option], dest=option, type=int, metavar="N", help=f"{SIZE_HELP[option]}{_default(option)}")
-    parser.add_argument("--warmup", type=int, metavar="N", help="minimum rounds of warm-up; it continues until times are steady")
-    parser.add_argument("--nloops", type=int, metavar="N", help="total timed rounds; as many as needed if omitted")
+        parser.add_argument(
+            OPTIONS[option],
+            dest=option,
+            type=int,
+            metavar="N",
+            help=f"{SIZE_HELP[option]}{_default(option)}",
+        )
     parser.add_argument(
-        "--device", metavar="DEVICE", default=DEFAULTS["device"], help="cpu, cuda, cuda:N, or auto: the first GPU, else the CPU"
+        "--warmup",
+        type=int,
+        metavar="N",
+        help="minimum rounds of warm-up; it continues until times are steady",
+    )
+    parser.add_argument(
+        "--nloops", type=int, metavar="N", help="total timed rounds; as many as needed if omitted"
+    )
+    parser.add_argument(
+        "--device",
+        metavar="DEVICE",
+        default=DEFAULTS["device"],
+        help="cpu, cuda, cuda:N, or auto: the first GPU, else the CPU",
     )
     variable = "also the variants for sequences of variable length, which take long"
     parser.add_argument("--variable-lstms", "--variable_lstms", action="store_true", help=variable)
     parser.add_argument(
-        "--rnns", nargs="*", metavar="VARIANT", help="variants of the group rnns; the group's own if no names follow"
+        "--rnns",
+        nargs="*",
+        metavar="VARIANT",
+        help="variants of the group rnns; the group's own if no names follow",
     )
     parser.add_argument(
-        "--cnns", nargs="*", metavar="VARIANT", help="variants of the group cnns; the group's own if no names follow"
+        "--cnns",
+        nargs="*",
+        metavar="VARIANT",
+        help="variants of the group cnns; the group's own if no names follow",
     )
-    parser.add_argument("--group", nargs="*", default=DEFAULTS["group"], metavar="GROUP", help="groups to run")
-    fuser, executor = (f"TorchScript {option}: {{}}{_default(option)}" for option in ("fuser", "executor"))
+    parser.add_argument(
+        "--group", nargs="*", default=DEFAULTS["group"], metavar="GROUP", help="groups to run"
+    )
+    fuser, executor = (
+        f"TorchScript {option}: {{}}{_default(option)}" for option in ("fuser", "executor")
+    )
     parser.add_argument("--fuser", metavar="FUSER", help=fuser.format("te, old, none or default"))
-    parser.add_argument("--executor", metavar="EXECUTOR", help=executor.format("profiling, simple, legacy or default"))
+    parser.add_argument(
+        "--executor",
+        metavar="EXECUTOR",
+        help=executor.format("profiling, simple, legacy or default"),
+    )
     for name in ("loop_level", "block_count", "block_size"):
         dashed = f"--cuda-pointwise-{name.replace('_', '-')}"
-        parser.add_argument(dashed, f"--cuda_pointwise_{name}", type=int, metavar="N", help="for TorchScript's CUDA fuser")
-    parser.add_argument("--sep", default=" ", metavar="TEXT", help="separator between the columns of the table")
-    parser.add_argument("--print-json", nargs="?", const="oss", metavar="FORM", help="oss or pep instead of the table")
-    parser.add_argument("--dtype", metavar="DTYPE", help="float32, float64, bfloat16 or float16")
-    parser.add_argument("--dropout", type=float, metavar="SHARE", help="dropout rate of the variants with dropout")
+        parser.add_argument(
+            dashed,
+            f"--cuda_pointwise_{name}",
+            type=int,
+            metavar="N",
+            help="for TorchScript's CUDA fuser",
+        )
     parser.add_argument(
-        "--compile-modes", nargs="+", metavar="MODE", help="also the compiled form of each structure, in these modes"
+        "--sep", default=" ", metavar="TEXT", help="separator between the columns of the table"
     )
     parser.add_argument(
-        "--launches", type=int, default=DEFAULTS["launches"], metavar="N", help="fresh process sets that share the rounds"
+        "--print-json",
+        nargs="?",
+        const="oss",
+        metavar="FORM",
+        help="oss or pep instead of the table",
+    )
+    parser.add_argument("--dtype", metavar="DTYPE", help="float32, float64, bfloat16 or float16")
+    parser.add_argument(
+        "--dropout", type=float, metavar="SHARE", help="dropout rate of the variants with dropout"
+    )
+    parser.add_argument(
+        "--compile-modes",
+        nargs="+",
+        metavar="MODE",
+        help="also the compiled form of each structure, in these modes",
+    )
+    parser.add_argument(
+        "--launches",
+        type=int,
+        default=DEFAULTS["launches"],
+        metavar="N",
+        help="fresh process sets that share the rounds",
     )
     parser.add_argument("--threads", type=int, metavar="N", help="torch's threads on the CPU")
     chosen = "only the case with the id TEXT, or else all whose id contains it"
     parser.add_argument("-k", "--filter", action="append", default=[], metavar="TEXT", help=chosen)
-    parser.add_argument("-o", "--output", type=Path, default=DEFAULT_OUTPUT, metavar="DIR", help="folder for the documents")
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        default=DEFAULT_OUTPUT,
+        metavar="DIR",
+        help="folder for the documents",
+    )
 
 
 SIZE_HELP = {
@@ -160,13 +231,23 @@ def read_flags(arguments: argparse.Namespace) -> FastrnnsRequest:
     if not complaints:
         entry = _entry(arguments)
         run = _run(arguments)
-        complaints = list(_complaints({"schema_version": 1, "run": run, "suites": {SUITE: [entry]}}))
+        complaints = list(
+            _complaints({"schema_version": 1, "run": run, "suites": {SUITE: [entry]}})
+        )
     if complaints:
         raise BadInput("\n".join(complaints))
-    config = Config(entries=(SuiteEntry(suite=SUITE, options=entry),), run=msgspec.convert(run, RunOptions))
+    config = Config(
+        entries=(SuiteEntry(suite=SUITE, options=entry),), run=msgspec.convert(run, RunOptions)
+    )
     remarks = tuple(_remarks(arguments, entry))
     again = tuple(_again(arguments))
-    return FastrnnsRequest(config=config, remarks=remarks, again=again, print_json=arguments.print_json, sep=arguments.sep)
+    return FastrnnsRequest(
+        config=config,
+        remarks=remarks,
+        again=again,
+        print_json=arguments.print_json,
+        sep=arguments.sep,
+    )
 
 
 def print_results(results: Results, request: FastrnnsRequest) -> Printed:
@@ -196,16 +277,29 @@ def _variants(arguments: argparse.Namespace) -> tuple[str, ...]:
 def _entry(arguments: argparse.Namespace) -> dict[str, Any]:
     """The options that were given and that some variant heeds: the old tool ignored all others, and said nothing."""
     names = _variants(arguments)
-    heeded = {option for variant in chosen((), names) for option in honoured(variant)} | {"compile_modes"}
-    given = {option: getattr(arguments, option) for option in OPTIONS if getattr(arguments, option) not in (None, [])}
-    return {"variants": list(names), **{option: value for option, value in given.items() if option in heeded}}
+    heeded = {option for variant in chosen((), names) for option in honoured(variant)} | {
+        "compile_modes"
+    }
+    given = {
+        option: getattr(arguments, option)
+        for option in OPTIONS
+        if getattr(arguments, option) not in (None, [])
+    }
+    return {
+        "variants": list(names),
+        **{option: value for option, value in given.items() if option in heeded},
+    }
 
 
 def _run(arguments: argparse.Namespace) -> dict[str, Any]:
     run = {"device": arguments.device, "launches": arguments.launches, "threads": arguments.threads}
     if arguments.nloops is not None:
         # A block has two turns of each arm.
-        run |= {"blocks": ceil(arguments.nloops / (2 * max(1, arguments.launches))), "sample_s": ONE_ROUND_S, "sampling": "fixed"}
+        run |= {
+            "blocks": ceil(arguments.nloops / (2 * max(1, arguments.launches))),
+            "sample_s": ONE_ROUND_S,
+            "sampling": "fixed",
+        }
     return run
 
 
@@ -231,12 +325,22 @@ def _unknown(arguments: argparse.Namespace) -> Iterator[str]:
         ("--rnns", arguments.rnns or (), VARIANTS),
         ("--cnns", arguments.cnns or (), VARIANTS),
     ):
-        yield from (f"{flag}: {name} is not known{nearest(name, tuple(known))}" for name in names if name not in known)
+        yield from (
+            f"{flag}: {name} is not known{nearest(name, tuple(known))}"
+            for name in names
+            if name not in known
+        )
     if not arguments.group and not arguments.variable_lstms:
-        yield "--group: no group is named, so there is nothing to run; name one, or leave the flag out"
+        yield (
+            "--group: no group is named, so there is nothing to run; name one, or leave the"
+            " flag out"
+        )
     if arguments.print_json not in {None, "oss", "pep"}:
         yield f"--print-json: {arguments.print_json} is not known; oss and pep are"
-    for flag, value, least in (("--nloops", arguments.nloops, 1), ("--warmup", arguments.warmup, 0)):
+    for flag, value, least in (
+        ("--nloops", arguments.nloops, 1),
+        ("--warmup", arguments.warmup, 0),
+    ):
         if value is not None and value < least:
             yield f"{flag}: {value} is less than {least}"
 
@@ -254,8 +358,15 @@ def _complaints(raw: Mapping[str, Any]) -> Iterator[str]:
 
 def _remarks(arguments: argparse.Namespace, entry: Mapping[str, Any]) -> Iterator[str]:
     """Yield remarks that the old tool did not print."""
-    ignored = [OPTIONS[name] for name in OPTIONS if getattr(arguments, name) not in (None, []) and name not in entry]
+    ignored = [
+        OPTIONS[name]
+        for name in OPTIONS
+        if getattr(arguments, name) not in (None, []) and name not in entry
+    ]
     if ignored:
         yield f"no chosen variant uses {', '.join(ignored)}"
     if (arguments.warmup or 0) > STEADY_SAMPLES:
-        yield f"--warmup {arguments.warmup}: warm-up continues until times are steady, for at least {STEADY_SAMPLES} rounds"
+        yield (
+            f"--warmup {arguments.warmup}: warm-up continues until times are steady, for at least"
+            f" {STEADY_SAMPLES} rounds"
+        )

@@ -6,10 +6,27 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ci_bench import __version__
-from ci_bench.command_line.parsers import Parser, duration, list_commands, names_of_machines, not_counted, share
+from ci_bench.command_line.parsers import (
+    Parser,
+    duration,
+    list_commands,
+    names_of_machines,
+    not_counted,
+    share,
+)
 
 DEFAULT_OUTPUT = Path("ci-bench-results")
-FORMS = ("terminal", "comment", "markdown", "html", "json", "junit", "code-quality", "badge", "time")
+FORMS = (
+    "terminal",
+    "comment",
+    "markdown",
+    "html",
+    "json",
+    "junit",
+    "code-quality",
+    "badge",
+    "time",
+)
 """Forms of a verdict."""
 SHELLS = ("bash", "zsh", "fish")
 
@@ -17,23 +34,38 @@ SHELLS = ("bash", "zsh", "fish")
 def make_parser(words: Container[str] | None = None) -> argparse.ArgumentParser:
     """The parser; which command was given is `command` in the parsed arguments.
 
-    A command that is not among the `words` of a command line gets no flags: making those takes longer than all else.
+    A command that is not among the `words` of a command line gets no flags: making those takes
+    longer than all else.
     """
     parser = Parser(
         prog="ci-bench",
         usage="ci-bench [-h] [--version] [-v] COMMAND ...",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         description="Gate pull requests on GPU performance and loss parity.",
-        epilog="Exit codes: 0 policy met, 1 not met, 2 bad input, 3 measuring failed, 4 not comparable, 5 GitHub unreachable.",
+        epilog=(
+            "Exit codes: 0 policy met, 1 not met, 2 bad input, 3 measuring failed, 4 not"
+            " comparable, 5 GitHub unreachable."
+        ),
     )
     parser.add_argument("--version", action="version", version=f"ci-bench {__version__}")
     parser.add_argument("-v", "--verbose", action="store_true", help="log what is done")
-    script = 'print a script for tab completion, for the start file of bash, zsh or fish: eval "$(ci-bench --completion bash)"'
+    script = (
+        "print a script for tab completion, for the start file of bash, zsh or fish: eval"
+        ' "$(ci-bench --completion bash)"'
+    )
     parser.add_argument("--completion", choices=SHELLS, help=script)
     summaries = {name: summary for name, (summary, _) in GRAMMAR.items()}
-    listed = list_commands(summaries) if words is None or not any(name in words for name in GRAMMAR) else None
+    listed = (
+        list_commands(summaries)
+        if words is None or not any(name in words for name in GRAMMAR)
+        else None
+    )
     subparsers = parser.add_subparsers(
-        title="commands", description=listed, prog="ci-bench", metavar="COMMAND", help=argparse.SUPPRESS
+        title="commands",
+        description=listed,
+        prog="ci-bench",
+        metavar="COMMAND",
+        help=argparse.SUPPRESS,
     )
     for name, (summary, add_flags) in GRAMMAR.items():
         subparser = subparsers.add_parser(name, description=summary[0].upper() + summary[1:] + ".")
@@ -56,12 +88,17 @@ def _run(parser: argparse.ArgumentParser) -> None:
 
 
 def _save_outputs(parser: argparse.ArgumentParser) -> None:
-    saved = "keep the output tensors of reference arms next to results.json, to compare later runs with"
+    saved = (
+        "keep the output tensors of reference arms next to results.json, to compare later runs with"
+    )
     parser.add_argument("--save-outputs", action="store_true", help=saved)
 
 
 def _resume(parser: argparse.ArgumentParser) -> None:
-    how = "resume the interrupted run in the output folder; refused if configuration, commit or machine differ"
+    how = (
+        "resume the interrupted run in the output folder; refused if configuration, commit or"
+        " machine differ"
+    )
     parser.add_argument("--resume", action="store_true", help=how)
 
 
@@ -70,16 +107,27 @@ def _gate(parser: argparse.ArgumentParser) -> None:
     _measuring(parser)
     _resume(parser)
     _save_outputs(parser)
-    baseline = "paired: measure the base commit in this run, in turns; artifact; none; or an earlier run's results.json or folder"
+    baseline = (
+        "paired: measure the base commit in this run, in turns; artifact; none; or an earlier run's"
+        " results.json or folder"
+    )
     parser.add_argument("--baseline", metavar="WORD|PATH", help=baseline)
     _base(parser)
-    prepared = "measure the two sides that `ci-bench setup` prepared in DIR; implies --baseline paired"
+    prepared = (
+        "measure the two sides that `ci-bench setup` prepared in DIR; implies --baseline paired"
+    )
     parser.add_argument("--prepared", type=Path, metavar="DIR", help=prepared)
     _fleet(parser)
-    fetched = "with --baseline artifact: the folder that `ci-bench github fetch-baseline` wrote, in an earlier step with a token"
+    fetched = (
+        "with --baseline artifact: the folder that `ci-bench github fetch-baseline` wrote, in an"
+        " earlier step with a token"
+    )
     parser.add_argument("--fetched", type=Path, metavar="DIR", help=fetched)
     _noise(parser)
-    learn = "learn this machine's noise from the first launches, and keep it with the calibrations; only for trusted code"
+    learn = (
+        "learn this machine's noise from the first launches, and keep it with the calibrations;"
+        " only for trusted code"
+    )
     parser.add_argument("--learn", action="store_true", help=learn)
     _view(parser)
     save = "keep this run at --baseline for the next one, if the policy is met"
@@ -88,11 +136,14 @@ def _gate(parser: argparse.ArgumentParser) -> None:
 
 def _fleet(parser: argparse.ArgumentParser) -> None:
     how = (
-        "run on a fleet, with --prepared in a folder that all nodes share, or with the sources sent to each node: local, "
-        "local:cuda:0,cuda:1, ray (a cluster for this run), ray:ADDRESS, slurm, slurm:partition=gpu,constraint=h100"
+        "run on a fleet, with --prepared in a folder that all nodes share, or with the sources sent"
+        " to each node: local, local:cuda:0,cuda:1, ray (a cluster for this run), ray:ADDRESS,"
+        " slurm, slurm:partition=gpu,constraint=h100"
     )
     parser.add_argument("--fleet", metavar="ENGINE", help=how)
-    spent = "total slot time of all leases, in seconds; no lease starts that is expected to exceed it"
+    spent = (
+        "total slot time of all leases, in seconds; no lease starts that is expected to exceed it"
+    )
     parser.add_argument("--gpu-seconds", type=float, metavar="S", help=spent)
     _image(parser)
     needs = "a label that a slot must have (repeatable)"
@@ -100,7 +151,10 @@ def _fleet(parser: argparse.ArgumentParser) -> None:
 
 
 def _image(parser: argparse.ArgumentParser) -> None:
-    caged = "run leases in containers of this ci-bench image: no network, read-only, with only the lease's GPU"
+    caged = (
+        "run leases in containers of this ci-bench image: no network, read-only, with only the"
+        " lease's GPU"
+    )
     parser.add_argument("--image", metavar="NAME@sha256:…", help=caged)
 
 
@@ -126,14 +180,18 @@ def _slots(parser: argparse.ArgumentParser) -> None:
     _base(test)
     _sides(test)
     _image(test)
-    merges = "merge several runs of one plan, from any machines, into one document pair and one verdict"
+    merges = (
+        "merge several runs of one plan, from any machines, into one document pair and one verdict"
+    )
     actions.add_command("fleet merge", merges, _merge)
     leases = "measure one lease: one launch of some cases, both sides (a fleet starts this)"
     actions.add_command("fleet lease", leases, _lease)
 
 
 def _actions(parser: argparse.ArgumentParser) -> "_Actions":
-    return _Actions(parser.add_subparsers(title="actions", required=True, dest="action", metavar="ACTION"))
+    return _Actions(
+        parser.add_subparsers(title="actions", required=True, dest="action", metavar="ACTION")
+    )
 
 
 class _Actions(NamedTuple):
@@ -146,7 +204,9 @@ class _Actions(NamedTuple):
         sentence = summary[0].upper() + summary[1:] + "."
         return self.parsers.add_parser(name, help=summary, description=sentence)
 
-    def add_command(self, name: str, summary: str, add_flags: Callable[[argparse.ArgumentParser], None]) -> None:
+    def add_command(
+        self, name: str, summary: str, add_flags: Callable[[argparse.ArgumentParser], None]
+    ) -> None:
         """Add an action that has its own module, as `fleet merge`."""
         parser = self.add(name.partition(" ")[2], summary)
         add_flags(parser)
@@ -190,21 +250,31 @@ def _setup(parser: argparse.ArgumentParser) -> None:
     prepared = "folder for both sides; do not move its contents before they are measured"
     kinds.add_argument("--prepared", type=Path, metavar="DIR", help=prepared)
     models = "fetch instead the configuration's models from the Hugging Face hub, with HF_TOKEN"
-    kinds.add_argument("--models", dest="command", action="store_const", const="setup --models", help=models)
+    kinds.add_argument(
+        "--models", dest="command", action="store_const", const="setup --models", help=models
+    )
     logs = "folder for the logs (default: ci-bench-results)"
     unless = argparse.SUPPRESS
     parser.add_argument("-o", "--output", default=unless, type=Path, metavar="DIR", help=logs)
 
 
 def _compare(parser: argparse.ArgumentParser) -> None:
-    sides = "base and head: each a results.json, a run's folder, another tool's file, or a folder of such files, each a launch"
+    sides = (
+        "base and head: each a results.json, a run's folder, another tool's file, or a folder of"
+        " such files, each a launch"
+    )
     parser.add_argument("sides", type=Path, nargs="*", metavar="PATH", help=sides)
     several = "the files of the {} side, each of them a launch"
     for name in ("base", "head"):
-        parser.add_argument(f"--{name}", type=Path, nargs="+", default=(), metavar="FILE", help=several.format(name))
+        parser.add_argument(
+            f"--{name}", type=Path, nargs="+", default=(), metavar="FILE", help=several.format(name)
+        )
     wrote = "what wrote other tools' files (default: their form tells)"
     parser.add_argument("--from", dest="source", default="auto", metavar="FORMAT", help=wrote)
-    across = "a field of the machine that differs on purpose, such as python; repeatable (adds to policy.compare_across)"
+    across = (
+        "a field of the machine that differs on purpose, such as python; repeatable (adds to"
+        " policy.compare_across)"
+    )
     parser.add_argument("--across", action="append", default=[], metavar="FIELD", help=across)
     _config(parser)
     _noise(parser)
@@ -214,7 +284,10 @@ def _compare(parser: argparse.ArgumentParser) -> None:
 
 
 def _merge(parser: argparse.ArgumentParser) -> None:
-    runs = "the folders of runs of one plan, from any machines: each with results.json, and base/results.json if it was paired"
+    runs = (
+        "the folders of runs of one plan, from any machines: each with results.json, and"
+        " base/results.json if it was paired"
+    )
     parser.add_argument("runs", type=Path, nargs="+", metavar="DIR", help=runs)
     written = "folder for the merged documents and the verdict; must not be one of the inputs"
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="DIR", help=written)
@@ -238,37 +311,79 @@ def _show(parser: argparse.ArgumentParser) -> None:
 
 
 def _validate(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("files", type=Path, nargs="+", help="ci-bench.yml, results.json, comparison.json")
+    parser.add_argument(
+        "files", type=Path, nargs="+", help="ci-bench.yml, results.json, comparison.json"
+    )
 
 
 def _accept(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("case", metavar="CASE", help="id of a case, or a pattern: * stands for any text")
+    parser.add_argument(
+        "case", metavar="CASE", help="id of a case, or a pattern: * stands for any text"
+    )
     kind = parser.add_mutually_exclusive_group(required=True)
     kind.add_argument("--metric", metavar="NAME", help="this metric may get worse")
     kind.add_argument("--outputs", action="store_true", help="the case may compute something else")
     kind.add_argument("--learning", action="store_true", help="the case may learn something else")
-    where = "direction in which the metric's value moves (default: higher, as a time that gets worse)"
+    where = (
+        "direction in which the metric's value moves (default: higher, as a time that gets worse)"
+    )
     parser.add_argument("--direction", choices=("higher", "lower"), default="higher", help=where)
-    how_far = "largest accepted change: 6%%, a value of the metric (4), a multiple of rounding (300), or any (outputs)"
+    how_far = (
+        "largest accepted change: 6%%, a value of the metric (4), a multiple of rounding (300), or"
+        " any (outputs)"
+    )
     parser.add_argument("--bound", required=True, metavar="SIZE", help=how_far)
-    parser.add_argument("--reason", required=True, metavar="TEXT", help="why the change is intended")
-    parser.add_argument("--pull-request", required=True, type=int, metavar="N", help="the only pull request that it counts for")
-    parser.add_argument("--expires", metavar="DATE", help="the last day that it counts, as 2030-01-31 (default: in 30 days)")
+    parser.add_argument(
+        "--reason", required=True, metavar="TEXT", help="why the change is intended"
+    )
+    parser.add_argument(
+        "--pull-request",
+        required=True,
+        type=int,
+        metavar="N",
+        help="the only pull request that it counts for",
+    )
+    parser.add_argument(
+        "--expires",
+        metavar="DATE",
+        help="the last day that it counts, as 2030-01-31 (default: in 30 days)",
+    )
 
 
 def _list(parser: argparse.ArgumentParser) -> None:
     _benchmarks(parser)
     _config(parser)
     _filter(parser)
-    declare = "print, as YAML, the cases to declare in the configuration because only this tree can plan them"
+    declare = (
+        "print, as YAML, the cases to declare in the configuration because only this tree can plan"
+        " them"
+    )
     parser.add_argument("--declare", action="store_true", help=declare)
 
 
 def _convert(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("document", type=Path, help="results.json, a file of another tool, or a folder of such files")
-    parser.add_argument("--from", dest="source", default="auto", metavar="FORMAT", help="input format (default: detected)")
-    parser.add_argument("--to", required=True, metavar="FORMAT", help="output format; docs/formats.md lists all")
-    parser.add_argument("-o", "--output", type=Path, metavar="PATH", help="the file, or the folder for several (default: stdout)")
+    parser.add_argument(
+        "document",
+        type=Path,
+        help="results.json, a file of another tool, or a folder of such files",
+    )
+    parser.add_argument(
+        "--from",
+        dest="source",
+        default="auto",
+        metavar="FORMAT",
+        help="input format (default: detected)",
+    )
+    parser.add_argument(
+        "--to", required=True, metavar="FORMAT", help="output format; docs/formats.md lists all"
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="PATH",
+        help="the file, or the folder for several (default: stdout)",
+    )
 
 
 def _fastrnns(parser: argparse.ArgumentParser) -> None:
@@ -299,8 +414,16 @@ def _github(parser: argparse.ArgumentParser) -> None:
 def _publish(parser: argparse.ArgumentParser) -> None:
     folders = "folders with results (default: the artifacts of the run that measured)"
     parser.add_argument("folders", type=Path, nargs="*", help=folders)
-    parser.add_argument("--artifact", default="ci-bench", metavar="NAME", help="artifacts of that run; may hold one *")
-    machines = "the machines that the * of --artifact stands for (default: `machines` of the base branch's configuration)"
+    parser.add_argument(
+        "--artifact",
+        default="ci-bench",
+        metavar="NAME",
+        help="artifacts of that run; may hold one *",
+    )
+    machines = (
+        "the machines that the * of --artifact stands for (default: `machines` of the base branch's"
+        " configuration)"
+    )
     parser.add_argument("--machines", type=names_of_machines, metavar="NAME,…", help=machines)
     parser.add_argument("--legs", type=not_counted, help=argparse.SUPPRESS)
     config = "the base branch's configuration (default: fetched from there)"
@@ -309,10 +432,23 @@ def _publish(parser: argparse.ArgumentParser) -> None:
     _requested(parser)
     chosen = "for a run on request: a filter that the request granted; repeatable"
     parser.add_argument("-k", "--filter", action="append", default=[], metavar="TEXT", help=chosen)
-    parser.add_argument("--baseline", choices=("paired", "artifact", "none"), default="paired", help="what head is compared with")
-    fetched = "with --baseline artifact: use the folder that `ci-bench github fetch-baseline` wrote instead of fetching again"
+    parser.add_argument(
+        "--baseline",
+        choices=("paired", "artifact", "none"),
+        default="paired",
+        help="what head is compared with",
+    )
+    fetched = (
+        "with --baseline artifact: use the folder that `ci-bench github fetch-baseline` wrote"
+        " instead of fetching again"
+    )
     parser.add_argument("--fetched", type=Path, metavar="DIR", help=fetched)
-    parser.add_argument("--comment", choices=("always", "on-change", "never"), default="always", help="when to comment")
+    parser.add_argument(
+        "--comment",
+        choices=("always", "on-change", "never"),
+        default="always",
+        help="when to comment",
+    )
     _comment_author(parser)
     _artifact_baseline(parser)
     _mark(parser)
@@ -327,7 +463,9 @@ def _announce(parser: argparse.ArgumentParser) -> None:
 def _answer_request(parser: argparse.ArgumentParser) -> None:
     named = "artifacts of earlier runs, for the estimated time"
     parser.add_argument("--artifact", default="ci-bench", metavar="NAME", help=named)
-    parser.add_argument("--baseline-artifact", default="ci-bench-baseline", metavar="NAME", help=named)
+    parser.add_argument(
+        "--baseline-artifact", default="ci-bench-baseline", metavar="NAME", help=named
+    )
     _config_path(parser)
     _comment_author(parser)
     _workflow(parser)
@@ -335,7 +473,9 @@ def _answer_request(parser: argparse.ArgumentParser) -> None:
 
 def _comment_author(parser: argparse.ArgumentParser) -> None:
     login = "login that posts ci-bench's comments and issues"
-    parser.add_argument("--comment-author", default="github-actions[bot]", metavar="LOGIN", help=login)
+    parser.add_argument(
+        "--comment-author", default="github-actions[bot]", metavar="LOGIN", help=login
+    )
 
 
 def _requested(parser: argparse.ArgumentParser) -> None:
@@ -356,14 +496,22 @@ def _fetch_config(parser: argparse.ArgumentParser) -> None:
 
 
 def _config_path(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--config-path", default="ci-bench.yml", metavar="PATH", help="path in the repository")
+    parser.add_argument(
+        "--config-path", default="ci-bench.yml", metavar="PATH", help="path in the repository"
+    )
 
 
 def _artifact_baseline(parser: argparse.ArgumentParser) -> None:
     name = "artifact with the baseline; its * stands for what the * of --artifact matched"
-    parser.add_argument("--baseline-artifact", default="ci-bench-baseline", metavar="NAME", help=name)
-    parser.add_argument("--baseline-workflow", metavar="PATH", help="the workflow that made it (default: this one)")
-    parser.add_argument("--base", metavar="SHA", help="the base commit (default: the pull request's)")
+    parser.add_argument(
+        "--baseline-artifact", default="ci-bench-baseline", metavar="NAME", help=name
+    )
+    parser.add_argument(
+        "--baseline-workflow", metavar="PATH", help="the workflow that made it (default: this one)"
+    )
+    parser.add_argument(
+        "--base", metavar="SHA", help="the base commit (default: the pull request's)"
+    )
 
 
 def _mark(parser: argparse.ArgumentParser) -> None:
@@ -381,12 +529,16 @@ def _doctor(parser: argparse.ArgumentParser) -> None:
     noise = "do not measure how noisy the machine is (about twenty seconds)"
     kinds.add_argument("--quick", action="store_true", help=noise)
     card = "check instead that this GPU can be measured reliably, in up to ten minutes"
-    kinds.add_argument("--gpu", dest="command", action="store_const", const="doctor --gpu", help=card)
-    faults = (
-        "gate instead an example pull request with injected faults, in about a minute, and fail unless"
-        " each is found and a case without one passes"
+    kinds.add_argument(
+        "--gpu", dest="command", action="store_const", const="doctor --gpu", help=card
     )
-    kinds.add_argument("--selftest", dest="command", action="store_const", const="doctor --selftest", help=faults)
+    faults = (
+        "gate instead an example pull request with injected faults, in about a minute, and fail"
+        " unless each is found and a case without one passes"
+    )
+    kinds.add_argument(
+        "--selftest", dest="command", action="store_const", const="doctor --selftest", help=faults
+    )
     only = "with --gpu: run only this section; repeatable"
     parser.add_argument("--only", action="append", default=[], metavar="SECTION", help=only)
     unless = argparse.SUPPRESS
@@ -403,7 +555,9 @@ def _history(parser: argparse.ArgumentParser) -> None:
     """The actions of `ci-bench history`, each with its own flags."""
     actions = _actions(parser)
     add = actions.add("add", "keep the numbers of runs")
-    add.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="results.json, or the folder of a run")
+    add.add_argument(
+        "runs", type=Path, nargs="+", metavar="RUN", help="results.json, or the folder of a run"
+    )
     add.add_argument("--url", help="URL of the run (default: this workflow's run)")
     add.add_argument("--report", dest="run_report", metavar="URL", help="URL of its report")
     _store(add)
@@ -419,19 +573,34 @@ def _history(parser: argparse.ArgumentParser) -> None:
     check.add_argument("--page-url", metavar="URL", help="URL of the trend page, for the issue")
     _measuring_as_gate(check)
     page = actions.add("page", "write the trend page: one HTML file")
-    page.add_argument("-o", "--output", type=Path, default=Path("trend.html"), metavar="FILE", help="the page")
+    page.add_argument(
+        "-o", "--output", type=Path, default=Path("trend.html"), metavar="FILE", help="the page"
+    )
     _store(page)
     _config(page)
     _least(page)
     compact = actions.add("compact", "merge single records, and thin out old runs beyond 32 MB")
-    compact.add_argument("--export", type=Path, metavar="FILE", help="also write everything to one file, for an artifact")
+    compact.add_argument(
+        "--export",
+        type=Path,
+        metavar="FILE",
+        help="also write everything to one file, for an artifact",
+    )
     _store(compact)
-    taken = actions.add("import", "import a data.js of github-action-benchmark, or an exported history")
+    taken = actions.add(
+        "import", "import a data.js of github-action-benchmark, or an exported history"
+    )
     taken.add_argument("file", type=Path, help="data.js, or history.json.gz")
     _store(taken)
     fetch = actions.add("fetch", "on GitHub: import histories from artifacts of earlier runs")
-    fetch.add_argument("--artifact", default="ci-bench-history", metavar="NAME", help="name of the artifacts")
-    fetch.add_argument("--from-branch", metavar="BRANCH", help="accept only artifacts of this branch (default: this run's)")
+    fetch.add_argument(
+        "--artifact", default="ci-bench-history", metavar="NAME", help="name of the artifacts"
+    )
+    fetch.add_argument(
+        "--from-branch",
+        metavar="BRANCH",
+        help="accept only artifacts of this branch (default: this run's)",
+    )
     _store(fetch)
     bisects = "find the commit that made a case worse, by paired comparisons"
     actions.add_command("history bisect", bisects, _bisect)
@@ -452,10 +621,23 @@ def _bisect(parser: argparse.ArgumentParser) -> None:
 
 def _store(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "-s", "--store", type=Path, default=STORE, metavar="DIR", help="the store's folder (default: ci-bench-history)"
+        "-s",
+        "--store",
+        type=Path,
+        default=STORE,
+        metavar="DIR",
+        help="the store's folder (default: ci-bench-history)",
     )
-    parser.add_argument("--branch", metavar="NAME", help="keep the store on this branch instead, without a checkout of it")
-    parser.add_argument("--remote", metavar="NAME", help="with --branch: the branch of this remote (default: of this clone)")
+    parser.add_argument(
+        "--branch",
+        metavar="NAME",
+        help="keep the store on this branch instead, without a checkout of it",
+    )
+    parser.add_argument(
+        "--remote",
+        metavar="NAME",
+        help="with --branch: the branch of this remote (default: of this clone)",
+    )
 
 
 def _least(parser: argparse.ArgumentParser) -> None:
@@ -470,32 +652,83 @@ def _measuring_as_gate(parser: argparse.ArgumentParser) -> None:
 
 
 GRAMMAR: Mapping[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
-    "init": ("write ci-bench.yml and a workflow for this repository; runs none of its code, overwrites nothing", _init),
+    "init": (
+        (
+            "write ci-bench.yml and a workflow for this repository; runs none of its code,"
+            " overwrites nothing"
+        ),
+        _init,
+    ),
     "run": ("measure, and write results.json", _run),
     "gate": ("measure, compare with a baseline, report, and exit by the policy", _gate),
-    "setup": ("prepare base and head for gate --prepared, with network access if `setup.network` allows it", _setup),
-    "compare": ("compare two results documents, or two files of another tool, and exit by the policy; needs no torch", _compare),
-    "fleet": ("list, test and drain the slots of a fleet; merge runs of several machines into one", _slots),
-    "show": ("print or render a verdict (comment, page, JUnit), or print what a gate reads from a training log", _show),
+    "setup": (
+        (
+            "prepare base and head for gate --prepared, with network access if `setup.network`"
+            " allows it"
+        ),
+        _setup,
+    ),
+    "compare": (
+        (
+            "compare two results documents, or two files of another tool, and exit by the policy;"
+            " needs no torch"
+        ),
+        _compare,
+    ),
+    "fleet": (
+        "list, test and drain the slots of a fleet; merge runs of several machines into one",
+        _slots,
+    ),
+    "show": (
+        (
+            "print or render a verdict (comment, page, JUnit), or print what a gate reads from a"
+            " training log"
+        ),
+        _show,
+    ),
     "validate": ("check configurations and documents; names each fault by its path", _validate),
-    "accept": ("propose to accept an intended change: write an entry to ci-bench-accepted.yml, for review", _accept),
+    "accept": (
+        "propose to accept an intended change: write an entry to ci-bench-accepted.yml, for review",
+        _accept,
+    ),
     "list": ("print the plan without measuring; needs no torch", _list),
     "convert": ("convert results, or another tool's file, to another format", _convert),
-    "fastrnns": ("measure recurrent networks and ResNets by the flags of PyTorch's fastrnns benchmark", _fastrnns),
+    "fastrnns": (
+        "measure recurrent networks and ResNets by the flags of PyTorch's fastrnns benchmark",
+        _fastrnns,
+    ),
     "calibrate": ("measure this tree against itself, and keep this machine's noise", _calibrate),
-    "history": ("keep the results of runs, find changes over months and their commits, show them on a page", _history),
-    "github": ("on GitHub, with a token: fetch a baseline or configuration, publish a verdict", _github),
-    "doctor": ("check whether this machine can measure, how noisy it is, and whether a gate finds injected faults", _doctor),
+    "history": (
+        "keep the results of runs, find changes over months and their commits, show them on a page",
+        _history,
+    ),
+    "github": (
+        "on GitHub, with a token: fetch a baseline or configuration, publish a verdict",
+        _github,
+    ),
+    "doctor": (
+        (
+            "check whether this machine can measure, how noisy it is, and whether a gate finds"
+            " injected faults"
+        ),
+        _doctor,
+    ),
 }
 
 
 def _benchmarks(parser: argparse.ArgumentParser) -> None:
-    named = "files or folders of functions under @ci_bench.benchmark, instead of the configuration's suites"
+    named = (
+        "files or folders of functions under @ci_bench.benchmark, instead of the configuration's"
+        " suites"
+    )
     parser.add_argument("paths", type=Path, nargs="*", metavar="PATH", help=named)
 
 
 def _config(parser: argparse.ArgumentParser) -> None:
-    default = "configuration (default: ci-bench.yml here or above, up to the repository's root); quickstart: the embedded one"
+    default = (
+        "configuration (default: ci-bench.yml here or above, up to the repository's root);"
+        " quickstart: the embedded one"
+    )
     parser.add_argument("-c", "--config", type=Path, metavar="FILE", help=default)
 
 
@@ -514,7 +747,9 @@ def _output(parser: argparse.ArgumentParser, what: str, default: Path = DEFAULT_
 
 
 def _device(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--device", metavar="DEVICE", help="auto, cpu, cuda or cuda:N (wins over the configuration)")
+    parser.add_argument(
+        "--device", metavar="DEVICE", help="auto, cpu, cuda or cuda:N (wins over the configuration)"
+    )
 
 
 def _noise(parser: argparse.ArgumentParser) -> None:
@@ -527,6 +762,8 @@ def _measuring(parser: argparse.ArgumentParser, output: Path = DEFAULT_OUTPUT) -
     _filter(parser)
     _output(parser, "folder for the documents", output)
     _device(parser)
-    parser.add_argument("--launches", type=int, metavar="N", help="number of launches, each with fresh processes")
+    parser.add_argument(
+        "--launches", type=int, metavar="N", help="number of launches, each with fresh processes"
+    )
     budget = "time limit for measuring (5m, 90s, 300); work that would exceed it is not started"
     parser.add_argument("--budget", dest="budget_s", type=duration, metavar="TIME", help=budget)

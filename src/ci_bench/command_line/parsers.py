@@ -1,4 +1,7 @@
-"""The parser of the command line: suggestions, help in groups, and the values of flags. Standard library only."""
+"""The parser of the command line: suggestions, help in groups, and the values of flags.
+
+Standard library only.
+"""
 
 import argparse
 import re
@@ -40,11 +43,20 @@ class Parser(argparse.ArgumentParser):
         from ci_bench.records.predecessors import describe_flags
         from ci_bench.records.spelling import meant
 
-        if wrong := re.fullmatch(r"argument (.+): invalid choice: '(.*)' \(choose from (.*)\)", message, re.DOTALL):
+        if wrong := re.fullmatch(
+            r"argument (.+): invalid choice: '(.*)' \(choose from (.*)\)", message, re.DOTALL
+        ):
             where, word, known = wrong.groups()
             hint = meant(word, re.findall(r"[\w.-]+", known))
-            renamed = f"; it is `{self.prog} {RENAMED[word]}` now" if where == "COMMAND" and word in RENAMED else ""
-            unknown = f"unknown {where.lower()} {word!r}{renamed or hint or f'; `{self.prog} --help` lists all'}"
+            renamed = (
+                f"; it is `{self.prog} {RENAMED[word]}` now"
+                if where == "COMMAND" and word in RENAMED
+                else ""
+            )
+            unknown = (
+                f"unknown {where.lower()}"
+                f" {word!r}{renamed or hint or f'; `{self.prog} --help` lists all'}"
+            )
             message = unknown if where in {"COMMAND", "ACTION"} else f"{message}{hint}"
         elif message.startswith("unrecognized arguments: "):
             flags = [word.partition("=")[0] for word in message.split()[2:] if word.startswith("-")]
@@ -100,11 +112,18 @@ def list_commands(summaries: Mapping[str, str]) -> str:
     from textwrap import wrap
 
     named = {name for names in GROUPS.values() for name in names}
-    groups: dict[str, Collection[str]] = {**GROUPS, "others": [name for name in summaries if name not in named]}
+    groups: dict[str, Collection[str]] = {
+        **GROUPS,
+        "others": [name for name in summaries if name not in named],
+    }
     lines = []
     for title, names in groups.items():
         lines += ["", f"{title}:"] if names else []
-        lines += [line for name in names for line in wrap(f"  {name:14}  {summaries[name]}", 100, subsequent_indent=" " * 18)]
+        lines += [
+            line
+            for name in names
+            for line in wrap(f"  {name:14}  {summaries[name]}", 100, subsequent_indent=" " * 18)
+        ]
     return "\n".join(lines[1:])
 
 
@@ -113,13 +132,17 @@ def names_of_machines(text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     wrong = [name for name in names if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}", name)]
     if wrong or not 0 < len({*names}) == len(names) <= MOST_MACHINES:
-        raise argparse.ArgumentTypeError(f"{text!r:.80}: names of up to {MOST_MACHINES} machines, each once, separated by commas")
+        raise argparse.ArgumentTypeError(
+            f"{text!r:.80}: names of up to {MOST_MACHINES} machines, each once, separated by commas"
+        )
     return names
 
 
 def not_counted(_: str) -> int:
     """Machines were counted once: three artifacts of any names satisfied `--legs 3`."""
-    raise argparse.ArgumentTypeError("machines are named, not counted: --machines h200,a100,l4, or `machines:` in ci-bench.yml")
+    raise argparse.ArgumentTypeError(
+        "machines are named, not counted: --machines h200,a100,l4, or `machines:` in ci-bench.yml"
+    )
 
 
 def share(text: str) -> float:

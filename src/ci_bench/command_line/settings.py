@@ -2,7 +2,8 @@
 
 Made in `cli`; no other module reads either.
 
-A field has its flag's name, or the one that the flag gives (`dest`); `flags` has their words. Values only, nothing is looked up.
+A field has its flag's name, or the one that the flag gives (`dest`); `flags` has their words.
+Values only, nothing is looked up.
 """
 
 import argparse
@@ -39,8 +40,14 @@ class Settings:
         for name, value in vars(flags).items():
             if name not in known and value not in (None, False, []):
                 command = f"ci-bench {flags.command}"
-                raise BadInput(f"`{command}` takes no --{name.replace('_', '-')}; see `{command} --help`")
-        given = {field.name: _frozen(vars(flags)[field.name]) for field in fields(cls) if field.name in vars(flags)}
+                raise BadInput(
+                    f"`{command}` takes no --{name.replace('_', '-')}; see `{command} --help`"
+                )
+        given = {
+            field.name: _frozen(vars(flags)[field.name])
+            for field in fields(cls)
+            if field.name in vars(flags)
+        }
         return cls(environ=environ, here=here, **given)
 
 
@@ -126,7 +133,8 @@ class Leasing(Measuring):
 
     They name the run, the lease's number in it, and the attempt, as ``RUN/0/1``.
 
-    Without prepared sides it has the git bundle of their `sources`, its SHA-256 and the commit of its manifest.
+    Without prepared sides it has the git bundle of their `sources`, its SHA-256 and the commit of
+    its manifest.
     """
 
     lease: str
@@ -176,7 +184,13 @@ class Fastrnns(Settings):
         """Raise `BadInput` if a flag's value is out of its range, or names nothing that is known."""
         from ci_bench.command_line.fastrnns_flags import read_flags
 
-        return cls(environ=environ, here=here, request=read_flags(flags), filter=tuple(flags.filter), output=flags.output)
+        return cls(
+            environ=environ,
+            here=here,
+            request=read_flags(flags),
+            filter=tuple(flags.filter),
+            output=flags.output,
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -20,10 +20,16 @@ DAYS = 30
 
 def accept(settings: Accepting) -> int:
     """Add an entry to the file next to the configuration."""
-    kinds = {Accepted.METRIC: settings.metric, Accepted.OUTPUTS: settings.outputs, Accepted.LEARNING: settings.learning}
+    kinds = {
+        Accepted.METRIC: settings.metric,
+        Accepted.OUTPUTS: settings.outputs,
+        Accepted.LEARNING: settings.learning,
+    }
     named = [kind for kind, given in kinds.items() if given]
     if len(named) != 1:
-        raise BadInput("name what is accepted, and only one: --metric NAME, --outputs or --learning")
+        raise BadInput(
+            "name what is accepted, and only one: --metric NAME, --outputs or --learning"
+        )
     change = AcceptedChange(
         kind=named[0],
         case=settings.case,
@@ -38,9 +44,10 @@ def accept(settings: Accepting) -> int:
     path = settings.here / documents.ACCEPTED_FILE
     documents.write_text(with_entry(read_bytes(path) if path.exists() else b"", change), path)
     say(
-        f"{os.path.relpath(path)}: accepts {change.subject} up to {change.bound} in pull request {change.pull_request}, until "
-        f"{change.expires}. Commit it; it counts once someone with write access has set the label 'ci-bench: accept' after "
-        "your last push, or once it is on the base branch\n"
+        f"{os.path.relpath(path)}: accepts {change.subject} up to {change.bound} in pull request"
+        f" {change.pull_request}, until {change.expires}. Commit it; it counts once someone with"
+        " write access has set the label 'ci-bench: accept' after your last push, or once it is on"
+        " the base branch\n"
     )
     return int(ExitCode.OK)
 
@@ -54,7 +61,9 @@ def _bound(text: str) -> float | str:
 
 
 def _author(settings: Accepting) -> str:
-    named = settings.environ.get("GIT_AUTHOR_NAME") or Git.at(settings.here, settings.environ).ask("config", "user.name")
+    named = settings.environ.get("GIT_AUTHOR_NAME") or Git.at(settings.here, settings.environ).ask(
+        "config", "user.name"
+    )
     name = (named or "").strip()
     if not name:
         raise BadInput("git knows no user.name; set it with git config user.name NAME")

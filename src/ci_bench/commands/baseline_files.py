@@ -19,9 +19,9 @@ OUTCOME = "baseline.json"
 def read_baseline(path: Path | None, *, is_artifact: bool = False, alone: bool = False) -> Baseline:
     """The results of an earlier run: a document, a run's folder, or an artifact as it was downloaded (``.zip``).
 
-    `is_artifact` says that `fetch-baseline` was to leave them there, `alone` that none was requested.
-    Absent results are an absence with its reason; broken ones are an error before measuring,
-    `BadDocument`.
+    `is_artifact` says that `fetch-baseline` was to leave them there, `alone` that none was
+    requested. Absent results are an absence with its reason; broken ones are an error before
+    measuring, `BadDocument`.
     """
     mode = BaselineMode.ARTIFACT if is_artifact else BaselineMode.FILE
     if alone:
@@ -43,7 +43,9 @@ def absence(folder: Path) -> str | None:
         said = json.loads((folder / OUTCOME).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return None
-    message = said.get("message") if isinstance(said, dict) and said.get("outcome") == "none" else None
+    message = (
+        said.get("message") if isinstance(said, dict) and said.get("outcome") == "none" else None
+    )
     return message if isinstance(message, str) else None
 
 
@@ -55,7 +57,9 @@ def _from_archive(path: Path) -> Results:
     except (UnsafeArchive, OSError) as error:
         raise BadDocument(f"{path}: the artifact cannot be read: {error}") from error
     if name not in members:
-        raise BadDocument(f"{path}: the artifact has no {name}, which `ci-bench run` and `gate` write")
+        raise BadDocument(
+            f"{path}: the artifact has no {name}, which `ci-bench run` and `gate` write"
+        )
     with TemporaryDirectory(prefix="ci-bench-") as folder:
         (Path(folder) / name).write_bytes(members[name])
         return documents.read_results(Path(folder) / name)

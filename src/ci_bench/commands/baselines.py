@@ -43,23 +43,29 @@ class BaselineChoice:
 def choose_baseline(settings: Measuring, config: Config) -> BaselineChoice:
     """Return the baseline that flags and configuration name; look for it before measuring.
 
-    Raises `BadInput` if flags contradict it, where a word is misspelt, and where nothing is there and that fails the run.
+    Raises `BadInput` if flags contradict it, where a word is misspelt, and where nothing is there
+    and that fails the run.
     """
     check_fleet(settings, config)
     implied = settings.prepared or settings.fleet or settings.base or config.base
     named = settings.baseline or config.baseline or (PAIRED if implied else None)
     if settings.fleet is not None and named != PAIRED:
         raise BadInput(
-            f"--fleet measures both sides in turns, but the baseline is {named}; omit --fleet, or use --baseline paired"
+            f"--fleet measures both sides in turns, but the baseline is {named}; omit --fleet, or"
+            " use --baseline paired"
         )
     if settings.prepared and named != PAIRED:
         message = f"--prepared holds both sides of a paired run, but the baseline is {named}"
         raise BadInput(message)
     if named == ARTIFACT and settings.fetched is None:
         fetching = "`ci-bench github fetch-baseline --output DIR`"
-        message = f"--baseline artifact needs --fetched DIR, which {fetching} wrote in an earlier step"
+        message = (
+            f"--baseline artifact needs --fetched DIR, which {fetching} wrote in an earlier step"
+        )
         raise BadInput(message)
-    if settings.save_baseline and (named in {None, NONE, PAIRED, ARTIFACT} or str(named).endswith(".zip")):
+    if settings.save_baseline and (
+        named in {None, NONE, PAIRED, ARTIFACT} or str(named).endswith(".zip")
+    ):
         message = "--save-baseline needs --baseline PATH, where the run is kept"
         raise BadInput(message)
     if named == ARTIFACT:
@@ -68,7 +74,9 @@ def choose_baseline(settings: Measuring, config: Config) -> BaselineChoice:
         return BaselineChoice(paired=named == PAIRED, alone=named == NONE)
     root = "." if settings.baseline else os.path.relpath(settings.here)
     path = str(named) if root == "." else str(Path(root, named))
-    return BaselineChoice(path=_path_of(path, saved=settings.save_baseline, fails=_fails_without(config)))
+    return BaselineChoice(
+        path=_path_of(path, saved=settings.save_baseline, fails=_fails_without(config))
+    )
 
 
 def _path_of(named: str, *, saved: bool, fails: bool) -> Path:
@@ -84,13 +92,19 @@ def _path_of(named: str, *, saved: bool, fails: bool) -> Path:
     if results_path(path).exists():
         return path
     words = (PAIRED, ARTIFACT, NONE)
-    near = meant(named, words) if named == path.name and not path.suffix and not path.exists() else ""
+    near = (
+        meant(named, words) if named == path.name and not path.suffix and not path.exists() else ""
+    )
     if near:
         raise BadInput(
-            f"baseline: {named!r} is not one of {', '.join(words)}, and no such path exists{near}; write a path as ./{named}"
+            f"baseline: {named!r} is not one of {', '.join(words)}, and no such path exists{near};"
+            f" write a path as ./{named}"
         )
     if fails and not saved:
-        way_out = "correct the path, keep a first run there with --save-baseline, or measure base as well: --baseline paired"
+        way_out = (
+            "correct the path, keep a first run there with --save-baseline, or measure base as"
+            " well: --baseline paired"
+        )
         raise BadInput(f"baseline: there is nothing at {results_path(path)}; {way_out}")
     return path
 
@@ -103,7 +117,8 @@ def _fails_without(config: Config) -> bool:
 class OpenedBaseline:
     """The sides to measure; against an earlier run its results (`baseline`) and tensors (`kept`), else the sides' seal.
 
-    A fleet without prepared sides has no more of them than their commits, and the bundle of their `sources`.
+    A fleet without prepared sides has no more of them than their commits, and the bundle of their
+    `sources`.
     """
 
     sides: Sequence[Side]
@@ -124,18 +139,29 @@ class OpenedBaseline:
 
 
 @contextmanager
-def open_baseline(choice: BaselineChoice, measurement: Measurement, settings: Measuring) -> Iterator[OpenedBaseline]:
+def open_baseline(
+    choice: BaselineChoice, measurement: Measurement, settings: Measuring
+) -> Iterator[OpenedBaseline]:
     """Open the baseline of head; a paired run's sides are removed in the end."""
     if choice.paired and settings.fleet is not None and settings.prepared is None:
         sides, sources = bundle_sides(measurement.config, settings)
         yield OpenedBaseline(sides=sides, sources=sources)
         return
     if choice.paired:
-        with open_sides(measurement.config, settings, [case for _, case in measurement.plan]) as pair:
+        with open_sides(
+            measurement.config, settings, [case for _, case in measurement.plan]
+        ) as pair:
             yield OpenedBaseline(sides=pair.sides, seal=pair.seal)
         return
-    baseline, path = read_baseline(choice.path, is_artifact=choice.is_artifact, alone=choice.alone), choice.path
+    baseline, path = (
+        read_baseline(choice.path, is_artifact=choice.is_artifact, alone=choice.alone),
+        choice.path,
+    )
     if path is not None and baseline.absence is not None:
         tell(f"no baseline: {baseline.absence}; measuring only head")
-    kept = saved_beside(baseline.results, results_path(path)) if baseline.results is not None and path is not None else {}
+    kept = (
+        saved_beside(baseline.results, results_path(path))
+        if baseline.results is not None and path is not None
+        else {}
+    )
     yield OpenedBaseline(sides=[caller(settings, SideName.HEAD)], baseline=baseline, kept=kept)

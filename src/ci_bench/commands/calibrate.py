@@ -21,12 +21,16 @@ CALIBRATION_LAUNCHES = 8
 def calibrate(settings: Measuring) -> int:
     """Measure this tree against itself, and keep what that teaches about the machine's noise."""
     config, find = load_with_suites(settings)
-    options = replace(config.run, sampling=Sampling.FIXED, launches=settings.launches or CALIBRATION_LAUNCHES)
+    options = replace(
+        config.run, sampling=Sampling.FIXED, launches=settings.launches or CALIBRATION_LAUNCHES
+    )
     measurement = measurement_of("calibrate", settings, replace(config, run=options), find)
     measurement = replace(measurement, plan=times_only(measurement.plan))
     noise = noise_folder(settings)
     noise.require_writable()
-    results = measurement.measure([caller(settings, SideName.BASE), caller(settings, SideName.HEAD)], calibrations=noise)
+    results = measurement.measure(
+        [caller(settings, SideName.BASE), caller(settings, SideName.HEAD)], calibrations=noise
+    )
     base, head = results[SideName.BASE], results[SideName.HEAD]
     calibration = noise.keep(collect(base, head, tool_version=__version__))
     floors = noise_floors(calibration, now=head.run.started_at)

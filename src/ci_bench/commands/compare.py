@@ -29,7 +29,9 @@ def compare(settings: Comparing) -> int:
         tell_limits(base, head)
     paired = base.results.run.id == head.results.run.id and not foreign
     identity = head.results.environment.identity
-    policy = _across(settings.across, config.policy, {*identity, *base.results.environment.identity})
+    policy = _across(
+        settings.across, config.policy, {*identity, *base.results.environment.identity}
+    )
     comparison = judge(
         head.results,
         Baseline(mode=BaselineMode.PAIRED if paired else BaselineMode.FILE, results=base.results),
@@ -42,7 +44,11 @@ def compare(settings: Comparing) -> int:
     if settings.output is None:
         tell_verdict()
     else:
-        with forked(partial(write_page, comparison, head=head.results, base=base.results, folder=settings.output)):
+        with forked(
+            partial(
+                write_page, comparison, head=head.results, base=base.results, folder=settings.output
+            )
+        ):
             write_documents(comparison, settings.output)
             tell_verdict()
         tell_files(settings.output)
@@ -50,9 +56,14 @@ def compare(settings: Comparing) -> int:
 
 
 def _across(fields: Sequence[str], policy: Policy, recorded: Collection[str]) -> Policy:
-    """The policy with more fields that differ on purpose. Raises `BadInput` if neither side has one of them."""
+    """The policy with more fields that differ on purpose.
+
+    Raises `BadInput` if neither side has one of them.
+    """
     if unknown := [name for name in fields if name not in recorded]:
-        raise BadInput(f"--across: neither side records {unknown[0]!r}{nearest(unknown[0], sorted(recorded))}")
+        raise BadInput(
+            f"--across: neither side records {unknown[0]!r}{nearest(unknown[0], sorted(recorded))}"
+        )
     return replace(policy, compare_across=(*policy.compare_across, *fields))
 
 
@@ -61,5 +72,8 @@ def _sides(settings: Comparing) -> dict[str, tuple[Path, ...]]:
     if settings.base and settings.head and not settings.sides:
         return {"base": settings.base, "head": settings.head}
     if len(settings.sides) != 2 or settings.base or settings.head:  # noqa: PLR2004 - base and head
-        raise BadInput("name two paths, base and head, or the files of each side with --base FILE … --head FILE …")
+        raise BadInput(
+            "name two paths, base and head, or the files of each side with --base FILE … --head"
+            " FILE …"
+        )
     return {"base": settings.sides[:1], "head": settings.sides[1:]}

@@ -44,7 +44,9 @@ def _bash(commands: list[CommandWords]) -> str:
     """Return the script for bash; zsh runs it by its own emulation of bash's completion."""
     named = [one for one in commands if one.name]
     filled = {
-        "FOLLOWING": [_case(_pattern(one.name), f"command={shlex.quote(one.name)}") for one in named],
+        "FOLLOWING": [
+            _case(_pattern(one.name), f"command={shlex.quote(one.name)}") for one in named
+        ],
         "VALUES": list(_bash_values(commands)),
         "WORDS": [_case(shlex.quote(one.name), _set_words(_words(one))) for one in commands],
     }

@@ -1,6 +1,7 @@
 """Finds the configuration's file: the named one, or ``ci-bench.yml`` upward from the working directory to the repository's root.
 
-A file whose name is nearly right is an error, never passed over: nothing else is measured instead of what was meant.
+A file whose name is nearly right is an error, never passed over: nothing else is measured instead
+of what was meant.
 """
 
 import os
@@ -27,7 +28,8 @@ _Settings = TypeVar("_Settings", bound=Configured)
 def rooted(settings: _Settings) -> _Settings:
     """Move `here` to the folder of the configuration that was found, and write `paths` relative to it.
 
-    A file that is named with ``--config`` moves nothing: its paths are relative to the working directory.
+    A file that is named with ``--config`` moves nothing: its paths are relative to the working
+    directory.
 
     Raises:
         BadConfig: the folder cannot be read, or a file there is nearly called ``ci-bench.yml``.
@@ -35,7 +37,9 @@ def rooted(settings: _Settings) -> _Settings:
     file = None if settings.config is not None else _search(settings.here)
     if file is None or file.parent == settings.here:
         return settings
-    paths = tuple(Path(os.path.relpath(settings.here / path, file.parent)) for path in settings.paths)
+    paths = tuple(
+        Path(os.path.relpath(settings.here / path, file.parent)) for path in settings.paths
+    )
     return replace(settings, here=file.parent, paths=paths)
 
 
@@ -54,25 +58,43 @@ def config_path(settings: Configured) -> Path | None:
 
 
 def require_config(settings: Configured) -> None:
-    """Refuse to measure the embedded configuration unless it is named. Raises `BadConfig` with the ways on."""
+    """Refuse to measure the embedded configuration unless it is named.
+
+    Raises `BadConfig` with the ways on.
+    """
     if settings.paths or settings.config is not None or config_path(settings) is not None:
         return
     top = top_of(settings.here)
-    where = f"in {settings.here}" + (f" or above it, up to {top}" if top != settings.here.resolve() else "")
+    where = f"in {settings.here}" + (
+        f" or above it, up to {top}" if top != settings.here.resolve() else ""
+    )
     below = sorted(settings.here.glob(f"*/{NAME}"))
-    near = f"name {below[0].relative_to(settings.here)} with --config" if below else "let `ci-bench init` write one"
-    others = f"name files of benchmarks (`ci-bench gate benchmarks/`), or try the embedded suites: --config {QUICKSTART}"
+    near = (
+        f"name {below[0].relative_to(settings.here)} with --config"
+        if below
+        else "let `ci-bench init` write one"
+    )
+    others = (
+        "name files of benchmarks (`ci-bench gate benchmarks/`), or try the embedded suites:"
+        f" --config {QUICKSTART}"
+    )
     raise BadConfig(f"no {NAME} {where}; {near}, {others}")
 
 
 def nearly(names: Iterator[str] | list[str]) -> str | None:
     """The name among `names` that differs from ``ci-bench.yml`` in case, dots, dashes or ending, if any."""
-    return min((name for name in names if name != NAME and _plain(name) == _plain(NAME)), default=None)
+    return min(
+        (name for name in names if name != NAME and _plain(name) == _plain(NAME)), default=None
+    )
 
 
 def misspelt(names: Iterator[str] | list[str]) -> str | None:
     """The name among `names` that one slip makes of ``ci-bench.yml``, if any."""
-    found = ((slips(_plain(name), _plain(NAME)), name) for name in names if name.casefold().endswith(_ENDINGS))
+    found = (
+        (slips(_plain(name), _plain(NAME)), name)
+        for name in names
+        if name.casefold().endswith(_ENDINGS)
+    )
     return min(((count, name) for count, name in found if count == 1), default=(0, None))[1]
 
 
@@ -85,7 +107,9 @@ def _search(here: Path) -> Path | None:
             return folder / NAME
         if near := nearly(names or []):
             _refuse(folder / near)
-        if near := next((name for name in _names(folder / GITHUB) or [] if _plain(name) == _plain(NAME)), None):
+        if near := next(
+            (name for name in _names(folder / GITHUB) or [] if _plain(name) == _plain(NAME)), None
+        ):
             _refuse(folder / GITHUB / near)
     for folder in folders:
         if slip := misspelt(_names(folder) or []):
@@ -102,7 +126,8 @@ def _top(here: Path) -> Path:
 def _refuse(file: Path) -> None:
     shown = os.path.relpath(file)
     raise BadConfig(
-        f"{shown}: the configuration is {NAME} in its folder or at the root; move this file, or name it: --config {shown}"
+        f"{shown}: the configuration is {NAME} in its folder or at the root; move this file, or"
+        f" name it: --config {shown}"
     )
 
 
@@ -111,7 +136,9 @@ def _is_there(folder: Path) -> bool:
         return (folder / NAME).exists() or (folder / NAME).is_symlink()
     except OSError as error:
         way_out = "go to one that you may enter, or name a file with --config"
-        raise BadConfig(f"{NAME}: cannot be looked for in {folder}: {error.strerror}; {way_out}") from error
+        raise BadConfig(
+            f"{NAME}: cannot be looked for in {folder}: {error.strerror}; {way_out}"
+        ) from error
 
 
 def _names(folder: Path) -> list[str] | None:
@@ -131,7 +158,9 @@ def _plain(name: str) -> str:
 def _meant(path: Path) -> str:
     """The end of a message that suggests the file that was meant, or says what there is to do."""
     names = _names(path.parent) or []
-    near = sorted((slips(path.name.casefold(), name.casefold()), name) for name in [*names, str(QUICKSTART)])
+    near = sorted(
+        (slips(path.name.casefold(), name.casefold()), name) for name in [*names, str(QUICKSTART)]
+    )
     count, name = near[0]
     alike = [other for other in names if _plain(other) == _plain(path.name)]
     meant = alike[0] if alike else name if count <= MOST_SLIPS else None

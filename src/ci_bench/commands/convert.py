@@ -10,7 +10,15 @@ from ci_bench.commands.sides import is_results, read_side
 from ci_bench.errors import BadInput, ExitCode
 from ci_bench.formats import oss_benchmark
 from ci_bench.formats.catalogue import WRITERS, decode, read
-from ci_bench.formats.exporting import Export, Exporter, Files, Written, from_reading, from_results, one_file
+from ci_bench.formats.exporting import (
+    Export,
+    Exporter,
+    Files,
+    Written,
+    from_reading,
+    from_results,
+    one_file,
+)
 from ci_bench.formats.series import Unreadable
 from ci_bench.formats.tool_files import read_content
 from ci_bench.records import documents
@@ -75,7 +83,10 @@ def _from_reading(path: Path, content: bytes, source: str, to: str) -> Files:
 def _held(write: Callable[[Export], Written], export: Export, path: Path, to: str) -> Written:
     written = write(export)
     if len(written.left_out) >= len(export.series) and not export.failed:
-        raise BadInput(f"{path}: {to} can hold none of its {len(export.series)} series (docs/formats.md lists what it holds)")
+        raise BadInput(
+            f"{path}: {to} can hold none of its {len(export.series)} series (docs/formats.md lists"
+            " what it holds)"
+        )
     return written
 
 
@@ -101,6 +112,8 @@ def _write(files: Files, output: Path | None, to: str) -> None:
             target = output / name if name else output
             write_text(written.text, target)
             tell(f"wrote {target}")
-    if left_out := list(dict.fromkeys(label for written in files.values() for label in written.left_out)):
+    if left_out := list(
+        dict.fromkeys(label for written in files.values() for label in written.left_out)
+    ):
         more = f" and {len(left_out) - SHOWN} more" if len(left_out) > SHOWN else ""
         tell(f"left out, since {to} cannot hold it: {', '.join(left_out[:SHOWN])}{more}")

@@ -34,8 +34,8 @@ from ci_bench.commands.config_files import rooted
 class Command:
     """One command: the kind of settings that its flags become, and the place of the function that acts on them.
 
-    Only that function's module is loaded: all together take longer than what a command does that measures nothing.
-    `judges` says that it compares, in this process, and so needs numpy.
+    Only that function's module is loaded: all together take longer than what a command does that
+    measures nothing. `judges` says that it compares, in this process, and so needs numpy.
     """
 
     kind: type[Settings]
@@ -45,7 +45,9 @@ class Command:
     def find(self) -> Callable[[Settings], int]:
         """The function."""
         module, _, name = self.place.partition(":")
-        found: Callable[[Settings], int] = getattr(import_module(f"ci_bench.commands.{module}"), name)
+        found: Callable[[Settings], int] = getattr(
+            import_module(f"ci_bench.commands.{module}"), name
+        )
         return found
 
     def act(self, settings: Settings) -> int:

@@ -29,7 +29,9 @@ def doctor(settings: Examining) -> int:
                 environ=settings.environ,
                 choose=None,
             )
-            results = measurement.measure([caller(settings, SideName.BASE), caller(settings, SideName.HEAD)])
+            results = measurement.measure(
+                [caller(settings, SideName.BASE), caller(settings, SideName.HEAD)]
+            )
         findings = (*findings, noise(results[SideName.BASE], results[SideName.HEAD]))
     print_to_stdout(partial(render, findings))
     return int(ExitCode.OK if usable else ExitCode.MEASURING_FAILED)

@@ -1,9 +1,10 @@
 """`setup --models`: the models of a configuration from the Hugging Face hub into its cache, in a process that measures nothing.
 
-It is the one command that uses `HF_TOKEN`, for models that are gated or private. No code of the tree is run or imported here: the
-configuration is read, built-in suites name their models, and files are stored without being read. So the token is gone before
-anything is measured; workers would not be given it (`processes.environ`), but code that is measured can read the environment
-of the processes above it.
+It is the one command that uses `HF_TOKEN`, for models that are gated or private. No code of the
+tree is run or imported here: the configuration is read, built-in suites name their models, and
+files are stored without being read. So the token is gone before anything is measured; workers would
+not be given it (`processes.environ`), but code that is measured can read the environment of the
+processes above it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,14 +24,21 @@ WEIGHTS = "*.safetensors"
 
 
 def fetch_models(settings: Fetching) -> int:
-    """Fetch what the configuration names of the hub, each model once. Raises `ModelUnavailable`, with all that are."""
+    """Fetch what the configuration names of the hub, each model once.
+
+    Raises `ModelUnavailable`, with all that are.
+    """
     forms: dict[str, Mapping[str, object]] = {name: {"type": "object"} for name in plugin_names()}
     require_config(settings)
     wanted = dict.fromkeys(models_of(load_config(config_path(settings), more_suites=forms)))
     if not wanted:
         tell("no model of this configuration comes from the hub")
         return int(ExitCode.OK)
-    faults = [fault for model in wanted if (fault := fetch(model, settings.environ.get("HF_TOKEN"))) is not None]
+    faults = [
+        fault
+        for model in wanted
+        if (fault := fetch(model, settings.environ.get("HF_TOKEN"))) is not None
+    ]
     if faults:
         raise ModelUnavailable("\n".join(faults))
     tell("measure with HF_HUB_OFFLINE=1, and without the token")
@@ -44,7 +52,9 @@ def models_of(config: Config) -> Iterator[HubModel]:
     """
     for entry in config.entries:
         suite = find_suite(entry.suite) if entry.suite in BUILT_IN else None
-        if suite is not None and type(suite).hub_models is not Suite.hub_models:  # others are not even planned
+        if (
+            suite is not None and type(suite).hub_models is not Suite.hub_models
+        ):  # others are not even planned
             for case in suite.plan(entry.options):
                 yield from suite.hub_models(case)
 
@@ -57,22 +67,40 @@ def fetch(model: HubModel, token: str | None) -> str | None:
     """
     try:
         from huggingface_hub import snapshot_download
-        from huggingface_hub.errors import GatedRepoError, OfflineModeIsEnabled, RepositoryNotFoundError
+        from huggingface_hub.errors import (
+            GatedRepoError,
+            OfflineModeIsEnabled,
+            RepositoryNotFoundError,
+        )
     except ImportError as error:
-        raise EngineMissing("huggingface_hub is not installed; pip install 'ci-bench[engine]'") from error
+        raise EngineMissing(
+            "huggingface_hub is not installed; pip install 'ci-bench[engine]'"
+        ) from error
     patterns = [*DESCRIPTIONS, *([WEIGHTS] if model.weights else [])]
     try:
         snapshot_download(model.path, revision=model.revision, token=token, allow_patterns=patterns)
     except GatedRepoError:
         whose = "of HF_TOKEN" if token else "whose token is given as HF_TOKEN"
-        return f"{model.path} is gated: its terms have to be accepted on its page by the account {whose}"
+        return (
+            f"{model.path} is gated: its terms have to be accepted on its page by the account"
+            f" {whose}"
+        )
     except RepositoryNotFoundError:
-        return f"{model.path}: the hub has no such model, or {'HF_TOKEN may not read it' if token else 'it wants HF_TOKEN'}"
+        return (
+            f"{model.path}: the hub has no such model, or"
+            f" {'HF_TOKEN may not read it' if token else 'it wants HF_TOKEN'}"
+        )
     except OfflineModeIsEnabled:
         return f"{model.path}: HF_HUB_OFFLINE is set; unset it for this command"
     except Exception as error:  # noqa: BLE001 - errors of its HTTP client, and any that a broken answer causes in its code
-        return f"{model.path}: {type(error).__name__}: {_without(token, str(error)).strip().partition(chr(10))[0][:300]}"
-    tell(f"{model.path} ({model.revision or 'main'}){' with its weights' if model.weights else ''} is in the cache")
+        return (
+            f"{model.path}: {type(error).__name__}:"
+            f" {_without(token, str(error)).strip().partition(chr(10))[0][:300]}"
+        )
+    tell(
+        f"{model.path} ({model.revision or 'main'}){' with its weights' if model.weights else ''}"
+        " is in the cache"
+    )
     return None
 
 

@@ -75,10 +75,15 @@ def _drain(settings: Looking) -> int:
     known = {*names, *(name.partition("/")[0] for name in names)}
     if unknown := [slot for slot in settings.slot if slot not in known]:
         there = ", ".join(sorted(names)) or "none so far"
-        raise BadInput(f"{unknown[0]}: this gate had no lease on that slot; its leases were on {there}")
+        raise BadInput(
+            f"{unknown[0]}: this gate had no lease on that slot; its leases were on {there}"
+        )
     journal.drain(settings.slot or [EVERY])
     which = ", ".join(settings.slot) if settings.slot else "all slots"
-    say(f"no further lease on {which}; running leases finish{'' if settings.slot else ', and --resume continues'}\n")
+    say(
+        f"no further lease on {which}; running leases"
+        f" finish{'' if settings.slot else ', and --resume continues'}\n"
+    )
     return int(ExitCode.OK)
 
 
@@ -88,7 +93,13 @@ def _journal(output: Path) -> FileJournal:
 
 
 def _status(settings: Looking, journal: FileJournal) -> int:
-    nothing = Run(id="status", started_at="", state=RunState.PARTIAL, config_digest="", device=settings.device or "auto")
+    nothing = Run(
+        id="status",
+        started_at="",
+        state=RunState.PARTIAL,
+        config_digest="",
+        device=settings.device or "auto",
+    )
     engine = open_engine(settings, nothing, journal)
     try:
         slots = engine.slots()
@@ -122,11 +133,16 @@ def _test(settings: Looking, journal: FileJournal) -> int:
     case = plan[0][1].id
     tell(f"measuring {case} on every slot")
     try:
-        tried = try_slots(engine, case, run=run.id, read=read_pair, clock=time.monotonic, limit_s=TEST_S)
+        tried = try_slots(
+            engine, case, run=run.id, read=read_pair, clock=time.monotonic, limit_s=TEST_S
+        )
     finally:
         engine.close()
     for each in tried:
-        say(f"{_line(each.slot)}: {each.trouble or f'can measure; its lease took {each.took_s:.0f} s'}\n")
+        say(
+            f"{_line(each.slot)}:"
+            f" {each.trouble or f'can measure; its lease took {each.took_s:.0f} s'}\n"
+        )
     sound = [each for each in tried if not each.trouble]
     say(f"{len(sound)} of {len(tried)} slot(s) can measure one gate\n")
     for name, value in sorted(sound[0].identity.items()) if sound else ():
@@ -154,19 +170,35 @@ def bundle_sides(config: Config, settings: Measuring) -> tuple[Sequence[Side], S
         NoBase: the base cannot be determined, or is not in this clone.
     """
     base, output = settings.base or config.base, settings.output
-    wanted = WantedTrees(repository=settings.here, base=base, setup=config.setup, environ=settings.environ, leave_out=(output,))
+    wanted = WantedTrees(
+        repository=settings.here,
+        base=base,
+        setup=config.setup,
+        environ=settings.environ,
+        leave_out=(output,),
+    )
     named = config_path(settings)
     config_file = embedded_file() if named == QUICKSTART else named
     sources, sides = make_bundle(wanted, output.resolve() / FOLDER / NAME, config=config_file)
     tell(f"base is {sides[SideName.BASE].chosen_by}, commit {sides[SideName.BASE].commit}")
-    tell(f"nodes get {sources.file.stat().st_size / 1e6:,.1f} MB of sources, SHA-256 {sources.sha256}")
+    tell(
+        f"nodes get {sources.file.stat().st_size / 1e6:,.1f} MB of sources, SHA-256"
+        f" {sources.sha256}"
+    )
     return [Side(name=name, environ={}, source=source) for name, source in sides.items()], sources
 
 
 def measure_on_fleet(
-    bench: Measurement, settings: Measuring, sides: Sequence[Side], noise: NoiseFolder | None, *, sources: Sources | None = None
+    bench: Measurement,
+    settings: Measuring,
+    sides: Sequence[Side],
+    noise: NoiseFolder | None,
+    *,
+    sources: Sources | None = None,
 ) -> Mapping[SideName, Results]:
-    """Measure all cases of a gate in leases, and write both documents. Without prepared sides nodes get the `sources`.
+    """Measure all cases of a gate in leases, and write both documents.
+
+    Without prepared sides nodes get the `sources`.
 
     Raises:
         BadInput: the fleet, or a label, is misspelt.
@@ -218,14 +250,18 @@ def measure_on_fleet(
     return results
 
 
-def _begin(bench: Measurement, settings: Measuring, journal: FileJournal) -> tuple[Run, EarlierLeases | None]:
+def _begin(
+    bench: Measurement, settings: Measuring, journal: FileJournal
+) -> tuple[Run, EarlierLeases | None]:
     """The run that begins, or the interrupted one that is resumed, with what it has."""
     run = planning.start(bench.config, workflow=bench.workflow, asked=bench.asked)
     if not settings.resume or not journal.file.exists():
         journal.start(run.id, run.started_at)
         return run, None
     number, started_at, earlier = journal.read()
-    tell(f"resuming the run of {started_at}: {len(earlier.delivered)} lease(s) are measured already")
+    tell(
+        f"resuming the run of {started_at}: {len(earlier.delivered)} lease(s) are measured already"
+    )
     return replace(run, id=number, started_at=started_at), earlier
 
 
@@ -265,20 +301,29 @@ def check_cage(settings: Measuring, config: Config) -> None:
     if not DIGEST.fullmatch(settings.image):
         raise BadInput(f"--image {settings.image}: {BY_DIGEST}")
     if settings.fleet is None:
-        raise BadInput("--image is for fleet leases: add --fleet ENGINE, or use the action, which has its own containers")
+        raise BadInput(
+            "--image is for fleet leases: add --fleet ENGINE, or use the action, which has its own"
+            " containers"
+        )
     if settings.prepared is not None:
         raise BadInput("--image prepares both sides in containers, on each node: omit --prepared")
     if config.setup.network:
         remedy = "include in the image what set-up downloads, and set `setup.network: false`"
-        raise BadInput(f"--image: caged leases have no network, also during set-up, but `setup.network` is true; {remedy}")
+        raise BadInput(
+            "--image: caged leases have no network, also during set-up, but `setup.network` is"
+            f" true; {remedy}"
+        )
     if plans_by_the_tree(settings):
         remedy = "omit --image for trusted code, or use only suites that come with ci-bench"
         raise BadInput(
-            f"--image: some cases are planned by code of the tree, which would run here, outside a container; {remedy}"
+            "--image: some cases are planned by code of the tree, which would run here, outside a"
+            f" container; {remedy}"
         )
 
 
-def open_engine(settings: Measuring, run: Run, journal: FileJournal, sources: Sources | None = None) -> Engine:
+def open_engine(
+    settings: Measuring, run: Run, journal: FileJournal, sources: Sources | None = None
+) -> Engine:
     """The engine that `--fleet` names, whose leases see no secret and nothing of Ray or Slurm.
 
     Raises:
@@ -290,8 +335,16 @@ def open_engine(settings: Measuring, run: Run, journal: FileJournal, sources: So
     visible = worker_environment(settings.environ)
     environ = {name: value for name, value in visible.items() if not name.startswith(OF_ENGINES)}
     if kind == "local":
-        devices = [name.strip() for name in rest.split(",") if name.strip()] or [settings.device or "auto"]
-        return LocalEngine(devices=devices, command=command, folder=journal.folder, environ=environ, here=settings.here)
+        devices = [name.strip() for name in rest.split(",") if name.strip()] or [
+            settings.device or "auto"
+        ]
+        return LocalEngine(
+            devices=devices,
+            command=command,
+            folder=journal.folder,
+            environ=environ,
+            here=settings.here,
+        )
     if kind == "ray":
         device = settings.device or "auto"
         cluster = RayEngine(
@@ -316,7 +369,10 @@ def open_engine(settings: Measuring, run: Run, journal: FileJournal, sources: So
         )
         jobs.open()
         return jobs
-    raise BadInput(f"--fleet {settings.fleet}: choose from local, local:DEVICE,…, ray, ray:ADDRESS, slurm and slurm:NAME=VALUE,…")
+    raise BadInput(
+        f"--fleet {settings.fleet}: choose from local, local:DEVICE,…, ray, ray:ADDRESS, slurm and"
+        " slurm:NAME=VALUE,…"
+    )
 
 
 def _config_of(settings: Measuring) -> Path | None:
@@ -325,7 +381,9 @@ def _config_of(settings: Measuring) -> Path | None:
     return named if named in {None, QUICKSTART} else named.resolve()
 
 
-def lease_command(settings: Measuring, run: Run, sources: Sources | None = None) -> Callable[[LeaseOrder, Path], Sequence[str]]:
+def lease_command(
+    settings: Measuring, run: Run, sources: Sources | None = None
+) -> Callable[[LeaseOrder, Path], Sequence[str]]:
     """Return the command that measures an attempt.
 
     On this machine a slot's name is the device; elsewhere the slot shows only one device.
@@ -343,15 +401,38 @@ def lease_command(settings: Measuring, run: Run, sources: Sources | None = None)
         "--commit": sources and sources.commit,
         "--image": settings.image,
     }
-    flags = [part for flag, value in given.items() if value is not None for part in (flag, str(value))]
+    flags = [
+        part for flag, value in given.items() if value is not None for part in (flag, str(value))
+    ]
 
     def command(order: LeaseOrder, folder: Path) -> Sequence[str]:
         cases = [part for case in order.lease.cases for part in ("--filter", case)]
         if sources is not None:
-            cases += ["--sources", str(folder / sources.file.name if kind == "ray" else sources.file)]
+            cases += [
+                "--sources",
+                str(folder / sources.file.name if kind == "ray" else sources.file),
+            ]
         which = f"{run.id}/{order.lease.number}/{order.attempt}"
-        own = ["--output", str(folder), "--lease", which, "--device", (settings.device or "auto") if elsewhere else order.slot]
-        return [sys.executable, "-P", "-m", "ci_bench.cli", "fleet", "lease", *benchmark_paths(settings), *flags, *own, *cases]
+        own = [
+            "--output",
+            str(folder),
+            "--lease",
+            which,
+            "--device",
+            (settings.device or "auto") if elsewhere else order.slot,
+        ]
+        return [
+            sys.executable,
+            "-P",
+            "-m",
+            "ci_bench.cli",
+            "fleet",
+            "lease",
+            *benchmark_paths(settings),
+            *flags,
+            *own,
+            *cases,
+        ]
 
     return command
 
@@ -369,6 +450,7 @@ class _Display:
             return
         self._last_s = now
         tell(
-            f"fleet: {standing.slots} slot(s), {standing.done} lease(s) done, {standing.out} out, {standing.waiting} waiting, "
-            f"{standing.lost} lost; {standing.open_cases} case(s) open; about {standing.left_s:.0f} s left of this round"
+            f"fleet: {standing.slots} slot(s), {standing.done} lease(s) done, {standing.out} out,"
+            f" {standing.waiting} waiting, {standing.lost} lost; {standing.open_cases} case(s)"
+            f" open; about {standing.left_s:.0f} s left of this round"
         )

@@ -16,7 +16,10 @@ from ci_bench.runner.noise_floor import NoiseFolder
 
 
 def check_fleet(settings: Measuring, config: Config) -> None:
-    """Check the flags of a fleet. Raises `BadInput`: an ignored budget or image would be worse than none."""
+    """Check the flags of a fleet.
+
+    Raises `BadInput`: an ignored budget or image would be worse than none.
+    """
     check_budgets(settings)
     if settings.fleet is not None or settings.image is not None:
         _fleet().check_cage(settings, config)
@@ -26,14 +29,19 @@ def check_budgets(settings: Measuring) -> None:
     """Check that a budget of a fleet can be kept. Raises `BadInput`."""
     spent = settings.gpu_seconds
     if spent is not None and settings.fleet is None:
-        raise BadInput("--gpu-seconds limits the leases of a fleet: add --fleet ENGINE, or limit the time with --budget")
+        raise BadInput(
+            "--gpu-seconds limits the leases of a fleet: add --fleet ENGINE, or limit the time with"
+            " --budget"
+        )
     if spent is not None and not 0 < spent < float("inf"):
         raise BadInput(f"--gpu-seconds {spent:g}: an amount above 0")
 
 
 def alone(settings: Measuring) -> AbstractContextManager[None]:
     """Hold the output folder of a gate on a fleet; without a fleet nothing is held."""
-    held: AbstractContextManager[None] = nullcontext() if settings.fleet is None else _fleet().alone(settings)
+    held: AbstractContextManager[None] = (
+        nullcontext() if settings.fleet is None else _fleet().alone(settings)
+    )
     return held
 
 
@@ -52,7 +60,9 @@ def measure_on_fleet(
     sources: Sources | None,
 ) -> Mapping[SideName, Results]:
     """Measure in leases, as `commands.fleet.measure_on_fleet`."""
-    results: Mapping[SideName, Results] = _fleet().measure_on_fleet(measurement, settings, sides, noise, sources=sources)
+    results: Mapping[SideName, Results] = _fleet().measure_on_fleet(
+        measurement, settings, sides, noise, sources=sources
+    )
     return results
 
 

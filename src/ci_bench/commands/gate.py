@@ -28,13 +28,19 @@ def gate(settings: Measuring) -> int:
     if settings.learn:
         require_teachable(settings, noise)
     with alone(settings), open_baseline(choice, measurement, settings) as opened:
-        measurement = replace(measurement, reproduce=command_again("gate", settings, base=opened.base))
+        measurement = replace(
+            measurement, reproduce=command_again("gate", settings, base=opened.base)
+        )
         if choice.paired:
             measurement = planned_with_base(measurement, settings, opened.sides)
         if settings.fleet is not None:
-            results = measure_on_fleet(measurement, settings, opened.sides, noise, sources=opened.sources)
+            results = measure_on_fleet(
+                measurement, settings, opened.sides, noise, sources=opened.sources
+            )
         else:
-            results = measurement.measure(opened.sides, noise=noise, known=opened.known, kept=opened.kept, seal=opened.seal)
+            results = measurement.measure(
+                opened.sides, noise=noise, known=opened.known, kept=opened.kept, seal=opened.seal
+            )
     head = results[SideName.HEAD]
     if restored := sealed.restore(head.environment.identity):
         tell(restored)

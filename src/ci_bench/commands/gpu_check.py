@@ -34,14 +34,20 @@ def gpu_check(settings: CheckingGpu) -> int:
         raise BadInput(message)
     file = settings.output / FILE
     require_writable(file)
-    wanted = tuple(section for section in SECTIONS if not settings.only or section.name in settings.only)
+    wanted = tuple(
+        section for section in SECTIONS if not settings.only or section.name in settings.only
+    )
     checking = GpuCheck(
         device=settings.device,
         environ=settings.environ,
         lock_s=RunOptions().lock_timeout_s,
         measure_unchanged=partial(_measure_unchanged, settings),
-        observe=lambda section: tell(f"{section.name}: {section.asks} (up to {section.limit_s:g} s)"),
-        starting=lambda limit_s: tell(f"importing torch, from a cold disk that takes a minute (up to {limit_s:g} s)"),
+        observe=lambda section: tell(
+            f"{section.name}: {section.asks} (up to {section.limit_s:g} s)"
+        ),
+        starting=lambda limit_s: tell(
+            f"importing torch, from a cold disk that takes a minute (up to {limit_s:g} s)"
+        ),
     )
     started_at = datetime.now(UTC).isoformat(timespec="seconds")
     rows = tuple(checking.rows(wanted))
@@ -65,21 +71,31 @@ def _measure_unchanged(settings: CheckingGpu) -> Figures:
             environ=settings.environ,
             choose=None,
         )
-        results = measurement.measure([caller(settings, SideName.BASE), caller(settings, SideName.HEAD)])
+        results = measurement.measure(
+            [caller(settings, SideName.BASE), caller(settings, SideName.HEAD)]
+        )
     base, head = results[SideName.BASE], results[SideName.HEAD]
     judged = compare(
         base=base, head=head, policy=config.policy, mode=BaselineMode.PAIRED, absence=None, tool_version=__version__,
         rule=fixed(NOISE_LAUNCHES),
     )  # fmt: skip
     verdicts = [pair.verdict for case in judged.cases for pair in case.pairs]
-    doubts = [block.doubt for row in (*base.cases, *head.cases) for block in row.blocks if block.doubt]
+    doubts = [
+        block.doubt for row in (*base.cases, *head.cases) for block in row.blocks if block.doubt
+    ]
     floor = noise_floor(base, head)
     return {
         "metrics": len(verdicts),
-        "undecided": sum(verdict in {Verdict.INCONCLUSIVE, Verdict.INCOMPARABLE} for verdict in verdicts),
+        "undecided": sum(
+            verdict in {Verdict.INCONCLUSIVE, Verdict.INCOMPARABLE} for verdict in verdicts
+        ),
         "wrong": sum(verdict in {Verdict.REGRESSED, Verdict.IMPROVED} for verdict in verdicts),
         "doubts": len(doubts),
         "doubt": doubts[0] if doubts else None,
         "resolvable": floor.resolvable if floor else None,
-        "launch_s": sum(row.duration_s or 0.0 for row in (*base.cases, *head.cases)) / len(head.cases) / NOISE_LAUNCHES,
+        "launch_s": (
+            sum(row.duration_s or 0.0 for row in (*base.cases, *head.cases))
+            / len(head.cases)
+            / NOISE_LAUNCHES
+        ),
     }

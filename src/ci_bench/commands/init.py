@@ -30,7 +30,10 @@ MOST_SHOWN = 20
 
 
 def init(settings: Starting) -> int:
-    """Write what is missing, and print what would be measured. With `check`, report what has gone stale."""
+    """Write what is missing, and print what would be measured.
+
+    With `check`, report what has gone stale.
+    """
     root = top_of(settings.here)
     found = survey(root)
     if settings.check:
@@ -56,12 +59,23 @@ def _write(root: Path, proposal: Proposal) -> list[str]:
     written = []
     for usual, text in proposal.files.items():
         name = usual
-        if usual == WORKFLOW and CONFIG in written and WORKFLOW not in kept and _is_there(root / WORKFLOW):
+        if (
+            usual == WORKFLOW
+            and CONFIG in written
+            and WORKFLOW not in kept
+            and _is_there(root / WORKFLOW)
+        ):
             tell(f"{WORKFLOW} does not use ci-bench and is not changed")
             name = OTHER_WORKFLOW
-        there = kept.get(name, kept.get(CONFIG) if name in EXAMPLES else None) or ("exists" if _is_there(root / name) else None)
+        there = kept.get(name, kept.get(CONFIG) if name in EXAMPLES else None) or (
+            "exists" if _is_there(root / name) else None
+        )
         if there:
-            tell(f"{name} is not written: {there}" if there != "exists" else f"{name} exists and is not changed")
+            tell(
+                f"{name} is not written: {there}"
+                if there != "exists"
+                else f"{name} exists and is not changed"
+            )
             continue
         _create(root, name, text)
         written.append(name)
@@ -79,7 +93,9 @@ def _in_the_way(root: Path) -> dict[str, str]:
             found[CONFIG] = f"{near} is there; rename it to {CONFIG}"
     if _is_there(root / CONFIG):
         found[CONFIG] = "exists"
-    if user := next((file for file, workflow in _workflows(root).items() if uses_ci_bench(workflow)), None):
+    if user := next(
+        (file for file, workflow in _workflows(root).items() if uses_ci_bench(workflow)), None
+    ):
         found[WORKFLOW] = "exists" if user == WORKFLOW else f"{user} uses ci-bench"
     return found
 
@@ -89,33 +105,47 @@ def _is_there(path: Path) -> bool:
 
 
 def _create(root: Path, name: str, text: str) -> None:
-    """Write a new file below the root. Raises `CannotWrite`, also if a folder on the way is a symbolic link."""
+    """Write a new file below the root.
+
+    Raises `CannotWrite`, also if a folder on the way is a symbolic link.
+    """
     path = root / name
-    linked = [folder for folder in path.parents if folder.is_relative_to(root) and folder != root and folder.is_symlink()]
+    linked = [
+        folder
+        for folder in path.parents
+        if folder.is_relative_to(root) and folder != root and folder.is_symlink()
+    ]
     try:
         if linked:
-            raise CannotWrite(f"{name} is not written: {linked[0].relative_to(root)} is a symbolic link")
+            raise CannotWrite(
+                f"{name} is not written: {linked[0].relative_to(root)} is a symbolic link"
+            )
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("x", encoding="utf-8") as stream:
             stream.write(text)
     except OSError as error:
-        raise CannotWrite(f"{path}: cannot be written: {error.strerror}; check the folder's permissions") from error
+        raise CannotWrite(
+            f"{path}: cannot be written: {error.strerror}; check the folder's permissions"
+        ) from error
 
 
 def _describe(proposal: Proposal) -> None:
     """Print what a gate measures, about how long it takes, and the next step."""
     say("\nEach pull request measures, on base and head in turns:\n")
     words = [f"  {entry.suite:9} {line}\n" for entry in proposal.entries for line in entry.words]
-    say("".join(words[:MOST_SHOWN]) + (f"  … and {len(words) - MOST_SHOWN} more\n" if len(words) > MOST_SHOWN else ""))
+    say(
+        "".join(words[:MOST_SHOWN])
+        + (f"  … and {len(words) - MOST_SHOWN} more\n" if len(words) > MOST_SHOWN else "")
+    )
     minutes, least = proposal.cases * MINUTES_A_CASE, "case" if proposal.cases == 1 else "cases"
     more = ", plus ten runs of each training script" if proposal.trains else ""
     say(f"At least {proposal.cases} {least}: allow about {minutes} min on two CPU cores{more}.\n")
     for remark in proposal.remarks[:MOST_SHOWN]:
         tell(f"note: {remark}")
     say(
-        "\nNext: `ci-bench list` imports the benchmarks and prints each case, `ci-bench gate` measures them here.\n"
-        "Then commit the files. The workflow skips pull requests from forks; fork-bench.yml and fork-report.yml in\n"
-        f"{EXAMPLE_WORKFLOWS} measure those, too.\n"
+        "\nNext: `ci-bench list` imports the benchmarks and prints each case, `ci-bench gate`"
+        " measures them here.\nThen commit the files. The workflow skips pull requests from forks;"
+        f" fork-bench.yml and fork-report.yml in\n{EXAMPLE_WORKFLOWS} measure those, too.\n"
     )
 
 

@@ -21,8 +21,13 @@ def asked(settings: Measuring, config: Config) -> dict[str, tuple[str, ...]]:
     """
     written = config.written or config.run
     changed = {one.name: getattr(config.run, one.name) for one in fields(written)}
-    found = {name: (str(value),) for name, value in changed.items() if value != getattr(written, name)}
-    for name, value, said in (("base", settings.base, config.base), ("baseline", settings.baseline, config.baseline)):
+    found = {
+        name: (str(value),) for name, value in changed.items() if value != getattr(written, name)
+    }
+    for name, value, said in (
+        ("base", settings.base, config.base),
+        ("baseline", settings.baseline, config.baseline),
+    ):
         if value is not None and value != said and (name == "base" or said is not None):
             found[name] = (str(value),)
     return {**found, **({"filter": settings.filter} if settings.filter else {})}
@@ -30,8 +35,14 @@ def asked(settings: Measuring, config: Config) -> dict[str, tuple[str, ...]]:
 
 def workflow_run(environ: Mapping[str, str]) -> WorkflowRun | None:
     """The run of a GitHub workflow that we are in; `None` outside of one."""
-    repository, run, attempt = (environ.get(f"GITHUB_{name}", "") for name in ("REPOSITORY", "RUN_ID", "RUN_ATTEMPT"))
-    if not (_REPOSITORY.fullmatch(repository) and _NUMBER.fullmatch(run) and _NUMBER.fullmatch(attempt or "1")):
+    repository, run, attempt = (
+        environ.get(f"GITHUB_{name}", "") for name in ("REPOSITORY", "RUN_ID", "RUN_ATTEMPT")
+    )
+    if not (
+        _REPOSITORY.fullmatch(repository)
+        and _NUMBER.fullmatch(run)
+        and _NUMBER.fullmatch(attempt or "1")
+    ):
         return None
     return WorkflowRun(repository=repository, run=int(run), attempt=int(attempt or "1"))
 
@@ -49,8 +60,8 @@ def results_path(path: Path) -> Path:
 def command_again(command: str, settings: Measuring, *, base: str | None = None) -> tuple[str, ...]:
     """The words of the command that measures the same way again, in the same tree: all cases of it.
 
-    `base` is the base commit of a paired run: what named it may stand for another one by then. Left out are flags that say where
-    documents go, or how the verdict is shown.
+    `base` is the base commit of a paired run: what named it may stand for another one by then. Left
+    out are flags that say where documents go, or how the verdict is shown.
     """
     flags = {
         "--config": settings.config,
@@ -62,5 +73,14 @@ def command_again(command: str, settings: Measuring, *, base: str | None = None)
         "--launches": settings.launches,
         "--budget": settings.budget_s,
     }
-    given = {flag: f"{value:g}" if isinstance(value, float) else str(value) for flag, value in flags.items() if value is not None}
-    return ("ci-bench", *command.split(), *map(str, settings.paths), *(part for flag in given.items() for part in flag))
+    given = {
+        flag: f"{value:g}" if isinstance(value, float) else str(value)
+        for flag, value in flags.items()
+        if value is not None
+    }
+    return (
+        "ci-bench",
+        *command.split(),
+        *map(str, settings.paths),
+        *(part for flag in given.items() for part in flag),
+    )

@@ -51,8 +51,9 @@ def judge(
 ) -> Comparison:
     """Compare head with its baseline, judge by the policy, and write `comparison.json`, `report.md` and `report.html`.
 
-    `calibration` and `rule` are for paired runs: what is known of the machine's noise, and what decided on the launches.
-    `scope` is what was measured of what was asked for (`judge.policy.binding`), `accepted` the intended changes that count.
+    `calibration` and `rule` are for paired runs: what is known of the machine's noise, and what
+    decided on the launches. `scope` is what was measured of what was asked for
+    (`judge.policy.binding`), `accepted` the intended changes that count.
     """
     comparison = compare(
         base=baseline.results,
@@ -78,7 +79,9 @@ def write_documents(comparison: Comparison, folder: Path) -> None:
     documents.write_text(render_report(comparison), folder / REPORT)
 
 
-def write_page(comparison: Comparison, *, head: Results, base: Results | None, folder: Path) -> None:
+def write_page(
+    comparison: Comparison, *, head: Results, base: Results | None, folder: Path
+) -> None:
     """Write `report.html`, which is there to be looked at.
 
     A bug in it must not take the verdict away, nor leave another run's page.
@@ -87,14 +90,19 @@ def write_page(comparison: Comparison, *, head: Results, base: Results | None, f
     try:
         text = page(comparison, head=head, base=base)
     except Exception:
-        logger.warning("%s could not be made; the verdict does not depend on it", file, exc_info=True)
+        logger.warning(
+            "%s could not be made; the verdict does not depend on it", file, exc_info=True
+        )
         file.unlink(missing_ok=True)
         return
     documents.write_text(text, file)
 
 
 def page(comparison: Comparison, *, head: Results | None, base: Results | None) -> str:
-    """The HTML report. The documents that a comparison was made of bring the samples and the training runs."""
+    """The HTML report.
+
+    The documents that a comparison was made of bring the samples and the training runs.
+    """
     from ci_bench.commands.page_assets import page_assets
     from ci_bench.report.html.report import render_html
 
@@ -106,14 +114,25 @@ def material(head: Results | None, base: Results | None) -> Material:
 
     They are the raw documents, and the distance of each of head's training runs from its reference.
     """
-    rows, earlier = ({row.case.id: row for row in results.cases} if results else {} for results in (head, base))
+    rows, earlier = (
+        {row.case.id: row for row in results.cases} if results else {} for results in (head, base)
+    )
     closeness = {name: _closeness(row, earlier.get(name)) for name, row in rows.items()}
     sides = sides_of(base, head) if head else {}
-    return Material(head=rows, base=earlier, closeness=closeness, spent=time_spent(list(sides.values())), timed=tuple(sides))
+    return Material(
+        head=rows,
+        base=earlier,
+        closeness=closeness,
+        spent=time_spent(list(sides.values())),
+        timed=tuple(sides),
+    )
 
 
 def _closeness(head: CaseResult, base: CaseResult | None) -> tuple[Closeness, ...]:
     """Compare head's candidates with its reference, then its reference with base's."""
     arms = closeness(head.parity) if head.parity else ()
     beside = beside_base(base, head) if base else None
-    return (*arms, *(replace(one, arm=BESIDE_BASE) for one in (closeness(beside) if beside else ())))
+    return (
+        *arms,
+        *(replace(one, arm=BESIDE_BASE) for one in (closeness(beside) if beside else ())),
+    )

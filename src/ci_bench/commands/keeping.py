@@ -38,7 +38,10 @@ def require_teachable(settings: Measuring, noise: NoiseFolder | None) -> None:
         raise BadInput(message)
     event = settings.environ.get("GITHUB_EVENT_NAME", "")
     if event not in TRUSTED:
-        message = f"--learn is not allowed on {event}: unmerged code could skew the calibration. Use it on push or schedule"
+        message = (
+            f"--learn is not allowed on {event}: unmerged code could skew the calibration. Use it"
+            " on push or schedule"
+        )
         raise BadInput(message)
     noise.require_writable()
 
@@ -50,7 +53,10 @@ def learn(noise: NoiseFolder, base: Results, head: Results, comparison: Comparis
     """
     taught = collect_gate(base, head, comparison)
     if taught is None:
-        tell("nothing was learned about this machine's noise: no unchanged time of both sides is left")
+        tell(
+            "nothing was learned about this machine's noise: no unchanged time of both sides is"
+            " left"
+        )
         return
     noise.keep(taught)
     tell(f"kept the first launches of {len(taught.series)} time(s) in {noise.path}")
@@ -65,7 +71,9 @@ def save_baseline(settings: Measuring, comparison: Comparison, path: Path) -> No
         copy_saved(results, source, file)
         message = f"saved this run as the baseline: {file}"
     elif file.exists():
-        message = f"the policy is not met, so the baseline is unchanged: {file} (delete it to start over)"
+        message = (
+            f"the policy is not met, so the baseline is unchanged: {file} (delete it to start over)"
+        )
     else:
         message = f"the policy is not met, so no baseline was saved at {file}"
     tell(message)

@@ -46,9 +46,16 @@ def lease(settings: Leasing) -> int:
     """
     read_lease(settings.lease)
     if settings.prepared is None and settings.sources is None:
-        raise BadInput("lease: pass both sides, as --prepared DIR or as --sources FILE with --sha256 and --commit")
+        raise BadInput(
+            "lease: pass both sides, as --prepared DIR or as --sources FILE with --sha256 and"
+            " --commit"
+        )
     with ending_with(settings.environ.get(STARTER)):
-        return _measure(settings) if settings.sources is None else _make_and_measure(settings, settings.sources)
+        return (
+            _measure(settings)
+            if settings.sources is None
+            else _make_and_measure(settings, settings.sources)
+        )
 
 
 def _measure(settings: Leasing) -> int:
@@ -69,7 +76,9 @@ def _measure(settings: Leasing) -> int:
     with open_sides(config, settings, [case for _, case in plan]) as pair:
         bench = replace(bench, base_plan=plan_base_of(bench, settings, pair.sides))
         results = bench.measure(pair.sides, seal=pair.seal)
-    whole = all(row.status in {Status.OK, Status.SKIPPED} for side in results.values() for row in side.cases)
+    whole = all(
+        row.status in {Status.OK, Status.SKIPPED} for side in results.values() for row in side.cases
+    )
     return int(ExitCode.OK if whole else ExitCode.MEASURING_FAILED)
 
 
@@ -77,19 +86,34 @@ def read_lease(text: str) -> Lease:
     """``RUN/NUMBER/ATTEMPT``. Raises `BadInput`."""
     found = re.fullmatch(r"([A-Za-z0-9_.:+-]{1,100})/([0-9]{1,8})/([1-9][0-9]{0,2})", text)
     if found is None:
-        raise BadInput(f"--lease {text}: a run's id, the lease's number and the attempt, as 4f0c/12/1")
+        raise BadInput(
+            f"--lease {text}: a run's id, the lease's number and the attempt, as 4f0c/12/1"
+        )
     return Lease(run=found[1], number=int(found[2]), attempt=int(found[3]))
 
 
 def _make_and_measure(settings: Leasing, file: Path) -> int:
-    """On sides that are made of a bundle, unless another lease of this node has made them. Raises `BadSources`."""
+    """On sides that are made of a bundle, unless another lease of this node has made them.
+
+    Raises `BadSources`.
+    """
     sources = Sources(file=file, sha256=settings.sha256, commit=settings.commit)
     if not ID.fullmatch(sources.commit):
-        raise BadSources(f"--commit {sources.commit}: a full commit id, as `gate --fleet` hands out")
+        raise BadSources(
+            f"--commit {sources.commit}: a full commit id, as `gate --fleet` hands out"
+        )
     maker = _SidesMaker(settings=settings, sources=sources)
-    with place_of(_key(sources, settings.image), depot_folder(settings.environ), maker.make) as place:
+    with place_of(
+        _key(sources, settings.image), depot_folder(settings.environ), maker.make
+    ) as place:
         found = opened(sources, place, settings.environ)
-        words = ("fleet", "lease", *benchmark_paths(settings), *maker.sides(place, found), *maker.own())
+        words = (
+            "fleet",
+            "lease",
+            *benchmark_paths(settings),
+            *maker.sides(place, found),
+            *maker.own(),
+        )
         code = maker.start(*words, place=place, here=found.here)
     maker.take()
     return code
@@ -100,7 +124,9 @@ def _key(sources: Sources, image: str | None) -> str:
 
     It contains the engine, which an environment of a side links to.
     """
-    engine = image or f"{ci_bench.__version__}\n{Path(ci_bench.__file__).resolve()}\n{sys.executable}"
+    engine = (
+        image or f"{ci_bench.__version__}\n{Path(ci_bench.__file__).resolve()}\n{sys.executable}"
+    )
     return f"{sources.commit}-{hashlib.sha256(engine.encode()).hexdigest()[:12]}"
 
 
@@ -122,12 +148,24 @@ class _SidesMaker:
     sources: Sources
 
     def make(self, place: Path) -> bool:
-        """Take the sources out and make both sides ready. Whether both are: the next lease tries again where set-up failed."""
+        """Take the sources out and make both sides ready.
+
+        Whether both are: the next lease tries again where set-up failed.
+        """
         found = unbundle(self.sources, place, self.settings.environ)
         (place / PREPARED).mkdir()
-        code = self.start("setup", *self.sides(place, found), "--output", self.output, place=place, here=found.here)
+        code = self.start(
+            "setup",
+            *self.sides(place, found),
+            "--output",
+            self.output,
+            place=place,
+            here=found.here,
+        )
         if code not in MADE:
-            raise BadSources(f"{self.sources.file}: set-up of its sources ended with exit code {code}; see above")
+            raise BadSources(
+                f"{self.sources.file}: set-up of its sources ended with exit code {code}; see above"
+            )
         return are_ready(place / PREPARED)
 
     def sides(self, place: Path, found: Unbundled) -> Sequence[str]:
@@ -148,7 +186,12 @@ class _SidesMaker:
             "--lease": self.settings.lease,
             "--device": device.partition(":")[0] if device and self.settings.image else device,
         }
-        flags = [part for flag, value in given.items() if value is not None for part in (flag, str(value))]
+        flags = [
+            part
+            for flag, value in given.items()
+            if value is not None
+            for part in (flag, str(value))
+        ]
         return [*flags, *(part for text in self.settings.filter for part in ("--filter", text))]
 
     def start(self, *words: str, place: Path, here: Path) -> int:

@@ -46,7 +46,10 @@ def list_cases(settings: Listing) -> int:
     for _, case in plan:
         say(f"{case.id}\n    {'; '.join(_described(case, took_s.get(case.id)))}\n")
     counted = "1 case" if len(plan) == 1 else f"{len(plan):,} cases"
-    say(f"{counted} on device {config.run.device}. {_expected([took_s.get(case.id) for _, case in plan])}\n")
+    say(
+        f"{counted} on device {config.run.device}."
+        f" {_expected([took_s.get(case.id) for _, case in plan])}\n"
+    )
     return int(ExitCode.OK)
 
 
@@ -65,7 +68,10 @@ def _expected(took_s: Sequence[float | None]) -> str:
     known = [seconds for seconds in took_s if seconds is not None]
     if known and len(known) == len(took_s):
         return f"A gate takes about {duration(sum(known))}, as the previous run did."
-    return f"A gate takes about {MINUTES_A_CASE} min for each on two CPU cores; a training script takes ten runs or more."
+    return (
+        f"A gate takes about {MINUTES_A_CASE} min for each on two CPU cores; a training script"
+        " takes ten runs or more."
+    )
 
 
 def _earlier_seconds(folder: Path) -> dict[str, float]:
@@ -101,8 +107,13 @@ def declared_parts(config: Config, find: Callable[[str], Suite]) -> dict[str, An
     planned: dict[str, list[str] | int] = {}
     for declared, cases in planning.plan_declared(config, find):
         ids = [case.id for _, case in cases]
-        planned[declared.field] = len(ids) if isinstance(declared.cases, int) or len(ids) > most else ids
-    plugins = {name: {field: value for field, value in asdict(own).items() if value} for name, own in config.plugins.items()}
+        planned[declared.field] = (
+            len(ids) if isinstance(declared.cases, int) or len(ids) > most else ids
+        )
+    plugins = {
+        name: {field: value for field, value in asdict(own).items() if value}
+        for name, own in config.plugins.items()
+    }
     suites: dict[str, list[dict[str, Any]]] = {}
     for entry, declared in zip(config.entries, planning.declarations(config), strict=True):
         found = {"cases": planned[declared.field]}
@@ -110,22 +121,34 @@ def declared_parts(config: Config, find: Callable[[str], Suite]) -> dict[str, An
             plugins[entry.suite] = {**plugins.get(entry.suite, {}), **found}
         else:
             needed = entry.cases is not None or plans_from_tree(entry.suite, entry.options)
-            suites.setdefault(entry.suite, []).append({**entry.options, **(found if needed else {})})
-    lists = {name: entries for name, entries in suites.items() if any("cases" in entry for entry in entries)}
+            suites.setdefault(entry.suite, []).append(
+                {**entry.options, **(found if needed else {})}
+            )
+    lists = {
+        name: entries
+        for name, entries in suites.items()
+        if any("cases" in entry for entry in entries)
+    }
     return {name: part for name, part in (("plugins", plugins), ("suites", lists)) if part}
 
 
 def _block(value: Any, indent: str = "") -> str:
     """Mappings and lists as blocks of YAML, a line for each value."""
     if isinstance(value, dict) and value:
-        return "".join(f"{indent}{_word(name)}:{_inside(inner, indent)}" for name, inner in value.items())
+        return "".join(
+            f"{indent}{_word(name)}:{_inside(inner, indent)}" for name, inner in value.items()
+        )
     if isinstance(value, list | tuple) and value:
         return "".join(f"{indent}- {_block(inner, f'{indent}  ').lstrip()}" for inner in value)
     return f"{indent}{_word(value)}\n"
 
 
 def _inside(value: Any, indent: str) -> str:
-    return f"\n{_block(value, f'{indent}  ')}" if isinstance(value, dict | list | tuple) and value else f" {_word(value)}\n"
+    return (
+        f"\n{_block(value, f'{indent}  ')}"
+        if isinstance(value, dict | list | tuple) and value
+        else f" {_word(value)}\n"
+    )
 
 
 def _word(value: Any) -> str:

@@ -41,7 +41,10 @@ def benchmark_paths(settings: Configured) -> tuple[str, ...]:
     for path in settings.paths:
         whole = Path(os.path.normpath(settings.here / path))
         if not whole.is_relative_to(settings.here):
-            message = f"{path}: not inside {settings.here}, and each side has its own tree; run from the root of that tree"
+            message = (
+                f"{path}: not inside {settings.here}, and each side has its own tree; run from the"
+                " root of that tree"
+            )
             raise BadInput(message)
         found.append(whole.relative_to(settings.here).as_posix())
     return tuple(dict.fromkeys(found))

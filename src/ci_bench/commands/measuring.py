@@ -59,7 +59,8 @@ MOST_REASON = 2000
 class Measurement:
     """Inputs of measuring: the plan, options, paths of documents, and the `reproduce` command.
 
-    `choose` is its flag for one case; `None` if it has none. `environ` are the variables of the caller.
+    `choose` is its flag for one case; `None` if it has none. `environ` are the variables of the
+    caller.
 
     With `save_outputs` the tensors of reference arms are kept next to the documents. `workflow` and
     `asked` are recorded for judging the results: the run of the workflow, and the flags that narrow
@@ -97,14 +98,27 @@ class Measurement:
         `kept` are their saved tensors. If the `seal` on base and engine is broken, all cases fail.
         """
         require_engine()
-        begun, earlier = planning.start(self.config, workflow=self.workflow, asked=self.asked, lease=self.lease), None
-        rank, first_s = ({}, {}) if self.config.run.budget_s is None else self._rank(known, self.config.run.budget_s)
+        begun, earlier = (
+            planning.start(self.config, workflow=self.workflow, asked=self.asked, lease=self.lease),
+            None,
+        )
+        rank, first_s = (
+            ({}, {})
+            if self.config.run.budget_s is None
+            else self._rank(known, self.config.run.budget_s)
+        )
         if self.resume:
             earlier = self._interrupted(sides, begun)
             begun = earlier.run if earlier else begun
         attachments, both = self._attachments(sides, clear=earlier is None), tuple(sides)
-        device, usual_s = self._device(noise or calibrations), None if earlier else self._usual_s(sides)
-        with make_folder() as scratch, ProgressDisplay(console(stderr=True), usual_s=usual_s) as display:
+        device, usual_s = (
+            self._device(noise or calibrations),
+            (None if earlier else self._usual_s(sides)),
+        )
+        with (
+            make_folder() as scratch,
+            ProgressDisplay(console(stderr=True), usual_s=usual_s) as display,
+        ):
             runner = Runner(
                 options=self.config.run,
                 scratch=Path(scratch),
@@ -112,9 +126,17 @@ class Measurement:
                 hold=device.hold,
                 refuse=device.refuse,
                 watch=device.watch,
-                still_open=OpenCases(run=begun, sides=both, config=self.config, noise=noise) if noise else None,
+                still_open=(
+                    OpenCases(run=begun, sides=both, config=self.config, noise=noise)
+                    if noise
+                    else None
+                ),
                 asked=conditional_stages(),
-                to_explain=None if calibrations else ToExplain(run=begun, sides=both, config=self.config, noise=noise),
+                to_explain=(
+                    None
+                    if calibrations
+                    else ToExplain(run=begun, sides=both, config=self.config, noise=noise)
+                ),
                 seed=begun.id,
                 rank=rank,
                 usual_s=first_s,
@@ -122,7 +144,9 @@ class Measurement:
                 outputs=self._outputs(sides, kept or {}),
                 sizes=_sizes(known),
                 base_suites=self.base_plan.suites if self.base_plan else {},
-                inspect=intact if seal is None else lambda everything: seal.breaks(shared=everything),
+                inspect=(
+                    intact if seal is None else lambda everything: seal.breaks(shared=everything)
+                ),
             )
             return record_run(
                 self.plan,
@@ -148,15 +172,22 @@ class Measurement:
             gpus=vendors.look(),
             say=partial(announce, self.environ),
             calibrations=calibrations,
-            processes=max((stage.processes for suite, case in self.plan for stage in suite.stages(case)), default=1),
+            processes=max(
+                (stage.processes for suite, case in self.plan for stage in suite.stages(case)),
+                default=1,
+            ),
         )
 
-    def _attachments(self, sides: Sequence[Side], *, clear: bool) -> Mapping[SideName, attached.Attachments]:
+    def _attachments(
+        self, sides: Sequence[Side], *, clear: bool
+    ) -> Mapping[SideName, attached.Attachments]:
         """Return the folders of each side's files, next to its results.
 
         `clear` removes those of an earlier run.
         """
-        places = {side.name: place(self.output, side.name).with_name(attached.FOLDER) for side in sides}
+        places = {
+            side.name: place(self.output, side.name).with_name(attached.FOLDER) for side in sides
+        }
         attachments = {name: attached.Attachments(folder=folder) for name, folder in places.items()}
         for files in attachments.values() if clear else ():
             files.clear()
@@ -164,7 +195,9 @@ class Measurement:
 
     def _outputs(self, sides: Sequence[Side], kept: Mapping[str, KeptOutputs]) -> OutputsOptions:
         """Return which sides save their tensors, replacing those of the previous run."""
-        folders = {side.name: place(self.output, side.name).with_name(beside.FOLDER) for side in sides}
+        folders = {
+            side.name: place(self.output, side.name).with_name(beside.FOLDER) for side in sides
+        }
         needed = {one.path.parent.resolve() for one in kept.values()}
         for folder in () if self.resume else folders.values():
             with suppress(OSError):
@@ -182,16 +215,24 @@ class Measurement:
             tell(f"no interrupted run in {self.output}; starting a new one")
         else:
             done = max((len(ledger.launches) for ledger in earlier.ledgers.values()), default=0)
-            tell(f"resuming the run of {earlier.run.started_at}: {done} of {len(self.plan)} case(s) are measured already")
+            tell(
+                f"resuming the run of {earlier.run.started_at}: {done} of {len(self.plan)} case(s)"
+                " are measured already"
+            )
         return earlier
 
-    def _rank(self, known: Results | None, budget_s: float) -> tuple[dict[str, int], dict[str, tuple[float, float]]]:
+    def _rank(
+        self, known: Results | None, budget_s: float
+    ) -> tuple[dict[str, int], dict[str, tuple[float, float]]]:
         """Return each case's place in the first launch, and its earlier duration; print how many cases fit.
 
         A budget is planned with them.
         """
         before = known or self._earlier()
-        rank, usual_s = planning.rank(self.plan, self.config.policy, before, self._open_before()), planning.usual_seconds(before)
+        rank, usual_s = (
+            planning.rank(self.plan, self.config.policy, before, self._open_before()),
+            planning.usual_seconds(before),
+        )
         tell(planning.coverage(self.plan, rank, usual_s, budget_s))
         return rank, usual_s
 
@@ -199,7 +240,11 @@ class Measurement:
         """Return the duration of the previous run of these cases and sides; `None` if unknown, or if one did not end well."""
         before = self._earlier()
         ended = before is not None and before.run.state is RunState.COMPLETE
-        spent = {row.case.id: row.duration_s for row in before.cases if row.status is Status.OK} if before and ended else {}
+        spent = (
+            {row.case.id: row.duration_s for row in before.cases if row.status is Status.OK}
+            if before and ended
+            else {}
+        )
         known = [spent.get(case.id) for _, case in self.plan]
         seconds = [one for one in known if one is not None]
         return sum(seconds) * len(sides) if seconds and len(seconds) == len(known) else None
@@ -214,22 +259,39 @@ class Measurement:
         """The cases that the comparison before could not decide, if it can be read."""
         with suppress(BadDocument):
             cases = documents.read_comparison(self.output / COMPARISON).cases
-            return frozenset(case.id for case in cases if case.verdict in {Verdict.INCONCLUSIVE, Verdict.SUSPECTED})
+            return frozenset(
+                case.id
+                for case in cases
+                if case.verdict in {Verdict.INCONCLUSIVE, Verdict.SUSPECTED}
+            )
         return frozenset()
 
 
 def announce(environ: Mapping[str, str], line: str) -> None:
     """Print the line immediately, and as an annotation in a workflow."""
-    tell(command(LogLevel.NOTICE, line, title="ci-bench") if environ.get("GITHUB_ACTIONS") == "true" else line)
+    tell(
+        command(LogLevel.NOTICE, line, title="ci-bench")
+        if environ.get("GITHUB_ACTIONS") == "true"
+        else line
+    )
 
 
 def _sizes(known: Results | None) -> dict[str, dict[str, Fact]]:
     """The facts of the largest batch of each case of an earlier run that has one."""
-    rows = (row for row in (known.cases if known else ()) if isinstance(row.facts.get(LARGEST_BATCH), int))
-    return {row.case.id: {name: row.facts[name] for name in SIZE_FACTS if name in row.facts} for row in rows}
+    rows = (
+        row
+        for row in (known.cases if known else ())
+        if isinstance(row.facts.get(LARGEST_BATCH), int)
+    )
+    return {
+        row.case.id: {name: row.facts[name] for name in SIZE_FACTS if name in row.facts}
+        for row in rows
+    }
 
 
-def measurement_of(command: str, settings: Measuring, config: Config, find: Callable[[str], Suite]) -> Measurement:
+def measurement_of(
+    command: str, settings: Measuring, config: Config, find: Callable[[str], Suite]
+) -> Measurement:
     """Plan the cases that the flags choose, and return what measures them."""
     plan = planning.require_room(planning.plan(config, settings.filter, find, tell))
     return Measurement(

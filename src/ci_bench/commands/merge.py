@@ -1,4 +1,7 @@
-"""The command that makes one run of several: `merge`. Reads documents of other machines as untrusted input."""
+"""The command that makes one run of several: `merge`.
+
+Reads documents of other machines as untrusted input.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,7 +30,10 @@ def merge(settings: Merging) -> int:
     _require_apart(settings.output, settings.runs)
     documents.require_writable(settings.output / RESULTS)
     merged = merge_pairs(read_pair(folder) for folder in settings.runs)
-    written = {SideName.HEAD: merged.head, **({SideName.BASE: merged.base} if merged.base is not None else {})}
+    written = {
+        SideName.HEAD: merged.head,
+        **({SideName.BASE: merged.base} if merged.base is not None else {}),
+    }
     for name, results in written.items():
         documents.write(results, place(settings.output, name))
     tell(_told(merged))
@@ -37,7 +43,11 @@ def merge(settings: Merging) -> int:
         alone if merged.base is None else paired_with(merged.base),
         policy=config.policy,
         folder=settings.output,
-        calibration=None if merged.base is None else noise_folder(settings).find(merged.head.environment.identity),
+        calibration=(
+            None
+            if merged.base is None
+            else noise_folder(settings).find(merged.head.environment.identity)
+        ),
         rule=None if merged.base is None else rule_of_parts(config.run, merged.head),
     )
     show(comparison, settings.format)
@@ -48,7 +58,9 @@ def merge(settings: Merging) -> int:
 def _require_apart(output: Path, runs: Sequence[Path]) -> None:
     """Raise `CannotMerge` if the merged documents would replace a run's own."""
     if output.resolve() in {folder.resolve() for folder in runs}:
-        raise CannotMerge(f"--output {output}: this is the folder of a merged run; choose another one")
+        raise CannotMerge(
+            f"--output {output}: this is the folder of a merged run; choose another one"
+        )
 
 
 def read_pair(folder: Path) -> RunPair:
@@ -62,12 +74,17 @@ def read_pair(folder: Path) -> RunPair:
     head = documents.read_results(paths[SideName.HEAD])
     base = documents.read_results(paths[SideName.BASE]) if paths[SideName.BASE].exists() else None
     whole = None
-    if any(side is not None and side.run.state is not RunState.COMPLETE and not side.parts for side in (head, base)):
+    if any(
+        side is not None and side.run.state is not RunState.COMPLETE and not side.parts
+        for side in (head, base)
+    ):
         try:
             counts = [whole_launches(path) for path in paths.values() if path.exists()]
         except CannotResume as error:
             way_out = "resume it, or leave it out"
-            raise CannotMerge(f"{folder}: the run was interrupted, and its progress.json is missing; {way_out}") from error
+            raise CannotMerge(
+                f"{folder}: the run was interrupted, and its progress.json is missing; {way_out}"
+            ) from error
         whole = {name: min(count.get(name, 0) for count in counts) for name in counts[0]}
     return RunPair(name=str(folder), head=head, base=base, whole=whole)
 

@@ -34,7 +34,9 @@ def _to_stdout() -> Iterator[None]:
         discard_stdout()
         if isinstance(error, BrokenPipeError):
             raise
-        raise CannotWrite(f"standard output cannot be written: {error.strerror}; check its disk") from error
+        raise CannotWrite(
+            f"standard output cannot be written: {error.strerror}; check its disk"
+        ) from error
 
 
 def discard_stdout() -> None:
@@ -50,7 +52,10 @@ def tell(line: str) -> None:
 
 
 def console(*, stderr: bool = False) -> "Console":
-    """A console on stdout or stderr. A closed pipe ends the process on stdout, and the progress on stderr."""
+    """A console on stdout or stderr.
+
+    A closed pipe ends the process on stdout, and the progress on stderr.
+    """
     from rich.console import Console
 
     class OnPipe(Console):
@@ -109,4 +114,8 @@ def _may_fork() -> bool:
     A fork copies only one thread, which may wait for a lock that another one held; a copy needs a
     core.
     """
-    return _THREADS.is_dir() and len(list(_THREADS.iterdir())) == 1 and len(os.sched_getaffinity(0)) > 1
+    return (
+        _THREADS.is_dir()
+        and len(list(_THREADS.iterdir())) == 1
+        and len(os.sched_getaffinity(0)) > 1
+    )

@@ -11,7 +11,14 @@ from ci_bench.commands.config_files import config_path, require_config
 from ci_bench.commands.loading import benchmark_paths, load, plugins_of
 from ci_bench.commands.output import tell
 from ci_bench.configuration.config import QUICKSTART, load_config
-from ci_bench.configuration.plugins import PlanningTree, caller_tree, finder, functions_of, open_suites, side_tree
+from ci_bench.configuration.plugins import (
+    PlanningTree,
+    caller_tree,
+    finder,
+    functions_of,
+    open_suites,
+    side_tree,
+)
 from ci_bench.errors import BadConfig
 from ci_bench.records.config import Config
 from ci_bench.suites.contract import Suite
@@ -27,7 +34,9 @@ def load_with_suites(settings: Configured) -> tuple[Config, Callable[[str], Suit
     require_config(settings)
     own = open_suites(plugins_of(settings), settings.here, settings.environ)
     config = load(settings, {name: suite.options_schema for name, suite in own.items()})
-    return config, finder({**own, "functions": functions_of(settings.here, partial(_planning_tree, settings))})
+    return config, finder(
+        {**own, "functions": functions_of(settings.here, partial(_planning_tree, settings))}
+    )
 
 
 def _planning_tree(settings: Configured) -> PlanningTree:
@@ -42,15 +51,20 @@ def _planning_tree(settings: Configured) -> PlanningTree:
 def base_config(settings: Configured, config: Config, here: Path) -> Config:
     """The configuration as base's tree has it at `here`, its folder of this one; flags win over it, too.
 
-    It is head's where base's tree has no such file, where it cannot be read, and where the file lies outside of the checkout: one
-    file is then meant for both.
+    It is head's where base's tree has no such file, where it cannot be read, and where the file
+    lies outside of the checkout: one file is then meant for both.
     """
     path = _in_base(config_path(settings), settings.here, here)
     if path is None:
         return config
 
     try:
-        return load_config(path, settings.overrides, more_suites=plugin_forms(), benchmarks=benchmark_paths(settings))
+        return load_config(
+            path,
+            settings.overrides,
+            more_suites=plugin_forms(),
+            benchmarks=benchmark_paths(settings),
+        )
     except BadConfig as error:
         first = str(error).partition("\n")[0]
         tell(f"base's configuration cannot be read, so base's tree is planned by this one: {first}")
@@ -66,5 +80,7 @@ def _in_base(path: Path | None, ours: Path, theirs: Path) -> Path | None:
         return None
     inside = os.path.relpath(path.resolve(), ours.resolve())
     found = Path(os.path.normpath(theirs / inside))
-    top = next((folder for folder in (theirs, *theirs.parents) if (folder / ".git").exists()), theirs)
+    top = next(
+        (folder for folder in (theirs, *theirs.parents) if (folder / ".git").exists()), theirs
+    )
     return found if found.is_relative_to(top) and found.is_file() else None

@@ -13,4 +13,6 @@ def page_assets(script: str, *, package: str = _HTML) -> Assets:
     shell = files(_HTML)
     shared = tuple(shell.joinpath(name).read_text(encoding="utf-8") for name in _LIBRARY)
     own = files(package).joinpath(script).read_text(encoding="utf-8")
-    return Assets(style=shell.joinpath("shell.css").read_text(encoding="utf-8"), scripts=(*shared, own))
+    return Assets(
+        style=shell.joinpath("shell.css").read_text(encoding="utf-8"), scripts=(*shared, own)
+    )

@@ -40,7 +40,9 @@ def open_sides(config: Config, settings: Measuring, cases: Sequence[Case]) -> It
     """
     base = settings.base or config.base
     if settings.prepared is not None:
-        pair = reopen_sides(place_of(settings, settings.prepared, _outputs(cases)), base=base, setup=config.setup)
+        pair = reopen_sides(
+            place_of(settings, settings.prepared, _outputs(cases)), base=base, setup=config.setup
+        )
         tell_sides(pair)
         yield pair
         return
@@ -54,7 +56,8 @@ def open_sides(config: Config, settings: Measuring, cases: Sequence[Case]) -> It
 def with_policy_of_base(config: Config, settings: Measuring, sides: Sequence[Side]) -> Config:
     """The configuration with base's policy, where base's tree has one: head does not say what fails it, by hand neither.
 
-    A file outside of the checkout is for both sides, and so is what nodes get that make the sides themselves.
+    A file outside of the checkout is for both sides, and so is what nodes get that make the sides
+    themselves.
     """
     (base,) = (side for side in sides if side.name is SideName.BASE)
     if base.folder is None or base.failure is not None:
@@ -63,17 +66,28 @@ def with_policy_of_base(config: Config, settings: Measuring, sides: Sequence[Sid
     if policy == config.policy:
         return config
     commit = (base.source.commit or "")[:SHORT]
-    tell(f"base's policy is used (commit {commit}): this tree's is different, and counts once it is on the base branch")
+    tell(
+        f"base's policy is used (commit {commit}): this tree's is different, and counts once it is"
+        " on the base branch"
+    )
     return replace(config, policy=policy)
 
 
-def planned_with_base(measurement: Measurement, settings: Measuring, sides: Sequence[Side]) -> Measurement:
+def planned_with_base(
+    measurement: Measurement, settings: Measuring, sides: Sequence[Side]
+) -> Measurement:
     """Return the measurement with the plan of base's own tree, and with base's policy."""
     base_plan = plan_base_of(measurement, settings, sides)
-    return replace(measurement, base_plan=base_plan, config=with_policy_of_base(measurement.config, settings, sides))
+    return replace(
+        measurement,
+        base_plan=base_plan,
+        config=with_policy_of_base(measurement.config, settings, sides),
+    )
 
 
-def plan_base_of(measurement: Measurement, settings: Measuring, sides: Sequence[Side]) -> BasePlan | None:
+def plan_base_of(
+    measurement: Measurement, settings: Measuring, sides: Sequence[Side]
+) -> BasePlan | None:
     """Return the plan of base's own tree and configuration; `None` if base cannot be prepared.
 
     If nodes make the sides themselves, base's tree is checked out here, and planned by the nodes'
@@ -104,7 +118,13 @@ def plan_base_of(measurement: Measurement, settings: Measuring, sides: Sequence[
         if trees.base.failure is not None or not folder.is_dir():
             return None
         tree = caller_tree(folder, settings.environ)
-        return plan_base(tree, measurement.config, measurement.plan, filters=settings.filter, reproduce=measurement.again)
+        return plan_base(
+            tree,
+            measurement.config,
+            measurement.plan,
+            filters=settings.filter,
+            reproduce=measurement.again,
+        )
 
 
 @contextmanager
@@ -155,7 +175,9 @@ def place_of(settings: Measuring, scratch: Path, writes: tuple[str, ...] = ()) -
         leave_out=(settings.output,),
         writes=writes,
         users=users_of(settings.environ),
-        observe=lambda now: tell(f"{now.side}: set-up {now.done + 1} of {now.total}: {now.command}"),
+        observe=lambda now: tell(
+            f"{now.side}: set-up {now.done + 1} of {now.total}: {now.command}"
+        ),
     )
 
 

@@ -30,7 +30,11 @@ def read_report(document: Path) -> tuple[Comparison, Results | None, Results | N
         return judge(alone, baseline, policy=Policy(), folder=None), alone, None
     comparison = documents.read_comparison(document)
     head = _side(comparison.head, place(document.parent, SideName.HEAD))
-    base = None if comparison.base is None else _side(comparison.base, place(document.parent, SideName.BASE))
+    base = (
+        None
+        if comparison.base is None
+        else _side(comparison.base, place(document.parent, SideName.BASE))
+    )
     return comparison, head, base
 
 

@@ -24,7 +24,10 @@ def run(settings: Measuring) -> int:
         tell_row(row)
         for check in row.checks:
             if check.outcome is Outcome.FAIL and not check.informative:
-                tell(f"{'':<14}{check.name} fails for {check.arm}: {clean(check.detail, cap=MOST_TOLD)}")
+                tell(
+                    f"{'':<14}{check.name} fails for {check.arm}:"
+                    f" {clean(check.detail, cap=MOST_TOLD)}"
+                )
     tell(f"wrote {settings.output / 'results.json'}")
     tell_attachments(settings.output)
     _report_alone(results, measurement)

@@ -22,14 +22,29 @@ def selftest(settings: SelfTesting) -> int:
         environ=settings.environ,
         choose=None,
     )
-    results = measurement.measure([caller(settings, SideName.BASE), caller(settings, SideName.HEAD, {"CI_BENCH_PLANT": FAULTS})])
+    results = measurement.measure(
+        [
+            caller(settings, SideName.BASE),
+            caller(settings, SideName.HEAD, {"CI_BENCH_PLANT": FAULTS}),
+        ]
+    )
     base, head = results[SideName.BASE], results[SideName.HEAD]
     comparison = judge(head, paired_with(base), policy=POLICY, folder=settings.output, rule=rule())
     show(comparison)
     tell_files(settings.output, sides=results)
     answers = list(examine(base, head))
-    say("\n" + "".join(f"{'ok   ' if answer.right else 'WRONG'} {answer.question}: {answer.said}\n" for answer in answers))
+    say(
+        "\n"
+        + "".join(
+            f"{'ok   ' if answer.right else 'WRONG'} {answer.question}: {answer.said}\n"
+            for answer in answers
+        )
+    )
     wrong = sum(not answer.right for answer in answers)
-    verdict = f"{wrong} wrong answer(s): do not trust this gate on this machine" if wrong else "the gate goes red where it should"
+    verdict = (
+        f"{wrong} wrong answer(s): do not trust this gate on this machine"
+        if wrong
+        else "the gate goes red where it should"
+    )
     say(f"{verdict}\n")
     return int(ExitCode.POLICY_NOT_MET if wrong else ExitCode.OK)

@@ -31,7 +31,10 @@ def show(settings: Showing) -> int:
     """
     if settings.logs or is_log(settings.document):
         if settings.format != "terminal" or settings.output:
-            raise BadInput(f"{settings.document}: a training log has no verdict to render; drop --format and --output")
+            raise BadInput(
+                f"{settings.document}: a training log has no verdict to render; drop --format and"
+                " --output"
+            )
         for path in (settings.document, *settings.logs):
             show_log(path)
         return int(ExitCode.OK)
@@ -40,7 +43,11 @@ def show(settings: Showing) -> int:
     if settings.format in {"terminal", "time"}:
         _print(settings, comparison, head, base)
         return int(ExitCode.OK)
-    text = page(comparison, head=head, base=base) if settings.format == "html" else TEXTS[settings.format](comparison)
+    text = (
+        page(comparison, head=head, base=base)
+        if settings.format == "html"
+        else TEXTS[settings.format](comparison)
+    )
     if settings.output is None:
         say(text)
     else:
@@ -49,14 +56,21 @@ def show(settings: Showing) -> int:
     return int(ExitCode.OK)
 
 
-def _print(settings: Showing, comparison: Comparison, head: Results | None, base: Results | None) -> None:
+def _print(
+    settings: Showing, comparison: Comparison, head: Results | None, base: Results | None
+) -> None:
     if settings.output is not None:
-        raise BadInput(f"--output {settings.output}: name its form with --format ({', '.join(['html', *TEXTS])})")
+        raise BadInput(
+            f"--output {settings.output}: name its form with --format"
+            f" ({', '.join(['html', *TEXTS])})"
+        )
     if settings.format == "terminal":
         print_to_stdout(partial(print_comparison, comparison))
         return
     if head is None:
-        raise BadDocument("the results of this comparison were not found next to it; pass results.json itself")
+        raise BadDocument(
+            "the results of this comparison were not found next to it; pass results.json itself"
+        )
     sides = sides_of(base, head)
     print_to_stdout(partial(print_time, list(sides), time_spent(list(sides.values()))))
 

@@ -39,7 +39,10 @@ _OURS = re.compile(rb'\s*\{\s*"kind"\s*:\s*"(results|comparison|calibration|hist
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SideRead:
-    """One side. `launches` is how many the benchmark with the fewest has, `None` of a results document that says it itself.
+    """One side.
+
+    `launches` is how many the benchmark with the fewest has, `None` of a results document that says
+    it itself.
 
     `notes` say what was read, and what of it is not compared.
     """
@@ -73,30 +76,50 @@ def read_sides(sides: Mapping[str, Sequence[Path]], source: str) -> list[SideRea
     opened = {name: _opened(name, paths, source) for name, paths in sides.items()}
     foreign = {name: side for name, side in opened.items() if not isinstance(side, SideRead)}
     named = _with_full_names(foreign)
-    return [side if isinstance(side, SideRead) else _imported(name, side, named[name]) for name, side in opened.items()]
+    return [
+        side if isinstance(side, SideRead) else _imported(name, side, named[name])
+        for name, side in opened.items()
+    ]
 
 
-def _opened(name: str, paths: Sequence[Path], source: str) -> "SideRead | Mapping[Path, tuple[bytes, Reading]]":
+def _opened(
+    name: str, paths: Sequence[Path], source: str
+) -> "SideRead | Mapping[Path, tuple[bytes, Reading]]":
     """A side of a results document, or the other tools' files of a side, each with its content and reading."""
     files = _files(paths)
-    alone = files[0] if len(files) == 1 and files[0].is_file() else None  # a pipe can be read only once
-    if alone and source in {"auto", "results"} and _OURS.match(_begin(alone)):  # the formats are not even loaded
+    alone = (
+        files[0] if len(files) == 1 and files[0].is_file() else None
+    )  # a pipe can be read only once
+    if (
+        alone and source in {"auto", "results"} and _OURS.match(_begin(alone))
+    ):  # the formats are not even loaded
         return SideRead(name=name, results=documents.read_results(alone))
     contents = {file: read_content(file) for file in files}
-    ours = [file for file, content in contents.items() if source in {"auto", "results"} and _OURS.match(content)]
+    ours = [
+        file
+        for file, content in contents.items()
+        if source in {"auto", "results"} and _OURS.match(content)
+    ]
     if len(files) == 1 and (ours or source == "results"):
         return SideRead(name=name, results=documents.parse_results(contents[files[0]], files[0]))
     if ours:
-        raise BadInput(f"{name}: {ours[0]} is a ci-bench document, which holds all launches of a run: pass only this one")
+        raise BadInput(
+            f"{name}: {ours[0]} is a ci-bench document, which holds all launches of a run: pass"
+            " only this one"
+        )
     return {path: (content, _reading(path, content, source)) for path, content in contents.items()}
 
 
-def _with_full_names(sides: "Mapping[str, Mapping[Path, tuple[bytes, Reading]]]") -> "Mapping[str, Mapping[str, Reading]]":
+def _with_full_names(
+    sides: "Mapping[str, Mapping[Path, tuple[bytes, Reading]]]",
+) -> "Mapping[str, Mapping[str, Reading]]":
     if not sides:
         return {}
     from ci_bench.formats.recognising import with_full_names
 
-    named = iter(with_full_names([reading for files in sides.values() for _, reading in files.values()]))
+    named = iter(
+        with_full_names([reading for files in sides.values() for _, reading in files.values()])
+    )
     return {name: {str(path): next(named) for path in files} for name, files in sides.items()}
 
 
@@ -117,7 +140,9 @@ def _files(paths: Sequence[Path]) -> list[Path]:
         if not path.is_dir() or document.is_file():
             found.append(document if path.is_dir() else path)
             continue
-        own = sorted(file for file in path.iterdir() if file.is_file() and not file.name.startswith("."))
+        own = sorted(
+            file for file in path.iterdir() if file.is_file() and not file.name.startswith(".")
+        )
         if not own:
             folders = sorted(folder.name for folder in path.iterdir() if folder.is_dir())
             instead = f"; name one of its folders: {_listed(folders)}" if folders else ""
@@ -128,7 +153,9 @@ def _files(paths: Sequence[Path]) -> list[Path]:
     return found
 
 
-def _imported(name: str, files: "Mapping[Path, tuple[bytes, Reading]]", readings: "Mapping[str, Reading]") -> SideRead:
+def _imported(
+    name: str, files: "Mapping[Path, tuple[bytes, Reading]]", readings: "Mapping[str, Reading]"
+) -> SideRead:
     from ci_bench.formats.importing import import_results
     from ci_bench.formats.series import Unreadable
 
@@ -138,20 +165,34 @@ def _imported(name: str, files: "Mapping[Path, tuple[bytes, Reading]]", readings
     except Unreadable as error:
         raise BadInput(f"{', '.join(list(readings)[:SHOWN])}: {error}") from error
     cases, one = found.results.cases, next(iter(readings.values()))
-    single = all(len(launch.values) == 1 for case in cases for metric in case.metrics for launch in metric.launches)
+    single = all(
+        len(launch.values) == 1
+        for case in cases
+        for metric in case.metrics
+        for launch in metric.launches
+    )
     notes = [
-        f"{name}: {count_of(len(cases), 'benchmark')} of {one.tool or one.form}, {count_of(found.launches, 'launch')}"
-        + (" of one number each" if single else "")
+        f"{name}: {count_of(len(cases), 'benchmark')} of {one.tool or one.form},"
+        f" {count_of(found.launches, 'launch')}" + (" of one number each" if single else "")
     ]
     if found.gaps:
         notes.append(f"{name}: not in every file: {_listed(found.gaps)}")
-    notes += [f"{name}: {note}" for note in dict.fromkeys(note for reading in readings.values() for note in reading.notes)]
+    notes += [
+        f"{name}: {note}"
+        for note in dict.fromkeys(note for reading in readings.values() for note in reading.notes)
+    ]
     if found.incomparable:
         notes.append(f"{name}: not compared: {_listed(found.incomparable)}")
     if found.undirected:
-        notes.append(f"{name}: not compared, because it is unknown whether more is better: {_listed(found.undirected)}")
+        notes.append(
+            f"{name}: not compared, because it is unknown whether more is better:"
+            f" {_listed(found.undirected)}"
+        )
     if found.counters:
-        notes.append(f"{name}: counters are not compared, because their file gives no direction: {_listed(found.counters)}")
+        notes.append(
+            f"{name}: counters are not compared, because their file gives no direction:"
+            f" {_listed(found.counters)}"
+        )
     return SideRead(name=name, results=found.results, launches=found.launches, notes=tuple(notes))
 
 
@@ -164,8 +205,8 @@ def _reading(path: Path, content: bytes, source: str) -> "Reading":
     except Unreadable as error:
         if source == "auto" and _is_training_log(content):
             raise BadInput(
-                f"{path}: a training log; compare it with the option `losses` of the suite `command`, and"
-                f" `ci-bench show {path}` prints what that reads"
+                f"{path}: a training log; compare it with the option `losses` of the suite"
+                f" `command`, and `ci-bench show {path}` prints what that reads"
             ) from error
         raise BadInput(f"{path}: {error}") from error
 
@@ -185,8 +226,13 @@ def _is_training_log(content: bytes) -> bool:
 
 def _run(contents: dict[Path, bytes]) -> Run:
     """Describe the run: its files, and when the first of them was written."""
-    digest = hashlib.sha256(b"\0".join(hashlib.sha256(content).digest() for content in contents.values())).hexdigest()[:12]
-    written = [datetime.fromtimestamp(path.stat().st_mtime, tz=UTC).isoformat(timespec="seconds") for path in contents]
+    digest = hashlib.sha256(
+        b"\0".join(hashlib.sha256(content).digest() for content in contents.values())
+    ).hexdigest()[:12]
+    written = [
+        datetime.fromtimestamp(path.stat().st_mtime, tz=UTC).isoformat(timespec="seconds")
+        for path in contents
+    ]
     return Run(
         id=f"imported/{digest}",
         started_at=min(written),
@@ -202,7 +248,11 @@ def policy_of_files(policy: Policy, identity: Mapping[str, Fact]) -> Policy:
 
     Few name their device, so the drift is that of any device.
     """
-    drift = MOST_DRIFT if policy.drift is None and identity.get("device") not in DEFAULT_DRIFT else policy.drift
+    drift = (
+        MOST_DRIFT
+        if policy.drift is None and identity.get("device") not in DEFAULT_DRIFT
+        else policy.drift
+    )
     return replace(policy, drift=drift)
 
 
@@ -210,17 +260,24 @@ def tell_limits(base: SideRead, head: SideRead) -> None:
     """Report both sides' contents, benchmarks that only one has, and facts that the files lack."""
     for line in (*base.notes, *head.notes):
         tell(line)
-    ids = {side.name: {row.case.id: row.case.title or row.case.id for row in side.results.cases} for side in (base, head)}
+    ids = {
+        side.name: {row.case.id: row.case.title or row.case.id for row in side.results.cases}
+        for side in (base, head)
+    }
     for one, other in ((base.name, head.name), (head.name, base.name)):
         if alone := [title for name, title in ids[one].items() if name not in ids[other]]:
             tell(f"only in {one}: {_listed(alone)}")
-    few = [side for side in (base, head) if side.launches is not None and side.launches < ENOUGH_LAUNCHES]
+    few = [
+        side
+        for side in (base, head)
+        if side.launches is not None and side.launches < ENOUGH_LAUNCHES
+    ]
     single = [side.name for side in few if side.launches == 1]
     if single:
         verb = "has" if len(single) == 1 else "have"
         tell(
-            f"{' and '.join(single)} {verb} one launch: the noise between runs of unchanged code is unknown. Only a "
-            "very large change is suspected, and none is excluded"
+            f"{' and '.join(single)} {verb} one launch: the noise between runs of unchanged code is"
+            " unknown. Only a very large change is suspected, and none is excluded"
         )
     if few:
         tell(
@@ -228,7 +285,10 @@ def tell_limits(base: SideRead, head: SideRead) -> None:
             "ci-bench compare --base base1.json base2.json … --head head1.json head2.json …"
         )
     if all(len(side.results.environment.identity) == 1 for side in (base, head)):
-        tell("no file names the machine that it was measured on: both sides are assumed to be from one")
+        tell(
+            "no file names the machine that it was measured on: both sides are assumed to be"
+            " from one"
+        )
 
 
 def _listed(names: Sequence[str]) -> str:

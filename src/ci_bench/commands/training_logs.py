@@ -39,8 +39,9 @@ def show_log(path: Path) -> None:
     """
     if form := _form_of(path):
         raise BadInput(
-            f"{path}: a file of benchmarks ({form}), not a training log; `ci-bench compare` compares it with another, and"
-            " `ci-bench convert --to results` makes a document to show"
+            f"{path}: a file of benchmarks ({form}), not a training log; `ci-bench compare`"
+            " compares it with another, and `ci-bench convert --to results` makes a document to"
+            " show"
         )
     try:
         log = read_steps([path], Losses())
@@ -58,14 +59,24 @@ def _form_of(path: Path) -> str:
 
 
 def _lines(log: Log) -> list[str]:
-    roles = [(Role.REFERENCE, training.AS_IT_IS), *((Role.PERTURBED, f"rounding_{number}") for number in range(1, ROUNDINGS + 1))]
-    kinds = [training.TraceKind(role=role, start=start, index=index) for index, (role, start) in enumerate(roles)]
+    roles = [
+        (Role.REFERENCE, training.AS_IT_IS),
+        *((Role.PERTURBED, f"rounding_{number}") for number in range(1, ROUNDINGS + 1)),
+    ]
+    kinds = [
+        training.TraceKind(role=role, start=start, index=index)
+        for index, (role, start) in enumerate(roles)
+    ]
     traces = [training.trace_of(log, "log", kind) for kind in kinds]
     candidate = training.trace_of(log, "log", training.TraceKind(role=Role.CANDIDATE))
     found = numeric_finding(training.evidence(traces, candidates=()), candidate, Masks.ALIGNED)
     steps = log.ranks[0]
     norms = sum(step.grad_norm is not None for step in steps)
-    named = f"steps {steps[0].label} to {steps[-1].label}" if steps[0].label else "steps have no numbers, so they are counted"
+    named = (
+        f"steps {steps[0].label} to {steps[-1].label}"
+        if steps[0].label
+        else "steps have no numbers, so they are counted"
+    )
     times = training.step_times(log.ranks)
     return [
         found.detail.rpartition("; read ")[2].replace(" on both sides", "").join(("read ", "")),

@@ -23,7 +23,11 @@ def validate(settings: Validating) -> int:
             kind = documents.document_kind(path)
             match kind:
                 case documents.Kind.CONFIG:
-                    load_config(path, more_suites=plugin_forms(), tree=(settings.here, settings.here / "src"))
+                    load_config(
+                        path,
+                        more_suites=plugin_forms(),
+                        tree=(settings.here, settings.here / "src"),
+                    )
                 case documents.Kind.ACCEPTED:
                     load_accepted(path)
                 case documents.Kind.RESULTS:

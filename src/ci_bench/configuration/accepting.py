@@ -1,8 +1,8 @@
 """Reads and writes ``ci-bench-accepted.yml``, the file with the intended changes of pull requests.
 
 Owns the way from its text to entries and back. The text may be a stranger's: it is bounded and
-checked against ``schemas/accepted.json``. An entry gives no right: which entries count is decided by
-`commands.trusted.granting`.
+checked against ``schemas/accepted.json``. An entry gives no right: which entries count is decided
+by `commands.trusted.granting`.
 """
 
 import json
@@ -36,7 +36,9 @@ def read_bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise BadAcceptance(f"{path}: cannot be read: {error.strerror or error}; check the path") from error
+        raise BadAcceptance(
+            f"{path}: cannot be read: {error.strerror or error}; check the path"
+        ) from error
 
 
 def read_accepted(content: bytes, name: str = ACCEPTED_FILE) -> tuple[AcceptedChange, ...]:
@@ -57,24 +59,35 @@ def read_accepted(content: bytes, name: str = ACCEPTED_FILE) -> tuple[AcceptedCh
 
 
 def with_entry(content: bytes, change: AcceptedChange) -> str:
-    """Return the text of a file with one more entry, everything else as it was. No content is a new file.
+    """Return the text of a file with one more entry, everything else as it was.
 
-    Raises `BadAcceptance` if the file, or the entry, is not sound, or if the entry is there already.
+    No content is a new file.
+
+    Raises `BadAcceptance` if the file, or the entry, is not sound, or if the entry is there
+    already.
     """
     earlier = read_accepted(content) if content.strip() else ()
     if any(_key(one) == _key(change) for one in earlier):
         raise BadAcceptance(
-            f"{ACCEPTED_FILE}: has an entry for the {change.subject} in pull request {change.pull_request}; edit it"
+            f"{ACCEPTED_FILE}: has an entry for the {change.subject} in pull request"
+            f" {change.pull_request}; edit it"
         )
     section = re.compile(rf"(?m)^{change.kind.value}:[ \t]*\n(?P<indent>[ \t]*)(?=-[ \t])")
     body = content.decode("utf-8-sig") if content.strip() else HEADER
     found = section.search(body)
     if found is not None:
-        longer = body[: found.start("indent")] + _written(change, found["indent"]) + body[found.start("indent") :]
+        longer = (
+            body[: found.start("indent")]
+            + _written(change, found["indent"])
+            + body[found.start("indent") :]
+        )
     else:
         longer = f"{body.rstrip()}\n\n{change.kind.value}:\n{_written(change, '  ')}"
     if {*map(_key, read_accepted(longer.encode()))} != {*map(_key, earlier), _key(change)}:
-        raise BadAcceptance(f"{ACCEPTED_FILE}: the entry cannot be added to its {change.kind.value}; write it by hand")
+        raise BadAcceptance(
+            f"{ACCEPTED_FILE}: the entry cannot be added to its {change.kind.value}; write it by"
+            " hand"
+        )
     return longer
 
 
@@ -96,7 +109,10 @@ def _faults(entries: tuple[AcceptedChange, ...]) -> Iterator[Fault]:
         except ValueError:
             yield Fault(f"$.{one.kind.value}", f"expires: {one.expires!r} is not a day")
         if _key(one) in seen:
-            yield Fault(f"$.{one.kind.value}", f"the {one.subject} in pull request {one.pull_request} comes twice")
+            yield Fault(
+                f"$.{one.kind.value}",
+                f"the {one.subject} in pull request {one.pull_request} comes twice",
+            )
         seen.add(_key(one))
 
 
@@ -107,5 +123,9 @@ def _key(one: AcceptedChange) -> tuple[object, ...]:
 def _written(change: AcceptedChange, indent: str) -> str:
     """Write an entry. JSON's strings are YAML's, whatever they hold."""
     fields = {name: getattr(change, name) for name in _FIELDS}
-    lines = [f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in fields.items() if value is not None]
+    lines = [
+        f"{name}: {json.dumps(value, ensure_ascii=False)}"
+        for name, value in fields.items()
+        if value is not None
+    ]
     return f"{indent}- " + f"\n{indent}  ".join(lines) + "\n"

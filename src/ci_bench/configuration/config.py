@@ -4,9 +4,10 @@ Owns how the configuration is found, checked and complained about. Each suite's 
 cases of its options; their form is in `schemas/config.json` with everything else, so all faults are
 reported together.
 
-YAML is read with line numbers: text in; plain values, the line of each JSON path, and faults out. It reads what JSON can say,
-spelled as in YAML 1.2's core schema: PyYAML's own rules make `5e-4` a text and `no` a boolean. Anchors and aliases may be used,
-as long as what they unfold to stays small.
+YAML is read with line numbers: text in; plain values, the line of each JSON path, and faults out.
+It reads what JSON can say, spelled as in YAML 1.2's core schema: PyYAML's own rules make `5e-4` a
+text and `no` a boolean. Anchors and aliases may be used, as long as what they unfold to stays
+small.
 """
 
 import math
@@ -50,9 +51,17 @@ MAX_NODES = 20_000
 _STANDARD = "tag:yaml.org,2002:"
 _SCALARS: Mapping[str, tuple[str, list[str], Callable[[str], Any]]] = {
     "null": (r"(?:~|null|Null|NULL|)\Z", ["~", "n", "N", ""], lambda _: None),
-    "bool": (r"(?:true|True|TRUE|false|False|FALSE)\Z", list("tTfF"), lambda text: text.lower() == "true"),
+    "bool": (
+        r"(?:true|True|TRUE|false|False|FALSE)\Z",
+        list("tTfF"),
+        lambda text: text.lower() == "true",
+    ),
     "int": (r"[-+]?[0-9]+\Z", list("-+0123456789"), int),
-    "float": (r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z", list("-+.0123456789"), float),
+    "float": (
+        r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z",
+        list("-+.0123456789"),
+        float,
+    ),
 }
 """Scalar types: spelling, first characters, and conversion. Anything else is text.
 
@@ -62,7 +71,11 @@ Source: YAML 1.2.2, 10.3.
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Parsed:
-    """A YAML document. `lines` count from 1; a fault's line is that of its path. `value` is partial where there are faults."""
+    """A YAML document.
+
+    `lines` count from 1; a fault's line is that of its path. `value` is partial where there are
+    faults.
+    """
 
     value: Any
     lines: Mapping[str, int]
@@ -80,7 +93,9 @@ def parse(text: str) -> Parsed:
         value = None if root is None else builder.value(root, "$", 0)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "it cannot be read"
+        problem = (
+            getattr(error, "problem", None) or getattr(error, "reason", None) or "it cannot be read"
+        )
         fault = Fault("$", f"cannot be read as YAML: {problem}")
         return Parsed(value=None, lines={"$": mark.line + 1 if mark else 1}, faults=(fault,))
     return Parsed(value=value, lines=builder.lines, faults=tuple(builder.faults))
@@ -104,9 +119,13 @@ def _check_depth(text: str) -> None:
     depth = 0
     event: Any
     for event in yaml.parse(text, Loader=_loader()):
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(
+            event, yaml.CollectionEndEvent
+        )
         if depth > MAX_DEPTH:
-            raise yaml.MarkedYAMLError(problem=f"nested more than {MAX_DEPTH} deep", problem_mark=event.start_mark)
+            raise yaml.MarkedYAMLError(
+                problem=f"nested more than {MAX_DEPTH} deep", problem_mark=event.start_mark
+            )
 
 
 @dataclass(slots=True)
@@ -130,7 +149,10 @@ class _Builder:
         if node.tag not in {_STANDARD + "map", _STANDARD + "seq"}:
             return self._fault(path, f"the tag {show(node.tag)} is not allowed; leave it out")
         if isinstance(node, yaml.SequenceNode):
-            return [self.value(item, step(path, index), depth + 1) for index, item in enumerate(node.value)]
+            return [
+                self.value(item, step(path, index), depth + 1)
+                for index, item in enumerate(node.value)
+            ]
         return self._mapping(node, path, depth)
 
     def _mapping(self, node: Any, path: str, depth: int) -> dict[str, Any]:
@@ -140,7 +162,9 @@ class _Builder:
         for key_node, item in node.value:
             key = key_node.value
             if not isinstance(key, str):
-                raise yaml.MarkedYAMLError(problem="a field name must be a string", problem_mark=key_node.start_mark)
+                raise yaml.MarkedYAMLError(
+                    problem="a field name must be a string", problem_mark=key_node.start_mark
+                )
             inner = step(path, key)
             if key in fields:
                 self._fault(inner, f"the field comes twice, first on line {self.lines[inner]}")
@@ -160,9 +184,13 @@ class _Builder:
         try:
             value = _SCALARS[name][2](node.value)
         except ValueError:
-            return self._fault(path, f"{show(node.value)} is not of the type {name}; leave the tag out")
+            return self._fault(
+                path, f"{show(node.value)} is not of the type {name}; leave the tag out"
+            )
         if isinstance(value, float) and not math.isfinite(value):
-            return self._fault(path, f"{show(node.value)} is not a finite number; put it in quotes if it is text")
+            return self._fault(
+                path, f"{show(node.value)} is not a finite number; put it in quotes if it is text"
+            )
         return value
 
     def _fault(self, path: str, message: str) -> None:
@@ -172,8 +200,13 @@ class _Builder:
 MAX_BYTES = 1_000_000
 QUICKSTART = Path("quickstart")
 """The word of ``--config`` that names the embedded configuration."""
-UNCONFIGURED = "schema_version: 1\nsuites: {functions: [{path: benchmarks}]}\npolicy: {severities: {baseline_missing: note}}\n"
-"""The configuration without a file: the defaults. Files of benchmarks are named on the command line."""
+UNCONFIGURED = (
+    "schema_version: 1\nsuites: {functions: [{path: benchmarks}]}\npolicy: {severities:"
+    " {baseline_missing: note}}\n"
+)
+"""The configuration without a file: the defaults. Files of benchmarks are named on the command
+line.
+"""
 NAMES = {None: "the defaults", QUICKSTART: "quickstart (embedded)"}
 ANY_ENTRY: Mapping[str, Any] = {"type": "object"}
 """The form of an entry where a suite does not say what it should be."""
@@ -200,7 +233,9 @@ def load_config(
     tree: Sequence[Path] = (),
     benchmarks: Sequence[str] = (),
 ) -> Config:
-    """Read, check and apply flags. `QUICKSTART` reads the embedded configuration, `None` the defaults.
+    """Read, check and apply flags.
+
+    `QUICKSTART` reads the embedded configuration, `None` the defaults.
 
     Paths of `benchmarks` replace the file's suites: its run and its policy still count.
 
@@ -210,7 +245,9 @@ def load_config(
     `BadConfig` with every fault, one on each line, as
     ``ci-bench.yml:12: run.launchs: unknown field; did you mean 'launches'?``.
     """
-    given = {name: value for name, value in asdict(overrides or Overrides()).items() if value is not None}
+    given = {
+        name: value for name, value in asdict(overrides or Overrides()).items() if value is not None
+    }
     name = NAMES.get(path, str(path))
     parsed = _with_benchmarks(parse(_read(path)), benchmarks)
     more = {**dict.fromkeys(_plugins(parsed.value), ANY_ENTRY), **(more_suites or {})}
@@ -219,7 +256,10 @@ def load_config(
     suites = _own_suites()
     named = import_faults(parsed.value, tree, suites=suites) if tree else ()
     more_faults = (*backend_faults(parsed.value, suites=suites), *named)
-    complaints = [*_file_complaints(name, parsed, form, metrics, more_faults), *_override_complaints(given)]
+    complaints = [
+        *_file_complaints(name, parsed, form, metrics, more_faults),
+        *_override_complaints(given),
+    ]
     if complaints:
         raise BadConfig(capped(complaints, indent=""))
     return _convert(parsed.value, given)
@@ -240,7 +280,9 @@ def function_entries(path: Path | None, benchmarks: Sequence[str]) -> tuple[Mapp
 
     Raises `BadConfig` if the file cannot be read.
     """
-    listed = _mapping(_mapping(_with_benchmarks(parse(_read(path)), benchmarks).value).get("suites")).get("functions")
+    listed = _mapping(
+        _mapping(_with_benchmarks(parse(_read(path)), benchmarks).value).get("suites")
+    ).get("functions")
     entries = [_mapping(entry) for entry in (listed if isinstance(listed, list) else ())]
     return tuple(entry for entry in entries if isinstance(entry.get("path"), str | list))
 
@@ -249,20 +291,35 @@ def _with_benchmarks(parsed: Parsed, benchmarks: Sequence[str]) -> Parsed:
     """Replace the document's suites by paths of benchmarks, without settings of removed suites."""
     if not benchmarks or not isinstance(parsed.value, Mapping):
         return parsed
-    kept = {name: value for name, value in parsed.value.items() if name not in {"suites", "plugins"}}
+    kept = {
+        name: value for name, value in parsed.value.items() if name not in {"suites", "plugins"}
+    }
     policy = _mapping(kept.get("policy"))
-    own = {name: value for name, value in _mapping(policy.get("suites")).items() if name == "functions"}
+    own = {
+        name: value for name, value in _mapping(policy.get("suites")).items() if name == "functions"
+    }
     policy = {**policy, **({"suites": own} if "suites" in policy else {})}
     gone = ("$.suites", "$.plugins", "$.policy.suites")
     faults = tuple(fault for fault in parsed.faults if not fault.path.startswith(gone))
-    value = {**kept, **({"policy": policy} if policy else {}), "suites": {"functions": [{"path": list(benchmarks)}]}}
+    value = {
+        **kept,
+        **({"policy": policy} if policy else {}),
+        "suites": {"functions": [{"path": list(benchmarks)}]},
+    }
     return replace(parsed, value=value, faults=faults)
 
 
 def _plugins(raw: Any) -> dict[str, str]:
     named = _mapping(_mapping(raw).get("plugins"))
-    targets = {name: entry.get("target") if isinstance(entry, Mapping) else entry for name, entry in named.items()}
-    fits = {name: str(target) for name, target in targets.items() if PLUGIN.fullmatch(f"{name}={target}")}
+    targets = {
+        name: entry.get("target") if isinstance(entry, Mapping) else entry
+        for name, entry in named.items()
+    }
+    fits = {
+        name: str(target)
+        for name, target in targets.items()
+        if PLUGIN.fullmatch(f"{name}={target}")
+    }
     return {name: target for name, target in fits.items() if name not in _own_suites()}
 
 
@@ -293,21 +350,30 @@ def _read(path: Path | None) -> str:
     if len(content) > MAX_BYTES:
         raise BadConfig(f"{path}: larger than {MAX_BYTES:,} bytes, the most that is read")
     if not text.strip():
-        raise BadConfig(f"{path}: the file is empty; name the suites to measure (docs/configuration.md)")
+        raise BadConfig(
+            f"{path}: the file is empty; name the suites to measure (docs/configuration.md)"
+        )
     return text
 
 
-def _with_suites(form: Mapping[str, Any], more: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+def _with_suites(
+    form: Mapping[str, Any], more: Mapping[str, Mapping[str, Any]]
+) -> Mapping[str, Any]:
     """Let plugins' suites be named wherever a suite can be."""
     if not more:
         return form
-    entries = {name: {"type": "array", "minItems": 1, "maxItems": 100, "items": entry} for name, entry in more.items()}
+    entries = {
+        name: {"type": "array", "minItems": 1, "maxItems": 100, "items": entry}
+        for name, entry in more.items()
+    }
     policies = {name: {"$ref": "#/$defs/suite_policy"} for name in more}
     wider = _widened(form, ("properties", "suites", "properties"), entries)
     return _widened(wider, ("$defs", "policy", "properties", "suites", "properties"), policies)
 
 
-def _widened(form: Mapping[str, Any], path: Sequence[str], more: Mapping[str, Any]) -> Mapping[str, Any]:
+def _widened(
+    form: Mapping[str, Any], path: Sequence[str], more: Mapping[str, Any]
+) -> Mapping[str, Any]:
     """The form with more fields at a path; the rest is shared, not copied."""
     if not path:
         return {**form, **more}
@@ -315,9 +381,15 @@ def _widened(form: Mapping[str, Any], path: Sequence[str], more: Mapping[str, An
 
 
 def _file_complaints(
-    name: str, parsed: Parsed, form: Mapping[str, Any], metrics: Mapping[str, MetricKind], more: Sequence[Fault]
+    name: str,
+    parsed: Parsed,
+    form: Mapping[str, Any],
+    metrics: Mapping[str, MetricKind],
+    more: Sequence[Fault],
 ) -> Iterator[str]:
-    """Word the faults in the order of their lines. A value that YAML refuses has no form to complain about.
+    """Word the faults in the order of their lines.
+
+    A value that YAML refuses has no form to complain about.
 
     `metrics` are those that a threshold may be for, empty if plugins may bring others.
     """
@@ -332,17 +404,25 @@ def _file_complaints(
         *more,
     ]
     faults = [*parsed.faults, *(fault for fault in formal if fault.path not in refused), *own]
-    for line, fault in sorted(((_line(parsed.lines, fault.path), fault) for fault in faults), key=lambda pair: pair[0]):
+    for line, fault in sorted(
+        ((_line(parsed.lines, fault.path), fault) for fault in faults), key=lambda pair: pair[0]
+    ):
         place = fault.path.removeprefix("$").removeprefix(".")
         yield f"{name}:{line}: {Fault(place, fault.message) if place else fault.message}"
 
 
 def _idle_faults(raw: Any, known: Iterable[str]) -> Iterator[Fault]:
     """A policy for a `known` suite that is not measured can match nothing: it would be no policy at all."""
-    measured, judged = _mapping(_mapping(raw).get("suites")), _mapping(_mapping(_mapping(raw).get("policy")).get("suites"))
+    measured, judged = (
+        _mapping(_mapping(raw).get("suites")),
+        _mapping(_mapping(_mapping(raw).get("policy")).get("suites")),
+    )
     for suite in known if measured else ():
         if suite in judged and suite not in measured:
-            yield Fault(f"$.policy.suites.{suite}", "no case of this suite is measured, so this setting has no effect")
+            yield Fault(
+                f"$.policy.suites.{suite}",
+                "no case of this suite is measured, so this setting has no effect",
+            )
 
 
 def _metric_faults(raw: Any, metrics: Mapping[str, MetricKind]) -> Iterator[Fault]:
@@ -351,7 +431,11 @@ def _metric_faults(raw: Any, metrics: Mapping[str, MetricKind]) -> Iterator[Faul
     The commands' own tools name the metrics of suite `command`, so any name may be one of theirs.
     """
     policy = _mapping(_mapping(raw).get("policy"))
-    own = {f"$.policy.suites.{suite}": entry for suite, entry in _mapping(policy.get("suites")).items() if suite != "command"}
+    own = {
+        f"$.policy.suites.{suite}": entry
+        for suite, entry in _mapping(policy.get("suites")).items()
+        if suite != "command"
+    }
     general = {} if "command" in _mapping(_mapping(raw).get("suites")) else {"$.policy": policy}
     for place, holder in {**general, **own}.items():
         for metric in _mapping(_mapping(holder).get("thresholds")):
@@ -359,7 +443,9 @@ def _metric_faults(raw: Any, metrics: Mapping[str, MetricKind]) -> Iterator[Faul
                 continue
             path = f"{place}.thresholds.{metric}"
             if metric not in metrics:
-                yield Fault(path, f"no suite has a metric of this name{nearest(metric, tuple(metrics))}")
+                yield Fault(
+                    path, f"no suite has a metric of this name{nearest(metric, tuple(metrics))}"
+                )
             elif not metrics[metric].gates:
                 yield Fault(path, "this metric is only shown and never fails; remove its threshold")
 
@@ -368,7 +454,9 @@ def _plugin_faults(raw: Any) -> Iterator[Fault]:
     """Yield a fault for each plugin with the name of a built-in suite, which would be ambiguous."""
     for name in _mapping(_mapping(raw).get("plugins")):
         if name in _own_suites():
-            yield Fault(f"$.plugins.{name}", "a suite of this name ships with ci-bench; choose another one")
+            yield Fault(
+                f"$.plugins.{name}", "a suite of this name ships with ci-bench; choose another one"
+            )
 
 
 def _budget_faults(raw: Any) -> Iterator[Fault]:
@@ -417,7 +505,9 @@ def _convert(raw: Mapping[str, Any], given: Mapping[str, Any]) -> Config:
         entries=tuple(_entry(suite, item) for suite, items in suites.items() for item in items),
         baseline=raw.get("baseline"),
         plugins={name: _plugin(entry) for name, entry in raw.get("plugins", {}).items()},
-        machines={name: Machine(**(entry or {})) for name, entry in raw.get("machines", {}).items()},
+        machines={
+            name: Machine(**(entry or {})) for name, entry in raw.get("machines", {}).items()
+        },
         base=raw.get("base"),
         setup=msgspec.convert(raw.get("setup", {}), Setup),
         run=msgspec.convert({**_run_options(raw), **given}, RunOptions),
@@ -449,14 +539,18 @@ def _policy(raw: Mapping[str, Any]) -> Policy:
         thresholds=_thresholds(raw),
         severities=_severities(raw),
         suites={
-            suite: SuitePolicy(thresholds=_thresholds(own), severities=_severities(own), floors=_floors(own))
+            suite: SuitePolicy(
+                thresholds=_thresholds(own), severities=_severities(own), floors=_floors(own)
+            )
             for suite, own in raw.get("suites", {}).items()
         },
         default_threshold=_optional_share(raw.get("default_threshold")),
         drift=_optional_share(raw.get("drift")),
         floors=_floors(raw),
         cases={
-            pattern: CasePolicy(floors=_floors(own), implausible_speedup=own.get("implausible_speedup"))
+            pattern: CasePolicy(
+                floors=_floors(own), implausible_speedup=own.get("implausible_speedup")
+            )
             for pattern, own in raw.get("cases", {}).items()
         },
         implausible_speedup=float(raw.get("implausible_speedup", IMPLAUSIBLE_SPEEDUP)),

@@ -2,7 +2,8 @@
 
 Runs none of the tree's code.
 
-Only what is certain is refused, because a configuration may be checked where the measured code is not installed:
+Only what is certain is refused, because a configuration may be checked where the measured code is
+not installed:
 
 - a module's file that is in the tree, and binds no such name at its top level. One with a star
 import, `__getattr__` or names that are made at run time may have any; - a module of the tree's own
@@ -24,7 +25,17 @@ from typing import Any
 from ci_bench.records.faults import Fault, show, step
 from ci_bench.records.spelling import meant, slips
 
-BACKENDS = ("inductor", "eager", "aot_eager", "cudagraphs", "tensorrt", "torch_tensorrt", "onnxrt", "openxla", "tvm")
+BACKENDS = (
+    "inductor",
+    "eager",
+    "aot_eager",
+    "cudagraphs",
+    "tensorrt",
+    "torch_tensorrt",
+    "onnxrt",
+    "openxla",
+    "tvm",
+)
 """Backends of torch that users name (``torch/_dynamo/backends``)."""
 MODES = ("reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 """Modes of `torch.compile`: candidates of the suite `transformers`, but not backends."""
@@ -43,14 +54,23 @@ def backend_faults(raw: Any, *, suites: Container[str]) -> Iterator[Fault]:
     """A backend or mode that is misspelt, in entries of these `suites`."""
     for path, name, word in _words(_at(raw, "suites"), suites):
         if name in {"backend", "candidate"} and ":" not in word and not _is_known(word):
-            near = [known for known in (*BACKENDS, *MODES) if not word.startswith(known) and slips(word, known) == 1]
+            near = [
+                known
+                for known in (*BACKENDS, *MODES)
+                if not word.startswith(known) and slips(word, known) == 1
+            ]
             if near:
                 kind = "mode of torch.compile" if near[0] in MODES else "backend"
-                yield Fault(path, f"{show(word)} is not a {kind} that torch has; did you mean {near[0]!r}?")
+                yield Fault(
+                    path, f"{show(word)} is not a {kind} that torch has; did you mean {near[0]!r}?"
+                )
 
 
 def import_faults(raw: Any, folders: Sequence[Path], *, suites: Container[str]) -> Iterator[Fault]:
-    """An import path that leads nowhere. `folders` are those that the tree's modules are looked for in."""
+    """An import path that leads nowhere.
+
+    `folders` are those that the tree's modules are looked for in.
+    """
     set_up = bool(_at(_at(raw, "setup"), "commands"))
     certain = not set_up and _has_torch()
     for path, word in _import_paths(raw, suites):
@@ -60,14 +80,18 @@ def import_faults(raw: Any, folders: Sequence[Path], *, suites: Container[str]) 
 
 def _missing(word: str, folders: Sequence[Path], *, certain: bool) -> str | None:
     if named := _FILE.fullmatch(word):
-        return _missing_in_file(Path(named["file"]).expanduser(), named["name"], folders, certain=certain)
+        return _missing_in_file(
+            Path(named["file"]).expanduser(), named["name"], folders, certain=certain
+        )
     if not _PATH.fullmatch(word):
         return f"neither {_FORMS}"
     module, _, attribute = word.partition(":")
     return _missing_in_module(module, attribute, folders, certain=certain)
 
 
-def _missing_in_file(file: Path, attribute: str, folders: Sequence[Path], *, certain: bool) -> str | None:
+def _missing_in_file(
+    file: Path, attribute: str, folders: Sequence[Path], *, certain: bool
+) -> str | None:
     """A file is looked for from the folder where a run starts, which is the first of the tree's."""
     place = folders[0] / file
     if place.is_file():
@@ -76,7 +100,9 @@ def _missing_in_file(file: Path, attribute: str, folders: Sequence[Path], *, cer
     return f"no Python file {place}{meant(place.name, beside) or _CORRECT}" if certain else None
 
 
-def _missing_in_module(module: str, attribute: str, folders: Sequence[Path], *, certain: bool) -> str | None:
+def _missing_in_module(
+    module: str, attribute: str, folders: Sequence[Path], *, certain: bool
+) -> str | None:
     parts = module.split(".")
     if "" in parts:
         return "an empty name between dots; write package.module:NAME"
@@ -85,9 +111,17 @@ def _missing_in_module(module: str, attribute: str, folders: Sequence[Path], *, 
         if not certain or _is_installed(parts[0]):
             return None
         where, near = " or ".join(map(str, folders)), meant(parts[0], _modules(folders))
-        return f"the module {parts[0]!r} is neither in {where} nor installed{near}; correct the name, or install it"
+        return (
+            f"the module {parts[0]!r} is neither in {where} nor installed{near}; correct the name,"
+            " or install it"
+        )
     places = [folder.joinpath(*parts) for folder in homes]
-    files = [file for place in places for file in (place.with_suffix(".py"), place / "__init__.py") if file.is_file()]
+    files = [
+        file
+        for place in places
+        for file in (place.with_suffix(".py"), place / "__init__.py")
+        if file.is_file()
+    ]
     if not files:
         elsewhere = any(_is_there(place) for place in places) or _is_installed(parts[0])
         near = meant(parts[-1], _modules([place.parent for place in places])) or _CORRECT
@@ -104,23 +138,37 @@ def _without(files: Sequence[Path], attribute: str) -> str | None:
 
 def _modules(folders: Iterable[Path]) -> list[str]:
     """List the Python modules that can be imported from these folders."""
-    found = (file for folder in folders for file in (*folder.glob("*.py"), *folder.glob("*/__init__.py")))
+    found = (
+        file for folder in folders for file in (*folder.glob("*.py"), *folder.glob("*/__init__.py"))
+    )
     return sorted({file.parent.name if file.stem == "__init__" else file.stem for file in found})
 
 
 def _top_level(file: Path) -> list[str]:
     """The functions, classes and variables of a module that was parsed before."""
     body = ast.parse(file.read_bytes()).body
-    defined = [node.name for node in body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)]
+    defined = [
+        node.name
+        for node in body
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+    ]
     assigned = [
-        target.id for node in body if isinstance(node, ast.Assign) for target in node.targets if isinstance(target, ast.Name)
+        target.id
+        for node in body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
     ]
     return [*defined, *assigned]
 
 
 def _is_there(place: Path) -> bool:
     """Return whether it exists as a file, a package, or an extension module."""
-    return place.is_dir() or place.with_suffix(".py").is_file() or any(place.parent.glob(f"{place.name}.*"))
+    return (
+        place.is_dir()
+        or place.with_suffix(".py").is_file()
+        or any(place.parent.glob(f"{place.name}.*"))
+    )
 
 
 def _has_torch() -> bool:
@@ -151,7 +199,11 @@ def _may_have(file: Path, attribute: str) -> bool:
 def _binds(node: ast.AST, name: str) -> bool:
     """Return whether a part of a module may bind a name, also as global in a function."""
     match node:
-        case ast.FunctionDef(name=bound) | ast.AsyncFunctionDef(name=bound) | ast.ClassDef(name=bound):
+        case (
+            ast.FunctionDef(name=bound)
+            | ast.AsyncFunctionDef(name=bound)
+            | ast.ClassDef(name=bound)
+        ):
             return bound in {name, "__getattr__"}
         case ast.Name(id=bound, ctx=ast.Store()):
             return bound == name
@@ -179,15 +231,23 @@ def _import_paths(raw: Any, suites: Container[str]) -> Iterator[tuple[str, str]]
 def _own_models(entries: Any, suites: Container[str]) -> Iterator[tuple[str, str]]:
     """The models of entries whose source is the user's own code."""
     for suite, listed in entries.items() if isinstance(entries, Mapping) else ():
-        for number, entry in enumerate(listed if suite in suites and isinstance(listed, list) else ()):
+        for number, entry in enumerate(
+            listed if suite in suites and isinstance(listed, list) else ()
+        ):
             models = _at(entry, "models") if _at(entry, "source") == OWN else None
             for place, model in enumerate(models if isinstance(models, list) else ()):
                 if isinstance(model, str):
-                    yield step(step(step(step("$.suites", str(suite)), number), "models"), place), model
+                    yield (
+                        step(step(step(step("$.suites", str(suite)), number), "models"), place),
+                        model,
+                    )
 
 
 def _words(entries: Any, suites: Container[str]) -> Iterator[tuple[str, str, str]]:
-    """Each text of the suites' entries: its path, its field, and the text. Fields of a plugin's entries mean what it likes."""
+    """Each text of the suites' entries: its path, its field, and the text.
+
+    Fields of a plugin's entries mean what it likes.
+    """
     for suite, listed in entries.items() if isinstance(entries, Mapping) else ():
         if suite in suites:
             yield from _texts(listed, step("$.suites", str(suite)), "")

@@ -1,11 +1,12 @@
 """Suites from the measured tree (`plugins:` of the configuration), planned in separate processes.
 
-So are benchmarks of the suite `functions` whose decorators say something that only importing them can tell.
+So are benchmarks of the suite `functions` whose decorators say something that only importing them
+can tell.
 
-Their code is code under test. So it is never imported here: `suites.shared.planning.planner` runs it with the tree
-in front of its path, without anything secret in its environment and with a time limit, and its
-answer is read as data. A plugin that is installed with ci-bench (an entry point) was chosen by the
-person who installed it, and is imported; see `suites.contract`.
+Their code is code under test. So it is never imported here: `suites.shared.planning.planner` runs
+it with the tree in front of its path, without anything secret in its environment and with a time
+limit, and its answer is read as data. A plugin that is installed with ci-bench (an entry point) was
+chosen by the person who installed it, and is imported; see `suites.contract`.
 """
 
 import re
@@ -50,12 +51,18 @@ class PlanningTree:
 def caller_tree(folder: Path, environ: Mapping[str, str]) -> PlanningTree:
     """The tree that the caller is in, as head's user where sides have users."""
     users = users_of(environ)
-    return PlanningTree(folder=folder, environ=caller_environment(folder, environ), user=users.head if users else None)
+    return PlanningTree(
+        folder=folder,
+        environ=caller_environment(folder, environ),
+        user=users.head if users else None,
+    )
 
 
 def side_tree(side: Side) -> PlanningTree:
     """The tree of a side that is ready to be measured."""
-    return PlanningTree(folder=side.folder or Path(), environ=side.environ, python=side.python, user=side.user)
+    return PlanningTree(
+        folder=side.folder or Path(), environ=side.environ, python=side.python, user=side.user
+    )
 
 
 @dataclass(kw_only=True, slots=True)
@@ -74,8 +81,13 @@ class TreeSuite(Suite):
     planned: dict[str, PlannedCase] = field(default_factory=dict)
 
     def plan(self, options: Mapping[str, Any]) -> tuple[Case, ...]:
-        """The cases of one entry. Raises `BadConfig` in the suite's own words, and `UnknownSuite` if it breaks down."""
-        found = _ask(f"plugins.{self.name}", PlanRequest(target=self.target, entry=options), self.tree)
+        """The cases of one entry.
+
+        Raises `BadConfig` in the suite's own words, and `UnknownSuite` if it breaks down.
+        """
+        found = _ask(
+            f"plugins.{self.name}", PlanRequest(target=self.target, entry=options), self.tree
+        )
         if found.fault is not None:
             raise BadConfig(found.fault)
         body = of_modules((self.target.partition(":")[0], self.worker), self.tree.folder)
@@ -83,7 +95,8 @@ class TreeSuite(Suite):
         for case in cases:
             if case.suite != self.name:
                 raise UnknownSuite(
-                    f"plugins.{self.name}: its case {case.id!r} says that its suite is {case.suite!r}; name both alike"
+                    f"plugins.{self.name}: its case {case.id!r} says that its suite is"
+                    f" {case.suite!r}; name both alike"
                 )
         self.planned.update({one.case.id: one for one in found.cases})
         return cases
@@ -97,14 +110,18 @@ class TreeSuite(Suite):
         return self.planned[case.id].needs_network
 
 
-def open_suites(plugins: Mapping[str, str], folder: Path, environ: Mapping[str, str]) -> dict[str, TreeSuite]:
+def open_suites(
+    plugins: Mapping[str, str], folder: Path, environ: Mapping[str, str]
+) -> dict[str, TreeSuite]:
     """The suites that the tree at `folder` brings along, by name.
 
     Raises:
         UnknownSuite: one cannot be imported there, takes too long, or is not a suite.
     """
     tree = caller_tree(folder, environ) if plugins else None
-    return {name: open_suite(name, target, tree) for name, target in plugins.items() if tree is not None}
+    return {
+        name: open_suite(name, target, tree) for name, target in plugins.items() if tree is not None
+    }
 
 
 def functions_of(folder: Path, tree: Callable[[], PlanningTree]) -> Functions:
@@ -116,7 +133,11 @@ def functions_of(folder: Path, tree: Callable[[], PlanningTree]) -> Functions:
     def plan_by_import(options: Mapping[str, Any]) -> tuple[Case, ...]:
         found = _ask("suites.functions", PlanRequest(target=BY_IMPORT, entry=options), tree())
         if found.fault is not None:
-            raise NothingInTree(found.fault) if found.absent else BadConfig(found.fault + _installed_hint(found.fault))
+            raise (
+                NothingInTree(found.fault)
+                if found.absent
+                else BadConfig(found.fault + _installed_hint(found.fault))
+            )
         return tuple(one.case for one in found.cases)
 
     return Functions(folder=folder, plan_by_import=plan_by_import)
@@ -126,7 +147,10 @@ def _installed_hint(fault: str) -> str:
     """The next step if a module is missing that `setup` may install."""
     if "ModuleNotFoundError" not in fault:
         return ""
-    return "; install it next to ci-bench, or let `ci-bench setup --prepared DIR` install it for `gate --prepared DIR`"
+    return (
+        "; install it next to ci-bench, or let `ci-bench setup --prepared DIR` install it for `gate"
+        " --prepared DIR`"
+    )
 
 
 def finder(suites: Mapping[str, Suite]) -> Callable[[str], Suite]:
@@ -139,7 +163,9 @@ def open_suite(name: str, target: str, tree: PlanningTree) -> TreeSuite:
     about = _ask(f"plugins.{name}", PlanRequest(target=target), tree)
     fault = _fault_of_form(about.options_schema)
     if fault is not None:
-        raise UnknownSuite(f"plugins.{name}: options_schema of {target} is not a usable JSON Schema: {fault}")
+        raise UnknownSuite(
+            f"plugins.{name}: options_schema of {target} is not a usable JSON Schema: {fault}"
+        )
     return TreeSuite(
         name=name,
         target=target,
@@ -187,27 +213,50 @@ def _references(value: Any) -> Iterator[str]:
 def _ask(place: str, request: PlanRequest, tree: PlanningTree) -> PlanAnswer:
     """Plan in a separate process. `place` is the field of the configuration that errors name."""
     with TemporaryDirectory(prefix="ci-bench-") as scratch:
-        asked, answered, log = (Path(scratch) / part for part in ("asked.json", "answered.json", "log"))
+        asked, answered, log = (
+            Path(scratch) / part for part in ("asked.json", "answered.json", "log")
+        )
         asked.write_bytes(msgspec.json.encode(request))
         give(Path(scratch), tree.user)
-        visible = {**tree.environ, **({"HOME": scratch, "TMPDIR": scratch} if tree.user is not None else {})}
-        command = shlex.join([str(tree.python), "-P", "-m", "ci_bench.suites.shared.planning.planner", str(asked), str(answered)])
+        visible = {
+            **tree.environ,
+            **({"HOME": scratch, "TMPDIR": scratch} if tree.user is not None else {}),
+        }
+        command = shlex.join(
+            [
+                str(tree.python),
+                "-P",
+                "-m",
+                "ci_bench.suites.shared.planning.planner",
+                str(asked),
+                str(answered),
+            ]
+        )
         ended = run_command(
             command, folder=tree.folder, environ=visible, timeout_s=TIMEOUT_S, log=log, user=tree.user
         )  # fmt: skip
         if ended.timed_out:
             raise PlannerDied(f"{place}: {request.target} did not plan within {TIMEOUT_S:g} s")
         if ended.code < 0 or ended.code > KILLED:
-            raise PlannerDied(f"{place}: the process that planned {request.target} was killed (exit code {ended.code})")
+            raise PlannerDied(
+                f"{place}: the process that planned {request.target} was killed (exit code"
+                f" {ended.code})"
+            )
         if ended.code or answered.is_symlink() or not answered.is_file():
             what = f"{request.target} cannot be imported and asked for a plan"
             said = f"{place}: {what}, from {tree.folder} or its src: {_reason(ended.tail)}"
-            raise NoSuiteInTree(said) if _leads_nowhere(request.target, ended.tail) else UnknownSuite(said)
+            raise (
+                NoSuiteInTree(said)
+                if _leads_nowhere(request.target, ended.tail)
+                else UnknownSuite(said)
+            )
         try:
             with answered.open("rb") as stream:
                 return msgspec.json.decode(stream.read(MOST_BYTES), type=PlanAnswer)
         except (OSError, msgspec.MsgspecError, RecursionError) as error:
-            raise UnknownSuite(f"{place}: {request.target} is not a suite as described in docs/plugins.md: {error}") from error
+            raise UnknownSuite(
+                f"{place}: {request.target} is not a suite as described in docs/plugins.md: {error}"
+            ) from error
 
 
 def _leads_nowhere(target: str, tail: str) -> bool:

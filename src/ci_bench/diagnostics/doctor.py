@@ -34,19 +34,30 @@ from ci_bench.worker.probe import SWITCH
 if TYPE_CHECKING:
     from rich.console import Console
 
-PACKAGES = {"torch": (2, 11), "transformers": (5, 0), "datasets": (4, 0), "evaluate": (0, 4), "safetensors": (0, 5)}
+PACKAGES = {
+    "torch": (2, 11),
+    "transformers": (5, 0),
+    "datasets": (4, 0),
+    "evaluate": (0, 4),
+    "safetensors": (0, 5),
+}
 INSTALL = "pip install 'ci-bench[engine]'"
 MIN_FREE_BYTES = 5 << 30
 MIN_MEMORY_BYTES = 4 << 30
 BUSY_SHARE = 0.5
 NOISE_LAUNCHES, NOISE_OUTLOOK = 4, 8
 NOISY = 0.03
-"""Beyond this spread between launches a gate with the default thresholds will mostly say that it cannot tell."""
+"""Beyond this spread between launches a gate with the default thresholds will mostly say that it
+cannot tell.
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MachineFinding:
-    """One thing looked at. `usable` is False when nothing can be measured; `advice` says what to do, empty if nothing."""
+    """One thing looked at.
+
+    `usable` is False when nothing can be measured; `advice` says what to do, empty if nothing.
+    """
 
     name: str
     found: str
@@ -58,7 +69,9 @@ def require_engine() -> None:
     """Raise `EngineMissing` with the command that helps, before anything is started."""
     missing = [name for name in PACKAGES if _version(name) is None]
     if missing:
-        message = f"measuring needs {', '.join(missing)}, which are not installed here; run: {INSTALL}"
+        message = (
+            f"measuring needs {', '.join(missing)}, which are not installed here; run: {INSTALL}"
+        )
         raise EngineMissing(message)
 
 
@@ -72,14 +85,22 @@ def noise_config() -> Config:
 
     It has a few short launches of base and head, which are equal.
     """
-    run = RunOptions(threads=1, sampling=Sampling.FIXED, launches=NOISE_LAUNCHES, blocks=6, sample_s=0.01, warmup_s=1.0)
+    run = RunOptions(
+        threads=1,
+        sampling=Sampling.FIXED,
+        launches=NOISE_LAUNCHES,
+        blocks=6,
+        sample_s=0.01,
+        warmup_s=1.0,
+    )
     return Config(entries=(), run=run)
 
 
 def noise_floor(base: Results, head: Results) -> NoiseFloor | None:
     """Return the machine's noise: the spread of launches of the same code, median over canaries.
 
-    The spread of one launch with so few of them is itself known to a factor of two at best: a first impression, no calibration.
+    The spread of one launch with so few of them is itself known to a factor of two at best: a first
+    impression, no calibration.
     """
     found = collect(base, head, tool_version=__version__)
     floors = noise_floors(found, now=head.run.started_at, launches=NOISE_OUTLOOK)
@@ -91,11 +112,24 @@ def noise(base: Results, head: Results) -> MachineFinding:
     floor = noise_floor(base, head)
     if floor is None:
         return MachineFinding(
-            name="noise", found="could not be measured", advice="run `ci-bench doctor` again on a quieter machine"
+            name="noise",
+            found="could not be measured",
+            advice="run `ci-bench doctor` again on a quieter machine",
         )
-    noisy = "other work is running, or clocks change: measure on a quieter machine" if floor.spread > NOISY else ""
-    told = f"a gate with {NOISE_OUTLOOK} launches would detect changes of about {percent(floor.resolvable)}"
-    return MachineFinding(name="noise", found=f"{percent(floor.spread)} between launches of the same code; {told}", advice=noisy)
+    noisy = (
+        "other work is running, or clocks change: measure on a quieter machine"
+        if floor.spread > NOISY
+        else ""
+    )
+    told = (
+        f"a gate with {NOISE_OUTLOOK} launches would detect changes of about"
+        f" {percent(floor.resolvable)}"
+    )
+    return MachineFinding(
+        name="noise",
+        found=f"{percent(floor.spread)} between launches of the same code; {told}",
+        advice=noisy,
+    )
 
 
 def render(findings: tuple[MachineFinding, ...], console: "Console") -> None:
@@ -105,13 +139,23 @@ def render(findings: tuple[MachineFinding, ...], console: "Console") -> None:
 
     table = Table(box=None, pad_edge=False, show_header=False)
     for finding in findings:
-        mark = Text("✗", "red") if not finding.usable else Text("!", "yellow") if finding.advice else Text("✓", "green")
+        mark = (
+            Text("✗", "red")
+            if not finding.usable
+            else Text("!", "yellow")
+            if finding.advice
+            else Text("✓", "green")
+        )
         table.add_row(mark, Text(finding.name), Text(finding.found))
         if finding.advice:
             table.add_row("", "", Text(f"→ {finding.advice}", "bold"))
     console.print(table)
     usable = all(finding.usable for finding in findings)
-    console.print("This machine can measure." if usable else "This machine cannot measure yet; fix the items marked →.")
+    console.print(
+        "This machine can measure."
+        if usable
+        else "This machine cannot measure yet; fix the items marked →."
+    )
 
 
 def _packages() -> Iterator[MachineFinding]:
@@ -122,7 +166,12 @@ def _packages() -> Iterator[MachineFinding]:
             yield MachineFinding(name=name, found="not installed", advice=INSTALL, usable=False)
         elif _release(found) < least:
             wanted = ".".join(map(str, least))
-            yield MachineFinding(name=name, found=found, advice=f"needs {wanted} or newer: {INSTALL} --upgrade", usable=False)
+            yield MachineFinding(
+                name=name,
+                found=found,
+                advice=f"needs {wanted} or newer: {INSTALL} --upgrade",
+                usable=False,
+            )
         else:
             yield MachineFinding(name=name, found=found)
 
@@ -133,16 +182,32 @@ def _machine() -> Iterator[MachineFinding]:
     yield MachineFinding(
         name="cpu",
         found=f"{cores} cores, load {load:.2f}",
-        advice="other work is running: timings will be noisy; stop it, or measure on a quiet machine" if busy else "",
+        advice=(
+            "other work is running: timings will be noisy; stop it, or measure on a quiet machine"
+            if busy
+            else ""
+        ),
     )
     yield _addresses()
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    small = "less than 4 GiB: the embedded suites may run out of memory" if memory < MIN_MEMORY_BYTES else ""
+    small = (
+        "less than 4 GiB: the embedded suites may run out of memory"
+        if memory < MIN_MEMORY_BYTES
+        else ""
+    )
     yield MachineFinding(name="memory", found=f"{memory / 2**30:.1f} GiB", advice=small)
     with make_folder() as folder:
         free = shutil.disk_usage(folder).free
-        full = f"less than 5 GiB free at {Path(folder).parent}: set TMPDIR to a larger disk" if free < MIN_FREE_BYTES else ""
-        yield MachineFinding(name="scratch", found=f"{free / 2**30:.1f} GiB free at {Path(folder).parent}", advice=full)
+        full = (
+            f"less than 5 GiB free at {Path(folder).parent}: set TMPDIR to a larger disk"
+            if free < MIN_FREE_BYTES
+            else ""
+        )
+        yield MachineFinding(
+            name="scratch",
+            found=f"{free / 2**30:.1f} GiB free at {Path(folder).parent}",
+            advice=full,
+        )
 
 
 def _addresses() -> MachineFinding:
@@ -155,7 +220,8 @@ def _addresses() -> MachineFinding:
     if usual is not None:
         return MachineFinding(name="addresses", found="the same for base and head")
     refused = (
-        "different for each side: personality(ADDR_NO_RANDOMIZE) is refused, for example by docker's default seccomp profile"
+        "different for each side: personality(ADDR_NO_RANDOMIZE) is refused, for example by"
+        " docker's default seccomp profile"
     )
     advice = "launches vary more than necessary; docs/runner.md has the rule that allows it"
     return MachineFinding(name="addresses", found=refused, advice=advice)
@@ -166,8 +232,14 @@ def _compilers(environ: Mapping[str, str]) -> Iterator[MachineFinding]:
     advice = "" if compiler else "inductor needs a C++ compiler: apt-get install g++ (or set CXX)"
     yield MachineFinding(name="c++ compiler", found=str(compiler or "none"), advice=advice)
     header = Path(sysconfig.get_path("include")) / "Python.h"
-    missing = "" if header.exists() else "inductor and triton need Python's headers: apt-get install python3-dev"
-    yield MachineFinding(name="python headers", found=str(header) if header.exists() else "none", advice=missing)
+    missing = (
+        ""
+        if header.exists()
+        else "inductor and triton need Python's headers: apt-get install python3-dev"
+    )
+    yield MachineFinding(
+        name="python headers", found=str(header) if header.exists() else "none", advice=missing
+    )
 
 
 def _torch(environ: Mapping[str, str]) -> Iterator[MachineFinding]:
@@ -178,20 +250,34 @@ def _torch(environ: Mapping[str, str]) -> Iterator[MachineFinding]:
         try:
             identity = _probe(environ, Path(folder))
         except MeasuringFailed as error:
-            yield MachineFinding(name="worker", found="did not start", advice=str(error), usable=False)
+            yield MachineFinding(
+                name="worker", found="did not start", advice=str(error), usable=False
+            )
             return
-    yield MachineFinding(name="worker", found=f"torch {identity.get('torch')} starts, {identity.get('threads')} threads")
+    yield MachineFinding(
+        name="worker",
+        found=f"torch {identity.get('torch')} starts, {identity.get('threads')} threads",
+    )
     yield _gpu(identity) if identity.get("device") == "cuda" else _no_gpu(identity)
     yield from _switches(identity)
 
 
 def _switches(identity: Mapping[str, Fact]) -> Iterator[MachineFinding]:
     """List the variables that change numbers or times, if any is set."""
-    values = {name.removeprefix(SWITCH): value for name, value in identity.items() if name.startswith(SWITCH)}
+    values = {
+        name.removeprefix(SWITCH): value
+        for name, value in identity.items()
+        if name.startswith(SWITCH)
+    }
     if values:
-        advice = "they change numbers or times, and runs with other values are not comparable; unset those that are not intended"
+        advice = (
+            "they change numbers or times, and runs with other values are not comparable; unset"
+            " those that are not intended"
+        )
         yield MachineFinding(
-            name="variables", found=", ".join(f"{name}={value}" for name, value in values.items()), advice=advice
+            name="variables",
+            found=", ".join(f"{name}={value}" for name, value in values.items()),
+            advice=advice,
         )
 
 
@@ -199,8 +285,13 @@ def _gpu(identity: Mapping[str, Fact]) -> MachineFinding:
     memory, vendor = identity.get("gpu_memory_bytes"), vendors.built_for(identity)
     size = f", {int(memory) / 2**30:.0f} GiB" if memory else ""
     toolkit = f", {vendor.toolkit} {identity[vendor.torch_build]}" if vendor else ""
-    found = f"{identity.get('gpu')}{size}, driver {identity.get('driver')}{toolkit}{_gpu_settings(identity)}"
-    return MachineFinding(name="gpu", found=found, advice="; ".join((*_exclusive(), *_loaded_each_time())))
+    found = (
+        f"{identity.get('gpu')}{size}, driver"
+        f" {identity.get('driver')}{toolkit}{_gpu_settings(identity)}"
+    )
+    return MachineFinding(
+        name="gpu", found=found, advice="; ".join((*_exclusive(), *_loaded_each_time()))
+    )
 
 
 def _gpu_settings(identity: Mapping[str, Fact]) -> str:
@@ -221,8 +312,14 @@ def _loaded_each_time() -> Iterator[str]:
     for cards in vendors.look():
         for card in cards.cards:
             if card.keep_loaded:
-                cost = "the driver reloads for each first process, which takes seconds, and clocks drop meanwhile"
-                yield f"{card.name or card.uuid} is not in persistence mode: {cost}; run `{card.keep_loaded}` as root"
+                cost = (
+                    "the driver reloads for each first process, which takes seconds, and clocks"
+                    " drop meanwhile"
+                )
+                yield (
+                    f"{card.name or card.uuid} is not in persistence mode: {cost}; run"
+                    f" `{card.keep_loaded}` as root"
+                )
 
 
 def _exclusive() -> Iterator[str]:
@@ -233,8 +330,14 @@ def _exclusive() -> Iterator[str]:
     for cards in vendors.look():
         for card in cards.cards:
             if card.exclusive:
-                cost = "base and head are measured one after the other, which takes longer and is less certain"
-                yield f"{card.name or card.uuid} is in {card.exclusive}: {cost}; `{cards.vendor.sharing}` lets both stay on it"
+                cost = (
+                    "base and head are measured one after the other, which takes longer and is less"
+                    " certain"
+                )
+                yield (
+                    f"{card.name or card.uuid} is in {card.exclusive}: {cost};"
+                    f" `{cards.vendor.sharing}` lets both stay on it"
+                )
 
 
 def _no_gpu(identity: Mapping[str, Fact]) -> MachineFinding:
@@ -246,11 +349,15 @@ def _no_gpu(identity: Mapping[str, Fact]) -> MachineFinding:
     here = [vendor for vendor in vendors.VENDORS if shutil.which(vendor.command)]
     if meant is not None and meant in here:
         option = meant.container_option
-        advice = f"{meant.name}'s driver is here, but torch cannot use it: is `{option}` missing, or the driver too old?"
+        advice = (
+            f"{meant.name}'s driver is here, but torch cannot use it: is `{option}` missing, or the"
+            " driver too old?"
+        )
     elif here:
         build, wanted = meant.toolkit if meant else "CPU", here[0]
         advice = (
-            f"{wanted.name}'s driver is here, but this torch is a {build} build: install a build of torch for {wanted.toolkit}"
+            f"{wanted.name}'s driver is here, but this torch is a {build} build: install a build of"
+            f" torch for {wanted.toolkit}"
         )
     else:
         advice = ""
@@ -259,7 +366,9 @@ def _no_gpu(identity: Mapping[str, Fact]) -> MachineFinding:
 
 def _probe(environ: Mapping[str, str], folder: Path) -> Mapping[str, Fact]:
     task = Task(launch=0, device="auto", options=RunOptions(), scratch=str(folder))
-    with Launcher(preload=("torch",), environ=worker_environment(environ), folder=folder / "probe") as launcher:
+    with Launcher(
+        preload=("torch",), environ=worker_environment(environ), folder=folder / "probe"
+    ) as launcher:
         ended = launcher.run(task, timeout_s=120.0, on_answer=lambda _: None)
     told = next((answer.environment for answer in ended.answers if answer.environment), None)
     if told is None:

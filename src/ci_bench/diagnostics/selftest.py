@@ -30,7 +30,13 @@ TRAINING = {
 MODEL = {"models": ["mlp"], "mode": "inference", "backend": "aot_eager"}
 LAUNCHES = 2
 POLICY = Policy(
-    default_threshold=0.3, thresholds={"step_time": 0.3, "peak_anonymous": 0.1, "peak_allocated": 0.1, "peak_reserved": 0.1}
+    default_threshold=0.3,
+    thresholds={
+        "step_time": 0.3,
+        "peak_anonymous": 0.1,
+        "peak_allocated": 0.1,
+        "peak_reserved": 0.1,
+    },
 )
 """Wide enough for a busy machine: injected faults are much larger, and noise is not under test."""
 
@@ -46,7 +52,10 @@ class SelftestAnswer:
 
 def selftest_config(device: str) -> Config:
     """Return a small, quick configuration: a training that gets the faults, and a model that does not."""
-    entries = (SuiteEntry(suite="training_loss", options=TRAINING), SuiteEntry(suite="torchbench", options=MODEL))
+    entries = (
+        SuiteEntry(suite="training_loss", options=TRAINING),
+        SuiteEntry(suite="torchbench", options=MODEL),
+    )
     run = RunOptions(
         device=device,
         threads=1,
@@ -79,7 +88,9 @@ def examine(base: Results, head: Results) -> Iterator[SelftestAnswer]:
 
 
 def _only(results: Results, beginning: str) -> Results:
-    return replace(results, cases=tuple(case for case in results.cases if case.case.id.startswith(beginning)))
+    return replace(
+        results, cases=tuple(case for case in results.cases if case.case.id.startswith(beginning))
+    )
 
 
 def _compare(base: Results, head: Results) -> Comparison:
@@ -96,28 +107,49 @@ def _compare(base: Results, head: Results) -> Comparison:
 
 def _clean(comparison: Comparison) -> SelftestAnswer:
     return SelftestAnswer(
-        question="a case that did not change passes", right=comparison.judgement.met, said=comparison.judgement.headline
+        question="a case that did not change passes",
+        right=comparison.judgement.met,
+        said=comparison.judgement.headline,
     )
 
 
 def _missing(comparison: Comparison) -> SelftestAnswer:
-    found = [finding.message for finding in comparison.judgement.findings if finding.rule is Rule.CASE_REMOVED]
+    found = [
+        finding.message
+        for finding in comparison.judgement.findings
+        if finding.rule is Rule.CASE_REMOVED
+    ]
     right = bool(found) and not comparison.judgement.met
     return SelftestAnswer(
-        question="a missing case is caught", right=right, said=found[0] if found else comparison.judgement.headline
+        question="a missing case is caught",
+        right=right,
+        said=found[0] if found else comparison.judgement.headline,
     )
 
 
 def _caught(what: str, comparison: Comparison, concerns: Callable[[Pair], bool]) -> SelftestAnswer:
-    worse = [pair for case in comparison.cases for pair in case.pairs if pair.verdict is Verdict.REGRESSED and concerns(pair)]
+    worse = [
+        pair
+        for case in comparison.cases
+        for pair in case.pairs
+        if pair.verdict is Verdict.REGRESSED and concerns(pair)
+    ]
     named = any(finding.rule is Rule.REGRESSED for finding in comparison.judgement.findings)
     right = bool(worse) and named and not comparison.judgement.met
-    said = f"{worse[0].arm} {worse[0].metric}: {worse[0].reason}" if worse else comparison.judgement.headline
+    said = (
+        f"{worse[0].arm} {worse[0].metric}: {worse[0].reason}"
+        if worse
+        else comparison.judgement.headline
+    )
     return SelftestAnswer(question=f"{what} is caught", right=right, said=said)
 
 
 def _parity(comparison: Comparison) -> SelftestAnswer:
-    found = [finding.message for finding in comparison.judgement.findings if finding.rule is Rule.PARITY_BROKEN]
+    found = [
+        finding.message
+        for finding in comparison.judgement.findings
+        if finding.rule is Rule.PARITY_BROKEN
+    ]
     right = bool(found) and not comparison.judgement.met
     said = found[0] if found else comparison.judgement.headline
     return SelftestAnswer(question="an injected loss defect is caught", right=right, said=said)

@@ -74,11 +74,21 @@ class Cage:
             cage.mount(str(self.results), RESULTS, writable=True),
             cage.mount(str(self.locks), LOCKS, writable=True),
         ]
-        told = {"CI_BENCH_LOCKS": LOCKS, "CI_BENCH_REQUIRE_DEVICE": "" if self.gpus == "none" else "cuda"}
+        told = {
+            "CI_BENCH_LOCKS": LOCKS,
+            "CI_BENCH_REQUIRE_DEVICE": "" if self.gpus == "none" else "cuda",
+        }
         return [
             *("docker", "run", "--pull=never", "--rm", "--init", "--name", f"{self.name}-{phase}"),
             *("--label", f"{LABEL}={_agent()}"),
-            *(cage.NO_NETWORK, *cage.no_proxies(), *cage.private(user), *LIMITS, "--workdir", str(here)),
+            *(
+                cage.NO_NETWORK,
+                *cage.no_proxies(),
+                *cage.private(user),
+                *LIMITS,
+                "--workdir",
+                str(here),
+            ),
             *cage.gpu_arguments(self.gpus, way),
             *(part for one in mounts for part in one),
             *(part for name, value in told.items() if value for part in ("-e", f"{name}={value}")),
@@ -97,7 +107,10 @@ class Cage:
             raise BadInput(f"--image {self.image}: {BY_DIGEST}")
         for path in (self.place, self.prepared, self.results, self.locks):
             if not cage.can_be_mounted(str(path)):
-                raise BadInput(f"{path}: a folder of a caged lease has a comma or a quote in it, which docker cannot mount")
+                raise BadInput(
+                    f"{path}: a folder of a caged lease has a comma or a quote in it, which docker"
+                    " cannot mount"
+                )
         user = _user(self._ask("info", "--format", "{{json .SecurityOptions}}"))
         self._require_image()
         self._remove_left()
@@ -111,14 +124,20 @@ class Cage:
             return
         if ID.fullmatch(self.image):
             remedy = "name it NAME@sha256:…, by which nodes pull it from its registry"
-            raise NoCage(f"image {self.image} is not on {socket.gethostname()}, and an id can't be pulled: {remedy}")
+            raise NoCage(
+                f"image {self.image} is not on {socket.gethostname()}, and an id can't be pulled:"
+                f" {remedy}"
+            )
         try:
             self._ask("pull", "--quiet", self.image, timeout_s=PULL_S)
         except NoCage as error:
             remedy = (
-                f"try `docker pull {self.image}` there, as the same user, after `docker login` if its registry asks who it is"
+                f"try `docker pull {self.image}` there, as the same user, after `docker login` if"
+                " its registry asks who it is"
             )
-            raise NoCage(f"{socket.gethostname()} could not pull the image: {error}; {remedy}") from error
+            raise NoCage(
+                f"{socket.gethostname()} could not pull the image: {error}; {remedy}"
+            ) from error
 
     def _supervise(self, command: Sequence[str], *, name: str) -> int:
         """The container ends when we do (`cli` makes an exception of a SIGTERM), but for a SIGKILL."""
@@ -139,7 +158,14 @@ class Cage:
             return ""
         complaints = []
         for way in cage.GPU_WAYS:
-            probe = ("run", "--pull=never", "--rm", cage.NO_NETWORK, *cage.no_proxies(), *cage.HARDENED)
+            probe = (
+                "run",
+                "--pull=never",
+                "--rm",
+                cage.NO_NETWORK,
+                *cage.no_proxies(),
+                *cage.HARDENED,
+            )
             entry = ("--entrypoint", "/bin/sh", self.image, "-c", cage.GPU_PROBE)
             try:
                 self._ask(*probe, *cage.gpu_arguments(self.gpus, way), *entry)
@@ -147,11 +173,16 @@ class Cage:
                 complaints.append(f"{way}: {error}")
                 continue
             return way
-        raise NoCage(f"no container gets {self.gpus}: {'; '.join(complaints)}. Install the NVIDIA Container Toolkit on the node")
+        raise NoCage(
+            f"no container gets {self.gpus}: {'; '.join(complaints)}. Install the NVIDIA Container"
+            " Toolkit on the node"
+        )
 
     def _remove_left(self) -> None:
         """Remove containers whose starter on this node has ended."""
-        lines = self._ask("ps", "--filter", f"label={LABEL}", "--format", f'{{{{.ID}}}} {{{{.Label "{LABEL}"}}}}').splitlines()
+        lines = self._ask(
+            "ps", "--filter", f"label={LABEL}", "--format", f'{{{{.ID}}}} {{{{.Label "{LABEL}"}}}}'
+        ).splitlines()
         for container, _, agent in (line.partition(" ") for line in lines):
             host, _, pid = agent.rpartition("/")
             if host == socket.gethostname() and pid.isdecimal() and not Path("/proc", pid).exists():
@@ -171,9 +202,15 @@ class Cage:
                 timeout=timeout_s,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise NoCage(f"`docker {words[0]}` could not be run ({error}): a caged lease needs docker on its node") from error
+            raise NoCage(
+                f"`docker {words[0]}` could not be run ({error}): a caged lease needs docker on its"
+                " node"
+            ) from error
         if done.returncode:
-            raise NoCage(f"`docker {words[0]}`: {' '.join(done.stderr.split())[-500:] or f'exit code {done.returncode}'}")
+            raise NoCage(
+                f"`docker {words[0]}`:"
+                f" {' '.join(done.stderr.split())[-500:] or f'exit code {done.returncode}'}"
+            )
         return done.stdout
 
     def _client(self) -> dict[str, str]:
@@ -201,7 +238,9 @@ def _plain(folder: Path, name: str) -> bytes | None:
     opened = [os.open(folder, os.O_RDONLY | os.O_DIRECTORY)]
     try:
         for part in inner:
-            opened.append(os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=opened[-1]))
+            opened.append(
+                os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=opened[-1])
+            )
         opened.append(os.open(last, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=opened[-1]))
         about = os.fstat(opened[-1])
         if not stat.S_ISREG(about.st_mode) or about.st_size > MAX_BYTES:
@@ -246,6 +285,12 @@ def gpus_of(device: str | None, environ: Mapping[str, str]) -> str:
         ids = ["0"]
     selection = f"device={','.join(ids)}"
     if not cage.is_gpu_selection(selection):
-        remedy = "say --device cpu, name slots as local:cuda:0,cuda:1, or have the engine show each lease its GPU"
-        raise BadInput(f"--image: which GPU a lease of {device or 'auto'} has on this node is not known; {remedy}")
+        remedy = (
+            "say --device cpu, name slots as local:cuda:0,cuda:1, or have the engine show each"
+            " lease its GPU"
+        )
+        raise BadInput(
+            f"--image: which GPU a lease of {device or 'auto'} has on this node is not known;"
+            f" {remedy}"
+        )
     return selection

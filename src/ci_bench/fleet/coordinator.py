@@ -65,7 +65,10 @@ class Limits:
         if self.device_s is not None and device_s >= self.device_s:
             return f"the budget of {self.device_s:g} device-seconds has been spent"
         if self.device_s is not None and device_s + planned_s > self.device_s:
-            return f"what is left of the budget of {self.device_s:g} device-seconds is less than it is expected to take"
+            return (
+                f"what is left of the budget of {self.device_s:g} device-seconds is less than it is"
+                " expected to take"
+            )
         return ""
 
 
@@ -181,7 +184,10 @@ class Coordinator:
         open_cases, done = list(cases), 0
         for look in self.looks:
             measured = self._measured(done, look)
-            missing = {launch: [name for name in open_cases if name not in measured[launch]] for launch in measured}
+            missing = {
+                launch: [name for name in open_cases if name not in measured[launch]]
+                for launch in measured
+            }
             self._round(missing, expectations(cases, self.known_s))
             done = look
             wanted = set(self.still_open(look)) - self.given_up.keys()
@@ -199,7 +205,9 @@ class Coordinator:
     def _require_places(self) -> None:
         every = [slot for slot in self.engine.slots() if slot.name not in self.aside]
         if not any(self._fits(slot) for slot in every):
-            needs = ", ".join(f"{name}={value}" for name, value in sorted(self.limits.needs.items()))
+            needs = ", ".join(
+                f"{name}={value}" for name, value in sorted(self.limits.needs.items())
+            )
             there = "; ".join(sorted({_labels(slot) for slot in every})) or "none at all"
             wanted = f"no slot with {needs}" if needs else "no slot"
             raise CannotPlace(f"the fleet has {wanted}; it has {there}")
@@ -235,12 +243,16 @@ class Coordinator:
         self._open = max(map(len, missing.values()), default=0)
         groups: dict[tuple[str, ...], list[int]] = {}
         for launch, names in missing.items():
-            groups.setdefault(tuple(name for name in names if name not in self.given_up), []).append(launch)
+            groups.setdefault(
+                tuple(name for name in names if name not in self.given_up), []
+            ).append(launch)
         for names, launches in groups.items():
             if names:
                 slots = max(1, sum(self._usable(slot) for slot in self.engine.slots()))
                 parts = (
-                    [launches] if launches == list(range(launches[0], launches[-1] + 1)) else [[launch] for launch in launches]
+                    [launches]
+                    if launches == list(range(launches[0], launches[-1] + 1))
+                    else [[launch] for launch in launches]
                 )
                 for part in parts:
                     made = pack(
@@ -275,18 +287,28 @@ class Coordinator:
         return True
 
     def _usable(self, slot: Slot) -> bool:
-        drained = self._left and (EVERY in self._left or slot.name in self._left or slot.name.partition("/")[0] in self._left)
+        drained = self._left and (
+            EVERY in self._left
+            or slot.name in self._left
+            or slot.name.partition("/")[0] in self._left
+        )
         return slot.name not in self.aside and self._fits(slot) and not drained
 
     def _over_budget(self, *, planned_s: float = 0.0) -> str:
-        return self.limits.spent(wall_s=self.clock() - self._began_s, device_s=self.device_s, planned_s=planned_s)
+        return self.limits.spent(
+            wall_s=self.clock() - self._began_s, device_s=self.device_s, planned_s=planned_s
+        )
 
     def _expected_s(self, lease: FleetLease) -> float:
         """Return how long it took earlier.
 
         Unmeasured cases are expected to take no time, as in any budget.
         """
-        return sum(self.known_s.get(name, 0.0) for name in lease.cases) if self.limits.bounds_slots else 0.0
+        return (
+            sum(self.known_s.get(name, 0.0) for name in lease.cases)
+            if self.limits.bounds_slots
+            else 0.0
+        )
 
     def _hand_out(self) -> None:
         if not self._waiting or self._over_budget():
@@ -316,9 +338,13 @@ class Coordinator:
         """
         seen, least, chosen = self._seen.get(slot, set()), float("inf"), -1
         for place, lease in zip(range(WINDOW), self._waiting, strict=False):
-            if slot in (lost_on := self._lost_on.get(lease.number, set())) and self._others(lost_on):
+            if slot in (lost_on := self._lost_on.get(lease.number, set())) and self._others(
+                lost_on
+            ):
                 continue
-            if self.limits.bounds_slots and self._over_budget(planned_s=planned_s + self._expected_s(lease)):
+            if self.limits.bounds_slots and self._over_budget(
+                planned_s=planned_s + self._expected_s(lease)
+            ):
                 continue
             share = len(seen.intersection(lease.cases)) / len(lease.cases)
             if share < least:
@@ -390,7 +416,9 @@ class Coordinator:
             self._free(order)
             self._lose(order, f"slot {order.slot} is gone")
         late = self.clock() - self.limits.lease_s
-        for order in [order for order in self._out.values() if self._since_s[order.lease.number] < late]:
+        for order in [
+            order for order in self._out.values() if self._since_s[order.lease.number] < late
+        ]:
             self._free(order)
             self.aside[order.slot] = f"no answer for {self.limits.lease_s:g} s"
             self._lose(order, self.aside[order.slot])
@@ -403,8 +431,14 @@ class Coordinator:
         self._note(order, reason, took_s)
         self._lost_on.setdefault(order.lease.number, set()).add(order.slot)
         self._strikes[order.slot] = self._strikes.get(order.slot, 0) + 1
-        if self._strikes[order.slot] >= STRIKES and order.slot not in self.aside and self._others([order.slot]):
-            self.aside[order.slot] = f"lost {STRIKES} leases one after the other, at last: {reason}"[:MAX_REASON]
+        if (
+            self._strikes[order.slot] >= STRIKES
+            and order.slot not in self.aside
+            and self._others([order.slot])
+        ):
+            self.aside[order.slot] = (
+                f"lost {STRIKES} leases one after the other, at last: {reason}"[:MAX_REASON]
+            )
         if order.attempt < self.limits.attempts:
             self._waiting.appendleft(order.lease)
             return
@@ -412,7 +446,12 @@ class Coordinator:
         self.given_up.update(dict.fromkeys(order.lease.cases, words[:MAX_REASON]))
 
     def _note(self, order: LeaseOrder, reason: str, took_s: float = 0.0) -> None:
-        loss = Loss(lease=order.lease.number, attempt=order.attempt, slot=order.slot, reason=reason[:MAX_REASON])
+        loss = Loss(
+            lease=order.lease.number,
+            attempt=order.attempt,
+            slot=order.slot,
+            reason=reason[:MAX_REASON],
+        )
         self.journal.lost(loss, took_s)
         self.losses.append(loss)
 
@@ -420,7 +459,9 @@ class Coordinator:
         """Give up everything that is left: the budget is spent, or no slot is left."""
         for lease in self._waiting:
             why = self._over_budget(planned_s=self._expected_s(lease)) or (
-                "the fleet was drained; continue with --resume" if EVERY in self._left else "no slot is left that can take it"
+                "the fleet was drained; continue with --resume"
+                if EVERY in self._left
+                else "no slot is left that can take it"
             )
             self.given_up.update(dict.fromkeys(lease.cases, why))
         self._waiting.clear()
@@ -428,7 +469,8 @@ class Coordinator:
     def _standing(self) -> Standing:
         slots = sum(self._usable(slot) for slot in self.engine.slots())
         left_s = (
-            sum(lease.expected_s for lease in self._waiting) + sum(order.lease.expected_s for order in self._out.values()) / 2
+            sum(lease.expected_s for lease in self._waiting)
+            + sum(order.lease.expected_s for order in self._out.values()) / 2
         )
         return Standing(
             slots=slots,
@@ -463,4 +505,7 @@ class EarlierLeases:
 
 
 def _labels(slot: Slot) -> str:
-    return f"{slot.name} ({', '.join(f'{name}={value}' for name, value in sorted(slot.labels.items())) or 'no labels'})"
+    return (
+        f"{slot.name}"
+        f" ({', '.join(f'{name}={value}' for name, value in sorted(slot.labels.items())) or 'no labels'})"
+    )

@@ -132,11 +132,16 @@ class Health:
         where = f"(base, over {finding.cases} cases and {len(finding.peers)} other slots)"
         if finding.what == "spread":
             return f"{exp(finding.beyond):.1f} times as noisy as its peers {where}"
-        return f"{abs(exp(finding.beyond) - 1):.1%} {'slower' if finding.beyond > 0 else 'faster'} than its peers {where}"
+        return (
+            f"{abs(exp(finding.beyond) - 1):.1%} {'slower' if finding.beyond > 0 else 'faster'}"
+            f" than its peers {where}"
+        )
 
     def _is_worse(self, peer: str, than: "_Finding") -> bool:
         other = self._finding(peer)
-        return other is not None and other.what == than.what and abs(other.beyond) > abs(than.beyond)
+        return (
+            other is not None and other.what == than.what and abs(other.beyond) > abs(than.beyond)
+        )
 
     def _finding(self, slot: str) -> "_Finding | None":
         """Return how a slot deviates, times first, by its last leases or else by more of them."""
@@ -150,7 +155,9 @@ class Health:
                     return _Finding(what=what, beyond=beyond, cases=len(apart), peers=peers)
         return None
 
-    def _against_peers(self, slot: str, leases: Sequence[Readings], what: str) -> dict[str, dict[str, float]]:
+    def _against_peers(
+        self, slot: str, leases: Sequence[Readings], what: str
+    ) -> dict[str, dict[str, float]]:
         """By case and peer, how far the slot is from the peer (a difference of logarithms)."""
         taken: dict[str, list[Mapping[Series, SlotReading]]] = defaultdict(list)
         for lease in leases:
@@ -160,7 +167,13 @@ class Health:
         for case, own in taken.items():
             mine = _mean(own, what)
             for peer, theirs in self._by_case[case].items():
-                if peer != slot and (shared := [mine[key] - value for key, value in _mean(theirs, what).items() if key in mine]):
+                if peer != slot and (
+                    shared := [
+                        mine[key] - value
+                        for key, value in _mean(theirs, what).items()
+                        if key in mine
+                    ]
+                ):
                     found.setdefault(case, {})[peer] = fmean(shared)
         return found
 
@@ -177,7 +190,8 @@ def _mean(launches: Sequence[Mapping[Series, SlotReading]], what: str) -> dict[S
 def _beyond(apart: Mapping[str, Mapping[str, float]], limit: float, what: str) -> float:
     """Return how far a slot exceeds a limit, in logarithms; 0 if it doesn't.
 
-    Student's t of the cases' mean differences, around their median, which one slow case doesn't move.
+    Student's t of the cases' mean differences, around their median, which one slow case doesn't
+    move.
     """
     each = [fmean(peers.values()) for peers in apart.values()]
     if len(each) < FEWEST_CASES:

@@ -57,7 +57,9 @@ class FileJournal:
                 fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 remedy = "wait for it, or name another folder by --output"
-                raise BadInput(f"{path.parent}: another gate measures on a fleet with this folder; {remedy}") from error
+                raise BadInput(
+                    f"{path.parent}: another gate measures on a fleet with this folder; {remedy}"
+                ) from error
             except OSError:
                 pass
             yield
@@ -71,10 +73,16 @@ class FileJournal:
         try:
             self.file.parent.mkdir(parents=True, exist_ok=True)
             self.file.write_text("")
-            for folder in [folder for folder in self.leases.glob("*-*") if re.fullmatch(r"[0-9]+-[0-9]+", folder.name)]:
+            for folder in [
+                folder
+                for folder in self.leases.glob("*-*")
+                if re.fullmatch(r"[0-9]+-[0-9]+", folder.name)
+            ]:
                 shutil.rmtree(folder)
         except OSError as error:
-            raise CannotWrite(f"{error.filename or self.file}: cannot be written: {error.strerror or error}") from error
+            raise CannotWrite(
+                f"{error.filename or self.file}: cannot be written: {error.strerror or error}"
+            ) from error
         self._write({"event": "run", "id": run, "at": started_at})
 
     def begun(self, order: LeaseOrder) -> None:
@@ -83,14 +91,27 @@ class FileJournal:
 
     def delivered(self, ended: EndedLease) -> None:
         """Record that an attempt's documents count."""
-        self._write({"event": "delivered", **_order(ended.order), "began_s": ended.began_s, "ended_s": ended.ended_s})
+        self._write(
+            {
+                "event": "delivered",
+                **_order(ended.order),
+                "began_s": ended.began_s,
+                "ended_s": ended.ended_s,
+            }
+        )
 
     def lost(self, loss: Loss, took_s: float) -> None:
         """Record a lost attempt, or one whose results don't count any more.
 
         `took_s` are the seconds of its slot.
         """
-        said = {"lease": loss.lease, "attempt": loss.attempt, "slot": loss.slot, "reason": loss.reason, "took_s": took_s}
+        said = {
+            "lease": loss.lease,
+            "attempt": loss.attempt,
+            "slot": loss.slot,
+            "reason": loss.reason,
+            "took_s": took_s,
+        }
         self._write({"event": "lost", **said})
 
     def folder(self, order: LeaseOrder) -> Path:
@@ -110,7 +131,9 @@ class FileJournal:
             with self._drain.open("a", encoding="utf-8") as stream:
                 stream.writelines(f"{slot}\n" for slot in slots)
         except OSError as error:
-            raise CannotWrite(f"{self._drain}: cannot be written: {error.strerror or error}") from error
+            raise CannotWrite(
+                f"{self._drain}: cannot be written: {error.strerror or error}"
+            ) from error
 
     def drained(self) -> Collection[str]:
         """Return the slots that should get no further lease."""
@@ -129,7 +152,9 @@ class FileJournal:
             with self.file.open("r+b") as stream:
                 stream.truncate(stream.read().rfind(b"\n") + 1)
         except OSError as error:
-            raise CannotWrite(f"{self.file}: cannot be written: {error.strerror or error}") from error
+            raise CannotWrite(
+                f"{self.file}: cannot be written: {error.strerror or error}"
+            ) from error
 
     def slots(self) -> Collection[str]:
         """The slots that had a lease of this run. Raises `CannotResume`."""
@@ -144,7 +169,9 @@ class FileJournal:
                 stream.flush()
                 os.fsync(stream.fileno())
         except OSError as error:
-            raise CannotWrite(f"{self.file}: cannot be written: {error.strerror or error}") from error
+            raise CannotWrite(
+                f"{self.file}: cannot be written: {error.strerror or error}"
+            ) from error
 
     def read(self) -> tuple[str, str, EarlierLeases]:
         """Return the run's id, its start, and its results.
@@ -157,11 +184,22 @@ class FileJournal:
         try:
             with self.file.open("rb") as stream:
                 text = stream.read(MAX_BYTES).decode()
-            events = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+            events = [
+                json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")
+            ]
             first = events[0]
             return str(first["id"]), str(first["at"]), self._earlier(events[1:])
-        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-            raise CannotResume(f"{self.file}: cannot be read ({type(error).__name__}){_ANEW}") from error
+        except (
+            OSError,
+            ValueError,
+            LookupError,
+            TypeError,
+            AttributeError,
+            RecursionError,
+        ) as error:
+            raise CannotResume(
+                f"{self.file}: cannot be read ({type(error).__name__}){_ANEW}"
+            ) from error
 
     def _earlier(self, events: list[dict[str, Any]]) -> EarlierLeases:
         out: dict[tuple[int, int], LeaseOrder] = {}
@@ -177,14 +215,27 @@ class FileJournal:
                 case "delivered":
                     order = out.pop(key)
                     began_s, ended_s = float(event["began_s"]), float(event["ended_s"])
-                    delivered[key] = EndedLease(order=order, began_s=began_s, ended_s=ended_s, folder=self.folder(order))
+                    delivered[key] = EndedLease(
+                        order=order, began_s=began_s, ended_s=ended_s, folder=self.folder(order)
+                    )
                 case "lost":
                     out.pop(key, None)
                     delivered.pop(key, None)
                     lost_s += float(event.get("took_s", 0.0))
-                    losses.append(Loss(lease=key[0], attempt=key[1], slot=str(event["slot"]), reason=str(event["reason"])))
+                    losses.append(
+                        Loss(
+                            lease=key[0],
+                            attempt=key[1],
+                            slot=str(event["slot"]),
+                            reason=str(event["reason"]),
+                        )
+                    )
         return EarlierLeases(
-            delivered=[*delivered.values()], losses=losses, out=list(out.values()), next_number=number + 1, lost_s=lost_s
+            delivered=[*delivered.values()],
+            losses=losses,
+            out=list(out.values()),
+            next_number=number + 1,
+            lost_s=lost_s,
         )
 
 

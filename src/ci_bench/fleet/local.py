@@ -69,17 +69,26 @@ class LocalEngine:
                 )
         except OSError as error:
             self._failed.append(
-                EndedLease(order=order, began_s=began_s, ended_s=time.monotonic(), reason=error.strerror or str(error))
+                EndedLease(
+                    order=order,
+                    began_s=began_s,
+                    ended_s=time.monotonic(),
+                    reason=error.strerror or str(error),
+                )
             )
             return
-        self._running[order.slot] = _Running(order=order, process=process, folder=folder, began_s=began_s)
+        self._running[order.slot] = _Running(
+            order=order, process=process, folder=folder, began_s=began_s
+        )
 
     def finished(self, timeout_s: float) -> Sequence[EndedLease]:
         """Return attempts whose process has ended."""
         until = time.monotonic() + timeout_s
         while True:
             ended, self._failed = self._failed, []
-            for running in [running for running in self._running.values() if running.process.poll() is not None]:
+            for running in [
+                running for running in self._running.values() if running.process.poll() is not None
+            ]:
                 del self._running[running.order.slot]
                 ended.append(_ended(running))
             if ended or time.monotonic() >= until:
@@ -110,7 +119,9 @@ def _ended(running: _Running) -> EndedLease:
         began_s=running.began_s,
         ended_s=time.monotonic(),
         folder=running.folder if there else None,
-        reason="" if there else f"exit code {running.process.returncode}: {tail(running.folder / LOG)}",
+        reason=(
+            "" if there else f"exit code {running.process.returncode}: {tail(running.folder / LOG)}"
+        ),
     )
 
 

@@ -1,8 +1,9 @@
 """One document pair from several of one plan: from the machines of a fleet, the legs of a CI matrix, or runs made by hand.
 
-Owns what may be merged (the same configuration, code, tool and measured identity), that nothing counts twice, and how launches
-are renumbered. Values in, values out; reading the documents is the caller's. A launch is known by its run, case and number. The
-answer does not depend on the order of the documents.
+Owns what may be merged (the same configuration, code, tool and measured identity), that nothing
+counts twice, and how launches are renumbered. Values in, values out; reading the documents is the
+caller's. A launch is known by its run, case and number. The answer does not depend on the order of
+the documents.
 """
 
 import hashlib
@@ -61,7 +62,8 @@ class RunPair:
 
     `name` is for messages.
 
-    `whole` says of how many launches each case has everything, where the run was cut off; `None` if it came to its end.
+    `whole` says of how many launches each case has everything, where the run was cut off; `None` if
+    it came to its end.
     """
 
     name: str
@@ -99,7 +101,9 @@ def slot_of(environment: Environment, run: Run) -> str:
 
 
 def merge(given: Iterable[RunPair], *, losses: tuple[Loss, ...] = ()) -> RunPair:
-    """The documents of all runs as those of one. A run that is given twice counts once; a single run stays as it is.
+    """The documents of all runs as those of one.
+
+    A run that is given twice counts once; a single run stays as it is.
 
     Cases keep the order of the first run by its start. A case's launches keep their numbers unless
     two runs share one. Then they are renumbered, first launches first, which lets early looks see
@@ -112,7 +116,11 @@ def merge(given: Iterable[RunPair], *, losses: tuple[Loss, ...] = ()) -> RunPair
     if not pairs:
         raise CannotMerge("nothing to merge: name the folders of at least one run")
     faults = list(chain.from_iterable(map(own_faults, pairs)))
-    faults += [] if faults else list(chain.from_iterable(differences(pairs[0], other) for other in pairs[1:]))
+    faults += (
+        []
+        if faults
+        else list(chain.from_iterable(differences(pairs[0], other) for other in pairs[1:]))
+    )
     _refuse(faults)
     distinct = _distinct(_first_attempts(pairs))
     if len(distinct) == 1 and not losses:
@@ -135,7 +143,10 @@ def _cut(pair: RunPair) -> RunPair:
     if pair.whole is None:
         return pair
     sides = [
-        replace(side, cases=tuple(_cut_row(row, pair.whole.get(row.case.id, 0)) for row in side.cases)) for side in pair.sides
+        replace(
+            side, cases=tuple(_cut_row(row, pair.whole.get(row.case.id, 0)) for row in side.cases)
+        )
+        for side in pair.sides
     ]
     return replace(pair, head=sides[0], base=sides[1] if pair.base is not None else None)
 
@@ -143,13 +154,22 @@ def _cut(pair: RunPair) -> RunPair:
 def _cut_row(row: CaseResult, launches: int) -> CaseResult:
     if row.status not in {Status.NOT_RUN, Status.OK}:
         return row
-    cut = (replace(metric, launches=tuple(one for one in metric.launches if one.launch < launches)) for metric in row.metrics)
+    cut = (
+        replace(metric, launches=tuple(one for one in metric.launches if one.launch < launches))
+        for metric in row.metrics
+    )
     return replace(
         row,
         metrics=tuple(metric for metric in cut if metric.launches),
         blocks=tuple(block for block in row.blocks if block.launch < launches),
         status=Status.OK if launches else Status.NOT_RUN,
-        failure=None if launches else (row.failure or Failure(stage="plan", arms=(), reason="its run was cut off before")),
+        failure=(
+            None
+            if launches
+            else (
+                row.failure or Failure(stage="plan", arms=(), reason="its run was cut off before")
+            )
+        ),
     )
 
 
@@ -160,7 +180,9 @@ def own_faults(pair: RunPair) -> Iterator[str]:
         return
     if head.run.id != base.run.id or head.parts != base.parts:
         yield f"{pair.name}: base and head are of different runs ({base.run.id}, {head.run.id})"
-    elif not base.source.own_plan and [row.case for row in head.cases] != [row.case for row in base.cases]:
+    elif not base.source.own_plan and [row.case for row in head.cases] != [
+        row.case for row in base.cases
+    ]:
         yield f"{pair.name}: base and head have other cases"
     elif changed := _apart(head.environment.identity, base.environment.identity):
         yield f"{pair.name}: base and head were measured on different machines: {changed}"
@@ -173,28 +195,44 @@ def differences(first: RunPair, other: RunPair) -> Iterator[str]:
         yield f"{where}: one has base's results, the other has none"
         return
     if first.head.tool_version != other.head.tool_version:
-        yield f"{where}: measured by ci-bench {other.head.tool_version} and {first.head.tool_version}"
+        yield (
+            f"{where}: measured by ci-bench {other.head.tool_version} and {first.head.tool_version}"
+        )
     if _settings(first.head.run) != _settings(other.head.run):
         yield f"{where}: measured by different configurations or flags"
-    for name, one, two in zip((SideName.HEAD, SideName.BASE), first.sides, other.sides, strict=False):
+    for name, one, two in zip(
+        (SideName.HEAD, SideName.BASE), first.sides, other.sides, strict=False
+    ):
         yield from (f"{where}: {reason}" for reason in _other_code(name, one, two))
     if not first.head.environment.identity or not other.head.environment.identity:
         yield f"{where}: one run measured nothing, so its machine is unknown; leave that run out"
     elif changed := _apart(first.head.environment.identity, other.head.environment.identity):
         yield f"{where}: the machines are not identical: {changed}"
     yield from (f"{where}: {reason}" for reason in _other_plan(first.head, other.head))
-    if first.base is not None and other.base is not None and (first.base.source.own_plan or other.base.source.own_plan):
+    if (
+        first.base is not None
+        and other.base is not None
+        and (first.base.source.own_plan or other.base.source.own_plan)
+    ):
         yield from (f"{where}: of base, {reason}" for reason in _other_plan(first.base, other.base))
 
 
 def _settings(run: Run) -> tuple[str, Mapping[str, tuple[str, ...]]]:
     """Return a run's settings, except for the device's number and the flag that chooses cases."""
-    return run.config_digest, {name: values for name, values in run.asked.items() if name not in {"filter", "device"}}
+    return run.config_digest, {
+        name: values for name, values in run.asked.items() if name not in {"filter", "device"}
+    }
 
 
 def _apart(one: Mapping[str, object], two: Mapping[str, object]) -> str:
-    names = [name for name in sorted({*one, *two}) if name not in one or name not in two or one[name] != two[name]]
-    return ", ".join(f"{name} is {two.get(name)!r:.80}, not {one.get(name)!r:.80}" for name in names[:SHOWN])
+    names = [
+        name
+        for name in sorted({*one, *two})
+        if name not in one or name not in two or one[name] != two[name]
+    ]
+    return ", ".join(
+        f"{name} is {two.get(name)!r:.80}, not {one.get(name)!r:.80}" for name in names[:SHOWN]
+    )
 
 
 def _other_code(name: SideName, one: Results, two: Results) -> Iterator[str]:
@@ -208,11 +246,18 @@ def _other_code(name: SideName, one: Results, two: Results) -> Iterator[str]:
 
 def _other_plan(one: Results, two: Results) -> Iterator[str]:
     """Runs with the same filter have the same cases; and a case is the same in every run that has it."""
-    cases: tuple[dict[str, Case], dict[str, Case]] = tuple({row.case.id: row.case for row in of.cases} for of in (one, two))  # type: ignore[assignment]
-    if one.run.asked.get("filter") == two.run.asked.get("filter") and cases[0].keys() != cases[1].keys():
+    cases: tuple[dict[str, Case], dict[str, Case]] = tuple(
+        {row.case.id: row.case for row in of.cases} for of in (one, two)
+    )  # type: ignore[assignment]
+    if (
+        one.run.asked.get("filter") == two.run.asked.get("filter")
+        and cases[0].keys() != cases[1].keys()
+    ):
         lacking = sorted(cases[0].keys() ^ cases[1].keys())
         yield f"{len(lacking)} case(s) are planned in only one of the two, {lacking[0]} first"
-    changed = [name for name in cases[0].keys() & cases[1].keys() if cases[0][name] != cases[1][name]]
+    changed = [
+        name for name in cases[0].keys() & cases[1].keys() if cases[0][name] != cases[1][name]
+    ]
     if changed:
         yield f"{len(changed)} case(s) are planned with other options, {min(changed)} first"
 
@@ -225,14 +270,25 @@ def _first_attempts(pairs: Sequence[RunPair]) -> list[RunPair]:
     chosen: dict[tuple[str, int], tuple[bool, int, str]] = {}
     for run in (part.run for pair in pairs for part in pair.parts):
         if run.lease is not None:
-            key, rank = (run.lease.run, run.lease.number), (run.state is not RunState.COMPLETE, run.lease.attempt, run.id)
+            key, rank = (
+                (run.lease.run, run.lease.number),
+                (
+                    run.state is not RunState.COMPLETE,
+                    run.lease.attempt,
+                    run.id,
+                ),
+            )
             earlier = chosen.setdefault(key, rank)
             if earlier[1] == rank[1] and earlier[2] != rank[2]:
                 said = f"two runs, {earlier[2]} and {rank[2]}, are both attempt {rank[1]}"
                 raise CannotMerge(f"lease {key[1]} of run {key[0]}: {said}")
             chosen[key] = min(earlier, rank)
     kept = {rank[2] for rank in chosen.values()}
-    return [pair for pair in pairs if all(part.run.lease is None or part.run.id in kept for part in pair.parts)]
+    return [
+        pair
+        for pair in pairs
+        if all(part.run.lease is None or part.run.id in kept for part in pair.parts)
+    ]
 
 
 def _distinct(pairs: Sequence[RunPair]) -> list[RunPair]:
@@ -250,17 +306,31 @@ def _distinct(pairs: Sequence[RunPair]) -> list[RunPair]:
             if held[owner][key] != digest:
                 run, case, number = key
                 where = f"{pairs[owner].name} and {pairs[place].name}"
-                raise CannotMerge(f"{where} contradict each other: launch {number} of {case} in run {run} has other samples")
+                raise CannotMerge(
+                    f"{where} contradict each other: launch {number} of {case} in run {run} has"
+                    " other samples"
+                )
     runs = [{part.run.id for part in pair.parts} for pair in pairs]
     kept: list[int] = []
-    for place in sorted(range(len(pairs)), key=lambda at: (-len(runs[at]), -len(held[at]), _is_cut(pairs[at]), at)):
-        covering = next((at for at in kept if runs[place] <= runs[at] and held[place].keys() <= held[at].keys()), None)
+    for place in sorted(
+        range(len(pairs)), key=lambda at: (-len(runs[at]), -len(held[at]), _is_cut(pairs[at]), at)
+    ):
+        covering = next(
+            (
+                at
+                for at in kept
+                if runs[place] <= runs[at] and held[place].keys() <= held[at].keys()
+            ),
+            None,
+        )
         if covering is not None:
             _require_same(pairs[place], pairs[covering])
             continue
         if sharing := [pairs[at].name for at in kept if runs[place] & runs[at]]:
             where = f"{pairs[place].name} and {sharing[0]}"
-            raise CannotMerge(f"{where} are partial merges of one run; merge the run's original folders")
+            raise CannotMerge(
+                f"{where} are partial merges of one run; merge the run's original folders"
+            )
         kept.append(place)
     return [pairs[place] for place in sorted(kept)]
 
@@ -273,7 +343,9 @@ def _require_same(one: RunPair, two: RunPair) -> None:
     """Two documents of one run that came to its end say the same. Raises `CannotMerge`."""
     whole = not _is_cut(one) and not _is_cut(two) and len(one.parts) == len(two.parts)
     if whole and (one.head, one.base) != (two.head, two.base):
-        raise CannotMerge(f"{one.name} and {two.name} are of the same run, {one.head.run.id}, and differ")
+        raise CannotMerge(
+            f"{one.name} and {two.name} are of the same run, {one.head.run.id}, and differ"
+        )
 
 
 def _digests(pair: RunPair) -> dict[Key, str]:
@@ -282,18 +354,32 @@ def _digests(pair: RunPair) -> dict[Key, str]:
     for side, results in enumerate(pair.sides):
         for row in results.cases:
             origins = {origin.launch: origin for origin in row.origins}
-            for metric, launch in ((series, launch) for series in row.metrics for launch in series.launches):
+            for metric, launch in (
+                (series, launch) for series in row.metrics for launch in series.launches
+            ):
                 origin = origins.get(launch.launch)
                 run = pair.parts[origin.part].run.id if origin else results.run.id
                 key = run, row.case.id, origin.number if origin else launch.launch
-                found[key].append(f"{side} {metric.name} {metric.arm} {launch.values} {launch.warmup} {launch.blocks}")
-    return {key: hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest() for key, lines in found.items()}
+                found[key].append(
+                    f"{side} {metric.name} {metric.arm} {launch.values} {launch.warmup}"
+                    f" {launch.blocks}"
+                )
+    return {
+        key: hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()
+        for key, lines in found.items()
+    }
 
 
 def _joined(pairs: Sequence[RunPair], losses: tuple[Loss, ...]) -> RunPair:
     parts = tuple(chain.from_iterable(pair.parts for pair in pairs))
     rows = {name: _joined_rows(holders) for name, holders in _holders(pairs).items()}
-    gone = {row.case.id: row for pair in pairs if pair.base is not None for row in pair.base.cases if row.case.id not in rows}
+    gone = {
+        row.case.id: row
+        for pair in pairs
+        if pair.base is not None
+        for row in pair.base.cases
+        if row.case.id not in rows
+    }
     run = _run_of(pairs, parts)
     sides = []
     for side in range(len(pairs[0].sides)):
@@ -303,8 +389,14 @@ def _joined(pairs: Sequence[RunPair], losses: tuple[Loss, ...]) -> RunPair:
             replace(
                 own[0],
                 run=run,
-                environment=replace(own[0].environment, condition=_common([one.environment.condition for one in own])),
-                cases=(*(both[side] for both in rows.values() if side < len(both)), *(gone.values() if side else ())),
+                environment=replace(
+                    own[0].environment,
+                    condition=_common([one.environment.condition for one in own]),
+                ),
+                cases=(
+                    *(both[side] for both in rows.values() if side < len(both)),
+                    *(gone.values() if side else ()),
+                ),
                 measured_s=round(sum(measured_s), 3) or None,
                 spent=add_up(tuple(chain.from_iterable(results.spent for results in own))),
                 parts=parts,
@@ -326,7 +418,9 @@ def _holders(pairs: Sequence[RunPair]) -> "dict[str, list[_Holder]]":
         base = {row.case.id: row for row in pair.base.cases} if pair.base is not None else {}
         for row in pair.head.cases:
             rows = (row, base[row.case.id]) if row.case.id in base else (row,)
-            found.setdefault(row.case.id, []).append(_Holder(place=place, offset=offset, rows=rows, parts=parts))
+            found.setdefault(row.case.id, []).append(
+                _Holder(place=place, offset=offset, rows=rows, parts=parts)
+            )
         offset += len(parts)
     return found
 
@@ -345,16 +439,25 @@ def _run_of(pairs: Sequence[RunPair], parts: Sequence[RunPart]) -> Run:
         id=f"merged-{digest[:32]}",
         started_at=min(part.run.started_at for part in parts),
         finished_at=max(filter(None, ends)) if all(ends) else None,
-        state=RunState.COMPLETE if all(part.run.state is RunState.COMPLETE for part in parts) else RunState.PARTIAL,
+        state=(
+            RunState.COMPLETE
+            if all(part.run.state is RunState.COMPLETE for part in parts)
+            else RunState.PARTIAL
+        ),
         workflow=workflow and replace(workflow, attempt=max(attempts)),
-        asked=asked | ({"filter": tuple(dict.fromkeys(chain.from_iterable(filters)))} if all(filters) else {}),
+        asked=asked
+        | ({"filter": tuple(dict.fromkeys(chain.from_iterable(filters)))} if all(filters) else {}),
         lease=None,
     )
 
 
 def _common(facts: Sequence[Mapping[str, Fact]]) -> dict[str, Fact]:
     """The facts on which all agree; each part keeps its own."""
-    return {name: fact for name, fact in facts[0].items() if all(name in other and other[name] == fact for other in facts)}
+    return {
+        name: fact
+        for name, fact in facts[0].items()
+        if all(name in other and other[name] == fact for other in facts)
+    }
 
 
 def _joined_rows(holders: "Sequence[_Holder]") -> list[CaseResult]:
@@ -369,8 +472,8 @@ def _joined_rows(holders: "Sequence[_Holder]") -> list[CaseResult]:
 class _Holder:
     """The rows of a case in one pair, head's first, and base's where base has it.
 
-    `offset` is the place of the pair's first part among all parts. `parts` are the pair's own runs; where there is one, it was
-    measured on `slot`.
+    `offset` is the place of the pair's first part among all parts. `parts` are the pair's own runs;
+    where there is one, it was measured on `slot`.
     """
 
     place: int
@@ -390,7 +493,12 @@ class _Holder:
 
     def launches(self) -> set[int]:
         """The launches that either side has something of."""
-        taken = {launch.launch for row in self.rows for metric in row.metrics for launch in metric.launches}
+        taken = {
+            launch.launch
+            for row in self.rows
+            for metric in row.metrics
+            for launch in metric.launches
+        }
         return taken | {block.launch for row in self.rows for block in row.blocks}
 
     def origin(self, launch: int) -> Origin:
@@ -407,7 +515,10 @@ def _numbers(holders: Sequence[_Holder]) -> dict[tuple[int, int], int]:
             run = holder.parts[origin.part].run
             taken.append((origin.number, run.started_at, run.id, holder.place, launch))
     keep = len({number for number, *_ in taken}) == len(taken)
-    return {(place, launch): number if keep else rank for rank, (number, _, _, place, launch) in enumerate(sorted(taken))}
+    return {
+        (place, launch): number if keep else rank
+        for rank, (number, _, _, place, launch) in enumerate(sorted(taken))
+    }
 
 
 def _holds(rows: Sequence[CaseResult]) -> bool:
@@ -416,23 +527,37 @@ def _holds(rows: Sequence[CaseResult]) -> bool:
     If one of several devices computes something else, it counts.
     """
     head, base = rows[0], rows[1] if len(rows) > 1 else None
-    findings = [finding for row in rows if row.parity is not None for finding in parity_findings(row.parity)]
+    findings = [
+        finding for row in rows if row.parity is not None for finding in parity_findings(row.parity)
+    ]
     learning, outputs = learning_of(base, head), outputs_of(base, head)
     learned_alike = learning is None or learning.verdict.holds
     computed_alike = outputs is None or outputs.verdict.holds or outputs.verdict is Sameness.UNKNOWN
     return learned_alike and computed_alike and all(finding.verdict.holds for finding in findings)
 
 
-def _joined_row(side: int, holders: Sequence[_Holder], numbers: Mapping[tuple[int, int], int], telling: _Holder) -> CaseResult:
+def _joined_row(
+    side: int, holders: Sequence[_Holder], numbers: Mapping[tuple[int, int], int], telling: _Holder
+) -> CaseResult:
     rows = [holder.rows[side] for holder in holders]
     worst = min(holders, key=lambda holder: WORST_FIRST.index(holder.rows[side].status))
     failure = worst.rows[side].failure
     if failure is not None and worst.slot is not None:
         failure = replace(failure, reason=f"on {worst.slot}: {failure.reason}"[:1000])
-    metrics = [_renumbered(metric, numbers, holder.place) for holder in holders for metric in holder.rows[side].metrics]
-    blocks = [replace(one, launch=numbers[holder.place, one.launch]) for holder in holders for one in holder.rows[side].blocks]
+    metrics = [
+        _renumbered(metric, numbers, holder.place)
+        for holder in holders
+        for metric in holder.rows[side].metrics
+    ]
+    blocks = [
+        replace(one, launch=numbers[holder.place, one.launch])
+        for holder in holders
+        for one in holder.rows[side].blocks
+    ]
     seconds = [row.duration_s for row in rows if row.duration_s is not None]
-    facts = reduce(lambda later, earlier: {**later, **earlier}, (row.facts for row in reversed(rows)))
+    facts = reduce(
+        lambda later, earlier: {**later, **earlier}, (row.facts for row in reversed(rows))
+    )
     return replace(
         telling.rows[side],
         status=worst.rows[side].status,
@@ -448,11 +573,15 @@ def _joined_row(side: int, holders: Sequence[_Holder], numbers: Mapping[tuple[in
     )
 
 
-def _origins(holders: Sequence[_Holder], numbers: Mapping[tuple[int, int], int]) -> Iterator[Origin]:
+def _origins(
+    holders: Sequence[_Holder], numbers: Mapping[tuple[int, int], int]
+) -> Iterator[Origin]:
     for holder in holders:
         for launch in holder.launches():
             origin = holder.origin(launch)
-            yield replace(origin, launch=numbers[holder.place, launch], part=holder.offset + origin.part)
+            yield replace(
+                origin, launch=numbers[holder.place, launch], part=holder.offset + origin.part
+            )
 
 
 def _one_each(metrics: Sequence[Metric]) -> Iterator[Metric]:
@@ -466,13 +595,19 @@ def _one_each(metrics: Sequence[Metric]) -> Iterator[Metric]:
         kinds.setdefault((metric.name, metric.arm), []).append(metric)
     for (name, arm), same in kinds.items():
         if len({(metric.unit, metric.better, metric.lane, metric.items) for metric in same}) > 1:
-            raise CannotMerge(f"{name} of {arm} has another unit, direction, clock or number of items in some of the runs")
+            raise CannotMerge(
+                f"{name} of {arm} has another unit, direction, clock or number of items in some of"
+                " the runs"
+            )
         launches = chain.from_iterable(metric.launches for metric in same)
         yield replace(same[0], launches=tuple(sorted(launches, key=_launch_of)))
 
 
 def _renumbered(metric: Metric, numbers: Mapping[tuple[int, int], int], place: int) -> Metric:
-    return replace(metric, launches=tuple(replace(one, launch=numbers[place, one.launch]) for one in metric.launches))
+    return replace(
+        metric,
+        launches=tuple(replace(one, launch=numbers[place, one.launch]) for one in metric.launches),
+    )
 
 
 def _launch_of(item: Launch | Block | Origin) -> int:

@@ -38,7 +38,9 @@ USUAL_S = 30.0
 
 def expectations(cases: Sequence[str], known_s: Mapping[str, float]) -> dict[str, float]:
     """Return each case's duration of a launch (s): as earlier, else as the median of the others."""
-    spent = sorted(seconds for name in cases if (seconds := known_s.get(name)) is not None and seconds > 0)
+    spent = sorted(
+        seconds for name in cases if (seconds := known_s.get(name)) is not None and seconds > 0
+    )
     usual = spent[len(spent) // 2] if spent else USUAL_S
     return {name: seconds if (seconds := known_s.get(name, 0.0)) > 0 else usual for name in cases}
 
@@ -66,7 +68,11 @@ def pack(
     capacities = _capacities(total / beside, beside, start_s)[: len(cases)]
     longest_first = sorted(cases, key=lambda name: (-expected_s[name], name))
     bins = [tuple(part) for part in _spread(longest_first, capacities, expected_s)]
-    made = [(sum(expected_s[name] for name in part), part, launch) for launch in range(first, first + launches) for part in bins]
+    made = [
+        (sum(expected_s[name] for name in part), part, launch)
+        for launch in range(first, first + launches)
+        for part in bins
+    ]
     ordered = sorted(made, key=lambda one: (-one[0], one[2]))
     return [
         FleetLease(number=number + place, cases=part, first=launch, launches=1, expected_s=seconds)
@@ -85,11 +91,16 @@ def _capacities(share_s: float, beside: int, start_s: float) -> list[float]:
     mean_s, count = rest_s / last, last * beside
     shortest_s = SHORTEST * min(start_s, mean_s)
     longest_s = shortest_s + (FALL + 1) * (mean_s - shortest_s)
-    falling = [shortest_s + (longest_s - shortest_s) * ((place + 0.5) / count) ** FALL for place in reversed(range(count))]
+    falling = [
+        shortest_s + (longest_s - shortest_s) * ((place + 0.5) / count) ** FALL
+        for place in reversed(range(count))
+    ]
     return sorted([*(size for size in first for _ in range(beside)), *falling], reverse=True)
 
 
-def _spread(cases: Sequence[str], capacities: Sequence[float], expected_s: Mapping[str, float]) -> Iterator[list[str]]:
+def _spread(
+    cases: Sequence[str], capacities: Sequence[float], expected_s: Mapping[str, float]
+) -> Iterator[list[str]]:
     """Assign each case, in this order, to the part that then has the most room.
 
     Short parts get short cases.

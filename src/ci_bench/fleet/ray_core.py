@@ -32,7 +32,10 @@ class Brought:
 
 
 def measure_here(
-    command: Sequence[str], environ: Mapping[str, str], here: str, cargo: Mapping[str, bytes] | None = None
+    command: Sequence[str],
+    environ: Mapping[str, str],
+    here: str,
+    cargo: Mapping[str, bytes] | None = None,
 ) -> Brought:
     """Run the command on the node, with its own folder that is removed.
 
@@ -49,16 +52,26 @@ def measure_here(
         start = Path(folder if cargo else here)
         code = run_logged(words, environ={**environ, **gpus}, here=start, log=Path(folder) / LOG)
         paths = {name: Path(folder) / name for name in DOCUMENTS}
-        there = {name: path.read_bytes() for name, path in paths.items() if path.exists() and path.stat().st_size <= MAX_BYTES}
+        there = {
+            name: path.read_bytes()
+            for name, path in paths.items()
+            if path.exists() and path.stat().st_size <= MAX_BYTES
+        }
         return Brought(
             documents=there if len(there) == len(DOCUMENTS) else {},
-            reason="" if len(there) == len(DOCUMENTS) else f"exit code {code}: {tail(Path(folder) / LOG)}",
+            reason=(
+                ""
+                if len(there) == len(DOCUMENTS)
+                else f"exit code {code}: {tail(Path(folder) / LOG)}"
+            ),
         )
 
 
 @dataclass(kw_only=True, slots=True)
 class RayEngine:
-    """`address` is a cluster's (``ray://…``, ``host:6379``); empty for one on this machine. Slots are GPUs; CPU slots without.
+    """`address` is a cluster's (``ray://…``, ``host:6379``); empty for one on this machine.
+
+    Slots are GPUs; CPU slots without.
 
     Each node has a slot for each of its GPUs, or, with the device `cpu`, one slot. `folder` returns
     the local folder for an attempt's documents. Nodes have the tree (`here`) and the prepared sides
@@ -87,9 +100,16 @@ class RayEngine:
             raise CannotPlace(MISSING) from error
         self._ray = ray
         try:
-            ray.init(address=self.address or None, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+            ray.init(
+                address=self.address or None,
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level="ERROR",
+            )
         except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
-            raise CannotPlace(f"the Ray cluster at {self.address or 'this machine'} can't be joined: {error}") from error
+            raise CannotPlace(
+                f"the Ray cluster at {self.address or 'this machine'} can't be joined: {error}"
+            ) from error
         if self.cargo is not None:
             self._cargo = ray.put({self.cargo.name: self.cargo.read_bytes()})
 
@@ -98,7 +118,11 @@ class RayEngine:
         now = time.monotonic()
         if now - self._seen_at_s > 1.0:
             self._seen_at_s = now
-            alive = [node for node in self._ray.nodes() if node["Alive"] and node["NodeID"] not in self._dead]
+            alive = [
+                node
+                for node in self._ray.nodes()
+                if node["Alive"] and node["NodeID"] not in self._dead
+            ]
             self._slots = [slot for node in alive for slot in self._of_node(node)]
         return self._slots
 
@@ -115,7 +139,9 @@ class RayEngine:
         node = order.slot.partition("/")[0]
         wants = {"num_cpus": 1} if self.device == "cpu" else {"num_gpus": 1, "num_cpus": 0}
         task = self._ray.remote(measure_here).options(
-            max_retries=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node, soft=False), **wants
+            max_retries=0,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node, soft=False),
+            **wants,
         )
         words = self.command(order, Path("{folder}"))
         reference = task.remote([*words], dict(self.environ), str(self.here), self._cargo)
@@ -135,7 +161,10 @@ class RayEngine:
             brought: Brought = self._ray.get(reference)
         except self._ray.exceptions.RayError as error:
             reason = f"{type(error).__name__}: {' '.join(str(error).split())}"[:500]
-            if isinstance(error, (self._ray.exceptions.NodeDiedError, self._ray.exceptions.TaskUnschedulableError)):
+            if isinstance(
+                error,
+                (self._ray.exceptions.NodeDiedError, self._ray.exceptions.TaskUnschedulableError),
+            ):
                 self._bury(order.slot.partition("/")[0])
             return EndedLease(order=order, began_s=began_s, ended_s=time.monotonic(), reason=reason)
         folder = self.folder(order)
@@ -144,7 +173,9 @@ class RayEngine:
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 (folder / name).write_bytes(brought.documents[name])
         except OSError as error:  # it is the disk of this machine, and no slot's
-            raise CannotWrite(f"{folder}: cannot be written: {error.strerror or error}; continue with --resume") from error
+            raise CannotWrite(
+                f"{folder}: cannot be written: {error.strerror or error}; continue with --resume"
+            ) from error
         return EndedLease(
             order=order,
             began_s=began_s,

@@ -48,7 +48,9 @@ def launches_s(head: Results) -> dict[str, float]:
 
 @dataclass(kw_only=True, slots=True)
 class Session:
-    """A run that leases measure for. `rows` are the planned cases, not run; `read` gives the documents in a folder.
+    """A run that leases measure for.
+
+    `rows` are the planned cases, not run; `read` gives the documents in a folder.
 
     `base_rows` are those of base's own plan, if base planned its own. `sources` are the sides'
     commits: measurements of other code do not count. `known` finds a machine's calibration.
@@ -70,7 +72,9 @@ class Session:
 
     def __post_init__(self) -> None:
         """The plan of each side, by id."""
-        self.planned = {name: {row.case.id: row.case for row in self._rows_of(name)} for name in SideName}
+        self.planned = {
+            name: {row.case.id: row.case for row in self._rows_of(name)} for name in SideName
+        }
 
     def _rows_of(self, name: SideName) -> Sequence[CaseResult]:
         return self.base_rows if name is SideName.BASE and self.base_rows is not None else self.rows
@@ -89,7 +93,9 @@ class Session:
         if fault := self._other_lease(pair, ended.order):
             raise Refused(fault, at_fault=True)
         if pair.head.run.state is not RunState.COMPLETE or pair.base is None:
-            raise Refused("its documents are not whole: it was ended before its time, or its disk is full")
+            raise Refused(
+                "its documents are not whole: it was ended before its time, or its disk is full"
+            )
         if fault := next(self._other_work(pair, ended.order), ""):
             raise Refused(fault, at_fault=True)
         self.pairs.append(pair)
@@ -108,8 +114,13 @@ class Session:
                 self.accept(ended)
             except Refused as refusal:
                 if refusal.at_fault:
-                    which = f"lease {ended.order.lease.number} of the interrupted run does not belong to this run"
-                    raise CannotResume(f"{which}: {refusal}; omit --resume to start over") from refusal
+                    which = (
+                        f"lease {ended.order.lease.number} of the interrupted run does not belong"
+                        " to this run"
+                    )
+                    raise CannotResume(
+                        f"{which}: {refusal}; omit --resume to start over"
+                    ) from refusal
                 unsound.append(ended)
         return earlier.without(unsound)
 
@@ -137,10 +148,17 @@ class Session:
             yield "it measured another configuration"
         for side, name in zip(pair.sides, (SideName.HEAD, SideName.BASE), strict=True):
             own = self.planned[name]
-            leased = {case: own.get(case) for case in order.lease.cases if case in own or self.base_rows is None}
+            leased = {
+                case: own.get(case)
+                for case in order.lease.cases
+                if case in own or self.base_rows is None
+            }
             if {row.case.id: row.case for row in side.cases} != leased:
                 yield "it returned other cases than were leased"
-            if any({launch.launch for metric in row.metrics for launch in metric.launches} - {0} for row in side.cases):
+            if any(
+                {launch.launch for metric in row.metrics for launch in metric.launches} - {0}
+                for row in side.cases
+            ):
                 yield "it returned other launches than were leased"
             if side.source.commit != self.sources[name].commit:
                 yield f"it measured {side.source.commit} as {name}, not {self.sources[name].commit}"
@@ -172,18 +190,29 @@ class Session:
         run = replace(self.run, state=RunState.COMPLETE, finished_at=finished_at)
         if not self.pairs:
             return {name: self._nothing(name, run, outcome) for name in self.sources}
-        merged = merge(self.pairs, losses=outcome.losses) if len(self.pairs) > 1 or outcome.losses else self.pairs[0]
+        merged = (
+            merge(self.pairs, losses=outcome.losses)
+            if len(self.pairs) > 1 or outcome.losses
+            else self.pairs[0]
+        )
         sides = {SideName.HEAD: merged.head, SideName.BASE: merged.base or merged.head}
-        return {name: self._whole(name, side, run, outcome.given_up) for name, side in sides.items()}
+        return {
+            name: self._whole(name, side, run, outcome.given_up) for name, side in sides.items()
+        }
 
-    def _whole(self, name: SideName, side: Results, run: Run, given_up: Mapping[str, str]) -> Results:
+    def _whole(
+        self, name: SideName, side: Results, run: Run, given_up: Mapping[str, str]
+    ) -> Results:
         """A document of the whole run."""
         measured = {row.case.id: row for row in side.cases}
         return replace(
             side,
             run=run,
             source=self._source(name),
-            cases=tuple(measured.get(row.case.id) or _not_measured(row, given_up) for row in self._rows_of(name)),
+            cases=tuple(
+                measured.get(row.case.id) or _not_measured(row, given_up)
+                for row in self._rows_of(name)
+            ),
         )
 
     def _nothing(self, name: SideName, run: Run, outcome: LeaseOutcome) -> Results:
@@ -204,4 +233,6 @@ def _not_measured(row: CaseResult, given_up: Mapping[str, str]) -> CaseResult:
     if row.status is not Status.NOT_RUN:
         return row
     reason = given_up.get(row.case.id, "no lease measured it")
-    return replace(row, status=Status.NOT_RUN, failure=Failure(stage=NOT_MEASURED, arms=(), reason=reason))
+    return replace(
+        row, status=Status.NOT_RUN, failure=Failure(stage=NOT_MEASURED, arms=(), reason=reason)
+    )

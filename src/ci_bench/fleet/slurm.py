@@ -1,4 +1,6 @@
-"""The engine of a Slurm cluster: a job for each lease, exclusive on one node. Needs the extra `slurm` and a shared folder.
+"""The engine of a Slurm cluster: a job for each lease, exclusive on one node.
+
+Needs the extra `slurm` and a shared folder.
 
 Slots are nodes, named by `sinfo`, so a slot can be set aside and measured launches know their
 device. submitit writes the batch file, submits it and cancels it. `squeue` reports the state of a
@@ -26,13 +28,48 @@ Ask = Callable[[Sequence[str]], str]
 """Runs one of Slurm's commands and returns its output. Raises `CannotPlace` if it fails."""
 
 FREE = {"idle"}
-ABLE = FREE | {"alloc", "allocated", "comp", "completing", "mix", "mixed", "plnd", "planned", "resv", "reserved"}
+ABLE = FREE | {
+    "alloc",
+    "allocated",
+    "comp",
+    "completing",
+    "mix",
+    "mixed",
+    "plnd",
+    "planned",
+    "resv",
+    "reserved",
+}
 DRAINING = {"drng", "draining"}
 """A job that runs there continues; no other one starts."""
-LIVING = {"PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING", "STAGE_OUT"}
+LIVING = {
+    "PENDING",
+    "CONFIGURING",
+    "RUNNING",
+    "COMPLETING",
+    "SUSPENDED",
+    "STOPPED",
+    "RESIZING",
+    "SIGNALING",
+    "STAGE_OUT",
+}
 NEVER = {
-    *("PartitionTimeLimit", "PartitionNodeLimit", "PartitionDown", "PartitionInactive", "BadConstraints", "JobHeldAdmin"),
-    *("JobHeldUser", "AccountNotAllowed", "InvalidAccount", "InvalidQOS", "QOSNotAllowed", "DependencyNeverSatisfied"),
+    *(
+        "PartitionTimeLimit",
+        "PartitionNodeLimit",
+        "PartitionDown",
+        "PartitionInactive",
+        "BadConstraints",
+        "JobHeldAdmin",
+    ),
+    *(
+        "JobHeldUser",
+        "AccountNotAllowed",
+        "InvalidAccount",
+        "InvalidQOS",
+        "QOSNotAllowed",
+        "DependencyNeverSatisfied",
+    ),
 }
 """Reasons for which a job waits until someone changes the cluster or the job."""
 PASSED_ON = ("PATH", "HOME", "USER", "LANG", "PYTHONPATH", "LD_LIBRARY_PATH")
@@ -68,7 +105,9 @@ def read_wanted(text: str) -> WantedNodes:
         name, _, value = part.partition("=")
         if name not in names:
             near = "".join(f"; is {match} meant?" for match in get_close_matches(name, names, 1))
-            raise BadInput(f"--fleet slurm: unknown option {name!r:.80}; known are {', '.join(names)}{near}")
+            raise BadInput(
+                f"--fleet slurm: unknown option {name!r:.80}; known are {', '.join(names)}{near}"
+            )
         if not re.fullmatch(r"[A-Za-z0-9_.:@|&*/+-]{1,200}", value) or name in values:
             raise BadInput(f"--fleet slurm: write {name} once, as {name}=VALUE, not {part!r:.80}")
         values[name] = _minutes(value) if name == "time" else value
@@ -94,7 +133,9 @@ def _features(constraint: str) -> tuple[Callable[[Sequence[bool]], bool], tuple[
     sign = "|" if "|" in constraint else "&"
     names = tuple(filter(None, constraint.split(sign)))
     if any(re.search(r"[&|*:]", name) for name in names):
-        raise BadInput(f"--fleet slurm: constraint is features joined by & or by |, not {constraint!r:.80}")
+        raise BadInput(
+            f"--fleet slurm: constraint is features joined by & or by |, not {constraint!r:.80}"
+        )
     return (any if sign == "|" else all), names
 
 
@@ -111,18 +152,30 @@ class SlurmNode:
 
     def words(self) -> str:
         """For a message."""
-        return f"{self.name} ({self.state}; partition {self.partition}; features {','.join(self.features) or 'none'})"
+        return (
+            f"{self.name} ({self.state}; partition {self.partition}; features"
+            f" {','.join(self.features) or 'none'})"
+        )
 
 
 def read_nodes(text: str) -> list[SlurmNode]:
-    """The nodes that `sinfo` lists, once for each partition. One that doesn't respond, or is under maintenance, is ``down``."""
-    rows = [line.split("|") for line in text.splitlines() if line.count("|") == len(fields(SlurmNode)) - 2]
+    """The nodes that `sinfo` lists, once for each partition.
+
+    One that doesn't respond, or is under maintenance, is ``down``.
+    """
+    rows = [
+        line.split("|")
+        for line in text.splitlines()
+        if line.count("|") == len(fields(SlurmNode)) - 2
+    ]
     return [
         SlurmNode(
             name=name.strip(),
             partition=partition.rstrip("*"),
             default=partition.endswith("*"),
-            state="down" if state.endswith(("*", "$")) else state.strip().rstrip("~#!%@^-+").lower(),
+            state=(
+                "down" if state.endswith(("*", "$")) else state.strip().rstrip("~#!%@^-+").lower()
+            ),
             features=tuple(each for each in features.split(",") if each != "(null)"),
             gres="" if gres.strip() == "(null)" else gres.strip(),
         )
@@ -163,17 +216,30 @@ class _Out:
 
 def _ask(words: Sequence[str]) -> str:
     try:
-        done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=ANSWER_S)
+        done = subprocess.run(
+            words,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=ANSWER_S,
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise CannotPlace(f"{words[0]}: {error}; is this a machine that submits to a Slurm cluster?") from error
+        raise CannotPlace(
+            f"{words[0]}: {error}; is this a machine that submits to a Slurm cluster?"
+        ) from error
     if done.returncode:
-        raise CannotPlace(f"{words[0]}: exit code {done.returncode}: {' '.join(done.stderr.split())[:500]}")
+        raise CannotPlace(
+            f"{words[0]}: exit code {done.returncode}: {' '.join(done.stderr.split())[:500]}"
+        )
     return done.stdout
 
 
 @dataclass(kw_only=True, slots=True)
 class SlurmEngine:
-    """`jobs` is submitit's folder. That, the tree (`here`), the prepared sides and `folder` are at the same paths on every node.
+    """`jobs` is submitit's folder.
+
+    That, the tree (`here`), the prepared sides and `folder` are at the same paths on every node.
 
     `pause_s` is the polling interval of Slurm, `patience_s` the time that an ended job's documents
     may take to appear in the shared folder.
@@ -206,7 +272,10 @@ class SlurmEngine:
         self._nodes = fitting(every, self.wanted)
         if not any(node.state in ABLE for node in self._nodes.values()):
             there = "; ".join(sorted(node.words() for node in every)[:20]) or "none at all"
-            raise CannotPlace(f"no node of the Slurm cluster can take a lease with {self._asked()}; it has {there}")
+            raise CannotPlace(
+                f"no node of the Slurm cluster can take a lease with {self._asked()}; it has"
+                f" {there}"
+            )
         try:
             self.jobs.mkdir(parents=True, exist_ok=True)
             self._executor = submitit.SlurmExecutor(folder=self.jobs, max_num_timeout=0)
@@ -223,8 +292,16 @@ class SlurmEngine:
         Without either, busy nodes, for their queues.
         """
         self._look()
-        mine = [name for name, node in self._nodes.items() if name in self._out and node.state in ABLE | DRAINING]
-        free = [name for name, node in self._nodes.items() if name not in self._out and node.state in FREE]
+        mine = [
+            name
+            for name, node in self._nodes.items()
+            if name in self._out and node.state in ABLE | DRAINING
+        ]
+        free = [
+            name
+            for name, node in self._nodes.items()
+            if name not in self._out and node.state in FREE
+        ]
         able = [name for name, node in self._nodes.items() if node.state in ABLE]
         return [_slot(self._nodes[name]) for name in sorted([*mine, *free] or able)]
 
@@ -256,11 +333,15 @@ class SlurmEngine:
             folder.mkdir(parents=True, exist_ok=True)
             self._executor.update_parameters(**self._parameters(order))
             words = [*self.command(order, folder)]
-            job = self._executor.submit(measure_here, words, dict(self.environ), str(self.here), str(folder / LOG))
+            job = self._executor.submit(
+                measure_here, words, dict(self.environ), str(self.here), str(folder / LOG)
+            )
         except (OSError, RuntimeError) as error:
             reason = f"Slurm refused the job: {' '.join(str(error).split())[:500]}"
             if not self._submitted:
-                raise CannotPlace(f"{reason} (asked for {self._asked()} on {order.slot})") from error
+                raise CannotPlace(
+                    f"{reason} (asked for {self._asked()} on {order.slot})"
+                ) from error
             now = time.monotonic()
             self._ended.append(EndedLease(order=order, began_s=now, ended_s=now, reason=reason))
             return
@@ -295,11 +376,18 @@ class SlurmEngine:
         if not self._out:
             return []
         try:
-            rows = [line.strip().split("|") for line in self.ask(_SQUEUE).splitlines() if line.count("|") == 2]  # noqa: PLR2004
+            rows = [
+                line.strip().split("|")
+                for line in self.ask(_SQUEUE).splitlines()
+                if line.count("|") == 2  # noqa: PLR2004
+            ]
         except CannotPlace:  # unknown: asked again
             return []
         states = {number: (state, why) for number, state, why in rows}
-        verdicts = [(name, self._verdict(out, *states.get(str(out.job.job_id), ("", "")))) for name, out in self._out.items()]
+        verdicts = [
+            (name, self._verdict(out, *states.get(str(out.job.job_id), ("", ""))))
+            for name, out in self._out.items()
+        ]
         return [self._end(name, reason) for name, reason in verdicts if reason is not None]
 
     def _verdict(self, out: _Out, state: str, why: str) -> str | None:
@@ -321,13 +409,22 @@ class SlurmEngine:
         if state in {"", "COMPLETED"} and now - out.missing_since_s < self.patience_s:
             return None
         said = f"{state} ({why})" if state else "not known any more"
-        return f"Slurm says of job {out.job.job_id} on {out.order.slot}: {said}; {tail(out.folder / LOG)}"
+        return (
+            f"Slurm says of job {out.job.job_id} on {out.order.slot}: {said};"
+            f" {tail(out.folder / LOG)}"
+        )
 
     def _end(self, name: str, reason: str) -> EndedLease:
         """Return the end of a job. Time in Slurm's queue is not time of the node."""
         out, now = self._out.pop(name), time.monotonic()
         began_s = now if out.began_s is None else out.began_s
-        return EndedLease(order=out.order, began_s=began_s, ended_s=now, folder=None if reason else out.folder, reason=reason)
+        return EndedLease(
+            order=out.order,
+            began_s=began_s,
+            ended_s=now,
+            folder=None if reason else out.folder,
+            reason=reason,
+        )
 
     def close(self) -> None:
         """Cancel what still runs or waits."""
@@ -338,5 +435,10 @@ class SlurmEngine:
 
 
 def _slot(node: SlurmNode) -> Slot:
-    labels = {"node": node.name, "partition": node.partition, "features": ",".join(node.features), "gres": node.gres}
+    labels = {
+        "node": node.name,
+        "partition": node.partition,
+        "features": ",".join(node.features),
+        "gres": node.gres,
+    }
     return Slot(name=node.name, labels={name: value for name, value in labels.items() if value})

@@ -37,7 +37,13 @@ class TriedSlot:
 
 
 def try_slots(
-    engine: Engine, case: str, *, run: str, read: Callable[[Path], RunPair], clock: Callable[[], float], limit_s: float
+    engine: Engine,
+    case: str,
+    *,
+    run: str,
+    read: Callable[[Path], RunPair],
+    clock: Callable[[], float],
+    limit_s: float,
 ) -> tuple[TriedSlot, ...]:
     """Measure a case on every slot simultaneously, and wait for `limit_s` seconds at most.
 
@@ -49,14 +55,21 @@ def try_slots(
         raise CannotPlace("the fleet has no slot")
     orders = {
         name: LeaseOrder(
-            lease=FleetLease(number=number, cases=(case,), first=0, launches=1, expected_s=0.0), attempt=1, slot=name
+            lease=FleetLease(number=number, cases=(case,), first=0, launches=1, expected_s=0.0),
+            attempt=1,
+            slot=name,
         )
         for number, name in enumerate(slots)
     }
     for order in orders.values():
         engine.submit(order)
     ended = _wait(engine, orders, clock=clock, limit_s=limit_s)
-    return _one_kind([_read(slots[name], orders[name], ended.get(name), run=run, read=read, limit_s=limit_s) for name in slots])
+    return _one_kind(
+        [
+            _read(slots[name], orders[name], ended.get(name), run=run, read=read, limit_s=limit_s)
+            for name in slots
+        ]
+    )
 
 
 def _wait(
@@ -65,15 +78,27 @@ def _wait(
     """Return the end of each attempt; missing ones gave no answer."""
     until, ended = clock() + limit_s, dict[str, EndedLease]()
     while len(ended) < len(orders) and clock() < until:
-        ended |= {each.order.slot: each for each in engine.finished(POLL_S) if each.order in orders.values()}
+        ended |= {
+            each.order.slot: each
+            for each in engine.finished(POLL_S)
+            if each.order in orders.values()
+        }
         there = {slot.name for slot in engine.slots()}
         for name in orders.keys() - ended.keys() - there:
-            ended[name] = EndedLease(order=orders[name], began_s=0.0, ended_s=0.0, reason=f"slot {name} is gone")
+            ended[name] = EndedLease(
+                order=orders[name], began_s=0.0, ended_s=0.0, reason=f"slot {name} is gone"
+            )
     return ended
 
 
 def _read(
-    slot: Slot, order: LeaseOrder, ended: EndedLease | None, *, run: str, read: Callable[[Path], RunPair], limit_s: float
+    slot: Slot,
+    order: LeaseOrder,
+    ended: EndedLease | None,
+    *,
+    run: str,
+    read: Callable[[Path], RunPair],
+    limit_s: float,
 ) -> TriedSlot:
     if ended is None:
         return TriedSlot(slot=slot, took_s=limit_s, trouble=f"no answer for {limit_s:g} s")
@@ -90,7 +115,11 @@ def _read(
 def _trouble(pair: RunPair, order: LeaseOrder, run: str) -> str:
     """Return why a gate could not use these documents; empty if it could."""
     wanted = results.Lease(run=run, number=order.lease.number, attempt=order.attempt)
-    if pair.head.run.lease != wanted or pair.base is None or pair.head.run.state is not RunState.COMPLETE:
+    if (
+        pair.head.run.lease != wanted
+        or pair.base is None
+        or pair.head.run.state is not RunState.COMPLETE
+    ):
         return "its documents are not those of its lease"
     if fault := next(own_faults(pair), ""):
         return fault
@@ -99,7 +128,10 @@ def _trouble(pair: RunPair, order: LeaseOrder, run: str) -> str:
         return "it returned other cases than were leased"
     for row in rows:
         if row.status is not Status.OK:
-            return f"{row.case.id} ended {row.status}: {row.failure.reason if row.failure else 'no reason'}"
+            return (
+                f"{row.case.id} ended {row.status}:"
+                f" {row.failure.reason if row.failure else 'no reason'}"
+            )
     return ""
 
 
@@ -116,7 +148,11 @@ def _one_kind(tried: Sequence[TriedSlot]) -> tuple[TriedSlot, ...]:
         trouble = each.trouble
         if each.pair is not None and not trouble:
             device = slot_of(each.pair.head.environment, each.pair.head.run)
-            other = first.setdefault(device, each.slot.name) if device.startswith("gpu_uuid:") else each.slot.name
+            other = (
+                first.setdefault(device, each.slot.name)
+                if device.startswith("gpu_uuid:")
+                else each.slot.name
+            )
             trouble = "" if other == each.slot.name else f"it measures on the GPU of {other}"
             trouble = trouble or next(differences(usual.pair, each.pair), "")
         checked.append(replace(each, trouble=trouble))

@@ -43,7 +43,9 @@ def read(root: Node) -> Reading:
     version = root.get("version")
     if version is None or version.value != _VERSION:
         said = "no version" if version is None else f"version {show(version.value)}"
-        root.wrong(f"it is not of version {_VERSION} of asv's results, but of {said}; run `asv update`")
+        root.wrong(
+            f"it is not of version {_VERSION} of asv's results, but of {said}; run `asv update`"
+        )
     columns = [column.text() for column in root.field("result_columns").items()]
     found = _FoundSeries()
     for name, row in root.field("results").fields():
@@ -61,14 +63,18 @@ def read(root: Node) -> Reading:
 def _machine(root: Node) -> dict[str, Fact]:
     """The machine by the name that asv's user gave it, and the interpreter."""
     params = root.get("params")
-    return known_facts((name, one.value) for name in ("machine", "python") if params and (one := params.get(name)))
+    return known_facts(
+        (name, one.value) for name in ("machine", "python") if params and (one := params.get(name))
+    )
 
 
 def _read_row(name: str, row: Node, columns: list[str], found: _FoundSeries) -> None:
     if row.value is None:
         found.failed.append(Absent(benchmark=name, reason="asv has no result of it"))
         return
-    cells = dict(zip(columns, row.items(), strict=False))  # asv drops columns at the end that hold nothing
+    cells = dict(
+        zip(columns, row.items(), strict=False)
+    )  # asv drops columns at the end that hold nothing
     if "result" not in cells:
         row.wrong("the column 'result' is missing")
     results, samples = cells["result"], cells.get("samples")
@@ -77,7 +83,9 @@ def _read_row(name: str, row: Node, columns: list[str], found: _FoundSeries) -> 
         return
     version = cells.get("version")
     taken = list(samples.items()) if samples is not None and samples.value is not None else []
-    for index, (label, result) in enumerate(zip(_labels(name, cells.get("params"), results), results.items(), strict=True)):
+    for index, (label, result) in enumerate(
+        zip(_labels(name, cells.get("params"), results), results.items(), strict=True)
+    ):
         if version is not None and isinstance(version.value, str):
             found.versions[label] = version.value
         if result.value is None:
@@ -85,20 +93,38 @@ def _read_row(name: str, row: Node, columns: list[str], found: _FoundSeries) -> 
         elif isinstance(result.value, float) and math.isnan(result.value):
             found.skipped.append(Absent(benchmark=label, reason="asv skipped it"))
         else:
-            values = taken[index].numbers() if index < len(taken) and taken[index].value else (result.number(),)
+            values = (
+                taken[index].numbers()
+                if index < len(taken) and taken[index].value
+                else (result.number(),)
+            )
             found.series.append(_series(name, label, values))
 
 
 def _labels(name: str, params: Node | None, results: Node) -> Iterator[str]:
     """Name and parameters as asv shows them, in the order of its results: the last parameter changes fastest."""
     count = len(results.value) if isinstance(results.value, list) else 0
-    choices = [[str(one.value) for one in choice.items()] for choice in params.items()] if params and params.value else []
+    choices = (
+        [[str(one.value) for one in choice.items()] for choice in params.items()]
+        if params and params.value
+        else []
+    )
     if math.prod(map(len, choices)) != count:
-        results.wrong(f"{count} results for {math.prod(map(len, choices))} combinations of parameters")
-    return islice((f"{name}({', '.join(combination)})" if combination else name for combination in product(*choices)), count)
+        results.wrong(
+            f"{count} results for {math.prod(map(len, choices))} combinations of parameters"
+        )
+    return islice(
+        (
+            f"{name}({', '.join(combination)})" if combination else name
+            for combination in product(*choices)
+        ),
+        count,
+    )
 
 
 def _series(name: str, label: str, values: tuple[float, ...]) -> Series:
     kind = name.rpartition(".")[2].partition("_")[0].lower()
     unit, better = _KINDS.get(kind, ("", None))
-    return Series(benchmark=label, runs=one_run(*values), unit=unit, better=better, peak=kind == _PEAK)
+    return Series(
+        benchmark=label, runs=one_run(*values), unit=unit, better=better, peak=kind == _PEAK
+    )

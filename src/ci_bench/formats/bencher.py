@@ -31,15 +31,29 @@ _NS_PER_S = 1e9
 def matches(root: Node) -> bool:
     """Return whether it looks like this format."""
     benchmarks = list(root.fields()) if isinstance(root.value, dict) else []
-    measures = [measure for _, one in benchmarks if isinstance(one.value, dict) for _, measure in one.fields()]
-    return bool(measures) and all(isinstance(one.value, dict) for _, one in benchmarks) and all(m.has("value") for m in measures)
+    measures = [
+        measure
+        for _, one in benchmarks
+        if isinstance(one.value, dict)
+        for _, measure in one.fields()
+    ]
+    return (
+        bool(measures)
+        and all(isinstance(one.value, dict) for _, one in benchmarks)
+        and all(m.has("value") for m in measures)
+    )
 
 
 def read(root: Node) -> Reading:
     """Every value; a benchmark whose name asks Bencher to ignore its alerts is not used unless somebody asks for it."""
     rows = [(name, benchmark, _without_number(benchmark)) for name, benchmark in root.fields()]
     return Reading(
-        series=tuple(one for name, benchmark, without in rows if not without for one in _series(name, benchmark)),
+        series=tuple(
+            one
+            for name, benchmark, without in rows
+            if not without
+            for one in _series(name, benchmark)
+        ),
         failed=tuple(
             Absent(benchmark=name.removesuffix(_IGNORE), reason=f"it has no number of {without}")
             for name, _, without in rows
@@ -50,7 +64,9 @@ def read(root: Node) -> Reading:
 
 
 def _without_number(benchmark: Node) -> str:
-    missing = (measure for measure, metric in benchmark.fields() if is_missing(metric.field("value").value))
+    missing = (
+        measure for measure, metric in benchmark.fields() if is_missing(metric.field("value").value)
+    )
     return next(missing, "")
 
 
@@ -80,7 +96,11 @@ def write(export: Export) -> Written:
         scale = measured.scale * _NS_PER_S if latency else measured.scale
         named = document.setdefault(series.benchmark, {})
         if medians and measure not in named:
-            bounds = {"value": median(medians), "lower_value": min(medians), "upper_value": max(medians)}
+            bounds = {
+                "value": median(medians),
+                "lower_value": min(medians),
+                "upper_value": max(medians),
+            }
             named[measure] = {name: value * scale for name, value in bounds.items()}
         else:
             left_out.append(series.label)

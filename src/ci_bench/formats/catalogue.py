@@ -84,13 +84,21 @@ _FORMATS: Mapping[str, _Format] = {
     "customSmallerIsBetter": _Format(github_action_benchmark.read_smaller, _never),
     "customBiggerIsBetter": _Format(github_action_benchmark.read_bigger, _never),
     "dynamo-csv": _Format(
-        lambda node: dynamo_csv.read(str(node.value)), _never, lambda text: Node(text, "$"), dynamo_csv.matches
+        lambda node: dynamo_csv.read(str(node.value)),
+        _never,
+        lambda text: Node(text, "$"),
+        dynamo_csv.matches,
     ),
     "jmh": _Format(jmh.read, jmh.matches),
     "criterion": _Format(criterion.read, criterion.matches, oss_benchmark.parse),
     "vitest": _Format(vitest.read, vitest.matches),
     "userbenchmark": _Format(userbenchmark.read, userbenchmark.matches),
-    "go-bench": _Format(lambda node: go_bench.read(str(node.value)), _never, lambda text: Node(text, "$"), go_bench.matches),
+    "go-bench": _Format(
+        lambda node: go_bench.read(str(node.value)),
+        _never,
+        lambda text: Node(text, "$"),
+        go_bench.matches,
+    ),
     "bmf": _Format(bencher.read, bencher.matches),
 }
 """Formats in the order in which they are tried: those with the surest detection come first."""
@@ -111,8 +119,8 @@ WRITERS: Mapping[str, Callable[[Export], Written]] = {
 
 
 _WHAT_TO_DO = (
-    f"what is read: {', '.join(READABLE)}; if it is one of these, name it with --from, otherwise write the numbers as"
-    " `measurements` (docs/formats.md, Your own benchmark)"
+    f"what is read: {', '.join(READABLE)}; if it is one of these, name it with --from, otherwise"
+    " write the numbers as `measurements` (docs/formats.md, Your own benchmark)"
 )
 
 
@@ -125,10 +133,15 @@ def decode(content: bytes) -> str:
     if content.startswith(_GZIP):
         content = _unpack(content)
     if len(content) > MAX_BYTES:
-        raise Unreadable(f"larger than {MAX_BYTES:,} bytes, the most that is read; have the tool leave out raw samples")
+        raise Unreadable(
+            f"larger than {MAX_BYTES:,} bytes, the most that is read; have the tool leave out raw"
+            " samples"
+        )
     if not content.strip():
         raise Unreadable("it is empty")
-    if packed := next((words for begin, words in PACKED.items() if content.startswith(begin)), None):
+    if packed := next(
+        (words for begin, words in PACKED.items() if content.startswith(begin)), None
+    ):
         raise Unreadable(packed)
     return _text(content)
 
@@ -140,7 +153,8 @@ def _text(content: bytes) -> str:
             return content.decode("utf-16")
         except UnicodeDecodeError as error:
             raise Unreadable(
-                f"it begins as UTF-16 and is cut at byte {error.start}, and is not UTF-8 at byte 0; save it as UTF-8"
+                f"it begins as UTF-16 and is cut at byte {error.start}, and is not UTF-8 at byte 0;"
+                " save it as UTF-8"
             ) from error
     zeros = content[:_ZEROS_SOUGHT].count(0)
     try:
@@ -155,7 +169,10 @@ def _text(content: bytes) -> str:
 
 
 def _unpack(content: bytes) -> bytes:
-    """At most a byte more than is read: a small file can hold a very large one. There may be several packed texts in a row."""
+    """At most a byte more than is read: a small file can hold a very large one.
+
+    There may be several packed texts in a row.
+    """
     unpacked = bytearray()
     while content and len(unpacked) <= MAX_BYTES:
         member = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
@@ -204,7 +221,9 @@ def _read_any(text: str) -> Reading:
     if form := _form_of(root):
         return replace(_FORMATS[form].read(root), form=form)
     if github_action_benchmark.matches_custom(root):
-        return replace(github_action_benchmark.read_custom(root, better=None), form="github-action-benchmark")
+        return replace(
+            github_action_benchmark.read_custom(root, better=None), form="github-action-benchmark"
+        )
     first = next(root.items(), None) if isinstance(root.value, list) else None
     if not text.lstrip().startswith("[") and first is not None and (form := _form_of(first)):
         raise Unreadable(f"it holds several files of {form} in a row; put each in a separate file")
@@ -229,20 +248,31 @@ def _checked(reading: Reading) -> Reading:
         raise Unreadable("a benchmark has no name; give each benchmark its own name")
     times = Counter((series.benchmark, series.measure) for series in clean.series)
     if twice := next((key for key, count in times.items() if count > 1), None):
-        raise Unreadable(f"two series have the same name, {show(' '.join(twice).strip())}; give each benchmark its own name")
+        raise Unreadable(
+            f"two series have the same name, {show(' '.join(twice).strip())}; give each benchmark"
+            " its own name"
+        )
     return clean
 
 
 def _on_one_line(reading: Reading) -> Reading:
     """The same with names, units, reasons and facts on one line each."""
-    named = [one.benchmark for one in reading.series] + [one.benchmark for one in (*reading.failed, *reading.skipped)]
+    named = [one.benchmark for one in reading.series] + [
+        one.benchmark for one in (*reading.failed, *reading.skipped)
+    ]
     names = {name: _one_line(name) for name in dict.fromkeys(named)}
     clean = renamed(reading, {name: line for name, line in names.items() if line != name})
     return replace(
         clean,
         tool=_one_line(clean.tool),
-        machine={name: _one_line(fact) if isinstance(fact, str) else fact for name, fact in clean.machine.items()},
-        series=tuple(replace(one, measure=_one_line(one.measure), unit=_one_line(one.unit)) for one in clean.series),
+        machine={
+            name: _one_line(fact) if isinstance(fact, str) else fact
+            for name, fact in clean.machine.items()
+        },
+        series=tuple(
+            replace(one, measure=_one_line(one.measure), unit=_one_line(one.unit))
+            for one in clean.series
+        ),
         failed=tuple(replace(one, reason=_one_line(one.reason)) for one in clean.failed),
         skipped=tuple(replace(one, reason=_one_line(one.reason)) for one in clean.skipped),
     )

@@ -20,7 +20,11 @@ def matches(root: Node) -> bool:
     messages = _messages(root)
     if not messages or not all(one.has("reason") for one in messages):
         return False
-    return any(one.field("reason").value in _REASONS for one in messages if isinstance(one.field("reason").value, str))
+    return any(
+        one.field("reason").value in _REASONS
+        for one in messages
+        if isinstance(one.field("reason").value, str)
+    )
 
 
 def _messages(root: Node) -> list[Node]:
@@ -38,6 +42,19 @@ def _series(row: Node) -> Series:
     runs: Runs = one_run(typical.field("estimate").number())
     counts, totals = row.get("iteration_count"), row.get("measured_values")
     unit = row.get("unit") or typical.field("unit")
-    if counts and totals and counts.value and len(counts.numbers()) == len(totals.numbers()) and all(counts.numbers()):
-        runs = one_run(*(total / count for total, count in zip(totals.numbers(), counts.numbers(), strict=True)))
-    return Series(benchmark=row.field("id").text(), runs=runs, unit=unit.text(), better=Better.LOWER)
+    if (
+        counts
+        and totals
+        and counts.value
+        and len(counts.numbers()) == len(totals.numbers())
+        and all(counts.numbers())
+    ):
+        runs = one_run(
+            *(
+                total / count
+                for total, count in zip(totals.numbers(), counts.numbers(), strict=True)
+            )
+        )
+    return Series(
+        benchmark=row.field("id").text(), runs=runs, unit=unit.text(), better=Better.LOWER
+    )

@@ -1,4 +1,7 @@
-"""Find the format of a benchmark tool's file. The formats are loaded only if it is not a document of ci-bench."""
+"""Find the format of a benchmark tool's file.
+
+The formats are loaded only if it is not a document of ci-bench.
+"""
 
 from pathlib import Path
 
@@ -11,7 +14,10 @@ _SCHEMA, _OWN_BENCHMARK = b'"schema_version"', b'"measurements"'
 
 
 def form_of_tool(path: Path) -> str:
-    """The format of a benchmark tool's file; empty for documents of ci-bench, broken ones too. Raises `BadInput` for others."""
+    """The format of a benchmark tool's file; empty for documents of ci-bench, broken ones too.
+
+    Raises `BadInput` for others.
+    """
     if not path.is_file():
         return ""
     try:

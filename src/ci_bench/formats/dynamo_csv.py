@@ -63,7 +63,9 @@ The model itself did not run or repeat.
 
 
 _EXPECTED = (["name", "accuracy"], ["name", "accuracy", "graph_breaks"], ["name", "graph_breaks"])
-"""Headers of PyTorch's tables of expected results (``benchmarks/dynamo/ci_expected_accuracy``), with blank lines between rows."""
+"""Headers of PyTorch's tables of expected results (``benchmarks/dynamo/ci_expected_accuracy``),
+with blank lines between rows.
+"""
 
 
 def matches(text: str) -> bool:
@@ -73,10 +75,13 @@ def matches(text: str) -> bool:
 
 
 def read(text: str) -> Reading:
-    """Every figure of every model; of a model that was run again, the last row. A model without a latency failed.
+    """Every figure of every model; of a model that was run again, the last row.
 
-    The runner writes 0 then, or NaN. An accuracy other than ``pass`` was not checked, or is wrong; a checked one counts as 1.
-    Tables of expected results have neither device nor batch size, and rows of failures no batch size.
+    A model without a latency failed.
+
+    The runner writes 0 then, or NaN. An accuracy other than ``pass`` was not checked, or is wrong;
+    a checked one counts as 1. Tables of expected results have neither device nor batch size, and
+    rows of failures no batch size.
 
     Raises:
         Unreadable: a row does not fit the header, or a known column holds no number.
@@ -100,20 +105,35 @@ def of_models(rows: Mapping[str, tuple[str, Mapping[str, str]]]) -> Reading:
         if accuracy.startswith(_NOT_COMPARED):
             skipped.append(Absent(benchmark=name, reason=accuracy))
         elif accuracy != _PASSED:
-            failed.append(Absent(benchmark=name, reason=accuracy or "the runner says nothing of its accuracy"))
+            failed.append(
+                Absent(benchmark=name, reason=accuracy or "the runner says nothing of its accuracy")
+            )
         elif MAIN in row and not _has_latency(row[MAIN], place):
             failed.append(Absent(benchmark=name, reason="the runner has no latency of it"))
         else:
             if "accuracy" in row:
-                series.append(Series(benchmark=name, measure="accuracy", runs=one_run(1.0), unit="", better=Better.HIGHER))
+                series.append(
+                    Series(
+                        benchmark=name,
+                        measure="accuracy",
+                        runs=one_run(1.0),
+                        unit="",
+                        better=Better.HIGHER,
+                    )
+                )
             series += _series(name, row, place)
-    return Reading(series=tuple(series), failed=tuple(failed), skipped=tuple(skipped), tool="dynamo runner")
+    return Reading(
+        series=tuple(series), failed=tuple(failed), skipped=tuple(skipped), tool="dynamo runner"
+    )
 
 
-def _last_rows(text: str) -> tuple[dict[str, tuple[int, Mapping[str, str]]], dict[str, tuple[str, ...]]]:
+def _last_rows(
+    text: str,
+) -> tuple[dict[str, tuple[int, Mapping[str, str]]], dict[str, tuple[str, ...]]]:
     """The last row of each model, by name, with its line; and the shorter names of each model.
 
-    A row without a batch size replaces the only earlier row of its model, and is replaced by a later one.
+    A row without a batch size replaces the only earlier row of its model, and is replaced by a
+    later one.
     """
     rows: dict[str, tuple[int, Mapping[str, str]]] = {}
     names: dict[str, tuple[str, ...]] = {}
@@ -135,14 +155,18 @@ def _rows(text: str) -> Iterator[tuple[int, Mapping[str, str]]]:
         lines = csv.reader(text.lstrip("\ufeff").splitlines(), strict=True)
         header = next(lines, [])
         if not _is_header(header):
-            raise Unreadable("line 1: not a header of the dynamo runner's tables (dev, name, batch_size, …)")
+            raise Unreadable(
+                "line 1: not a header of the dynamo runner's tables (dev, name, batch_size, …)"
+            )
         for cells in lines:
             if _is_header(cells):  # of another shard in the same file, which may have other columns
                 header = cells
             if not cells or cells == header:
                 continue
             if len(cells) != len(header):
-                raise Unreadable(f"line {lines.line_num}: {len(cells)} cells, but the header has {len(header)}")
+                raise Unreadable(
+                    f"line {lines.line_num}: {len(cells)} cells, but the header has {len(header)}"
+                )
             yield lines.line_num, dict(zip(header, cells, strict=True))
     except csv.Error as error:
         raise Unreadable(f"it is not valid CSV: {error}") from error
@@ -158,14 +182,21 @@ def _has_latency(cell: str, place: str) -> bool:
     The runner writes NaN for a loss of its measurement, and an empty cell for none.
     """
     latency = _number(cell or "0", place, MAIN)
-    return not (isinstance(latency.value, float) and math.isnan(latency.value)) and latency.number() > 0
+    return (
+        not (isinstance(latency.value, float) and math.isnan(latency.value))
+        and latency.number() > 0
+    )
 
 
 def _names(row: Mapping[str, str]) -> tuple[str, ...]:
     """The row's name, then its names in tables that know less: without the batch size, without the device as well."""
     model, device, tag = row["name"], row.get("dev"), row.get("tag")
     full = (model, device, _batch_of(row), tag)
-    return tuple(dict.fromkeys(" ".join(filter(None, parts)) for parts in (full, (model, device, tag), (model,))))
+    return tuple(
+        dict.fromkeys(
+            " ".join(filter(None, parts)) for parts in (full, (model, device, tag), (model,))
+        )
+    )
 
 
 def _batch_of(row: Mapping[str, str]) -> str:
@@ -180,9 +211,23 @@ def _series(name: str, row: Mapping[str, str], place: str) -> Iterator[Series]:
         if column in _COLUMNS and cell:
             unit, better, derived = _COLUMNS[column]
             value = one_run(_number(cell, place, column).number())
-            yield Series(benchmark=name, measure=measure, runs=value, unit=unit, better=better, derived=derived)
+            yield Series(
+                benchmark=name,
+                measure=measure,
+                runs=value,
+                unit=unit,
+                better=better,
+                derived=derived,
+            )
         elif column not in _KEYS and _is_number(cell):
-            yield Series(benchmark=name, measure=measure, runs=one_run(float(cell)), unit="", better=None, derived=True)
+            yield Series(
+                benchmark=name,
+                measure=measure,
+                runs=one_run(float(cell)),
+                unit="",
+                better=None,
+                derived=True,
+            )
 
 
 def _is_number(cell: str) -> bool:
@@ -201,7 +246,14 @@ def _number(cell: str, place: str, column: str) -> Node:
 
 
 HEAD = ("dev", "name", "batch_size")
-PERFORMANCE = ("speedup", "abs_latency", "compilation_latency", "compression_ratio", "eager_peak_mem", "dynamo_peak_mem")
+PERFORMANCE = (
+    "speedup",
+    "abs_latency",
+    "compilation_latency",
+    "compression_ratio",
+    "eager_peak_mem",
+    "dynamo_peak_mem",
+)
 COVERAGE = ("graphs", "graph_calls", "captured_ops", "total_ops", "pct_ops", "pct_time")
 COUNTERS = {
     "calls_captured": "ops_captured",
@@ -212,7 +264,13 @@ COUNTERS = {
     "cudagraph_skips": "cudagraph_skips",
 }
 """The runner's column by our metric."""
-MORE = ("warm_compilation_latency", "package_size", "eager_memory_growth", "dynamo_memory_growth", "recompiles")
+MORE = (
+    "warm_compilation_latency",
+    "package_size",
+    "eager_memory_growth",
+    "dynamo_memory_growth",
+    "recompiles",
+)
 """Columns of experiments, after the runner's columns of performance.
 
 The package's size is in bytes.
@@ -242,7 +300,10 @@ Cells = Mapping[str, str]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Kind:
-    """A file of one configuration: `columns` are always there, `more` where a row has them. `rows` are those of a case's arm."""
+    """A file of one configuration: `columns` are always there, `more` where a row has them.
+
+    `rows` are those of a case's arm.
+    """
 
     name: str
     columns: tuple[str, ...]
@@ -252,10 +313,16 @@ class _Kind:
     def text(self, rows: Sequence[Cells]) -> str:
         """The whole file."""
         more = (column for column in self.more if any(row.get(column) for row in rows))
-        tags = ("tag",) if self.columns[: len(HEAD)] == HEAD and any(row.get("tag") for row in rows) else ()
+        tags = (
+            ("tag",)
+            if self.columns[: len(HEAD)] == HEAD and any(row.get("tag") for row in rows)
+            else ()
+        )
         columns = (*self.columns[: len(HEAD)], *tags, *self.columns[len(HEAD) :], *more)
         stream = io.StringIO()
-        writer = csv.DictWriter(stream, columns, lineterminator="\n", restval="", extrasaction="ignore")
+        writer = csv.DictWriter(
+            stream, columns, lineterminator="\n", restval="", extrasaction="ignore"
+        )
         writer.writeheader()
         writer.writerows(rows)
         return stream.getvalue()
@@ -271,8 +338,15 @@ def write(results: Results) -> Files:
         for arm, kind in product(candidates(row), KINDS):
             found = kind.rows(row, arm)
             if found:
-                _, rows = files.setdefault(f"{_configuration(row, arm, device)}_{kind.name}.csv", (kind, []))
-                own = {"dev": device, "name": model_of(row), "batch_size": _batch(row), "tag": tag_of(row)}
+                _, rows = files.setdefault(
+                    f"{_configuration(row, arm, device)}_{kind.name}.csv", (kind, [])
+                )
+                own = {
+                    "dev": device,
+                    "name": model_of(row),
+                    "batch_size": _batch(row),
+                    "tag": tag_of(row),
+                }
                 rows += [{**own, **cells} for cells in found]
     return {name: Written(text=kind.text(rows)) for name, (kind, rows) in files.items()}
 
@@ -288,7 +362,10 @@ def accuracy_word(row: CaseResult, arm: str | None = None) -> str | None:
     Without `arm` it is the only arm.
     """
     several = len(candidates(row)) > 1
-    check = next((one for one in row.checks if one.name == "accuracy" and (not several or one.arm == arm)), None)
+    check = next(
+        (one for one in row.checks if one.name == "accuracy" and (not several or one.arm == arm)),
+        None,
+    )
     if row.status is Status.OK:
         return _leading_word(check.detail) or check.outcome if check else None
     told = _leading_word(row.failure.reason) if row.failure else None
@@ -324,7 +401,10 @@ def _performance(row: CaseResult, candidate: str) -> Sequence[Cells]:
     if row.case.due.times == () and not any(metric.name == "step_time" for metric in row.metrics):
         return ()
     speedup, latency = speedup_of(row, candidate), _median(row, "step_time", candidate)
-    peaks = [next((peak for name in PEAKS if (peak := _median(row, name, arm))), None) for arm in (row.case.reference, candidate)]
+    peaks = [
+        next((peak for name in PEAKS if (peak := _median(row, name, arm))), None)
+        for arm in (row.case.reference, candidate)
+    ]
     growth = [_median(row, "memory_growth", arm) for arm in (row.case.reference, candidate)]
     ok = row.status is Status.OK
     cells = {
@@ -336,7 +416,13 @@ def _performance(row: CaseResult, candidate: str) -> Sequence[Cells]:
         **_counters(row, candidate),
         "warm_compilation_latency": _cell(_median(row, "compile_warm", candidate)),
         "package_size": _whole(_median(row, "package_size", candidate)),
-        **dict(zip(("eager_memory_growth", "dynamo_memory_growth"), map(_gigabytes, growth), strict=True)),
+        **dict(
+            zip(
+                ("eager_memory_growth", "dynamo_memory_growth"),
+                map(_gigabytes, growth),
+                strict=True,
+            )
+        ),
         "recompiles": _whole(_median(row, "recompiles", candidate)),
     }
     return (cells,)
@@ -345,7 +431,9 @@ def _performance(row: CaseResult, candidate: str) -> Sequence[Cells]:
 def _accuracy(row: CaseResult, arm: str) -> Sequence[Cells]:
     if "accuracy" not in row.case.due.checks:
         return ()
-    error = row.facts.get("quantization_error") if len(candidates(row)) == 1 else None  # a case keeps that of one arm
+    error = (
+        row.facts.get("quantization_error") if len(candidates(row)) == 1 else None
+    )  # a case keeps that of one arm
     cells = {
         "accuracy": accuracy_word(row, arm) or "infra_error",
         **_counters(row, arm),
@@ -360,20 +448,30 @@ def _coverage(row: CaseResult, arm: str) -> Sequence[Cells]:
     shares = [_median(row, metric, arm) for metric in ("coverage_ops", "coverage_time")]
     if row.status is not Status.OK or shares[0] is None:
         return ()
-    counts = (_median(row, metric, arm) for metric in ("graphs", "graph_calls", "ops_in_graphs", "ops_run"))
+    counts = (
+        _median(row, metric, arm)
+        for metric in ("graphs", "graph_calls", "ops_in_graphs", "ops_run")
+    )
     return (dict(zip(COVERAGE, [*map(_whole, counts), *map(_cell, shares)], strict=True)),)
 
 
 def _compilation(row: CaseResult, arm: str) -> Sequence[Cells]:
     """The seconds of each phase of a compilation from cold, without those of phases inside it; nothing if none is known."""
-    found = {f"{phase}_latency": _cell(_median(row, metric, arm)) for phase, metric in PHASES.items()}
+    found = {
+        f"{phase}_latency": _cell(_median(row, metric, arm)) for phase, metric in PHASES.items()
+    }
     return (found,) if any(found.values()) else ()
 
 
 def _graph_breaks(row: CaseResult, arm: str) -> Sequence[Cells]:
     """Return dynamo's graph breaks of an explained arm: reasons, and the user's lines."""
     return tuple(
-        {"model": model_of(row), "reason": broken.reason, "user_stack": broken.place, "times": str(broken.times)}
+        {
+            "model": model_of(row),
+            "reason": broken.reason,
+            "user_stack": broken.place,
+            "times": str(broken.times),
+        }
         for profile in row.profiles
         if profile.arm == arm
         for broken in profile.breaks
@@ -381,7 +479,9 @@ def _graph_breaks(row: CaseResult, arm: str) -> Sequence[Cells]:
 
 
 KINDS = (
-    _Kind(name="performance", columns=(*HEAD, *PERFORMANCE, *COUNTERS), more=MORE, rows=_performance),
+    _Kind(
+        name="performance", columns=(*HEAD, *PERFORMANCE, *COUNTERS), more=MORE, rows=_performance
+    ),
     _Kind(
         name="accuracy",
         columns=(*HEAD, "accuracy", *COUNTERS, "compilation_latency"),
@@ -389,8 +489,15 @@ KINDS = (
         rows=_accuracy,
     ),
     _Kind(name="coverage", columns=(*HEAD, *COVERAGE), rows=_coverage),
-    _Kind(name="compilation_metrics", columns=HEAD, more=tuple(f"{phase}_latency" for phase in PHASES), rows=_compilation),
-    _Kind(name="graph_breaks", columns=("model", "reason", "user_stack", "times"), rows=_graph_breaks),
+    _Kind(
+        name="compilation_metrics",
+        columns=HEAD,
+        more=tuple(f"{phase}_latency" for phase in PHASES),
+        rows=_compilation,
+    ),
+    _Kind(
+        name="graph_breaks", columns=("model", "reason", "user_stack", "times"), rows=_graph_breaks
+    ),
 )
 
 
@@ -406,7 +513,13 @@ def _median(row: CaseResult, metric: str, arm: str) -> float | None:
 
 def _configuration(row: CaseResult, arm: str, device: str) -> str:
     params = row.case.params
-    words = (params.get("backend", arm), params.get("source"), params.get("precision"), params.get("mode"), device)
+    words = (
+        params.get("backend", arm),
+        params.get("source"),
+        params.get("precision"),
+        params.get("mode"),
+        device,
+    )
     return "_".join(str(word).replace(":", ".").replace("/", ".") for word in words)
 
 
@@ -418,11 +531,22 @@ def _batch(row: CaseResult) -> str:
 def _leading_word(text: str) -> str | None:
     """The word that a detail or a reason begins with; an error's class may stand before it."""
     pieces = [piece.strip() for piece in text.split(":")[:2]]
-    return next((piece for piece in pieces if piece in WORDS or any(_numbered(piece, word) for word in WORDS)), None)
+    return next(
+        (
+            piece
+            for piece in pieces
+            if piece in WORDS or any(_numbered(piece, word) for word in WORDS)
+        ),
+        None,
+    )
 
 
 def _numbered(piece: str, word: str) -> bool:
-    return word.endswith(("_batch", "_at")) and piece.startswith(word + "_") and piece.removeprefix(word + "_").isdigit()
+    return (
+        word.endswith(("_batch", "_at"))
+        and piece.startswith(word + "_")
+        and piece.removeprefix(word + "_").isdigit()
+    )
 
 
 def _whole(value: float | None) -> str:

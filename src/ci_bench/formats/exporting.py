@@ -43,7 +43,9 @@ Files = Mapping[str, Written]
 """Output of a writer, by file name; the name is empty if there is one file."""
 
 Exporter = Callable[[Results], Files]
-"""Writes a results document in a form of a suite's own, which only such documents can be written in."""
+"""Writes a results document in a form of a suite's own, which only such documents can be written
+in.
+"""
 
 
 def one_file(written: Written) -> Files:
@@ -52,11 +54,16 @@ def one_file(written: Written) -> Files:
 
 
 def from_results(results: Results) -> Export:
-    """All metrics of all cases. A benchmark is a case, with its arm where it has several; its main series is the step time."""
+    """All metrics of all cases.
+
+    A benchmark is a case, with its arm where it has several; its main series is the step time.
+    """
     never_ran = {Status.SKIPPED, Status.NOT_RUN}
     return Export(
         series=tuple(_series(row, metric) for row in results.cases for metric in row.metrics),
-        failed=tuple(_absent(row) for row in results.cases if row.status not in {Status.OK, *never_ran}),
+        failed=tuple(
+            _absent(row) for row in results.cases if row.status not in {Status.OK, *never_ran}
+        ),
         skipped=tuple(_absent(row) for row in results.cases if row.status in never_ran),
         tool_version=results.tool_version,
         started_at=results.run.started_at,
@@ -72,15 +79,26 @@ LARGEST = 1e290
 
 
 def from_reading(reading: Reading) -> Export:
-    """Convert the reading of another tool's file. A series with a number beyond `LARGEST` counts as failed."""
-    huge = [series for series in reading.series if any(abs(value) > LARGEST for value in series.values)]
-    failed = [Absent(benchmark=one.label, reason=f"it holds a number beyond {LARGEST:g}") for one in huge]
-    kept = tuple(series for series in reading.series if series not in huge) if huge else reading.series
+    """Convert the reading of another tool's file.
+
+    A series with a number beyond `LARGEST` counts as failed.
+    """
+    huge = [
+        series for series in reading.series if any(abs(value) > LARGEST for value in series.values)
+    ]
+    failed = [
+        Absent(benchmark=one.label, reason=f"it holds a number beyond {LARGEST:g}") for one in huge
+    ]
+    kept = (
+        tuple(series for series in reading.series if series not in huge) if huge else reading.series
+    )
     return Export(series=kept, failed=(*reading.failed, *failed), skipped=reading.skipped)
 
 
 def _absent(row: CaseResult) -> Absent:
-    return Absent(benchmark=_name(row), reason=row.failure.reason if row.failure else row.status.value)
+    return Absent(
+        benchmark=_name(row), reason=row.failure.reason if row.failure else row.status.value
+    )
 
 
 def _name(row: CaseResult) -> str:
@@ -90,7 +108,9 @@ def _name(row: CaseResult) -> str:
 
 def _main(row: CaseResult) -> set[str]:
     """The names of the main series: the first of a benchmark of another tool, where it is called so."""
-    own = {metric.name for metric in row.metrics[:1]} & {*MAINS} if row.case.suite == SUITE else set()
+    own = (
+        {metric.name for metric in row.metrics[:1]} & {*MAINS} if row.case.suite == SUITE else set()
+    )
     return {MAIN, *own}
 
 
@@ -113,7 +133,14 @@ def split_times(export: Export) -> tuple[tuple[tuple[str, Runs], ...], tuple[str
     for series in export.series:
         measured = interpret(series.unit)
         if measured.unit is Unit.SECONDS and series.values:
-            times.append((series.label, tuple(tuple(value * measured.scale for value in run) for run in series.runs if run)))
+            times.append(
+                (
+                    series.label,
+                    tuple(
+                        tuple(value * measured.scale for value in run) for run in series.runs if run
+                    ),
+                )
+            )
         else:
             rest.append(series.label)
     return tuple(times), tuple(rest)

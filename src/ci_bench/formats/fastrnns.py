@@ -49,7 +49,12 @@ def write_table(results: Results, *, sep: str = " ") -> Written:
     for group, title in GROUPS.items():
         own = [row for row in rows if row.group == group]
         if own:
-            lines += [f"Benchmarking {title}s...", sep.join(map(_cell, COLUMNS)), *(sep.join(_cells(row)) for row in own), ""]
+            lines += [
+                f"Benchmarking {title}s...",
+                sep.join(map(_cell, COLUMNS)),
+                *(sep.join(_cells(row)) for row in own),
+                "",
+            ]
     return Written(text="\n".join(lines), left_out=_left_out(results))
 
 
@@ -64,7 +69,10 @@ def write_oss(results: Results) -> Written:
 def write_pep(results: Results) -> Written:
     """A line for each sample: type NET, metric group-variant, unit ms, the value as text."""
     lines = [
-        PREFIX + json.dumps({"type": "NET", "metric": f"{group}-{name}", "unit": "ms", "value": str(value)})
+        PREFIX
+        + json.dumps(
+            {"type": "NET", "metric": f"{group}-{name}", "unit": "ms", "value": str(value)}
+        )
         for group, name, values in _series(results)
         for value in values
     ]
@@ -113,7 +121,9 @@ def _samples(row: CaseResult, arm: str, metric: str) -> tuple[float, ...]:
     The reference has a separate row if it was requested.
     """
     found = [one for one in row.metrics if (one.name, one.arm) == (metric, arm)]
-    return tuple(value * MILLI for one in found for launch in one.launches for value in launch.values)
+    return tuple(
+        value * MILLI for one in found for launch in one.launches for value in launch.values
+    )
 
 
 def _cells(row: _FastrnnsRow) -> Iterator[str]:

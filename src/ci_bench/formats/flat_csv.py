@@ -19,7 +19,10 @@ def write(export: Export) -> Written:
         phases: tuple[tuple[str, Runs], ...] = (("warmup", series.warmups), ("sample", series.runs))
         for phase, runs in phases:
             for number, run in enumerate(runs):
-                rows = ((*_head(series), number, phase, index, repr(value)) for index, value in enumerate(run))
+                rows = (
+                    (*_head(series), number, phase, index, repr(value))
+                    for index, value in enumerate(run)
+                )
                 table.writerows(rows)
     return Written(text=stream.getvalue())
 

@@ -1,7 +1,7 @@
 """github-action-benchmark's custom JSON, read and written, and its store ``data.js``, read: newest entries, or a history.
 
-A custom file has one direction, which is not in it but in the action's ``tool``: that is why the formats here have its names.
-https://github.com/benchmark-action/github-action-benchmark#examples
+A custom file has one direction, which is not in it but in the action's ``tool``: that is why the
+formats here have its names. https://github.com/benchmark-action/github-action-benchmark#examples
 
 As a history, every entry of every suite counts. One number is kept for each benchmark and entry, as
 the action keeps it; its direction is that of the tool. The machine is not in the file, so an
@@ -45,7 +45,11 @@ TOOLS = {
 
 def matches_custom(root: Node) -> bool:
     """Return whether it looks like a custom file."""
-    return isinstance(root.value, list) and bool(root.value) and all(one.has("name", "value", "unit") for one in root.items())
+    return (
+        isinstance(root.value, list)
+        and bool(root.value)
+        and all(one.has("name", "value", "unit") for one in root.items())
+    )
 
 
 def matches_store(root: Node) -> bool:
@@ -56,8 +60,8 @@ def matches_store(root: Node) -> bool:
 def better_of(tool: str, unit: str) -> Better:
     """Return the better direction of a tool's numbers with this unit.
 
-    JMH, Go and others write rates as well as times, so a rate or a time has its own direction. A custom tool's name is its
-    user's word, which counts: there may be errors per second.
+    JMH, Go and others write rates as well as times, so a rate or a time has its own direction. A
+    custom tool's name is its user's word, which counts: there may be errors per second.
     """
     known = interpret(unit).unit
     if tool.startswith("custom") or known not in {Unit.PER_SECOND, Unit.SECONDS}:
@@ -67,7 +71,9 @@ def better_of(tool: str, unit: str) -> Better:
 
 def read_custom(root: Node, *, better: Better | None) -> Reading:
     """One number for each name."""
-    return Reading(series=tuple(_series(one, better) for one in root.items()), tool="github-action-benchmark")
+    return Reading(
+        series=tuple(_series(one, better) for one in root.items()), tool="github-action-benchmark"
+    )
 
 
 read_bigger = partial(read_custom, better=Better.HIGHER)
@@ -95,13 +101,22 @@ def read_store(root: Node) -> Reading:
 
 
 def _known(tool: Node) -> str:
-    return tool.text() if tool.text() in TOOLS else tool.wrong(f"{tool.text()!r} is not a tool of github-action-benchmark")
+    return (
+        tool.text()
+        if tool.text() in TOOLS
+        else tool.wrong(f"{tool.text()!r} is not a tool of github-action-benchmark")
+    )
 
 
 def _series(record: Node, better: Better | None, prefix: str = "") -> Series:
     unit = record.field("unit")
     value = one_run(coerced(record.field("value")))
-    return Series(benchmark=prefix + record.field("name").text(), runs=value, unit=str(unit.value), better=better)
+    return Series(
+        benchmark=prefix + record.field("name").text(),
+        runs=value,
+        unit=str(unit.value),
+        better=better,
+    )
 
 
 def coerced(node: Node) -> float:
@@ -124,7 +139,9 @@ def write(export: Export, *, better: Better) -> Written:
     for series in export.series:
         if series.better is better and series.values:
             extra = f"median of {len(series.values)} samples in {len(series.runs)} launches"
-            records.append({"name": series.label, "unit": series.unit, "value": series.typical, "extra": extra})
+            records.append(
+                {"name": series.label, "unit": series.unit, "value": series.typical, "extra": extra}
+            )
         else:
             left_out.append(series.label)
     return Written(text=json.dumps(records, indent=2) + "\n", left_out=tuple(left_out))
@@ -168,7 +185,9 @@ def read_action_history(
     rows = (_points(key, collected.cells[key], place) for key in sorted(collected.cells))
     series = tuple(row for row in rows if row is not None)
     machine = HistoryMachine(fingerprint=fingerprint(identity), identity=identity)
-    history = History(tool_version=tool_version, machines=(machine,), runs=tuple(order), series=series)
+    history = History(
+        tool_version=tool_version, machines=(machine,), runs=tuple(order), series=series
+    )
     return history, tuple(collected.left_out)
 
 
@@ -186,7 +205,9 @@ def _read_entry(suite: str, entry: Node, collected: _Collected, tool_version: st
             fault = "too large for a measurement" if abs(value) > LARGEST else "not a valid time"
             collected.left_out.append(f"{bench.path}: {name} is {value:g}, which is {fault}")
             continue
-        collected.cells.setdefault((case_id(name), measured.unit, better), {}).setdefault(run.id, float(f"{value:.6g}"))
+        collected.cells.setdefault((case_id(name), measured.unit, better), {}).setdefault(
+            run.id, float(f"{value:.6g}")
+        )
 
 
 def _entry(entry: Node, tool_version: str) -> Entry:
@@ -199,10 +220,21 @@ def _entry(entry: Node, tool_version: str) -> Entry:
     commit = entry.field("commit")
     named = commit.field("id").text()
     url = commit.get("url")
-    seen = url.value if url is not None and isinstance(url.value, str) and _URL.fullmatch(url.value) else None
+    seen = (
+        url.value
+        if url is not None and isinstance(url.value, str) and _URL.fullmatch(url.value)
+        else None
+    )
     known = named if _COMMIT.fullmatch(named) else None
     short = re.sub(r"[^A-Za-z0-9_.]", "-", named)[:64]
-    return Entry(id=f"gab/{short}/{int(moment)}", at=at, machine=0, tool_version=tool_version, commit=known, url=seen)
+    return Entry(
+        id=f"gab/{short}/{int(moment)}",
+        at=at,
+        machine=0,
+        tool_version=tool_version,
+        commit=known,
+        url=seen,
+    )
 
 
 def case_id(name: str) -> str:

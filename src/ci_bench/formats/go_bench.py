@@ -1,7 +1,8 @@
 """The text that ``go test -bench`` prints, read.
 
-A line holds the benchmark, how often it ran, and pairs of a number and its unit. With ``-count`` a benchmark has several lines,
-which are samples of one process. Output of the benchmark itself stands between its name and its numbers. https://pkg.go.dev/golang.org/x/perf/benchfmt
+A line holds the benchmark, how often it ran, and pairs of a number and its unit. With ``-count`` a
+benchmark has several lines, which are samples of one process. Output of the benchmark itself stands
+between its name and its numbers. https://pkg.go.dev/golang.org/x/perf/benchfmt
 """
 
 import re
@@ -15,7 +16,10 @@ from ci_bench.formats.units import direction
 from ci_bench.records.results import Better
 
 _RESULT = re.compile(r"(Benchmark\S*)(?<!:)\s+(\d+)\s+(\S.*)")
-_BEGUN, _NUMBERS = re.compile(r"(Benchmark[^a-z\s]\S*)(?:\s.*)?"), re.compile(r"\d+\s+(\S+ ns/op.*)")
+_BEGUN, _NUMBERS = (
+    re.compile(r"(Benchmark[^a-z\s]\S*)(?:\s.*)?"),
+    re.compile(r"\d+\s+(\S+ ns/op.*)"),
+)
 _PACKAGE_FAILED = re.compile(r"FAIL\s+(\S+)\s+(?:\[.*|\d.*)")
 _FAILED = re.compile(r"--- FAIL: (Benchmark\S+)")
 _SKIPPED = re.compile(r"--- SKIP: (Benchmark\S+)")
@@ -27,12 +31,16 @@ _LOWER = {"allocs/op": Better.LOWER, "B/op": Better.LOWER}
 def matches(text: str) -> bool:
     """Return whether a line is a result, part of the header before the results, or a failure; benchstat's tables have bars."""
     lines = [line.strip() for line in text[:10_000].splitlines()]
-    known = any(pattern.fullmatch(line) for line in lines for pattern in (_RESULT, _HEAD, _PACKAGE_FAILED))
+    known = any(
+        pattern.fullmatch(line) for line in lines for pattern in (_RESULT, _HEAD, _PACKAGE_FAILED)
+    )
     return known and not any("│" in line for line in lines)
 
 
 def read(text: str) -> Reading:
-    """Every unit of every benchmark, the samples of all its lines. Packages are part of the names, and may fail as a whole.
+    """Every unit of every benchmark, the samples of all its lines.
+
+    Packages are part of the names, and may fail as a whole.
 
     Raises:
         Unreadable: a line that begins as a result has no number with a unit.
@@ -41,7 +49,9 @@ def read(text: str) -> Reading:
     for number, line in enumerate(map(str.strip, text.splitlines()), start=1):
         found.add(number, line)
     return Reading(
-        series=tuple(_series(name, unit, tuple(samples)) for (name, unit), samples in found.values.items()),
+        series=tuple(
+            _series(name, unit, tuple(samples)) for (name, unit), samples in found.values.items()
+        ),
         failed=(*found.failed, *found.without_numbers()),
         skipped=tuple(found.skipped),
         tool="go test -bench",
@@ -51,7 +61,10 @@ def read(text: str) -> Reading:
 
 @dataclass(kw_only=True, slots=True)
 class _Lines:
-    """Contents of the lines so far. `begun` are benchmarks whose name was printed, `last` the newest of them."""
+    """Contents of the lines so far.
+
+    `begun` are benchmarks whose name was printed, `last` the newest of them.
+    """
 
     head: dict[str, str] = field(default_factory=dict)
     values: dict[tuple[str, str], list[float]] = field(default_factory=dict)
@@ -87,7 +100,9 @@ class _Lines:
 
     def without_numbers(self) -> Iterator[Absent]:
         """Yield benchmarks that began and have no result, if a package failed: other lines may begin with such a name."""
-        known = {name for name, _ in self.values} | {one.benchmark for one in (*self.failed, *self.skipped)}
+        known = {name for name, _ in self.values} | {
+            one.benchmark for one in (*self.failed, *self.skipped)
+        }
         for name in self.begun if self.failed else ():
             if not any(one == name or one.startswith((f"{name}-", f"{name}/")) for one in known):
                 yield Absent(benchmark=name, reason="it began and has no result")
@@ -105,4 +120,10 @@ def _pairs(words: list[str], number: int) -> Iterator[tuple[str, float]]:
 
 def _series(name: str, unit: str, values: tuple[float, ...]) -> Series:
     better = _LOWER.get(unit) or direction(unit)
-    return Series(benchmark=name, measure="" if unit == _MAIN else unit, runs=one_run(*values), unit=unit, better=better)
+    return Series(
+        benchmark=name,
+        measure="" if unit == _MAIN else unit,
+        runs=one_run(*values),
+        unit=unit,
+        better=better,
+    )

@@ -41,7 +41,9 @@ _NS_PER_S = 1e9
 
 def matches(root: Node) -> bool:
     """Return whether it looks like this format."""
-    return root.has("context", "benchmarks") and all(one.has("name") for one in root.field("benchmarks").items())
+    return root.has("context", "benchmarks") and all(
+        one.has("name") for one in root.field("benchmarks").items()
+    )
 
 
 def read(root: Node) -> Reading:
@@ -62,16 +64,33 @@ def read(root: Node) -> Reading:
                 failed.append(Absent(benchmark=name, reason="a repetition of it has no time"))
             else:
                 series += _series(name, samples)
-        elif other := [word for row in rows if (word := str(row.field("aggregate_name").value)) not in _FITS]:
-            reason = f"the file has only the aggregates {', '.join(other)} of it, and no repetition, median or mean"
-            skipped.append(Absent(benchmark=name, reason=f"{reason}; run it without --benchmark_report_aggregates_only"))
+        elif other := [
+            word for row in rows if (word := str(row.field("aggregate_name").value)) not in _FITS
+        ]:
+            reason = (
+                f"the file has only the aggregates {', '.join(other)} of it, and no repetition,"
+                " median or mean"
+            )
+            skipped.append(
+                Absent(
+                    benchmark=name,
+                    reason=f"{reason}; run it without --benchmark_report_aggregates_only",
+                )
+            )
     version = root.field("context").get("library_version")
     tool = f"Google Benchmark {version.text()}" if version else "Google Benchmark"
     context = root.field("context").value
     named = context if isinstance(context, dict) else {}
-    machine = known_facts((("cpu_count", named.get("num_cpus")), ("build", named.get("library_build_type"))))
+    machine = known_facts(
+        (("cpu_count", named.get("num_cpus")), ("build", named.get("library_build_type")))
+    )
     return Reading(
-        series=tuple(series), failed=tuple(failed), skipped=tuple(skipped), tool=tool, machine=machine, notes=_lost(groups)
+        series=tuple(series),
+        failed=tuple(failed),
+        skipped=tuple(skipped),
+        tool=tool,
+        machine=machine,
+        notes=_lost(groups),
     )
 
 
@@ -80,9 +99,15 @@ def _lost(groups: Mapping[str, Sequence[Node]]) -> tuple[str, ...]:
     lost: set[str] = set()
     for rows in groups.values():
         samples = _samples(rows)
-        counters = {name for row in samples for name, one in row.fields() if isinstance(one.value, float)} - _NO_COUNTERS
+        counters = {
+            name for row in samples for name, one in row.fields() if isinstance(one.value, float)
+        } - _NO_COUNTERS
         lost |= counters - {*(_counters(samples) if samples else ())}
-    return (f"counters without a number in each repetition are left out: {listed(sorted(lost))}",) if lost else ()
+    return (
+        (f"counters without a number in each repetition are left out: {listed(sorted(lost))}",)
+        if lost
+        else ()
+    )
 
 
 def _is_true(row: Node, name: str) -> bool:
@@ -104,7 +129,9 @@ def _said(row: Node, name: str) -> str:
 def _samples(rows: Sequence[Node]) -> Sequence[Node]:
     """Return the rows of single repetitions, or the best aggregate if there are only aggregates."""
     single = [row for row in rows if not row.get("aggregate_name")]
-    by_name = {str(row.field("aggregate_name").value): row for row in rows if row.get("aggregate_name")}
+    by_name = {
+        str(row.field("aggregate_name").value): row for row in rows if row.get("aggregate_name")
+    }
     return single or [by_name[name] for name in _AGGREGATES if name in by_name][:1]
 
 
@@ -116,18 +143,29 @@ def _series(name: str, rows: Sequence[Node]) -> Iterator[Series]:
             continue
         values = one_run(*(row.field(measure).number() for row in rows))
         label = "" if measure == "real_time" else measure
-        yield Series(benchmark=name, measure=label, runs=values, unit=text, better=Better.LOWER, derived=derived)
+        yield Series(
+            benchmark=name,
+            measure=label,
+            runs=values,
+            unit=text,
+            better=Better.LOWER,
+            derived=derived,
+        )
     for key in _counters(rows):
         unit_text, better, derived = _KNOWN.get(key, ("", None, True))
         values = one_run(*(row.field(key).number() for row in rows))
-        yield Series(benchmark=name, measure=key, runs=values, unit=unit_text, better=better, derived=derived)
+        yield Series(
+            benchmark=name, measure=key, runs=values, unit=unit_text, better=better, derived=derived
+        )
 
 
 def _counters(rows: Sequence[Node]) -> list[str]:
     """The fields that are counters, and are numbers in every row: the library writes NaN for what it does not know."""
     fields = [dict(row.fields()) for row in rows]
     names = [name for name in fields[0] if name not in _NO_COUNTERS]
-    return [name for name in names if all(name in row and is_number(row[name].value) for row in fields)]
+    return [
+        name for name in names if all(name in row and is_number(row[name].value) for row in fields)
+    ]
 
 
 def write(export: Export) -> Written:
@@ -144,7 +182,10 @@ def write(export: Export) -> Written:
         "library_version": f"ci-bench {export.tool_version}",
         "json_schema_version": 1,
     }
-    return Written(text=json.dumps({"context": context, "benchmarks": rows}, indent=2) + "\n", left_out=left_out)
+    return Written(
+        text=json.dumps({"context": context, "benchmarks": rows}, indent=2) + "\n",
+        left_out=left_out,
+    )
 
 
 def _row(index: int, name: str, *, repetitions: int, repetition: int) -> dict[str, Any]:
@@ -165,7 +206,13 @@ def _rows(index: int, name: str, runs: Runs) -> Iterator[dict[str, Any]]:
     for number, run in enumerate(runs):
         nanoseconds = median(run) * _NS_PER_S
         row = _row(index, name, repetitions=len(runs), repetition=number)
-        yield {**row, "iterations": len(run), "real_time": nanoseconds, "cpu_time": nanoseconds, "time_unit": "ns"}
+        yield {
+            **row,
+            "iterations": len(run),
+            "real_time": nanoseconds,
+            "cpu_time": nanoseconds,
+            "time_unit": "ns",
+        }
 
 
 def _broken(index: int, absent: Absent) -> dict[str, Any]:

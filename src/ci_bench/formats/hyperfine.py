@@ -17,13 +17,18 @@ from ci_bench.records.results import Better
 def matches(root: Node) -> bool:
     """Return whether it looks like this format."""
     results = root.get("results")
-    return results is not None and isinstance(results.value, list) and all(one.has("command", "mean") for one in results.items())
+    return (
+        results is not None
+        and isinstance(results.value, list)
+        and all(one.has("command", "mean") for one in results.items())
+    )
 
 
 def read(root: Node) -> Reading:
     """The times of every command: each run's where they were exported, else their median.
 
-    A command that ended with an error in some run (hyperfine's ``--ignore-failure``) failed: its time is that of something else.
+    A command that ended with an error in some run (hyperfine's ``--ignore-failure``) failed: its
+    time is that of something else.
     """
     series: list[Series] = []
     failed: list[Absent] = []
@@ -35,7 +40,12 @@ def read(root: Node) -> Reading:
             meant = "if it is meant, have the command end with 0: hyperfine 'COMMAND || true'"
             how = "a signal" if wrong[0] is None else f"exit code {wrong[0]}"
             failed.append(
-                Absent(benchmark=name, reason=f"{len(wrong)} of {len(list(codes.items()))} runs ended with {how}; {meant}")
+                Absent(
+                    benchmark=name,
+                    reason=(
+                        f"{len(wrong)} of {len(list(codes.items()))} runs ended with {how}; {meant}"
+                    ),
+                )
             )
         else:
             series += _series(name, result)
@@ -45,22 +55,42 @@ def read(root: Node) -> Reading:
 def _name(result: Node) -> str:
     """The command, and the parameters that it doesn't show."""
     name, params = result.field("command").text(), result.get("parameters")
-    hidden = [(key, str(one.value)) for key, one in params.fields() if str(one.value) not in name] if params else []
+    hidden = (
+        [(key, str(one.value)) for key, one in params.fields() if str(one.value) not in name]
+        if params
+        else []
+    )
     return f"{name} [{', '.join(f'{key}={value}' for key, value in hidden)}]" if hidden else name
 
 
 def _series(name: str, result: Node) -> Iterator[Series]:
     times = result.get("times")
-    seconds = times.numbers() if times and times.value else ((result.get("median") or result.field("mean")).number(),)
+    seconds = (
+        times.numbers()
+        if times and times.value
+        else ((result.get("median") or result.field("mean")).number(),)
+    )
     yield Series(benchmark=name, runs=_processes(seconds), unit="s", better=Better.LOWER)
     for part in ("user", "system"):
         if (mean := result.get(part)) is not None and not is_missing(mean.value):
             values = one_run(mean.number())
-            yield Series(benchmark=name, measure=f"{part}_time", runs=values, unit="s", better=Better.LOWER, derived=True)
+            yield Series(
+                benchmark=name,
+                measure=f"{part}_time",
+                runs=values,
+                unit="s",
+                better=Better.LOWER,
+                derived=True,
+            )
     memory = result.get("memory_usage_byte")
     if memory is not None and memory.value:
         yield Series(
-            benchmark=name, measure="memory", runs=_processes(memory.numbers()), unit="bytes", better=Better.LOWER, peak=True
+            benchmark=name,
+            measure="memory",
+            runs=_processes(memory.numbers()),
+            unit="bytes",
+            better=Better.LOWER,
+            peak=True,
         )
 
 

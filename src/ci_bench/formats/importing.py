@@ -52,7 +52,9 @@ _JOINT = "__"
 _DIGEST = 6
 _LONGEST_ID, _LONGEST_NAME = 400, 80
 MOST_VALUES = 1000
-"""Samples of one launch, and launches, beyond this are thinned: they tell nothing more, and results have to be carried around."""
+"""Samples of one launch, and launches, beyond this are thinned: they tell nothing more, and results
+have to be carried around.
+"""
 
 
 def metric_name(benchmark: str, measure: str) -> str:
@@ -63,7 +65,8 @@ def metric_name(benchmark: str, measure: str) -> str:
     if words == parts and len(name) <= LONGEST:
         return name
     tail = _digest(f"{benchmark}\0{measure}")
-    # The end of a long name says more than its start: most tools put the file first and the parameters last.
+    # The end of a long name says more than its start: most tools put the file first and the
+    # parameters last.
     stem = name[-(LONGEST - _DIGEST - 1) :].strip("_")
     return f"{stem}_{tail}" if stem else tail
 
@@ -82,11 +85,23 @@ def case_id(benchmark: str) -> str:
 
 
 def _digest(text: str) -> str:
-    return base64.b32encode(hashlib.sha256(text.encode("utf-8", "replace")).digest()).decode().lower()[:_DIGEST]
+    return (
+        base64.b32encode(hashlib.sha256(text.encode("utf-8", "replace")).digest())
+        .decode()
+        .lower()[:_DIGEST]
+    )
 
 
 def metric_of(
-    series: Series, runs: Runs, *, name: str, unit: str, better: Better, arm: str, first: int = 0, zero_allowed: bool = False
+    series: Series,
+    runs: Runs,
+    *,
+    name: str,
+    unit: str,
+    better: Better,
+    arm: str,
+    first: int = 0,
+    zero_allowed: bool = False,
 ) -> Metric:
     """A series as a metric, a launch for each of `runs`, numbered from `first`.
 
@@ -100,7 +115,9 @@ def metric_of(
     least = min(values, default=0.0)
     furthest = max(values, default=0.0, key=abs)
     if not is_number(furthest * measured.scale):
-        raise Unreadable(f"{listed([series.label])} is {furthest:g} {unit}, which no computer can measure")
+        raise Unreadable(
+            f"{listed([series.label])} is {furthest:g} {unit}, which no computer can measure"
+        )
     negative = least < 0 and measured.unit is not Unit.COUNT
     if not values or negative or (timed and least * measured.scale == 0 and not zero_allowed):
         said = f"is {least:g} {unit}".rstrip() if values else "has no number"
@@ -114,7 +131,8 @@ def metric_of(
         better=better,
         lane=Lane.WALL if timed else Lane.COUNTERS,
         launches=tuple(
-            Launch(launch=number, values=tuple(value * measured.scale for value in thinned(run))) for number, run in launches
+            Launch(launch=number, values=tuple(value * measured.scale for value in thinned(run)))
+            for number, run in launches
         ),
     )
 
@@ -171,7 +189,9 @@ def import_results(files: Mapping[str, Reading], *, run: Run, tool_version: str)
     undirected: dict[str, None] = {}
     for reading in files.values():
         _gather(reading, rows, undirected)
-    cases = tuple(_case(name, row) for name, row in rows.items() if row.metrics or row.failures or row.skips)
+    cases = tuple(
+        _case(name, row) for name, row in rows.items() if row.metrics or row.failures or row.skips
+    )
     incomparable = tuple(words for row in rows.values() for words in row.incomparable.values())
     if not cases and incomparable:
         raise Unreadable(f"nothing in it can be compared: {_some(incomparable, between='; ')}")
@@ -185,7 +205,8 @@ def import_results(files: Mapping[str, Reading], *, run: Run, tool_version: str)
             run=run,
             source=Source(),
             environment=Environment(
-                identity={FORMAT: one.form, **one.machine}, condition={"measured_by": one.tool or None, "files": len(files)}
+                identity={FORMAT: one.form, **one.machine},
+                condition={"measured_by": one.tool or None, "files": len(files)},
             ),
             cases=cases,
         ),
@@ -193,19 +214,29 @@ def import_results(files: Mapping[str, Reading], *, run: Run, tool_version: str)
         undirected=tuple(undirected),
         counters=_counters(files.values()),
         incomparable=incomparable,
-        gaps=tuple(f"{name} ({row.seen} of {len(files)} files)" for name, row in rows.items() if row.seen < len(files)),
+        gaps=tuple(
+            f"{name} ({row.seen} of {len(files)} files)"
+            for name, row in rows.items()
+            if row.seen < len(files)
+        ),
     )
 
 
 def _counters(readings: Iterable[Reading]) -> tuple[str, ...]:
     series = (one for reading in readings for one in reading.series)
-    return tuple(dict.fromkeys(one.measure for one in series if one.derived and one.better is None and one.measure))
+    return tuple(
+        dict.fromkeys(
+            one.measure for one in series if one.derived and one.better is None and one.measure
+        )
+    )
 
 
 def _gather(reading: Reading, rows: dict[str, _ImportedRow], undirected: dict[str, None]) -> None:
     """Add what one file says to the `rows` of its side, and series without a direction to `undirected`."""
     mains = {one.benchmark: _main(one) for one in reading.series if not one.measure}
-    named = [one.benchmark for one in reading.series] + [one.benchmark for one in (*reading.failed, *reading.skipped)]
+    named = [one.benchmark for one in reading.series] + [
+        one.benchmark for one in (*reading.failed, *reading.skipped)
+    ]
     for name in dict.fromkeys(named):
         rows.setdefault(name, _ImportedRow()).seen += 1
     for series in reading.series:
@@ -227,10 +258,20 @@ def _require_one(files: Mapping[str, Reading]) -> None:
     (first, one), *others = files.items()
     for name, other in others:
         if other.form != one.form:
-            raise Unreadable(f"{name} is a file of {other.form}, and {first} one of {one.form}; a side is of one format")
+            raise Unreadable(
+                f"{name} is a file of {other.form}, and {first} one of {one.form}; a side is of one"
+                " format"
+            )
         if other.machine != one.machine:
-            facts = sorted(fact for fact in {*one.machine, *other.machine} if one.machine.get(fact) != other.machine.get(fact))
-            raise Unreadable(f"{name} and {first} were measured on two machines, which differ in {', '.join(facts)}")
+            facts = sorted(
+                fact
+                for fact in {*one.machine, *other.machine}
+                if one.machine.get(fact) != other.machine.get(fact)
+            )
+            raise Unreadable(
+                f"{name} and {first} were measured on two machines, which differ in"
+                f" {', '.join(facts)}"
+            )
 
 
 def _add(row: _ImportedRow, series: Series, name: str) -> None:
@@ -255,7 +296,9 @@ def _add(row: _ImportedRow, series: Series, name: str) -> None:
         row.failures.append(str(error))
         return
     if before is not None and (before.unit, before.better) != (metric.unit, metric.better):
-        raise Unreadable(f"{show(series.label)} has another unit or direction in another file of the same side")
+        raise Unreadable(
+            f"{show(series.label)} has another unit or direction in another file of the same side"
+        )
     launches = (*before.launches, *metric.launches) if before else metric.launches
     title = series.measure[:LONGEST_TITLE] if series.measure != name else ""
     row.metrics[name] = replace(metric, launches=thinned(launches), title=title)
@@ -274,7 +317,11 @@ def _name(series: Series, main: str | None) -> str:
 
 
 def _case(benchmark: str, row: _ImportedRow) -> CaseResult:
-    status, reasons = (Status.FAILED, row.failures) if row.failures else (Status.OK if row.metrics else Status.SKIPPED, row.skips)
+    status, reasons = (
+        (Status.FAILED, row.failures)
+        if row.failures
+        else (Status.OK if row.metrics else Status.SKIPPED, row.skips)
+    )
     reason = "; ".join(dict.fromkeys(reasons))[:2000]
     return CaseResult(
         case=Case(
@@ -304,9 +351,10 @@ def _without_direction(undirected: Sequence[str]) -> str:
     if not undirected:
         return "all its numbers are derived from other numbers, so nothing can be compared"
     return (
-        f"it does not say which way {listed(undirected)} is better: give a unit that does (ms, MB, 1/s), a direction where the"
-        " format has one, or write the numbers as `measurements`; files of the form [{name, unit, value}] are read with --from"
-        " customSmallerIsBetter or customBiggerIsBetter"
+        f"it does not say which way {listed(undirected)} is better: give a unit that does (ms, MB,"
+        " 1/s), a direction where the format has one, or write the numbers as `measurements`;"
+        " files of the form [{name, unit, value}] are read with --from customSmallerIsBetter or"
+        " customBiggerIsBetter"
     )
 
 
@@ -324,7 +372,11 @@ def _some(words: Sequence[str], most: int = 3, *, between: str = ", ") -> str:
 
 def without_patch(version: object) -> object:
     """A version of Python as far as it decides what is compared: ``3.14.2 (64-bit)`` is ``3.14 (64-bit)``."""
-    return re.sub(r"^(\d+\.\d+)\.\d+(?=$| \()", r"\1", version) if isinstance(version, str) else version
+    return (
+        re.sub(r"^(\d+\.\d+)\.\d+(?=$| \()", r"\1", version)
+        if isinstance(version, str)
+        else version
+    )
 
 
 def known_facts(facts: Iterable[tuple[str, object]]) -> dict[str, Fact]:

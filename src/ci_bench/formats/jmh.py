@@ -32,10 +32,17 @@ def read(root: Node) -> Reading:
     """
     rows = list(root.items())
     without = [row for row in rows if not _is_known(row.field("primaryMetric"))]
-    facts = [known_facts((fact, part.value) for fact, name in _MACHINE.items() if (part := row.get(name))) for row in rows]
+    facts = [
+        known_facts(
+            (fact, part.value) for fact, name in _MACHINE.items() if (part := row.get(name))
+        )
+        for row in rows
+    ]
     return Reading(
         series=tuple(series for row in rows for series in _series(row)),
-        failed=tuple(Absent(benchmark=_name(row), reason="JMH has no score of it") for row in without),
+        failed=tuple(
+            Absent(benchmark=_name(row), reason="JMH has no score of it") for row in without
+        ),
         tool="JMH",
         machine=facts[0] if facts and all(one == facts[0] for one in facts) else {},
     )
@@ -57,7 +64,9 @@ def _is_known(metric: Node) -> bool:
     """Return whether no score is the text ``NaN``, which JMH writes for what it could not measure."""
     raw, score = metric.get("rawData"), metric.get("score")
     forks = [fork.value for fork in raw.items()] if raw else []
-    scores = [one for fork in forks if isinstance(fork, list) for one in fork] or [score.value if score else None]
+    scores = [one for fork in forks if isinstance(fork, list) for one in fork] or [
+        score.value if score else None
+    ]
     return not any(one == _NONE or (isinstance(one, float) and math.isnan(one)) for one in scores)
 
 
@@ -68,9 +77,15 @@ def _name(row: Node) -> str:
     return f"{row.field('benchmark').text()}[{', '.join([row.field('mode').text(), *words])}]"
 
 
-def _metric(name: str, measure: str, metric: Node, better: Better | None, *, derived: bool) -> Series:
+def _metric(
+    name: str, measure: str, metric: Node, better: Better | None, *, derived: bool
+) -> Series:
     raw = metric.get("rawData")
-    runs = tuple(fork.numbers() for fork in raw.items()) if raw and raw.value else ((metric.field("score").number(),),)
+    runs = (
+        tuple(fork.numbers() for fork in raw.items())
+        if raw and raw.value
+        else ((metric.field("score").number(),),)
+    )
     return Series(
         benchmark=name,
         measure=measure,

@@ -1,7 +1,9 @@
-"""ci-bench's own small JSON for what a benchmark of yours measures, read and written. It holds all that a `Series` holds.
+"""ci-bench's own small JSON for what a benchmark of yours measures, read and written.
 
-Its form is in ``schemas/measurements.json``:
-``{"kind": "measurements", "schema_version": 1, "series": [{"name": "sum", "unit": "ms", "better": "lower", "values": [1.2]}]}``.
+It holds all that a `Series` holds.
+
+Its form is in ``schemas/measurements.json``: ``{"kind": "measurements", "schema_version": 1,
+"series": [{"name": "sum", "unit": "ms", "better": "lower", "values": [1.2]}]}``.
 """
 
 import json
@@ -35,7 +37,9 @@ def read(root: Node) -> Reading:
     if kind.value != KIND:
         kind.wrong(f"{show(kind.value)} is not {KIND!r}")
     if type(version.value) is not int or version.value != VERSION:
-        version.wrong(f"{show(version.value)} is not {VERSION}, the version that this ci-bench reads")
+        version.wrong(
+            f"{show(version.value)} is not {VERSION}, the version that this ci-bench reads"
+        )
     return Reading(
         series=tuple(_series(one) for one in root.field("series").items()),
         failed=_absent(root, "failed"),
@@ -52,7 +56,12 @@ def _only(node: Node, known: Collection[str]) -> None:
 
 def _series(one: Node) -> Series:
     _only(one, _SERIES)
-    measure, better, warmups, derived = one.get("measure"), one.field("better"), one.get("warmups"), one.get("derived")
+    measure, better, warmups, derived = (
+        one.get("measure"),
+        one.field("better"),
+        one.get("warmups"),
+        one.get("derived"),
+    )
     if better.value not in tuple(Better):
         better.wrong(f"{show(better.value)} is neither 'lower' nor 'higher'")
     if derived is not None and not isinstance(derived.value, bool):
@@ -114,7 +123,9 @@ def write(export: Export) -> Written:
             if absent
         },
     }
-    left_out = tuple(series.label for series in export.series if series.better is None or not series.values)
+    left_out = tuple(
+        series.label for series in export.series if series.better is None or not series.values
+    )
     return Written(text=json.dumps(document, indent=1, allow_nan=False) + "\n", left_out=left_out)
 
 
@@ -128,5 +139,7 @@ def _written(series: Series) -> dict[str, Any]:
         "better": str(series.better),
         **({"derived": True} if series.derived else {}),
         "runs": [list(run) for run, _ in pairs],
-        **({"warmups": [list(warm) for _, warm in pairs]} if any(warm for _, warm in pairs) else {}),
+        **(
+            {"warmups": [list(warm) for _, warm in pairs]} if any(warm for _, warm in pairs) else {}
+        ),
     }

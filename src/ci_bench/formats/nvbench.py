@@ -2,7 +2,8 @@
 
 Its samples are in separate binary files (``--jsonbin``), which are not read.
 
-The form is that of ``nvbench/json_printer.cu`` of version 1.0.0 of the format: numbers are written as texts.
+The form is that of ``nvbench/json_printer.cu`` of version 1.0.0 of the format: numbers are written
+as texts.
 """
 
 from collections.abc import Iterator
@@ -12,7 +13,12 @@ from ci_bench.formats.parsing import Node
 from ci_bench.formats.series import Absent, Reading, Series, Unreadable, one_run
 from ci_bench.records.results import Better, Fact
 
-_MAIN = ("nv/cold/time/gpu/median", "nv/cold/time/gpu/mean", "nv/cpu_only/time/cpu/median", "nv/cpu_only/time/cpu/mean")
+_MAIN = (
+    "nv/cold/time/gpu/median",
+    "nv/cold/time/gpu/mean",
+    "nv/cpu_only/time/cpu/median",
+    "nv/cpu_only/time/cpu/mean",
+)
 """The main time of a state: the first of these that it has."""
 _DERIVED = {
     "nv/cold/time/cpu/mean": ("cpu_time", "s", Better.LOWER),
@@ -26,7 +32,11 @@ _OWN = "nv/"
 def matches(root: Node) -> bool:
     """Return whether it looks like this format."""
     benchmarks = root.get("benchmarks")
-    return root.has("devices") and benchmarks is not None and all(one.has("name", "states") for one in benchmarks.items())
+    return (
+        root.has("devices")
+        and benchmarks is not None
+        and all(one.has("name", "states") for one in benchmarks.items())
+    )
 
 
 def read(root: Node) -> Reading:
@@ -39,15 +49,24 @@ def read(root: Node) -> Reading:
             name = f"{benchmark.field('name').text()}[{state.field('name').text()}]"
             if state.has("is_skipped") and state.field("is_skipped").value is True:
                 reason = state.get("skip_reason")
-                skipped.append(Absent(benchmark=name, reason=str(reason.value) if reason else "no reason was given"))
+                skipped.append(
+                    Absent(
+                        benchmark=name,
+                        reason=str(reason.value) if reason else "no reason was given",
+                    )
+                )
             else:
                 series += _series(name, state)
-    return Reading(series=tuple(series), skipped=tuple(skipped), tool=_tool(root), machine=_machine(root))
+    return Reading(
+        series=tuple(series), skipped=tuple(skipped), tool=_tool(root), machine=_machine(root)
+    )
 
 
 def _machine(root: Node) -> dict[str, Fact]:
     """The GPUs by name, each once."""
-    names = [str(one.field("name").value) for one in root.field("devices").items() if one.get("name")]
+    names = [
+        str(one.field("name").value) for one in root.field("devices").items() if one.get("name")
+    ]
     return known_facts((("device", "cuda"), ("gpu", ", ".join(dict.fromkeys(names)))))
 
 
@@ -55,20 +74,33 @@ def _series(name: str, state: Node) -> Iterator[Series]:
     summaries = {one.field("tag").text(): one for one in state.field("summaries").items()}
     main = next((tag for tag in _MAIN if tag in summaries), None)
     if main is not None:
-        yield Series(benchmark=name, runs=one_run(_value(summaries[main])), unit="s", better=Better.LOWER)
+        yield Series(
+            benchmark=name, runs=one_run(_value(summaries[main])), unit="s", better=Better.LOWER
+        )
     for tag, summary in summaries.items():
         if tag in _DERIVED:
             measure, unit, better = _DERIVED[tag]
             value = one_run(_value(summary))
-            yield Series(benchmark=name, measure=measure, runs=value, unit=unit, better=better, derived=True)
+            yield Series(
+                benchmark=name, measure=measure, runs=value, unit=unit, better=better, derived=True
+            )
         elif not tag.startswith(_OWN) and _has_number(summary):
-            yield Series(benchmark=name, measure=tag, runs=one_run(_value(summary)), unit="", better=None, derived=True)
+            yield Series(
+                benchmark=name,
+                measure=tag,
+                runs=one_run(_value(summary)),
+                unit="",
+                better=None,
+                derived=True,
+            )
 
 
 def _datum(summary: Node) -> Node | None:
     data = summary.get("data")
     listed = data.items() if data else iter(())
-    return next((one for one in listed if one.has("name", "value") and one.value["name"] == "value"), None)
+    return next(
+        (one for one in listed if one.has("name", "value") and one.value["name"] == "value"), None
+    )
 
 
 def _has_number(summary: Node) -> bool:

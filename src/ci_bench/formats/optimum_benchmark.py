@@ -1,7 +1,8 @@
 """optimum-benchmark's ``benchmark.json`` and ``benchmark_report.json``, read.
 
-The form is that of its dataclasses (``optimum_benchmark/benchmark/report.py`` and ``trackers/``): a target such as ``prefill``
-has latency, throughput, memory, energy and efficiency, each with its unit.
+The form is that of its dataclasses (``optimum_benchmark/benchmark/report.py`` and ``trackers/``): a
+target such as ``prefill`` has latency, throughput, memory, energy and efficiency, each with its
+unit.
 """
 
 from collections.abc import Iterator
@@ -11,7 +12,13 @@ from ci_bench.formats.series import Reading, Series, one_run
 from ci_bench.records.results import Better
 
 _PARTS = {"latency", "throughput", "memory", "energy", "efficiency"}
-_MEMORY = {"max_ram": False, "max_process_vram": False, "max_reserved": False, "max_allocated": False, "max_global_vram": True}
+_MEMORY = {
+    "max_ram": False,
+    "max_process_vram": False,
+    "max_reserved": False,
+    "max_allocated": False,
+    "max_global_vram": True,
+}
 """Peaks, and whether they are derived: that of the whole device includes other processes."""
 
 
@@ -38,7 +45,9 @@ def read(root: Node) -> Reading:
     name = config.get("name") if config else None
     prefix = f"{name.text()} " if name else ""
     report = root.field("report") if config else root
-    series = tuple(one for target, node in report.fields() for one in _series(f"{prefix}{target}", node))
+    series = tuple(
+        one for target, node in report.fields() for one in _series(f"{prefix}{target}", node)
+    )
     return Reading(series=series, tool="optimum-benchmark")
 
 
@@ -53,7 +62,14 @@ def _series(benchmark: str, target: Node) -> Iterator[Series]:
         for measure, derived in _MEMORY.items():
             if (peak := memory.get(measure)) is not None:
                 value = one_run(peak.number())
-                yield Series(benchmark=benchmark, measure=measure, runs=value, unit=unit, better=Better.LOWER, derived=derived)
+                yield Series(
+                    benchmark=benchmark,
+                    measure=measure,
+                    runs=value,
+                    unit=unit,
+                    better=Better.LOWER,
+                    derived=derived,
+                )
     for part, measured, better in (
         ("throughput", "value", Better.HIGHER),
         ("energy", "total", Better.LOWER),
@@ -61,4 +77,11 @@ def _series(benchmark: str, target: Node) -> Iterator[Series]:
     ):
         if (found := target.get(part)) is not None and not is_missing(found.field(measured).value):
             value, unit = one_run(found.field(measured).number()), found.field("unit").text()
-            yield Series(benchmark=benchmark, measure=part, runs=value, unit=unit, better=better, derived=True)
+            yield Series(
+                benchmark=benchmark,
+                measure=part,
+                runs=value,
+                unit=unit,
+                better=better,
+                derived=True,
+            )

@@ -2,10 +2,11 @@
 
 https://github.com/pytorch/pytorch/wiki/How-to-integrate-with-PyTorch-OSS-benchmark-database
 
-Read are a list of records, one record, or one on each line. A record has neither unit nor direction; they are taken from
-``metric.unit``, ``metric.extra_info`` (``unit``, ``better``) or the metric's name (``latency(ms)``, ``token_per_sec``), if a
-writer put them there. The direction of a time, a rate, memory or energy follows from the unit. Records of PyTorch's dynamo runner
-are read as its tables: the last one of a metric counts, and its words of accuracy are in ``metric.extra_info``.
+Read are a list of records, one record, or one on each line. A record has neither unit nor
+direction; they are taken from ``metric.unit``, ``metric.extra_info`` (``unit``, ``better``) or the
+metric's name (``latency(ms)``, ``token_per_sec``), if a writer put them there. The direction of a
+time, a rate, memory or energy follows from the unit. Records of PyTorch's dynamo runner are read as
+its tables: the last one of a metric counts, and its words of accuracy are in ``metric.extra_info``.
 
 The writer makes one JSON array, one record per metric. A record names benchmark, model and metric;
 all samples go into ``benchmark_values``. Metrics have one type, numbers: how a case ended is in
@@ -22,7 +23,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ci_bench.formats.dynamo_csv import MAIN, accuracy_word, candidates, device_of, model_of, of_models, speedup_of
+from ci_bench.formats.dynamo_csv import (
+    MAIN,
+    accuracy_word,
+    candidates,
+    device_of,
+    model_of,
+    of_models,
+    speedup_of,
+)
 from ci_bench.formats.exporting import Files, Written, one_file
 from ci_bench.formats.importing import known_facts, listed
 from ci_bench.formats.parsing import Node, is_missing, parse_each, parse_json
@@ -69,26 +78,47 @@ def matches(root: Node) -> bool:
 def read(root: Node) -> Reading:
     """All values of each metric.
 
-    A benchmark is named by benchmark, model, backend, mode, data type, device, inputs and arguments.
+    A benchmark is named by benchmark, model, backend, mode, data type, device, inputs and
+    arguments.
     """
     records = list(root.items()) if isinstance(root.value, list) else [root]
     found = of_models(_rows([one for one in records if _is_of_runner(one)]))
     others = [(one, one.field("metric")) for one in records if not _is_of_runner(one)]
     texts = [metric.field("name").text() for _, metric in others if _texts(metric)]
-    without = [metric.field("name").text() for _, metric in others if not _texts(metric) and _is_empty(metric)]
-    named = (("texts are not compared", texts), ("metrics without a number are not compared", without))
+    without = [
+        metric.field("name").text()
+        for _, metric in others
+        if not _texts(metric) and _is_empty(metric)
+    ]
+    named = (
+        ("texts are not compared", texts),
+        ("metrics without a number are not compared", without),
+    )
     return replace(
         found,
-        series=(*found.series, *(_series(one) for one, metric in others if not _texts(metric) and not _is_empty(metric))),
+        series=(
+            *found.series,
+            *(
+                _series(one)
+                for one, metric in others
+                if not _texts(metric) and not _is_empty(metric)
+            ),
+        ),
         tool="PyTorch OSS benchmark v3",
         machine=_machine(records),
-        notes=tuple(f"{words}: {listed([*dict.fromkeys(names)])}" for words, names in named if names),
+        notes=tuple(
+            f"{words}: {listed([*dict.fromkeys(names)])}" for words, names in named if names
+        ),
     )
 
 
 def _machine(records: Sequence[Node]) -> dict[str, Fact]:
     """The runner that the database's own records name, if all name the same one."""
-    runners = {str([_fact(one, name) for name in ("type", "gpu_info")]): one for record in records for one in _runners(record)}
+    runners = {
+        str([_fact(one, name) for name in ("type", "gpu_info")]): one
+        for record in records
+        for one in _runners(record)
+    }
     if len(runners) != 1:
         return {}
     (runner,) = runners.values()
@@ -97,7 +127,11 @@ def _machine(records: Sequence[Node]) -> dict[str, Fact]:
 
 def _runners(record: Node) -> Sequence[Node]:
     listed_ones = record.get("runners")
-    return list(listed_ones.items()) if listed_ones is not None and isinstance(listed_ones.value, list) else []
+    return (
+        list(listed_ones.items())
+        if listed_ones is not None and isinstance(listed_ones.value, list)
+        else []
+    )
 
 
 def _fact(runner: Node, name: str) -> object:
@@ -122,8 +156,12 @@ def _rows(records: Sequence[Node]) -> dict[str, tuple[str, dict[str, str]]]:
     for record, name, setting in zip(records, names, settings, strict=True):
         metric = record.field("metric")
         measure = metric.field("name").text()
-        values = _texts(metric) or [repr(one) for one in _values(metric) if measure == MAIN or not math.isnan(one)]
-        row = rows.setdefault(f"{name} ({setting})" if several[name] > 1 else name, (record.path, {}))[1]
+        values = _texts(metric) or [
+            repr(one) for one in _values(metric) if measure == MAIN or not math.isnan(one)
+        ]
+        row = rows.setdefault(
+            f"{name} ({setting})" if several[name] > 1 else name, (record.path, {})
+        )[1]
         if values:  # other figures that are NaN are left out
             row[measure] = values[-1]
     return rows
@@ -133,7 +171,9 @@ def _settings(record: Node) -> str:
     """The runner's settings without the batch size, since a model that failed has 0."""
     info = record.field("benchmark").get("extra_info")
     named = info.value if info and isinstance(info.value, dict) else {}
-    return _spelt({name: value for name, value in named.items() if name not in {"device", "batch_size"}})
+    return _spelt(
+        {name: value for name, value in named.items() if name not in {"device", "batch_size"}}
+    )
 
 
 def _texts(metric: Node) -> list[str]:
@@ -162,13 +202,21 @@ def _series(record: Node) -> Series:
     about, better = (info.get("unit"), info.get("better")) if info else (None, None)
     name, unit = metric.field("name").text(), metric.get("unit") or about
     said = unit.text() if unit else unit_in(name)
-    values = [one.number() for one in metric.field("benchmark_values").items() if not is_missing(one.value)]
+    values = [
+        one.number()
+        for one in metric.field("benchmark_values").items()
+        if not is_missing(one.value)
+    ]
     return Series(
         benchmark=" ".join(_words(record)),
         measure=name,
         runs=one_run(*values),
         unit=said,
-        better=Better(better.value) if better is not None and better.value in tuple(Better) else direction_of(name, said),
+        better=(
+            Better(better.value)
+            if better is not None and better.value in tuple(Better)
+            else direction_of(name, said)
+        ),
     )
 
 
@@ -177,12 +225,23 @@ def _words(record: Node) -> Iterator[str]:
     benchmark, model = record.field("benchmark"), record.get("model")
     yield benchmark.field("name").text()
     info = benchmark.get("extra_info")
-    places = ((model, "name"), (model, "backend"), (benchmark, "mode"), (benchmark, "dtype"), (info, "device"), (info, "case"))
+    places = (
+        (model, "name"),
+        (model, "backend"),
+        (benchmark, "mode"),
+        (benchmark, "dtype"),
+        (info, "device"),
+        (info, "case"),
+    )
     for node, name in places:
         part = node.get(name) if node is not None else None
         if part is not None and part.value:
             yield part.text()
-    for name, part in (("", record.get("inputs")), ("", info and info.get("input_config")), ("args", info and info.get("args"))):
+    for name, part in (
+        ("", record.get("inputs")),
+        ("", info and info.get("input_config")),
+        ("args", info and info.get("args")),
+    ):
         words = _spelt(part.value) if part is not None and part.value else ""
         if words:
             yield f"{name}({words})"
@@ -199,7 +258,9 @@ def _spelt(value: Any) -> str:
     words = _flat(value)
     if len(words) <= MAX_WORDS:
         return words
-    return f"{words[:MAX_WORDS]}… {hashlib.sha256(words.encode('utf-8', 'replace')).hexdigest()[:6]}"
+    return (
+        f"{words[:MAX_WORDS]}… {hashlib.sha256(words.encode('utf-8', 'replace')).hexdigest()[:6]}"
+    )
 
 
 def _flat(value: Any) -> str:
@@ -207,7 +268,8 @@ def _flat(value: Any) -> str:
         parts = ((key, _flat(one)) for key, one in value.items())
         joined = ((key, words, isinstance(value[key], dict)) for key, words in parts if words)
         return ", ".join(
-            words if key == "extra_info" else f"{key} {words}" if deep else f"{key}={words}" for key, words, deep in joined
+            words if key == "extra_info" else f"{key} {words}" if deep else f"{key}={words}"
+            for key, words, deep in joined
         )
     if isinstance(value, list):
         return " ".join(filter(None, map(_flat, value)))
@@ -228,28 +290,67 @@ def _records(row: CaseResult, device: str) -> Iterator[dict[str, Any]]:
     for metric in row.metrics:
         values = [value for launch in metric.launches for value in launch.values]
         yield _record(
-            row, device, metric.arm, metric.name, values=values, about={"unit": str(metric.unit), "better": str(metric.better)}
+            row,
+            device,
+            metric.arm,
+            metric.name,
+            values=values,
+            about={"unit": str(metric.unit), "better": str(metric.better)},
         )
     for arm in candidates(row):
         speedup = speedup_of(row, arm)
         if speedup is not None:
-            yield _record(row, device, arm, "speedup", values=[speedup], about={"unit": "x", "better": str(Better.HIGHER)})
-        yield _record(row, device, arm, "passed", values=[float(_passed(row, arm))], about={"better": str(Better.HIGHER)})
+            yield _record(
+                row,
+                device,
+                arm,
+                "speedup",
+                values=[speedup],
+                about={"unit": "x", "better": str(Better.HIGHER)},
+            )
+        yield _record(
+            row,
+            device,
+            arm,
+            "passed",
+            values=[float(_passed(row, arm))],
+            about={"better": str(Better.HIGHER)},
+        )
 
 
 def _passed(row: CaseResult, arm: str) -> bool:
     """Return whether a case ended well, and no check of the arm or of its reference failed."""
-    told = [one for one in row.checks if one.arm in {arm, row.case.reference} or len(candidates(row)) == 1]
-    return row.status is Status.OK and not any(one.outcome is Outcome.FAIL and not one.informative for one in told)
+    told = [
+        one
+        for one in row.checks
+        if one.arm in {arm, row.case.reference} or len(candidates(row)) == 1
+    ]
+    return row.status is Status.OK and not any(
+        one.outcome is Outcome.FAIL and not one.informative for one in told
+    )
 
 
 def _record(
-    row: CaseResult, device: str, arm: str, name: str, *, values: list[float], about: Mapping[str, str]
+    row: CaseResult,
+    device: str,
+    arm: str,
+    name: str,
+    *,
+    values: list[float],
+    about: Mapping[str, str],
 ) -> dict[str, Any]:
     params = row.case.params
     settings = params.get("settings")
-    batch = next((one.items for one in row.metrics if one.items), None) or (settings or {}).get("batch_size")
-    extra = {"device": device, "suite": row.case.suite, "case": row.case.id, "status": str(row.status), "batch_size": batch}
+    batch = next((one.items for one in row.metrics if one.items), None) or (settings or {}).get(
+        "batch_size"
+    )
+    extra = {
+        "device": device,
+        "suite": row.case.suite,
+        "case": row.case.id,
+        "status": str(row.status),
+        "batch_size": batch,
+    }
     word = accuracy_word(row, arm)
     return {
         "benchmark": {

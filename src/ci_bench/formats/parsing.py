@@ -18,8 +18,8 @@ MAX_FIELDS = 50_000
 def parse_json(text: str) -> "Node":
     """The root of a JSON text.
 
-    NaN and infinities are let through, in any case of letters, since tools write them for what they could not measure;
-    `Node.number` refuses them.
+    NaN and infinities are let through, in any case of letters, since tools write them for what they
+    could not measure; `Node.number` refuses them.
 
     Raises:
         Unreadable: not valid JSON, nested too deep, or names a field twice.
@@ -27,7 +27,9 @@ def parse_json(text: str) -> "Node":
     try:
         return Node(json.loads(_with_words(text), object_pairs_hook=_object), "$")
     except json.JSONDecodeError as error:
-        raise Unreadable(f"line {error.lineno}, column {error.colno}: not JSON: {error.msg}{_why(error)}") from error
+        raise Unreadable(
+            f"line {error.lineno}, column {error.colno}: not JSON: {error.msg}{_why(error)}"
+        ) from error
     except RecursionError as error:
         raise Unreadable("it is nested too deep") from error
     except ValueError as error:
@@ -65,7 +67,14 @@ def parse_each(text: str) -> "Node | None":
 
 
 _WORD = re.compile(r'"(?:[^"\\]|\\.)*"|-?\b(?:nan|inf|infinity)\b', re.IGNORECASE)
-_NUMBERS = {"nan": "NaN", "-nan": "NaN", "inf": "Infinity", "-inf": "-Infinity", "infinity": "Infinity", "-infinity": "-Infinity"}
+_NUMBERS = {
+    "nan": "NaN",
+    "-nan": "NaN",
+    "inf": "Infinity",
+    "-inf": "-Infinity",
+    "infinity": "Infinity",
+    "-infinity": "-Infinity",
+}
 _LOWER = re.compile(r"[:,\[\s]-?(?:nan|inf)\b")
 
 
@@ -83,7 +92,9 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(fields) != len(pairs):
         seen: set[str] = set()
         twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-        raise Unreadable(f"an object has the field {show(twice)} twice, and only one of them can be meant")
+        raise Unreadable(
+            f"an object has the field {show(twice)} twice, and only one of them can be meant"
+        )
     return fields
 
 
@@ -132,7 +143,9 @@ class Node:
         if not isinstance(self.value, str) or not self.value.strip():
             self.wrong(f"{show(self.value)} is not a text")
         if len(self.value) > MAX_NAME:
-            self.wrong(f"a text of {len(self.value):,} characters; at most {MAX_NAME:,} are allowed")
+            self.wrong(
+                f"a text of {len(self.value):,} characters; at most {MAX_NAME:,} are allowed"
+            )
         return str(self.value)
 
     def number(self) -> float:

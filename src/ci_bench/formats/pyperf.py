@@ -1,4 +1,6 @@
-"""pyperf's JSON (``-o FILE``), read and written. It keeps runs and warm-ups apart as ci-bench keeps launches and warm-ups.
+"""pyperf's JSON (``-o FILE``), read and written.
+
+It keeps runs and warm-ups apart as ci-bench keeps launches and warm-ups.
 
 https://pyperf.readthedocs.io/en/latest/api.html#pyperf-benchmark-json
 """
@@ -20,18 +22,25 @@ _WRITTEN = {Unit.SECONDS: "second", Unit.BYTES: "byte", Unit.COUNT: "integer"}
 
 def matches(root: Node) -> bool:
     """Return whether it looks like this format."""
-    return root.has("benchmarks", "version") and any(one.has("runs") for one in root.field("benchmarks").items())
+    return root.has("benchmarks", "version") and any(
+        one.has("runs") for one in root.field("benchmarks").items()
+    )
 
 
 def read(root: Node) -> Reading:
-    """Every benchmark's values per inner loop. For pyperf less is always better. Runs that calibrate have no values."""
+    """Every benchmark's values per inner loop.
+
+    For pyperf less is always better. Runs that calibrate have no values.
+    """
     shared = root.get("metadata")
     tool = shared.get("perf_version") if shared else None
     return Reading(
         series=tuple(_series(one, shared) for one in root.field("benchmarks").items()),
         tool=f"pyperf {tool.text()}" if tool else "pyperf",
         machine=known_facts(
-            (field, without_patch(one.value)) for field, name in _MACHINE.items() if shared and (one := shared.get(name))
+            (field, without_patch(one.value))
+            for field, name in _MACHINE.items()
+            if shared and (one := shared.get(name))
         ),
     )
 
@@ -41,7 +50,11 @@ def _series(benchmark: Node, shared: Node | None) -> Series:
     if unit is not None and unit.text() not in _UNITS:
         unit.wrong(f"{unit.text()!r} is not a unit of pyperf; known are {', '.join(_UNITS)}")
     name = _metadata(benchmark, shared, "name")
-    measuring = [run for run in benchmark.field("runs").items() if (values := run.get("values")) and values.value]
+    measuring = [
+        run
+        for run in benchmark.field("runs").items()
+        if (values := run.get("values")) and values.value
+    ]
     if not measuring:
         benchmark.field("runs").wrong("no run has values")
     return Series(
@@ -67,7 +80,10 @@ def _warmups(run: Node) -> tuple[float, ...]:
 
 
 def write(export: Export) -> Written:
-    """A run for each launch. Rates are left out, and what is better higher: for pyperf less is always better."""
+    """A run for each launch.
+
+    Rates are left out, and what is better higher: for pyperf less is always better.
+    """
     benchmarks, left_out = [], []
     for series in export.series:
         measured = interpret(series.unit)
@@ -88,7 +104,11 @@ def _benchmark(series: Series, scale: float, unit: str) -> dict[str, Any]:
 
     warmups: Runs = series.warmups or ((),) * len(series.runs)
     runs = [
-        {"metadata": {}, "values": scaled(run), **({"warmups": [[1, value] for value in scaled(warm)]} if warm else {})}
+        {
+            "metadata": {},
+            "values": scaled(run),
+            **({"warmups": [[1, value] for value in scaled(warm)]} if warm else {}),
+        }
         for run, warm in zip(series.runs, warmups, strict=True)
         if run
     ]

@@ -59,14 +59,25 @@ def _series(benchmark: Node) -> Iterator[Series]:
     counters = info.fields() if info and isinstance(info.value, dict) else ()
     for measure, value in counters:
         if measure.strip() and is_number(value.value):
-            yield Series(benchmark=name, measure=measure, runs=one_run(value.number()), unit="", better=None, derived=True)
+            yield Series(
+                benchmark=name,
+                measure=measure,
+                runs=one_run(value.number()),
+                unit="",
+                better=None,
+                derived=True,
+            )
 
 
 def write(export: Export) -> Written:
     """All samples of each time, as rounds of a benchmark."""
     times, left_out = split_times(export)
     document = {
-        "machine_info": {"node": "", "system": "", **{name: str(value) for name, value in export.machine.items()}},
+        "machine_info": {
+            "node": "",
+            "system": "",
+            **{name: str(value) for name, value in export.machine.items()},
+        },
         "commit_info": {
             "id": export.commit or "unversioned",
             "time": None,
@@ -98,12 +109,16 @@ def _benchmark(name: str, runs: tuple[tuple[float, ...], ...]) -> dict[str, Any]
 def _stats(seconds: list[float]) -> dict[str, Any]:
     """The figures that pytest-benchmark's own ``compare`` reads.
 
-    Quartiles lie inside the data (the inclusive method); outliers are counted from the mean and from the quartiles, as
-    pytest-benchmark's table says.
+    Quartiles lie inside the data (the inclusive method); outliers are counted from the mean and
+    from the quartiles, as pytest-benchmark's table says.
     """
     ordered = sorted(seconds)
     many = len(ordered) >= _LEAST_FOR_SPREAD
-    q1, middle, q3 = quantiles(ordered, n=4, method="inclusive") if many else (ordered[0], ordered[0], ordered[0])
+    q1, middle, q3 = (
+        quantiles(ordered, n=4, method="inclusive")
+        if many
+        else (ordered[0], ordered[0], ordered[0])
+    )
     mean, spread, iqr = fmean(ordered), stdev(ordered) if many else 0.0, q3 - q1
     inside = [value for value in ordered if q1 - 1.5 * iqr <= value <= q3 + 1.5 * iqr]
     far = sum(abs(value - mean) > spread for value in ordered)

@@ -1,4 +1,6 @@
-"""pytest-codspeed's results of its walltime mode (``.codspeed/results_*.json``), read. Times only, in nanoseconds.
+"""pytest-codspeed's results of its walltime mode (``.codspeed/results_*.json``), read.
+
+Times only, in nanoseconds.
 
 Rounds are not in the file, only figures of them: the median of a round's time per call stands for
 the benchmark. The simulation mode leaves its numbers with CodSpeed, so its file has none.
@@ -24,7 +26,9 @@ def read(root: Node) -> Reading:
     """The median time per call of every benchmark, by its place in the tree (``tests/test_x.py::test_sum[8]``)."""
     kind = root.field("instrument").field("type")
     if kind.value != WALLTIME:
-        kind.wrong(f"{kind.text()!r} leaves no times in this file: measure with --codspeed-mode=walltime")
+        kind.wrong(
+            f"{kind.text()!r} leaves no times in this file: measure with --codspeed-mode=walltime"
+        )
     creator = root.field("creator")
     version = creator.get("version")
     tool = creator.field("name").text()
@@ -56,5 +60,8 @@ def _machine(root: Node) -> dict[str, Fact]:
     build = python.get("sysconfig") if python else None
     facts = build.value if build is not None and isinstance(build.value, dict) else {}
     return known_facts(
-        (("python", without_patch(facts.get("py_version") or facts.get("VERSION"))), ("platform", facts.get("HOST_GNU_TYPE")))
+        (
+            ("python", without_patch(facts.get("py_version") or facts.get("VERSION"))),
+            ("platform", facts.get("HOST_GNU_TYPE")),
+        )
     )

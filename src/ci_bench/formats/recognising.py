@@ -1,7 +1,7 @@
 """Names that change from run to run, and names that only some files have in full.
 
-An address of an object or a temporary folder in a benchmark's name differs in every run, so the same benchmark
-would be gone and new each time.
+An address of an object or a temporary folder in a benchmark's name differs in every run, so the
+same benchmark would be gone and new each time.
 """
 
 import re
@@ -19,7 +19,9 @@ _SHOWN = 5
 _CHANGING: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"\b0x[0-9a-fA-F]{5,16}\b"), "0x…"),
     (
-        re.compile(r"(/(?:private/)?(?:tmp|var/folders/[^/\s]+/[^/\s]+/T)/)(?:pytest-of-[^/\s]+/pytest-\d+|tmp\.?\w{6,12})"),
+        re.compile(
+            r"(/(?:private/)?(?:tmp|var/folders/[^/\s]+/[^/\s]+/T)/)(?:pytest-of-[^/\s]+/pytest-\d+|tmp\.?\w{6,12})"
+        ),
         r"\1…",
     ),
     (re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}\b"), "…"),
@@ -41,7 +43,10 @@ def with_stable_names(reading: Reading) -> Reading:
     Benchmarks that differ in nothing else are numbered in their order.
     """
     known: dict[str, str] = {}
-    names = [*(one.benchmark for one in reading.series), *(one.benchmark for one in (*reading.failed, *reading.skipped))]
+    names = [
+        *(one.benchmark for one in reading.series),
+        *(one.benchmark for one in (*reading.failed, *reading.skipped)),
+    ]
     plain = {name for name in names if stable(name) == name}
     taken: Counter[str] = Counter()
     for name in dict.fromkeys(names):
@@ -54,7 +59,10 @@ def with_stable_names(reading: Reading) -> Reading:
         return reading
     shown = ", ".join(list(known.values())[:_SHOWN])
     count = "1 benchmark" if len(known) == 1 else f"{len(known)} benchmarks"
-    note = f"addresses, temporary folders and the like in the names of {count} are not compared: {shown}"
+    note = (
+        f"addresses, temporary folders and the like in the names of {count} are not compared:"
+        f" {shown}"
+    )
     return replace(renamed(reading, known), notes=(*reading.notes, note))
 
 
@@ -65,21 +73,33 @@ def with_full_names(readings: Sequence[Reading]) -> list[Reading]:
     If there are several, all of them failed.
     """
     full: dict[str, set[str]] = {}
-    for name, shorter in ((name, shorter) for reading in readings for name, shorter in reading.shorter.items()):
+    for name, shorter in (
+        (name, shorter) for reading in readings for name, shorter in reading.shorter.items()
+    ):
         for short in shorter:
             full.setdefault(short, set()).add(name)
-    longest = {short: sorted(name for name in names if name not in full) for short, names in full.items()}
+    longest = {
+        short: sorted(name for name in names if name not in full) for short, names in full.items()
+    }
     return [_fully_named(reading, longest) for reading in readings]
 
 
 def _fully_named(reading: Reading, full: Mapping[str, Sequence[str]]) -> Reading:
     missing = {short: names for short, names in full.items() if short in reading.shorter}
-    only = {short: names[0] for short, names in missing.items() if len(names) == 1 and names[0] not in reading.shorter}
+    only = {
+        short: names[0]
+        for short, names in missing.items()
+        if len(names) == 1 and names[0] not in reading.shorter
+    }
     several = {
-        short: [name for name in names if name not in reading.shorter] for short, names in missing.items() if len(names) > 1
+        short: [name for name in names if name not in reading.shorter]
+        for short, names in missing.items()
+        if len(names) > 1
     }
     failed = tuple(
-        replace(one, benchmark=name) for one in reading.failed for name in several.get(one.benchmark) or (one.benchmark,)
+        replace(one, benchmark=name)
+        for one in reading.failed
+        for name in several.get(one.benchmark) or (one.benchmark,)
     )
     return renamed(replace(reading, failed=failed), only)
 

@@ -10,17 +10,21 @@ Runs = tuple[tuple[float, ...], ...]
 
 
 class Unreadable(Exception):  # noqa: N818 - it describes the text, and the edge converts it to another error
-    """A text is not in the format that it should be in. The message names the place and what is wrong there."""
+    """A text is not in the format that it should be in.
+
+    The message names the place and what is wrong there.
+    """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Series:
     """Measurements of one kind from one benchmark.
 
-    `benchmark` is the tool's own name, `measure` tells several series of a benchmark apart and is empty for the main one. The
-    numbers of `runs` (one entry for each fresh process, as far as the format tells) and `warmups` are as the tool wrote them, in
-    `unit`, which may be any text. `better` is `None` if the format does not say. A `derived` series follows from others or
-    says less than they do, so it is not used unless somebody asks for it.
+    `benchmark` is the tool's own name, `measure` tells several series of a benchmark apart and is
+    empty for the main one. The numbers of `runs` (one entry for each fresh process, as far as the
+    format tells) and `warmups` are as the tool wrote them, in `unit`, which may be any text.
+    `better` is `None` if the format does not say. A `derived` series follows from others or says
+    less than they do, so it is not used unless somebody asks for it.
     """
 
     benchmark: str
@@ -59,7 +63,9 @@ class Absent:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reading:
-    """All that a text says. `failed` are benchmarks that went wrong, `skipped` those that were left out on purpose.
+    """All that a text says.
+
+    `failed` are benchmarks that went wrong, `skipped` those that were left out on purpose.
 
     `machine` holds the facts about the measuring machine in which other machines would differ;
     `form` the name of the format that it was read in.

@@ -13,4 +13,6 @@ def read_content(path: Path) -> bytes:
         with path.open("rb") as stream:
             return stream.read(MAX_BYTES + 1)
     except OSError as error:
-        raise BadInput(f"{path}: cannot be read: {error.strerror or error}; check the path") from error
+        raise BadInput(
+            f"{path}: cannot be read: {error.strerror or error}; check the path"
+        ) from error

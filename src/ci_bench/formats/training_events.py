@@ -2,18 +2,20 @@
 
 For W&B it is a run's own file, as it is written offline.
 
-Owns the two containers, checksums included, and as much of the messages in them as numbers by name and step need:
+Owns the two containers, checksums included, and as much of the messages in them as numbers by name
+and step need:
 
 - TensorBoard: TFRecord (https://www.tensorflow.org/tutorials/load_data/tfrecord) of ``Event``
   (https://github.com/tensorflow/tensorboard/blob/master/tensorboard/compat/proto/event.proto).
-- W&B: the log of LevelDB (https://github.com/google/leveldb/blob/main/doc/log_format.md), with zlib's CRC-32, of ``Record``
+- W&B: the log of LevelDB (https://github.com/google/leveldb/blob/main/doc/log_format.md), with
+  zlib's CRC-32, of ``Record``
   (https://github.com/wandb/wandb/blob/main/wandb/proto/wandb_internal.proto).
 
-Both are read without the tools' own libraries (docs/internals/adr/0058-loops-and-their-logs.md). The content
-of a file is not trusted: a checksum that does not fit, a field that ends beyond its message, or too
-much of anything is refused. A file that ends within a record is read up to there, as both tools do;
-comparing runs reveals missing steps. `training_log` chooses the numbers that are a step's loss and
-time.
+Both are read without the tools' own libraries (docs/internals/adr/0058-loops-and-their-logs.md).
+The content of a file is not trusted: a checksum that does not fit, a field that ends beyond its
+message, or too much of anything is refused. A file that ends within a record is read up to there,
+as both tools do; comparing runs reveals missing steps. `training_log` chooses the numbers that are
+a step's loss and time.
 """
 
 import json
@@ -44,7 +46,13 @@ STEP, MOMENT = "_step", "_timestamp"
 NAMES: Mapping[str, tuple[str, ...]] = {
     **training_log.NAMES,
     "step": (*training_log.NAMES["step"], "train/global_step", "trainer/global_step", STEP),
-    "loss": (*training_log.NAMES["loss"], "train_loss", "Loss/train", "loss/train", "loss_metrics/global_avg_loss"),
+    "loss": (
+        *training_log.NAMES["loss"],
+        "train_loss",
+        "Loss/train",
+        "loss/train",
+        "loss_metrics/global_avg_loss",
+    ),
     "grad_norm": (*training_log.NAMES["grad_norm"], "grad-norm"),
     "time": (*training_log.NAMES["time"], "iteration-time", "time_metrics/end_to_end(s)"),
     "clock": (*training_log.NAMES["clock"], MOMENT),
@@ -99,18 +107,24 @@ def form_of(content: bytes) -> str | None:
     return None
 
 
-def read(files: Sequence[File], names: Mapping[str, str], form: str) -> tuple[tuple[LogRecord, ...], ...]:
+def read(
+    files: Sequence[File], names: Mapping[str, str], form: str
+) -> tuple[tuple[LogRecord, ...], ...]:
     """The steps of each rank, in their order.
 
-    Files of one folder (W&B: of one run's id) are of one process that was restarted: a later one counts from its first step on.
-    Each folder whose files have losses is a rank, in the order of the numbers in their names, unless a logged `rank` says it.
+    Files of one folder (W&B: of one run's id) are of one process that was restarted: a later one
+    counts from its first step on. Each folder whose files have losses is a rank, in the order of
+    the numbers in their names, unless a logged `rank` says it.
 
     Raises:
         Unreadable: a file is broken or too large, nothing is called like the loss, two processes
             wrote one run simultaneously, or steps of ranks differ.
     """
     if (size := sum(len(file.content) for file in files)) > MOST_BYTES:
-        raise Unreadable(f"{size:,} bytes, but at most {MOST_BYTES:,} are read; log fewer pictures and histograms")
+        raise Unreadable(
+            f"{size:,} bytes, but at most {MOST_BYTES:,} are read; log fewer pictures and"
+            " histograms"
+        )
     asked = {what: (names[what],) if what in names else NAMES[what] for what in NAMES}
     wanted = {name for several in asked.values() for name in several}
     reader = _tensorboard if form == TENSORBOARD else _wandb
@@ -125,7 +139,9 @@ def read(files: Sequence[File], names: Mapping[str, str], form: str) -> tuple[tu
     joined = {run: _continued(parts) for run, parts in runs.items()}
     training_log.must_say(names, [record for records in joined.values() for record in records])
     ranks = set(asked["rank"])
-    return _by_rank(joined, form, has_ranks=any(ranks & row.keys() for log in logs for row in log.rows))
+    return _by_rank(
+        joined, form, has_ranks=any(ranks & row.keys() for log in logs for row in log.rows)
+    )
 
 
 def _records(log: _Log, asked: Mapping[str, Sequence[str]]) -> list[LogRecord]:
@@ -137,7 +153,10 @@ def _must_have(given: Mapping[str, str], known: set[str]) -> None:
     """A name that somebody chose is there: a misspelt one would leave a signal out."""
     for what, name in given.items():
         if name not in known | {STEP, MOMENT}:
-            raise Unreadable(f"{what}: nothing is called {name!r}{meant(name, sorted(known))}; there is {_listed(known)}")
+            raise Unreadable(
+                f"{what}: nothing is called {name!r}{meant(name, sorted(known))}; there is"
+                f" {_listed(known)}"
+            )
 
 
 def _no_loss(tried: Sequence[str], logs: Sequence[_Log]) -> str:
@@ -145,7 +164,10 @@ def _no_loss(tried: Sequence[str], logs: Sequence[_Log]) -> str:
     if not known:
         return "it contains no numbers"
     near = next((hint for name in tried if (hint := meant(name, sorted(known)))), "")
-    return f"nothing is called {' or '.join(map(repr, tried))}{near}; name the loss with `losses.loss`: it has {_listed(known)}"
+    return (
+        f"nothing is called {' or '.join(map(repr, tried))}{near}; name the loss with"
+        f" `losses.loss`: it has {_listed(known)}"
+    )
 
 
 def _listed(names: set[str]) -> str:
@@ -162,7 +184,10 @@ def _continued(parts: Sequence[tuple[_Log, list[LogRecord]]]) -> list[LogRecord]
     ordered = sorted(parts, key=lambda part: _moment(part[0], part[1][0]))
     for (one, before), (other, after) in pairwise(ordered):
         if _moment(other, after[0]) < _moment(one, before[-1]):
-            message = f"{one.file.name} and {other.file.name} of {one.run or 'one folder'} were written at the same time"
+            message = (
+                f"{one.file.name} and {other.file.name} of {one.run or 'one folder'} were written"
+                " at the same time"
+            )
             raise Unreadable(f"{message}; give each process its own folder or run")
     kept: list[LogRecord] = []
     for _, records in ordered:
@@ -176,25 +201,39 @@ def _moment(log: _Log, record: LogRecord) -> float:
     return 0.0 if isinstance(value, str) else float(value)
 
 
-def _by_rank(runs: Mapping[str, list[LogRecord]], form: str, *, has_ranks: bool) -> tuple[tuple[LogRecord, ...], ...]:
+def _by_rank(
+    runs: Mapping[str, list[LogRecord]], form: str, *, has_ranks: bool
+) -> tuple[tuple[LogRecord, ...], ...]:
     """The steps of each rank: as the numbers say it, else a folder is a rank."""
     if has_ranks or len(runs) == 1:
         return by_rank([record for records in runs.values() for record in records])
     if form == WANDB:
         message = f"{len(runs)} runs of W&B have losses ({', '.join(sorted(runs)[:SHOWN])})"
         raise Unreadable(
-            f"{message}, and which rank each is of is not known: log `rank` with the loss, or name the run in `output`"
+            f"{message}, and which rank each is of is not known: log `rank` with the loss, or name"
+            " the run in `output`"
         )
     folders = sorted(runs, key=_natural)
     try:
-        return by_rank([replace(record, rank=rank) for rank, folder in enumerate(folders) for record in runs[folder]])
+        return by_rank(
+            [
+                replace(record, rank=rank)
+                for rank, folder in enumerate(folders)
+                for record in runs[folder]
+            ]
+        )
     except Unreadable as error:
-        raise Unreadable(f"{error}; each folder with losses is a rank: {', '.join(folders[:SHOWN])}") from error
+        raise Unreadable(
+            f"{error}; each folder with losses is a rank: {', '.join(folders[:SHOWN])}"
+        ) from error
 
 
 def _natural(path: str) -> list[tuple[int, str]]:
     """Return a sort key that puts ``rank_10`` after ``rank_2``."""
-    return [(int(part), "") if part.isdecimal() and part.isascii() else (-1, part) for part in re.split(r"(\d{1,18})", path)]
+    return [
+        (int(part), "") if part.isdecimal() and part.isascii() else (-1, part)
+        for part in re.split(r"(\d{1,18})", path)
+    ]
 
 
 def _tensorboard(file: File, wanted: set[str]) -> _Log:
@@ -241,8 +280,15 @@ def _scalars(summary: bytes, file: File) -> Iterator[tuple[str, float]]:
             yield name, number
 
 
-_OF_DTYPE: Mapping[Field, tuple[int, str]] = {1: (5, "<f"), 2: (6, "<d"), 3: (7, "<i"), 9: (10, "<q")}
-"""DT_FLOAT, DT_DOUBLE, DT_INT32, DT_INT64: the field with values of that kind, and their bytes in `tensor_content`."""
+_OF_DTYPE: Mapping[Field, tuple[int, str]] = {
+    1: (5, "<f"),
+    2: (6, "<d"),
+    3: (7, "<i"),
+    9: (10, "<q"),
+}
+"""DT_FLOAT, DT_DOUBLE, DT_INT32, DT_INT64: the field with values of that kind, and their bytes in
+`tensor_content`.
+"""
 
 
 def _of_tensor(tensor: bytes, file: File) -> float | None:
@@ -285,7 +331,11 @@ def _wandb(file: File, wanted: set[str]) -> _Log:
         _bounded(number, file)
         for key, value in _fields(record, file):
             if key == 17 and isinstance(value, bytes):  # noqa: PLR2004 - run
-                ids = [_name(text) for inner, text in _fields(value, file) if inner == 1 and isinstance(text, bytes)]
+                ids = [
+                    _name(text)
+                    for inner, text in _fields(value, file)
+                    if inner == 1 and isinstance(text, bytes)
+                ]
                 log.run = next(filter(None, ids), log.run)
             if key == 2 and isinstance(value, bytes):  # noqa: PLR2004 - history
                 row: Row = {}
@@ -331,14 +381,21 @@ def _records_of_leveldb(file: File) -> Iterator[bytes]:
     """The messages of a log of LevelDB, put together where blocks cut them."""
     content, place, parts = file.content, _HEADER, list[bytes]()
     if content[:_HEADER] != _MAGIC:
-        raise Unreadable(f"{file.name} does not begin as a run of W&B does, or in another version of its format")
+        raise Unreadable(
+            f"{file.name} does not begin as a run of W&B does, or in another version of its format"
+        )
     while place + _HEADER <= len(content):
         left = _BLOCK - place % _BLOCK
         if left < _HEADER:
             place += left
             continue
         expected, length, kind = struct.unpack_from("<IHB", content, place)
-        fits = (kind in {_WHOLE, _FIRST}) == (not parts) and kind in {_WHOLE, _FIRST, _MIDDLE, _LAST}
+        fits = (kind in {_WHOLE, _FIRST}) == (not parts) and kind in {
+            _WHOLE,
+            _FIRST,
+            _MIDDLE,
+            _LAST,
+        }
         if length > left - _HEADER or not fits:
             raise _broken(file, place)
         if place + _HEADER + length > len(content):
@@ -389,7 +446,11 @@ def _varint(message: bytes, place: int, file: File) -> tuple[int, int]:
 
 
 def _broken(file: File, place: int | None = None) -> Unreadable:
-    where = "a message in it is malformed" if place is None else f"the record at byte {place:,} is not what its checksum says"
+    where = (
+        "a message in it is malformed"
+        if place is None
+        else f"the record at byte {place:,} is not what its checksum says"
+    )
     return Unreadable(f"{file.name} is broken: {where}")
 
 

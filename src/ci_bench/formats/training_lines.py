@@ -24,7 +24,16 @@ from ci_bench.formats.training_tables import OF_EVALUATION
 LONGEST_LINE = 100_000
 MOST_NAMED_LINES, MOST_FIRST = 2000, 20
 EVALUATION, AVERAGE = "evaluation", "average"
-EVALUATED = ("eval_loss", "val_loss", "valid_loss", "validation_loss", "test_loss", "eval/loss", "val/loss", "test/loss")
+EVALUATED = (
+    "eval_loss",
+    "val_loss",
+    "valid_loss",
+    "validation_loss",
+    "test_loss",
+    "eval/loss",
+    "val/loss",
+    "test/loss",
+)
 """Names of the losses of evaluations."""
 _NO_LOSS = OF_EVALUATION | {"epoch", "avg", "average", "mean", "scale", "scaler"}
 _COUNTS = {"step", "rank"}
@@ -33,36 +42,55 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _BREAK = re.compile(r"[\r\n]")
 _LEVEL = re.compile(r"\b(?:TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?)\b|(?<=\d)Z(?=\s)")
 """The level or the end of the time before a message: no word of a name."""
-_AMOUNT = re.compile(r"(?<![\w.,])([-+]?(?:\d[\d.,]*[A-Za-z%]{1,4}(?:/\w{1,7})?|nan|inf))\s(?=\w)", re.IGNORECASE)
+_AMOUNT = re.compile(
+    r"(?<![\w.,])([-+]?(?:\d[\d.,]*[A-Za-z%]{1,4}(?:/\w{1,7})?|nan|inf))\s(?=\w)", re.IGNORECASE
+)
 """A number with its unit, or none: it ends before the next name, as in ``loss nan step 3``."""
-_WRAPPED = re.compile(r"\b(?:tensor|[Aa]rray|DeviceArray|(?:np\.|numpy\.|jnp\.|torch\.)?float\d{0,2})\(\[?(?=[-+.\dni])")
+_WRAPPED = re.compile(
+    r"\b(?:tensor|[Aa]rray|DeviceArray|(?:np\.|numpy\.|jnp\.|torch\.)?float\d{0,2})\(\[?(?=[-+.\dni])"
+)
 """A number as the representation of a tensor or scalar: ``tensor(2.3, device='cuda:0')``."""
 _RANK = re.compile(r"^\s*(?:\[(?:rank|default)\s*(\d+)\]|\[\d+,\s*(\d+)\]<\w+>)", re.IGNORECASE)
 _LABEL = re.compile(r"^\s*(\d{1,9}):\s")
 """The number of the task, as ``srun --label`` prints it, or that of the step."""
 _EVALUATION = re.compile(
-    r"(?<![\w/.\-])(?:val|valid|validation|validating|eval|evaluation|evaluating|test|testing)(?![\w/.\-]|\s*=)", re.IGNORECASE
+    r"(?<![\w/.\-])(?:val|valid|validation|validating|eval|evaluation|evaluating|test|testing)(?![\w/.\-]|\s*=)",
+    re.IGNORECASE,
 )
-_AVERAGE = re.compile(r"(?<![\w/.\-])averaged?(?![\w/.\-])|\|\s*train\s*\|\s*epoch|epoch results:", re.IGNORECASE)
+_AVERAGE = re.compile(
+    r"(?<![\w/.\-])averaged?(?![\w/.\-])|\|\s*train\s*\|\s*epoch|epoch results:", re.IGNORECASE
+)
 _EVALUATED = re.compile(
-    rf"(?<![A-Za-z])(?:(?:eval|val|valid|validation|test)[ _/\-]loss|lm loss value)[\s:=\"']{{1,40}}((?>{NUMBER}))(?![\w.])",
+    r"(?<![A-Za-z])(?:(?:eval|val|valid|validation|test)[ _/\-]loss|lm loss"
+    rf" value)[\s:=\"']{{1,40}}((?>{NUMBER}))(?![\w.])",
     re.IGNORECASE,
 )
 _ANY_LOSS = re.compile(rf"(?<![A-Za-z])loss[\s:=\"']{{1,40}}((?>{NUMBER}))(?![\w.])", re.IGNORECASE)
 _EPOCH = re.compile(r"(?<![A-Za-z_])epoch[\s:=#\[\"']{0,20}(\d{1,9})(?![\d.]*\.\d)", re.IGNORECASE)
-_OF = re.compile(r"(?:^|[\s\[|(:,'\"])(\d{1,12})\s{0,10}/\s{0,10}(\d{1,12})(?!\s\d{1,2}:\d\d)(?=[\s\]|):,\['\"]|$)")
+_OF = re.compile(
+    r"(?:^|[\s\[|(:,'\"])(\d{1,12})\s{0,10}/\s{0,10}(\d{1,12})(?!\s\d{1,2}:\d\d)(?=[\s\]|):,\['\"]|$)"
+)
 """A count of all, but no date before a time."""
 _BEFORE_EPOCHS = re.compile(r"epochs?[\s:=#\[]*$", re.IGNORECASE)
 _BRACKET = re.compile(r"(?:^|[\s\]])\[(?:step\s)?(\d{1,12})\](?=[\s:]|$)", re.IGNORECASE)
 _PAIR = re.compile(r"^\s*\[(\d{1,9}),\s*(\d{1,12})\](?!<)")
 """Epoch and step, as PyTorch's tutorials print them: ``[1,  2000] loss: 2.173``."""
 _COUNTED = r"(step|iteration|iter|itr|it|update|num_updates|batch|batch_idx)s?[\s:=#\[\"']{1,20}(\d{1,12})(?!\w|[.,]\d)"
-_WORD = re.compile(rf"(?<![\w/.\-])(?<!micro )(?<!mini )(?<!val )(?<!eval )(?<!test ){_COUNTED}", re.IGNORECASE)
-_HEADER = re.compile(rf"(?<![\w/.\-])(?<!micro )(?<!mini ){_COUNTED}(?:\s?(?:/|of)\s?\d+)?\s*(?=[\])|:,;=\-]|$)", re.IGNORECASE)
+_WORD = re.compile(
+    rf"(?<![\w/.\-])(?<!micro )(?<!mini )(?<!val )(?<!eval )(?<!test ){_COUNTED}", re.IGNORECASE
+)
+_HEADER = re.compile(
+    rf"(?<![\w/.\-])(?<!micro )(?<!mini ){_COUNTED}(?:\s?(?:/|of)\s?\d+)?\s*(?=[\])|:,;=\-]|$)",
+    re.IGNORECASE,
+)
 """The step of a record whose loss is on a later line."""
-_EPOCH_HEADER = re.compile(r"^\W{0,20}epoch[\s:#\[]{0,10}(\d{1,9})(?:\s?(?:/|of)\s?\d+)?\W*$", re.IGNORECASE)
+_EPOCH_HEADER = re.compile(
+    r"^\W{0,20}epoch[\s:#\[]{0,10}(\d{1,9})(?:\s?(?:/|of)\s?\d+)?\W*$", re.IGNORECASE
+)
 _NAMED = re.compile(
-    rf"([A-Za-z][\w./\-]*(?: [A-Za-z][\w./\-]*)?)[\"']?(?:\s?[:=]|(?<=loss))[\s\"']{{0,20}}(?<=[\s:=\"']){NUMBER}", re.IGNORECASE
+    r"([A-Za-z][\w./\-]*(?:"
+    rf" [A-Za-z][\w./\-]*)?)[\"']?(?:\s?[:=]|(?<=loss))[\s\"']{{0,20}}(?<=[\s:=\"']){NUMBER}",
+    re.IGNORECASE,
 )
 
 Values = dict[str, tuple[float, bool]]
@@ -72,9 +100,10 @@ Values = dict[str, tuple[float, bool]]
 class LogLine:
     """One record of a log: at the break `line` (from 0), which people count as line `number`.
 
-    `values` are the numbers by meaning, each with whether it is in milliseconds. `part` is what the line is of, if not of a
-    training step. `counters` are numbers that may count its steps, `position` that of a bar; `bar` says that a carriage return
-    ended or began it. `others` are the names of its other losses.
+    `values` are the numbers by meaning, each with whether it is in milliseconds. `part` is what the
+    line is of, if not of a training step. `counters` are numbers that may count its steps,
+    `position` that of a bar; `bar` says that a carriage return ended or began it. `others` are the
+    names of its other losses.
     """
 
     values: Values
@@ -104,7 +133,9 @@ class _Block:
     place: int | None = None
 
 
-def read_lines(text: str, asked: Mapping[str, Sequence[str]], defaults: Mapping[str, Sequence[str]]) -> list[LogLine]:
+def read_lines(
+    text: str, asked: Mapping[str, Sequence[str]], defaults: Mapping[str, Sequence[str]]
+) -> list[LogLine]:
     """Read the records of a log by the names `asked`.
 
     Those in `defaults` were not set by the user.
@@ -116,10 +147,16 @@ def read_lines(text: str, asked: Mapping[str, Sequence[str]], defaults: Mapping[
     start, block = 0, _Block()
     for position, end in enumerate(_ends(text)):
         piece = _plain(text[start : min(end, start + LONGEST_LINE)])
-        bar = "\r" in (text[end : end + 1], text[start - 1 : start]) and text[end : end + 2] != "\r\n"
+        bar = (
+            "\r" in (text[end : end + 1], text[start - 1 : start]) and text[end : end + 2] != "\r\n"
+        )
         try:
             line = _line(piece, asked, defaults, commas)
-            norm = _find(piece, "grad_norm", asked["grad_norm"], defaults, commas) if line is None else None
+            norm = (
+                _find(piece, "grad_norm", asked["grad_norm"], defaults, commas)
+                if line is None
+                else None
+            )
         except NotANumber as error:
             raise Unreadable(f"line {number}: {error}") from None
         if line is None:
@@ -172,7 +209,9 @@ def _of_block(line: LogLine, block: _Block, place: int) -> LogLine:
 def names_in(text: str) -> list[str]:
     """The names that numbers have in a log, as they come first."""
     lines = (_plain(line[:2000]) for line in re.split(r"[\r\n]", text)[:MOST_NAMED_LINES])
-    return list(dict.fromkeys(match[1].strip() for line in lines for match in _NAMED.finditer(line)))
+    return list(
+        dict.fromkeys(match[1].strip() for line in lines for match in _NAMED.finditer(line))
+    )
 
 
 def _ends(text: str) -> Iterator[int]:
@@ -192,12 +231,19 @@ def _commas(text: str, asked: Mapping[str, Sequence[str]]) -> Commas:
 
 
 def _line(
-    piece: str, asked: Mapping[str, Sequence[str]], defaults: Mapping[str, Sequence[str]], commas: Commas
+    piece: str,
+    asked: Mapping[str, Sequence[str]],
+    defaults: Mapping[str, Sequence[str]],
+    commas: Commas,
 ) -> LogLine | None:
     """The record of a line, without its place; nothing for a line without a loss."""
     if (flat := _key_and_value(piece)) is not None:
         piece = flat
-    evaluated = _EVALUATED.search(piece) if "loss" in piece.lower() and asked["loss"][0] not in EVALUATED else None
+    evaluated = (
+        _EVALUATED.search(piece)
+        if "loss" in piece.lower() and asked["loss"][0] not in EVALUATED
+        else None
+    )
     loss = _find(piece, "loss", asked["loss"], defaults, commas)
     if loss is None and evaluated is None and "loss" in piece.lower() and _EVALUATION.search(piece):
         evaluated = _ANY_LOSS.search(piece)  # "Test set: Average loss: 0.0546"
@@ -205,7 +251,10 @@ def _line(
         return None
     values: Values = {} if loss is None else {"loss": loss[0]}
     for what in asked:
-        if what != "loss" and (value := _find(piece, what, asked[what], defaults, commas)) is not None:
+        if (
+            what != "loss"
+            and (value := _find(piece, what, asked[what], defaults, commas)) is not None
+        ):
             values[what] = value[0]
     before = piece[: loss[1]] if loss else piece
     return LogLine(
@@ -242,7 +291,9 @@ def _counters(piece: str) -> dict[str, int]:
 
 def _other_losses(piece: str, asked: Sequence[str]) -> tuple[str, ...]:
     known = {name.lower() for name in (*asked, *EVALUATED)}
-    names = (match[1].strip() for match in _NAMED.finditer(piece[:2000]) if "loss" in match[1].lower())
+    names = (
+        match[1].strip() for match in _NAMED.finditer(piece[:2000]) if "loss" in match[1].lower()
+    )
     return tuple(name for name in names if name.lower() not in known and is_loss(name))
 
 
@@ -276,11 +327,17 @@ def _key_and_value(piece: str) -> str | None:
         return None
     metadata = entry.get("metadata")
     more: dict[str, Any] = metadata if isinstance(metadata, dict) else {}
-    return ", ".join(f"{name}: {value}" for name, value in {entry["key"]: entry.get("value"), **more}.items())
+    return ", ".join(
+        f"{name}: {value}" for name, value in {entry["key"]: entry.get("value"), **more}.items()
+    )
 
 
 def _find(
-    piece: str, what: str, names: Sequence[str], defaults: Mapping[str, Sequence[str]], commas: Commas
+    piece: str,
+    what: str,
+    names: Sequence[str],
+    defaults: Mapping[str, Sequence[str]],
+    commas: Commas,
 ) -> tuple[tuple[float, bool], int] | None:
     """The first named number with whether it is in milliseconds, and where its name begins."""
     lowered = _lowered(piece)
@@ -320,12 +377,19 @@ def _value(match: re.Match[str], what: str, name: str, commas: Commas) -> tuple[
 def _named(name: str) -> re.Pattern[str]:
     """Match a name, its number, and letters after it.
 
-    No word may be before the name, unless columns part them: ``val loss`` is not a loss. A name of two words says which it is.
+    No word may be before the name, unless columns part them: ``val loss`` is not a loss. A name of
+    two words says which it is.
     """
-    before, between = r"(?:(?:^|[^A-Za-z_/\s\"'])\s*|(?<=\s\s)|(?<=\t)|(?<=[\"']\s))[\"']?", r"[\s:=\"']{1,40}"
+    before, between = (
+        r"(?:(?:^|[^A-Za-z_/\s\"'])\s*|(?<=\s\s)|(?<=\t)|(?<=[\"']\s))[\"']?",
+        r"[\s:=\"']{1,40}",
+    )
     if " " in name and name.lower().endswith("loss"):
         before = r"(?<![\w/.\-])[\"']?"
-    return re.compile(f"{before}{re.escape(name)}{between}((?>{NUMBER}))([A-Za-z%]{{0,12}})(?![A-Za-z0-9_#]|:\\d)", re.IGNORECASE)
+    return re.compile(
+        f"{before}{re.escape(name)}{between}((?>{NUMBER}))([A-Za-z%]{{0,12}})(?![A-Za-z0-9_#]|:\\d)",
+        re.IGNORECASE,
+    )
 
 
 def in_milliseconds(name: str) -> bool:

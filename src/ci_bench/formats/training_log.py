@@ -84,8 +84,8 @@ _WHOLE_RUN = "train_runtime"
 class Log:
     """Content of a log: steps of each rank, evaluations, and counts of skipped records.
 
-    `numbers` are those of the ranks, `others` the names of losses that are not read. `loss` is the name of the loss that is read
-    where it is the only one.
+    `numbers` are those of the ranks, `others` the names of losses that are not read. `loss` is the
+    name of the loss that is read where it is the only one.
     """
 
     ranks: Ranks
@@ -105,7 +105,10 @@ class Log:
 
 
 def _counted(left_out: Mapping[str, int]) -> str:
-    return ", ".join(f"{count:,} {what.removesuffix('s') if count == 1 else what}" for what, count in left_out.items())
+    return ", ".join(
+        f"{count:,} {what.removesuffix('s') if count == 1 else what}"
+        for what, count in left_out.items()
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,7 +125,8 @@ class _FoundLosses:
 def read(text: str, names: Mapping[str, str], form: str = "auto") -> Log:
     """The steps of each rank, in their order; all ranks have the same ones.
 
-    `names` says what records call their step, loss, grad_norm, time, clock, tokens or rank, where it is not one of `NAMES`.
+    `names` says what records call their step, loss, grad_norm, time, clock, tokens or rank, where
+    it is not one of `NAMES`.
 
     Raises:
         Unreadable: no record has a loss, a step is there twice, ranks have different steps, or a
@@ -146,7 +150,9 @@ def read(text: str, names: Mapping[str, str], form: str = "auto") -> Log:
     return _log(found)
 
 
-def _search(text: str, rows: Sequence[Row] | None, asked: Mapping[str, Sequence[str]], *, named: bool) -> _FoundLosses:
+def _search(
+    text: str, rows: Sequence[Row] | None, asked: Mapping[str, Sequence[str]], *, named: bool
+) -> _FoundLosses:
     """The records with a loss by the names asked; by other names of losses, or the only one, unless the user set one."""
     found = _found(text, rows, asked)
     if found.records or named:
@@ -155,7 +161,11 @@ def _search(text: str, rows: Sequence[Row] | None, asked: Mapping[str, Sequence[
     if other.records:
         return other
     alone = [name for name in _names_in(text, rows) if training_lines.is_loss(name)]
-    return replace(_found(text, rows, {**asked, "loss": tuple(alone)}), loss=alone[0]) if len(alone) == 1 else found
+    return (
+        replace(_found(text, rows, {**asked, "loss": tuple(alone)}), loss=alone[0])
+        if len(alone) == 1
+        else found
+    )
 
 
 def _names_in(text: str, rows: Sequence[Row] | None) -> list[str]:
@@ -188,7 +198,11 @@ def _log(found: _FoundLosses) -> Log:
 
 def _without_placeholders(ranks: Ranks) -> tuple[Ranks, dict[int, float]]:
     """Return the ranks that have a loss, without those that write -1 or 0 in every step."""
-    empty = {steps[0].rank: steps[0].loss for steps in ranks if len(steps) > 1 and {step.loss for step in steps} in _ALL_SAME}
+    empty = {
+        steps[0].rank: steps[0].loss
+        for steps in ranks
+        if len(steps) > 1 and {step.loss for step in steps} in _ALL_SAME
+    }
     if not empty or len(empty) == len(ranks):
         return ranks, {}
     return tuple(steps for steps in ranks if steps[0].rank not in empty), empty
@@ -205,16 +219,27 @@ def must_say(names: Mapping[str, str], records: Sequence[LogRecord]) -> None:
     Raises:
         Unreadable: no record has it.
     """
-    fields = {"step": "step", "grad_norm": "grad_norm", "time": "time_s", "clock": "clock_s", "tokens": "tokens"}
+    fields = {
+        "step": "step",
+        "grad_norm": "grad_norm",
+        "time": "time_s",
+        "clock": "clock_s",
+        "tokens": "tokens",
+    }
     for what, attribute in fields.items():
         if what in names and all(getattr(record, attribute) is None for record in records):
             raise Unreadable(f"{what}: no record with a loss has {names[what]!r}")
 
 
-def _no_loss(tried: Sequence[str], text: str, rows: Sequence[Row] | None, found: _FoundLosses) -> str:
+def _no_loss(
+    tried: Sequence[str], text: str, rows: Sequence[Row] | None, found: _FoundLosses
+) -> str:
     """Explain why the log has no steps, with the names that it has."""
     if found.left_out:
-        return f"it has no training step, only {_counted(found.left_out)}; name another loss with `losses.loss`"
+        return (
+            f"it has no training step, only {_counted(found.left_out)}; name another loss with"
+            " `losses.loss`"
+        )
     names = _names_in(text, rows)
     reason = f"no record of it has a loss, by the name of {' or '.join(map(repr, tried))}"
     if not names:
@@ -230,11 +255,17 @@ def _form(text: str) -> str:
     start = text.lstrip("\ufeff \t\r\n")
     if start.startswith(("{", "[")):
         first = document_of(start.partition("\n")[0])
-        if isinstance(first, dict) and HISTORY not in first and (start.count("\n") > 1 or rows_of_document(first) is None):
+        if (
+            isinstance(first, dict)
+            and HISTORY not in first
+            and (start.count("\n") > 1 or rows_of_document(first) is None)
+        ):
             return "jsonl"
         whole = document_of(start)
         if isinstance(whole, dict):
-            return "trainer_state" if HISTORY in whole or rows_of_document(whole) is None else "json"
+            return (
+                "trainer_state" if HISTORY in whole or rows_of_document(whole) is None else "json"
+            )
         if isinstance(whole, list):
             return "json"
     begin = [line for line in start.split("\n", MOST_BANNER)[:MOST_BANNER] if line.strip()]
@@ -250,11 +281,17 @@ def _rows(text: str, form: str) -> Iterator[Row]:
         yield from rows_of_columns(text)
     elif form in {"trainer_state", "json"}:
         whole = document_of(text)
-        if form == "trainer_state" and not (isinstance(whole, dict) and isinstance(whole.get(HISTORY), list)):
-            raise Unreadable(f"it is not a JSON object with a list {HISTORY!r} or with values by step")
+        if form == "trainer_state" and not (
+            isinstance(whole, dict) and isinstance(whole.get(HISTORY), list)
+        ):
+            raise Unreadable(
+                f"it is not a JSON object with a list {HISTORY!r} or with values by step"
+            )
         rows = rows_of_document(whole)
         if rows is None:
-            raise Unreadable('it is not JSON that maps steps to values, such as {"loss": {"1": 4.2, "2": 4.1}}')
+            raise Unreadable(
+                'it is not JSON that maps steps to values, such as {"loss": {"1": 4.2, "2": 4.1}}'
+            )
         yield from rows
     else:
         for number, line in enumerate(text.split("\n")):
@@ -266,7 +303,9 @@ def _rows(text: str, form: str) -> Iterator[Row]:
                     raise Unreadable(f"line {number + 1} is not a JSON object")
 
 
-def _found(text: str, rows: Sequence[Row] | None, asked: Mapping[str, Sequence[str]]) -> _FoundLosses:
+def _found(
+    text: str, rows: Sequence[Row] | None, asked: Mapping[str, Sequence[str]]
+) -> _FoundLosses:
     return _of_lines(text, asked) if rows is None else _of_rows(rows, asked)
 
 
@@ -306,8 +345,14 @@ def _evaluated(values: Mapping[str, Any], asked: Sequence[str]) -> list[float]:
 def _other_losses(values: Mapping[str, Any], asked: Sequence[str], loss: float) -> list[str]:
     """The names of a row's losses but the one that is read, which may have two."""
     known = {canonical(name) for name in asked}
-    named = (name for name in values if canonical(name) not in known and training_lines.is_loss(name))
-    return [name for name in named if isinstance(values[name], float | int | str) and values[name] != loss]
+    named = (
+        name for name in values if canonical(name) not in known and training_lines.is_loss(name)
+    )
+    return [
+        name
+        for name in named
+        if isinstance(values[name], float | int | str) and values[name] != loss
+    ]
 
 
 def _counters_of(values: Mapping[str, Any]) -> dict[str, int]:
@@ -319,7 +364,11 @@ def _counters_of(values: Mapping[str, Any]) -> dict[str, int]:
 def _integer(value: Any) -> int | None:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return int(value) if is_whole(value, 2**53) else None
-    return int(value) if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) <= SHOWN else None
+    return (
+        int(value)
+        if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) <= SHOWN
+        else None
+    )
 
 
 def _part_of(values: Mapping[str, Any]) -> str:
@@ -327,10 +376,16 @@ def _part_of(values: Mapping[str, Any]) -> str:
     if _WHOLE_RUN in values:
         return AVERAGE
     modes = (values.get(name) for name in _MODES)
-    return EVALUATION if any(isinstance(mode, str) and mode.lower().startswith(_OF_EVALUATION) for mode in modes) else ""
+    return (
+        EVALUATION
+        if any(isinstance(mode, str) and mode.lower().startswith(_OF_EVALUATION) for mode in modes)
+        else ""
+    )
 
 
-def of_objects(rows: Iterable[tuple[int, Mapping[str, Any]]], asked: Mapping[str, Sequence[str]]) -> Iterator[LogRecord]:
+def of_objects(
+    rows: Iterable[tuple[int, Mapping[str, Any]]], asked: Mapping[str, Sequence[str]]
+) -> Iterator[LogRecord]:
     """The records of mappings by name, each with its position; those without a loss are left out."""
     for line, values in rows:
         record = _record(lambda what, values=values: _value(values, asked[what]), line)  # type: ignore[misc]
@@ -345,9 +400,15 @@ def _value(values: Mapping[str, Any], names: Sequence[str]) -> tuple[float, bool
         if value is None or isinstance(value, bool):
             continue
         try:
-            return parse_spelled(value) if isinstance(value, str) else float(value), in_milliseconds(name)
+            return (
+                parse_spelled(value) if isinstance(value, str) else float(value)
+            ), in_milliseconds(name)
         except (TypeError, ValueError, OverflowError) as error:
-            why = str(error) if isinstance(error, NotANumber) else f"{str(value)[:50]!r} is not a number"
+            why = (
+                str(error)
+                if isinstance(error, NotANumber)
+                else f"{str(value)[:50]!r} is not a number"
+            )
             raise Unreadable(f"{name}: {why}") from None
     return None
 
@@ -361,13 +422,17 @@ def _of_lines(text: str, asked: Mapping[str, Sequence[str]]) -> _FoundLosses:
     found = _FoundLosses(records=[], evaluations=[], left_out=Counter())
     last = None
     for line, after in zip_longest(lines, lines[1:]):
-        if (after is not None and _draws_again(line, after)) or (last is not None and _returns(last, line)):
+        if (after is not None and _draws_again(line, after)) or (
+            last is not None and _returns(last, line)
+        ):
             found.left_out["redrawn bars"] += 1
         elif line.part == AVERAGE:
             found.left_out["averages"] += 1
         elif line.part:
             found.left_out["evaluations"] += 1
-            found.evaluations.append(line.values["loss"][0] if "loss" in line.values else line.evaluated or 0.0)
+            found.evaluations.append(
+                line.values["loss"][0] if "loss" in line.values else line.evaluated or 0.0
+            )
         elif not named and line.bar and line.position == 0:
             found.left_out["bars before the first step"] += 1
         else:
@@ -383,7 +448,11 @@ def _of_lines(text: str, asked: Mapping[str, Sequence[str]]) -> _FoundLosses:
 def _draws_again(line: LogLine, after: LogLine) -> bool:
     """Return whether the next record is the same step of a bar, drawn again."""
     where = line.bar and after.bar and after.line == line.line + 1 and line.position is not None
-    return where and (line.position, line.epoch, line.rank) == (after.position, after.epoch, after.rank)
+    return where and (line.position, line.epoch, line.rank) == (
+        after.position,
+        after.epoch,
+        after.rank,
+    )
 
 
 def _returns(last: LogLine, line: LogLine) -> bool:
@@ -410,18 +479,30 @@ def _record(value: Callable[[str], tuple[float, bool] | None], line: int) -> Log
     loss = value("loss")
     if loss is None:
         return None
-    step, rank, norm, time, cpu, clock, tokens = map(value, ("step", "rank", "grad_norm", "time", "cpu", "clock", "tokens"))
+    step, rank, norm, time, cpu, clock, tokens = map(
+        value, ("step", "rank", "grad_norm", "time", "cpu", "clock", "tokens")
+    )
     allocated, peak = map(value, ("allocated", "peak"))
     return LogRecord(
         step=None if step is None else _whole(step[0], "step", 2**53),
         rank=0 if rank is None else _whole(rank[0], "rank", MOST_RANKS - 1),
         loss=loss[0],
         grad_norm=None if norm is None else norm[0],
-        time_s=None if time is None else _positive(time[0], "time") * (MILLISECONDS if time[1] else 1.0),
+        time_s=(
+            None
+            if time is None
+            else _positive(time[0], "time") * (MILLISECONDS if time[1] else 1.0)
+        ),
         cpu_s=None if cpu is None else _positive(cpu[0], "cpu"),
-        clock_s=None if clock is None else _positive(clock[0], "clock") * (MILLISECONDS if clock[1] else 1.0),
+        clock_s=(
+            None
+            if clock is None
+            else _positive(clock[0], "clock") * (MILLISECONDS if clock[1] else 1.0)
+        ),
         tokens=None if tokens is None else _positive(tokens[0], "tokens"),
-        allocated=None if allocated is None else _whole(allocated[0], "allocated_bytes", MOST_BYTES),
+        allocated=(
+            None if allocated is None else _whole(allocated[0], "allocated_bytes", MOST_BYTES)
+        ),
         peak=None if peak is None else _whole(peak[0], "peak_allocated_bytes", MOST_BYTES),
         line=line,
     )

@@ -1,6 +1,7 @@
 """The numbers of training logs as their writers spell them: ``1.4M``, ``1,234``, ``0,693``, ``31.20ms``, ``nan``.
 
-A number is read as it was meant, or refused: ``1,234`` as a loss may be 1.234 or 1234, and only the rest of the log can tell.
+A number is read as it was meant, or refused: ``1,234`` as a loss may be 1.234 or 1234, and only the
+rest of the log can tell.
 """
 
 import math
@@ -34,7 +35,9 @@ class Commas:
         """The use that the unambiguous numbers among `texts` show."""
         if any(_COMMA.fullmatch(text) and not _GROUPS.fullmatch(text) for text in texts):
             return cls(decimal=True)
-        grouped = any(_GROUPS.fullmatch(text) and ("." in text or text.count(",") > 1) for text in texts)
+        grouped = any(
+            _GROUPS.fullmatch(text) and ("." in text or text.count(",") > 1) for text in texts
+        )
         return cls(decimal=False if grouped else None)
 
 
@@ -55,7 +58,10 @@ def parse(text: str, commas: Commas = GROUPED) -> float:
     if groups and (commas.decimal is False or "." in text or text.count(",") > 1):
         return float(text.replace(",", ""))
     if groups:
-        raise NotANumber(f"{text!r} may be {text.replace(',', '.')} or {text.replace(',', '')}; write decimal points")
+        raise NotANumber(
+            f"{text!r} may be {text.replace(',', '.')} or {text.replace(',', '')}; write decimal"
+            " points"
+        )
     raise NotANumber(f"{text[:50]!r} is not a number")
 
 

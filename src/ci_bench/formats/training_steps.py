@@ -1,7 +1,8 @@
 """Steps of a training's log: which number counts them, and that each rank has each step once.
 
-Logs name their steps (`step`), or count them in a bar (`10/80`), in brackets, in a line above, or by epoch. A counter is
-believed if no rank has a number twice, but for iterations that restart with each epoch.
+Logs name their steps (`step`), or count them in a bar (`10/80`), in brackets, in a line above, or
+by epoch. A counter is believed if no rank has a number twice, but for iterations that restart with
+each epoch.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,9 +19,10 @@ UNIQUE = "label"
 class LogRecord:
     """One step as one process wrote it, at `line` (from 0).
 
-    `epoch` is there where steps restart with each. `time_s` is what it took, `cpu_s` what the process's threads computed
-    meanwhile, `clock_s` when it ended. `allocated` are the bytes in use after it, `peak` the most so far on a GPU. `counters` are
-    other numbers that may count steps, by name.
+    `epoch` is there where steps restart with each. `time_s` is what it took, `cpu_s` what the
+    process's threads computed meanwhile, `clock_s` when it ended. `allocated` are the bytes in use
+    after it, `peak` the most so far on a GPU. `counters` are other numbers that may count steps, by
+    name.
     """
 
     step: int | None
@@ -42,7 +44,9 @@ class LogRecord:
         """The step as the log has it; empty if it has none."""
         if self.step is None:
             return "" if self.epoch is None else f"epoch {self.epoch}"
-        return str(self.step) if self.epoch is None else f"epoch {self.epoch}, iteration {self.step}"
+        return (
+            str(self.step) if self.epoch is None else f"epoch {self.epoch}, iteration {self.step}"
+        )
 
 
 Ranks = tuple[tuple[LogRecord, ...], ...]
@@ -51,13 +55,16 @@ Ranks = tuple[tuple[LogRecord, ...], ...]
 def with_steps(records: Sequence[LogRecord]) -> list[LogRecord]:
     """The records with the steps that the log names, else with those of the first counter that all records have.
 
-    Steps that are there twice may be those of several tasks, by the label of their lines, or there may be another counter.
+    Steps that are there twice may be those of several tasks, by the label of their lines, or there
+    may be another counter.
     """
     named = any(record.step is not None for record in records)
     if named and (not all(record.rank == 0 for record in records) or _is_valid(records)):
         return list(records)
     if named:
-        labelled = [replace(record, rank=record.counters.get(UNIQUE, record.rank)) for record in records]
+        labelled = [
+            replace(record, rank=record.counters.get(UNIQUE, record.rank)) for record in records
+        ]
         return labelled if _is_valid(labelled) else _counted(records, again=False) or list(records)
     if counted := _counted(records, again=True):
         return counted
@@ -89,7 +96,11 @@ def without_repeats(records: Sequence[LogRecord]) -> list[LogRecord]:
     """
     kept: list[LogRecord] = []
     steps = [record.step for record in records]
-    if None in steps or len(set(steps)) == len(steps) or {record.rank for record in records} != {records[0].rank}:
+    if (
+        None in steps
+        or len(set(steps)) == len(steps)
+        or {record.rank for record in records} != {records[0].rank}
+    ):
         return list(records)
     resumed = False
     for record in records:
@@ -133,7 +144,9 @@ def by_rank(records: Sequence[LogRecord]) -> Ranks:
     first = [record.label for record in whole[lead]]
     for rank, steps in whole.items():
         if [record.label for record in steps] != first:
-            raise Unreadable(f"rank {rank} wrote {len(steps)} steps that are not the {len(first)} of rank {lead}")
+            raise Unreadable(
+                f"rank {rank} wrote {len(steps)} steps that are not the {len(first)} of rank {lead}"
+            )
     return tuple(whole.values())
 
 
@@ -142,7 +155,12 @@ def _in_order(rank: int, records: Sequence[LogRecord]) -> tuple[LogRecord, ...]:
     if not steps:
         return tuple(records)
     if len(set(steps)) == len(steps):
-        return tuple(sorted((replace(record, epoch=None) for record in records), key=lambda record: record.step or 0))
+        return tuple(
+            sorted(
+                (replace(record, epoch=None) for record in records),
+                key=lambda record: record.step or 0,
+            )
+        )
     epochs = _by_epoch(records)
     if epochs is not None:
         return epochs
@@ -151,7 +169,8 @@ def _in_order(rank: int, records: Sequence[LogRecord]) -> tuple[LogRecord, ...]:
         if record.step in seen:
             where = f"records {seen[record.step] + 1:,} and {record.line + 1:,}"
             raise Unreadable(
-                f"step {record.step} of rank {rank} is there twice ({where}); have one process log, or name its `rank` and `step`"
+                f"step {record.step} of rank {rank} is there twice ({where}); have one process log,"
+                " or name its `rank` and `step`"
             )
         seen[record.step or 0] = record.line
     raise AssertionError("some step is there twice")

@@ -1,8 +1,9 @@
 """Tables of trainings: CSV with a header, columns without names, and JSON documents of step to value.
 
-Owns how each becomes rows of names and values, each with the line or position that people find it by. So write Lightning
-(``metrics.csv``), ultralytics (``results.csv``), torchtitan (``1 8.1234``: columns without names, which are called ``1`` and
-``2``) and Megatron-LM (golden values: ``{"lm loss": {"values": {"1": 10.9}}}``).
+Owns how each becomes rows of names and values, each with the line or position that people find it
+by. So write Lightning (``metrics.csv``), ultralytics (``results.csv``), torchtitan (``1 8.1234``:
+columns without names, which are called ``1`` and ``2``) and Megatron-LM (golden values: ``{"lm
+loss": {"values": {"1": 10.9}}}``).
 """
 
 import csv
@@ -65,7 +66,9 @@ def rows_of_table(text: str) -> Iterator[Row]:
             if row == [] or [name.strip() for name in row] == header:
                 continue
             if len(row) != len(header):
-                raise Unreadable(f"line {reader.line_num} has {len(row)} cells, but the header has {len(header)}")
+                raise Unreadable(
+                    f"line {reader.line_num} has {len(row)} cells, but the header has {len(header)}"
+                )
             own = [cell.strip().replace(",", ".") if commas else cell.strip() for cell in row]
             cells = {name: cell for name, cell in zip(header, own, strict=True) if cell}
             yield reader.line_num - 1, cells
@@ -75,9 +78,15 @@ def rows_of_table(text: str) -> Iterator[Row]:
 
 def is_columns(text: str) -> bool:
     """Return whether each line of a text, except comments and a header of names, has the same count of numbers."""
-    rows = [line.split() for line in text.splitlines()[:20] if line.strip() and not line.startswith("#")]
+    rows = [
+        line.split() for line in text.splitlines()[:20] if line.strip() and not line.startswith("#")
+    ]
     if rows and not any(map(_is_number, rows[0])):
-        rows = [row for row in rows if len(row) == len(rows[0])][1:] if len(rows[1:]) >= LEAST_ROWS else []
+        rows = (
+            [row for row in rows if len(row) == len(rows[0])][1:]
+            if len(rows[1:]) >= LEAST_ROWS
+            else []
+        )
     return (
         len(rows) >= LEAST_ROWS
         and {len(row) for row in rows[:-1]} == {len(rows[0])}
@@ -104,13 +113,25 @@ def rows_of_columns(text: str) -> Iterator[Row]:
             if named:
                 continue
         if len(cells) != len(header):
-            raise Unreadable(f"line {number + 1} has {len(cells)} columns, and the first {len(header)}")
-        yield number, {str(column): cell for column, cell in enumerate(cells, 1)} | dict(zip(header, cells, strict=True))
+            raise Unreadable(
+                f"line {number + 1} has {len(cells)} columns, and the first {len(header)}"
+            )
+        yield (
+            number,
+            {str(column): cell for column, cell in enumerate(cells, 1)}
+            | dict(zip(header, cells, strict=True)),
+        )
 
 
 def _names_of_columns(width: int) -> list[str]:
     """The names of columns that have none."""
-    return list(NAMED) if width == len(NAMED) else ["loss"] if width == 1 else list(map(str, range(1, width + 1)))
+    return (
+        list(NAMED)
+        if width == len(NAMED)
+        else ["loss"]
+        if width == 1
+        else list(map(str, range(1, width + 1)))
+    )
 
 
 def rows_of_document(whole: Any) -> list[Row] | None:
@@ -138,11 +159,17 @@ def _rows_of_points(whole: Sequence[Any]) -> list[Row] | None:
     """The rows of points, ``[step, loss]``, or ``[time, step, loss]`` as TensorBoard exports them."""
     if not whole or not all(_is_point(point) for point in whole):
         return None
-    return [(number, dict(zip(NAMED, point[-2:], strict=True))) for number, point in enumerate(whole)]
+    return [
+        (number, dict(zip(NAMED, point[-2:], strict=True))) for number, point in enumerate(whole)
+    ]
 
 
 def _is_point(point: Any) -> bool:
-    return isinstance(point, list) and len(point) in {2, 3} and all(isinstance(value, int | float) for value in point)
+    return (
+        isinstance(point, list)
+        and len(point) in {2, 3}
+        and all(isinstance(value, int | float) for value in point)
+    )
 
 
 def _series(entry: Any) -> dict[int, Any] | None:
@@ -200,8 +227,13 @@ def flat(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def messages_of(rows: Sequence[Row]) -> str:
     """The lines of text in a log of JSON objects, each at the line of its object."""
-    texts = {line: next((row[name] for name in _MESSAGES if isinstance(row.get(name), str)), "") for line, row in rows}
-    return "\n".join(texts.get(line, "").replace("\n", " ") for line in range(max(texts, default=-1) + 1))
+    texts = {
+        line: next((row[name] for name in _MESSAGES if isinstance(row.get(name), str)), "")
+        for line, row in rows
+    }
+    return "\n".join(
+        texts.get(line, "").replace("\n", " ") for line in range(max(texts, default=-1) + 1)
+    )
 
 
 def rows_of_drawing(text: str) -> list[Row]:
@@ -218,7 +250,9 @@ def rows_of_drawing(text: str) -> list[Row]:
         elif not any(map(_is_number, cells)) and all(cells):
             header = cells
         elif len(cells) == len(header) and any(map(_is_number, cells)):
-            found.append((number, {name: cell for name, cell in zip(header, cells, strict=True) if cell}))
+            found.append(
+                (number, {name: cell for name, cell in zip(header, cells, strict=True) if cell})
+            )
         elif len(cells) == LEAST_ROWS and not _is_number(cells[0]):
             section = cells[0] if not cells[1] else section
             block |= {section + cells[0]: cells[1]} if cells[1] else {}

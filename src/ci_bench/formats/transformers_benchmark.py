@@ -20,7 +20,10 @@ from ci_bench.records.results import LARGEST_BATCH, CaseResult, Fact, Metric, Re
 
 SUITE = "transformers"
 MISSING = "N/A"
-MODES = {"inference": ("inference", "INFERENCE - {} - RESULT"), "training": ("train", "TRAIN - {} - RESULTS")}
+MODES = {
+    "inference": ("inference", "INFERENCE - {} - RESULT"),
+    "training": ("train", "TRAIN - {} - RESULTS"),
+}
 """Prefix of the old files' names, and titles of the log's sections, by the mode of a case."""
 MEMORY = ("process_vram", "peak_reserved", "peak_allocated", "peak_anonymous", "peak_rss")
 """Metrics of memory, of which the first measured one counts.
@@ -53,7 +56,9 @@ def write_files(results: Results) -> Files:
     for mode, (prefix, _) in MODES.items():
         for kind in KINDS:
             if cells := _merged(_cells(results, mode, kind)):
-                files[f"{prefix}_{kind}_{stamp}.csv"] = Written(text=_csv(cells, kind), left_out=left_out)
+                files[f"{prefix}_{kind}_{stamp}.csv"] = Written(
+                    text=_csv(cells, kind), left_out=left_out
+                )
     environment = _environment(results)
     files[f"env_info_{stamp}.csv"] = Written(text=_rows(environment.items()))
     files[f"log_{stamp}.txt"] = write_log(results)
@@ -61,18 +66,30 @@ def write_files(results: Results) -> Files:
 
 
 def write_log(results: Results) -> Written:
-    """The old log: a table for each mode and kind, and the environment. Utilisation is added where the GPU's peak is known."""
+    """The old log: a table for each mode and kind, and the environment.
+
+    Utilisation is added where the GPU's peak is known.
+    """
     lines: list[str] = []
     for mode, (_, title) in MODES.items():
         for kind, (word, label) in KINDS.items():
             if cells := _merged(_cells(results, mode, kind)):
                 lines += [*_title(title.format(word)), *_table(cells, label, kind)]
         if used := _merged(_utilisations(results, mode)):
-            lines += [*_title(title.format("UTILISATION")), *_table(used, "% of peak", "utilisation")]
+            lines += [
+                *_title(title.format("UTILISATION")),
+                *_table(used, "% of peak", "utilisation"),
+            ]
     for row in _rows_of(results):
         if row.status is not Status.OK:
-            lines.append(f"{row.case.id}: {row.status.value.replace('_', ' ')}: {_reason(row)}".rstrip(": "))
-    lines += [*_title("ENVIRONMENT INFORMATION"), *(f"- {name}: {value}" for name, value in _environment(results).items()), ""]
+            lines.append(
+                f"{row.case.id}: {row.status.value.replace('_', ' ')}: {_reason(row)}".rstrip(": ")
+            )
+    lines += [
+        *_title("ENVIRONMENT INFORMATION"),
+        *(f"- {name}: {value}" for name, value in _environment(results).items()),
+        "",
+    ]
     return Written(text="\n".join(lines), left_out=_left_out(results))
 
 
@@ -98,7 +115,10 @@ def _cells(results: Results, mode: str, kind: str) -> Iterator[_Cell]:
 def _memory_of(row: CaseResult) -> tuple[str, ...]:
     """Return the metrics of memory that all arms of a case have, to compare them."""
     known = {(metric.name, metric.arm) for metric in row.metrics}
-    return tuple(name for name in MEMORY if all((name, arm) in known for arm in row.case.arms)) or MEMORY
+    return (
+        tuple(name for name in MEMORY if all((name, arm) in known for arm in row.case.arms))
+        or MEMORY
+    )
 
 
 def _utilisations(results: Results, mode: str) -> Iterator[_Cell]:
@@ -125,7 +145,9 @@ def _key(row: CaseResult, arm: str) -> Key:
     """Old tables know no arms and no precisions: what is not plain stands behind the model's name."""
     params = row.case.params
     marks = [arm] if arm != row.case.reference else []
-    marks += [str(params[name]) for name, plain in PLAIN.items() if params.get(name, plain) != plain]
+    marks += [
+        str(params[name]) for name, plain in PLAIN.items() if params.get(name, plain) != plain
+    ]
     name = f"{row.case.name} ({', '.join(marks)})" if marks else row.case.name
     length = params.get("sequence_length")
     rows = row.facts.get(LARGEST_BATCH, params.get("batch_size"))
@@ -134,9 +156,15 @@ def _key(row: CaseResult, arm: str) -> Key:
 
 def _typical(row: CaseResult, arm: str, names: Sequence[str]) -> float | None:
     """The median of the launches' medians of the first of these metrics that the arm has."""
-    by_name: Mapping[str, Metric] = {metric.name: metric for metric in row.metrics if metric.arm == arm}
+    by_name: Mapping[str, Metric] = {
+        metric.name: metric for metric in row.metrics if metric.arm == arm
+    }
     for name in names:
-        values = [median(launch.values) for launch in by_name[name].launches if launch.values] if name in by_name else []
+        values = (
+            [median(launch.values) for launch in by_name[name].launches if launch.values]
+            if name in by_name
+            else []
+        )
         if values:
             return median(values)
     return None
@@ -162,9 +190,15 @@ def _title(words: str) -> list[str]:
 
 
 def _table(cells: Mapping[Key, float | None], label: str, kind: str) -> list[str]:
-    head = "Model Name".center(30) + "Batch Size".center(15) + "Seq Length".center(15) + label.center(15)
+    head = (
+        "Model Name".center(30)
+        + "Batch Size".center(15)
+        + "Seq Length".center(15)
+        + label.center(15)
+    )
     rows = [
-        f"{name[:30].center(30)}{batch.center(15)} {(length or '-').center(15)} {_figure(value, kind).center(15)}"
+        f"{name[:30].center(30)}{batch.center(15)} {(length or '-').center(15)}"
+        f" {_figure(value, kind).center(15)}"
         for (name, batch, length), value in cells.items()
     ]
     return [80 * "-", head, 80 * "-", *rows, 80 * "-"]
@@ -218,7 +252,9 @@ def _environment(results: Results) -> dict[str, str]:
 def _reason(row: CaseResult) -> str:
     """Explain why a case failed, on one line."""
     text = row.failure.reason if row.failure else ""
-    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())[:MOST_LETTERS]
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())[
+        :MOST_LETTERS
+    ]
 
 
 def _common(values: Iterable[bool]) -> str:
@@ -242,7 +278,9 @@ def _left_out(results: Results) -> tuple[str, ...]:
         f"{row.case.id} ({metric.arm}) {metric.name}"
         for row in results.cases
         for metric in row.metrics
-        if row.case.suite != SUITE or row.case.params.get("mode") not in MODES or metric.name not in held
+        if row.case.suite != SUITE
+        or row.case.params.get("mode") not in MODES
+        or metric.name not in held
     )
 
 

@@ -18,9 +18,27 @@ _WORDS = {
     "minute": 60.0,
     "hour": 3600.0,
 }
-_SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "h": 3600.0, **_WORDS, **{f"{name}s": s for name, s in _WORDS.items()}}
+_SECONDS = {
+    "s": 1.0,
+    "ms": 1e-3,
+    "us": 1e-6,
+    "ns": 1e-9,
+    "h": 3600.0,
+    **_WORDS,
+    **{f"{name}s": s for name, s in _WORDS.items()},
+}
 _JOULES = {"j": 1.0, "joule": 1.0, "joules": 1.0, "kj": 1e3, "wh": 3600.0, "kwh": 3.6e6}
-_THOUSANDS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "kilo": 1e3, "mega": 1e6, "giga": 1e9, "tera": 1e12}
+_THOUSANDS = {
+    "": 1.0,
+    "k": 1e3,
+    "m": 1e6,
+    "g": 1e9,
+    "t": 1e12,
+    "kilo": 1e3,
+    "mega": 1e6,
+    "giga": 1e9,
+    "tera": 1e12,
+}
 _POWERS = {"ki": 2.0**10, "mi": 2.0**20, "gi": 2.0**30, "ti": 2.0**40}
 _BYTES = re.compile(r"(|k|m|g|t|ki|mi|gi|ti|kilo|mega|giga|tera)(b|bytes?)")
 _RATES = re.compile(r"(|k|m|g|t)(hz|flops|ops|qps|rps|tps|fps)")
@@ -78,11 +96,20 @@ def direction(unit: str) -> Better | None:
     if measured.unit is not Unit.PER_SECOND:
         return _DIRECTIONS.get(measured.unit)
     ratio = _RATIO.fullmatch(_plain(unit))
-    return Better.HIGHER if ratio is None or _WORK.fullmatch(ratio[1]) or _bytes(_plain(ratio[1])) else None
+    return (
+        Better.HIGHER
+        if ratio is None or _WORK.fullmatch(ratio[1]) or _bytes(_plain(ratio[1]))
+        else None
+    )
 
 
-_IN_BRACKETS, _RATE = re.compile(r".*\(([^()]+)\)"), re.compile(r"(?:.*[ _])?([a-z]+)_per_sec(?:ond)?")
-_ENDING = re.compile(r"(?:.*[ _-])?(ms|us|ns|secs?|seconds|gbps|[tg]flops|qps|rps)|.*(?:latency|time|duration)_(s)")
+_IN_BRACKETS, _RATE = (
+    re.compile(r".*\(([^()]+)\)"),
+    re.compile(r"(?:.*[ _])?([a-z]+)_per_sec(?:ond)?"),
+)
+_ENDING = re.compile(
+    r"(?:.*[ _-])?(ms|us|ns|secs?|seconds|gbps|[tg]flops|qps|rps)|.*(?:latency|time|duration)_(s)"
+)
 _MEMORY = re.compile(r".*(?:peak|max|used|usage|alloc|reserved).*[ _]([kmg]i?b|bytes)")
 _THROUGHPUT = re.compile(r"(?:.*[ _])?throughput")
 
@@ -110,7 +137,10 @@ def direction_of(name: str, unit: str) -> Better | None:
 def _interpret_ratio(above: str, below: str) -> Measured:
     if (seconds := _SECONDS.get(below)) is not None:
         counted = _COUNTED.fullmatch(above)
-        return Measured(Unit.PER_SECOND, (_bytes(above) or (_THOUSANDS[counted[1]] if counted else 1.0)) / seconds)
+        return Measured(
+            Unit.PER_SECOND,
+            (_bytes(above) or (_THOUSANDS[counted[1]] if counted else 1.0)) / seconds,
+        )
     if (scale := _SECONDS.get(above)) is not None:
         return Measured(Unit.SECONDS, scale)
     if (scale := _JOULES.get(above)) is not None:
@@ -122,7 +152,12 @@ def _interpret_ratio(above: str, below: str) -> Measured:
 
 def _plain(text: str) -> str:
     """Normalise the code point of the micro sign, and letter case: megaseconds do not occur."""
-    return text.strip().lower().replace("\N{MICRO SIGN}", "u").replace("\N{GREEK SMALL LETTER MU}", "u")
+    return (
+        text.strip()
+        .lower()
+        .replace("\N{MICRO SIGN}", "u")
+        .replace("\N{GREEK SMALL LETTER MU}", "u")
+    )
 
 
 def _bytes(name: str) -> float | None:

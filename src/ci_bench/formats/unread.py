@@ -17,7 +17,10 @@ PACKED: Mapping[bytes, str] = {
 """Descriptions of packed and binary files, by their first bytes."""
 
 _LOOKS = (
-    ("the text that `cargo bench` prints; `cargo criterion --message-format=json` is read", r"(?m)^test .+ bench:"),
+    (
+        "the text that `cargo bench` prints; `cargo criterion --message-format=json` is read",
+        r"(?m)^test .+ bench:",
+    ),
     (
         "PyTorch's operator benchmark; its records for the dashboard are read",
         r"Operator Micro-benchmarks|\ABenchmarking Framework,",
@@ -31,62 +34,117 @@ _LOOKS = (
         r'"point_estimate"\s*:|"sampling_mode"\s*:|"directory_name"\s*:|\Agroup,function,value,',
     ),
     ("the text of divan, which is not read", r"fastest\s+│ slowest\s+│"),
-    ("the JSON of libtest; `cargo criterion --message-format=json` is read", r'"type"\s*:\s*"bench"'),
+    (
+        "the JSON of libtest; `cargo criterion --message-format=json` is read",
+        r'"type"\s*:\s*"bench"',
+    ),
     (
         "the output of Catch2; neither its text nor its XML is read",
         r"(?i)benchmark name\s+samples\s+iterations|<(Catch2TestRun|BenchmarkResults)\b",
     ),
     ("the text that iai or gungraun prints, which is not read", r"(?m)^[ \t]+Instructions:\s"),
     ("the text that Benchmark.js prints, which is not read", r" x [\d,.]+ ops/sec "),
-    ("the table that tinybench prints; `vitest bench --outputJson FILE` is read", r"│ Task [Nn]ame|\"Task [Nn]ame\"\s*:"),
+    (
+        "the table that tinybench prints; `vitest bench --outputJson FILE` is read",
+        r"│ Task [Nn]ame|\"Task [Nn]ame\"\s*:",
+    ),
     ("test results; `vitest bench --outputJson FILE` is read", r'"numTotalTestSuites"\s*:'),
-    ("the text of pytest-benchmark; `pytest --benchmark-json=FILE` is read", r"(?m)^-+ benchmark.*: \d+ tests? -+$"),
+    (
+        "the text of pytest-benchmark; `pytest --benchmark-json=FILE` is read",
+        r"(?m)^-+ benchmark.*: \d+ tests? -+$",
+    ),
     (
         "what hyperfine prints, or its CSV or Markdown; `--export-json FILE` is read",
         r"\Acommand,mean,stddev,median,user,system,min,max|\A\| Command \| Mean|Time \(mean ± .\):",
     ),
     (
-        "PyTorch's table of expected instruction counts, which is not read; its tables of expected accuracies are",
+        (
+            "PyTorch's table of expected instruction counts, which is not read; its tables of"
+            " expected accuracies are"
+        ),
         r"\A\s*[\w.-]+,[\w ]*instruction[ _]count,\d+",
     ),
     (
-        "PyTorch's table of expected speedups, which is not read; the runner's own tables of performance are",
+        (
+            "PyTorch's table of expected speedups, which is not read; the runner's own tables of"
+            " performance are"
+        ),
         r"\A#?name,.*,perf_speedup_target",
     ),
-    ("TorchBench's run.py; its userbenchmarks' JSON is read", r"\ARunning \w+ method from \S+ on \w+ in \w+ mode"),
     (
-        "the text or CSV of Google Benchmark; `--benchmark_out=FILE --benchmark_out_format=json` is read",
+        "TorchBench's run.py; its userbenchmarks' JSON is read",
+        r"\ARunning \w+ method from \S+ on \w+ in \w+ mode",
+    ),
+    (
+        (
+            "the text or CSV of Google Benchmark; `--benchmark_out=FILE"
+            " --benchmark_out_format=json` is read"
+        ),
         r"(?m)^name,iterations,real_time,cpu_time|^Benchmark\s+Time\s+CPU\s+Iterations",
     ),
-    ("the table or CSV of nvbench; `--json FILE` is read", r"\A# Devices\s|\ABenchmark,Device,Device Name,"),
-    ("the text or CSV of JMH; `-rf json -rff FILE` is read", r'(?m)^"?Benchmark"?[,\s].{0,200}\bMode\b.{0,200}\bScore\b'),
+    (
+        "the table or CSV of nvbench; `--json FILE` is read",
+        r"\A# Devices\s|\ABenchmark,Device,Device Name,",
+    ),
+    (
+        "the text or CSV of JMH; `-rf json -rff FILE` is read",
+        r'(?m)^"?Benchmark"?[,\s].{0,200}\bMode\b.{0,200}\bScore\b',
+    ),
     (
         "the table of benchstat; its input, the text of `go test -bench`, is read",
         r"(?m)^name\s+(old )?time/op|│\s+vs base|^[ \t]+│.*\.txt[ \t]+│",
     ),
-    ("the JSON of `go test -json`; the text of `go test -bench` is read", r'"Action"\s*:\s*"\w+"\s*,\s*"Package"'),
-    ("asv's list of benchmarks; the file of a commit in results/MACHINE is read", r'"param_names"\s*:'),
-    ("asv's description of a machine; the file of a commit, next to it, is read", r'\A\s*\{(?=[^{]*"num_cpu")(?=[^{]*"ram")'),
+    (
+        "the JSON of `go test -json`; the text of `go test -bench` is read",
+        r'"Action"\s*:\s*"\w+"\s*,\s*"Package"',
+    ),
+    (
+        "asv's list of benchmarks; the file of a commit in results/MACHINE is read",
+        r'"param_names"\s*:',
+    ),
+    (
+        "asv's description of a machine; the file of a commit, next to it, is read",
+        r'\A\s*\{(?=[^{]*"num_cpu")(?=[^{]*"ram")',
+    ),
     ("a file of BenchmarkTools.jl, which is not read", r'"BenchmarkTools|\ABenchmarkTools\.'),
-    ("a file of BenchmarkDotNet, which is not read", r'"HostEnvironmentInfo"|\bBenchmarkDotNet=|\AMethod;Job;'),
+    (
+        "a file of BenchmarkDotNet, which is not read",
+        r'"HostEnvironmentInfo"|\bBenchmarkDotNet=|\AMethod;Job;',
+    ),
     ("the JSON of nanobench, which is not read", r'"medianAbsolutePercentError'),
     ("the CSV of Celero, which is not read", r"\AGroup,Experiment,Problem Space,"),
     (
-        "a serving benchmark's JSON; vLLM writes records that are read, with SAVE_TO_PYTORCH_BENCHMARK_FORMAT=1",
+        (
+            "a serving benchmark's JSON; vLLM writes records that are read, with"
+            " SAVE_TO_PYTORCH_BENCHMARK_FORMAT=1"
+        ),
         r'"mean_ttft_ms"|"avg_latency"\s*:|"total_num_tokens"\s*:|"time_to_first_token"\s*:',
     ),
-    ("a file of llama-bench, which is not read", r'"avg_ts"\s*:|\A\s*build_commit,|\A\| model +\||build_commit +TEXT'),
+    (
+        "a file of llama-bench, which is not read",
+        r'"avg_ts"\s*:|\A\s*build_commit,|\A\| model +\||build_commit +TEXT',
+    ),
     ("a file of trtexec, which is not read", r'"latencyMs"\s*:|"averageMs"\s*:'),
-    ("a profiler's trace, which has no benchmarks", r'(?m)"traceEvents"\s*:|^[ \t]*Name\s+Self CPU %|DeepSpeed Flops Profiler'),
-    ("a profile of Nsight, which has no benchmarks", r'(?m)^Time \(%\),Total Time|^==PROF==|^"ID","Process ID"'),
+    (
+        "a profiler's trace, which has no benchmarks",
+        r'(?m)"traceEvents"\s*:|^[ \t]*Name\s+Self CPU %|DeepSpeed Flops Profiler',
+    ),
+    (
+        "a profile of Nsight, which has no benchmarks",
+        r'(?m)^Time \(%\),Total Time|^==PROF==|^"ID","Process ID"',
+    ),
     ("the scores of lm-evaluation-harness, which are not read", r'"n-shot"\s*:|"acc_stderr,none"'),
     ("a log of MLPerf, which is not read here", r"(?m)^:::MLLOG |^MLPerf Results Summary"),
-    ("counters of perf, which are not read", r'(?m)"counter-value"\s*:|Performance counter stats for|^[\d.]+,\w*,task-clock,'),
+    (
+        "counters of perf, which are not read",
+        r'(?m)"counter-value"\s*:|Performance counter stats for|^[\d.]+,\w*,task-clock,',
+    ),
     ("the text of nccl-tests, which is not read", r"(?m)^# nThread \d+ nGpus"),
     (
         "a load test's results, which are not read",
         (
-            r'(?m)"root_group"\s*:|"http_reqs"|"fio version"|"intermediate"\s*:\s*\[|\AType,Name,Request Count,'
+            r'(?m)"root_group"\s*:|"http_reqs"|"fio'
+            r' version"|"intermediate"\s*:\s*\[|\AType,Name,Request Count,'
             r"|^Running \d+\w+ test @ |^sysbench \d|ApacheBench|^tps = "
         ),
     ),
@@ -118,7 +176,10 @@ def appearance(text: str) -> str:
     if is_json or _is_value(begin):
         return _json_appearance(begin)
     if line := _line_of_json(begin):
-        return f"JSON begins in line {line}, after other text; have the tool write the JSON into a separate file"
+        return (
+            f"JSON begins in line {line}, after other text; have the tool write the JSON into a"
+            " separate file"
+        )
     return f"it is neither JSON nor a text that is read; it begins with {_first_line(begin)}"
 
 
@@ -129,7 +190,11 @@ def _json_appearance(begin: str) -> str:
         return "it is JSON, but of no known form: a single value"
     names = re.findall(r'"((?:[^"\\]|\\.){1,40})"\s*:', begin[:2000])[:_SHOWN]
     fields = ", ".join(map(show, dict.fromkeys(names)))
-    return f"it is JSON, but of no known form (fields: {fields})" if names else "it is JSON, but of no known form"
+    return (
+        f"it is JSON, but of no known form (fields: {fields})"
+        if names
+        else "it is JSON, but of no known form"
+    )
 
 
 def _is_value(begin: str) -> bool:

@@ -35,9 +35,16 @@ def write(results: Results, name: str = "ci-bench") -> Files:
         "pytorch_git_version": str(identity.get("torch_commit")),
         "device": str(identity.get("gpu") or device_of(results)),
     }
-    metrics = {key: value for row in results.cases if _counts(row) for key, value in _metrics(row, device_of(results))}
+    metrics = {
+        key: value
+        for row in results.cases
+        if _counts(row)
+        for key, value in _metrics(row, device_of(results))
+    }
     document = {"name": name, "environ": environ, "metrics": metrics}
-    return one_file(Written(text=json.dumps(document, indent=4, sort_keys=True, allow_nan=False) + "\n"))
+    return one_file(
+        Written(text=json.dumps(document, indent=4, sort_keys=True, allow_nan=False) + "\n")
+    )
 
 
 _ENDINGS: Mapping[str, tuple[str, Better]] = {
@@ -89,4 +96,7 @@ def _metrics(row: CaseResult, device: str) -> Iterator[tuple[str, float]]:
         values = [value for launch in metric.launches for value in launch.values]
         if metric.name in SCALES and values:
             ending, scale = SCALES[metric.name]
-            yield f"test_{test}[{model}-{device}-{metric.arm}{precision}]_{ending}", statistics.median(values) * scale
+            yield (
+                f"test_{test}[{model}-{device}-{metric.arm}{precision}]_{ending}",
+                statistics.median(values) * scale,
+            )

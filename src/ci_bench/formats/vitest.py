@@ -11,7 +11,11 @@ from ci_bench.records.results import Better
 def matches(root: Node) -> bool:
     """Return whether it looks like this format."""
     files = root.get("files")
-    return files is not None and isinstance(files.value, list) and all(one.has("filepath", "groups") for one in files.items())
+    return (
+        files is not None
+        and isinstance(files.value, list)
+        and all(one.has("filepath", "groups") for one in files.items())
+    )
 
 
 def read(root: Node) -> Reading:

@@ -14,7 +14,9 @@ from io import BytesIO
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._ +=,@()\[\]-]{0,199}")
 _DEEPEST = 8
 _ENTRY = b"PK\x01\x02"
-"""The signature of an entry in a zip's directory. Counted before the directory is read, which costs memory by the entry."""
+"""The signature of an entry in a zip's directory. Counted before the directory is read, which costs
+memory by the entry.
+"""
 _ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 _ENCRYPTED = 0x1 | 0x40
 _PACKINGS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
@@ -47,10 +49,15 @@ class Contents:
 
 
 def read_members(content: bytes, wanted: Contents) -> Mapping[str, bytes]:
-    """The wanted members that are there, by name, from the bytes of an artifact. Raises `UnsafeArchive`."""
+    """The wanted members that are there, by name, from the bytes of an artifact.
+
+    Raises `UnsafeArchive`.
+    """
     limits = wanted.limits
     if len(content) > limits.archive:
-        raise UnsafeArchive(f"the archive has {len(content):,} bytes, {limits.archive:,} are allowed")
+        raise UnsafeArchive(
+            f"the archive has {len(content):,} bytes, {limits.archive:,} are allowed"
+        )
     if content.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"{":
         return {wanted.members[0]: content}  # uploaded as it is, without an archive
     if not content.startswith(_ZIP):
@@ -61,8 +68,20 @@ def read_members(content: bytes, wanted: Contents) -> Mapping[str, bytes]:
         with zipfile.ZipFile(BytesIO(content)) as archive:
             entries = archive.infolist()
             _check(entries, limits)
-            return {entry.filename: _read(archive, entry) for entry in entries if entry.filename in wanted.members}
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError, OverflowError, RuntimeError) as error:
+            return {
+                entry.filename: _read(archive, entry)
+                for entry in entries
+                if entry.filename in wanted.members
+            }
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        EOFError,
+        NotImplementedError,
+        ValueError,
+        OverflowError,
+        RuntimeError,
+    ) as error:
         raise UnsafeArchive(f"it is broken: {' '.join(str(error).split())[:100]}") from error
 
 
@@ -79,7 +98,9 @@ def _check(entries: list[zipfile.ZipInfo], limits: ArchiveLimits) -> None:
         _check_entry(entry, limits)
     total = sum(entry.file_size for entry in entries)
     if total > limits.total:
-        raise UnsafeArchive(f"its members have {total:,} bytes in all, {limits.total:,} are allowed")
+        raise UnsafeArchive(
+            f"its members have {total:,} bytes in all, {limits.total:,} are allowed"
+        )
 
 
 def _check_entry(entry: zipfile.ZipInfo, limits: ArchiveLimits) -> None:

@@ -65,11 +65,14 @@ def named(client: Client, name: str) -> tuple[tuple[Artifact, ...], bool]:
 def of_run(client: Client, run_id: int, pattern: str) -> tuple[Artifact, ...]:
     """The artifacts of one run that match `pattern` (``ci-bench-*``) and have not expired, by name, the newest first.
 
-    Several of one name are of several attempts, or of several jobs. Raises `GitHubOdd` if there are more than are read.
+    Several of one name are of several attempts, or of several jobs. Raises `GitHubOdd` if there are
+    more than are read.
     """
     listing = client.pages(f"actions/runs/{run_id}/artifacts", key="artifacts", most=MOST_PAGES)
     if not listing.complete:
-        raise GitHubOdd(f"run {run_id} has too many artifacts to search; cannot determine whether ours exists")
+        raise GitHubOdd(
+            f"run {run_id} has too many artifacts to search; cannot determine whether ours exists"
+        )
     found = [Artifact.of(record) for record in ApiRecord.each(listing.items)]
     kept = [one for one in found if fnmatchcase(one.name, pattern) and not one.expired]
     newest_first = sorted(kept, key=lambda one: (one.created_at, one.id), reverse=True)
@@ -79,8 +82,8 @@ def of_run(client: Client, run_id: int, pattern: str) -> tuple[Artifact, ...]:
 def download(client: Client, artifact: Artifact, wanted: Contents) -> Mapping[str, bytes]:
     """The wanted members of an artifact, by name.
 
-    The address to download from lasts a minute, so each try asks for a new one. Raises `UnsafeArchive`, `GitHubMissing` if the
-    artifact has expired, and other `GitHubFailed`.
+    The address to download from lasts a minute, so each try asks for a new one. Raises
+    `UnsafeArchive`, `GitHubMissing` if the artifact has expired, and other `GitHubFailed`.
     """
     most = wanted.limits.archive
     if artifact.size_bytes > most:
@@ -89,7 +92,10 @@ def download(client: Client, artifact: Artifact, wanted: Contents) -> Mapping[st
 
 
 def _content(client: Client, artifact: Artifact, most_bytes: int) -> bytes:
-    """The bytes, which are what was uploaded if GitHub names a digest. That proves the transport, not the origin."""
+    """The bytes, which are what was uploaded if GitHub names a digest.
+
+    That proves the transport, not the origin.
+    """
     for tried in range(1, _DOWNLOADS + 1):
         url = client.location(f"actions/artifacts/{artifact.id}/zip")
         try:
@@ -107,5 +113,9 @@ def _content(client: Client, artifact: Artifact, most_bytes: int) -> bytes:
 
 
 def _check_digest(content: bytes, digest: str | None) -> None:
-    if digest is not None and digest.startswith(_SHA256) and hashlib.sha256(content).hexdigest() != digest.removeprefix(_SHA256):
+    if (
+        digest is not None
+        and digest.startswith(_SHA256)
+        and hashlib.sha256(content).hexdigest() != digest.removeprefix(_SHA256)
+    ):
         raise GitHubUnreachable("the download is not what was uploaded: its digest differs")

@@ -112,14 +112,24 @@ Accept = Callable[[Mapping[str, bytes], Artifact], str | None]
 """Says what is wrong with the members of an artifact, or `None`."""
 
 
-def find_baseline(client: Client, wanted: WantedBaseline, contents: Contents, accept: Accept) -> FoundBaseline | NoBaseline:
-    """The nearest trusted artifact that `accept` has nothing against. Never raises `GitHubFailed`: that is an absence too."""
+def find_baseline(
+    client: Client, wanted: WantedBaseline, contents: Contents, accept: Accept
+) -> FoundBaseline | NoBaseline:
+    """The nearest trusted artifact that `accept` has nothing against.
+
+    Never raises `GitHubFailed`: that is an absence too.
+    """
     try:
         return _Search(client, wanted).find(contents, accept)
     except (GitHubRefused, GitHubMissing) as error:
-        return NoBaseline(reason=Absence.REFUSED, message=f"GitHub did not let the baseline be looked for: {error}")
+        return NoBaseline(
+            reason=Absence.REFUSED,
+            message=f"GitHub did not let the baseline be looked for: {error}",
+        )
     except GitHubFailed as error:
-        return NoBaseline(reason=Absence.UNREACHABLE, message=f"the baseline could not be looked for: {error}")
+        return NoBaseline(
+            reason=Absence.UNREACHABLE, message=f"the baseline could not be looked for: {error}"
+        )
 
 
 class _Search:
@@ -134,7 +144,11 @@ class _Search:
         wanted = self._wanted
         listed, complete = named(self._client, wanted.name)
         if not listed:
-            return _none(Absence.NO_ARTIFACT, f"no run has left an artifact {wanted.name} yet", complete=complete)
+            return _none(
+                Absence.NO_ARTIFACT,
+                f"no run has left an artifact {wanted.name} yet",
+                complete=complete,
+            )
         sound = [one for one in listed if self._keep(distrust(one, wanted))]
         if not sound:
             why = f"no artifact {wanted.name} can be trusted as a baseline: {self._why()}"
@@ -142,7 +156,10 @@ class _Search:
         distances = self._ancestors()
         near = [one for one in sound if one.head_sha in distances]
         if not near:
-            why = f"neither {wanted.commit[:12]} nor any of the {wanted.farthest} commits before it has an artifact {wanted.name}"
+            why = (
+                f"neither {wanted.commit[:12]} nor any of the {wanted.farthest} commits before it"
+                f" has an artifact {wanted.name}"
+            )
             return _none(Absence.NO_ANCESTOR, why, complete=complete)
         return self._first_good(_nearest_first(near, distances), contents, accept)
 
@@ -155,9 +172,18 @@ class _Search:
                 looked_into += 1
                 found = self._look_into(artifact, contents, accept)
                 if found is not None:
-                    return FoundBaseline(members=found, artifact=artifact, commit=str(artifact.head_sha), distance=distance)
+                    return FoundBaseline(
+                        members=found,
+                        artifact=artifact,
+                        commit=str(artifact.head_sha),
+                        distance=distance,
+                    )
         reason = Absence.UNREADABLE if looked_into else Absence.NOT_TRUSTED
-        return _none(reason, f"no artifact {self._wanted.name} can be used as a baseline: {self._why()}", complete=True)
+        return _none(
+            reason,
+            f"no artifact {self._wanted.name} can be used as a baseline: {self._why()}",
+            complete=True,
+        )
 
     def _keep(self, complaint: str | None) -> bool:
         if complaint is not None:
@@ -165,7 +191,9 @@ class _Search:
         return complaint is None
 
     def _why(self) -> str:
-        return "; ".join(f"{count} {reason}" for reason, count in self._turned_down.most_common(_REASONS))
+        return "; ".join(
+            f"{count} {reason}" for reason, count in self._turned_down.most_common(_REASONS)
+        )
 
     def _ancestors(self) -> Mapping[str, int]:
         """The commits from the wanted one back, each with its distance; none if GitHub does not know the commit."""
@@ -187,7 +215,9 @@ class _Search:
         run = self._runs[artifact.run_id]
         return "of a run that is gone" if run is None else distrust_run(run, artifact, self._wanted)
 
-    def _look_into(self, artifact: Artifact, contents: Contents, accept: Accept) -> Mapping[str, bytes] | None:
+    def _look_into(
+        self, artifact: Artifact, contents: Contents, accept: Accept
+    ) -> Mapping[str, bytes] | None:
         try:
             found = download(self._client, artifact, contents)
         except UnsafeArchive as error:
@@ -197,7 +227,9 @@ class _Search:
             self._keep("expired")
             return None
         complaint = accept(found, artifact)
-        return found if self._keep(None if complaint is None else f"not sound ({complaint})") else None
+        return (
+            found if self._keep(None if complaint is None else f"not sound ({complaint})") else None
+        )
 
 
 def _none(reason: Absence, message: str, *, complete: bool) -> NoBaseline:
@@ -205,7 +237,9 @@ def _none(reason: Absence, message: str, *, complete: bool) -> NoBaseline:
     return NoBaseline(reason=reason, message=f"{message}{more}")
 
 
-def _nearest_first(artifacts: Collection[Artifact], distances: Mapping[str, int]) -> Iterator[tuple[int, Artifact]]:
+def _nearest_first(
+    artifacts: Collection[Artifact], distances: Mapping[str, int]
+) -> Iterator[tuple[int, Artifact]]:
     """By distance, of one commit the newest first: GitHub promises no order."""
     newest = sorted(artifacts, key=lambda one: (one.created_at, one.id), reverse=True)
     ordered = sorted(newest, key=lambda one: distances[str(one.head_sha)])

@@ -1,11 +1,11 @@
 """A check run on the measured commit, its annotations sent in portions; a commit status where check runs are not allowed.
 
-Annotations are only ever appended, so after a lost answer the check is read before a portion is sent again. Posting a status
-again does no harm.
+Annotations are only ever appended, so after a lost answer the check is read before a portion is
+sent again. Posting a status again does no harm.
 
 Several runs can report about one commit under one name: two workflows, two events, a run and its
-re-run. The newest attempt of each run counts, and the check shows the strictest of them, in whatever
-order they report (docs/internals/adr/0085).
+re-run. The newest attempt of each run counts, and the check shows the strictest of them, in
+whatever order they report (docs/internals/adr/0085).
 """
 
 import logging
@@ -92,7 +92,10 @@ class Report:
 
     @classmethod
     def read(cls, text: str, shown: str | None) -> "Report | None":
-        """Read what `str` wrote. An earlier version kept no conclusion there: then it is what the check has `shown`."""
+        """Read what `str` wrote.
+
+        An earlier version kept no conclusion there: then it is what the check has `shown`.
+        """
         found = _REPORT.fullmatch(text)
         if found is None:
             return None
@@ -172,28 +175,47 @@ def _is_outdated(report: Report, counted: Iterable[Report]) -> bool:
     Then a newer check of it would only be in the way.
     """
     newer = (one for one in counted if one.run.id > report.run.id)
-    return report.own is Conclusion.CANCELLED and any(one.own is not Conclusion.CANCELLED for one in newer)
+    return report.own is Conclusion.CANCELLED and any(
+        one.own is not Conclusion.CANCELLED for one in newer
+    )
 
 
 def publish_check(client: Client, check: CheckRun) -> PublishOutcome:
-    """Create or update the check run. Raises `GitHubFailed`: a personal token is not allowed to, for one."""
+    """Create or update the check run.
+
+    Raises `GitHubFailed`: a personal token is not allowed to, for one.
+    """
     posted = _find(client, check)
     since = _since(check, [report for report, _ in posted])
     if since is not None:
         return PublishOutcome(part=PART, state=State.SKIPPED, detail=since)
     own = [record for report, record in posted if report == replace(check.report, own=report.own)]
-    announced = [record for report, record in posted if report == replace(check.report, reporter=report.reporter, own=None)]
+    announced = [
+        record
+        for report, record in posted
+        if report == replace(check.report, reporter=report.reporter, own=None)
+    ]
     shown = _held(check, strictest(check.report, counting(report for report, _ in posted)))
     found = next(iter((*own, *announced)), None)
     if found is None and _is_outdated(check.report, counting(report for report, _ in posted)):
-        return PublishOutcome(part=PART, state=State.SKIPPED, detail="it was cancelled, and a newer run was judged")
+        return PublishOutcome(
+            part=PART, state=State.SKIPPED, detail="it was cancelled, and a newer run was judged"
+        )
     if found is None:
         created = _create(client, check, shown)
-        record = _complete(client, check, shown, created, there=max(_count(created), min(PORTION, len(check.annotations))))
+        record = _complete(
+            client,
+            check,
+            shown,
+            created,
+            there=max(_count(created), min(PORTION, len(check.annotations))),
+        )
     else:
         record = _complete(client, check, shown, found, there=_count(found), restate=True)
     _settle(client, check)
-    return PublishOutcome(part=PART, state=State.DONE, detail="the check is up to date", url=record.text("html_url"))
+    return PublishOutcome(
+        part=PART, state=State.DONE, detail="the check is up to date", url=record.text("html_url")
+    )
 
 
 def _since(check: CheckRun, reports: Iterable[Report]) -> str | None:
@@ -204,7 +226,12 @@ def _since(check: CheckRun, reports: Iterable[Report]) -> str | None:
             continue
         later = one.run > own.run and (one.gate == own.gate or one.own is None or own.own is None)
         ended = own.own is None and one.own is not None and one.run == own.run
-        stricter = not check.restates and one.run == own.run and one.gate == own.gate and one.rank > own.rank
+        stricter = (
+            not check.restates
+            and one.run == own.run
+            and one.gate == own.gate
+            and one.rank > own.rank
+        )
         if later or ended or stricter:
             return f"attempt {one.run.attempt} of run {one.run.id} has checked already"
     return None
@@ -219,7 +246,9 @@ def _held(check: CheckRun, by: Report) -> CheckRun:
         f"_Run {by.run.id} measured this commit, too, and its verdict is stricter: {by.own}. "
         "Both count. Run it again, or push another commit._"
     )
-    return replace(check, conclusion=by.own, title=title, summary=f"{_HELD_NOTE}\n{note}\n\n{check.summary}")
+    return replace(
+        check, conclusion=by.own, title=title, summary=f"{_HELD_NOTE}\n{note}\n\n{check.summary}"
+    )
 
 
 def _settle(client: Client, check: CheckRun) -> None:
@@ -264,7 +293,9 @@ def _conclusion(word: str | None) -> Conclusion | None:
 
 def _create(client: Client, check: CheckRun, shown: CheckRun) -> ApiRecord:
     def landed() -> ApiRecord | None:
-        return next((record for report, record in _find(client, check) if report == check.report), None)
+        return next(
+            (record for report, record in _find(client, check) if report == check.report), None
+        )
 
     body = {
         "name": check.name,
@@ -276,7 +307,13 @@ def _create(client: Client, check: CheckRun, shown: CheckRun) -> ApiRecord:
 
 
 def _complete(
-    client: Client, check: CheckRun, shown: CheckRun, record: ApiRecord, *, there: int, restate: bool = False
+    client: Client,
+    check: CheckRun,
+    shown: CheckRun,
+    record: ApiRecord,
+    *,
+    there: int,
+    restate: bool = False,
 ) -> ApiRecord:
     """Send the annotations after the first `there`.
 
@@ -304,11 +341,15 @@ def _count(record: ApiRecord) -> int:
 def _said(check: CheckRun, annotations: tuple[Annotation, ...]) -> Mapping[str, Any]:
     """Return the body of a request, without the fields that identify the check."""
     ended = (
-        {"status": "in_progress"} if check.conclusion is None else {"status": "completed", "conclusion": check.conclusion.value}
+        {"status": "in_progress"}
+        if check.conclusion is None
+        else {"status": "completed", "conclusion": check.conclusion.value}
     )
     output: dict[str, Any] = {
         "title": clipped_line(check.title, TITLE_LIMIT),
-        "summary": clipped(check.summary, TEXT_LIMIT, lambda text: max(utf16_units(text), utf8_bytes(text))),
+        "summary": clipped(
+            check.summary, TEXT_LIMIT, lambda text: max(utf16_units(text), utf8_bytes(text))
+        ),
     }
     if annotations:
         output["annotations"] = [_annotation(one) for one in annotations]
@@ -342,7 +383,10 @@ class StatusState(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckStatus:
-    """A commit status under a `context`, the name that a branch's protection can require. `report` is what it is made of."""
+    """A commit status under a `context`, the name that a branch's protection can require.
+
+    `report` is what it is made of.
+    """
 
     context: str
     head_sha: str
@@ -404,9 +448,17 @@ def publish_status(client: Client, status: CheckStatus) -> PublishOutcome:
         late = [one for one in own if one.run > report.run]
         stricter = [one for one in own if one.run == report.run and one.rank > report.rank]
         if late or (stricter and not status.restates):
-            return PublishOutcome(part=STATUS_PART, state=State.SKIPPED, detail="a newer or stricter status of this run is there")
+            return PublishOutcome(
+                part=STATUS_PART,
+                state=State.SKIPPED,
+                detail="a newer or stricter status of this run is there",
+            )
         if _is_outdated(report, counting(before)):
-            return PublishOutcome(part=STATUS_PART, state=State.SKIPPED, detail="it was cancelled, and a newer run was judged")
+            return PublishOutcome(
+                part=STATUS_PART,
+                state=State.SKIPPED,
+                detail="it was cancelled, and a newer run was judged",
+            )
         by = strictest(report, counting(before))
         if by.own is not None and by.run.id != report.run.id:
             state = STATES[by.own]
@@ -417,14 +469,22 @@ def publish_status(client: Client, status: CheckStatus) -> PublishOutcome:
         "description": clipped_line(description, DESCRIPTION_LIMIT),
         **({"target_url": status.target_url} if status.target_url else {}),
     }
-    client.write("POST", f"statuses/{status.head_sha}", body, seek=lambda: None)  # sent twice, it says the same
-    return PublishOutcome(part=STATUS_PART, state=State.DONE, detail="the commit status is set", url=status.target_url)
+    client.write(
+        "POST", f"statuses/{status.head_sha}", body, seek=lambda: None
+    )  # sent twice, it says the same
+    return PublishOutcome(
+        part=STATUS_PART, state=State.DONE, detail="the commit status is set", url=status.target_url
+    )
 
 
 def _reports(client: Client, status: CheckStatus) -> list[Report]:
     """The reports of runs in the commit's statuses of this context, the oldest first: who was last says what a run says."""
     listing = client.pages(f"commits/{status.head_sha}/statuses")
-    reports = (_report(record) for record in ApiRecord.each(listing.items) if record.text("context") == status.context)
+    reports = (
+        _report(record)
+        for record in ApiRecord.each(listing.items)
+        if record.text("context") == status.context
+    )
     return [one for one in reports if one is not None][::-1]
 
 
@@ -436,4 +496,9 @@ def _report(record: ApiRecord) -> Report | None:
     state = record.text("state")
     shown = _OWN.get(StatusState(state)) if state in {one.value for one in StatusState} else None
     own = _conclusion(held["own"]) if held else shown
-    return Report(key="", run=RunId(id=int(run["run"]), attempt=int(run["attempt"] or 1)), reporter="", own=own)
+    return Report(
+        key="",
+        run=RunId(id=int(run["run"]), attempt=int(run["attempt"] or 1)),
+        reporter="",
+        own=own,
+    )

@@ -38,7 +38,9 @@ class PagedListing:
 class Client:
     """One repository, one token. `patience_s` is what all retries together may wait."""
 
-    def __init__(self, server: GithubServer, *, patience_s: float = 120.0, clock: HttpClock | None = None) -> None:
+    def __init__(
+        self, server: GithubServer, *, patience_s: float = 120.0, clock: HttpClock | None = None
+    ) -> None:
         """Open no connection yet."""
         self.server = server
         self.clock = clock or HttpClock()
@@ -56,13 +58,21 @@ class Client:
 
     def get(self, path: str, params: Params | None = None) -> ApiRecord:
         """One object below the repository. Raises `GitHubFailed`, as all methods do."""
-        return ApiRecord.of(self._asker.ask(HttpRequest(method="GET", url=self.server.url(path), params=params)).json())
+        return ApiRecord.of(
+            self._asker.ask(
+                HttpRequest(method="GET", url=self.server.url(path), params=params)
+            ).json()
+        )
 
     def raw(self, path: str, params: Params | None = None) -> bytes:
         """A file of the repository as it is."""
-        return self._asker.ask(HttpRequest(method="GET", url=self.server.url(path), params=params, accept=RAW)).content
+        return self._asker.ask(
+            HttpRequest(method="GET", url=self.server.url(path), params=params, accept=RAW)
+        ).content
 
-    def write(self, method: str, path: str, body: Mapping[str, Any], *, seek: Seek | None = None) -> ApiRecord:
+    def write(
+        self, method: str, path: str, body: Mapping[str, Any], *, seek: Seek | None = None
+    ) -> ApiRecord:
         """Create or change something, and return it.
 
         After a lost answer, `seek` is asked first, to make nothing twice; without it, a POST is not
@@ -79,9 +89,18 @@ class Client:
         except GitHubMissing:
             logger.debug("%s was gone already", path)
 
-    def pages(self, path: str, params: Params | None = None, *, key: str | None = None, most: int = MOST_PAGES) -> PagedListing:
+    def pages(
+        self,
+        path: str,
+        params: Params | None = None,
+        *,
+        key: str | None = None,
+        most: int = MOST_PAGES,
+    ) -> PagedListing:
         """Every item of a listing, page by page, `most` pages at most; `key` names the list where a page is an object."""
-        request = HttpRequest(method="GET", url=self.server.url(path), params={"per_page": PER_PAGE, **(params or {})})
+        request = HttpRequest(
+            method="GET", url=self.server.url(path), params={"per_page": PER_PAGE, **(params or {})}
+        )
         items: list[Any] = []
         for _ in range(most):
             answer = self._asker.ask(request)
@@ -90,12 +109,17 @@ class Client:
             if not isinstance(part, list):
                 raise GitHubOdd(f"the listing {path} holds no list")
             if len(part) > MOST_ITEMS:
-                raise GitHubOdd(f"a page of {path} holds {len(part):,} items, and {PER_PAGE} were asked for")
+                raise GitHubOdd(
+                    f"a page of {path} holds {len(part):,} items, and {PER_PAGE} were asked for"
+                )
             items += part
             if answer.next_page is None:
                 return PagedListing(items=items, complete=True)
             if not self.server.owns(answer.next_page):
-                raise GitHubOdd(f"the next page of {path} is at {parts_of(answer.next_page).hostname}, away from the API")
+                raise GitHubOdd(
+                    f"the next page of {path} is at {parts_of(answer.next_page).hostname}, away"
+                    " from the API"
+                )
             request = HttpRequest(method="GET", url=answer.next_page)
         return PagedListing(items=items, complete=False)
 
@@ -104,17 +128,25 @@ class Client:
 
         The address opens the file without a token: it is a secret, and short-lived.
         """
-        answer = self._asker.ask(HttpRequest(method="GET", url=self.server.url(path), redirects=False))
+        answer = self._asker.ask(
+            HttpRequest(method="GET", url=self.server.url(path), redirects=False)
+        )
         target = parts_of(answer.headers.get("location", ""))
-        secure = target.scheme == "https" or (target.scheme, urlsplit(self.server.api_url).scheme) == ("http", "http")
+        secure = target.scheme == "https" or (
+            target.scheme,
+            urlsplit(self.server.api_url).scheme,
+        ) == ("http", "http")
         if not answer.is_redirect or not target.hostname or not secure:
-            raise GitHubOdd(f"{path} answered {answer.status} without a secure address to download from")
+            raise GitHubOdd(
+                f"{path} answered {answer.status} without a secure address to download from"
+            )
         return target.geturl()
 
     def fetch(self, url: str, *, most_bytes: int) -> bytes:
         """Download from a signed address: without the token, which storage would refuse, and without a further redirect.
 
-        Raises `GitHubUnreachable` if this address does not work, or no longer: ask for a new one. Raises `TooLarge`.
+        Raises `GitHubUnreachable` if this address does not work, or no longer: ask for a new one.
+        Raises `TooLarge`.
         """
         host = urlsplit(url).hostname
         try:

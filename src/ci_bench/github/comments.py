@@ -1,6 +1,7 @@
 """The one sticky comment of a pull request: found on whatever page it is, written, and kept the only one.
 
-A comment is ours if its hidden first line says so and its author is ours, since anyone can paste such a line:
+A comment is ours if its hidden first line says so and its author is ours, since anyone can paste
+such a line:
 
 ``<!-- ci-bench:v1 key=default run=17 attempt=1 head=0123…cdef -->``
 
@@ -24,7 +25,8 @@ from ci_bench.github.server import ApiRecord
 
 KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _MARKER = re.compile(
-    r"<!-- ci-bench:v1 key=(?P<key>[A-Za-z0-9][A-Za-z0-9._-]{0,63}) run=(?P<run>[0-9]{1,18}) attempt=(?P<attempt>[0-9]{1,6})"
+    r"<!-- ci-bench:v1 key=(?P<key>[A-Za-z0-9][A-Za-z0-9._-]{0,63}) run=(?P<run>[0-9]{1,18})"
+    r" attempt=(?P<attempt>[0-9]{1,6})"
     r" head=(?P<head>[0-9a-f]{40,64}) -->"
 )
 
@@ -45,11 +47,17 @@ class Marker:
     def __post_init__(self) -> None:
         """A key with a space or ``-->`` in it could not be read back."""
         if not KEY.fullmatch(self.key):
-            raise BadInput(f"the key is {self.key!r:.80}; it takes letters, digits, `.`, `_` and `-`, 64 at most")
+            raise BadInput(
+                f"the key is {self.key!r:.80}; it takes letters, digits, `.`, `_` and `-`, 64 at"
+                " most"
+            )
 
     def __str__(self) -> str:
         """The line."""
-        return f"<!-- ci-bench:v1 key={self.key} run={self.run.id} attempt={self.run.attempt} head={self.head} -->"
+        return (
+            f"<!-- ci-bench:v1 key={self.key} run={self.run.id} attempt={self.run.attempt}"
+            f" head={self.head} -->"
+        )
 
 
 def read_marker(body: str) -> Marker | None:
@@ -67,7 +75,9 @@ PART = "comment"
 ACTIONS_BOT = "github-actions[bot]"
 """The author of what the job's own token writes, as REST names it."""
 LIMIT = 65_536
-"""GitHub's limit on a comment, in characters; it does not say which, so UTF-16 units are counted, the larger number."""
+"""GitHub's limit on a comment, in characters; it does not say which, so UTF-16 units are counted,
+the larger number.
+"""
 _SHORT = 30_000
 _SETTLE_S = 1.0
 _ROUNDS = 3
@@ -98,7 +108,8 @@ class Own:
 class Sticky:
     """The comment to write on pull request `number`; the first line of `text` is the marker.
 
-    `author` is the login that the token writes as, ``my-app[bot]`` for an app. `changed` says whether there is something to tell.
+    `author` is the login that the token writes as, ``my-app[bot]`` for an app. `changed` says
+    whether there is something to tell.
     """
 
     number: int
@@ -123,18 +134,34 @@ def publish_comment(client: Client, sticky: Sticky) -> PublishOutcome:
 
 
 def find_own(client: Client, sticky: Sticky, authors: set[str]) -> list[Own]:
-    """Our comments with this key, the oldest first. Raises `GitHubOdd` if there are more comments than are read."""
+    """Our comments with this key, the oldest first.
+
+    Raises `GitHubOdd` if there are more comments than are read.
+    """
     listing = client.pages(f"issues/{sticky.number}/comments")
     if not listing.complete:
-        raise GitHubOdd(f"pull request {sticky.number} has too many comments to search; cannot determine whether ours exists")
+        raise GitHubOdd(
+            f"pull request {sticky.number} has too many comments to search; cannot determine"
+            " whether ours exists"
+        )
     names = {author.casefold() for author in authors}
     found = (_own(record) for record in ApiRecord.each(listing.items))
-    own = [one for one in found if one is not None and one.marker.key == sticky.marker.key and one.author.casefold() in names]
+    own = [
+        one
+        for one in found
+        if one is not None
+        and one.marker.key == sticky.marker.key
+        and one.author.casefold() in names
+    ]
     return sorted(own, key=lambda one: one.id)
 
 
 def _own(record: ApiRecord) -> Own | None:
-    marker, author, number = read_marker(record.text("body") or ""), record.text("user", "login"), record.number("id")
+    marker, author, number = (
+        read_marker(record.text("body") or ""),
+        record.text("user", "login"),
+        record.number("id"),
+    )
     if marker is None or author is None or number is None:
         return None
     return Own(id=number, marker=marker, author=author, url=record.text("html_url"))
@@ -142,7 +169,10 @@ def _own(record: ApiRecord) -> Own | None:
 
 def _superseded(own: Sequence[Own]) -> PublishOutcome:
     newest = max(own, key=lambda one: one.marker.run)
-    detail = f"run {newest.marker.run.id}, attempt {newest.marker.run.attempt}, is newer and has commented already"
+    detail = (
+        f"run {newest.marker.run.id}, attempt {newest.marker.run.attempt}, is newer and has"
+        " commented already"
+    )
     return PublishOutcome(part=PART, state=State.SKIPPED, detail=detail, url=newest.url)
 
 
@@ -162,7 +192,10 @@ def _put(client: Client, sticky: Sticky, method: str, path: str) -> Own:
     def landed() -> ApiRecord | None:
         listing = client.pages(f"issues/{sticky.number}/comments")
         wanted = str(sticky.marker)
-        return next((one for one in ApiRecord.each(listing.items) if _is_ours(one, wanted, sticky.author)), None)
+        return next(
+            (one for one in ApiRecord.each(listing.items) if _is_ours(one, wanted, sticky.author)),
+            None,
+        )
 
     seek = landed if method == "POST" else None
     text = clipped(sticky.text, LIMIT, utf16_units)
@@ -171,9 +204,16 @@ def _put(client: Client, sticky: Sticky, method: str, path: str) -> Own:
     except GitHubInvalid as error:
         if "too long" not in str(error):
             raise
-        record = client.write(method, path, {"body": clipped(sticky.text, _SHORT, utf16_units)}, seek=seek)
+        record = client.write(
+            method, path, {"body": clipped(sticky.text, _SHORT, utf16_units)}, seek=seek
+        )
     author = record.text("user", "login") or sticky.author
-    return Own(id=record.need_number("id"), marker=sticky.marker, author=author, url=record.text("html_url"))
+    return Own(
+        id=record.need_number("id"),
+        marker=sticky.marker,
+        author=author,
+        url=record.text("html_url"),
+    )
 
 
 def _is_ours(record: ApiRecord, marker: str, author: str) -> bool:
@@ -188,7 +228,11 @@ def _settle(client: Client, sticky: Sticky, written: Own) -> PublishOutcome:
     moment, not for ever.
     """
     if written.author.casefold() != sticky.author.casefold():
-        logger.warning("this token comments as %s, not as %s; set the comment's author to it", written.author, sticky.author)
+        logger.warning(
+            "this token comments as %s, not as %s; set the comment's author to it",
+            written.author,
+            sticky.author,
+        )
     for _ in range(_ROUNDS):
         client.clock.sleep(_SETTLE_S * (1.0 + client.clock.chance()))
         own = find_own(client, sticky, {written.author})
@@ -197,9 +241,16 @@ def _settle(client: Client, sticky: Sticky, written: Own) -> PublishOutcome:
             _withdraw(client, sticky, own)
             return _superseded(own)
         if len(own) == 1 and own[0].marker.run == sticky.marker.run:
-            return PublishOutcome(part=PART, state=State.DONE, detail="the comment is up to date", url=own[0].url)
+            return PublishOutcome(
+                part=PART, state=State.DONE, detail="the comment is up to date", url=own[0].url
+            )
         _merge(client, sticky, own)
-    return PublishOutcome(part=PART, state=State.DONE, detail="written, while others were writing too", url=written.url)
+    return PublishOutcome(
+        part=PART,
+        state=State.DONE,
+        detail="written, while others were writing too",
+        url=written.url,
+    )
 
 
 def _withdraw(client: Client, sticky: Sticky, own: Sequence[Own]) -> None:

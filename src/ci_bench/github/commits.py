@@ -11,9 +11,14 @@ from ci_bench.github.server import ApiRecord
 
 
 def parents(client: Client, name: str) -> tuple[str, ...]:
-    """The parents of a commit, the first one first. Raises `GitHubMissing` if GitHub knows no such commit."""
+    """The parents of a commit, the first one first.
+
+    Raises `GitHubMissing` if GitHub knows no such commit.
+    """
     listed = _commit(client, name).fields.get("parents")
-    return tuple(one.need_text("sha") for one in ApiRecord.each(listed if isinstance(listed, list) else []))
+    return tuple(
+        one.need_text("sha") for one in ApiRecord.each(listed if isinstance(listed, list) else [])
+    )
 
 
 def tree(client: Client, name: str) -> str:
@@ -28,7 +33,9 @@ def resolve(client: Client, name: str) -> str:
 
 def branch_point(client: Client, base: str, head: str) -> str:
     """The commit where `head` left `base`, each a commit or a branch. Raises `GitHubFailed`."""
-    compared = client.get(f"compare/{quote(base, safe='')}...{quote(head, safe='')}", {"per_page": 1})
+    compared = client.get(
+        f"compare/{quote(base, safe='')}...{quote(head, safe='')}", {"per_page": 1}
+    )
     return compared.need_text("merge_base_commit", "sha")
 
 

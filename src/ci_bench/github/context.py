@@ -1,7 +1,8 @@
 """Context of a workflow: repository, run, event, commit, from its environment and event file.
 
-The event file is the runner's own and is believed; nothing here comes out of an artifact. In a `workflow_run` workflow, run and
-commit are those of the workflow that measured, not of the one that reports.
+The event file is the runner's own and is believed; nothing here comes out of an artifact. In a
+`workflow_run` workflow, run and commit are those of the workflow that measured, not of the one that
+reports.
 """
 
 import json
@@ -48,12 +49,14 @@ class Head:
 class EventContext:
     """The workflow's view.
 
-    `event` is the event that measured; `workflow` is the path of the file that did, `conclusion` how that run ended, if this is
-    another. `base_branch` and `base_sha` are what head wants to get into, as far as the event says; `default_branch` is the
-    repository's. `pull_number` is only known to an event of a pull request. `read_only` says that the token can only read, and
-    that this is as it should be: a fork's pull request, or Dependabot's. `reporter` is the job that reports: the path of its
-    workflow and its name there, the same when it is run again. `merge_sha` is the test merge that a pull
-    request's own run checked out, by the runner's word. `comment_id` is the comment that requested the run.
+    `event` is the event that measured; `workflow` is the path of the file that did, `conclusion`
+    how that run ended, if this is another. `base_branch` and `base_sha` are what head wants to get
+    into, as far as the event says; `default_branch` is the repository's. `pull_number` is only
+    known to an event of a pull request. `read_only` says that the token can only read, and that
+    this is as it should be: a fork's pull request, or Dependabot's. `reporter` is the job that
+    reports: the path of its workflow and its name there, the same when it is run again. `merge_sha`
+    is the test merge that a pull request's own run checked out, by the runner's word. `comment_id`
+    is the comment that requested the run.
     """
 
     repository: str
@@ -120,9 +123,13 @@ def server_of(environ: Mapping[str, str]) -> GithubServer:
     """Return GitHub's address and the credentials. Raises `NotOnGitHub`."""
     token = next((environ[name].strip() for name in TOKENS if environ.get(name, "").strip()), "")
     if not token:
-        raise NotOnGitHub("no token: set GITHUB_TOKEN to ${{ github.token }} in the `env:` of this step only")
+        raise NotOnGitHub(
+            "no token: set GITHUB_TOKEN to ${{ github.token }} in the `env:` of this step only"
+        )
     api_url = environ.get("GITHUB_API_URL") or PUBLIC_API
-    return GithubServer(repository=environ.get("GITHUB_REPOSITORY", ""), token=token, api_url=api_url)
+    return GithubServer(
+        repository=environ.get("GITHUB_REPOSITORY", ""), token=token, api_url=api_url
+    )
 
 
 def load_context(environ: Mapping[str, str], *, head: str | None = None) -> EventContext:
@@ -133,11 +140,16 @@ def load_context(environ: Mapping[str, str], *, head: str | None = None) -> Even
     missing = [name for name in _NEEDED if not environ.get(name)]
     if missing:
         raise NotOnGitHub(
-            f"{', '.join(missing)} not set: this command is for a GitHub workflow; elsewhere use `ci-bench compare`"
+            f"{', '.join(missing)} not set: this command is for a GitHub workflow; elsewhere use"
+            " `ci-bench compare`"
         )
     event = read_event(environ)
     name = environ["GITHUB_EVENT_NAME"]
-    pull, measured, group = event.inner("pull_request"), event.inner("workflow_run"), event.inner("merge_group")
+    pull, measured, group = (
+        event.inner("pull_request"),
+        event.inner("workflow_run"),
+        event.inner("merge_group"),
+    )
     if name == "workflow_run" and measured is not None:
         return _of_measured(environ, event, measured)
     if pull is not None and name.startswith("pull_request"):
@@ -146,7 +158,11 @@ def load_context(environ: Mapping[str, str], *, head: str | None = None) -> Even
         return _of_comment(environ, event, head)
     if name == "merge_group" and group is not None:
         return _of_branch(
-            environ, event, head=group.text("head_sha"), base=group.text("base_ref"), base_sha=group.text("base_sha")
+            environ,
+            event,
+            head=group.text("head_sha"),
+            base=group.text("base_ref"),
+            base_sha=group.text("base_sha"),
         )
     before = event.text("before") if name == "push" else None
     head = event.text("after") if name == "push" else None
@@ -162,7 +178,9 @@ def read_event(environ: Mapping[str, str]) -> ApiRecord:
         with Path(path).open("rb") as stream:
             raw = json.loads(stream.read(MAX_EVENT_BYTES))
     except (OSError, ValueError, RecursionError) as error:
-        raise NotOnGitHub(f"the event file {path} (GITHUB_EVENT_PATH) cannot be read: {type(error).__name__}") from error
+        raise NotOnGitHub(
+            f"the event file {path} (GITHUB_EVENT_PATH) cannot be read: {type(error).__name__}"
+        ) from error
     return ApiRecord(raw if isinstance(raw, dict) else {})
 
 
@@ -174,7 +192,8 @@ def _of_measured(environ: Mapping[str, str], event: ApiRecord, measured: ApiReco
         raise NotOnGitHub("the event file has no id and head_sha of the workflow_run that measured")
     return EventContext(
         repository=environ["GITHUB_REPOSITORY"],
-        repository_id=event.number("repository", "id") or _number(environ.get("GITHUB_REPOSITORY_ID")),
+        repository_id=event.number("repository", "id")
+        or _number(environ.get("GITHUB_REPOSITORY_ID")),
         run=RunId(id=run, attempt=measured.number("run_attempt") or 1),
         event=measured.text("event") or "unknown",
         reports_for_another_run=True,
@@ -199,7 +218,8 @@ def _base_of_measured(event: ApiRecord, measured: ApiRecord) -> tuple[str | None
 
     It is a branch of this repository, or the target of a merge group.
 
-    GitHub names the branch of a merge group ``gh-readonly-queue/BRANCH/pr-NUMBER-COMMIT``, with the commit that it is made on.
+    GitHub names the branch of a merge group ``gh-readonly-queue/BRANCH/pr-NUMBER-COMMIT``, with the
+    commit that it is made on.
     """
     branch, kind = measured.text("head_branch"), measured.text("event")
     ours = measured.number("head_repository", "id") == event.number("repository", "id")
@@ -213,7 +233,11 @@ def _of_pull(environ: Mapping[str, str], event: ApiRecord, pull: ApiRecord) -> E
     own, theirs = pull.number("base", "repo", "id"), pull.number("head", "repo", "id")
     bot = DEPENDABOT in {environ.get("GITHUB_ACTOR"), pull.text("user", "login")}
     plain = _of_branch(
-        environ, event, head=pull.text("head", "sha"), base=pull.text("base", "ref"), base_sha=pull.text("base", "sha")
+        environ,
+        event,
+        head=pull.text("head", "sha"),
+        base=pull.text("base", "ref"),
+        base_sha=pull.text("base", "sha"),
     )
     return EventContext(
         repository=plain.repository,
@@ -240,21 +264,34 @@ def _of_pull(environ: Mapping[str, str], event: ApiRecord, pull: ApiRecord) -> E
 
 
 def _of_comment(environ: Mapping[str, str], event: ApiRecord, head: str | None) -> EventContext:
-    """Return the context of a requested run. The workflow is the default branch's, and the head the pull request's."""
+    """Return the context of a requested run.
+
+    The workflow is the default branch's, and the head the pull request's.
+    """
     number, comment = event.number("issue", "number"), event.number("comment", "id")
     if number is None or comment is None or event.inner("issue", "pull_request") is None:
         raise NotOnGitHub("the event file names no comment on a pull request")
     if (sha := _sha(head)) is None:
-        raise NotOnGitHub("a comment names no commit: pass the output `head_sha` of `answer-request` by --head")
+        raise NotOnGitHub(
+            "a comment names no commit: pass the output `head_sha` of `answer-request` by --head"
+        )
     plain = _of_branch(environ, event, head=sha, base=None, base_sha=None)
     return replace(plain, head=Head(sha=sha), pull_number=number, comment_id=comment)
 
 
 def _of_branch(
-    environ: Mapping[str, str], event: ApiRecord, *, head: str | None, base: str | None, base_sha: str | None
+    environ: Mapping[str, str],
+    event: ApiRecord,
+    *,
+    head: str | None,
+    base: str | None,
+    base_sha: str | None,
 ) -> EventContext:
     repository = environ["GITHUB_REPOSITORY"]
-    run = RunId(id=_needed_number(environ, "GITHUB_RUN_ID"), attempt=_number(environ.get("GITHUB_RUN_ATTEMPT")) or 1)
+    run = RunId(
+        id=_needed_number(environ, "GITHUB_RUN_ID"),
+        attempt=_number(environ.get("GITHUB_RUN_ATTEMPT")) or 1,
+    )
     number = event.number("repository", "id") or _number(environ.get("GITHUB_REPOSITORY_ID"))
     ref = environ.get("GITHUB_REF", "")
     sha = _sha(head) or _sha(environ["GITHUB_SHA"])
@@ -283,7 +320,10 @@ def _of_branch(
 
 
 def _reporter(environ: Mapping[str, str]) -> str:
-    return f"{environ.get('GITHUB_WORKFLOW_REF', '').partition('@')[0]} {environ.get('GITHUB_JOB', '')}"
+    return (
+        f"{environ.get('GITHUB_WORKFLOW_REF', '').partition('@')[0]}"
+        f" {environ.get('GITHUB_JOB', '')}"
+    )
 
 
 def _workflow(reference: str, repository: str) -> str | None:

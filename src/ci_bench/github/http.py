@@ -93,7 +93,9 @@ class HttpAnswer:
     def next_page(self) -> str | None:
         """The address of the next page of a listing."""
         links = parse_header_links(self.headers.get("link", ""))
-        return next((link["url"] for link in links if link.get("rel") == "next" and link.get("url")), None)
+        return next(
+            (link["url"] for link in links if link.get("rel") == "next" and link.get("url")), None
+        )
 
     def json(self) -> Any:
         """The content as JSON. Raises `GitHubOdd`."""
@@ -101,7 +103,9 @@ class HttpAnswer:
             return json.loads(self.content)
         except (ValueError, RecursionError):
             kind = self.headers.get("content-type", "unknown type")
-            raise GitHubOdd(f"response {self.status} is not JSON ({kind:.80}); check for a proxy") from None
+            raise GitHubOdd(
+                f"response {self.status} is not JSON ({kind:.80}); check for a proxy"
+            ) from None
 
     @property
     def message(self) -> str:
@@ -114,7 +118,9 @@ class HttpAnswer:
             return ""
         errors = said.get("errors")
         details = [_detail(error) for error in errors[:5]] if isinstance(errors, list) else []
-        return " ".join("; ".join([str(said.get("message", "")), *filter(None, details)]).split())[:500]
+        return " ".join("; ".join([str(said.get("message", "")), *filter(None, details)]).split())[
+            :500
+        ]
 
 
 def _detail(error: Any) -> str:
@@ -124,7 +130,10 @@ def _detail(error: Any) -> str:
 
 
 class _Bearer(AuthBase):
-    """The token, or nothing. As an `auth` it wins over a .netrc file, whose password requests would send instead."""
+    """The token, or nothing.
+
+    As an `auth` it wins over a .netrc file, whose password requests would send instead.
+    """
 
     def __init__(self, token: str | None) -> None:
         self._token = token
@@ -160,7 +169,8 @@ class Transport:
     ) -> HttpAnswer:
         """Send one request and read its whole answer, `most_bytes` at most.
 
-        Raises `LostExchange` if it may be worth another try, `TooLarge`, and `GitHubUnreachable` if it is not.
+        Raises `LostExchange` if it may be worth another try, `TooLarge`, and `GitHubUnreachable` if
+        it is not.
         """
         try:
             with self._session.request(
@@ -178,10 +188,17 @@ class Transport:
                 return HttpAnswer(status=response.status_code, headers=lower, content=content)
         except requests.exceptions.SSLError as error:
             raise GitHubUnreachable(
-                f"{self._said(error)}; behind a proxy or on GitHub Enterprise, name its certificates in REQUESTS_CA_BUNDLE"
+                f"{self._said(error)}; behind a proxy or on GitHub Enterprise, name its"
+                " certificates in REQUESTS_CA_BUNDLE"
             ) from None
-        except (requests.exceptions.InvalidURL, requests.exceptions.InvalidSchema, requests.exceptions.MissingSchema) as error:
-            raise GitHubUnreachable(f"{self._said(error)}; check GITHUB_API_URL, and HTTPS_PROXY if it is set") from None
+        except (
+            requests.exceptions.InvalidURL,
+            requests.exceptions.InvalidSchema,
+            requests.exceptions.MissingSchema,
+        ) as error:
+            raise GitHubUnreachable(
+                f"{self._said(error)}; check GITHUB_API_URL, and HTTPS_PROXY if it is set"
+            ) from None
         except requests.RequestException as error:
             raise LostExchange(self._said(error)) from None
         except OSError as error:
@@ -231,9 +248,13 @@ def refusal(said: str, answer: HttpAnswer, message: str) -> GitHubFailed:
         case 401:
             return GitHubRefused(f"{text}; the token is not valid, or has expired")
         case 403 | 429:
-            return GitHubRefused(f"{text}{permission}; give the job this permission (`permissions:` in the workflow)")
+            return GitHubRefused(
+                f"{text}{permission}; give the job this permission (`permissions:` in the workflow)"
+            )
         case 404 | 410:
-            return GitHubMissing(f"{text}{permission}; GitHub also answers this if the token may not see it")
+            return GitHubMissing(
+                f"{text}{permission}; GitHub also answers this if the token may not see it"
+            )
         case 400 | 405 | 406 | 409 | 413 | 415 | 422:
             return GitHubInvalid(text)
     return GitHubOdd(text)
@@ -275,7 +296,9 @@ def trouble_of(status: int, headers: Mapping[str, str], message: str) -> Trouble
     return Trouble.SECONDARY_LIMIT if status == 429 or "retry-after" in headers else None  # noqa: PLR2004 - Too Many Requests
 
 
-def wait_s(trouble: Trouble, headers: Mapping[str, str], *, tried: int, now: float, chance: float) -> float:
+def wait_s(
+    trouble: Trouble, headers: Mapping[str, str], *, tried: int, now: float, chance: float
+) -> float:
     """Return the seconds to wait after the `tried`-th try.
 
     `chance`, from 0 to 1, spreads clients that failed together.
@@ -288,7 +311,11 @@ def wait_s(trouble: Trouble, headers: Mapping[str, str], *, tried: int, now: flo
         return named + chance
     if trouble is Trouble.PRIMARY_LIMIT:
         reset = _number(headers.get("x-ratelimit-reset"))
-        return SECONDARY_S if reset is None else max(0.0, reset - _server_time(headers, now)) + 1.0 + chance
+        return (
+            SECONDARY_S
+            if reset is None
+            else max(0.0, reset - _server_time(headers, now)) + 1.0 + chance
+        )
     doubled = 2.0 ** (tried - 1)
     if trouble is Trouble.SECONDARY_LIMIT:
         return SECONDARY_S * doubled + chance
@@ -376,7 +403,10 @@ class Asker:
         self._transport = Transport(token=server.token, clock=clock)
 
     def ask(self, request: HttpRequest) -> HttpAnswer:
-        """Send until an answer stands. Raises `GitHubFailed`; a POST whose answer was lost is not sent again."""
+        """Send until an answer stands.
+
+        Raises `GitHubFailed`; a POST whose answer was lost is not sent again.
+        """
         answer = self._until_it_stands(request, None)
         assert isinstance(answer, HttpAnswer)  # noqa: S101 - nothing was sought
         return answer
@@ -405,7 +435,12 @@ class Asker:
             if ended.trouble is None and ended.answer is not None:
                 return self._sound(request, ended.answer)
             trouble = ended.trouble or Trouble.LOST
-            self._pause(request, replace(ended, trouble=trouble), tried, repeatable=request.method != "POST" or seek is not None)
+            self._pause(
+                request,
+                replace(ended, trouble=trouble),
+                tried,
+                repeatable=request.method != "POST" or seek is not None,
+            )
             found = seek() if seek and trouble.unclear else None
             if found is not None:
                 logger.info("%s had done its work", request)
@@ -413,14 +448,21 @@ class Asker:
 
     def _pause(self, request: HttpRequest, ended: _Tried, tried: int, *, repeatable: bool) -> None:
         """Wait before the next try, or raise if none is left."""
-        trouble, reason = ended.trouble or Trouble.LOST, redacted(ended.reason, (self._server.token,))
+        trouble, reason = (
+            ended.trouble or Trouble.LOST,
+            redacted(ended.reason, (self._server.token,)),
+        )
         headers = ended.answer.headers if ended.answer else {}
-        pause = wait_s(trouble, headers, tried=tried, now=self._clock.now(), chance=self._clock.chance())
+        pause = wait_s(
+            trouble, headers, tried=tried, now=self._clock.now(), chance=self._clock.chance()
+        )
         out_of_tries = tried >= TRIES or (trouble.unclear and not repeatable)
         if not out_of_tries and self.wait(pause):
             logger.info("%s: %s (%s); trying again after %.1f s", request, trouble, reason, pause)
             return
-        ended_so = f"{request}: {trouble} after {tried} {'try' if tried == 1 else 'tries'}: {reason}"
+        ended_so = (
+            f"{request}: {trouble} after {tried} {'try' if tried == 1 else 'tries'}: {reason}"
+        )
         if trouble.unclear:
             raise GitHubUnreachable(ended_so)
         allowed = f"{self._patience_s:,.0f} s are allowed in all, {self._waited_s:,.0f} s are spent"
@@ -449,7 +491,11 @@ class Asker:
                 continue
             if not (request.redirects and answer.is_redirect):
                 message = "" if answer.is_success else answer.message or f"status {answer.status}"
-                return _Tried(answer=answer, trouble=trouble_of(answer.status, answer.headers, message), reason=message)
+                return _Tried(
+                    answer=answer,
+                    trouble=trouble_of(answer.status, answer.headers, message),
+                    reason=message,
+                )
             request = replace(request, url=self._moved(request, answer), params=None)
         raise GitHubOdd(f"{request} ends in a redirect loop")
 
@@ -463,9 +509,15 @@ class Asker:
         except ValueError:
             raise GitHubOdd(f"{request} redirects to an invalid URL") from None
         if not self._server.owns(target):
-            raise GitHubOdd(f"{request} redirects to {_readable(str(parts_of(target).hostname))}, away from the API")
+            raise GitHubOdd(
+                f"{request} redirects to {_readable(str(parts_of(target).hostname))}, away from"
+                " the API"
+            )
         if request.method not in _READS and answer.status not in {307, 308}:
-            raise GitHubOdd(f"{request} has moved to {_readable(urlsplit(target).path)}; was the repository renamed?")
+            raise GitHubOdd(
+                f"{request} has moved to {_readable(urlsplit(target).path)}; was the repository"
+                " renamed?"
+            )
         return target
 
     def _keep_pace(self, request: HttpRequest) -> None:
@@ -481,7 +533,9 @@ class Asker:
         """The answer if it is a success, or the redirect that was asked for; else its error is raised."""
         if answer.is_success or (answer.is_redirect and not request.redirects):
             return answer
-        error: GitHubFailed = refusal(str(request), answer, redacted(answer.message, (self._server.token,)))
+        error: GitHubFailed = refusal(
+            str(request), answer, redacted(answer.message, (self._server.token,))
+        )
         raise error
 
 

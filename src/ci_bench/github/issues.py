@@ -1,7 +1,8 @@
 """The one issue about a trend: opened when something got worse, kept up to date, closed once all is well again.
 
-An issue is ours if its first line is our marker and its author is ours: anyone can paste a marker. A human may close it; the next
-alarm opens a new one. Two jobs that open one at the same time both look again, and the oldest stays.
+An issue is ours if its first line is our marker and its author is ours: anyone can paste a marker.
+A human may close it; the next alarm opens a new one. Two jobs that open one at the same time both
+look again, and the oldest stays.
 """
 
 import logging
@@ -30,7 +31,8 @@ class Alert:
 
     Without `worse`, there should be none open; `text` is then the last word on it.
 
-    `author` is the login that the token writes as. Raises `BadInput` if the key has other letters than it may.
+    `author` is the login that the token writes as. Raises `BadInput` if the key has other letters
+    than it may.
     """
 
     key: str
@@ -42,12 +44,17 @@ class Alert:
     def __post_init__(self) -> None:
         """A key with a space or ``-->`` in it could not be read back."""
         if not KEY.fullmatch(self.key):
-            raise BadInput(f"the key is {self.key!r:.80}; it takes letters, digits, `.`, `_` and `-`, 64 at most")
+            raise BadInput(
+                f"the key is {self.key!r:.80}; it takes letters, digits, `.`, `_` and `-`, 64 at"
+                " most"
+            )
 
     @property
     def body(self) -> str:
         """The text below the marker, as long as GitHub takes."""
-        return clipped(f"<!-- ci-bench-trend:v1 key={self.key} -->\n{self.text}", LIMIT, utf16_units)
+        return clipped(
+            f"<!-- ci-bench-trend:v1 key={self.key} -->\n{self.text}", LIMIT, utf16_units
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,9 +74,16 @@ def publish_alert(client: Client, alert: Alert) -> PublishOutcome:
     if not alert.worse:
         for one in own:
             _close(client, one, alert.text, reason="completed")
-        detail = f"closed issue {own[0].number}: nothing is worse any longer" if own else "nothing is open"
+        detail = (
+            f"closed issue {own[0].number}: nothing is worse any longer"
+            if own
+            else "nothing is open"
+        )
         return PublishOutcome(
-            part=PART, state=State.DONE if own else State.SKIPPED, detail=detail, url=own[0].url if own else None
+            part=PART,
+            state=State.DONE if own else State.SKIPPED,
+            detail=detail,
+            url=own[0].url if own else None,
         )
     if own:
         return _update(client, alert, own)
@@ -77,9 +91,16 @@ def publish_alert(client: Client, alert: Alert) -> PublishOutcome:
 
 
 def find_open(client: Client, alert: Alert) -> list[OpenIssue]:
-    """Our open issues with this key, the oldest first. Raises `GitHubOdd` if there are more issues than are read."""
+    """Our open issues with this key, the oldest first.
+
+    Raises `GitHubOdd` if there are more issues than are read.
+    """
     listing = client.pages("issues", {"state": "open", "sort": "created", "direction": "desc"})
-    own = [issue for issue in map(_own, ApiRecord.each(listing.items)) if issue is not None and _is_ours(issue, alert)]
+    own = [
+        issue
+        for issue in map(_own, ApiRecord.each(listing.items))
+        if issue is not None and _is_ours(issue, alert)
+    ]
     if not listing.complete and not own:
         raise GitHubOdd("too many open issues to search; cannot determine whether ours exists")
     return sorted(own, key=lambda issue: issue.number)
@@ -91,12 +112,22 @@ def _own(record: ApiRecord) -> OpenIssue | None:
     if number is None or author is None or record.inner("pull_request") is not None:
         return None
     body = record.text("body") or ""
-    return OpenIssue(number=number, title=record.text("title") or "", body=body, author=author, url=record.text("html_url"))
+    return OpenIssue(
+        number=number,
+        title=record.text("title") or "",
+        body=body,
+        author=author,
+        url=record.text("html_url"),
+    )
 
 
 def _is_ours(issue: OpenIssue, alert: Alert) -> bool:
     found = _MARKER.fullmatch(issue.body.partition("\n")[0].strip())
-    return found is not None and found[1] == alert.key and issue.author.casefold() == alert.author.casefold()
+    return (
+        found is not None
+        and found[1] == alert.key
+        and issue.author.casefold() == alert.author.casefold()
+    )
 
 
 def _open(client: Client, alert: Alert) -> PublishOutcome:
@@ -108,31 +139,46 @@ def _open(client: Client, alert: Alert) -> PublishOutcome:
     author = made.text("user", "login") or alert.author
     if author.casefold() != alert.author.casefold():
         logger.warning(
-            "this token writes as %s, not as %s; pass it as --comment-author, or the next run opens another",
+            "this token writes as %s, not as %s; pass it as --comment-author, or the next run opens"
+            " another",
             author,
             alert.author,
         )
     client.clock.sleep(_SETTLE_S * (1.0 + client.clock.chance()))
     own = find_open(client, alert)
     for other in own[1:]:
-        _close(client, other, f"The same as issue {own[0].number}, which was opened at the same time.", reason="not_planned")
-    number, url = (own[0].number, own[0].url) if own else (made.need_number("number"), made.text("html_url"))
+        _close(
+            client,
+            other,
+            f"The same as issue {own[0].number}, which was opened at the same time.",
+            reason="not_planned",
+        )
+    number, url = (
+        (own[0].number, own[0].url) if own else (made.need_number("number"), made.text("html_url"))
+    )
     return PublishOutcome(part=PART, state=State.DONE, detail=f"opened issue {number}", url=url)
 
 
 def _update(client: Client, alert: Alert, own: Sequence[OpenIssue]) -> PublishOutcome:
     first, *others = own
     if (first.title, _plain(first.body)) != (_title(alert), _plain(alert.body)):
-        client.write("PATCH", f"issues/{first.number}", {"title": _title(alert), "body": alert.body})
+        client.write(
+            "PATCH", f"issues/{first.number}", {"title": _title(alert), "body": alert.body}
+        )
     for other in others:
         _close(client, other, f"The same as issue {first.number}.", reason="not_planned")
-    return PublishOutcome(part=PART, state=State.DONE, detail=f"issue {first.number} is up to date", url=first.url)
+    return PublishOutcome(
+        part=PART, state=State.DONE, detail=f"issue {first.number} is up to date", url=first.url
+    )
 
 
 def _close(client: Client, issue: OpenIssue, why: str, *, reason: str) -> None:
     """Say why first: a closed issue without a word is a riddle."""
     client.write(
-        "POST", f"issues/{issue.number}/comments", {"body": clipped(why, LIMIT, utf16_units)}, seek=lambda: ApiRecord({})
+        "POST",
+        f"issues/{issue.number}/comments",
+        {"body": clipped(why, LIMIT, utf16_units)},
+        seek=lambda: ApiRecord({}),
     )
     client.write("PATCH", f"issues/{issue.number}", {"state": "closed", "state_reason": reason})
 

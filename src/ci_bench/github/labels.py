@@ -39,21 +39,36 @@ def accepting_label(client: Client, number: int, *, workflow: str) -> Granted | 
     """
     pull = client.get(f"pulls/{number}")
     labels = pull.fields.get("labels")
-    names = [label.text("name") for label in ApiRecord.each(labels if isinstance(labels, list) else [])]
+    names = [
+        label.text("name") for label in ApiRecord.each(labels if isinstance(labels, list) else [])
+    ]
     events = events_of(client, number)
-    of_label = [event for event in events if event.text("event") in {"labeled", "unlabeled"} and _names_it(event)]
+    of_label = [
+        event
+        for event in events
+        if event.text("event") in {"labeled", "unlabeled"} and _names_it(event)
+    ]
     last = max(of_label, key=lambda event: (moment(event), event.need_number("id")), default=None)
     if ACCEPT not in names or last is None or last.text("event") != "labeled":
         return NotGranted(reason="the label is not set")
     login = last.text("actor", "login")
     if login is None or last.text("actor", "type") != "User" or not may_write(client, login):
-        return NotGranted(reason=f"{login or 'an unknown user'} set the label, who has no write access")
+        return NotGranted(
+            reason=f"{login or 'an unknown user'} set the label, who has no write access"
+        )
     newest = newest_move(events)
-    starts = [*_starts(client, pull.need_text("head", "sha"), workflow), *([newest] if newest else [])]
+    starts = [
+        *_starts(client, pull.need_text("head", "sha"), workflow),
+        *([newest] if newest else []),
+    ]
     if not starts:
-        return NotGranted(reason="no run of this commit is known, so it is unknown what the label was set for")
+        return NotGranted(
+            reason="no run of this commit is known, so it is unknown what the label was set for"
+        )
     if moment(last) <= max(starts):
-        return NotGranted(reason="the label is older than the last push or run; remove it and set it again")
+        return NotGranted(
+            reason="the label is older than the last push or run; remove it and set it again"
+        )
     return Granted(login=login)
 
 

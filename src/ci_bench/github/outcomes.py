@@ -55,4 +55,6 @@ def exit_code(verdict: int, outcomes: Sequence[PublishOutcome], *, read_only: bo
     then a refusal does not fail. Nor does a closed place, which the workflow cannot change.
     """
     excused = {State.DONE, State.SKIPPED, State.CLOSED} | ({State.REFUSED} if read_only else set())
-    return verdict or (ExitCode.OK if all(one.state in excused for one in outcomes) else ExitCode.GITHUB)
+    return verdict or (
+        ExitCode.OK if all(one.state in excused for one in outcomes) else ExitCode.GITHUB
+    )

@@ -15,7 +15,8 @@ logger = logging.getLogger(__name__)
 class PullRequest:
     """An open pull request of this repository.
 
-    `base_branch` is what it wants to get into, `merge_sha` GitHub's newest test merge of it, where GitHub has made one.
+    `base_branch` is what it wants to get into, `merge_sha` GitHub's newest test merge of it, where
+    GitHub has made one.
     """
 
     number: int
@@ -37,7 +38,9 @@ class NoPullRequest:
 
 
 def find_pulls(client: Client, context: EventContext) -> tuple[PullRequest, ...] | NoPullRequest:
-    """The open pull requests whose head is the measured commit, the event's own first. Raises `GitHubFailed`.
+    """The open pull requests whose head is the measured commit, the event's own first.
+
+    Raises `GitHubFailed`.
 
     Several may have the same head, for example one branch into two others. Each of them is at this
     very commit, from the repository that the run names; closed ones, or those that have moved on,
@@ -52,12 +55,22 @@ def find_pulls(client: Client, context: EventContext) -> tuple[PullRequest, ...]
         if record.text("state") != "open":
             return NoPullRequest(reason=f"pull request {own} is closed")
         if record.text("head", "sha") != context.head.sha:
-            return NoPullRequest(reason=f"pull request {own} has moved on to another commit than {context.head.sha[:12]}")
+            return NoPullRequest(
+                reason=(
+                    f"pull request {own} has moved on to another commit than"
+                    f" {context.head.sha[:12]}"
+                )
+            )
         others = [pull for pull in _listed(client, context) if pull.number != own]
         return (_pull(record, context), *others)
     head = context.head
     if head.owner is None or head.branch is None:
-        return NoPullRequest(reason="the repository or branch that the commit came from is gone, or the run is for no branch")
+        return NoPullRequest(
+            reason=(
+                "the repository or branch that the commit came from is gone, or the run is for no"
+                " branch"
+            )
+        )
     reason = f"no open pull request has {head.owner}:{head.branch} at {head.sha[:12]} as its head"
     return tuple(_listed(client, context)) or NoPullRequest(reason=reason)
 
@@ -67,7 +80,9 @@ def _listed(client: Client, context: EventContext) -> list[PullRequest]:
     if head.owner is None or head.branch is None:
         return []
     listing = client.pages("pulls", {"head": f"{head.owner}:{head.branch}", "state": "open"})
-    found = [_pull(record, context) for record in ApiRecord.each(listing.items) if _fits(record, context)]
+    found = [
+        _pull(record, context) for record in ApiRecord.each(listing.items) if _fits(record, context)
+    ]
     return sorted(found, key=lambda pull: pull.number)
 
 
@@ -75,13 +90,25 @@ def _fits(record: ApiRecord, context: EventContext) -> bool:
     """Return whether a pull request is at this very commit, from the run's repository to ours."""
     head = context.head
     same_source = record.number("head", "repo", "id") == head.repository_id
-    into_ours = record.number("base", "repo", "id") == context.repository_id or context.repository_id is None
-    return record.text("head", "sha") == head.sha and record.text("head", "ref") == head.branch and same_source and into_ours
+    into_ours = (
+        record.number("base", "repo", "id") == context.repository_id
+        or context.repository_id is None
+    )
+    return (
+        record.text("head", "sha") == head.sha
+        and record.text("head", "ref") == head.branch
+        and same_source
+        and into_ours
+    )
 
 
 def _pull(record: ApiRecord, context: EventContext) -> PullRequest:
     source = record.number("head", "repo", "id")
-    own = context.repository_id if context.repository_id is not None else record.number("base", "repo", "id")
+    own = (
+        context.repository_id
+        if context.repository_id is not None
+        else record.number("base", "repo", "id")
+    )
     return PullRequest(
         number=record.need_number("number"),
         base_branch=record.need_text("base", "ref"),

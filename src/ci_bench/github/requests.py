@@ -75,7 +75,9 @@ def read_request(environ: Mapping[str, str]) -> RunRequest | None:
         return None
     if number is None or comment_id is None or login is None:
         return None
-    return RunRequest(number=number, comment_id=comment_id, login=login, body=body, created_at=moment(comment))
+    return RunRequest(
+        number=number, comment_id=comment_id, login=login, body=body, created_at=moment(comment)
+    )
 
 
 def is_unchanged(client: Client, request: RunRequest) -> bool | None:

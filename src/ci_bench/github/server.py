@@ -1,8 +1,8 @@
 """Address and credentials of GitHub, reading of its JSON, and what may be shown of both.
 
-A field that is missing, null or of another type is `None`, never a guess. Tokens, passwords in addresses, and queries (that of
-a signed address opens what it names) are taken out of every text, and of the log of the HTTP library, which prints whole
-addresses.
+A field that is missing, null or of another type is `None`, never a guess. Tokens, passwords in
+addresses, and queries (that of a signed address opens what it names) are taken out of every text,
+and of the log of the HTTP library, which prints whole addresses.
 """
 
 import logging
@@ -17,7 +17,10 @@ from ci_bench.errors import GitHubOdd, NotOnGitHub
 
 @dataclass(frozen=True, slots=True)
 class ApiRecord:
-    """One JSON object. Every accessor takes the names on the way: ``record.text("user", "login")``."""
+    """One JSON object.
+
+    Every accessor takes the names on the way: ``record.text("user", "login")``.
+    """
 
     fields: Mapping[str, Any]
 
@@ -111,7 +114,8 @@ _TOKEN = re.compile(r"[\x21-\x7e]+")
 class GithubServer:
     """The API at `api_url` (GitHub Enterprise's ends in ``/api/v3``), about `repository` (``owner/name``).
 
-    Raises `NotOnGitHub` if one of them cannot be what it should be. The token is in no message, and not in `repr`.
+    Raises `NotOnGitHub` if one of them cannot be what it should be. The token is in no message, and
+    not in `repr`.
     """
 
     repository: str
@@ -121,12 +125,27 @@ class GithubServer:
     def __post_init__(self) -> None:
         """Check all three before anything is sent."""
         address = urlsplit(self.api_url)
-        if address.scheme not in {"http", "https"} or not address.hostname or address.username or address.query:
-            raise NotOnGitHub("the API's address (GITHUB_API_URL) is not a URL like https://api.github.com")
-        if not _REPOSITORY.fullmatch(self.repository) or {".", ".."} & {*self.repository.split("/")}:
-            raise NotOnGitHub(f"the repository (GITHUB_REPOSITORY) is {self.repository!r:.120}, not of the form owner/name")
+        if (
+            address.scheme not in {"http", "https"}
+            or not address.hostname
+            or address.username
+            or address.query
+        ):
+            raise NotOnGitHub(
+                "the API's address (GITHUB_API_URL) is not a URL like https://api.github.com"
+            )
+        if not _REPOSITORY.fullmatch(self.repository) or {".", ".."} & {
+            *self.repository.split("/")
+        }:
+            raise NotOnGitHub(
+                f"the repository (GITHUB_REPOSITORY) is {self.repository!r:.120}, not of the form"
+                " owner/name"
+            )
         if not _TOKEN.fullmatch(self.token):
-            raise NotOnGitHub("the token (GITHUB_TOKEN) is empty or holds spaces or line breaks; pass ${{ github.token }} by env")
+            raise NotOnGitHub(
+                "the token (GITHUB_TOKEN) is empty or holds spaces or line breaks; pass ${{"
+                " github.token }} by env"
+            )
 
     def url(self, path: str) -> str:
         """The address of a path below the repository: ``issues/1/comments``."""
@@ -144,7 +163,11 @@ def origin(url: str) -> tuple[str, str, int | None]:
         port = parts.port
     except ValueError:
         return parts.scheme, "", None
-    return parts.scheme, (parts.hostname or "").lower(), port or {"https": 443, "http": 80}.get(parts.scheme)
+    return (
+        parts.scheme,
+        (parts.hostname or "").lower(),
+        port or {"https": 443, "http": 80}.get(parts.scheme),
+    )
 
 
 def parts_of(url: str) -> SplitResult:

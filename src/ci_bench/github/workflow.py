@@ -2,8 +2,8 @@
 
 Texts in, texts and files out.
 
-Everything that a job prints is searched for commands, so text from outside is defused before it is printed.
-https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands
+Everything that a job prints is searched for commands, so text from outside is defused before it is
+printed. https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands
 """
 
 import logging
@@ -19,14 +19,19 @@ from ci_bench.github.clipping import clipped, shortened, utf8_bytes
 logger = logging.getLogger(__name__)
 
 SUMMARY_LIMIT = 1_000_000
-"""Bytes. Beyond 1,048,576 the runner drops the whole summary; it counts what earlier parts of the step have written."""
+"""Bytes. Beyond 1,048,576 the runner drops the whole summary; it counts what earlier parts of the
+step have written.
+"""
 OUTPUT_LIMIT = 100_000
 """UTF-16 units of one output. All outputs of a job may have 1 MB together."""
 COMMAND_LIMIT = 4_000
 """Characters of one message in the log's annotations; the runner keeps 4,096."""
 _OUTPUT = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,99}")
 _ZERO_WIDTH_SPACE = "\u200b"
-_TERMINAL = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)|.)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+_TERMINAL = re.compile(
+    r"\x1b(?:\[[0-?]*["
+    r" -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)|.)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"
+)
 
 
 class LogLevel(StrEnum):
@@ -64,7 +69,10 @@ def _delimiter(value: str) -> str:
 
 
 def append(path: Path, text: str) -> None:
-    """Append to one of the runner's files. Never replaces it: the runner holds the file itself. Raises `CannotWrite`."""
+    """Append to one of the runner's files.
+
+    Never replaces it: the runner holds the file itself. Raises `CannotWrite`.
+    """
     try:
         with path.open("ab") as stream:
             stream.write(text.encode("utf-8", "replace"))
@@ -73,7 +81,10 @@ def append(path: Path, text: str) -> None:
 
 
 def append_summary(path: Path, text: str) -> bool:
-    """Append to the file GITHUB_STEP_SUMMARY what still fits; whether that was all of it. Raises `CannotWrite`."""
+    """Append to the file GITHUB_STEP_SUMMARY what still fits; whether that was all of it.
+
+    Raises `CannotWrite`.
+    """
     try:
         used = path.stat().st_size if path.exists() else 0
     except OSError as error:
@@ -87,7 +98,10 @@ def append_summary(path: Path, text: str) -> bool:
 
 def command(level: LogLevel, message: str, *, title: str) -> str:
     """A line for the log that annotates the run."""
-    return f"::{level} title={_property(defused(title))}::{_data(shortened(defused(message), COMMAND_LIMIT))}"
+    return (
+        f"::{level}"
+        f" title={_property(defused(title))}::{_data(shortened(defused(message), COMMAND_LIMIT))}"
+    )
 
 
 def _data(text: str) -> str:

@@ -24,7 +24,8 @@ _SHORT = 12
 class Alarm:
     """A line that is worse than it was, with the move that made it so and what the policy makes of it.
 
-    `confirmed` is what a paired run of the neighbouring commits said, in words; `None` if none was made.
+    `confirmed` is what a paired run of the neighbouring commits said, in words; `None` if none was
+    made.
     """
 
     line: HistoryLine
@@ -42,10 +43,15 @@ class Alarm:
     def text(self) -> str:
         """``fake/one step time (eager): 2.1 % slower, 10 ms → 10.2 ms``; a drift says its pace."""
         points = self.line.points
-        levels = f"{quantity(self.move.before, points.unit)} → {quantity(self.move.after, points.unit)}"
+        levels = (
+            f"{quantity(self.move.before, points.unit)} → {quantity(self.move.after, points.unit)}"
+        )
         size = percent(self.move.worse) if self.move.worse != float("inf") else "from nothing"
         pace = f", drifting {drift_pace(self.move)}" if self.move.until is not None else ""
-        return f"{self.line.called}: {size} {worse_and_better(points.unit, points.better)[0]}{pace}, {levels}"
+        return (
+            f"{self.line.called}: {size} {worse_and_better(points.unit, points.better)[0]}{pace},"
+            f" {levels}"
+        )
 
     @property
     def where(self) -> str:
@@ -68,14 +74,26 @@ def drift_pace(move: Move) -> str:
 
 
 def alarms_of(lines: Sequence[HistoryLine], policy: Policy) -> tuple[Alarm, ...]:
-    """The open moves for the worse, the gravest and largest first. A detail of a case is one like any other here."""
+    """The open moves for the worse, the gravest and largest first.
+
+    A detail of a case is one like any other here.
+    """
     found = [
-        Alarm(line=line, move=line.trend.alarm, severity=policy.severity(Rule.REGRESSED, suite=line.points.suite))
+        Alarm(
+            line=line,
+            move=line.trend.alarm,
+            severity=policy.severity(Rule.REGRESSED, suite=line.points.suite),
+        )
         for line in lines
         if line.trend.alarm is not None
     ]
     order = [Severity.FAIL, Severity.WARN, Severity.NOTE]
-    return tuple(sorted(found, key=lambda alarm: (order.index(alarm.severity), -alarm.move.worse, alarm.line.name)))
+    return tuple(
+        sorted(
+            found,
+            key=lambda alarm: (order.index(alarm.severity), -alarm.move.worse, alarm.line.name),
+        )
+    )
 
 
 def told(alarms: Sequence[Alarm], *, lines: int, runs: int) -> str:
@@ -85,8 +103,13 @@ def told(alarms: Sequence[Alarm], *, lines: int, runs: int) -> str:
         return f"no open change for the worse in {seen}\n"
     text = [f"{count_of(len(alarms), 'open change')} for the worse in {seen}"]
     for alarm in alarms[:SHOWN]:
-        text.append(f"{alarm.severity.value:<5} {alarm.text}; {alarm.where} [{alarm.line.hardware}]")
-        text += [f"      with a change of the environment: {change}" for change in alarm.line.environment_of(alarm.move)]
+        text.append(
+            f"{alarm.severity.value:<5} {alarm.text}; {alarm.where} [{alarm.line.hardware}]"
+        )
+        text += [
+            f"      with a change of the environment: {change}"
+            for change in alarm.line.environment_of(alarm.move)
+        ]
         text += [f"      {alarm.confirmed}"] if alarm.confirmed else []
     rest = len(alarms) - SHOWN
     return "\n".join([*text, *([f"and {rest} more"] if rest > 0 else [])]) + "\n"
@@ -99,17 +122,30 @@ def issue_title(alarms: Sequence[Alarm]) -> str:
     """One line: what got worse, how many series."""
     if len(alarms) == 1:
         return f"Trend: {alarms[0].text}"
-    return f"Trend: {count_of(len(alarms), 'series').removesuffix('s')} got worse, first {alarms[0].line.called}"
+    return (
+        f"Trend: {count_of(len(alarms), 'series').removesuffix('s')} got worse, first"
+        f" {alarms[0].line.called}"
+    )
 
 
-def issue_text(alarms: Sequence[Alarm], *, page_url: str | None = None, run_url: str | None = None) -> str:
+def issue_text(
+    alarms: Sequence[Alarm], *, page_url: str | None = None, run_url: str | None = None
+) -> str:
     """The body: each open change with the suspected range, what else changed then, and what to do; or the last word."""
     if not alarms:
-        return f"Every series has recovered, or has kept its new level long enough to be the new normal.{_seen(run_url)}\n"
+        return (
+            "Every series has recovered, or has kept its new level long enough to be the new"
+            f" normal.{_seen(run_url)}\n"
+        )
     parts = ["Runs of this branch got worse and stayed worse. The suspected commits:", ""]
     for alarm in alarms[:SHOWN_IN_ISSUE]:
-        parts.append(f"- **{plain(alarm.text)}**, {plain(alarm.where)} ({plain(alarm.line.hardware)})")
-        parts += [f"  - the environment changed with it: {code(change)}" for change in alarm.line.environment_of(alarm.move)]
+        parts.append(
+            f"- **{plain(alarm.text)}**, {plain(alarm.where)} ({plain(alarm.line.hardware)})"
+        )
+        parts += [
+            f"  - the environment changed with it: {code(change)}"
+            for change in alarm.line.environment_of(alarm.move)
+        ]
         parts += [f"  - {plain(alarm.confirmed)}"] if alarm.confirmed else []
         parts += [f"  - {name}: {url}" for name, url in _runs(alarm)]
     if len(alarms) > SHOWN_IN_ISSUE:
@@ -117,19 +153,37 @@ def issue_text(alarms: Sequence[Alarm], *, page_url: str | None = None, run_url:
     first = alarms[0]
     before, after = first.commits
     if before and after:
-        parts += ["", "To find the commit on the same machine:", "", "```sh", _command(first, before, after), "```"]
+        parts += [
+            "",
+            "To find the commit on the same machine:",
+            "",
+            "```sh",
+            _command(first, before, after),
+            "```",
+        ]
     parts += [f"\n[The trend page]({page_url})"] if page_url else []
-    return "\n".join(parts) + _seen(run_url) + "\n\nci-bench keeps this issue up to date and closes it once nothing is worse.\n"
+    return (
+        "\n".join(parts)
+        + _seen(run_url)
+        + "\n\nci-bench keeps this issue up to date and closes it once nothing is worse.\n"
+    )
 
 
 def _command(alarm: Alarm, before: str, after: str) -> str:
     """Names in it are of a fixed alphabet: case ids and commits."""
-    return f"ci-bench history bisect {before} {after} --filter '{alarm.line.points.case}' --metric {alarm.line.points.metric}"
+    return (
+        f"ci-bench history bisect {before} {after} --filter '{alarm.line.points.case}' --metric"
+        f" {alarm.line.points.metric}"
+    )
 
 
 def _runs(alarm: Alarm) -> list[tuple[str, str]]:
     before, after = alarm.line.between(alarm.move)
-    return [(name, run.url) for name, run in (("last run before", before), ("first run after", after)) if run.url]
+    return [
+        (name, run.url)
+        for name, run in (("last run before", before), ("first run after", after))
+        if run.url
+    ]
 
 
 def _seen(run_url: str | None) -> str:

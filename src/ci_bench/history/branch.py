@@ -49,19 +49,26 @@ class Answered(Protocol):
 class BranchGit(Protocol):
     """git in one repository, as `checkouts.git` runs it."""
 
-    def run(self, *arguments: str, timeout_s: float = ..., more: Mapping[str, str] | None = None) -> str:
+    def run(
+        self, *arguments: str, timeout_s: float = ..., more: Mapping[str, str] | None = None
+    ) -> str:
         """Return git's output. Raises `GitFailed`."""
 
     def ask(self, *arguments: str) -> str | None:
         """Return git's output; `None` if its exit code is not 0."""
 
-    def call(self, *arguments: str, timeout_s: float = ..., more: Mapping[str, str] | None = None) -> Answered:
+    def call(
+        self, *arguments: str, timeout_s: float = ..., more: Mapping[str, str] | None = None
+    ) -> Answered:
         """Return git's result."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BranchStore:
-    """A store on branch `name`, of this repository or, with `remote`, of another one. `pause` waits before another try."""
+    """A store on branch `name`, of this repository or, with `remote`, of another one.
+
+    `pause` waits before another try.
+    """
 
     git: BranchGit
     name: str
@@ -75,7 +82,14 @@ class BranchStore:
             return Found(files=())
         with self._index(tip) as (index, folder):
             out = folder / "out"
-            self.git.run(*_IN_PLAIN, "checkout-index", "--all", f"--prefix={out}/", timeout_s=LONG_S, more=index)
+            self.git.run(
+                *_IN_PLAIN,
+                "checkout-index",
+                "--all",
+                f"--prefix={out}/",
+                timeout_s=LONG_S,
+                more=index,
+            )
             return replace(read_folder(out), state=tip)
 
     def append(self, files: Files) -> None:
@@ -96,7 +110,10 @@ class BranchStore:
         raise CannotWrite(f"the branch {self.name} could not be added to in {TRIES} tries: {said}")
 
     def replace(self, add: Files, remove: Sequence[str], state: str) -> None:
-        """Make the branch one commit: what was there at `state` without `remove`, and `add`. Raises `Moved`."""
+        """Make the branch one commit: what was there at `state` without `remove`, and `add`.
+
+        Raises `Moved`.
+        """
         said = self._swap(self._commit(add, remove, state or None, parents=None), state or None)
         if said:
             raise Moved(said)
@@ -106,16 +123,28 @@ class BranchStore:
         if self.remote is None:
             return self.git.ask("rev-parse", "--verify", "--quiet", f"{self._ref}^{{commit}}")
         for tried in range(TRIES):
-            listed = self.git.run("ls-remote", "--heads", self.remote, self._ref, timeout_s=LONG_S).split()
+            listed = self.git.run(
+                "ls-remote", "--heads", self.remote, self._ref, timeout_s=LONG_S
+            ).split()
             if not listed or self.git.ask("cat-file", "-e", f"{listed[0]}^{{commit}}") is not None:
                 return listed[0] if listed else None
             # No name is given to what is fetched: others may be fetching here, too.
             quietly = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules")
-            answer = self.git.call("fetch", *quietly, self.remote, self._ref, timeout_s=LONG_S, more={"GIT_NO_LAZY_FETCH": "0"})
+            answer = self.git.call(
+                "fetch",
+                *quietly,
+                self.remote,
+                self._ref,
+                timeout_s=LONG_S,
+                more={"GIT_NO_LAZY_FETCH": "0"},
+            )
             if answer.code:
                 logger.info("fetching %s: %s", self.name, answer.said)
                 self.pause(min(0.2 * 2**tried, 10.0))
-        raise GitFailed(f"the branch {self.name} of {self.remote} could not be fetched; is it being rewritten all the time?")
+        raise GitFailed(
+            f"the branch {self.name} of {self.remote} could not be fetched; is it being rewritten"
+            " all the time?"
+        )
 
     @property
     def _ref(self) -> str:
@@ -129,7 +158,9 @@ class BranchStore:
             self.git.run("read-tree", *([tip] if tip else ["--empty"]), more=index)
             yield index, Path(made)
 
-    def _commit(self, add: Files, remove: Sequence[str], tip: str | None, *, parents: str | None) -> str:
+    def _commit(
+        self, add: Files, remove: Sequence[str], tip: str | None, *, parents: str | None
+    ) -> str:
         with self._index(tip) as (index, folder):
             for name in remove:
                 if name not in add:
@@ -138,10 +169,14 @@ class BranchStore:
                 path = folder / f"file-{number}"
                 path.write_bytes(content)
                 blob = self.git.run("hash-object", "-w", "--no-filters", "--", str(path)).strip()
-                self.git.run("update-index", "--add", "--cacheinfo", f"100644,{blob},{name}", more=index)
+                self.git.run(
+                    "update-index", "--add", "--cacheinfo", f"100644,{blob},{name}", more=index
+                )
             tree = self.git.run("write-tree", more=index).strip()
         message = "compact the history" if parents is None and tip else "add to the history"
-        return self.git.run("commit-tree", tree, *(("-p", parents) if parents else ()), "-m", message, more=AUTHOR).strip()
+        return self.git.run(
+            "commit-tree", tree, *(("-p", parents) if parents else ()), "-m", message, more=AUTHOR
+        ).strip()
 
     def _swap(self, new: str, old: str | None) -> str:
         """Move the branch from `old` (`None`: from nowhere) to `new`; what git says where it is elsewhere by now."""
@@ -150,9 +185,13 @@ class BranchStore:
             return done.said or "it moved" if done.code else ""
         lease = f"--force-with-lease={self._ref}:{old or ''}"
         spec = f"{new}:{self._ref}"  # no `+`: it would win over the lease
-        done = self.git.call("push", "--quiet", "--no-verify", lease, self.remote, spec, timeout_s=LONG_S)
+        done = self.git.call(
+            "push", "--quiet", "--no-verify", lease, self.remote, spec, timeout_s=LONG_S
+        )
         if done.code and any(word in done.said for word in _FINAL):
-            raise CannotWrite(f"the branch {self.name} of {self.remote} cannot be written: {done.said}")
+            raise CannotWrite(
+                f"the branch {self.name} of {self.remote} cannot be written: {done.said}"
+            )
         return done.said or "it moved" if done.code else ""
 
 

@@ -38,7 +38,9 @@ class Compaction:
 
 
 def compact(store: Store, *, most_bytes: int = MOST_BYTES) -> Compaction:
-    """Make one pack per machine, and thin out until the store fits `most_bytes`. Broken files are left where they are.
+    """Make one pack per machine, and thin out until the store fits `most_bytes`.
+
+    Broken files are left where they are.
 
     Raises:
         CannotWrite: others kept changing the store.
@@ -47,7 +49,9 @@ def compact(store: Store, *, most_bytes: int = MOST_BYTES) -> Compaction:
         found = store.read()
         packs, dropped = _packed(found, most_bytes)
         try:
-            store.replace(packs, [file.name for file in found.files if file.name not in packs], found.state)
+            store.replace(
+                packs, [file.name for file in found.files if file.name not in packs], found.state
+            )
         except Moved:
             continue
         return Compaction(
@@ -57,7 +61,10 @@ def compact(store: Store, *, most_bytes: int = MOST_BYTES) -> Compaction:
             files_after=len(packs),
             dropped=dropped,
         )
-    raise CannotWrite(f"others changed the store in each of {_TRIES} tries to compact it; nothing is lost, try again later")
+    raise CannotWrite(
+        f"others changed the store in each of {_TRIES} tries to compact it; nothing is lost, try"
+        " again later"
+    )
 
 
 def _packed(found: Found, most_bytes: int) -> tuple[Files, int]:
@@ -74,7 +81,9 @@ def _packed(found: Found, most_bytes: int) -> tuple[Files, int]:
             newest //= 2
         kept = thinner
         packs = _packs(kept)
-    return packs, sum(len(before.runs) - len(after.runs) for before, after in zip(whole, kept, strict=True))
+    return packs, sum(
+        len(before.runs) - len(after.runs) for before, after in zip(whole, kept, strict=True)
+    )
 
 
 def _packs(histories: Sequence[History]) -> Files:

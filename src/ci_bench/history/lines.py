@@ -18,8 +18,25 @@ from ci_bench.records.results import Fact
 from ci_bench.report.text import bytes_
 
 HARDWARE = (
-    *("device", "gpu", "gpu_memory_bytes", "gpu_multiprocessors", "gpu_capability", "cpu", "cpu_cores"),
-    *("threads", "deterministic", "rotate", "flush_l2", "cuda_graph", "timing_contract", "memory_contract", "imported_from"),
+    *(
+        "device",
+        "gpu",
+        "gpu_memory_bytes",
+        "gpu_multiprocessors",
+        "gpu_capability",
+        "cpu",
+        "cpu_cores",
+    ),
+    *(
+        "threads",
+        "deterministic",
+        "rotate",
+        "flush_l2",
+        "cuda_graph",
+        "timing_contract",
+        "memory_contract",
+        "imported_from",
+    ),
 )
 """The fields of an identity that a line keeps to: the machine, and how it is measured."""
 _NAMES = ("gpu", "cpu", "imported_from", "device")
@@ -41,11 +58,13 @@ class EnvironmentChange:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HistoryLine:
-    """One metric of one arm of one case on one kind of hardware. `runs`, `values` and `errors` belong together.
+    """One metric of one arm of one case on one kind of hardware.
 
-    `hardware` is for people, `machine` tells one machine from another, to the byte.
-    `least` is the smallest relative change that matters, `title` what people call the metric; runs that were partial, or of
-    changed files, are left out.
+    `runs`, `values` and `errors` belong together.
+
+    `hardware` is for people, `machine` tells one machine from another, to the byte. `least` is the
+    smallest relative change that matters, `title` what people call the metric; runs that were
+    partial, or of changed files, are left out.
     """
 
     hardware: str
@@ -75,7 +94,11 @@ class HistoryLine:
 
     def environment_of(self, move: Move) -> tuple[str, ...]:
         """Return the changes of the software at a move, or within two runs of it."""
-        near = (change for change in self.changes if move.place - _NEAR <= change.place <= move.end + _NEAR)
+        near = (
+            change
+            for change in self.changes
+            if move.place - _NEAR <= change.place <= move.end + _NEAR
+        )
         return tuple(difference for change in near for difference in change.differences)
 
 
@@ -85,9 +108,15 @@ _NEAR = 2
 def lines_of(
     history: History, *, least: Least, recent: int = RECENT, title: Callable[[str], str] = title_of
 ) -> tuple[HistoryLine, ...]:
-    """Every line of a history, looked through; by case, metric, arm and hardware. `title` says what people call a metric."""
+    """Every line of a history, looked through; by case, metric, arm and hardware.
+
+    `title` says what people call a metric.
+    """
     machines = [_hardware(machine.identity) for machine in history.machines]
-    words = {name: _titled(machine.identity) for name, machine in zip(machines, history.machines, strict=True)}
+    words = {
+        name: _titled(machine.identity)
+        for name, machine in zip(machines, history.machines, strict=True)
+    }
     hardware = [None if run.partial or run.dirty else machines[run.machine] for run in history.runs]
     differences = _Differences(history)
     lines = []
@@ -163,8 +192,14 @@ class _Differences:
 
     def _between(self, before: int, after: int) -> tuple[str, ...]:
         one, two = (self._machines[machine].identity for machine in (before, after))
-        fields = [field for field in sorted({*one, *two}) if one.get(field) != two.get(field) and field not in HARDWARE]
-        return tuple(f"{field}: {' → '.join(_parted(one.get(field), two.get(field)))}" for field in fields)
+        fields = [
+            field
+            for field in sorted({*one, *two})
+            if one.get(field) != two.get(field) and field not in HARDWARE
+        ]
+        return tuple(
+            f"{field}: {' → '.join(_parted(one.get(field), two.get(field)))}" for field in fields
+        )
 
 
 _LONGEST = 60
@@ -174,7 +209,10 @@ _CONTEXT = 8
 def _parted(before: Fact, after: Fact) -> tuple[str, str]:
     """Both values in words, each at most `_LONGEST` long: what a long pair begins with in common goes first."""
     texts = ["unknown" if fact is None else str(fact) for fact in (before, after)]
-    common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(*texts, strict=False))) - _CONTEXT
+    common = (
+        sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(*texts, strict=False)))
+        - _CONTEXT
+    )
     if max(map(len, texts)) > _LONGEST and common > 0:
         texts = [f"…{text[common:]}" for text in texts]
     one, two = (text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…" for text in texts)

@@ -1,4 +1,6 @@
-"""The trend page: what is open now, a table of all series, and a chart of each. Pure; the shell is the reports' own.
+"""The trend page: what is open now, a table of all series, and a chart of each.
+
+Pure; the shell is the reports' own.
 
 One file that loads nothing. All numbers of the charts travel as data, and a chart is drawn when it
 comes into view, so a page of hundreds of series opens quickly. Names and texts may be a stranger's:
@@ -21,7 +23,18 @@ from ci_bench.report.html.markup import Html, join, tag
 from ci_bench.report.html.page import Assets, render_page
 from ci_bench.report.html.tables import figure, identifier, scrolling, word
 
-_HEADERS = ("State", "Case", "Metric", "Arm", "Machine", "Level now", "Noise", "Last change", "When", "Runs")
+_HEADERS = (
+    "State",
+    "Case",
+    "Metric",
+    "Arm",
+    "Machine",
+    "Level now",
+    "Noise",
+    "Last change",
+    "When",
+    "Runs",
+)
 _SHORT = 12
 _BAND = 2.0
 """Half the width of the noise band, in standard deviations of one run."""
@@ -53,7 +66,11 @@ def render(sheet: Sheet, assets: Assets) -> str:
         _table(sheet.lines),
         tag("h2", "Over time"),
         _tools(),
-        tag("div", *(_section(index, line, sheet) for index, line in enumerate(sheet.lines)), id="lines"),
+        tag(
+            "div",
+            *(_section(index, line, sheet) for index, line in enumerate(sheet.lines)),
+            id="lines",
+        ),
         _passed(sheet.passed),
     )
     data = {
@@ -66,18 +83,34 @@ def render(sheet: Sheet, assets: Assets) -> str:
 def _verdict(sheet: Sheet, runs: Sequence[Entry]) -> Html:
     """Show the verdict, open changes first."""
     alarms = sheet.alarms
-    span = f"{count_of(len(runs), 'run')}" + (f", {runs[0].at[:10]} to {runs[-1].at[:10]}" if runs else "")
-    headline = f"{count_of(len(alarms), 'open change')} for the worse" if alarms else "No open change for the worse"
+    span = f"{count_of(len(runs), 'run')}" + (
+        f", {runs[0].at[:10]} to {runs[-1].at[:10]}" if runs else ""
+    )
+    headline = (
+        f"{count_of(len(alarms), 'open change')} for the worse"
+        if alarms
+        else "No open change for the worse"
+    )
     items = [_alarm(alarm, sheet.commits) for alarm in alarms[:50]]
     listed = tag("ul", *items) if items else None
     counted = tag("p", f"{len(sheet.lines)} series over {span}.", class_="muted")
-    return tag("div", tag("p", headline, class_="headline"), counted, listed, class_=f"verdict {'bad' if alarms else 'good'}")
+    return tag(
+        "div",
+        tag("p", headline, class_="headline"),
+        counted,
+        listed,
+        class_=f"verdict {'bad' if alarms else 'good'}",
+    )
 
 
 def _alarm(alarm: Alarm, commits: str | None) -> Html:
     changes = alarm.line.environment_of(alarm.move)
     parts: list[Html | str] = [f"{alarm.text}, ", _range(alarm.line, alarm.move, commits)]
-    parts += [tag("div", f"with a change of the environment: {'; '.join(changes)}", class_="muted")] if changes else []
+    parts += (
+        [tag("div", f"with a change of the environment: {'; '.join(changes)}", class_="muted")]
+        if changes
+        else []
+    )
     parts += [tag("div", alarm.confirmed, class_="muted")] if alarm.confirmed else []
     return tag("li", *parts)
 
@@ -85,28 +118,48 @@ def _alarm(alarm: Alarm, commits: str | None) -> Html:
 def _table(lines: Sequence[HistoryLine]) -> Html:
     if not lines:
         return tag("p", "The history holds no series yet.", class_="empty")
-    heads = (tag("th", tag("button", name, type="button"), scope="col", aria_sort="none") for name in _HEADERS)
+    heads = (
+        tag("th", tag("button", name, type="button"), scope="col", aria_sort="none")
+        for name in _HEADERS
+    )
     body = tag("tbody", *(_row(index, line) for index, line in enumerate(lines)))
     told = (
-        "One row for each series. The level is that of the runs since the last change; noise is the spread of one run around it."
+        "One row for each series. The level is that of the runs since the last change; noise is the"
+        " spread of one run around it."
     )
     table = tag("table", tag("caption", told), tag("thead", tag("tr", *heads)), body, id="series")
     return join((_filters(), scrolling("All series", table)))
 
 
 def _filters() -> Html:
-    search = tag("label", "Search", tag("input", type="search", id="search", placeholder="case, metric, machine …"))
+    search = tag(
+        "label",
+        "Search",
+        tag("input", type="search", id="search", placeholder="case, metric, machine …"),
+    )
     options = (tag("option", state, value=state) for state in _STATES)
-    state = tag("label", "State", tag("select", tag("option", "all", value=""), *options, data_column="0", class_="filter"))
-    return tag("div", search, state, tag("p", id="count", class_="muted", role="status"), class_="tools", role="search")
+    state = tag(
+        "label",
+        "State",
+        tag("select", tag("option", "all", value=""), *options, data_column="0", class_="filter"),
+    )
+    return tag(
+        "div",
+        search,
+        state,
+        tag("p", id="count", class_="muted", role="status"),
+        class_="tools",
+        role="search",
+    )
 
 
 def _tools() -> Html:
     choices = (tag("option", "by commit", value="run"), tag("option", "by time", value="at"))
     label = tag("label", "Horizontal axis", tag("select", *choices, id="axis"))
     told = (
-        "A dot is a run, a line the level between two changes or the slope of a drift, the band where nineteen of twenty runs "
-        "lie. A solid upright marks a change, a tinted stretch a drift, a dashed upright a change of the software."
+        "A dot is a run, a line the level between two changes or the slope of a drift, the band"
+        " where nineteen of twenty runs lie. A solid upright marks a change, a tinted stretch a"
+        " drift, a dashed upright a change of the software."
     )
     return tag("div", label, tag("p", told, class_="muted"), class_="tools")
 
@@ -122,9 +175,17 @@ def _row(index: int, line: HistoryLine) -> Html:
         tag("td", line.title, title=line.points.metric),
         tag("td", identifier(line.points.arm)),
         tag("td", line.hardware, title=line.machine),
-        tag("td", figure("–" if level is None else quantity(level, unit)), data_sort=None if level is None else f"{level:.6g}"),
+        tag(
+            "td",
+            figure("–" if level is None else quantity(level, unit)),
+            data_sort=None if level is None else f"{level:.6g}",
+        ),
         tag("td", figure(percent(line.trend.noise)), data_sort=f"{line.trend.noise:.4g}"),
-        tag("td", figure(_size(last) if last else "–"), data_sort=f"{min(last.worse, 1e9):.5g}" if last else None),
+        tag(
+            "td",
+            figure(_size(last) if last else "–"),
+            data_sort=f"{min(last.worse, 1e9):.5g}" if last else None,
+        ),
         tag("td", line.runs[last.place].at[:10] if last else "–"),
         tag("td", str(len(line.runs))),
     )
@@ -145,8 +206,20 @@ def _section(index: int, line: HistoryLine, sheet: Sheet) -> Html:
     moves = [_move(line, move, sheet.commits) for move in reversed(line.trend.moves)]
     listed = tag("ul", *moves[:20]) if moves else tag("p", "No change was seen.", class_="muted")
     holder = tag("div", data_line=str(index), class_="trend")
-    runs = tag("details", tag("summary", "The newest runs"), tag("ol"), data_line=str(index), class_="listing")
-    parts = (heading, tag("p", line.hardware, class_="muted", title=line.machine), tag("figure", holder), listed, runs)
+    runs = tag(
+        "details",
+        tag("summary", "The newest runs"),
+        tag("ol"),
+        data_line=str(index),
+        class_="listing",
+    )
+    parts = (
+        heading,
+        tag("p", line.hardware, class_="muted", title=line.machine),
+        tag("figure", holder),
+        listed,
+        runs,
+    )
     return tag("section", *parts, id=f"line-{index}")
 
 
@@ -155,19 +228,37 @@ def _move(line: HistoryLine, move: Move, commits: str | None) -> Html:
     unit = line.points.unit
     levels = f"{quantity(move.before, unit)} → {quantity(move.after, unit)}"
     drift = f", drifting {drift_pace(move)}" if move.until is not None else ""
-    parts: list[Html | str] = [tag("strong", _size(move)), f" ({levels}{drift}), ", _range(line, move, commits)]
+    parts: list[Html | str] = [
+        tag("strong", _size(move)),
+        f" ({levels}{drift}), ",
+        _range(line, move, commits),
+    ]
     changes = line.environment_of(move)
-    parts += [tag("div", f"The environment changed: {'; '.join(changes)}", class_="muted")] if changes else []
+    parts += (
+        [tag("div", f"The environment changed: {'; '.join(changes)}", class_="muted")]
+        if changes
+        else []
+    )
     return tag("li", *parts)
 
 
 def _range(line: HistoryLine, move: Move, commits: str | None) -> Html:
     """The commits that a change lies between, and the runs that saw it, as links where it is known where to."""
     before, after = line.between(move)
-    parts: list[Html | str] = ["after ", _commit(before, commits), " up to ", _commit(after, commits), f" ({after.at[:10]})"]
+    parts: list[Html | str] = [
+        "after ",
+        _commit(before, commits),
+        " up to ",
+        _commit(after, commits),
+        f" ({after.at[:10]})",
+    ]
     for name, run in (("run before", before), ("run after", after)):
         parts += [" · ", tag("a", name, href=run.url, rel="noreferrer")] if run.url else []
-        parts += [" · ", tag("a", f"report of the {name}", href=run.report, rel="noreferrer")] if run.report else []
+        parts += (
+            [" · ", tag("a", f"report of the {name}", href=run.report, rel="noreferrer")]
+            if run.report
+            else []
+        )
     return tag("span", *parts)
 
 
@@ -175,7 +266,11 @@ def _commit(run: Entry, commits: str | None) -> Html | str:
     if run.commit is None:
         return f"the run of {run.at}"
     shown = identifier(run.commit[:_SHORT])
-    return tag("a", shown, href=f"{commits}/{quote(run.commit)}", rel="noreferrer") if commits else shown
+    return (
+        tag("a", shown, href=f"{commits}/{quote(run.commit)}", rel="noreferrer")
+        if commits
+        else shown
+    )
 
 
 def _size(move: Move) -> str:
@@ -188,12 +283,18 @@ def _passed(passed: Sequence[str]) -> Html | None:
     """Records that could not be read."""
     if not passed:
         return None
-    return join((tag("h2", "Passed over"), tag("ul", *(tag("li", reason) for reason in passed[:50]))))
+    return join(
+        (tag("h2", "Passed over"), tag("ul", *(tag("li", reason) for reason in passed[:50])))
+    )
 
 
 def _run(run: Entry, commits: str | None) -> list[Any]:
     """Return time, commit and page of a run, for its dot and link."""
-    seen = run.report or run.url or (f"{commits}/{quote(run.commit)}" if commits and run.commit else None)
+    seen = (
+        run.report
+        or run.url
+        or (f"{commits}/{quote(run.commit)}" if commits and run.commit else None)
+    )
     return [run.at, (run.commit or "")[:_SHORT], seen]
 
 
@@ -202,11 +303,20 @@ def _line(line: HistoryLine, place: dict[tuple[str, str], int]) -> dict[str, Any
 
     Levels and slopes are (first, last, level, half of the band, level at the end).
 
-    A move is (place, in words, whether for the worse, and of a drift the place where it ends, its pace in a run).
+    A move is (place, in words, whether for the worse, and of a drift the place where it ends, its
+    pace in a run).
     """
     moves = line.trend.moves
-    starts, stops = [0, *(move.end for move in moves)], [*(move.place for move in moves), len(line.runs)]
-    levels = [_level(line, start, stop) for start, stop in zip(starts, stops, strict=True) if stop > start]
+    starts, stops = (
+        [0, *(move.end for move in moves)],
+        [
+            *(move.place for move in moves),
+            len(line.runs),
+        ],
+    )
+    levels = [
+        _level(line, start, stop) for start, stop in zip(starts, stops, strict=True) if stop > start
+    ]
     drifts = [move for move in moves if move.until is not None]
     return {
         "name": line.name,
@@ -240,4 +350,9 @@ def _slope(line: HistoryLine, move: Move) -> list[float]:
 def _level(line: HistoryLine, start: int, stop: int) -> list[float]:
     ordered = sorted(line.values[start:stop])
     level = ordered[len(ordered) // 2]
-    return [start, stop - 1, float(f"{level:.6g}"), float(f"{_BAND * line.trend.noise * abs(level):.4g}")]
+    return [
+        start,
+        stop - 1,
+        float(f"{level:.6g}"),
+        float(f"{_BAND * line.trend.noise * abs(level):.4g}"),
+    ]

@@ -1,7 +1,8 @@
 """Conversion of a run's results to its record, and of many records to one history. Pure.
 
-Owns what a run's number is: for times, the mean over the launches of the trimmed mean of the logarithms within each; for anything
-else the plain mean. A launch is what is replicated, so the error is that of a mean of launches.
+Owns what a run's number is: for times, the mean over the launches of the trimmed mean of the
+logarithms within each; for anything else the plain mean. A launch is what is replicated, so the
+error is that of a mean of launches.
 """
 
 import math
@@ -38,7 +39,12 @@ def record_of(results: Results, *, url: str | None = None, report: str | None = 
         url=url,
         report=report,
     )
-    found = (_points(row, metric) for row in results.cases if row.status is Status.OK for metric in row.metrics)
+    found = (
+        _points(row, metric)
+        for row in results.cases
+        if row.status is Status.OK
+        for metric in row.metrics
+    )
     return History(
         tool_version=results.tool_version,
         machines=(HistoryMachine(fingerprint=fingerprint(identity), identity=identity),),
@@ -52,13 +58,18 @@ def _points(row: CaseResult, metric: Metric) -> Points | None:
 
     `None` if its samples cannot be averaged.
     """
-    launches = [np.asarray(launch.values, dtype=np.float64) for launch in metric.launches if launch.values]
+    launches = [
+        np.asarray(launch.values, dtype=np.float64) for launch in metric.launches if launch.values
+    ]
     timed = metric.unit in TIMES
     if not launches or not all(_usable(values, timed=timed) for values in launches):
         return None
     if timed:
         means = np.array([float(trimmed_mean(np.log(values))) for values in launches])
-        value, spread = math.exp(float(means.mean())), float(means.std(ddof=1)) if len(means) > 1 else None
+        value, spread = (
+            math.exp(float(means.mean())),
+            (float(means.std(ddof=1)) if len(means) > 1 else None),
+        )
     else:
         means = np.array([values.mean() for values in launches])
         value = float(means.mean())
@@ -110,7 +121,10 @@ def joined(parts: Iterable[History], *, tool_version: str) -> History:
     order = sorted(known, key=lambda name: (instant(known[name].at), name))
     place = {name: index for index, name in enumerate(order)}
     ranks = {digest: index for index, digest in enumerate(machines)}
-    rows = (_row(shape[key], [(place[name], value, error) for name, value, error in cells[key]]) for key in sorted(cells))
+    rows = (
+        _row(shape[key], [(place[name], value, error) for name, value, error in cells[key]])
+        for key in sorted(cells)
+    )
     return History(
         tool_version=tool_version,
         machines=tuple(machines.values()),
@@ -135,13 +149,18 @@ def chosen(history: History, runs: Sequence[int]) -> History:
     used = sorted({history.runs[run].machine for run in runs})
     rank = {machine: index for index, machine in enumerate(used)}
     rows = [
-        _row(series, [(place[run], value, error) for run, value, error in _cells(series) if run in place])
+        _row(
+            series,
+            [(place[run], value, error) for run, value, error in _cells(series) if run in place],
+        )
         for series in history.series
     ]
     return replace(
         history,
         machines=tuple(history.machines[machine] for machine in used),
-        runs=tuple(replace(history.runs[run], machine=rank[history.runs[run].machine]) for run in runs),
+        runs=tuple(
+            replace(history.runs[run], machine=rank[history.runs[run].machine]) for run in runs
+        ),
         series=tuple(row for row in rows if row.runs),
     )
 

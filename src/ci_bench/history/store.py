@@ -95,11 +95,17 @@ class Store(Protocol):
         """Add files. Returns once they are safe. Raises `CannotWrite` or `GitFailed`."""
 
     def replace(self, add: Files, remove: Sequence[str], state: str) -> None:
-        """Add files, and only then take others away. Raises `Moved` if the store cannot tell that nothing is lost."""
+        """Add files, and only then take others away.
+
+        Raises `Moved` if the store cannot tell that nothing is lost.
+        """
 
 
 def file_of(history: History, *, pack: bool = False) -> Files:
-    """The file of a history of one machine, by its name. Raises `BadDocument` if it cannot be written."""
+    """The file of a history of one machine, by its name.
+
+    Raises `BadDocument` if it cannot be written.
+    """
     content = documents.packed(history)
     moment = re.sub(r"[^0-9T]", "", history.runs[0].at)[:15]
     name = f"{'pack' if pack else 'run'}-{moment}-{_digest(content)}.json.gz"
@@ -127,12 +133,21 @@ def read_folder(root: Path, *, state: str = "") -> Found:
         if _TEMPORARY.fullmatch(name):
             continue
         if len(files) >= MOST_FILES:
-            passed.append(Passed(name=shown, reason=f"there are more than {MOST_FILES:,} files; run `ci-bench history compact`"))
+            passed.append(
+                Passed(
+                    name=shown,
+                    reason=(
+                        f"there are more than {MOST_FILES:,} files; run `ci-bench history compact`"
+                    ),
+                )
+            )
             break
         try:
             files.append(_read(root, folder, name))
         except BadDocument as error:
-            passed.append(Passed(name=shown, reason=str(error).replace(f"{root / folder / name}: ", "", 1)))
+            passed.append(
+                Passed(name=shown, reason=str(error).replace(f"{root / folder / name}: ", "", 1))
+            )
     return Found(files=tuple(files), passed=tuple(passed), state=state)
 
 
@@ -146,11 +161,16 @@ def _names(root: Path) -> list[tuple[str, str]]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise BadDocument(f"{root}: cannot be read: {error.strerror or error}; check the path") from error
+        raise BadDocument(
+            f"{root}: cannot be read: {error.strerror or error}; check the path"
+        ) from error
     found: list[tuple[str, str]] = []
     for entry in entries:
         if _MACHINE.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False):
-            found += [(entry.name, name) for name in sorted(path.name for path in Path(entry.path).iterdir())]
+            found += [
+                (entry.name, name)
+                for name in sorted(path.name for path in Path(entry.path).iterdir())
+            ]
         elif entry.name not in {".git", "README.md"}:
             found.append(("", entry.name))
     return found
@@ -163,10 +183,15 @@ def _read(root: Path, folder: str, name: str) -> Stored:
         raise BadDocument("not a record of ci-bench; remove it")
     content = _content(path)
     if _digest(content) != named[1]:
-        raise BadDocument("its content does not fit the digest in its name: it was cut short or changed")
+        raise BadDocument(
+            "its content does not fit the digest in its name: it was cut short or changed"
+        )
     history = documents.read_history(path, max_bytes=MOST_FILE_BYTES)
     for machine in history.machines:
-        if machine.fingerprint != fingerprint(machine.identity) or folder_of(machine.fingerprint) != folder:
+        if (
+            machine.fingerprint != fingerprint(machine.identity)
+            or folder_of(machine.fingerprint) != folder
+        ):
             raise BadDocument("the machine that it names is not the one whose folder it is in")
     return Stored(name=f"{folder}/{name}", size=len(content), history=history)
 
@@ -203,10 +228,15 @@ class FolderStore:
             try:
                 _write(self.path / name, content)
             except OSError as error:
-                raise CannotWrite(f"{self.path / name}: cannot be written: {error.strerror or error}") from error
+                raise CannotWrite(
+                    f"{self.path / name}: cannot be written: {error.strerror or error}"
+                ) from error
 
     def replace(self, add: Files, remove: Sequence[str], state: str) -> None:  # noqa: ARG002 - files that are there stay as they are
-        """Write files first, then remove others, and what was abandoned a day ago. Raises `CannotWrite`."""
+        """Write files first, then remove others, and what was abandoned a day ago.
+
+        Raises `CannotWrite`.
+        """
         self.append(add)
         for name in remove:
             if name not in add:

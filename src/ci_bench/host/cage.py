@@ -11,13 +11,24 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 
 TEMPORARY = "/tmp:rw,exec,nosuid,nodev,mode=1777"  # noqa: S108 - the container's own; compiled kernels are loaded from it
-HARDENED = ("--cap-drop=ALL", "--security-opt=no-new-privileges", "--read-only", "--ulimit", "core=0", "--log-driver=none")
+HARDENED = (
+    "--cap-drop=ALL",
+    "--security-opt=no-new-privileges",
+    "--read-only",
+    "--ulimit",
+    "core=0",
+    "--log-driver=none",
+)
 """Flags that drop all capabilities, forbid new ones, and leave no files, core dumps or logs behind.
 
 The image is read-only.
 """
 NO_NETWORK = "--network=none"
-PROXIES = tuple(one for kind in ("HTTP", "HTTPS", "FTP", "ALL", "NO") for one in (f"{kind}_PROXY", f"{kind.lower()}_proxy"))
+PROXIES = tuple(
+    one
+    for kind in ("HTTP", "HTTPS", "FTP", "ALL", "NO")
+    for one in (f"{kind}_PROXY", f"{kind.lower()}_proxy")
+)
 """The variables that docker's client passes to every container if its configuration has proxies."""
 POWERS = ("CHOWN", "DAC_OVERRIDE", "KILL", "SETGID", "SETUID")
 """The capabilities root needs to start and stop processes of other users and to hand over files.
@@ -26,7 +37,9 @@ The code under test has none of them.
 """
 
 GPU_WAYS = ("cdi", "gpus", "runtime")
-"""CDI (``--device nvidia.com/gpu=…``), the toolkit's hook (``--gpus``), NVIDIA's runtime, in the order they are tried."""
+"""CDI (``--device nvidia.com/gpu=…``), the toolkit's hook (``--gpus``), NVIDIA's runtime, in the
+order they are tried.
+"""
 NO_GPUS = ("-e", "NVIDIA_VISIBLE_DEVICES=void")
 """Hides GPUs from CUDA images.
 
@@ -41,7 +54,14 @@ _SELECTION = re.compile(rf"none|all|[1-9][0-9]?|device={_ID}(?:,{_ID}){{0,15}}")
 
 def private(user: str, *, powers: Sequence[str] = ()) -> list[str]:
     """Return flags of every container: its restrictions, its temporary folder, and its user."""
-    return [*HARDENED, "--tmpfs", TEMPORARY, "--user", user, *(f"--cap-add={power}" for power in powers)]
+    return [
+        *HARDENED,
+        "--tmpfs",
+        TEMPORARY,
+        "--user",
+        user,
+        *(f"--cap-add={power}" for power in powers),
+    ]
 
 
 def mount(source: str, target: str, *, writable: bool = False) -> tuple[str, str]:
@@ -81,7 +101,12 @@ def gpu_arguments(selection: str, way: str) -> tuple[str, ...]:
     ids = _ids(selection)
     if way == "cdi":
         return tuple(part for one in ids for part in ("--device", f"nvidia.com/gpu={one}"))
-    visible = ("-e", f"NVIDIA_VISIBLE_DEVICES={','.join(ids)}", "-e", "NVIDIA_DRIVER_CAPABILITIES=compute,utility")
+    visible = (
+        "-e",
+        f"NVIDIA_VISIBLE_DEVICES={','.join(ids)}",
+        "-e",
+        "NVIDIA_DRIVER_CAPABILITIES=compute,utility",
+    )
     return ("--runtime=nvidia", *visible)
 
 

@@ -13,7 +13,9 @@ from ci_bench.host.lock import cpu_key, gpu_key
 from ci_bench.records.results import Environment
 
 
-def configured_key(device: str, gpus: Sequence[Cards], environ: Mapping[str, str], *, on_gpu: bool) -> str | None:
+def configured_key(
+    device: str, gpus: Sequence[Cards], environ: Mapping[str, str], *, on_gpu: bool
+) -> str | None:
     """Return the key of the configured device's lock; `None` if only a worker will know.
 
     That includes GPUs of several vendors. `on_gpu` is true if the plan computes with torch: `auto`
@@ -31,7 +33,9 @@ def configured_key(device: str, gpus: Sequence[Cards], environ: Mapping[str, str
     return gpu_key(visible[number], gpus) if number < len(visible) else None
 
 
-def keys_of_ranks(gpus: Sequence[Cards], environ: Mapping[str, str], *, processes: int) -> tuple[str, ...]:
+def keys_of_ranks(
+    gpus: Sequence[Cards], environ: Mapping[str, str], *, processes: int
+) -> tuple[str, ...]:
     """Return the keys of the locks of the GPUs for this number of processes, one each, in locking order.
 
     Empty for one process, on the CPU, or if only a worker will know.
@@ -44,7 +48,12 @@ def keys_of_ranks(gpus: Sequence[Cards], environ: Mapping[str, str], *, processe
 
 
 def refusal(
-    environment: Environment, gpus: Sequence[Cards], environ: Mapping[str, str], *, device: str, required: str = ""
+    environment: Environment,
+    gpus: Sequence[Cards],
+    environ: Mapping[str, str],
+    *,
+    device: str,
+    required: str = "",
 ) -> str:
     """Return why a machine that a worker saw is not the requested one; empty if it is.
 
@@ -52,16 +61,31 @@ def refusal(
     for the run. If GPUs are present and visible, `auto` never means the CPU, unless nothing in the
     plan computes with torch. Hiding all of them (``CUDA_VISIBLE_DEVICES=``) selects the CPU.
     """
-    told, torch_is_there = environment.identity.get("device"), environment.identity.get("threads") is not None
+    told, torch_is_there = (
+        environment.identity.get("device"),
+        environment.identity.get("threads") is not None,
+    )
     if device != "auto" or told == "cuda" or not torch_is_there:
         return ""
-    here = [cards for cards in gpus if cards.seen() and (not cards.cards or cards.vendor.visible(cards, environ) != ())]
+    here = [
+        cards
+        for cards in gpus
+        if cards.seen() and (not cards.cards or cards.vendor.visible(cards, environ) != ())
+    ]
     if not here and required != "cuda":
         return ""
-    built_for = [cards for cards in here or gpus if environment.identity.get(cards.vendor.torch_build) is not None]
+    built_for = [
+        cards
+        for cards in here or gpus
+        if environment.identity.get(cards.vendor.torch_build) is not None
+    ]
     cards = (*built_for, *here, *gpus)[0]
     libraries = "neither " + " nor ".join((*(cards.vendor.library for cards in gpus), "/dev"))
-    seen = f"this machine has {cards.seen()}" if here else f"a GPU was asked for (input `gpus`), and {libraries} shows one here"
+    seen = (
+        f"this machine has {cards.seen()}"
+        if here
+        else f"a GPU was asked for (input `gpus`), and {libraries} shows one here"
+    )
     return (
         f"{seen}, but torch cannot use it: {_why_not(environment, cards)}. Fix that, "
         "or set `device: cpu` in run (or `--device cpu`) to measure the CPU instead"
@@ -77,10 +101,16 @@ def _why_not(environment: Environment, cards: Cards) -> str:
         return f"torch cannot be imported ({words})"
     if toolkit_version is None:
         other = vendors.built_for(identity)
-        return f"torch {version} is a build for {other.toolkit if other else 'the CPU'}: install a build for {vendor.toolkit}"
+        return (
+            f"torch {version} is a build for {other.toolkit if other else 'the CPU'}: install a"
+            f" build for {vendor.toolkit}"
+        )
     if "no kernel image" in words.lower():
         return f"torch {version} has no code for this GPU ({words}): install a build that has"
     advice = vendor.advice(words, cards, str(toolkit_version))
     if not advice and "permission" in f"{words} {cards.trouble}".lower():
-        advice = f"it may not open {vendor.device_files} ({words}): give this user access to the device files"
+        advice = (
+            f"it may not open {vendor.device_files} ({words}): give this user access to the device"
+            " files"
+        )
     return advice or f"torch {version} for {vendor.toolkit} {toolkit_version} says: {words}"

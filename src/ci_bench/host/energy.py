@@ -75,7 +75,10 @@ def mean_power_w(counts: Sequence[EnergyCount]) -> float:
         raise Uncountable(message)
     moves = [now for before, now in pairwise(settled) if now[1] > before[1]]
     if len(moves) < LEAST_MOVES:
-        message = f"the energy counter moved {len(moves)} times in {known[-1][0] - known[0][0]:.2g} s: raise run.energy_s"
+        message = (
+            f"the energy counter moved {len(moves)} times in {known[-1][0] - known[0][0]:.2g} s:"
+            " raise run.energy_s"
+        )
         raise Uncountable(message)
     (begin_s, begin_j), (end_s, end_j) = moves[0], moves[-1]
     return (end_j - begin_j) / (end_s - begin_s)
@@ -88,39 +91,57 @@ def energy(
 
     `told` is what the worker measured, `unmet` why the stretches are missing.
     """
-    steps = [one for one in told if one.arm == arm and one.name == STEP_TIME.name and one.launches[0].values]
+    steps = [
+        one
+        for one in told
+        if one.arm == arm and one.name == STEP_TIME.name and one.launches[0].values
+    ]
     try:
         if not stretches:
             raise Uncountable(unmet or "the worker did not get through the steps for it")  # noqa: TRY301
         joules, watts = _joules(stretches, steps[0].launches[0].values if steps else (0.0,))
     except Uncountable as reason:
-        return (), Check(name=COUNTED, arm=arm, outcome=Outcome.UNKNOWN, detail=str(reason), informative=True)
+        return (), Check(
+            name=COUNTED, arm=arm, outcome=Outcome.UNKNOWN, detail=str(reason), informative=True
+        )
     except _Untrue as reason:
         return (), Check(name=COUNTED, arm=arm, outcome=Outcome.FAIL, detail=str(reason))
     heat = [one.temperature_c for one in stretches if one.temperature_c is not None]
     at = f" at {max(heat):.0f} °C" if heat else ""
-    detail = f"{statistics.mean(watts):.4g} W{at} over {sum(one.elapsed_s for one in stretches):.2g} s of steps"
+    detail = (
+        f"{statistics.mean(watts):.4g} W{at} over {sum(one.elapsed_s for one in stretches):.2g} s"
+        " of steps"
+    )
     metrics = [ENERGY_PER_STEP.of(arm, Launch(launch=launch, values=joules), lane=Lane.DEVICE)]
     if steps and (items := steps[0].items):
         each = Launch(launch=launch, values=tuple(value / items for value in joules))
         metrics.append(ENERGY_PER_ITEM.of(arm, each, lane=Lane.DEVICE))
-    return tuple(metrics), Check(name=COUNTED, arm=arm, outcome=Outcome.PASS, detail=detail, informative=True)
+    return tuple(metrics), Check(
+        name=COUNTED, arm=arm, outcome=Outcome.PASS, detail=detail, informative=True
+    )
 
 
 class _Untrue(Exception):  # noqa: N818 - it says what cannot be
     """A worker's claim that its own samples contradict."""
 
 
-def _joules(stretches: Sequence[Stretch], samples_s: Sequence[float]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def _joules(
+    stretches: Sequence[Stretch], samples_s: Sequence[float]
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """J per step of each stretch, and its power (W)."""
     joules, watts = [], []
     for one in stretches:
         claim = f"{one.calls} steps in {one.elapsed_s:.3g} s"
         if one.calls * min(samples_s) > IMPOSSIBLE * one.elapsed_s:
-            message = f"{claim}: not possible when the fastest timed step took {min(samples_s):.3g} s"
+            message = (
+                f"{claim}: not possible when the fastest timed step took {min(samples_s):.3g} s"
+            )
             raise _Untrue(message)
         if one.calls * statistics.median(samples_s) > FASTER * one.elapsed_s:
-            message = f"{claim}: faster than the timed steps, whose median is {statistics.median(samples_s):.3g} s"
+            message = (
+                f"{claim}: faster than the timed steps, whose median is"
+                f" {statistics.median(samples_s):.3g} s"
+            )
             raise Uncountable(message)
         if one.doubt:
             raise Uncountable(one.doubt)

@@ -34,12 +34,19 @@ def available_bytes(memory: Path = MEMORY, cgroup: Path = CGROUP) -> int | None:
     """Return the memory available without swapping (machine and container); `None` if unknown."""
     found = []
     with suppress(OSError, ValueError, StopIteration):
-        line = next(line for line in memory.read_text().splitlines() if line.startswith("MemAvailable:"))
+        line = next(
+            line for line in memory.read_text().splitlines() if line.startswith("MemAvailable:")
+        )
         found.append(int(line.split()[1]) * 1024)
     with suppress(OSError, ValueError, StopIteration):
-        limit, used = int((cgroup / "memory.max").read_text()), int((cgroup / "memory.current").read_text())
+        limit, used = (
+            int((cgroup / "memory.max").read_text()),
+            int((cgroup / "memory.current").read_text()),
+        )
         stat = (cgroup / "memory.stat").read_text().splitlines()
-        reclaimable = next(int(line.split()[1]) for line in stat if line.startswith("inactive_file "))
+        reclaimable = next(
+            int(line.split()[1]) for line in stat if line.startswith("inactive_file ")
+        )
         found.append(max(0, limit - used + reclaimable))
     return min(found, default=None)
 
@@ -48,7 +55,9 @@ def total_bytes(memory: Path = MEMORY, cgroup: Path = CGROUP) -> int | None:
     """Return this machine's memory, or its container's limit; `None` if unknown."""
     found = []
     with suppress(OSError, ValueError, StopIteration):
-        line = next(line for line in memory.read_text().splitlines() if line.startswith("MemTotal:"))
+        line = next(
+            line for line in memory.read_text().splitlines() if line.startswith("MemTotal:")
+        )
         found.append(int(line.split()[1]) * 1024)
     with suppress(OSError, ValueError):
         found.append(int((cgroup / "memory.max").read_text()))
@@ -76,11 +85,19 @@ def fastest_cores(devices: Path = DEVICES) -> tuple[int, ...]:
     """
     allowed = allowed_cores()
     with suppress(OSError, ValueError):
-        capacity = {core: int((devices / f"system/cpu/cpu{core}/cpu_capacity").read_text()) for core in allowed}
+        capacity = {
+            core: int((devices / f"system/cpu/cpu{core}/cpu_capacity").read_text())
+            for core in allowed
+        }
         return tuple(core for core in allowed if capacity[core] == max(capacity.values()))
     with suppress(OSError, ValueError):
-        bounds = [part.partition("-") for part in (devices / "cpu_core/cpus").read_text().strip().split(",")]
-        listed = {core for first, _, last in bounds for core in range(int(first), int(last or first) + 1)}
+        bounds = [
+            part.partition("-")
+            for part in (devices / "cpu_core/cpus").read_text().strip().split(",")
+        ]
+        listed = {
+            core for first, _, last in bounds for core in range(int(first), int(last or first) + 1)
+        }
         return tuple(core for core in allowed if core in listed) or allowed
     return allowed
 
@@ -94,7 +111,11 @@ def cores_near(near: frozenset[int] | None) -> tuple[int, ...]:
 def shares_of_cores(sides: int) -> tuple[tuple[int, ...], ...]:
     """Return the numbers of each side's separate cores, equally many for each; empty if too few."""
     allowed, each = allowed_cores(), cores() // sides
-    return tuple(tuple(allowed[each * side : each * (side + 1)]) for side in range(sides)) if each else ()
+    return (
+        tuple(tuple(allowed[each * side : each * (side + 1)]) for side in range(sides))
+        if each
+        else ()
+    )
 
 
 @dataclass(slots=True)

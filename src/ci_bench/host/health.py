@@ -30,11 +30,11 @@ Seat = tuple[SideName, int]
 class HealthReading:
     """The machine at one moment; `None` is unknown, and so is all of the GPU on a CPU run.
 
-    `at_s` is the monotonic clock. `reasons` explain the GPU's reduced clocks (see `host.gpus.protocol`),
-    `pids` the processes that compute on it. Counters that only grow: `thermal_s` (seconds that heat
-    kept the clocks down), `ticks` and `stolen_ticks` (the CPUs' time, and the hypervisor's share of
-    it), `throttled_s` (seconds that a CPU quota throttled this container), `involuntary_switches`
-    (how often the workers were taken off a CPU).
+    `at_s` is the monotonic clock. `reasons` explain the GPU's reduced clocks (see
+    `host.gpus.protocol`), `pids` the processes that compute on it. Counters that only grow:
+    `thermal_s` (seconds that heat kept the clocks down), `ticks` and `stolen_ticks` (the CPUs'
+    time, and the hypervisor's share of it), `throttled_s` (seconds that a CPU quota throttled this
+    container), `involuntary_switches` (how often the workers were taken off a CPU).
     """
 
     at_s: float
@@ -82,10 +82,18 @@ def uneven_clocks(readings: Mapping[Seat, Sequence[HealthReading]]) -> str | Non
     found = []
     for arm in dict.fromkeys(arm for _, arm in readings):
         own = {side: taken for (side, of), taken in readings.items() if of == arm}
-        if any(_is(ClockCause.POWER_CAP, reading.reasons) for taken in own.values() for reading in taken):
+        if any(
+            _is(ClockCause.POWER_CAP, reading.reasons)
+            for taken in own.values()
+            for reading in taken
+        ):
             continue
         for what, field in (("SM clock", "sm_mhz"), ("memory clock", "memory_mhz")):
-            means = {side: mean for side, taken in own.items() if (mean := _mean_clock(taken, field)) is not None}
+            means = {
+                side: mean
+                for side, taken in own.items()
+                if (mean := _mean_clock(taken, field)) is not None
+            }
             if len(means) < len(own):
                 continue
             low, high = min(means, key=means.__getitem__), max(means, key=means.__getitem__)
@@ -95,7 +103,9 @@ def uneven_clocks(readings: Mapping[Seat, Sequence[HealthReading]]) -> str | Non
     return "; ".join(found) or None
 
 
-def condition_facts(reading: HealthReading, *, since: HealthReading | None = None) -> dict[str, Fact]:
+def condition_facts(
+    reading: HealthReading, *, since: HealthReading | None = None
+) -> dict[str, Fact]:
     """Return a reading as facts to store, without unknown values.
 
     With an earlier one, also shares and counts between the two.
@@ -114,9 +124,18 @@ def condition_facts(reading: HealthReading, *, since: HealthReading | None = Non
         spent_s = reading.at_s - since.at_s
         facts |= {
             "gpu_thermal_share": _rounded(_share(since.thermal_s, reading.thermal_s, spent_s), 4),
-            "cpu_steal_share": _rounded(_share(since.stolen_ticks, reading.stolen_ticks, _grown(since.ticks, reading.ticks)), 4),
-            "cpu_throttled_share": _rounded(_share(since.throttled_s, reading.throttled_s, spent_s), 4),
-            "involuntary_switches": _grown(since.involuntary_switches, reading.involuntary_switches),
+            "cpu_steal_share": _rounded(
+                _share(
+                    since.stolen_ticks, reading.stolen_ticks, _grown(since.ticks, reading.ticks)
+                ),
+                4,
+            ),
+            "cpu_throttled_share": _rounded(
+                _share(since.throttled_s, reading.throttled_s, spent_s), 4
+            ),
+            "involuntary_switches": _grown(
+                since.involuntary_switches, reading.involuntary_switches
+            ),
         }
     return {name: value for name, value in facts.items() if value is not None}
 
@@ -129,7 +148,9 @@ def mean_sm_hz(readings: Sequence[HealthReading]) -> float | None:
 
 def _mean_clock(readings: Sequence[HealthReading], field: str) -> float | None:
     told = [reading for reading in readings if reading.reasons is not None]
-    values = [getattr(reading, field) for reading in told if not _is(ClockCause.IDLE, reading.reasons)]
+    values = [
+        getattr(reading, field) for reading in told if not _is(ClockCause.IDLE, reading.reasons)
+    ]
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None
 

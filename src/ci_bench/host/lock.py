@@ -1,7 +1,8 @@
 """One run at a time on a device: a lock per GPU, by its UUID, and one per host for the CPU, with a queue before it.
 
-Two runs that share a device measure each other. The lock is `flock(2)` on a file: the kernel lets go of it when its holder ends,
-however that ends. It holds between all processes, users and containers that see the same folder, by whatever path.
+Two runs that share a device measure each other. The lock is `flock(2)` on a file: the kernel lets
+go of it when its holder ends, however that ends. It holds between all processes, users and
+containers that see the same folder, by whatever path.
 
 First come, first served. Each waiter holds a lock on a numbered file, its ticket, and takes the
 device once no smaller number is locked. So a killed waiter delays no one. If no lock can be made,
@@ -41,10 +42,19 @@ _RUN = re.compile(r"[A-Za-z0-9 ._/#@-]{1,120}")
 """The names that a run may use for itself."""
 
 
-def device_key(environment: Environment, gpus: Sequence[Cards] = (), *, boot_id: Path = BOOT_ID) -> str:
+def device_key(
+    environment: Environment, gpus: Sequence[Cards] = (), *, boot_id: Path = BOOT_ID
+) -> str:
     """Return a device's key from what a worker saw: a GPU's UUID, or the host of a CPU."""
     if environment.identity.get("device") == "cuda":
-        return gpu_key(str(environment.condition.get("gpu_uuid") or environment.identity.get("gpu") or "unknown"), gpus)
+        return gpu_key(
+            str(
+                environment.condition.get("gpu_uuid")
+                or environment.identity.get("gpu")
+                or "unknown"
+            ),
+            gpus,
+        )
     return cpu_key(boot_id=boot_id)
 
 
@@ -96,7 +106,8 @@ def device_lock(
     descriptor = _open(folder, key)
     if descriptor is None:
         say(
-            f"no lock for {key} can be made in {folder}: nothing keeps another run from measuring on this device at the same time"
+            f"no lock for {key} can be made in {folder}: nothing keeps another run from measuring"
+            " on this device at the same time"
         )
         yield
         return
@@ -202,15 +213,23 @@ class _Queue:
     def _is_there(self) -> bool:
         """Return whether the open lock file is the one that others will open."""
         with suppress(OSError):
-            return os.path.samestat(os.fstat(self.device), (self.folder / f"{self.key}.lock").lstat())
+            return os.path.samestat(
+                os.fstat(self.device), (self.folder / f"{self.key}.lock").lstat()
+            )
         return False
 
     def _numbers(self) -> list[int]:
         """Return all tickets in the folder, in order."""
         with suppress(OSError):
-            names = (entry.name.split(".") for entry in os.scandir(self.folder) if entry.name.startswith(f"{self.key}."))
+            names = (
+                entry.name.split(".")
+                for entry in os.scandir(self.folder)
+                if entry.name.startswith(f"{self.key}.")
+            )
             found = (parts[-2] for parts in names if len(parts) == 3 and parts[-1] == "ticket")  # noqa: PLR2004 - key, number, kind
-            return sorted(int(number) for number in found if re.fullmatch(r"[0-9]{1,9}", number))[:MOST_TICKETS]
+            return sorted(int(number) for number in found if re.fullmatch(r"[0-9]{1,9}", number))[
+                :MOST_TICKETS
+            ]
         return []
 
     def _is_held(self, number: int) -> bool:
@@ -251,8 +270,8 @@ def _take(
             holder = _holder(queue.device)
             if now >= deadline:
                 raise DeviceBusy(
-                    f"another run of ci-bench measures on {queue.key} ({holder}), and did not end within {limit_s:g} s; "
-                    "run again later, or raise run.lock_timeout_s"
+                    f"another run of ci-bench measures on {queue.key} ({holder}), and did not end"
+                    f" within {limit_s:g} s; run again later, or raise run.lock_timeout_s"
                 )
             if now >= tell_at:
                 say(_wait(queue, holder, waited_s=now - begun, limit_s=limit_s))
@@ -265,11 +284,15 @@ def _take(
 def _wait(queue: _Queue, holder: str, *, waited_s: float, limit_s: float) -> str:
     """Return the message about a wait."""
     ahead = queue.ahead()
-    before = f"; {ahead} more {'runs wait' if ahead > 1 else 'run waits'} before this one" if ahead else ""
+    before = (
+        f"; {ahead} more {'runs wait' if ahead > 1 else 'run waits'} before this one"
+        if ahead
+        else ""
+    )
     so_far = f" for {waited_s:.0f} s so far" if waited_s >= TELL_S / 2 else ""
     return (
-        f"waiting for {queue.key}{so_far}: another run of ci-bench measures on it ({holder}){before}; "
-        f"giving up after {limit_s:g} s"
+        f"waiting for {queue.key}{so_far}: another run of ci-bench measures on it"
+        f" ({holder}){before}; giving up after {limit_s:g} s"
     )
 
 

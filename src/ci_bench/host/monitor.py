@@ -18,11 +18,22 @@ from typing import Self
 from ci_bench.host.energy import EnergyCount
 from ci_bench.host.gpus import vendors
 from ci_bench.host.gpus.protocol import Gpu, GpuUnreachable
-from ci_bench.host.health import HealthReading, Seat, condition_facts, mean_sm_hz, processes, taint, uneven_clocks
+from ci_bench.host.health import (
+    HealthReading,
+    Seat,
+    condition_facts,
+    mean_sm_hz,
+    processes,
+    taint,
+    uneven_clocks,
+)
 from ci_bench.records.metrics import SM_CLOCK, MetricKind
 from ci_bench.records.results import Fact, Lane, Launch, Metric
 
-CPU_CLOCK = re.compile(r"^processor\s*:\s*(\d+)$(?:(?!^processor).)*?^cpu MHz\s*:\s*([\d.]+)$", re.MULTILINE | re.DOTALL)
+CPU_CLOCK = re.compile(
+    r"^processor\s*:\s*(\d+)$(?:(?!^processor).)*?^cpu MHz\s*:\s*([\d.]+)$",
+    re.MULTILINE | re.DOTALL,
+)
 STEAL = 7
 """The index of the time that the hypervisor gave to others in the first line of /proc/stat.
 
@@ -31,7 +42,10 @@ All fields before it are ours (proc_stat(5)).
 
 
 class Host:
-    """The machine that this process runs on. Reading takes well under a millisecond on most machines."""
+    """The machine that this process runs on.
+
+    Reading takes well under a millisecond on most machines.
+    """
 
     def __init__(self, root: Path = Path("/")) -> None:
         """`root` is where proc and sys are found."""
@@ -46,7 +60,11 @@ class Host:
     def cpu_mhz(self) -> float | None:
         """The mean clock of the CPUs this process may use, as the kernel last saw it."""
         cpus = os.sched_getaffinity(0)
-        clocks = [float(mhz) for number, mhz in CPU_CLOCK.findall(self._text("proc/cpuinfo")) if int(number) in cpus]
+        clocks = [
+            float(mhz)
+            for number, mhz in CPU_CLOCK.findall(self._text("proc/cpuinfo"))
+            if int(number) in cpus
+        ]
         return sum(clocks) / len(clocks) if clocks else None
 
     def ticks(self) -> tuple[int | None, int | None]:
@@ -54,7 +72,9 @@ class Host:
         found = re.match(r"cpu +((?:\d+ ?){8,})", self._text("proc/stat"))
         if found is None:
             return None, None
-        spent = [int(number) for number in found[1].split()][: STEAL + 1]  # guests follow, who are in user and nice already
+        spent = [int(number) for number in found[1].split()][
+            : STEAL + 1
+        ]  # guests follow, who are in user and nice already
         return sum(spent), spent[STEAL]
 
     def throttled_s(self) -> float | None:
@@ -63,7 +83,9 @@ class Host:
         `None` without a quota.
         """
         group = re.search(r"^0::/(.*)$", self._text("proc/self/cgroup"), re.MULTILINE)
-        stat = self._text(f"sys/fs/cgroup/{group[1] if group else ''}/cpu.stat") or self._text("sys/fs/cgroup/cpu.stat")
+        stat = self._text(f"sys/fs/cgroup/{group[1] if group else ''}/cpu.stat") or self._text(
+            "sys/fs/cgroup/cpu.stat"
+        )
         found = re.search(r"^throttled_usec (\d+)$", stat, re.MULTILINE)
         return int(found[1]) / 1e6 if found else None
 
@@ -74,8 +96,14 @@ class Host:
         differences, and discard negative ones.
         """
         zones = sorted((self._root / "sys/class/powercap").glob("intel-rapl:[0-9]*"))
-        packages = [zone for zone in zones if self._text(f"sys/class/powercap/{zone.name}/name").startswith("package")]
-        told = [self._text(f"sys/class/powercap/{zone.name}/energy_uj").strip() for zone in packages]
+        packages = [
+            zone
+            for zone in zones
+            if self._text(f"sys/class/powercap/{zone.name}/name").startswith("package")
+        ]
+        told = [
+            self._text(f"sys/class/powercap/{zone.name}/energy_uj").strip() for zone in packages
+        ]
         return sum(map(int, told)) / 1e6 if told and all(map(str.isdecimal, told)) else None
 
     def involuntary_switches(self, pids: Iterable[int]) -> int | None:
@@ -90,7 +118,10 @@ class Host:
 
     def _threads(self, pid: int) -> list[str]:
         with suppress(OSError):
-            return [self._text(f"proc/{pid}/task/{entry.name}/status") for entry in (self._root / f"proc/{pid}/task").iterdir()]
+            return [
+                self._text(f"proc/{pid}/task/{entry.name}/status")
+                for entry in (self._root / f"proc/{pid}/task").iterdir()
+            ]
         return []
 
     def _text(self, path: str) -> str:
@@ -103,7 +134,9 @@ logger = logging.getLogger(__name__)
 
 _NOTHING_SEEN = HealthReading(at_s=0.0)
 
-SEEN: Mapping[MetricKind, Callable[[Sequence[HealthReading]], float | None]] = {SM_CLOCK: mean_sm_hz}
+SEEN: Mapping[MetricKind, Callable[[Sequence[HealthReading]], float | None]] = {
+    SM_CLOCK: mean_sm_hz
+}
 """The metrics from looks after turns, with the functions that reduce a block's looks at one arm."""
 
 
@@ -111,7 +144,12 @@ class Monitor:
     """Reads the machine's state. Not for use from several threads."""
 
     def __init__(
-        self, gpu: Gpu | None, host: Host, *, note: str | None = None, clock: Callable[[], float] = time.monotonic
+        self,
+        gpu: Gpu | None,
+        host: Host,
+        *,
+        note: str | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`gpu` is `None` on the CPU, or if it cannot be reached; `note` is the reason then."""
         self._gpu, self._host, self._clock = gpu, host, clock
@@ -132,7 +170,10 @@ class Monitor:
         return tuple(self._notes.values())
 
     def read(self, workers: Iterable[int] = ()) -> HealthReading:
-        """The machine now. `workers` are the process ids, in this namespace, whose involuntary switches are counted."""
+        """The machine now.
+
+        `workers` are the process ids, in this namespace, whose involuntary switches are counted.
+        """
         host = self._host
         ticks, stolen_ticks = host.ticks()
         reading = HealthReading(
@@ -157,12 +198,18 @@ class Monitor:
 
     def glance(self) -> HealthReading:
         """Read the GPU's clocks and their limits, after each turn: the rest takes longer."""
-        return _NOTHING_SEEN if self._gpu is None else self._with_clocks(HealthReading(at_s=self._clock()), self._gpu)
+        return (
+            _NOTHING_SEEN
+            if self._gpu is None
+            else self._with_clocks(HealthReading(at_s=self._clock()), self._gpu)
+        )
 
     @staticmethod
     def _with_clocks(reading: HealthReading, gpu: Gpu) -> HealthReading:
         """Clocks first: every question gives the GPU time to fall idle."""
-        return replace(reading, sm_mhz=gpu.sm_mhz(), memory_mhz=gpu.memory_mhz(), reasons=gpu.reasons())
+        return replace(
+            reading, sm_mhz=gpu.sm_mhz(), memory_mhz=gpu.memory_mhz(), reasons=gpu.reasons()
+        )
 
     def near_cores(self) -> frozenset[int] | None:
         """The cores that are closest to the GPU."""
@@ -173,14 +220,18 @@ class Monitor:
         counter = self._host if self._gpu is None else self._gpu
         return EnergyCount(at_s=self._clock(), joules=counter.energy_j())
 
-    def metrics(self, glances: Mapping[int, Sequence[HealthReading]], *, arm: str, launch: int) -> tuple[Metric, ...]:
+    def metrics(
+        self, glances: Mapping[int, Sequence[HealthReading]], *, arm: str, launch: int
+    ) -> tuple[Metric, ...]:
         """Return the metrics in `SEEN` of one arm, the mean of the looks in each block.
 
         Metrics without any reading are omitted.
         """
         found = []
         for kind, of in SEEN.items():
-            means = {block: mean for block, taken in glances.items() if (mean := of(taken)) is not None}
+            means = {
+                block: mean for block, taken in glances.items() if (mean := of(taken)) is not None
+            }
             if means:
                 series = Launch(launch=launch, values=tuple(means.values()), blocks=tuple(means))
                 found.append(kind.of(arm, series, lane=Lane.DEVICE))
@@ -193,7 +244,11 @@ class Monitor:
         """
         self._vacant = self._gpu.pids() if self._gpu else None
         if self._vacant:
-            self._note("crowded", f"others use the GPU before measuring, {processes(self._vacant)}: they may affect the times")
+            self._note(
+                "crowded",
+                f"others use the GPU before measuring, {processes(self._vacant)}: they may affect"
+                " the times",
+            )
 
     def residents(self) -> frozenset[int] | None:
         """Call once all workers are warm: processes that appeared since `vacate` are ours.
@@ -206,7 +261,11 @@ class Monitor:
         if here is None or self._gpu is None:
             return None
         if self._vacant is not None and not here - self._vacant:
-            self._note("blind", "the driver does not list our own processes on the GPU, so it may miss other processes, too")
+            self._note(
+                "blind",
+                "the driver does not list our own processes on the GPU, so it may miss other"
+                " processes, too",
+            )
         return here | (self._vacant or frozenset())
 
     def settle(self) -> None:
@@ -223,7 +282,9 @@ class Monitor:
 
     def facts(self, reading: HealthReading) -> dict[str, Fact]:
         """A reading as facts; of the last one, also shares and counts since the one before it."""
-        earlier = self._readings[0] if len(self._readings) > 1 and reading is self._readings[-1] else None
+        earlier = (
+            self._readings[0] if len(self._readings) > 1 and reading is self._readings[-1] else None
+        )
         return condition_facts(reading, since=earlier)
 
     def holding(self, held: ExitStack) -> Self:
@@ -261,4 +322,8 @@ def open_monitor(
     try:
         return Monitor(open_gpu(gpu_uuid or ""), host)
     except GpuUnreachable as reason:
-        return Monitor(None, host, note=f"{reason}: throttling and other processes on the GPU will not be noticed")
+        return Monitor(
+            None,
+            host,
+            note=f"{reason}: throttling and other processes on the GPU will not be noticed",
+        )

@@ -1,7 +1,8 @@
 """Head against base, case by case: pairs, arm speedups, parity and checks, each with a reason.
 
-Owns when nothing can be compared, which rule judges times, and what makes a case's row. Which case stands against which is in
-`pairing`, the verdict of one metric from `metrics`, the policy's from `headline`.
+Owns when nothing can be compared, which rule judges times, and what makes a case's row. Which case
+stands against which is in `pairing`, the verdict of one metric from `metrics`, the policy's from
+`headline`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -74,8 +75,9 @@ def compare(
 ) -> Comparison:
     """Compare two runs under `policy`, or judge only head if base is missing (`absence` says why).
 
-    Of a paired run, `calibration` holds past runs of unchanged code, `now` is when they are old (else
-    head's start), `rule` decided on the launches. `scope` is by `binding`; `accepted` changes count.
+    Of a paired run, `calibration` holds past runs of unchanged code, `now` is when they are old
+    (else head's start), `rule` decided on the launches. `scope` is by `binding`; `accepted` changes
+    count.
 
     Raises:
         BadInput: `now` is not a moment of time.
@@ -86,12 +88,18 @@ def compare(
     base, head = in_turns(base, head) if base and paired else (base and alone(base), alone(head))
     same_rules = paired or (base is not None and base.tool_version == head.tool_version)
     known, barrier = base is not None, _barrier(mismatches)
-    matching = Matching(policy=policy, paired=paired, has_base=known, barrier=barrier, same_rules=same_rules)
+    matching = Matching(
+        policy=policy, paired=paired, has_base=known, barrier=barrier, same_rules=same_rules
+    )
     identity, since = head.environment.identity, now or head.run.started_at
     sampled: SampledRule = partial(screen, drift=policy.drift_of(identity.get("device")))
     if paired:
-        sampled = _in_turns(*describe(calibration, identity), since, rule or SequentialRule(), slots_of(head))
-    cases, judged = _cases(matching, base.cases if base else (), head.cases, sampled, with_base=not mismatches)
+        sampled = _in_turns(
+            *describe(calibration, identity), since, rule or SequentialRule(), slots_of(head)
+        )
+    cases, judged = _cases(
+        matching, base.cases if base else (), head.cases, sampled, with_base=not mismatches
+    )
     compared = Compared(
         mode=mode,
         head=_side(head),
@@ -120,7 +128,9 @@ def compare(
     )
 
 
-def _differences(base: Results, head: Results, policy: Policy) -> tuple[tuple[Mismatch, ...], tuple[Mismatch, ...]]:
+def _differences(
+    base: Results, head: Results, policy: Policy
+) -> tuple[tuple[Mismatch, ...], tuple[Mismatch, ...]]:
     """Differences of identity that prevent a comparison, and those that `policy` accepts."""
     different = find_mismatches(base.environment, head.environment)
     mismatches = tuple(one for one in different if one.field not in policy.compare_across)
@@ -131,8 +141,12 @@ def _unready(base: Results | None, head: Results) -> Iterator[str]:
     """Each side that could not be made ready, and why; of both for one reason, once."""
     reasons = {}
     for name, side in (("base", base), ("head", head)):
-        failures = [row.failure for row in side.cases if row.status is Status.FAILED] if side else []
-        known = [failure.reason for failure in failures if failure is not None and failure.stage == SETUP]
+        failures = (
+            [row.failure for row in side.cases if row.status is Status.FAILED] if side else []
+        )
+        known = [
+            failure.reason for failure in failures if failure is not None and failure.stage == SETUP
+        ]
         if side and side.cases and len(known) == len(side.cases):
             reasons[name] = known[0]
     if len(reasons) > 1 and len({*reasons.values()}) == 1:
@@ -149,16 +163,29 @@ def find_mismatches(base: Environment, head: Environment) -> tuple[Mismatch, ...
     sides = (base.identity, head.identity)
     if not sides[0] and not sides[1]:
         return (Mismatch(field="identity", base=NOT_RECORDED, head=NOT_RECORDED),)
-    facts = {field: [side.get(field, NOT_RECORDED) for side in sides] for field in sorted({*sides[0], *sides[1]})}
-    return tuple(Mismatch(field=field, base=one, head=two) for field, (one, two) in facts.items() if one != two)
+    facts = {
+        field: [side.get(field, NOT_RECORDED) for side in sides]
+        for field in sorted({*sides[0], *sides[1]})
+    }
+    return tuple(
+        Mismatch(field=field, base=one, head=two)
+        for field, (one, two) in facts.items()
+        if one != two
+    )
 
 
 def _barrier(mismatches: tuple[Mismatch, ...]) -> str | None:
-    return f"the runs differ in {', '.join(one.field for one in mismatches)}" if mismatches else None
+    return (
+        f"the runs differ in {', '.join(one.field for one in mismatches)}" if mismatches else None
+    )
 
 
 def _in_turns(
-    calibration: Calibration | None, words: str, now: datetime | str, rule: SequentialRule, slots: SlotsOfCases
+    calibration: Calibration | None,
+    words: str,
+    now: datetime | str,
+    rule: SequentialRule,
+    slots: SlotsOfCases,
 ) -> SampledRule:
     """The rule for a paired run: launch by launch, with the noise that was learned."""
 
@@ -171,12 +198,20 @@ def _in_turns(
 
 def _side(results: Results) -> ComparedSide:
     return ComparedSide(
-        run=results.run, source=results.source, environment=results.environment, tool_version=results.tool_version
+        run=results.run,
+        source=results.source,
+        environment=results.environment,
+        tool_version=results.tool_version,
     )
 
 
 def _cases(
-    matching: Matching, before: Sequence[CaseResult], after: Sequence[CaseResult], sampled: SampledRule, *, with_base: bool
+    matching: Matching,
+    before: Sequence[CaseResult],
+    after: Sequence[CaseResult],
+    sampled: SampledRule,
+    *,
+    with_base: bool,
 ) -> tuple[tuple[CaseComparison, ...], JudgedTimes]:
     """A row for each case of head's and base's ledgers, and what was seen over all of their metrics.
 
@@ -194,19 +229,33 @@ def _cases(
     del facts
     left = iter(pairs)
     own = [tuple(islice(left, number)) for number in numbers]
-    rows = [_case(matching, *parts) for parts in zip(matches, own[: len(matches)], speedups, strict=True)]
+    rows = [
+        _case(matching, *parts)
+        for parts in zip(matches, own[: len(matches)], speedups, strict=True)
+    ]
     planned = {result.case.id for result in before}
     added = [result.case for result in after if result.case.id not in planned]
-    return (*rows, *(_removed(*parts, added) for parts in zip(gone, own[len(matches) :], strict=True))), judged
+    return (
+        *rows,
+        *(_removed(*parts, added) for parts in zip(gone, own[len(matches) :], strict=True)),
+    ), judged
 
 
-def _case(matching: Matching, match: Match, found: tuple[Pair, ...], speedups: tuple[ArmSpeedup, ...]) -> CaseComparison:
+def _case(
+    matching: Matching, match: Match, found: tuple[Pair, ...], speedups: tuple[ArmSpeedup, ...]
+) -> CaseComparison:
     head, usable = match.head, match.usable
-    gaps = missing_metrics(match, lambda metric: matching.policy.of_metric(suite=head.case.suite, metric=metric))
+    gaps = missing_metrics(
+        match, lambda metric: matching.policy.of_metric(suite=head.case.suite, metric=metric)
+    )
     pairs = (*found, *gaps)
     verdict, reason = case_verdict(match.base, head, pairs, match.new_reason)
     learning = learning_of(usable, head)
-    outputs = None if matching.barrier else (outputs_of(match.base, head) or _of_other_code(match.base, head))
+    outputs = (
+        None
+        if matching.barrier
+        else (outputs_of(match.base, head) or _of_other_code(match.base, head))
+    )
     sure = partial(_is_sure, head)
     return CaseComparison(
         id=head.case.id,
@@ -219,7 +268,10 @@ def _case(matching: Matching, match: Match, found: tuple[Pair, ...], speedups: t
         log_tail=head.failure.log_tail if head.failure else "",
         pairs=pairs,
         speedups=speedups,
-        checks=(*(_counted(check, match.base, head) for check in head.checks), *missing_checks(usable, head)),
+        checks=(
+            *(_counted(check, match.base, head) for check in head.checks),
+            *missing_checks(usable, head),
+        ),
         parity=(*filter(sure, _parity(head)), *missing_parity(usable, head)),
         learning=learning if learning and sure(learning) else None,
         outputs=outputs if outputs and sure(outputs) else None,
@@ -231,7 +283,9 @@ def _case(matching: Matching, match: Match, found: tuple[Pair, ...], speedups: t
         launch_s=_launch_s(head, match.base if matching.paired else None),
         title=head.case.title,
         causes=causes(usable, head, pairs),
-        edited=match.base is not None and head.case.suite != IMPORTED and is_edited(match.base.case, head.case),
+        edited=match.base is not None
+        and head.case.suite != IMPORTED
+        and is_edited(match.base.case, head.case),
     )
 
 
@@ -247,7 +301,9 @@ def _reduced(matching: Matching, base: CaseResult | None, head: CaseResult) -> t
 
 
 _BEFORE_SURE = ("prepare", "size", "verify", "seeds", "rounding")
-"""The stages after which a training or an output that differs is known to differ: more of rounding may be measured in them."""
+"""The stages after which a training or an output that differs is known to differ: more of rounding
+may be measured in them.
+"""
 
 
 def _is_sure(head: CaseResult, finding: ParityFinding | OutputsFinding) -> bool:
@@ -259,7 +315,11 @@ def _is_sure(head: CaseResult, finding: ParityFinding | OutputsFinding) -> bool:
     if not head.out_of_budget:
         return True
     verified = head.failure is not None and head.failure.stage not in _BEFORE_SURE
-    broken = finding.verdict is Sameness.CHANGED if isinstance(finding, OutputsFinding) else finding.verdict.broken
+    broken = (
+        finding.verdict is Sameness.CHANGED
+        if isinstance(finding, OutputsFinding)
+        else finding.verdict.broken
+    )
     return finding.verdict.holds or (verified and broken)
 
 
@@ -270,8 +330,13 @@ def _of_other_code(base: CaseResult | None, head: CaseResult) -> OutputsFinding 
     """
     if base is None or head.case.suite not in PLACES or not is_edited(base.case, head.case):
         return None
-    detail = "the benchmark's own code differs from base's, and it returns nothing to compare: it may do other work"
-    return OutputsFinding(arm=head.case.reference, verdict=Sameness.UNKNOWN, detail=detail, tensors=0)
+    detail = (
+        "the benchmark's own code differs from base's, and it returns nothing to compare: it may do"
+        " other work"
+    )
+    return OutputsFinding(
+        arm=head.case.reference, verdict=Sameness.UNKNOWN, detail=detail, tensors=0
+    )
 
 
 def _launch_s(head: CaseResult, base: CaseResult | None) -> float | None:
@@ -299,7 +364,8 @@ def _counted(check: Check, base: CaseResult | None, head: CaseResult) -> Check:
 def _is_of_both(check: Check, other: CaseResult) -> bool:
     """Return whether the other side's code changes all arms alike, which was accepted there."""
     return check.name == SURROUNDINGS and any(
-        (one.name, one.arm, one.detail) == (check.name, check.arm, check.detail) for one in other.checks
+        (one.name, one.arm, one.detail) == (check.name, check.arm, check.detail)
+        for one in other.checks
     )
 
 
@@ -339,17 +405,32 @@ def _parity(result: CaseResult) -> tuple[ParityFinding, ...]:
 
 def _of_arms(evidence: ParityEvidence, reference: str) -> ParityEvidence:
     candidates = {Role.CANDIDATE, Role.RESUMED}
-    traces = tuple(trace for trace in evidence.traces if trace.role in candidates or trace.arm == reference)
-    return replace(evidence, traces=traces, twin=None if evidence.twin is None else _of_arms(evidence.twin, reference))
+    traces = tuple(
+        trace for trace in evidence.traces if trace.role in candidates or trace.arm == reference
+    )
+    return replace(
+        evidence,
+        traces=traces,
+        twin=None if evidence.twin is None else _of_arms(evidence.twin, reference),
+    )
 
 
 def _own_faults(base: CaseResult, head: CaseResult) -> tuple[str, ...]:
     """List faults of the baseline's own run: its figures may be those of another computation."""
-    counting = (check for check in base.checks if not check.informative and not _is_of_both(check, head))
+    counting = (
+        check for check in base.checks if not check.informative and not _is_of_both(check, head)
+    )
     failed = (check for check in counting if check.outcome is Outcome.FAIL)
     weak = Parity.INSUFFICIENT_SENSITIVITY  # earlier versions trained no control
-    apart = (found for found in _parity(base) if not (found.verdict.holds or found.verdict is weak or base.out_of_budget))
+    apart = (
+        found
+        for found in _parity(base)
+        if not (found.verdict.holds or found.verdict is weak or base.out_of_budget)
+    )
     return (
         *(f"{check.name} ({check.arm}) failed: {check.detail}" for check in failed),
-        *(f"{found.arm}: loss parity {found.verdict.value.replace('_', ' ')}: {found.detail}" for found in apart),
+        *(
+            f"{found.arm}: loss parity {found.verdict.value.replace('_', ' ')}: {found.detail}"
+            for found in apart
+        ),
     )

@@ -1,7 +1,7 @@
 """Compares the plans of base and head: what head no longer owes of a case, and which new case may be a removed one.
 
-Base's plan says what a case owes. Head may add to it, and may not take anything out of it. Plans only; what was measured is
-compared elsewhere.
+Base's plan says what a case owes. Head may add to it, and may not take anything out of it. Plans
+only; what was measured is compared elsewhere.
 """
 
 import json
@@ -33,10 +33,16 @@ def changed_parameters(base: Case, head: Case) -> list[str]:
 def have_other_inputs(base: CaseResult, head: CaseResult) -> bool:
     """Return whether inputs differ between sides, in a suite that derives them only from seeds.
 
-    Elsewhere inputs may follow from weights that were drawn before, which a change may well mean to change.
+    Elsewhere inputs may follow from weights that were drawn before, which a change may well mean to
+    change.
     """
     ours, theirs = head.outputs, base.outputs
-    return head.case.suite in PLACES and ours is not None and theirs is not None and ours.inputs != theirs.inputs
+    return (
+        head.case.suite in PLACES
+        and ours is not None
+        and theirs is not None
+        and ours.inputs != theirs.inputs
+    )
 
 
 def is_edited(base: Case, head: Case) -> bool:
@@ -68,26 +74,42 @@ def other_work(base: CaseResult, head: CaseResult) -> tuple[str, ...]:
         return ("nothing that it computes can be compared any longer",)
     if theirs is None or ours is None:
         edited = is_edited(base.case, head.case) and head.case.suite in PLACES
-        return ("its own code differs, and it returns nothing to compare",) if edited and ours is None else ()
+        return (
+            ("its own code differs, and it returns nothing to compare",)
+            if edited and ours is None
+            else ()
+        )
     apart = {
         "start weights": not ours.start.same_as(theirs.start),
         "inputs": ours.inputs != theirs.inputs and head.case.suite not in PLACES,
     }
     named = " and ".join(words for words, differ in apart.items() if differ)
-    return (f"its {named} differ",) if named and ours.arm == theirs.arm and ours.digest != theirs.digest else ()
+    return (
+        (f"its {named} differ",)
+        if named and ours.arm == theirs.arm and ours.digest != theirs.digest
+        else ()
+    )
 
 
 def _trainings(row: CaseResult) -> Mapping[int, Trace]:
     """The reference's trainings by seed."""
     traces = row.parity.traces if row.parity is not None else ()
-    return {one.seed: one for one in traces if one.role is Role.REFERENCE and one.arm == row.case.reference}
+    return {
+        one.seed: one
+        for one in traces
+        if one.role is Role.REFERENCE and one.arm == row.case.reference
+    }
 
 
 def _other_training(base: Mapping[int, Trace], head: Mapping[int, Trace]) -> Iterator[str]:
     both = [(base[seed], head[seed]) for seed in base if seed in head]
     if any(theirs.data != ours.data for theirs, ours in both):
         yield "the data of its training differ"
-    short = [(len(ours.loss), len(theirs.loss)) for theirs, ours in both if len(ours.loss) < len(theirs.loss)]
+    short = [
+        (len(ours.loss), len(theirs.loss))
+        for theirs, ours in both
+        if len(ours.loss) < len(theirs.loss)
+    ]
     if short:
         yield f"its training ends after {short[0][0]} steps, and base's after {short[0][1]}"
 
@@ -98,7 +120,10 @@ def _reductions(row: CaseResult, base: Case, head: Case) -> Iterator[str]:
     if base.reference != head.reference:
         yield f"the reference arm is {show(head.reference)}, and {show(base.reference)} in base"
     if changed := changed_parameters(base, head):
-        values = ", ".join(f"{name} is {_value(head, name)}, and {_value(base, name)} in base" for name in changed[:_MOST_NAMES])
+        values = ", ".join(
+            f"{name} is {_value(head, name)}, and {_value(base, name)} in base"
+            for name in changed[:_MOST_NAMES]
+        )
         yield f"other parameters under the same id: {values}"
     gating = {*base.due.times, *(metric.name for metric in row.metrics)} - {*base.details}
     if details := [name for name in head.details if name in gating]:
@@ -112,14 +137,20 @@ def _reductions(row: CaseResult, base: Case, head: Case) -> Iterator[str]:
     if base.threshold is not None and (head.threshold is None or head.threshold > base.threshold):
         now = "gone" if head.threshold is None else f"{head.threshold:g}"
         yield f"the threshold of its times is {now}, and {base.threshold:g} in base"
-    if lost := list(dict.fromkeys(kind for kind, arm in _stages(base) - _stages(head) if arm in head.arms)):
-        yield f"{_named('stage', sorted(lost))} {'is' if len(lost) == 1 else 'are'} no longer planned"
+    if lost := list(
+        dict.fromkeys(kind for kind, arm in _stages(base) - _stages(head) if arm in head.arms)
+    ):
+        yield (
+            f"{_named('stage', sorted(lost))} {'is' if len(lost) == 1 else 'are'} no longer planned"
+        )
 
 
 def _stages(case: Case) -> set[tuple[str, str]]:
     """The stages of each arm; one without arms is of all of them."""
     named = (stage.partition(" ") for stage in case.stages)
-    return {(kind, arm) for kind, _, arms in named for arm in (arms.split(",") if arms else case.arms)}
+    return {
+        (kind, arm) for kind, _, arms in named for arm in (arms.split(",") if arms else case.arms)
+    }
 
 
 def successor(gone: Case, added: Sequence[Case]) -> Case | None:

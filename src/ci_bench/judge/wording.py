@@ -37,7 +37,10 @@ def quantity(value: float, unit: Unit) -> str:
         case Unit.PER_SECOND:
             return f"{value:.4g}/s"
         case _:
-            size, name = next(((size, name) for size, name in UNITS[unit].sizes if value >= size), UNITS[unit].sizes[-1])
+            size, name = next(
+                ((size, name) for size, name in UNITS[unit].sizes if value >= size),
+                UNITS[unit].sizes[-1],
+            )
             return f"{value / size:.4g} {name}"
 
 
@@ -76,7 +79,9 @@ def doubt(*, suspected: bool, possible: bool) -> str:
     """
     if suspected:
         return "more than noise explains, but too few launches to be certain: "
-    return "it may be worse, by more than the threshold and two standard errors: " if possible else ""
+    return (
+        "it may be worse, by more than the threshold and two standard errors: " if possible else ""
+    )
 
 
 def shortened(text: str, most: int) -> str:
@@ -105,7 +110,9 @@ def change_size(pair: Pair) -> float:
     """
     if pair.speedup is not None:
         return abs(math.log(pair.speedup))
-    differs = pair.base is not None and pair.head is not None and pair.base.figure != pair.head.figure
+    differs = (
+        pair.base is not None and pair.head is not None and pair.base.figure != pair.head.figure
+    )
     return math.inf if differs else 0.0
 
 

@@ -41,7 +41,9 @@ class Addresses:
     padding: int
     pages: int
 
-    def environ(self, command: Sequence[str], environ: Mapping[str, str], *, usual: int | None) -> dict[str, str]:
+    def environ(
+        self, command: Sequence[str], environ: Mapping[str, str], *, usual: int | None
+    ) -> dict[str, str]:
         """Return the environment to start a command in this place.
 
         `usual` comes from `started_alike`. The stack starts below both, so they are filled up to
@@ -49,7 +51,10 @@ class Addresses:
         """
         place = {} if usual is None else {LEFT_OUT: f"{self.pages:07d} {usual:08x}"}
         every = {**environ, **place, "PYTHONHASHSEED": f"{self.hash_seed:010d}", PADDING: ""}
-        used = sum(len(os.fsencode(text)) + 1 for text in (*command, *(f"{name}={value}" for name, value in every.items())))
+        used = sum(
+            len(os.fsencode(text)) + 1
+            for text in (*command, *(f"{name}={value}" for name, value in every.items()))
+        )
         return {**every, PADDING: "x" * (-used % _PAGE + self.padding)}
 
 
@@ -58,7 +63,11 @@ def drawn(key: str) -> Addresses:
     import random
 
     coin = random.Random(key)  # noqa: S311 - addresses need no secrecy from code at them
-    return Addresses(hash_seed=coin.randrange(1 << 32), padding=coin.randrange(_PAGE), pages=coin.randrange(_MOST_PAGES))
+    return Addresses(
+        hash_seed=coin.randrange(1 << 32),
+        padding=coin.randrange(_PAGE),
+        pages=coin.randrange(_MOST_PAGES),
+    )
 
 
 @contextmanager
@@ -86,7 +95,9 @@ def take_place(environ: Mapping[str, str]) -> None:
     pages = int(environ.get(LEFT_OUT, "0").split()[0])
     with suppress(OSError):  # with limited addresses, the layout stays as it is
         if pages:
-            _kept.append(mmap.mmap(-1, pages * _PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=0))
+            _kept.append(
+                mmap.mmap(-1, pages * _PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=0)
+            )
 
 
 def begin_as_usual(environ: MutableMapping[str, str]) -> None:

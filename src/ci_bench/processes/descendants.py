@@ -74,7 +74,11 @@ def _descriptor(pid: int, stack: ExitStack) -> int:
 def _ended_by_looking(children: Collection[int], seconds: float) -> list[int]:
     deadline = time.monotonic() + seconds
     while True:
-        ended = [pid for pid in children if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)]
+        ended = [
+            pid
+            for pid in children
+            if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        ]
         if ended or time.monotonic() >= deadline:
             return ended
         time.sleep(LOOK_S)

@@ -70,4 +70,6 @@ def foreign_of(tree: Path) -> Foreign:
     """
     side = tree.resolve().parent
     other = side.parent / str(SideName.BASE.value)  # the root's own name is empty
-    return Foreign(folder=str(other)) if side.name == SideName.HEAD and other.is_dir() else Foreign()
+    return (
+        Foreign(folder=str(other)) if side.name == SideName.HEAD and other.is_dir() else Foreign()
+    )

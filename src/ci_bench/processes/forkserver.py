@@ -29,7 +29,12 @@ from typing import NoReturn
 
 from ci_bench.processes import noted
 from ci_bench.processes.addresses import begin_as_usual, take_place
-from ci_bench.processes.descendants import PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, end_children, prctl
+from ci_bench.processes.descendants import (
+    PR_SET_CHILD_SUBREAPER,
+    PR_SET_PDEATHSIG,
+    end_children,
+    prctl,
+)
 from ci_bench.processes.startup import with_tree
 
 WORKER = "ci_bench.worker.worker"
@@ -71,9 +76,9 @@ def main(argv: Sequence[str]) -> int:
 def _import(modules: Sequence[str]) -> None:
     """Import for all children; imported objects are never collected, not even garbage.
 
-    Looking for garbage takes longer than it gains (docs/internals/adr/0036). If a suite's module lacks a
-    library, the error is reported where the module is needed, only for its own cases. The functions
-    that checks use are noted before any code of the tree can run.
+    Looking for garbage takes longer than it gains (docs/internals/adr/0036). If a suite's module
+    lacks a library, the error is reported where the module is needed, only for its own cases. The
+    functions that checks use are noted before any code of the tree can run.
     """
     gc.disable()
     known = [module for module in modules if _is_known(module)]
@@ -90,7 +95,10 @@ def _import(modules: Sequence[str]) -> None:
 
 def _is_known(module: str) -> bool:
     """Return whether a module belongs to the engine, or to a library that checks use."""
-    return module.partition(".")[0] in {noted.PACKAGE, *(name.partition(".")[0] for name in noted.LIBRARIES)}
+    return module.partition(".")[0] in {
+        noted.PACKAGE,
+        *(name.partition(".")[0] for name in noted.LIBRARIES),
+    }
 
 
 def _import_one(module: str) -> None:
@@ -160,7 +168,12 @@ class _Server:
         server = os.getpid()
         pid = os.fork()
         if pid == 0:
-            _become_worker((descriptors[0], descriptors[1]), request, server=server, let_go=lambda: self._let_go(selector))
+            _become_worker(
+                (descriptors[0], descriptors[1]),
+                request,
+                server=server,
+                let_go=lambda: self._let_go(selector),
+            )
         for descriptor in descriptors:
             os.close(descriptor)
         self.children.add(pid)
@@ -186,7 +199,9 @@ class _Server:
                 _say(self.connection, {"ended": pid, "code": os.waitstatus_to_exitcode(status)})
 
 
-def _become_worker(pipes: tuple[int, int], request: dict[str, str], *, server: int, let_go: Callable[[], None]) -> NoReturn:
+def _become_worker(
+    pipes: tuple[int, int], request: dict[str, str], *, server: int, let_go: Callable[[], None]
+) -> NoReturn:
     """Run the child's whole life. Never returns: the copy of the server must not keep serving."""
     code = 70
     try:

@@ -40,7 +40,9 @@ If the server asked CUDA, the children that it forks would have no GPU.
 
 
 class Launcher:
-    """One launch: a context manager around one forkserver, which has one worker at a time. Not for use from several threads.
+    """One launch: a context manager around one forkserver, which has one worker at a time.
+
+    Not for use from several threads.
 
     Its end leaves the server of its `successor`, another launch of the same side, alone.
     """
@@ -81,7 +83,9 @@ class Launcher:
             visible = without_tree(folder, visible, cwd)
             with theirs, self._log.open("ab") as log, started_alike() as usual:
                 told = place.environ(command, visible, usual=usual)
-                self._server = _start_server(command, theirs.fileno(), told, log.fileno(), cwd=cwd, user=user)
+                self._server = _start_server(
+                    command, theirs.fileno(), told, log.fileno(), cwd=cwd, user=user
+                )
         except OSError as error:
             self._connection.close()
             theirs.close()
@@ -92,7 +96,12 @@ class Launcher:
         self.wait_until_ready()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         """End the server and every worker."""
         self.close()
 
@@ -126,7 +135,12 @@ class Launcher:
 
     def is_loading(self) -> bool:
         """Return whether the server still imports, paused or not; a dead one does not."""
-        return "ready" not in self._heard and "loading" in self._heard and not self.has_spoken() and not self._has_word()
+        return (
+            "ready" not in self._heard
+            and "loading" in self._heard
+            and not self.has_spoken()
+            and not self._has_word()
+        )
 
     def pause(self) -> None:
         """Stop a server that has no worker yet, wherever it is.
@@ -150,7 +164,9 @@ class Launcher:
     def resident_bytes(self) -> int:
         """Return the memory of the server's pages, including shared ones; 0 if it has ended."""
         with contextlib.suppress(OSError):
-            return int(Path(f"/proc/{self._server.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+            return int(Path(f"/proc/{self._server.pid}/statm").read_text().split()[1]) * os.sysconf(
+                "SC_PAGE_SIZE"
+            )
         return 0
 
     def let_go(self) -> None:
@@ -192,7 +208,9 @@ class Launcher:
             return worker.end()
 
     @contextmanager
-    def begin(self, task: Task, *, timeout_s: float, on_answer: Callable[[Answer], None]) -> Iterator[Worker]:
+    def begin(
+        self, task: Task, *, timeout_s: float, on_answer: Callable[[Answer], None]
+    ) -> Iterator[Worker]:
         """Open a new child for one task, which ends with the block.
 
         Raises `LauncherFailed` as `run` does.
@@ -217,7 +235,14 @@ class Launcher:
             os.close(orders)
             raise
         worker = Worker(
-            self, pid, answers=answers, orders=orders, log=log, begun_s=begun_s, timeout_s=timeout_s, on_answer=on_answer
+            self,
+            pid,
+            answers=answers,
+            orders=orders,
+            log=log,
+            begun_s=begun_s,
+            timeout_s=timeout_s,
+            on_answer=on_answer,
         )
         try:
             yield worker
@@ -253,7 +278,10 @@ class Launcher:
         return _failure(what, self._log)
 
     def _fork(self, request: Mapping[str, str], pipes: tuple[int, int]) -> int:
-        """Ask for a child with these pipes, which are closed here. Returns the child's process id."""
+        """Ask for a child with these pipes, which are closed here.
+
+        Returns the child's process id.
+        """
         try:
             socket.send_fds(self._connection, [json.dumps(request).encode()], pipes)
         except OSError as error:
@@ -285,13 +313,20 @@ class Launcher:
 
 def _failure(what: str, log: Path) -> LauncherFailed:
     return LauncherFailed(
-        f"the process that starts the workers stopped answering ({what}). Its last words:\n{tail(log) or '(none)'}\n"
-        "Run `ci-bench doctor` to see whether torch can be imported here."
+        f"the process that starts the workers stopped answering ({what}). Its last"
+        f" words:\n{tail(log) or '(none)'}\nRun `ci-bench doctor` to see whether torch can be"
+        " imported here."
     )
 
 
 def _start_server(
-    command: Sequence[str], connection: int, environ: Mapping[str, str], log: int, *, cwd: Path | None, user: int | None
+    command: Sequence[str],
+    connection: int,
+    environ: Mapping[str, str],
+    log: int,
+    *,
+    cwd: Path | None,
+    user: int | None,
 ) -> subprocess.Popen[bytes]:
     """Start Python unbuffered (-u), so the log has everything that a worker printed before a crash.
 

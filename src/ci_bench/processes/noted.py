@@ -72,10 +72,22 @@ OF_TENSORS = (
     *("cpu", "detach", "double", "eq", "equal", "isfinite", "isnan", "item", "max", "mul"),
     *("contiguous", "data", "data_ptr", "is_contiguous"),
     *("nan_to_num", "numel", "sub", "to", "tolist", "__abs__", "__add__", "__bool__", "__eq__"),
-    *("__float__", "__ge__", "__getitem__", "__gt__", "__le__", "__lt__", "__mul__", "__ne__", "__sub__"),
+    *(
+        "__float__",
+        "__ge__",
+        "__getitem__",
+        "__gt__",
+        "__le__",
+        "__lt__",
+        "__mul__",
+        "__ne__",
+        "__sub__",
+    ),
 )
 OF_RANDOM = ("choice", "getrandbits", "randint", "random", "shuffle")
-"""Methods of `random.Random`: a referee draws its rows with them, so a replaced one would announce a look."""
+"""Methods of `random.Random`: a referee draws its rows with them, so a replaced one would announce
+a look.
+"""
 BUILTINS = (
     *("abs", "all", "any", "bool", "bytes", "dict", "enumerate", "filter", "float"),
     *("frozenset", "getattr", "hasattr", "id", "int", "isinstance", "issubclass", "iter"),
@@ -127,18 +139,28 @@ class Noted:
         Includes builtins that a module hides.
         """
         now = dict(_own())
-        changed = [name for name, token in self.own.items() if name in now and token_of(now[name]) != token]
+        changed = [
+            name for name, token in self.own.items() if name in now and token_of(now[name]) != token
+        ]
         gone = [name for name in self.own if name not in now and not name.startswith(CLOCK)]
         return [*changed, *gone, *_hidden_builtins(self.own)]
 
     def replaced_of_clock(self, clock: object) -> list[str]:
         """Return the functions of a clock that are not those noted."""
-        return [name for name, value in _functions_of(clock) if self.own.get(name, ()) != token_of(value)]
+        return [
+            name
+            for name, value in _functions_of(clock)
+            if self.own.get(name, ()) != token_of(value)
+        ]
 
     def replaced_of_others(self) -> list[str]:
         """Return the names of functions of Python and libraries that differ from the noted ones."""
         now = dict(_others())
-        return [name for name, token in self.others.items() if name not in now or token_of(now[name]) != token]
+        return [
+            name
+            for name, token in self.others.items()
+            if name not in now or token_of(now[name]) != token
+        ]
 
     def checks(self, arm: str) -> Iterator[Check]:
         """Yield a failed check for replaced values.
@@ -146,7 +168,10 @@ class Noted:
         It is on the reference arm, since they affect every arm.
         """
         watched = [f"{name} (watched by sys.monitoring)" for name in _watched()]
-        for check, names in ((UNTOUCHED, [*self.replaced(), *watched]), (SURROUNDINGS, self.replaced_of_others())):
+        for check, names in (
+            (UNTOUCHED, [*self.replaced(), *watched]),
+            (SURROUNDINGS, self.replaced_of_others()),
+        ):
             if names:
                 yield Check(name=check, arm=arm, outcome=Outcome.FAIL, detail=replaced_words(names))
 
@@ -176,7 +201,9 @@ def begin() -> None:
 def replaced_words(names: list[str]) -> str:
     """Return a description of the replacements for the detail of a check."""
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return f"the measured code replaced what samples and checks are made with: {', '.join(names[:SHOWN])}{more}"[:MAX_DETAIL]
+    return f"the measured code replaced what samples and checks are made with: {', '.join(names[:SHOWN])}{more}"[
+        :MAX_DETAIL
+    ]
 
 
 def token_of(value: object, depth: int = DEPTH, held: list[object] | None = None) -> Token:
@@ -231,7 +258,12 @@ def _own() -> Iterator[tuple[str, object]]:
             continue
         yield name, module
         for key, value in [*vars(module).items()]:
-            if isinstance(value, ModuleType) or key in {"__builtins__", "__cached__", "__doc__", "__warningregistry__"}:
+            if isinstance(value, ModuleType) or key in {
+                "__builtins__",
+                "__cached__",
+                "__doc__",
+                "__warningregistry__",
+            }:
                 continue
             if key.isupper() and key[0] != "_" and isinstance(value, dict | list):
                 yield f"{name}.{key} (its length)", len(value)
@@ -244,7 +276,9 @@ def _own() -> Iterator[tuple[str, object]]:
 def _of_class(name: str, value: type) -> Iterator[tuple[str, object]]:
     """Yield what a class defines itself, without entries that Python adds later."""
     for key, one in [*vars(value).items()]:
-        if not key.startswith(("__abstract", "_abc_", "__annot", "__doc", "__dict__", "__weakref__")):
+        if not key.startswith(
+            ("__abstract", "_abc_", "__annot", "__doc", "__dict__", "__weakref__")
+        ):
             yield f"{name}.{key}", one
 
 
@@ -257,11 +291,19 @@ def _others() -> Iterator[tuple[str, object]]:
     yield from ((f"builtins.{name}", getattr(builtins, name)) for name in BUILTINS)
     for module, names in LIBRARIES.items():
         if (loaded := sys.modules.get(module)) is not None:
-            yield from ((f"{module}.{name}", vars(loaded).get(name)) for name in names if name in vars(loaded))
+            yield from (
+                (f"{module}.{name}", vars(loaded).get(name))
+                for name in names
+                if name in vars(loaded)
+            )
     if (random := sys.modules.get("random")) is not None:
-        yield from ((f"random.Random.{name}", getattr_static(random.Random, name)) for name in OF_RANDOM)
+        yield from (
+            (f"random.Random.{name}", getattr_static(random.Random, name)) for name in OF_RANDOM
+        )
     if (torch := sys.modules.get("torch")) is not None:
-        yield from ((f"torch.Tensor.{name}", getattr_static(torch.Tensor, name)) for name in OF_TENSORS)
+        yield from (
+            (f"torch.Tensor.{name}", getattr_static(torch.Tensor, name)) for name in OF_TENSORS
+        )
 
 
 def _functions_of(clock: object) -> Iterator[tuple[str, object]]:
@@ -278,7 +320,11 @@ def _hidden_builtins(own: Mapping[str, Token]) -> list[str]:
     found = []
     for name, module in [*sys.modules.items()]:
         if name in own:
-            found += [f"{name}.{one}" for one in BUILTINS if one in vars(module) and f"{name}.{one}" not in own]
+            found += [
+                f"{name}.{one}"
+                for one in BUILTINS
+                if one in vars(module) and f"{name}.{one}" not in own
+            ]
     return found
 
 
@@ -288,7 +334,13 @@ def _watched() -> Iterator[str]:
     That costs neither time nor a stack.
     """
     monitoring: Any = getattr(sys, "monitoring", None)
-    tools = [] if monitoring is None else [tool for tool in range(6) if monitoring.get_tool(tool) is not None]
+    tools = (
+        []
+        if monitoring is None
+        else [tool for tool in range(6) if monitoring.get_tool(tool) is not None]
+    )
     for name, value in _own() if tools else ():
-        if isinstance(value, FunctionType) and any(monitoring.get_local_events(tool, value.__code__) for tool in tools):
+        if isinstance(value, FunctionType) and any(
+            monitoring.get_local_events(tool, value.__code__) for tool in tools
+        ):
             yield name

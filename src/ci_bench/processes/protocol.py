@@ -56,7 +56,9 @@ class OrderKind(StrEnum):
     TURN = "turn"
     """Take `Order.samples` samples of the arm `Order.seat`, as part of block `Order.block`."""
     KEEP_BUSY = "keep_busy"
-    """Run the arm `Order.seat` for `Order.seconds` without a pause; `Done.made` are the calls that were made."""
+    """Run the arm `Order.seat` for `Order.seconds` without a pause; `Done.made` are the calls that
+    were made.
+    """
     KEEP_TO = "keep_to"
     """Compute only on `Order.core` from now on."""
     DISCARD = "discard"
@@ -80,7 +82,8 @@ It keeps the GPU busy until the host has queued the call.
 class Order:
     """One line to a worker.
 
-    With `touch`, one call is made before samples of `TOUCH_FROM_CALLS` or more: another process had the machine in between.
+    With `touch`, one call is made before samples of `TOUCH_FROM_CALLS` or more: another process had
+    the machine in between.
 
     With `referee`, calls on fresh inputs drawn from this seed come before them, and their results
     are judged at the end; `once` means a single call.
@@ -171,11 +174,18 @@ def decode_order(line: bytes) -> Order:
 
 
 def decode_answer(line: bytes) -> Answer:
-    """Read one line of a worker. Raises `ValueError` (or `msgspec.ValidationError`, its subclass) on anything else."""
+    """Read one line of a worker.
+
+    Raises `ValueError` (or `msgspec.ValidationError`, its subclass) on anything else.
+    """
     if line == _OBEYED_LINE:
         return _OBEYED
     raw = _DECODER.decode(line.decode())
-    if not isinstance(raw, dict) or not raw.keys() <= ANSWER_FIELDS or sum(raw[name] is not None for name in raw) != 1:
+    if (
+        not isinstance(raw, dict)
+        or not raw.keys() <= ANSWER_FIELDS
+        or sum(raw[name] is not None for name in raw) != 1
+    ):
         message = "an answer is a mapping with exactly one of its fields set"
         raise ValueError(message)
     return msgspec.convert(raw, Answer)
@@ -198,7 +208,9 @@ _ORDER_ENCODER, _ORDER_DECODER = msgspec.json.Encoder(), msgspec.json.Decoder(Or
 
 _OBEYED = Answer(done=Done())
 OBEYED = encode(_OBEYED)
-"""The line that answers every order of a turn: it is not put together, and not taken apart, each time."""
+"""The line that answers every order of a turn: it is not put together, and not taken apart, each
+time.
+"""
 _OBEYED_LINE = OBEYED.rstrip(b"\n")
 
 

@@ -264,7 +264,9 @@ class Worker:
 
         Time while it works counts against its limit.
         """
-        started = time.monotonic() if self._left_at is None or self._code is not None else self._left_at
+        started = (
+            time.monotonic() if self._left_at is None or self._code is not None else self._left_at
+        )
         self._left_at = None
         try:
             if self._code is None and self._await_word(enough, started + self._left_s, look_s):
@@ -289,14 +291,21 @@ class Worker:
         while not enough() or killed:
             if self._server.has_spoken():
                 return True
-            ready = {number for number, _ in self._words.poll(1e3 * min(look_s, max(0.0, deadline - time.monotonic())))}
+            ready = {
+                number
+                for number, _ in self._words.poll(
+                    1e3 * min(look_s, max(0.0, deadline - time.monotonic()))
+                )
+            }
             if self._reader in ready and not self._answers.drain(self._reader):
                 self._words.unregister(self._reader)
             if self._server.fileno() in ready:
                 return True
             late = time.monotonic() >= deadline
             if late and killed:
-                raise self._server.broken(f"worker {self._pid} was killed, but no word came that it ended")
+                raise self._server.broken(
+                    f"worker {self._pid} was killed, but no word came that it ended"
+                )
             full = not killed and self._is_overfull()
             if not killed and (late or full or self._answers.flooded):
                 self._timed_out, self._overfull = late, full
@@ -337,7 +346,9 @@ def tail(log: Path) -> str:
 
 
 SIGNAL_HINTS = {
-    signal.SIGKILL: "; often the kernel ending a process because the machine ran out of memory (see `dmesg`)",
+    signal.SIGKILL: (
+        "; often the kernel ending a process because the machine ran out of memory (see `dmesg`)"
+    ),
     signal.SIGSEGV: "; a bug in native code (a kernel, an extension, or the compiler's output)",
     signal.SIGBUS: "; often a full disk or a full /dev/shm",
     signal.SIGABRT: "; native code gave up, its message is in the log",
@@ -353,18 +364,33 @@ def explain(ended: Ended, *, limit_s: float) -> tuple[Status, str]:  # noqa: PLR
     code.
     """
     if ended.timed_out:
-        return Status.TIMEOUT, f"ended after {limit_s:g} s (run.stage_timeout_s) with all its processes"
+        return (
+            Status.TIMEOUT,
+            f"ended after {limit_s:g} s (run.stage_timeout_s) with all its processes",
+        )
     if ended.flooded:
-        return Status.FAILED, f"the worker sent more than {MAX_BYTES >> 20} MiB, or too much that is not an answer: {FOREIGN}"
+        return (
+            Status.FAILED,
+            (
+                f"the worker sent more than {MAX_BYTES >> 20} MiB, or too much that is not an"
+                f" answer: {FOREIGN}"
+            ),
+        )
     if ended.overfull:
-        return Status.FAILED, f"it printed more than {MAX_LOG_BYTES >> 20} MiB and was ended; have it print less"
+        return (
+            Status.FAILED,
+            f"it printed more than {MAX_LOG_BYTES >> 20} MiB and was ended; have it print less",
+        )
     if ended.code < 0:
         return Status.CRASHED, _signal_sentence(ended.code)
     fault = next((answer.fault for answer in ended.answers if answer.fault), None)
     if fault is not None:
         return _status(fault.kind), fault.message
     if ended.garbled:
-        return Status.FAILED, f"the worker sent {ended.garbled} line(s) that are not answers: {FOREIGN}"
+        return (
+            Status.FAILED,
+            f"the worker sent {ended.garbled} line(s) that are not answers: {FOREIGN}",
+        )
     if ended.code != 0 or not ended.answers:
         return Status.CRASHED, f"the worker exited with code {ended.code} and without an answer"
     return Status.OK, ""

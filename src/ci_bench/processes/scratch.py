@@ -44,7 +44,9 @@ def run_folder() -> Iterator[str]:
         try:
             parent = _parent(Path(tempfile.gettempdir()))
             clear(parent)
-            made = tempfile.TemporaryDirectory(prefix=PREFIX, dir=parent, ignore_cleanup_errors=True)
+            made = tempfile.TemporaryDirectory(
+                prefix=PREFIX, dir=parent, ignore_cleanup_errors=True
+            )
             folder = stack.enter_context(made)
             stack.enter_context(_hold(Path(folder)))
         except OSError as error:
@@ -56,7 +58,10 @@ def _parent(usual: Path) -> Path:
     """The folder for temporary files; another one if its path has a space, which inductor does not quote for its compiler."""
     if not any(letter.isspace() for letter in str(usual)):
         return usual
-    places = (Path("/tmp"), Path("/var/tmp"))  # noqa: S108 - the folder in it has a random name, and no other user's rights
+    places = (
+        Path("/tmp"),  # noqa: S108 - the folder in it has a random name, and no other user's rights
+        Path("/var/tmp"),  # noqa: S108 - likewise
+    )
     return next((place for place in places if os.access(place, os.W_OK)), usual)
 
 
@@ -90,7 +95,8 @@ def scratch_failure(error: OSError) -> ScratchFailed:
 def clear(parent: Path) -> tuple[Path, ...]:
     """End the processes of dead runs and remove their folders in `parent`. Returns those folders.
 
-    A folder for temporary files may hold a hundred thousand names of others, and may be one that we can write to, but not list.
+    A folder for temporary files may hold a hundred thousand names of others, and may be one that we
+    can write to, but not list.
     """
     ours: list[str] = []
     with suppress(PermissionError), os.scandir(parent) as entries:
@@ -110,7 +116,9 @@ def _clear(folder: Path) -> bool:
             _remove(folder)
         finally:
             os.close(descriptor)
-        logger.warning("an earlier run was killed: ended %d of its processes and removed %s", ended, folder)
+        logger.warning(
+            "an earlier run was killed: ended %d of its processes and removed %s", ended, folder
+        )
         return True
     return False
 
@@ -150,6 +158,10 @@ def _users(folder: bytes) -> list[int]:
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             variables = (entry / "environ").read_bytes()
-            if folder in variables and entry.stat().st_uid == os.geteuid() and int(entry.name) != os.getpid():
+            if (
+                folder in variables
+                and entry.stat().st_uid == os.geteuid()
+                and int(entry.name) != os.getpid()
+            ):
                 found.append(int(entry.name))
     return found

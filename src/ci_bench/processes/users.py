@@ -20,7 +20,9 @@ from ci_bench.errors import BadInput
 from ci_bench.records.results import SideName
 
 VARIABLE = "CI_BENCH_USERS"
-"""``65101:65102``: the numbers of base's user and of head's. Without it both sides run as the caller."""
+"""``65101:65102``: the numbers of base's user and of head's. Without it both sides run as the
+caller.
+"""
 FORM = re.compile(r"([1-9][0-9]{0,8}):([1-9][0-9]{0,8})")
 PRIVATE, PASSABLE = 0o700, 0o711
 PATIENCE_S = 5.0
@@ -61,13 +63,17 @@ def users_of(environ: Mapping[str, str]) -> Users | None:
         form = "two numbers of users, base's and head's, neither of them root's"
         raise BadInput(f"{VARIABLE} is {form}: 65101:65102; not {given!r}")
     if os.geteuid() != 0:
-        raise BadInput(f"{VARIABLE} is set, but only root can start processes of other users; run as root, or without it")
+        raise BadInput(
+            f"{VARIABLE} is set, but only root can start processes of other users; run as root, or"
+            " without it"
+        )
     users = Users(base=int(named[1]), head=int(named[2]))
     for user in (users.base, users.head):
         if others := sorted(living(user)):
             raise BadInput(
-                f"{VARIABLE} names user {user}, who already runs process {others[0]}. A run ends all processes of its users: "
-                "choose ids that nothing else on this host uses, including its containers"
+                f"{VARIABLE} names user {user}, who already runs process {others[0]}. A run ends"
+                " all processes of its users: choose ids that nothing else on this host uses,"
+                " including its containers"
             )
     return users
 
@@ -107,7 +113,9 @@ def end_all(user: int | None, spared: Container[int] = ()) -> bool:
     Returns whether none is left. No process gets into a session but by being started in it.
     """
     deadline = time.monotonic() + PATIENCE_S
-    while user is not None and (left := [pid for pid in living(user) if _session(pid) not in spared]):
+    while user is not None and (
+        left := [pid for pid in living(user) if _session(pid) not in spared]
+    ):
         if time.monotonic() > deadline:
             return False
         for pid in left:
@@ -130,6 +138,10 @@ def living(user: int) -> Iterator[int]:
     """
     for status in Path("/proc").glob("[0-9]*/status"):
         with suppress(OSError):
-            lines = dict(line.partition(":")[::2] for line in status.read_text(errors="replace").splitlines())
-            if str(user) in lines.get("Uid", "").split() and not lines.get("State", "").strip().startswith(("Z", "X")):
+            lines = dict(
+                line.partition(":")[::2] for line in status.read_text(errors="replace").splitlines()
+            )
+            if str(user) in lines.get("Uid", "").split() and not lines.get(
+                "State", ""
+            ).strip().startswith(("Z", "X")):
                 yield int(status.parent.name)

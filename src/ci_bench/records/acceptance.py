@@ -1,7 +1,8 @@
 """Intended changes of a pull request: what an entry of ``ci-bench-accepted.yml`` says, and who made it count.
 
-Owns values only. `ci_bench.configuration.accepting` reads and writes the file, `judge.policy.accepting` applies entries,
-and `commands.trusted.granting` decides which of them count.
+Owns values only. `ci_bench.configuration.accepting` reads and writes the file,
+`judge.policy.accepting` applies entries, and `commands.trusted.granting` decides which of them
+count.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """The calibration document: what past runs of unchanged code taught about the noise of one machine.
 
-Owns the values and the checks that a schema cannot express. `judge.times.calibration` derives figures
-from them.
+Owns the values and the checks that a schema cannot express. `judge.times.calibration` derives
+figures from them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -75,11 +75,20 @@ def calibration_faults(calibration: Calibration) -> Iterator[Fault]:
 def _series_faults(path: str, series: PastSeries, runs: int) -> Iterator[Fault]:
     sizes = (len(series.ratios), len(series.within), len(series.runs))
     if len(set(sizes)) > 1:
-        yield Fault(path, f"{sizes[0]} ratios, {sizes[1]} within and {sizes[2]} runs: the lists belong together")
+        yield Fault(
+            path,
+            f"{sizes[0]} ratios, {sizes[1]} within and {sizes[2]} runs: the lists belong together",
+        )
     if any(abs(ratio) > LARGEST_RATIO for ratio in series.ratios):
-        yield Fault(f"{path}.ratios", f"holds a ratio beyond {LARGEST_RATIO:g}, too large for a measured logarithm")
+        yield Fault(
+            f"{path}.ratios",
+            f"holds a ratio beyond {LARGEST_RATIO:g}, too large for a measured logarithm",
+        )
     if any(spread is not None and spread > LARGEST_RATIO for spread in series.within):
-        yield Fault(f"{path}.within", f"holds a spread beyond {LARGEST_RATIO:g}, too large for a measured logarithm")
+        yield Fault(
+            f"{path}.within",
+            f"holds a spread beyond {LARGEST_RATIO:g}, too large for a measured logarithm",
+        )
     if any(run >= runs for run in series.runs):
         yield Fault(f"{path}.runs", f"names a run that is not one of the {runs} in $.runs")
     if any(later < earlier for earlier, later in zip(series.runs, series.runs[1:], strict=False)):

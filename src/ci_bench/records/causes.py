@@ -14,10 +14,11 @@ class CausePart:
 
     It is one row of both profiles, or several related rows.
 
-    `before` and `after` are its names on base and on head; one of the two is empty if it is new, or gone. `places` and `codes`
-    are the lines of head, of base's where it is gone; the first of them is where a layout was made that base doesn't have, if
-    `by_layout`: all that reads it belongs together. `share` is its part of the change of the step, `None` if the step did
-    not change under the profiler in the direction that was measured.
+    `before` and `after` are its names on base and on head; one of the two is empty if it is new, or
+    gone. `places` and `codes` are the lines of head, of base's where it is gone; the first of them
+    is where a layout was made that base doesn't have, if `by_layout`: all that reads it belongs
+    together. `share` is its part of the change of the step, `None` if the step did not change under
+    the profiler in the direction that was measured.
     """
 
     kind: RowKind

@@ -1,7 +1,8 @@
 """The comparison document: head against base, each pair judged, and what the policy makes of it.
 
-Owns the verdicts and their reasons, findings (each under a rule, with a severity), the exit code that follows, and how close
-each training run stayed to its reference, step by step, for those who draw it.
+Owns the verdicts and their reasons, findings (each under a rule, with a severity), the exit code
+that follows, and how close each training run stayed to its reference, step by step, for those who
+draw it.
 """
 
 from collections import Counter
@@ -14,7 +15,17 @@ from typing import Literal
 from ci_bench.records.causes import Cause
 from ci_bench.records.config import Rule, Severity
 from ci_bench.records.outputs import OutputsFinding
-from ci_bench.records.results import Better, Check, Environment, Fact, Masks, Run, Source, Status, Unit
+from ci_bench.records.results import (
+    Better,
+    Check,
+    Environment,
+    Fact,
+    Masks,
+    Run,
+    Source,
+    Status,
+    Unit,
+)
 
 BESIDE_BASE = "head against base"
 """Replaces the arm's name if head's reference training is compared with base's."""
@@ -24,8 +35,9 @@ BESIDE_BASE = "head against base"
 class Closeness:
     """One signal (``loss`` or ``grad_norm``) of one candidate run, over the steps that both runs and a perturbed run have.
 
-    `low` and `high` are where parity ends on either side of the reference, in the signal's own unit. `scores` is how many
-    rounding envelopes the candidate is away from it; parity ends at `limit`.
+    `low` and `high` are where parity ends on either side of the reference, in the signal's own
+    unit. `scores` is how many rounding envelopes the candidate is away from it; parity ends at
+    `limit`.
     """
 
     arm: str
@@ -39,7 +51,10 @@ class Closeness:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """One thing the policy has a word on, with its coded rule. `case` is `None` for the run as a whole."""
+    """One thing the policy has a word on, with its coded rule.
+
+    `case` is `None` for the run as a whole.
+    """
 
     rule: Rule
     severity: Severity
@@ -151,8 +166,8 @@ class Interval:
 class Summary:
     """One side of a pair: the median over all samples, in the metric's unit, and how many there are.
 
-    `estimate` is what the change is of where that isn't the median: of a paired time the geometric mean over the judged launches
-    of their trimmed means, of a count the worst of any launch.
+    `estimate` is what the change is of where that isn't the median: of a paired time the geometric
+    mean over the judged launches of their trimmed means, of a count the worst of any launch.
     """
 
     median: float
@@ -168,10 +183,12 @@ class Summary:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pair:
-    """One metric of one arm, base against head. `speedup` > 1 is better, whatever the direction of the metric.
+    """One metric of one arm, base against head.
 
-    `items` is what one call of head's (else of base's) processes: items / median duration is the throughput. A `detail` is shown,
-    but fails nothing.
+    `speedup` > 1 is better, whatever the direction of the metric.
+
+    `items` is what one call of head's (else of base's) processes: items / median duration is the
+    throughput. A `detail` is shown, but fails nothing.
 
     Times of a paired run also have: `calibrated`, whether past runs of unchanged code showed their
     noise; `noise`, the relative standard deviation from launch to launch that was learned so;
@@ -220,7 +237,8 @@ class SpeedupChange:
 class ArmSpeedup:
     """A candidate arm against the reference arm of the same run: reference / candidate, > 1 is better.
 
-    For memory this is the compression ratio. `change` is only known where both sides were measured in turns.
+    For memory this is the compression ratio. `change` is only known where both sides were measured
+    in turns.
     """
 
     metric: str
@@ -244,7 +262,8 @@ class SeedRule:
 class AccuracyParity:
     """Evaluation accuracy of reference-like runs (their mean) and of the candidate, as shares.
 
-    `spread` is the standard deviation among reference-like runs of one seed, `limit` how far the candidate may be off.
+    `spread` is the standard deviation among reference-like runs of one seed, `limit` how far the
+    candidate may be off.
     """
 
     reference: float
@@ -298,13 +317,14 @@ class ParityFinding:
 class CaseComparison:
     """One case on both sides. A status is `None` if that side has no such case.
 
-    `base_faults` says what is wrong with the base side's own run: a check that failed, loss parity that does not hold.
-    `reduced` lists what head's plan of the case owes less than base's.
-    `learning` is the loss parity of head's reference arm with base's; `None` if one of the two was not trained. `outputs` is
-    whether head's reference arm computes what base's does; `None` if neither side kept anything of it. `launch_s` is how long
-    a launch of it took, checks included; of a paired run on both sides together.
-    `causes` say of arms that were explained what changed of their steps. `edited` says that the benchmark's own code differs.
-    `facts`, `arms`, `reference` and `title` are head's, and base's of a case that head lacks.
+    `base_faults` says what is wrong with the base side's own run: a check that failed, loss parity
+    that does not hold. `reduced` lists what head's plan of the case owes less than base's.
+    `learning` is the loss parity of head's reference arm with base's; `None` if one of the two was
+    not trained. `outputs` is whether head's reference arm computes what base's does; `None` if
+    neither side kept anything of it. `launch_s` is how long a launch of it took, checks included;
+    of a paired run on both sides together. `causes` say of arms that were explained what changed of
+    their steps. `edited` says that the benchmark's own code differs. `facts`, `arms`, `reference`
+    and `title` are head's, and base's of a case that head lacks.
     """
 
     id: str
@@ -341,7 +361,8 @@ class CaseComparison:
 class Tally:
     """Of the metrics that can fail a run and that both sides have: how many were decided, how many are open.
 
-    `resolution` is the relative change that would have been found nine times in ten (the median over times that tell).
+    `resolution` is the relative change that would have been found nine times in ten (the median
+    over times that tell).
     """
 
     decided: int
@@ -365,7 +386,11 @@ def tally(cases: Iterable[CaseComparison]) -> Tally:
                     resolvable.append(pair.resolvable)
     counts = Counter(verdicts)
     return Tally(
-        decided=sum(number for verdict, number in counts.items() if verdict.moved or verdict is Verdict.UNCHANGED),
+        decided=sum(
+            number
+            for verdict, number in counts.items()
+            if verdict.moved or verdict is Verdict.UNCHANGED
+        ),
         undecided=counts[Verdict.INCONCLUSIVE],
         resolution=median(resolvable) if resolvable else None,
     )
@@ -403,9 +428,10 @@ class MeanSpeedup:
 class Pairing:
     """Properties of a paired run as a whole.
 
-    `calibration` says in words where the machine's own noise is known from, or why it isn't. `gating` is how many times can fail
-    the run: the chance of a false alarm is shared out among them. `inflation` is how much noisier today was than what was
-    learned, `devices` how many identical ones the launches were taken on, `lost` how many attempts of a fleet at measuring some
+    `calibration` says in words where the machine's own noise is known from, or why it isn't.
+    `gating` is how many times can fail the run: the chance of a false alarm is shared out among
+    them. `inflation` is how much noisier today was than what was learned, `devices` how many
+    identical ones the launches were taken on, `lost` how many attempts of a fleet at measuring some
     of it came to nothing.
     """
 

@@ -140,7 +140,9 @@ UNANSWERED = frozenset(
         Rule.CASES_UNDECLARED,
     }
 )
-"""Rules of findings that leave a question open. A warning of one leaves the run undecided; a note lets it pass."""
+"""Rules of findings that leave a question open. A warning of one leaves the run undecided; a note
+lets it pass.
+"""
 DEFAULT_THRESHOLD = 0.02
 """The smallest relative change that counts of a metric that declares no threshold.
 
@@ -154,7 +156,9 @@ See docs/internals/adr/0008.
 """
 
 PROCESS_PEAKS = re.compile(r"peak|max_|rss|^memory(__measure)?$")
-"""Metrics of other tools that are peaks of a process's memory; bytes for each operation, or of a file, repeat exactly."""
+"""Metrics of other tools that are peaks of a process's memory; bytes for each operation, or of a
+file, repeat exactly.
+"""
 
 REPORTED_NUMBER = 0.05
 """The smallest change that counts of a number that code or a tool reports, such as a score.
@@ -203,13 +207,12 @@ class MetricPolicy:
 class Policy:
     """Thresholds are relative (0.05 is five per cent); severities say what a finding does.
 
-    `default_threshold` is for metrics that declare no threshold; `None` is
-    `DEFAULT_THRESHOLD`. `drift` is how far times may move between runs at different times; `None`
-    takes the device's `DEFAULT_DRIFT`. `floors` are what candidate arms
-    must reach against the reference arm of the same run, and `implausible_speedup` what they must
-    not exceed. `cases` are settings of single cases, by a pattern of their ids. `compare_across` are
-    fields of the machine's identity that differ on purpose. `metrics` is declared by the engine and
-    the suites.
+    `default_threshold` is for metrics that declare no threshold; `None` is `DEFAULT_THRESHOLD`.
+    `drift` is how far times may move between runs at different times; `None` takes the device's
+    `DEFAULT_DRIFT`. `floors` are what candidate arms must reach against the reference arm of the
+    same run, and `implausible_speedup` what they must not exceed. `cases` are settings of single
+    cases, by a pattern of their ids. `compare_across` are fields of the machine's identity that
+    differ on purpose. `metrics` is declared by the engine and the suites.
     """
 
     thresholds: Mapping[str, float] = field(default_factory=dict)
@@ -247,7 +250,13 @@ class Policy:
             threshold=self.threshold(suite=suite, metric=metric, unit=unit),
             gates=not metric.startswith(RECORDED) if kind is None else kind.gates,
             title=self.title(metric),
-            least=kind.least if kind is not None else LEAST_BYTES if PROCESS_PEAKS.search(metric) else 0.0,
+            least=(
+                kind.least
+                if kind is not None
+                else LEAST_BYTES
+                if PROCESS_PEAKS.search(metric)
+                else 0.0
+            ),
         )
 
     def title(self, metric: str) -> str:
@@ -257,7 +266,8 @@ class Policy:
     def floor(self, floor: Floor, *, suite: str, case: str = "") -> float | None:
         """Return what candidate arms of a case must reach; `None` if nothing is set.
 
-        The word of the last pattern that the case's id fits, else the suite's, else the general one.
+        The word of the last pattern that the case's id fits, else the suite's, else the general
+        one.
         """
         fitting = [own.floors for pattern, own in self.cases.items() if fits(pattern, case)]
         layers = (*reversed(fitting), self.suites.get(suite, SuitePolicy()).floors, self.floors)
@@ -265,7 +275,9 @@ class Policy:
 
     def explained_speedup(self, case: str) -> float | None:
         """The limit that a pattern sets for a case, the last that its id fits; `None` if none does."""
-        limits = [own.implausible_speedup for pattern, own in self.cases.items() if fits(pattern, case)]
+        limits = [
+            own.implausible_speedup for pattern, own in self.cases.items() if fits(pattern, case)
+        ]
         return next((limit for limit in reversed(limits) if limit is not None), None)
 
     def severity(self, rule: Rule, *, suite: str | None = None) -> Severity:
@@ -418,10 +430,11 @@ LOCK_FILES = (
 class Setup:
     """Preparation of each side of a paired run.
 
-    `commands` run once per side, in its folder, with bash; `timeout_s` is what those of one side may take in all. `cache` is a
-    folder kept between runs; `cache_key` are the files, as globs, whose change starts a new part of it. `network` allows commands
-    to download, and a missing base or submodule to be fetched. `submodules` are checked out where the clone has them.
-    `writes` are files of a tree, or folders, as globs, that measuring may change or add modules to.
+    `commands` run once per side, in its folder, with bash; `timeout_s` is what those of one side
+    may take in all. `cache` is a folder kept between runs; `cache_key` are the files, as globs,
+    whose change starts a new part of it. `network` allows commands to download, and a missing base
+    or submodule to be fetched. `submodules` are checked out where the clone has them. `writes` are
+    files of a tree, or folders, as globs, that measuring may change or add modules to.
     """
 
     commands: tuple[str, ...] = ()

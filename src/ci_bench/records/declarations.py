@@ -1,8 +1,8 @@
 """A configuration's declarations of cases that only the measured tree can plan.
 
-Those are the cases of a plugin, whose plan is the tree's code, and of an entry whose plan reads files of the tree. Who plans them
-there is held to what is declared (`planning`), and who judges results elsewhere has nothing else to hold them to
-(`judge.policy.binding`).
+Those are the cases of a plugin, whose plan is the tree's code, and of an entry whose plan reads
+files of the tree. Who plans them there is held to what is declared (`planning`), and who judges
+results elsewhere has nothing else to hold them to (`judge.policy.binding`).
 """
 
 from collections.abc import Sequence
@@ -40,11 +40,19 @@ class Declaration:
         if isinstance(self.cases, int):
             number = len(planned)
             said = f"{self.field}: {self.cases} declared, and {number} planned ({names(planned)})"
-            return None if number == self.cases else f"{said}; if they are meant, write `cases: {number}`"
+            return (
+                None
+                if number == self.cases
+                else f"{said}; if they are meant, write `cases: {number}`"
+            )
         absent, added = without(self.cases, planned), without(planned, self.cases)
         parts = [f"{names(absent)} not planned, take out"] if absent else []
         parts += [f"{names(added)} planned, add"] if added else []
-        return f"{self.field}: other cases are declared than planned ({'; '.join(parts)}); {HOW}" if parts else None
+        return (
+            f"{self.field}: other cases are declared than planned ({'; '.join(parts)}); {HOW}"
+            if parts
+            else None
+        )
 
 
 def names(ids: Sequence[str]) -> str:

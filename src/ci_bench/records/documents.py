@@ -1,4 +1,6 @@
-"""All documents but the configuration: read, write, validate. The only module of records with input and output.
+"""All documents but the configuration: read, write, validate.
+
+The only module of records with input and output.
 
 Owns the way from bytes to values and back, and how the JSON is laid out on lines for people to read
 and compare; what can be wrong with a document is in `faults`. A document may come from a stranger's
@@ -19,7 +21,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ci_bench.errors import BadDocument, CannotWrite
-from ci_bench.records.faults import Fault, capped, comparison_faults, form_faults, oddities, ordered, results_faults, show
+from ci_bench.records.faults import (
+    Fault,
+    capped,
+    comparison_faults,
+    form_faults,
+    oddities,
+    ordered,
+    results_faults,
+    show,
+)
 from ci_bench.records.results import SideName
 from ci_bench.records.soundness import compiled, compiled_parts
 
@@ -36,18 +47,27 @@ one_line = json.JSONEncoder(allow_nan=False, ensure_ascii=False).encode
 
 
 def many_lines(value: Any, indent: str = "") -> str:
-    """One line for each field and for each list of numbers. Raises `ValueError` if a number is not finite."""
+    """One line for each field and for each list of numbers.
+
+    Raises `ValueError` if a number is not finite.
+    """
     inner = indent + " "
     if isinstance(value, list | tuple):
         if any(isinstance(item, dict | list | tuple) for item in value):
-            return "[\n" + ",\n".join([inner + many_lines(item, inner) for item in value]) + f"\n{indent}]"
+            return (
+                "[\n"
+                + ",\n".join([inner + many_lines(item, inner) for item in value])
+                + f"\n{indent}]"
+            )
         if value and {*map(type, value)} == _FLOATS and all(map(isfinite, value)):
             return f"[{', '.join(map(repr, value))}]"
     elif isinstance(value, Mapping) and value:
         fields = []
         for key, item in value.items():
             write = _writer(type(item))
-            fields.append(f"{inner}{_name(key)}: {write(item) if write else many_lines(item, inner)}")
+            fields.append(
+                f"{inner}{_name(key)}: {write(item) if write else many_lines(item, inner)}"
+            )
         return "{\n" + ",\n".join(fields) + f"\n{indent}}}"
     return one_line(value)
 
@@ -62,7 +82,12 @@ def _float(value: float) -> str:
 
 
 _FLOATS = {float}
-_WRITERS: Mapping[type, Callable[[Any], str]] = {str: encode_basestring, float: _float, int: repr, type(None): lambda _: "null"}
+_WRITERS: Mapping[type, Callable[[Any], str]] = {
+    str: encode_basestring,
+    float: _float,
+    int: repr,
+    type(None): lambda _: "null",
+}
 """Writes a value as the encoder does, without the preparations that it makes for each."""
 _writer = _WRITERS.get
 
@@ -106,7 +131,10 @@ def read_results(path: Path, *, max_bytes: int = MAX_BYTES) -> "Results":
 
 
 def parse_results(content: bytes, path: Path) -> "Results":
-    """Check a results document that was read from `path` before. Raises `BadDocument` with every fault."""
+    """Check a results document that was read from `path` before.
+
+    Raises `BadDocument` with every fault.
+    """
     from ci_bench.records.results import Results
 
     document = _checked(_loaded(path, content, MAX_BYTES), path, Kind.RESULTS)
@@ -133,7 +161,10 @@ def read_calibration(path: Path, *, max_bytes: int = MAX_BYTES) -> "Calibration"
 
 
 def parse_calibration(content: bytes, path: Path) -> "Calibration":
-    """Check a calibration document that was read from `path` before. Raises `BadDocument` with every fault."""
+    """Check a calibration document that was read from `path` before.
+
+    Raises `BadDocument` with every fault.
+    """
     from ci_bench.records.calibration import Calibration
 
     document = _checked(_loaded(path, content, MAX_BYTES), path, Kind.CALIBRATION)
@@ -142,7 +173,10 @@ def parse_calibration(content: bytes, path: Path) -> "Calibration":
 
 
 def read_history(path: Path, *, max_bytes: int = MAX_BYTES) -> "History":
-    """Read and check a history document, compressed (gzip) or not. Raises `BadDocument` with every fault."""
+    """Read and check a history document, compressed (gzip) or not.
+
+    Raises `BadDocument` with every fault.
+    """
     from ci_bench.records.history import History
 
     document = _read(path, Kind.HISTORY, max_bytes)
@@ -151,7 +185,10 @@ def read_history(path: Path, *, max_bytes: int = MAX_BYTES) -> "History":
 
 
 def packed(document: "Document") -> bytes:
-    """A document as one line of JSON, compressed, always to the same bytes. Raises `BadDocument` if a number is not finite."""
+    """A document as one line of JSON, compressed, always to the same bytes.
+
+    Raises `BadDocument` if a number is not finite.
+    """
     import gzip
 
     import msgspec
@@ -164,7 +201,10 @@ def packed(document: "Document") -> bytes:
 
 
 def document_kind(path: Path, *, max_bytes: int = MAX_BYTES) -> Kind:
-    """Tell which reader a file is for: by its name where its ending is YAML's, else by its `kind`. Raises `BadDocument`."""
+    """Tell which reader a file is for: by its name where its ending is YAML's, else by its `kind`.
+
+    Raises `BadDocument`.
+    """
     if path.suffix in {".yml", ".yaml"}:
         return Kind.ACCEPTED if path.name == ACCEPTED_FILE else Kind.CONFIG
     raw = _load(path, max_bytes)
@@ -172,7 +212,9 @@ def document_kind(path: Path, *, max_bytes: int = MAX_BYTES) -> Kind:
     if named in _JSON:
         return Kind(named)
     names = f"{', '.join(map(repr, map(str, _JSON[:-1])))} or {_JSON[-1].value!r}"
-    raise BadDocument(f"{path}: $.kind is {show(named)}, not {names}; ci-bench did not write this file")
+    raise BadDocument(
+        f"{path}: $.kind is {show(named)}, not {names}; ci-bench did not write this file"
+    )
 
 
 def validate(raw: Any, kind: Kind, form: Mapping[str, Any] | None = None) -> tuple[Fault, ...]:
@@ -202,8 +244,8 @@ def to_json(document: "Document") -> dict[str, Any]:
 def write(document: "Document", path: Path) -> None:
     """Write a document so that a reader sees the old file or the new one, never a part.
 
-    Creates the folder. Half a surrogate pair, which a log can hold and UTF-8 cannot, becomes a question mark.
-    Raises `CannotWrite`, and `BadDocument` if a number is not finite.
+    Creates the folder. Half a surrogate pair, which a log can hold and UTF-8 cannot, becomes a
+    question mark. Raises `CannotWrite`, and `BadDocument` if a number is not finite.
     """
     write_text(text_of(document), path)
 
@@ -216,7 +258,9 @@ def write_text(text: str, path: Path) -> None:
         _ignore(path)
         _replace(path, content)
     except OSError as error:
-        raise CannotWrite(f"{path}: cannot be written: {error.strerror or error}; choose another output folder") from error
+        raise CannotWrite(
+            f"{path}: cannot be written: {error.strerror or error}; choose another output folder"
+        ) from error
 
 
 OUTPUT = "ci-bench-results"
@@ -237,7 +281,9 @@ def require_writable(path: Path) -> None:
 
     For what is written after hours of measuring.
     """
-    nearest = next((folder for folder in path.absolute().parents if os.path.lexists(folder)), Path("/"))
+    nearest = next(
+        (folder for folder in path.absolute().parents if os.path.lexists(folder)), Path("/")
+    )
     if path.is_dir():
         why = "it is a folder"
     elif not nearest.is_dir():
@@ -273,7 +319,9 @@ def text_of(document: "Document") -> str:
     try:
         return many_lines(plain) + "\n"
     except ValueError as error:
-        raise BadDocument(f"a number that is not finite cannot be written:\n{capped(oddities(plain, '$'))}") from error
+        raise BadDocument(
+            f"a number that is not finite cannot be written:\n{capped(oddities(plain, '$'))}"
+        ) from error
 
 
 def _read(path: Path, kind: Kind, max_bytes: int) -> "Document":
@@ -304,17 +352,25 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(fields) == len(pairs):
         return fields
     repeated = _Repeated(fields)
-    repeated.twice = tuple(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+    repeated.twice = tuple(
+        name for name, count in Counter(name for name, _ in pairs).items() if count > 1
+    )
     return repeated
 
 
 def _load(path: Path, max_bytes: int) -> Any:
-    """Parse a file as JSON. Fields that come twice and infinite numbers are kept for `faults.oddities`, which knows the path."""
+    """Parse a file as JSON.
+
+    Fields that come twice and infinite numbers are kept for `faults.oddities`, which knows the
+    path.
+    """
     try:
         with path.open("rb") as stream:
             content = stream.read(max_bytes + 1)
     except (OSError, ValueError) as error:
-        raise BadDocument(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}; check the path") from error
+        raise BadDocument(
+            f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}; check the path"
+        ) from error
     return _loaded(path, content, max_bytes)
 
 
@@ -325,21 +381,32 @@ def _loaded(path: Path, content: bytes, max_bytes: int) -> Any:
     if content.count(b",") > MAX_VALUES:
         raise BadDocument(f"{path}: holds more than {MAX_VALUES:,} values, the most that are read")
     if not content.strip():
-        raise BadDocument(f"{path}: the file is empty; look at the log of the run that should have written it")
+        raise BadDocument(
+            f"{path}: the file is empty; look at the log of the run that should have written it"
+        )
     try:
         return json.loads(content.decode(), object_pairs_hook=_object)
     except UnicodeDecodeError as error:
-        raise BadDocument(f"{path}: not UTF-8 at byte {error.start}; ci-bench did not write this file") from error
+        raise BadDocument(
+            f"{path}: not UTF-8 at byte {error.start}; ci-bench did not write this file"
+        ) from error
     except json.JSONDecodeError as error:
         text = error.doc.strip()
         cut = "; the file is cut short" if text.startswith("{") and not text.endswith("}") else ""
-        raise BadDocument(f"{path}:{error.lineno}:{error.colno}: not JSON: {error.msg}{cut}") from error
+        raise BadDocument(
+            f"{path}:{error.lineno}:{error.colno}: not JSON: {error.msg}{cut}"
+        ) from error
     except RecursionError as error:
         raise BadDocument(f"{path}: nested too deep; ci-bench did not write this file") from error
     except _TooManyError as error:
-        raise BadDocument(f"{path}: an object has more than {MAX_FIELDS:,} fields; ci-bench did not write this file") from error
+        raise BadDocument(
+            f"{path}: an object has more than {MAX_FIELDS:,} fields; ci-bench did not write this"
+            " file"
+        ) from error
     except ValueError as error:
-        raise BadDocument(f"{path}: an integer has too many digits; ci-bench did not write this file") from error
+        raise BadDocument(
+            f"{path}: an integer has too many digits; ci-bench did not write this file"
+        ) from error
 
 
 def _unpacked(path: Path, content: bytes, max_bytes: int) -> bytes:
@@ -350,11 +417,16 @@ def _unpacked(path: Path, content: bytes, max_bytes: int) -> bytes:
     try:
         whole = unpacker.decompress(content, max_bytes + 1)
     except zlib.error as error:
-        raise BadDocument(f"{path}: a broken gzip file: {error}; it was cut short or changed") from error
+        raise BadDocument(
+            f"{path}: a broken gzip file: {error}; it was cut short or changed"
+        ) from error
     if len(whole) > max_bytes:
         raise BadDocument(f"{path}: holds more than {max_bytes:,} bytes, the most that is read")
     if not unpacker.eof or unpacker.unused_data:
-        raise BadDocument(f"{path}: a gzip file that {'goes on after its end' if unpacker.eof else 'is cut short'}")
+        raise BadDocument(
+            f"{path}: a gzip file that"
+            f" {'goes on after its end' if unpacker.eof else 'is cut short'}"
+        )
     return whole
 
 
@@ -363,7 +435,9 @@ def _form_faults(raw: Any, kind: Kind, form: Mapping[str, Any]) -> tuple[Fault, 
     own = form is schema(kind)
     try:
         is_sound = own and _sound(kind)(raw)
-        return _head(raw, kind) or (() if is_sound else form_faults(raw, form, _sound_part(kind) if own else None))
+        return _head(raw, kind) or (
+            () if is_sound else form_faults(raw, form, _sound_part(kind) if own else None)
+        )
     except RecursionError:
         return (Fault("$", "nested too deep"),)
 
@@ -376,7 +450,9 @@ def _parse(raw: Any, kind: Kind) -> "tuple[Document | None, tuple[Fault, ...]]":
         return None, faults
     form_of, faults_of = _reader(kind)
     try:
-        document = msgspec.convert(_of_earlier_versions(raw) if kind is Kind.RESULTS else raw, form_of)
+        document = msgspec.convert(
+            _of_earlier_versions(raw) if kind is Kind.RESULTS else raw, form_of
+        )
         return document, ordered(faults_of(document))
     except RecursionError:
         return None, (Fault("$", "nested too deep"),)
@@ -390,7 +466,11 @@ def _of_earlier_versions(results: dict[str, Any]) -> dict[str, Any]:
     Earlier, only such evidence had an epsilon of 0.
     """
     cases = [
-        case | {"parity": {"own_program": case["parity"]["epsilon"] == 0, **case["parity"]}} if case.get("parity") else case
+        (
+            case | {"parity": {"own_program": case["parity"]["epsilon"] == 0, **case["parity"]}}
+            if case.get("parity")
+            else case
+        )
         for case in results["cases"]
     ]
     return results | {"cases": cases}
@@ -421,14 +501,25 @@ def _reader(kind: Kind) -> "tuple[type[Document], Callable[[Any], Iterable[Fault
 
 def _head(raw: Any, kind: Kind) -> tuple[Fault, ...]:
     if not isinstance(raw, dict):
-        return (Fault("$", f"{show(raw)} is not a mapping, and {'an' if kind is Kind.ACCEPTED else 'a'} {kind} document is one"),)
+        return (
+            Fault(
+                "$",
+                f"{show(raw)} is not a mapping, and {'an' if kind is Kind.ACCEPTED else 'a'} {kind}"
+                " document is one",
+            ),
+        )
     if kind not in _YAML and raw.get("kind") != kind:
         found = f"{show(raw['kind'])} is not" if "kind" in raw else "missing; it should be"
         return (Fault("$.kind", f"{found} {kind.value!r}"),)
     version = raw.get("schema_version")
     if type(version) is int and version > 1:
         made = "is for" if kind in _YAML else "was written by"
-        return (Fault("$.schema_version", f"schema_version {show(version)} {made} a newer ci-bench; this one reads 1"),)
+        return (
+            Fault(
+                "$.schema_version",
+                f"schema_version {show(version)} {made} a newer ci-bench; this one reads 1",
+            ),
+        )
     return ()
 
 
@@ -447,7 +538,9 @@ def schema(kind: Kind) -> dict[str, Any]:
     """The JSON Schema of one kind of document, shared: copy it before changing it."""
     from importlib.resources import files
 
-    loaded: dict[str, Any] = json.loads(files("ci_bench").joinpath("schemas", f"{kind}.json").read_text(encoding="utf-8"))
+    loaded: dict[str, Any] = json.loads(
+        files("ci_bench").joinpath("schemas", f"{kind}.json").read_text(encoding="utf-8")
+    )
     return loaded
 
 

@@ -1,8 +1,8 @@
 """Faults of documents, with their paths, found by a schema or by checks beyond it.
 
-Pure: values in, faults out; reading and writing is the business of `documents`. A document may come from a stranger's pull
-request, so how much of it a message repeats is bounded. jsonschema is imported where it is used: it costs more time than a
-command that does not need it.
+Pure: values in, faults out; reading and writing is the business of `documents`. A document may come
+from a stranger's pull request, so how much of it a message repeats is bounded. jsonschema is
+imported where it is used: it costs more time than a command that does not need it.
 """
 
 import json
@@ -54,7 +54,9 @@ def oddities(value: Any, path: str) -> Iterator[Fault]:
     They are duplicate fields, NaN and infinities, and half a surrogate pair.
     """
     if isinstance(value, dict):
-        yield from (Fault(step(path, name), "the field comes twice") for name in getattr(value, "twice", ()))
+        yield from (
+            Fault(step(path, name), "the field comes twice") for name in getattr(value, "twice", ())
+        )
         for key, item in value.items():
             yield from oddities(item, step(path, key))
     elif isinstance(value, list | tuple) and not _all_finite(value):
@@ -82,7 +84,9 @@ def ordered(faults: Iterable[Fault]) -> tuple[Fault, ...]:
 
 
 def _natural(fault: Fault) -> list[str | int]:
-    return [int(part) if odd % 2 else part for odd, part in enumerate(re.split("([0-9]+)", str(fault)))]
+    return [
+        int(part) if odd % 2 else part for odd, part in enumerate(re.split("([0-9]+)", str(fault)))
+    ]
 
 
 def capped(lines: Iterable[object], indent: str = "  ") -> str:
@@ -90,14 +94,20 @@ def capped(lines: Iterable[object], indent: str = "  ") -> str:
     texts = [f"{indent}{line}" for line in lines]
     more = len(texts) - MAX_FAULTS
     atleast = "at least " if len(texts) >= COUNTED_FAULTS else ""
-    return "\n".join(texts[:MAX_FAULTS] + ([f"{indent}and {atleast}{more} more"] if more > 0 else []))
+    return "\n".join(
+        texts[:MAX_FAULTS] + ([f"{indent}and {atleast}{more} more"] if more > 0 else [])
+    )
 
 
 def step(path: str, part: str | int) -> str:
     """Extend a JSON path by a field or an index; what is not a plain name is quoted, and no path grows without bound."""
     if isinstance(part, int):
         return f"{path}[{part}]"[:MAX_PATH]
-    return (f"{path}.{part}" if re.fullmatch("[A-Za-z0-9_]{1,60}", part) else f"{path}[{part[:MAX_VALUE]!r}]")[:MAX_PATH]
+    return (
+        f"{path}.{part}"
+        if re.fullmatch("[A-Za-z0-9_]{1,60}", part)
+        else f"{path}[{part[:MAX_VALUE]!r}]"
+    )[:MAX_PATH]
 
 
 def show(value: Any) -> str:
@@ -110,21 +120,33 @@ def show(value: Any) -> str:
     return text if len(text) <= MAX_VALUE + 2 else text[:MAX_VALUE] + "…"
 
 
-def form_faults(raw: Any, form: Mapping[str, Any], is_sound: SoundPart | None = None) -> tuple[Fault, ...]:
+def form_faults(
+    raw: Any, form: Mapping[str, Any], is_sound: SoundPart | None = None
+) -> tuple[Fault, ...]:
     """List faults of JSON or under a schema; a value that JSON forbids is reported only once."""
     odd = tuple(islice(oddities(raw, "$"), COUNTED_FAULTS))
     places = {fault.path for fault in odd}
-    return ordered(chain(odd, (fault for fault in schema_faults(raw, form, is_sound) if fault.path not in places)))
+    return ordered(
+        chain(
+            odd, (fault for fault in schema_faults(raw, form, is_sound) if fault.path not in places)
+        )
+    )
 
 
-def schema_faults(raw: Any, schema: Mapping[str, Any], is_sound: SoundPart | None = None) -> Iterator[Fault]:
-    """Word every way in which a value breaks a JSON Schema. Raises `RecursionError` if the value is nested too deep.
+def schema_faults(
+    raw: Any, schema: Mapping[str, Any], is_sound: SoundPart | None = None
+) -> Iterator[Fault]:
+    """Word every way in which a value breaks a JSON Schema.
+
+    Raises `RecursionError` if the value is nested too deep.
 
     Values that `is_sound` accepts are not checked again: most of a faulty document is sound.
     """
     errors = _validator(is_sound)(schema).iter_errors(raw)
     places = cache(lambda: find_places(schema))
-    return (fault for error in errors for leaf in _leaves(error) for fault in _explain(leaf, places))
+    return (
+        fault for error in errors for leaf in _leaves(error) for fault in _explain(leaf, places)
+    )
 
 
 @cache
@@ -132,21 +154,31 @@ def _validator(is_sound: SoundPart | None) -> Any:
     from jsonschema import Draft202012Validator, validators
 
     def items(validator: Any, schema: Any, instance: Any, parent: Any) -> Iterator[Any]:
-        too_many = isinstance(instance, list) and len(instance) > parent.get("maxItems", math.inf)  # which is fault enough
+        too_many = isinstance(instance, list) and len(instance) > parent.get(
+            "maxItems", math.inf
+        )  # which is fault enough
         if not too_many and not _plain_numbers(schema, instance):
             yield from Draft202012Validator.VALIDATORS["items"](validator, schema, instance, parent)
 
     def pattern(validator: Any, form: str, instance: Any, parent: Any) -> Iterator[Any]:
         # Python's `$` also matches before a last newline, which must not slip into an id.
-        yield from Draft202012Validator.VALIDATORS["pattern"](validator, re.sub(r"\$$", r"\\Z", form), instance, parent)
+        yield from Draft202012Validator.VALIDATORS["pattern"](
+            validator, re.sub(r"\$$", r"\\Z", form), instance, parent
+        )
 
     def reference(validator: Any, target: str, instance: Any, parent: Any) -> Iterator[Any]:
         if is_sound is None or not is_sound(target, instance):
             yield from Draft202012Validator.VALIDATORS["$ref"](validator, target, instance, parent)
 
-    types = Draft202012Validator.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)
+    types = Draft202012Validator.TYPE_CHECKER.redefine(
+        "integer", lambda _, value: type(value) is int
+    )
     extend: Any = validators.extend
-    return extend(Draft202012Validator, {"items": items, "pattern": pattern, "$ref": reference}, type_checker=types)
+    return extend(
+        Draft202012Validator,
+        {"items": items, "pattern": pattern, "$ref": reference},
+        type_checker=types,
+    )
 
 
 _NUMBERS: Mapping[str, set[type]] = {"number": {float, int}, "integer": {int}, "null": {type(None)}}
@@ -157,7 +189,12 @@ def _plain_numbers(schema: Any, values: Any) -> bool:
 
     jsonschema takes far longer, item by item.
     """
-    if not (isinstance(values, list) and isinstance(schema, dict) and "type" in schema and schema.keys() <= {"type", "minimum"}):
+    if not (
+        isinstance(values, list)
+        and isinstance(schema, dict)
+        and "type" in schema
+        and schema.keys() <= {"type", "minimum"}
+    ):
         return False
     names = [schema["type"]] if isinstance(schema["type"], str) else schema["type"]
     if not {*map(type, values)} <= set().union(*(_NUMBERS.get(name, set()) for name in names)):
@@ -190,7 +227,11 @@ def _explain(error: Any, places: Callable[[], Places]) -> Iterator[Fault]:
         yield from (Fault(step(path, key), "missing") for key in limit if key not in value)
     elif error.validator != "pattern" or len(value) <= error.schema.get("maxLength", math.inf):
         subject = "the name " if "propertyNames" in list(error.absolute_schema_path)[-2:] else ""
-        example = f"; for example {show(error.schema['examples'][0])}" if "examples" in error.schema else ""
+        example = (
+            f"; for example {show(error.schema['examples'][0])}"
+            if "examples" in error.schema
+            else ""
+        )
         sentence = _SENTENCES.get(error.validator, lambda v, _: f"{show(v)} is refused")
         yield Fault(path, subject + sentence(value, limit) + example)
 
@@ -213,7 +254,10 @@ def _one_of(value: Any, allowed: Sequence[Any]) -> str:
 
 
 _SENTENCES: Mapping[str | None, Callable[[Any, Any], str]] = {
-    "type": lambda v, want: f"{show(v)} is not {' or '.join(_TYPES[t] for t in ([want] if isinstance(want, str) else want))}",
+    "type": lambda v, want: (
+        f"{show(v)} is not"
+        f" {' or '.join(_TYPES[t] for t in ([want] if isinstance(want, str) else want))}"
+    ),
     "enum": _one_of,
     "const": lambda v, want: f"{show(v)} is not {show(want)}",
     "pattern": lambda v, want: f"{show(v)} does not have the form {want}",
@@ -236,7 +280,9 @@ def twice(path: str, keys: Iterable[Hashable]) -> Iterator[Fault]:
     first: dict[Hashable, int] = {}
     for index, key in enumerate(keys):
         if first.setdefault(key, index) != index:
-            yield Fault(f"{path}[{index}]", f"{show(key)} is there already, as {path}[{first[key]}]")
+            yield Fault(
+                f"{path}[{index}]", f"{show(key)} is there already, as {path}[{first[key]}]"
+            )
 
 
 def not_moments(path: str, texts: Iterable[str]) -> Iterator[Fault]:
@@ -263,7 +309,9 @@ def _origin_faults(path: str, row: CaseResult, parts: int) -> Iterator[Fault]:
     yield from twice(f"{path}.origins", [(origin.part, origin.number) for origin in row.origins])
     if any(origin.part >= parts for origin in row.origins):
         yield Fault(f"{path}.origins", f"names a part that is not one of the {parts} in $.parts")
-    taken = {launch.launch for metric in row.metrics for launch in metric.launches} if parts else set()
+    taken = (
+        {launch.launch for metric in row.metrics for launch in metric.launches} if parts else set()
+    )
     for number in sorted(taken - {origin.launch for origin in row.origins}):
         yield Fault(f"{path}.origins", f"does not say where launch {number} comes from")
 
@@ -276,11 +324,17 @@ def _row_faults(path: str, row: CaseResult) -> Iterator[Fault]:
     arms += [(f"{path}.checks[{i}].arm", check.arm) for i, check in enumerate(row.checks)]
     arms += [(f"{path}.parity.traces[{i}].arm", trace.arm) for i, trace in enumerate(traces)]
     arms += [(f"{path}.outputs.arm", row.outputs.arm)] if row.outputs else []
-    yield from (Fault(where, f"{arm!r} is not one of the case's arms") for where, arm in arms if arm not in row.case.arms)
+    yield from (
+        Fault(where, f"{arm!r} is not one of the case's arms")
+        for where, arm in arms
+        if arm not in row.case.arms
+    )
     yield from twice(f"{path}.case.arms", row.case.arms)
     yield from twice(f"{path}.metrics", [(metric.name, metric.arm) for metric in row.metrics])
     for index, metric in enumerate(row.metrics):
-        yield from _metric_faults(f"{path}.metrics[{index}]", metric, foreign=row.case.suite == IMPORTED)
+        yield from _metric_faults(
+            f"{path}.metrics[{index}]", metric, foreign=row.case.suite == IMPORTED
+        )
     for index, trace in enumerate(traces):
         yield from _trace_faults(f"{path}.parity.traces[{index}]", trace)
 
@@ -291,22 +345,43 @@ def _metric_faults(path: str, metric: Metric, *, foreign: bool) -> Iterator[Faul
     yield from twice(f"{path}.launches", [launch.launch for launch in metric.launches])
     for index, launch in enumerate(metric.launches):
         if launch.blocks and len(launch.blocks) != len(launch.values):
-            yield Fault(f"{path}.launches[{index}].blocks", f"{len(launch.blocks)} blocks for {len(launch.values)} values")
+            yield Fault(
+                f"{path}.launches[{index}].blocks",
+                f"{len(launch.blocks)} blocks for {len(launch.values)} values",
+            )
         if metric.unit in TIMES and 0 in launch.values and not foreign:
-            yield Fault(f"{path}.launches[{index}].values", "0 is not a time; a sample that is unknown is left out")
+            yield Fault(
+                f"{path}.launches[{index}].values",
+                "0 is not a time; a sample that is unknown is left out",
+            )
         if not signed and min(launch.values, default=0.0) < 0:
             at, least = next((at, value) for at, value in enumerate(launch.values) if value < 0)
             yield Fault(f"{path}.launches[{index}].values[{at}]", f"{least:g} is less than 0")
 
 
 def _trace_faults(path: str, trace: Trace) -> Iterator[Fault]:
-    if trace.grad_norm and len(trace.loss) != len(trace.grad_norm):  # a program of the user's may tell no norm
-        yield Fault(path, f"{len(trace.loss)} steps of loss, and {len(trace.grad_norm)} of grad_norm")
+    if trace.grad_norm and len(trace.loss) != len(
+        trace.grad_norm
+    ):  # a program of the user's may tell no norm
+        yield Fault(
+            path, f"{len(trace.loss)} steps of loss, and {len(trace.grad_norm)} of grad_norm"
+        )
     named = {(entry.signal, entry.step) for entry in trace.non_finite}
     series = {"loss": trace.loss, "grad_norm": trace.grad_norm}
-    holes = {(name, step) for name, values in series.items() for step, value in enumerate(values) if value is None}
-    yield from (Fault(f"{path}.{name}[{index}]", "null without an entry in non_finite") for name, index in holes - named)
-    yield from (Fault(f"{path}.non_finite", f"{name}[{index}] is not null in its series") for name, index in named - holes)
+    holes = {
+        (name, step)
+        for name, values in series.items()
+        for step, value in enumerate(values)
+        if value is None
+    }
+    yield from (
+        Fault(f"{path}.{name}[{index}]", "null without an entry in non_finite")
+        for name, index in holes - named
+    )
+    yield from (
+        Fault(f"{path}.non_finite", f"{name}[{index}] is not null in its series")
+        for name, index in named - holes
+    )
 
 
 def comparison_faults(comparison: "Comparison") -> Iterator[Fault]:
@@ -315,4 +390,6 @@ def comparison_faults(comparison: "Comparison") -> Iterator[Fault]:
     if (comparison.base is None) == (comparison.absence is None):
         yield Fault("$.absence", "text where base is null, and null where it is not")
     for index, case in enumerate(comparison.cases):
-        yield from twice(f"$.cases[{index}].pairs", [(pair.metric, pair.arm) for pair in case.pairs])
+        yield from twice(
+            f"$.cases[{index}].pairs", [(pair.metric, pair.arm) for pair in case.pairs]
+        )

@@ -26,12 +26,23 @@ class FirstCall:
 
     def differing(self, timed: "FirstCall") -> Iterator[str]:
         """Describe how a timed call differs from this verified one; a subject that either lacks is not compared."""
-        others = {subject for subject, word in self.words.items() if timed.words.get(subject, word) != word}
+        others = {
+            subject
+            for subject, word in self.words.items()
+            if timed.words.get(subject, word) != word
+        }
         for subject, word in self.words.items():
             if subject in others and subject.removeprefix(VALUES) not in others - {subject}:
                 yield f"{subject} {timed.words[subject]} instead of {word}"
         for kind, known in self.sketches.items():
             seen = timed.sketches.get(kind, known)
-            share = math.dist(seen, known) / max(math.hypot(*known), TINY) if len(seen) == len(known) else math.inf
+            share = (
+                math.dist(seen, known) / max(math.hypot(*known), TINY)
+                if len(seen) == len(known)
+                else math.inf
+            )
             if not share <= self.slack and kind not in others:
-                yield f"{VALUES}{kind} off by {share:.2g} of their size, and {self.slack:.2g} is allowed"
+                yield (
+                    f"{VALUES}{kind} off by {share:.2g} of their size, and {self.slack:.2g} is"
+                    " allowed"
+                )

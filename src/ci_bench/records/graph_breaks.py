@@ -20,7 +20,10 @@ def leading(pairs: Iterable[Pair]) -> list[Pair]:
     every = list(pairs)
     first = {
         pair.arm: pair.metric
-        for pair in sorted((one for one in every if one.metric in COUNTS), key=lambda one: -COUNTS.index(one.metric))
+        for pair in sorted(
+            (one for one in every if one.metric in COUNTS),
+            key=lambda one: -COUNTS.index(one.metric),
+        )
     }
     return [pair for pair in every if pair.metric not in COUNTS or first[pair.arm] == pair.metric]
 
@@ -29,7 +32,13 @@ def first_break(case: CaseComparison, pair: Pair) -> str:
     """Return the line of the first graph break that base does not have: ``attend.py:566``; empty if it is unknown."""
     if pair.metric != GRAPH_BREAKS.name:
         return ""
-    explained = (one.place for cause in case.causes if cause.arm == pair.arm for one in cause.new_breaks if one.place)
+    explained = (
+        one.place
+        for cause in case.causes
+        if cause.arm == pair.arm
+        for one in cause.new_breaks
+        if one.place
+    )
     return next(explained, "") or _of_check(case, pair)
 
 
@@ -37,6 +46,8 @@ def _of_check(case: CaseComparison, pair: Pair) -> str:
     """The first line that head's check names: a new break for certain if base has none."""
     if pair.base is None or pair.base.figure:
         return ""
-    details = (check.detail for check in case.checks if (check.name, check.arm) == ("compiled", pair.arm))
+    details = (
+        check.detail for check in case.checks if (check.name, check.arm) == ("compiled", pair.arm)
+    )
     found = _PLACE.search(next(details, ""))
     return found[1] if found else ""

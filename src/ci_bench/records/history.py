@@ -1,7 +1,8 @@
 """The history document: what runs of one branch measured, one number for each metric and run.
 
 Owns the values and the checks that a schema cannot express. One run's record and a pack of many
-runs are documents of the same kind. `ci_bench.history` stores records, `judge.times.trend` analyses them.
+runs are documents of the same kind. `ci_bench.history` stores records, `judge.times.trend` analyses
+them.
 """
 
 from collections.abc import Hashable, Iterator, Mapping
@@ -50,8 +51,9 @@ class Entry:
 class Points:
     """One metric of one arm of one case: its value in each run; the three lists belong together.
 
-    `runs` are places in `History.runs`, ascending. A value is the mean of the run's launches (for times: of their logarithms), in
-    `unit`; `errors` are its relative standard errors, `None` if there was one launch only.
+    `runs` are places in `History.runs`, ascending. A value is the mean of the run's launches (for
+    times: of their logarithms), in `unit`; `errors` are its relative standard errors, `None` if
+    there was one launch only.
     """
 
     case: str
@@ -88,7 +90,10 @@ def history_faults(history: History) -> Iterator[Fault]:
     yield from not_moments("$.runs", [run.at for run in history.runs])
     for index, run in enumerate(history.runs):
         if run.machine >= len(history.machines):
-            yield Fault(f"$.runs[{index}].machine", f"{run.machine} is not one of the {len(history.machines)} in $.machines")
+            yield Fault(
+                f"$.runs[{index}].machine",
+                f"{run.machine} is not one of the {len(history.machines)} in $.machines",
+            )
     yield from twice("$.series", [_kind_of(one) for one in history.series])
     for index, series in enumerate(history.series):
         yield from _series_faults(f"$.series[{index}]", series, len(history.runs))
@@ -101,12 +106,17 @@ def _kind_of(series: Points) -> Hashable:
 def _series_faults(path: str, series: Points, runs: int) -> Iterator[Fault]:
     sizes = (len(series.runs), len(series.values), len(series.errors))
     if len(set(sizes)) > 1:
-        yield Fault(path, f"{sizes[0]} runs, {sizes[1]} values and {sizes[2]} errors: the lists belong together")
+        yield Fault(
+            path,
+            f"{sizes[0]} runs, {sizes[1]} values and {sizes[2]} errors: the lists belong together",
+        )
     if any(run >= runs for run in series.runs):
         yield Fault(f"{path}.runs", f"names a run that is not one of the {runs} in $.runs")
     if any(later <= earlier for earlier, later in zip(series.runs, series.runs[1:], strict=False)):
         yield Fault(f"{path}.runs", "is not in the order of $.runs, or names a run twice")
     if any(abs(value) > LARGEST for value in series.values):
-        yield Fault(f"{path}.values", f"holds a value beyond {LARGEST:g}, too large for a measurement")
+        yield Fault(
+            f"{path}.values", f"holds a value beyond {LARGEST:g}, too large for a measurement"
+        )
     if series.unit in TIMES and any(value <= 0 for value in series.values):
         yield Fault(f"{path}.values", "holds a time or a rate that is not above 0")

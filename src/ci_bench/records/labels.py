@@ -32,7 +32,10 @@ DOING = {
 }
 """The activity of each of the engine's stages."""
 
-FAILING_WORDS: Mapping[Rule, str] = {Rule.PARITY_UNDECIDED: "parity not shown", Rule.CASE_FAILED: "not measured"}
+FAILING_WORDS: Mapping[Rule, str] = {
+    Rule.PARITY_UNDECIDED: "parity not shown",
+    Rule.CASE_FAILED: "not measured",
+}
 """Rules that read otherwise where they fail the gate: "undecided" is what does not."""
 
 
@@ -44,12 +47,16 @@ def worst_first(cases: Iterable[CaseComparison]) -> list[CaseComparison]:
 def labels(cases: Sequence[CaseComparison]) -> Mapping[str, str]:
     """Return a short name for each id: ``reviews[precision=fp32]``.
 
-    Parameters that all cases of one name share are left out, and the suite if all cases belong to one. A title is kept as it is.
-    Two cases never share a name; an id of another form stays as it is.
+    Parameters that all cases of one name share are left out, and the suite if all cases belong to
+    one. A title is kept as it is. Two cases never share a name; an id of another form stays as it
+    is.
     """
     suites = {case.id.partition("/")[0] for case in cases}
     prefix = f"{next(iter(suites))}/" if len(suites) == 1 else ""
-    named = {case.id: (case.title, []) if case.title else parted(case.id.removeprefix(prefix) or case.id) for case in cases}
+    named = {
+        case.id: (case.title, []) if case.title else parted(case.id.removeprefix(prefix) or case.id)
+        for case in cases
+    }
     values: dict[tuple[str, str], set[str]] = {}
     numbers: Counter[tuple[str, str]] = Counter()
     per_name: Counter[str] = Counter()
@@ -61,22 +68,34 @@ def labels(cases: Sequence[CaseComparison]) -> Mapping[str, str]:
     found = {
         case: _joined(
             name,
-            [(key, value) for key, value in parameters if len(values[name, key]) > 1 or numbers[name, key] < per_name[name]],
+            [
+                (key, value)
+                for key, value in parameters
+                if len(values[name, key]) > 1 or numbers[name, key] < per_name[name]
+            ],
         )
         for case, (name, parameters) in named.items()
     }
     shared = {label for label, number in Counter(found.values()).items() if number > 1}
-    return {case: case if label in shared or label in named else label for case, label in found.items()}
+    return {
+        case: case if label in shared or label in named else label for case, label in found.items()
+    }
 
 
 def parted(case_id: str) -> tuple[str, list[tuple[str, str]]]:
     """Return the name of a case and its parameters; all of an id that has another form is its name."""
     name, bracket, rest = case_id.partition("[")
     parameters = [part.partition("=") for part in rest.removesuffix("]").split(",")]
-    if not bracket or not rest.endswith("]") or not all(key and sign for key, sign, _ in parameters):
+    if (
+        not bracket
+        or not rest.endswith("]")
+        or not all(key and sign for key, sign, _ in parameters)
+    ):
         return case_id, []
     return name, [(key, value) for key, _, value in parameters]
 
 
 def _joined(name: str, parameters: list[tuple[str, str]]) -> str:
-    return f"{name}[{','.join(f'{key}={value}' for key, value in parameters)}]" if parameters else name
+    return (
+        f"{name}[{','.join(f'{key}={value}' for key, value in parameters)}]" if parameters else name
+    )

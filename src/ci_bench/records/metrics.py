@@ -43,14 +43,25 @@ class MetricKind:
     gates: bool = True
     replaces: str | None = None
 
-    def of(self, arm: str, launch: Launch, *, lane: Lane, calls: int = 1, items: int | None = None) -> Metric:
+    def of(
+        self, arm: str, launch: Launch, *, lane: Lane, calls: int = 1, items: int | None = None
+    ) -> Metric:
         """One launch's series of this metric, of one arm."""
         return Metric(
-            name=self.name, arm=arm, unit=self.unit, better=self.better, lane=lane, launches=(launch,), calls=calls, items=items
+            name=self.name,
+            arm=arm,
+            unit=self.unit,
+            better=self.better,
+            lane=lane,
+            launches=(launch,),
+            calls=calls,
+            items=items,
         )
 
 
-def _time(name: str, title: str, threshold: float | None = None, *, gates: bool = True) -> MetricKind:
+def _time(
+    name: str, title: str, threshold: float | None = None, *, gates: bool = True
+) -> MetricKind:
     return MetricKind(name=name, title=title, unit=Unit.SECONDS, threshold=threshold, gates=gates)
 
 
@@ -90,47 +101,81 @@ COMPILE_PHASES = (
 
 PEAK_ALLOCATED = _peak("peak_allocated", "peak allocated memory", 0.005)
 PEAK_RESERVED = _peak("peak_reserved", "peak reserved memory", 0.05)
-PEAK_ANONYMOUS = MetricKind(name="peak_anonymous", title="peak memory", unit=Unit.BYTES, threshold=0.01, replaces="peak_rss")
+PEAK_ANONYMOUS = MetricKind(
+    name="peak_anonymous", title="peak memory", unit=Unit.BYTES, threshold=0.01, replaces="peak_rss"
+)
 """On the CPU, above what the process held before the model was built."""
 PEAK_RSS = _peak("peak_rss", "peak resident memory", 0.05)
 """Peak of a whole command: the only one that the kernel reports of a child."""
 PEAKS = (PEAK_ALLOCATED, PEAK_RESERVED, PEAK_ANONYMOUS, PEAK_RSS)
-"""The first of these that a case has stands for its memory: by torch's allocator on a GPU, anonymous on the CPU."""
+"""The first of these that a case has stands for its memory: by torch's allocator on a GPU,
+anonymous on the CPU.
+"""
 
-FILE_BACKED = MetricKind(name="file_backed", title="file-backed memory", unit=Unit.BYTES, gates=False)
+FILE_BACKED = MetricKind(
+    name="file_backed", title="file-backed memory", unit=Unit.BYTES, gates=False
+)
 """Pages of libraries and other files that a process had in memory: the page cache has a part in it."""
 MEMORY_GROWTH = MetricKind(
-    name="memory_growth", title="memory growth per step", unit=Unit.BYTES, threshold=0.05, least=LEAST_BYTES / 4
+    name="memory_growth",
+    title="memory growth per step",
+    unit=Unit.BYTES,
+    threshold=0.05,
+    least=LEAST_BYTES / 4,
 )
 MEMORY_KEPT = MetricKind(
-    name="memory_kept", title="memory kept by timed calls", unit=Unit.BYTES, threshold=0.5, least=8 * LEAST_BYTES
+    name="memory_kept",
+    title="memory kept by timed calls",
+    unit=Unit.BYTES,
+    threshold=0.5,
+    least=8 * LEAST_BYTES,
 )
-"""Over all timed calls of a launch: what a leak takes. Holes in the heap and caches that still fill take less."""
+"""Over all timed calls of a launch: what a leak takes. Holes in the heap and caches that still fill
+take less.
+"""
 
 GRAPHS = _count("graphs", "captured graphs")
 GRAPH_BREAKS = _count("graph_breaks", "graph breaks")
 RECOMPILES = _count("recompiles", "recompilations")
 FALLBACKS = _count("fallbacks", "frames left to eager")
 CUDAGRAPH_SKIPS = _count("cudagraph_skips", "skipped CUDA graphs")
-UNIQUE_GRAPH_BREAKS = MetricKind(name="unique_graph_breaks", title="distinct graph breaks", unit=Unit.COUNT, gates=False)
-OPS_CAPTURED = MetricKind(name="ops_captured", title="captured operations", unit=Unit.COUNT, better=Better.HIGHER, gates=False)
+UNIQUE_GRAPH_BREAKS = MetricKind(
+    name="unique_graph_breaks", title="distinct graph breaks", unit=Unit.COUNT, gates=False
+)
+OPS_CAPTURED = MetricKind(
+    name="ops_captured",
+    title="captured operations",
+    unit=Unit.COUNT,
+    better=Better.HIGHER,
+    gates=False,
+)
 """A smaller model has fewer of them."""
 
-SM_CLOCK = MetricKind(name="sm_clock", title="GPU clock", unit=Unit.HERTZ, better=Better.HIGHER, gates=False)
+SM_CLOCK = MetricKind(
+    name="sm_clock", title="GPU clock", unit=Unit.HERTZ, better=Better.HIGHER, gates=False
+)
 """Clock rate of the multiprocessors during an arm's turns.
 
 An arm that draws more power may have been slowed down by it.
 """
 
 ENERGY_PER_STEP = MetricKind(name="energy_per_step", title="energy per step", unit=Unit.JOULES)
-ENERGY_PER_ITEM = MetricKind(name="energy_per_item", title="energy per item", unit=Unit.JOULES, gates=False)
+ENERGY_PER_ITEM = MetricKind(
+    name="energy_per_item", title="energy per item", unit=Unit.JOULES, gates=False
+)
 """Energy of the device, by its own counter, with its share of idling."""
 
 RANK_SKEW = _time("rank_skew", "skew of ranks", gates=False)
 COLLECTIVE_TIME = _time("collective_time", "time in collectives", gates=False)
-COLLECTIVE_BYTES = MetricKind(name="collective_bytes", title="bytes in collectives", unit=Unit.BYTES, gates=False)
+COLLECTIVE_BYTES = MetricKind(
+    name="collective_bytes", title="bytes in collectives", unit=Unit.BYTES, gates=False
+)
 SCALING_EFFICIENCY = MetricKind(
-    name="scaling_efficiency", title="scaling efficiency", unit=Unit.COUNT, better=Better.HIGHER, gates=False
+    name="scaling_efficiency",
+    title="scaling efficiency",
+    unit=Unit.COUNT,
+    better=Better.HIGHER,
+    gates=False,
 )
 """Efficiency of arms with several processes.
 
@@ -171,7 +216,9 @@ ENGINE: Mapping[str, MetricKind] = MappingProxyType(
 """Metrics of the engine in any suite, by name."""
 
 
-REPLACED: Mapping[str, MetricKind] = MappingProxyType({kind.replaces: kind for kind in ENGINE.values() if kind.replaces})
+REPLACED: Mapping[str, MetricKind] = MappingProxyType(
+    {kind.replaces: kind for kind in ENGINE.values() if kind.replaces}
+)
 """Successors of metrics of earlier versions, by the name of the earlier one."""
 
 

@@ -20,7 +20,11 @@ def describe_deviation(error: float, allowed: float) -> str:
     if error <= allowed:
         return f"{off}, rounding explains {allowed:.3g}"
     times = error / allowed if allowed else math.inf
-    return f"{off}, {format_factor(times)} times what rounding explains" if math.isfinite(times) else f"{off}, beyond rounding"
+    return (
+        f"{off}, {format_factor(times)} times what rounding explains"
+        if math.isfinite(times)
+        else f"{off}, beyond rounding"
+    )
 
 
 def format_factor(value: float) -> str:
@@ -32,7 +36,8 @@ def format_factor(value: float) -> str:
 class Weights:
     """Digests of the weights that a computation starts from: of their names, of names with values, of values in their order.
 
-    Three, since a refactoring may rename weights or register them in another order, and starts from the same numbers.
+    Three, since a refactoring may rename weights or register them in another order, and starts from
+    the same numbers.
     """
 
     names: str
@@ -42,16 +47,22 @@ class Weights:
     def same_as(self, other: "Weights") -> bool:
         """Return whether every weight has the same bytes.
 
-        By name where the names are the same. Else by their order: the names are others, and the numbers may be the same.
+        By name where the names are the same. Else by their order: the names are others, and the
+        numbers may be the same.
         """
-        return self.named == other.named if self.names == other.names else self.ordered == other.ordered
+        return (
+            self.named == other.named
+            if self.names == other.names
+            else self.ordered == other.ordered
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TensorError:
     """A tensor of head compared with base's: error, and rounding error, both in the tensor's unit.
 
-    `fault` says what else is wrong: another shape, missing, not finite. The figures are then unknown.
+    `fault` says what else is wrong: another shape, missing, not finite. The figures are then
+    unknown.
     """
 
     name: str
@@ -62,7 +73,12 @@ class TensorError:
     @property
     def wrong(self) -> bool:
         """Return whether rounding does not explain it."""
-        return bool(self.fault) or self.error is None or self.allowed is None or not self.error <= self.allowed
+        return (
+            bool(self.fault)
+            or self.error is None
+            or self.allowed is None
+            or not self.error <= self.allowed
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,8 +87,8 @@ class BesideBase:
 
     `worst` has a few, the worst first.
 
-    `unknown` says why the figures cannot tell a right computation from a wrong one; empty if they can. `remark` is for the
-    reader.
+    `unknown` says why the figures cannot tell a right computation from a wrong one; empty if they
+    can. `remark` is for the reader.
     """
 
     base: str
@@ -109,7 +125,10 @@ class ReferenceOutputs:
         """
         if self.arm != base.arm:
             return f"base kept what {base.arm} computes, and head what {self.arm} does"
-        differing = {"the start weights": not self.start.same_as(base.start), "the inputs": self.inputs != base.inputs}
+        differing = {
+            "the start weights": not self.start.same_as(base.start),
+            "the inputs": self.inputs != base.inputs,
+        }
         named = " and ".join(what for what, differ in differing.items() if differ)
         return f"{named} differ from base's, so their results cannot be compared" if named else ""
 
@@ -144,7 +163,10 @@ class OutputsFinding:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KeptClaim:
-    """The files of one comparison that a worker answered, in the case's folder, with their digests. Empty: too large to keep."""
+    """The files of one comparison that a worker answered, in the case's folder, with their digests.
+
+    Empty: too large to keep.
+    """
 
     check: str
     arm: str

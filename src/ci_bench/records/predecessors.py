@@ -1,6 +1,7 @@
 """Options of the tools that suites replace, and their equivalents in ci-bench.yml, for messages about unknown names.
 
-They are those of PyTorch's dynamo runner and its training_loss.py, and of `PyTorchBenchmarkArguments`.
+They are those of PyTorch's dynamo runner and its training_loss.py, and of
+`PyTorchBenchmarkArguments`.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -73,16 +74,18 @@ convert --to transformers-log = log_print log_filename
 """Equivalents, each before the options that it stands for."""
 _ALWAYS = "always reported"
 _NOTHING = (
-    "part tolerance use_eval_mode export_nativert print_fx print_aten_ops nothing log_conv_args log_operator_inputs"
-    " _print_latency_ms profile_dynamo_cache_lookup per_process_memory_fraction cosine skip_fp64_check xla_tolerance"
-    " propagate_real_tensors specialize_int no_translation_validation suppress_errors inductor_settings nnc nvfuser prims_nvfuser"
-    " distributed_master_port generate_aot_autograd_stats tpu no_tpu use_xla eager_mode slice_size average_duplicates"
-    " torch_xla_tpu_print_metrics"
+    "part tolerance use_eval_mode export_nativert print_fx print_aten_ops nothing log_conv_args"
+    " log_operator_inputs _print_latency_ms profile_dynamo_cache_lookup per_process_memory_fraction"
+    " cosine skip_fp64_check xla_tolerance propagate_real_tensors specialize_int"
+    " no_translation_validation suppress_errors inductor_settings nnc nvfuser prims_nvfuser"
+    " distributed_master_port generate_aot_autograd_stats tpu no_tpu use_xla eager_mode slice_size"
+    " average_duplicates torch_xla_tpu_print_metrics"
 )
 """Options without an equivalent: docs/internals/dynamo_runner.md has the reasons."""
 _SAME = (
-    "filter exclude exclude_exact epochs num_samples batch_size lr optimizer backend nopython fast no_skip deterministic freezing"
-    " channels_last quantization only_pretrain_model model memory speed seed layouts strict measure"
+    "filter exclude exclude_exact epochs num_samples batch_size lr optimizer backend nopython fast"
+    " no_skip deterministic freezing channels_last quantization only_pretrain_model model memory"
+    " speed seed layouts strict measure"
 )
 """Options that are fields of the same name."""
 
@@ -92,16 +95,27 @@ def describe_field(name: str, known: Sequence[str]) -> str:
 
     A suite may lack the field that an option became elsewhere.
     """
-    found = (ours for ours in _successors(name) if _field(ours) in known or not _field(ours).isidentifier())
+    found = (
+        ours
+        for ours in _successors(name)
+        if _field(ours) in known or not _field(ours).isidentifier()
+    )
     ours = next(found, "")
     return f"; here it is {_shown(ours)}" if ours else _without(name)
 
 
 def describe_flags(flags: Iterable[str]) -> str:
     """The end of a sentence about old flags of a command line, which are fields of the configuration; empty for others."""
-    named = {flag: [*_successors(flag), *([_plain(flag)] if _plain(flag) in _SAME.split() else [])] for flag in flags}
+    named = {
+        flag: [*_successors(flag), *([_plain(flag)] if _plain(flag) in _SAME.split() else [])]
+        for flag in flags
+    }
     words = [f"{flag} is {_shown(ours[0])}" for flag, ours in named.items() if ours]
-    return f"; in ci-bench.yml {', '.join(words)}" if words else next(filter(None, map(_without, named)), "")
+    return (
+        f"; in ci-bench.yml {', '.join(words)}"
+        if words
+        else next(filter(None, map(_without, named)), "")
+    )
 
 
 def _shown(ours: str) -> str:

@@ -1,7 +1,7 @@
 """Profile of one arm's step: operators, kernels and Python, with the user's lines.
 
-Owns the bounded table that travels from the worker into the results document, and how much of it there may be. No verdict
-depends on any of it, and no sample is in it.
+Owns the bounded table that travels from the worker into the results document, and how much of it
+there may be. No verdict depends on any of it, and no sample is in it.
 """
 
 from dataclasses import dataclass
@@ -23,12 +23,17 @@ class RowKind(StrEnum):
     KERNEL = "kernel"
     """Code that was compiled or runs on a device: ``cpp_fused_add_mul``."""
     PYTHON = "python"
-    """The interpreter's own time, by the user's function or by what it calls: ``forward``, ``sleep``."""
+    """The interpreter's own time, by the user's function or by what it calls: ``forward``,
+    ``sleep``.
+    """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SourceLine:
-    """A line of source. `place` is ``model.py:42``, relative to the tree; `code` its text, empty if it can't be read."""
+    """A line of source.
+
+    `place` is ``model.py:42``, relative to the tree; `code` its text, empty if it can't be read.
+    """
 
     place: str
     code: str = ""
@@ -43,10 +48,10 @@ class SourceLine:
 class ProfileRow:
     """One operator, kernel or function at one place, in one step.
 
-    `seconds` are its own, without what it calls; the mean over quiet steps, whose standard error is `error_s`. `calls` is how
-    often it ran. A fused kernel has the lines of all that was fused. `alive_bytes` is what it allocated in the step that was
-    there at the step's peak. `laid_out` are the lines of the step that made the layout of what it reads, where that is not
-    contiguous.
+    `seconds` are its own, without what it calls; the mean over quiet steps, whose standard error is
+    `error_s`. `calls` is how often it ran. A fused kernel has the lines of all that was fused.
+    `alive_bytes` is what it allocated in the step that was there at the step's peak. `laid_out` are
+    the lines of the step that made the layout of what it reads, where that is not contiguous.
     """
 
     name: str

@@ -104,8 +104,9 @@ class Case:
 class Launch:
     """The samples that one launch took, in the order taken; warm-ups apart.
 
-    `blocks[i]` is the turn (ABBA block) in which `values[i]` was taken; empty if samples were not interleaved.
-    `steady` says whether warm-up ended in a steady state; `None` if no warm-up applies.
+    `blocks[i]` is the turn (ABBA block) in which `values[i]` was taken; empty if samples were not
+    interleaved. `steady` says whether warm-up ended in a steady state; `None` if no warm-up
+    applies.
     """
 
     launch: int
@@ -151,17 +152,28 @@ class Outcome(StrEnum):
 
 
 UNTOUCHED, SURROUNDINGS = "untouched", "surroundings"
-"""Checks that exist only after a change: of the engine's own code or what an arm left to others; of what is every arm's."""
+"""Checks that exist only after a change: of the engine's own code or what an arm left to others; of
+what is every arm's.
+"""
 SHORT_OF_MEMORY = "short_of_memory"
-"""The check that there was room on the device while samples were taken; it exists only where there was not."""
+"""The check that there was room on the device while samples were taken; it exists only where there
+was not.
+"""
 LARGEST_BATCH = "largest_batch"
 """The fact of how many rows were found to fit."""
-SIZE_FACTS = (LARGEST_BATCH, "largest_batch_bytes", "largest_batch_limit_bytes", "largest_batch_search")
+SIZE_FACTS = (
+    LARGEST_BATCH,
+    "largest_batch_bytes",
+    "largest_batch_limit_bytes",
+    "largest_batch_search",
+)
 """All its facts: also the bytes of those rows, the limit, and the reason for the search's end."""
 GRAPHED = "graphed"
 """The check that a step was replayed from a CUDA graph, where that was asked for."""
 WITHIN_BUDGET = "within_budget"
-"""The check that all of a case was measured; it exists only where the budget did not suffice for that."""
+"""The check that all of a case was measured; it exists only where the budget did not suffice for
+that.
+"""
 SETUP = "setup"
 """The stage that every case fails in on a side that could not be made ready."""
 
@@ -188,11 +200,15 @@ class Role(StrEnum):
     PERTURBED = "perturbed"
     OTHER_MASKS = "other_masks"
     OTHER_START = "other_start"
-    """The reference of its seed, drawn again: other start weights and other masks, on the same data."""
+    """The reference of its seed, drawn again: other start weights and other masks, on the same
+    data.
+    """
     RESUMED = "resumed"
     """Some steps of the candidate's seed, from a checkpoint."""
     CONTROL = "control"
-    """The reference with a known fault, every update 1 % too long, for as many steps as the envelope has."""
+    """The reference with a known fault, every update 1 % too long, for as many steps as the
+    envelope has.
+    """
 
 
 class Masks(StrEnum):
@@ -209,7 +225,10 @@ MISSING = "missing"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NonFinite:
-    """A step whose value is not a number; the series holds `None` there. `value` is nan, inf, -inf, or `MISSING`."""
+    """A step whose value is not a number; the series holds `None` there.
+
+    `value` is nan, inf, -inf, or `MISSING`.
+    """
 
     signal: str
     step: int
@@ -245,11 +264,12 @@ class Resumed:
 class Trace:
     """One training run: loss and global gradient norm of every step, from step 0 or from the one it `resumed` at.
 
-    `index` tells runs of the same role apart. `start` and `data` are digests of the initial weights and of the first batches
-    seen. `accuracy` is a share in 0..1, `None` if evaluation is off. `disagreements` counts evaluation rows that the trained
-    weights get right (only in an eager forward pass, only in the arm's own). `ranks` is what each of several processes saw.
-    Of a log, `steps` are its own numbers of the steps (positions where it has none), `evaluations` the losses of evaluations in
-    their order, and `reading` says which ranks were read and what was left out.
+    `index` tells runs of the same role apart. `start` and `data` are digests of the initial weights
+    and of the first batches seen. `accuracy` is a share in 0..1, `None` if evaluation is off.
+    `disagreements` counts evaluation rows that the trained weights get right (only in an eager
+    forward pass, only in the arm's own). `ranks` is what each of several processes saw. Of a log,
+    `steps` are its own numbers of the steps (positions where it has none), `evaluations` the losses
+    of evaluations in their order, and `reading` says which ranks were read and what was left out.
     """
 
     arm: str
@@ -283,9 +303,11 @@ class ArmMasks:
 class ParityEvidence:
     """All that loss parity is judged from.
 
-    `epsilon` is the relative size of the weight perturbation; `steps_per_epoch` and `evaluation_rows` are counts. Of a program of
-    the user's (`own_program`) losses are as it wrote them, and no weights were perturbed: `epsilon` is 0, and what are called
-    perturbed runs are the program again, as it is or rounding otherwise. `twin`: the first steps of the same trainings in fp32.
+    `epsilon` is the relative size of the weight perturbation; `steps_per_epoch` and
+    `evaluation_rows` are counts. Of a program of the user's (`own_program`) losses are as it wrote
+    them, and no weights were perturbed: `epsilon` is 0, and what are called perturbed runs are the
+    program again, as it is or rounding otherwise. `twin`: the first steps of the same trainings in
+    fp32.
     """
 
     precision: str
@@ -404,7 +426,9 @@ class CaseResult:
     @property
     def out_of_budget(self) -> bool:
         """Return whether the budget ran out before all of the case's first launch was measured."""
-        return self.status is Status.NOT_RUN and any(check.name == WITHIN_BUDGET for check in self.checks)
+        return self.status is Status.NOT_RUN and any(
+            check.name == WITHIN_BUDGET for check in self.checks
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -420,9 +444,9 @@ class Progress:
 class Event:
     """Progress of a run: stage and case, finished stages, progress of this stage.
 
-    `sides` says whose code it is, if there are two. `left_s` estimates how long the run still takes,
-    `None` if that is unknown. `ended` is the status a stage ended with, `None` while it runs. Launches
-    count from 0.
+    `sides` says whose code it is, if there are two. `left_s` estimates how long the run still
+    takes, `None` if that is unknown. `ended` is the status a stage ended with, `None` while it
+    runs. Launches count from 0.
     """
 
     case: str
@@ -440,7 +464,10 @@ class Event:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Environment:
-    """The machine. `identity` decides whether two runs can be compared; `condition` is recorded for the reader."""
+    """The machine.
+
+    `identity` decides whether two runs can be compared; `condition` is recorded for the reader.
+    """
 
     identity: Mapping[str, Fact]
     condition: Mapping[str, Fact]
@@ -450,8 +477,9 @@ class Environment:
 class Source:
     """The measured source: the user's repository at a commit. `None` without a repository.
 
-    `chosen_by` says in words how the base commit of a paired run was chosen; head is what is checked out. `own_plan` says that
-    the side's own tree planned its cases, where the other side planned its own.
+    `chosen_by` says in words how the base commit of a paired run was chosen; head is what is
+    checked out. `own_plan` says that the side's own tree planned its cases, where the other side
+    planned its own.
     """
 
     commit: str | None = None
@@ -490,9 +518,9 @@ class Lease:
 class Run:
     """When and from which configuration. Times are ISO 8601 in UTC.
 
-    `config_digest` is of what the configuration file has measured, before flags and without its policy. `asked` are the flags
-    that narrow or move that, by name, each with its values as text (``{"filter": ("matmul",)}``). `workflow` is `None` outside
-    of one, and so is `lease`.
+    `config_digest` is of what the configuration file has measured, before flags and without its
+    policy. `asked` are the flags that narrow or move that, by name, each with its values as text
+    (``{"filter": ("matmul",)}``). `workflow` is `None` outside of one, and so is `lease`.
     """
 
     id: str
@@ -508,7 +536,9 @@ class Run:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunPart:
-    """One run that a merged document is made of. `slot` names the device that it measured on, in whatever words tell it apart.
+    """One run that a merged document is made of.
+
+    `slot` names the device that it measured on, in whatever words tell it apart.
 
     `condition` is that of its machine, `measured_s` how long it held the device.
     """
@@ -533,8 +563,9 @@ class Loss:
 class Results:
     """Everything one run measured. `cases` is the ledger: exactly one row per planned case.
 
-    `measured_s` is how long the device was held to measure, both sides together, and `spent` what of it went to no case.
-    `parts` are the runs that a merged document was made of, and `losses` what a fleet lost on the way.
+    `measured_s` is how long the device was held to measure, both sides together, and `spent` what
+    of it went to no case. `parts` are the runs that a merged document was made of, and `losses`
+    what a fleet lost on the way.
     """
 
     kind: Literal["results"] = "results"

@@ -32,7 +32,11 @@ def compact(name: str) -> Callable[[type[T]], type[T]]:
             return _floats(len(held)).unpack(held) if type(held) is bytes else held
 
         def keep(self: T, values: Any) -> None:
-            if (count := len(values)) >= _LEAST and type(values) is tuple and type(values[0]) is float:
+            if (
+                (count := len(values)) >= _LEAST
+                and type(values) is tuple
+                and type(values[0]) is float
+            ):
                 values = _floats(count * FLOAT_BYTES).pack(*values)
             hold(self, values)
 
@@ -45,7 +49,12 @@ def compact(name: str) -> Callable[[type[T]], type[T]]:
 class _Compact(property):
     """A field that is kept as bytes, and how these are read."""
 
-    def __init__(self, read: Callable[[Any], Any], keep: Callable[[Any, Any], None], held_of: Callable[[Any], Any]) -> None:
+    def __init__(
+        self,
+        read: Callable[[Any], Any],
+        keep: Callable[[Any, Any], None],
+        held_of: Callable[[Any], Any],
+    ) -> None:
         super().__init__(read, keep)
         self.held_of = held_of
 
@@ -74,6 +83,9 @@ def reader(of: type[T], name: str) -> Callable[[Iterable[T]], list[bytes]]:
     held_of = vars(of)[name].held_of
 
     def read(every: Iterable[T]) -> list[bytes]:
-        return [held if type(held) is bytes else _floats(len(held) * FLOAT_BYTES).pack(*held) for held in map(held_of, every)]
+        return [
+            held if type(held) is bytes else _floats(len(held) * FLOAT_BYTES).pack(*held)
+            for held in map(held_of, every)
+        ]
 
     return read

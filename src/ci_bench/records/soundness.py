@@ -1,8 +1,8 @@
 """Tells quickly that a document is sound: a JSON Schema made into a function, many times as fast as a validator.
 
-The fast accept path: what it rejects goes to the validator, which finds and words what is wrong, if anything
-(`faults.form_faults`). It is made for the schemas of this package, and rejects everything under one with a keyword that it
-doesn't know.
+The fast accept path: what it rejects goes to the validator, which finds and words what is wrong, if
+anything (`faults.form_faults`). It is made for the schemas of this package, and rejects everything
+under one with a keyword that it doesn't know.
 """
 
 import math
@@ -15,7 +15,14 @@ Check = Callable[[Any], bool]
 _SILENT = {"$schema", "$id", "$defs", "title", "description", "default", "examples"}
 _KNOWN = {
     *("$ref", "anyOf", "if", "then", "else", "const", "enum", "type"),
-    *("properties", "required", "additionalProperties", "propertyNames", "minProperties", "maxProperties"),
+    *(
+        "properties",
+        "required",
+        "additionalProperties",
+        "propertyNames",
+        "minProperties",
+        "maxProperties",
+    ),
     *("items", "minItems", "maxItems", "uniqueItems", "minLength", "maxLength", "pattern"),
     *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"),
 }
@@ -26,8 +33,8 @@ _HALF_PAIR = re.compile("[\ud800-\udfff]")
 def compiled(schema: Mapping[str, Any]) -> Check:
     """The function of a schema: whether a value read from JSON is certainly sound.
 
-    That includes what JSON Schema cannot say (`faults.oddities`): no field twice, no number that isn't finite, no half of a
-    surrogate pair.
+    That includes what JSON Schema cannot say (`faults.oddities`): no field twice, no number that
+    isn't finite, no half of a surrogate pair.
     """
     return _Compiler(schema).check(schema)
 
@@ -53,13 +60,25 @@ class _Compiler:
         if not words <= _KNOWN:
             return _no
         if "$ref" in node:
-            return self._definition(node["$ref"].removeprefix(_DEFINITIONS)) if words == {"$ref"} else _no
+            return (
+                self._definition(node["$ref"].removeprefix(_DEFINITIONS))
+                if words == {"$ref"}
+                else _no
+            )
         if "anyOf" in node:
-            return _any([self.check(branch) for branch in node["anyOf"]]) if words == {"anyOf"} else _no
+            return (
+                _any([self.check(branch) for branch in node["anyOf"]])
+                if words == {"anyOf"}
+                else _no
+            )
         if "if" in node:
             return self._by_condition(node) if words == {"if", "then", "else"} else _no
         if "const" in node or "enum" in node:
-            return _one_of([node["const"]] if "const" in node else node["enum"]) if len(words) == 1 else _no
+            return (
+                _one_of([node["const"]] if "const" in node else node["enum"])
+                if len(words) == 1
+                else _no
+            )
         names = [node["type"]] if isinstance(node.get("type"), str) else node.get("type", [])
         made = {name: self._of_type(name, node) for name in names}
         return _by_type(made) if names else _no
@@ -83,7 +102,11 @@ class _Compiler:
     def _by_condition(self, node: Mapping[str, Any]) -> Check:
         """A choice by the type of the value, which the first branch need not name again, or by the form of a text."""
         if node["if"].keys() == {"type", "pattern"}:
-            fits, yes, no = self.check(node["if"]), self.check(node["then"]), self.check(node["else"])
+            fits, yes, no = (
+                self.check(node["if"]),
+                self.check(node["then"]),
+                self.check(node["else"]),
+            )
             return lambda value: yes(value) if fits(value) else no(value)
         if node["if"].keys() != {"type"}:
             return _no
@@ -136,7 +159,10 @@ class _Compiler:
                 or not (name_of is None or all(map(name_of, value)))
             ):
                 return False
-            for name, item in value.items():  # noqa: SIM110 - half the time of `all` of a generator, for every object
+            for (  # noqa: SIM110 - half the time of `all` of a generator, for every object
+                name,
+                item,
+            ) in value.items():
                 if not field_of(name, other)(item):
                     return False
             return True
@@ -159,7 +185,9 @@ def _any(branches: Iterable[Check]) -> Check:
 
 def _all_differ(values: Any) -> bool:
     """Return whether no item comes twice, if no item is a list or mapping."""
-    return all(isinstance(value, str | int | float) for value in values) and len({*values}) == len(values)
+    return all(isinstance(value, str | int | float) for value in values) and len({*values}) == len(
+        values
+    )
 
 
 def _one_of(allowed: Iterable[Any]) -> Check:
@@ -202,7 +230,8 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 def _text(node: Mapping[str, Any]) -> Check:
     least, most = node.get("minLength", 0), node.get("maxLength", math.inf)
     form = node.get("pattern")
-    # as in `faults`: Python's `$` also matches before a last newline, which must not slip into an id
+    # as in `faults`: Python's `$` also matches before a last newline, which must not slip into an
+    # id
     search = re.compile(re.sub(r"\$$", r"\\Z", form)).search if form else None
 
     def check(value: Any) -> bool:
@@ -264,6 +293,8 @@ def _plain_numbers(form: Mapping[str, Any]) -> Check | None:
         if not {*map(type, values)} <= types:
             return False
         low, high = min(values), max(values)
-        return least <= low and high <= most and above < low and high < below and _all_finite(values)
+        return (
+            least <= low and high <= most and above < low and high < below and _all_finite(values)
+        )
 
     return check

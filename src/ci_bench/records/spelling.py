@@ -57,17 +57,23 @@ def find_places(schema: Mapping[str, Any]) -> Places:
     return {name: tuple(places) for name, places in found.items()}
 
 
-def _walk(node: Any, root: Mapping[str, Any], place: str, seen: frozenset[str]) -> Iterator[tuple[str, str]]:
+def _walk(
+    node: Any, root: Mapping[str, Any], place: str, seen: frozenset[str]
+) -> Iterator[tuple[str, str]]:
     """Yield each field with its place. A schema that refers to itself is followed once."""
     if not isinstance(node, Mapping):
         return
     target = str(node.get("$ref", ""))
     if target.startswith("#/$defs/") and target not in seen:
-        yield from _walk(root.get("$defs", {}).get(target.removeprefix("#/$defs/")), root, place, seen | {target})
+        yield from _walk(
+            root.get("$defs", {}).get(target.removeprefix("#/$defs/")), root, place, seen | {target}
+        )
     for name, child in node.get("properties", {}).items():
         yield name, place
         yield from _walk(child, root, f"{place}.{name}".removeprefix("."), seen)
-    inner = [node.get(key) for key in NESTED] + [child for key in ALTERNATIVES for child in node.get(key, ())]
+    inner = [node.get(key) for key in NESTED] + [
+        child for key in ALTERNATIVES for child in node.get(key, ())
+    ]
     for child in inner:
         yield from _walk(child, root, place, seen)
 
@@ -88,14 +94,21 @@ def _are_kin(homes: Sequence[str], place: Sequence[str]) -> bool:
     Then the name was not a typing error.
     """
     here = ".".join(place)
-    return any(home.startswith(f"{here}.") or home.rpartition(".")[0] == here.rpartition(".")[0] for home in homes if home)
+    return any(
+        home.startswith(f"{here}.") or home.rpartition(".")[0] == here.rpartition(".")[0]
+        for home in homes
+        if home
+    )
 
 
 def _near(word: str, known: Sequence[str]) -> str | None:
     from difflib import get_close_matches
 
     short = word[:MAX_WORD]
-    return next((name for name in get_close_matches(short, known, CANDIDATES) if _is_near(short, name)), None)
+    return next(
+        (name for name in get_close_matches(short, known, CANDIDATES) if _is_near(short, name)),
+        None,
+    )
 
 
 def _is_near(word: str, name: str) -> bool:

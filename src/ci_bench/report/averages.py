@@ -38,8 +38,9 @@ class Averages:
 
     `passing` is a share in 0..1 of the `cases` that both sides have; skipped ones do not count.
 
-    `speedup` and `compression` are geometric means of reference / candidate, `compile_cold_s` is an arithmetic mean in seconds.
-    `only_head` and `only_base` count cases that the other side does not have.
+    `speedup` and `compression` are geometric means of reference / candidate, `compile_cold_s` is an
+    arithmetic mean in seconds. `only_head` and `only_base` count cases that the other side does not
+    have.
     """
 
     suite: str
@@ -64,7 +65,11 @@ def averages(comparison: Comparison) -> tuple[Averages, ...]:
                 if arm != case.reference:
                     groups.setdefault((case.suite, setting_of(case.id), arm), []).append(case)
     two_sided = comparison.base is not None and not comparison.mismatches
-    return tuple(_averages(key, group, two_sided=two_sided) for key, group in groups.items() if len(group) >= LEAST_CASES)
+    return tuple(
+        _averages(key, group, two_sided=two_sided)
+        for key, group in groups.items()
+        if len(group) >= LEAST_CASES
+    )
 
 
 def setting_of(case_id: str) -> str:
@@ -75,13 +80,17 @@ def setting_of(case_id: str) -> str:
     return case_id.partition("[")[2].removesuffix("]")
 
 
-def _averages(key: tuple[str, str, str], group: list[CaseComparison], *, two_sided: bool) -> Averages:
+def _averages(
+    key: tuple[str, str, str], group: list[CaseComparison], *, two_sided: bool
+) -> Averages:
     suite, setting, arm = key
     there = [case for case in group if case.head_status is not None]
     shared = [case for case in there if case.base_status is not None] if two_sided else there
     sound = [case for case in shared if passes(case) and (passed_before(case) or not two_sided)]
 
-    def mean(figure: Callable[[CaseComparison, str], Sides], combine: Callable[[list[float]], float]) -> MeanChange:
+    def mean(
+        figure: Callable[[CaseComparison, str], Sides], combine: Callable[[list[float]], float]
+    ) -> MeanChange:
         return _mean((figure(case, arm) for case in sound), combine, two_sided=two_sided)
 
     share = [_share(map(rule, shared)) for rule in (passes, passed_before)]
@@ -102,7 +111,11 @@ def _averages(key: tuple[str, str, str], group: list[CaseComparison], *, two_sid
 def passes(case: CaseComparison) -> bool:
     """Return whether head's run ended well, no counted check failed, and its training matches."""
     failed = any(check.outcome is Outcome.FAIL and not check.informative for check in case.checks)
-    return case.head_status is Status.OK and not failed and all(found.verdict.holds for found in case.parity)
+    return (
+        case.head_status is Status.OK
+        and not failed
+        and all(found.verdict.holds for found in case.parity)
+    )
 
 
 def passed_before(case: CaseComparison) -> bool:
@@ -110,10 +123,24 @@ def passed_before(case: CaseComparison) -> bool:
     return case.base_status is Status.OK and not case.base_faults
 
 
-def _mean(figures: Iterable[Sides], combine: Callable[[list[float]], float], *, two_sided: bool) -> MeanChange:
-    known = [sides if two_sided else sides[:1] for sides in figures if all(map(_is_known, sides if two_sided else sides[:1]))]
-    head, *base = ([value for value in side if value is not None] for side in zip(*known, strict=True)) if known else ([],)
-    return MeanChange(head=combine(head) if head else None, base=combine(base[0]) if base else None, cases=len(known))
+def _mean(
+    figures: Iterable[Sides], combine: Callable[[list[float]], float], *, two_sided: bool
+) -> MeanChange:
+    known = [
+        sides if two_sided else sides[:1]
+        for sides in figures
+        if all(map(_is_known, sides if two_sided else sides[:1]))
+    ]
+    head, *base = (
+        ([value for value in side if value is not None] for side in zip(*known, strict=True))
+        if known
+        else ([],)
+    )
+    return MeanChange(
+        head=combine(head) if head else None,
+        base=combine(base[0]) if base else None,
+        cases=len(known),
+    )
 
 
 def _is_known(value: float | None) -> bool:
@@ -131,15 +158,24 @@ def _speedup(case: CaseComparison, arm: str) -> Sides:
 
 
 def _compression(case: CaseComparison, arm: str) -> Sides:
-    return next((sides for peak in PEAKS for sides in _against_reference(case, arm, peak.name)), (None, None))
+    return next(
+        (sides for peak in PEAKS for sides in _against_reference(case, arm, peak.name)),
+        (None, None),
+    )
 
 
 def _against_reference(case: CaseComparison, arm: str, metric: str) -> Iterator[Sides]:
-    return ((one.speedup, one.base_speedup) for one in case.speedups if (one.metric, one.arm) == (metric, arm))
+    return (
+        (one.speedup, one.base_speedup)
+        for one in case.speedups
+        if (one.metric, one.arm) == (metric, arm)
+    )
 
 
 def _compile_cold_s(case: CaseComparison, arm: str) -> Sides:
-    found = next((one for one in case.pairs if (one.metric, one.arm) == (COMPILE_COLD.name, arm)), None)
+    found = next(
+        (one for one in case.pairs if (one.metric, one.arm) == (COMPILE_COLD.name, arm)), None
+    )
     if found is None:
         return None, None
     return found.head.figure if found.head else None, found.base.figure if found.base else None

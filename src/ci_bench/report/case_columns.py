@@ -58,7 +58,9 @@ MAIN: Columns[Row] = (
         key=lambda row: int(row.mood),
         group=lambda row: row.word,
     ),
-    Column(title=CASE, text=lambda row: row.label, kind=ColumnKind.ID, group=lambda row: row.case.suite),
+    Column(
+        title=CASE, text=lambda row: row.label, kind=ColumnKind.ID, group=lambda row: row.case.suite
+    ),
     Column(title="Arm", text=lambda row: row.arm or UNKNOWN, kind=ColumnKind.NAME, width=14),
     Column(
         title="Step time",
@@ -100,7 +102,9 @@ MAIN: Columns[Row] = (
     Column(
         title="Peak memory",
         text=lambda row: _peak(row.memory),
-        note=lambda row: words.change(row.memory) if row.memory is not None and row.memory.verdict.moved else "",
+        note=lambda row: (
+            words.change(row.memory) if row.memory is not None and row.memory.verdict.moved else ""
+        ),
         strong=lambda row: _is_worse(row.memory),
         key=lambda row: _median(row.memory),
         width=16,
@@ -135,7 +139,9 @@ _CASE_AND_ARM: Column[Row] = Column(
     note=lambda row: row.arm or "",
     note_kind=ColumnKind.NAME,
 )
-_PARITY: Column[Row] = Column(title="Parity", text=_parity_of_row, kind=ColumnKind.WORDS, mood=_parity_mood_of_row)
+_PARITY: Column[Row] = Column(
+    title="Parity", text=_parity_of_row, kind=ColumnKind.WORDS, mood=_parity_mood_of_row
+)
 COMPACT: Columns[Row] = (
     _BY_TITLE["Verdict"],
     _CASE_AND_ARM,
@@ -143,7 +149,9 @@ COMPACT: Columns[Row] = (
     _PARITY,
     _BY_TITLE["Peak memory"],
 )
-"""The same in seven columns: parity is that with base for the reference arm, and that with the reference for other arms."""
+"""The same in seven columns: parity is that with base for the reference arm, and that with the
+reference for other arms.
+"""
 _CHECKS: Column[Row] = Column(
     title="Checks",
     text=lambda row: words.checks(_checks_of(row)),

@@ -45,16 +45,26 @@ Form = Callable[[str], str]
 def explained(case: CaseComparison, *, name: Form, prose: Form) -> tuple[str, ...]:
     """A sentence for each thing that is known of why the case got worse; none if nothing is blamed."""
     known = {cause.arm: cause for cause in case.causes}
-    compiling = {pair.arm: pair for pair in case.pairs if pair.metric in COMPILATIONS and pair.verdict.worse and not pair.detail}
+    compiling = {
+        pair.arm: pair
+        for pair in case.pairs
+        if pair.metric in COMPILATIONS and pair.verdict.worse and not pair.detail
+    }
     arms = [arm for arm in (*known, *compiling) if arm in compiling or _is_blamed(known[arm])]
     several = len(dict.fromkeys(arms)) > 1
-    edited = ("the benchmark itself changed: its own code differs from base's",) if case.edited else ()
+    edited = (
+        ("the benchmark itself changed: its own code differs from base's",) if case.edited else ()
+    )
     return edited + tuple(
         f"{name(arm)}: {sentence}" if several else sentence
         for arm in dict.fromkeys(arms)
         for sentence in (
             *(_longer(case, compiling[arm], known.get(arm), name) if arm in compiling else ()),
-            *(_sentences(known[arm], compiles=arm in compiling, name=name, prose=prose) if arm in known else ()),
+            *(
+                _sentences(known[arm], compiles=arm in compiling, name=name, prose=prose)
+                if arm in known
+                else ()
+            ),
         )
     )
 
@@ -69,13 +79,23 @@ def _longer(case: CaseComparison, pair: Pair, cause: Cause | None, name: Form) -
         and one.base is not None
         and one.head is not None
     ]
-    grown = sorted(((change, one) for change, one in phases if change > 0), key=lambda each: each[0], reverse=True)
+    grown = sorted(
+        ((change, one) for change, one in phases if change > 0),
+        key=lambda each: each[0],
+        reverse=True,
+    )
     if grown and pair.metric == COMPILE_COLD.name:
-        told = (f"{_PHASES.get(one.metric, one.metric)} (+{seconds(change)})" for change, one in grown[:SHOWN])
+        told = (
+            f"{_PHASES.get(one.metric, one.metric)} (+{seconds(change)})"
+            for change, one in grown[:SHOWN]
+        )
         yield f"compiling takes longer in: {'; '.join(told)}"
     if cause is not None and (cause.new_kernels or cause.gone_kernels):
         both = (("new", cause.new_kernels), ("gone", cause.gone_kernels))
-        yield f"kernels: {'; '.join(f'{word}: {_first(names, name)}' for word, names in both if names)}"
+        yield (
+            "kernels:"
+            f" {'; '.join(f'{word}: {_first(names, name)}' for word, names in both if names)}"
+        )
 
 
 def _first(names: Sequence[str], name: Form) -> str:
@@ -96,18 +116,28 @@ def _sentences(cause: Cause, *, compiles: bool, name: Form, prose: Form) -> Iter
         yield _slower(cause, name)
     if cause.slower or compiles:
         for broken in cause.new_breaks[:SHOWN]:
-            yield f"new graph break: {prose(broken.reason)}{_at((broken.place,) if broken.place else (), name)}"
+            yield (
+                "new graph break:"
+                f" {prose(broken.reason)}{_at((broken.place,) if broken.place else (), name)}"
+            )
         for reason in cause.new_recompiles[:SHOWN]:
             yield f"compiles again: {prose(reason)}"
     grown = [part for part in cause.memory if part.change_bytes > 0][:SHOWN] if cause.larger else []
     if grown:
-        yield f"more memory at the peak of a step: {'; '.join(_larger(part, name) for part in grown)}"
+        yield (
+            f"more memory at the peak of a step: {'; '.join(_larger(part, name) for part in grown)}"
+        )
 
 
 def _slower(cause: Cause, name: Form) -> str:
     """The first three parts, and how much all of them explain."""
     parts = [part for part in cause.parts if part.change_s > 0]
-    if cause.attributed is None or cause.base_s is None or cause.head_s is None or cause.head_s <= cause.base_s:
+    if (
+        cause.attributed is None
+        or cause.base_s is None
+        or cause.head_s is None
+        or cause.head_s <= cause.base_s
+    ):
         longer = "; ".join(_part(replace(part, share=None), name) for part in parts[:SHOWN])
         slower = "under the profiler the step as a whole was no slower"
         return f"probably {longer} ({slower})" if longer else f"not explained: {slower}"
@@ -122,7 +152,10 @@ def _part(part: CausePart, name: Form) -> str:
     known = part.share is not None and part.share <= 1  # more, if other parts became faster
     share = f", {percent(part.share)} of the profiled change" if known else ""
     made = ", where the layout that they read is made" if part.by_layout else ""
-    return f"{called(part, name)} (+{seconds(part.change_s)} a step{share}){_at(part.places, name)}{made}"
+    return (
+        f"{called(part, name)} (+{seconds(part.change_s)} a"
+        f" step{share}){_at(part.places, name)}{made}"
+    )
 
 
 def called(part: CausePart, name: Form) -> str:
@@ -159,9 +192,14 @@ def reproduced(case: CaseComparison, *, name: Form, prose: Form) -> tuple[str, .
     """
     bundles = [(cause.arm, cause.bundle) for cause in case.causes if cause.bundle is not None]
     return tuple(
-        f"reproduce {name(arm)}: `{reproducing(one)}`: {prose(one.says)}"
-        if reproducing(one)
-        else f"a graph of {name(arm)} fails in isolation ({prose(one.says)}); its file was not kept"
+        (
+            f"reproduce {name(arm)}: `{reproducing(one)}`: {prose(one.says)}"
+            if reproducing(one)
+            else (
+                f"a graph of {name(arm)} fails in isolation ({prose(one.says)}); its file was not"
+                " kept"
+            )
+        )
         for arm, one in bundles
     )
 
@@ -187,10 +225,25 @@ def first_of_case(findings: Sequence[Finding], rules: frozenset[Rule] = _WORSE) 
 def bisect_command(comparison: Comparison, case: CaseComparison) -> str:
     """The command that looks for the commit; empty if there are not two known commits, or nothing is certain to be worse."""
     sides = [comparison.base, comparison.head]
-    commits = [(side.source.commit or "")[:12] for side in sides if side is not None and not side.source.dirty]
-    worse = [pair for pair in case.pairs if pair.verdict is Verdict.REGRESSED and not pair.detail and pair.speedup]
-    if len(commits) < len(sides) or not all(map(_COMMIT.fullmatch, commits)) or commits[0] == commits[1] or not worse:
+    commits = [
+        (side.source.commit or "")[:12]
+        for side in sides
+        if side is not None and not side.source.dirty
+    ]
+    worse = [
+        pair
+        for pair in case.pairs
+        if pair.verdict is Verdict.REGRESSED and not pair.detail and pair.speedup
+    ]
+    if (
+        len(commits) < len(sides)
+        or not all(map(_COMMIT.fullmatch, commits))
+        or commits[0] == commits[1]
+        or not worse
+    ):
         return ""
     metric = min(worse, key=lambda pair: (pair.unit not in TIMES, pair.speedup or 1.0)).metric
-    command = shlex.join(["ci-bench", "history", "bisect", *commits, "--filter", case.id, "--metric", metric])
+    command = shlex.join(
+        ["ci-bench", "history", "bisect", *commits, "--filter", case.id, "--metric", metric]
+    )
     return command if _PLAIN_COMMAND.fullmatch(command) else ""

@@ -1,6 +1,7 @@
 """Rendering of values in a Markdown report: the cells of its tables, findings and facts, escaped.
 
-Names, reasons and details come from outside and go through `code` or `plain`; which columns there are is in `columns`.
+Names, reasons and details come from outside and go through `code` or `plain`; which columns there
+are is in `columns`.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,7 +17,14 @@ from ci_bench.report.words import Mood
 
 T = TypeVar("T")
 
-ICONS = {Mood.BAD: "❌", Mood.OPEN: "❔", Mood.UNSURE: "⚠️", Mood.NEW: "🆕", Mood.BETTER: "🚀", Mood.GOOD: "✅"}
+ICONS = {
+    Mood.BAD: "❌",
+    Mood.OPEN: "❔",
+    Mood.UNSURE: "⚠️",
+    Mood.NEW: "🆕",
+    Mood.BETTER: "🚀",
+    Mood.GOOD: "✅",
+}
 
 _MARKS = {Severity.FAIL: "- ❌", Severity.WARN: "- ⚠️", Severity.NOTE: "-"}
 _ID_CAP = 160
@@ -88,4 +96,7 @@ def fact(field: str, value: Fact) -> str:
 def finding(found: Finding, labels: Mapping[str, str]) -> str:
     """A finding as an item of a list; `labels` are the short forms of the cases' ids."""
     about = "" if found.case is None else f" · {_id(labels.get(found.case, found.case))}"
-    return f"{_MARKS[found.severity]} **{found.rule.replace('_', ' ')}**: {plain(found.message)}{about}"
+    return (
+        f"{_MARKS[found.severity]} **{found.rule.replace('_', ' ')}**:"
+        f" {plain(found.message)}{about}"
+    )

@@ -1,6 +1,7 @@
 """The rows that a reviewer reads first: every metric, training or check that changed, failed or is undecided, worst first. Pure.
 
-Owns the choice of rows, the sentence on the rest, and what was ruled out under a regression. Renderers escape the texts.
+Owns the choice of rows, the sentence on the rest, and what was ruled out under a regression.
+Renderers escape the texts.
 """
 
 import math
@@ -89,7 +90,9 @@ class Change:
 
 
 CHANGES: Columns[Change] = (
-    Column(title="Verdict", text=lambda row: row.word, kind=ColumnKind.WORDS, mood=lambda row: row.mood),
+    Column(
+        title="Verdict", text=lambda row: row.word, kind=ColumnKind.WORDS, mood=lambda row: row.mood
+    ),
     Column(title="Case", text=lambda row: row.label, kind=ColumnKind.ID),
     Column(
         title="Metric",
@@ -100,7 +103,12 @@ CHANGES: Columns[Change] = (
     ),
     Column(title="Base", text=lambda row: row.base),
     Column(title="Head", text=lambda row: row.head),
-    Column(title="Change", text=lambda row: row.change, kind=ColumnKind.PROSE, strong=lambda row: row.mood is Mood.BAD),
+    Column(
+        title="Change",
+        text=lambda row: row.change,
+        kind=ColumnKind.PROSE,
+        strong=lambda row: row.mood is Mood.BAD,
+    ),
 )
 
 
@@ -113,10 +121,16 @@ def changes(comparison: Comparison) -> tuple[Change, ...]:
     cases = {case.id: case for case in comparison.cases}
     loud = [one for one in comparison.judgement.findings if one.case in cases and one not in said]
     shown = [one for one in loud if one.severity is not Severity.NOTE or one.rule is Rule.ACCEPTED]
-    shifts = [_of_shift(found, shift) for found in comparison.judgement.findings if (shift := _shift(found, comparison))]
+    shifts = [
+        _of_shift(found, shift)
+        for found in comparison.judgement.findings
+        if (shift := _shift(found, comparison))
+    ]
     rows = [*shifts, *(_of_finding(one, cases[one.case or ""], short) for one in shown)]
     worse, warned_together = _worse_groups(comparison, cases, short)
-    better = [_of_group(group, cases, short, mood=Mood.BETTER) for group in alike if not group.worse]
+    better = [
+        _of_group(group, cases, short, mood=Mood.BETTER) for group in alike if not group.worse
+    ]
     in_group = {(case, pair.metric, pair.arm) for group in alike for case, pair in group.pairs}
     undecided = [
         _of_finding(one, cases[one.case or ""], short)
@@ -127,21 +141,30 @@ def changes(comparison: Comparison) -> tuple[Change, ...]:
         (case, pair)
         for case in comparison.cases
         for pair in case.pairs
-        if pair.verdict is Verdict.IMPROVED and not pair.detail and (case.id, pair.metric, pair.arm) not in in_group
+        if pair.verdict is Verdict.IMPROVED
+        and not pair.detail
+        and (case.id, pair.metric, pair.arm) not in in_group
     ]
     better_pairs.sort(key=lambda item: item[1].speedup or math.inf, reverse=True)
-    improved = [_of_pair(pair, case, short[case.id], mood=Mood.BETTER, word=str(pair.verdict)) for case, pair in better_pairs]
+    improved = [
+        _of_pair(pair, case, short[case.id], mood=Mood.BETTER, word=str(pair.verdict))
+        for case, pair in better_pairs
+    ]
     failing = [((row.finding,) if row.finding else (), row) for row in rows if row.mood is Mood.BAD]
     warned = [*warned_together, *_alike([row for row in rows if row.mood is not Mood.BAD])]
     bad = _in_order(comparison.judgement.findings, [*worse, *failing])
     return tuple(_of_one_cause((*bad, *warned, *undecided, *better, *improved)))
 
 
-def _in_order(findings: Sequence[Finding], rows: Sequence[tuple[Collection[Finding], Change]]) -> list[Change]:
+def _in_order(
+    findings: Sequence[Finding], rows: Sequence[tuple[Collection[Finding], Change]]
+) -> list[Change]:
     """Order rows by the first of their findings: the headline's case comes first."""
     place = {finding: at for at, finding in reversed([*enumerate(findings)])}
     last = len(place)
-    ranked = sorted(rows, key=lambda row: min((place.get(one, last) for one in row[0]), default=last))
+    ranked = sorted(
+        rows, key=lambda row: min((place.get(one, last) for one in row[0]), default=last)
+    )
     return [row for _, row in ranked]
 
 
@@ -167,7 +190,9 @@ def _of_one_cause(rows: Sequence[Change]) -> Iterator[Change]:
     kinds: dict[object, list[Change]] = {}
     for row in rows:
         together = row.pair is not None and row.pair.metric in COUNTS
-        kinds.setdefault((row.label, row.arm, row.word, row.mood) if together else id(row), []).append(row)
+        kinds.setdefault(
+            (row.label, row.arm, row.word, row.mood) if together else id(row), []
+        ).append(row)
     for one in kinds.values():
         yield one[0] if len(one) == 1 else _merged(one)
 
@@ -204,7 +229,9 @@ def _of_disturbed(rows: Sequence[Change]) -> Change:
 def _values(row: Change) -> str:
     """``0 → 3``; of a group ``+3``."""
     if row.pair is not None and UNKNOWN in {row.base, row.head}:
-        return _SIGNED.sub(lambda found: f"{'+' if found[2] == 'more' else '−'}{found[1]}", words.change(row.pair))
+        return _SIGNED.sub(
+            lambda found: f"{'+' if found[2] == 'more' else '−'}{found[1]}", words.change(row.pair)
+        )
     return f"{row.base} → {row.head}"
 
 
@@ -229,13 +256,17 @@ def rest(comparison: Comparison) -> str:
     parts = []
     if unchanged:
         word = "other case" if len(others) < len(comparison.cases) else "case"
-        shifted = any(row.finding and row.finding.rule is Rule.COMMON_SHIFT for row in changes(comparison))
+        shifted = any(
+            row.finding and row.finding.rule is Rule.COMMON_SHIFT for row in changes(comparison)
+        )
         beyond = " apart from this change of all timings" if shifted else ""
         parts.append(f"{unchanged:,} {word}{'' if unchanged == 1 else 's'} unchanged{beyond}")
     parts += _outputs(comparison)
     text = f"{'; '.join(parts)}." if parts else ""
     if names_detectable(comparison):
-        text += f" Slowdowns below about {fine(tally(comparison.cases).resolution)} may go unnoticed."
+        text += (
+            f" Slowdowns below about {fine(tally(comparison.cases).resolution)} may go unnoticed."
+        )
     return f"{text[0].upper()}{text[1:]}" if text else ""
 
 
@@ -262,9 +293,17 @@ def _without_a_row(comparison: Comparison) -> tuple[list[CaseComparison], int]:
 def ruled_out(comparison: Comparison, case: CaseComparison) -> str:
     """Describe what does not explain a regression: the machine, noise; empty if nothing is known.
 
-    The benchmark is not ruled out: that both sides plan the same case does not show that its code is unchanged.
+    The benchmark is not ruled out: that both sides plan the same case does not show that its code
+    is unchanged.
     """
-    worse = next((pair for pair in case.pairs if pair.verdict.worse and not pair.detail and pair.unit in TIMES), None)
+    worse = next(
+        (
+            pair
+            for pair in case.pairs
+            if pair.verdict.worse and not pair.detail and pair.unit in TIMES
+        ),
+        None,
+    )
     if worse is None or comparison.mismatches or comparison.mode is not BaselineMode.PAIRED:
         return ""
     parts = ["the machine (base and head took turns)"]
@@ -278,7 +317,11 @@ def _outputs(comparison: Comparison) -> Iterator[str]:
     matching = [verdict for verdict in compared if verdict.holds]
     if matching:
         exact = matching.count(Sameness.BITWISE)
-        where = "" if len(matching) == len(comparison.cases) else f" in {len(matching):,} of {len(comparison.cases):,} cases"
+        where = (
+            ""
+            if len(matching) == len(comparison.cases)
+            else f" in {len(matching):,} of {len(comparison.cases):,} cases"
+        )
         how = " (bitwise)" if exact == len(matching) else f" ({exact:,} bitwise)" if exact else ""
         yield f"outputs match base{where}{how}"
 
@@ -289,10 +332,19 @@ def _of_finding(finding: Finding, case: CaseComparison, short: Mapping[str, str]
     pair = pair_of(finding, case)
     if pair is not None and (pair.base or pair.head):
         word = _OPEN_WORDS.get(finding.rule, "") if not failing else ""
-        return _of_pair(pair, case, short[case.id], mood=mood, word=word or _word(finding), finding=finding)
+        return _of_pair(
+            pair, case, short[case.id], mood=mood, word=word or _word(finding), finding=finding
+        )
     subject, arm, text = _parted(finding, case)
     text = _numeric(finding.rule, arm or case.reference, case) or text
-    signal = next((one for one in ("loss", "gradient norm") if subject == "loss" and text.startswith(f"{one} ")), None)
+    signal = next(
+        (
+            one
+            for one in ("loss", "gradient norm")
+            if subject == "loss" and text.startswith(f"{one} ")
+        ),
+        None,
+    )
     if signal is not None:
         subject, text = signal, text.removeprefix(f"{signal} ")
     return Change(
@@ -321,7 +373,11 @@ def _status(status: Status | None) -> str:
 
 def _shift(finding: Finding, comparison: Comparison) -> CommonShift | None:
     """The common shift that a finding is about, if it fails the run or warns."""
-    if finding.case is not None or finding.rule is not Rule.COMMON_SHIFT or finding.severity is Severity.NOTE:
+    if (
+        finding.case is not None
+        or finding.rule is not Rule.COMMON_SHIFT
+        or finding.severity is Severity.NOTE
+    ):
         return None
     return next((shift for shift in comparison.shifts if shift.reason == finding.message), None)
 
@@ -329,7 +385,11 @@ def _shift(finding: Finding, comparison: Comparison) -> CommonShift | None:
 def _of_shift(finding: Finding, shift: CommonShift) -> Change:
     """The row of a suite whose times moved together."""
     low, high = 1 / shift.interval.high - 1, 1 / shift.interval.low - 1
-    spread = from_to(min(abs(low), abs(high)), max(abs(low), abs(high)), percent) if low * high > 0 else ""
+    spread = (
+        from_to(min(abs(low), abs(high)), max(abs(low), abs(high)), percent)
+        if low * high > 0
+        else ""
+    )
     relative = 1 / shift.speedup - 1
     change = f"{relative_change(relative)} {'slower' if relative > 0 else 'faster'}"
     return Change(
@@ -353,8 +413,16 @@ def _parted(finding: Finding, case: CaseComparison) -> tuple[str, str, str]:
             if finding.message == f"{check.name} ({check.arm}): {check.detail}":
                 return check.name, _arm(check.arm, case), check.detail
     arm, colon, text = finding.message.partition(": ")
-    if finding.rule in _SUBJECTS and colon and arm in {*case.arms, BESIDE_BASE, *(one.arm for one in case.parity)}:
-        return _SUBJECTS[finding.rule], "" if arm == BESIDE_BASE else _arm(arm, case), _SAID.sub("", text)
+    if (
+        finding.rule in _SUBJECTS
+        and colon
+        and arm in {*case.arms, BESIDE_BASE, *(one.arm for one in case.parity)}
+    ):
+        return (
+            _SUBJECTS[finding.rule],
+            "" if arm == BESIDE_BASE else _arm(arm, case),
+            _SAID.sub("", text),
+        )
     return _SUBJECTS.get(finding.rule, RUN), "", finding.message
 
 
@@ -364,15 +432,35 @@ _SAID = re.compile(r"^(differs from base|insufficient data): ")
 
 def _numeric(rule: Rule, arm: str | None, case: CaseComparison) -> str:
     """Describe where a training left its reference, and how far; empty if the finding has no such figures."""
-    every = (case.learning,) if rule is Rule.LEARNING_CHANGED else case.parity if rule is Rule.PARITY_BROKEN else ()
-    found = next((one for one in every if one is not None and (one.arm == arm or rule is Rule.LEARNING_CHANGED)), None)
+    every = (
+        (case.learning,)
+        if rule is Rule.LEARNING_CHANGED
+        else case.parity
+        if rule is Rule.PARITY_BROKEN
+        else ()
+    )
+    found = next(
+        (
+            one
+            for one in every
+            if one is not None and (one.arm == arm or rule is Rule.LEARNING_CHANGED)
+        ),
+        None,
+    )
     if found is None or found.first_step is None or found.difference is not None:
         return ""
     scores = [one for one in (found.loss_score, found.grad_norm_score) if one is not None]
     signal = "gradient norm" if found.signal == "grad_norm" else "loss"
-    first, last = (None if one is None else words.fine(abs(one)) for one in (found.apart_first, found.apart_last))
+    first, last = (
+        None if one is None else words.fine(abs(one))
+        for one in (found.apart_first, found.apart_last)
+    )
     parts = [
-        f"{signal} off by {first} at {words.first_step(found)}" if first else f"{signal} differs from {words.first_step(found)}"
+        (
+            f"{signal} off by {first} at {words.first_step(found)}"
+            if first
+            else f"{signal} differs from {words.first_step(found)}"
+        )
     ]
     if last and last != first:
         parts.append(f"by {last} at the end")
@@ -386,7 +474,15 @@ def _arm(arm: str, case: CaseComparison) -> str:
     return arm if len({*case.arms, *(pair.arm for pair in case.pairs)}) > 1 else ""
 
 
-def _of_pair(pair: Pair, case: CaseComparison, label: str, *, mood: Mood, word: str, finding: Finding | None = None) -> Change:
+def _of_pair(
+    pair: Pair,
+    case: CaseComparison,
+    label: str,
+    *,
+    mood: Mood,
+    word: str,
+    finding: Finding | None = None,
+) -> Change:
     base, head = words.sides(pair)
     spread = words.change_interval(pair)
     change = words.change(pair) if pair.base and pair.head else UNKNOWN
@@ -413,7 +509,9 @@ def _of_pair(pair: Pair, case: CaseComparison, label: str, *, mood: Mood, word: 
     )
 
 
-def _of_group(group: Group, cases: Mapping[str, CaseComparison], short: Mapping[str, str], *, mood: Mood) -> Change:
+def _of_group(
+    group: Group, cases: Mapping[str, CaseComparison], short: Mapping[str, str], *, mood: Mood
+) -> Change:
     case, pair = group.pairs[0]
     name = short[case].partition("[")[0]
     place = first_break(cases[case], pair) if group.worse else ""

@@ -4,8 +4,8 @@ JUnit follows the schema of Jenkins' xUnit plugin (junit-10.xsd), which GitLab, 
 read as well: https://github.com/jenkinsci/xunit-plugin. Code quality follows
 https://docs.gitlab.com/ci/testing/code_quality/#code-quality-report-format.
 
-A failing element exists exactly if the policy is not met, so a host that only reads the report agrees
-with the exit code.
+A failing element exists exactly if the policy is not met, so a host that only reads the report
+agrees with the exit code.
 """
 
 import hashlib
@@ -38,14 +38,16 @@ _ENDED = frozenset({Status.FAILED, Status.TIMEOUT, Status.CRASHED, Status.OUT_OF
 def render_junit(comparison: Comparison) -> str:
     """Return the comparison as JUnit XML: a suite of tests for each suite, a test for each case, and one for the run.
 
-    A case that fails the run is a failure, or an error if it ended early. Cases without an answer are
-    skipped. Warnings are the output of their test.
+    A case that fails the run is a failure, or an error if it ended early. Cases without an answer
+    are skipped. Warnings are the output of their test.
     """
     findings = comparison.judgement.findings
     root = Element("testsuites", name="ci-bench")
     for suite, cases in groupby(sorted(comparison.cases, key=_suite_of), key=_suite_of):
         tests = SubElement(root, "testsuite", name=suite)
-        tests.extend(_test(case, [one for one in findings if one.case == case.id]) for case in cases)
+        tests.extend(
+            _test(case, [one for one in findings if one.case == case.id]) for case in cases
+        )
     known = {case.id for case in comparison.cases}
     run = _run_test(comparison, [one for one in findings if one.case not in known])
     SubElement(root, "testsuite", name="ci-bench").append(run)
@@ -82,13 +84,19 @@ def _run_test(comparison: Comparison, findings: Sequence[Finding]) -> Element:
     for one in findings:
         if one.severity is Severity.FAIL:
             _add_problem(test, "failure", one)
-    if not comparison.judgement.met and not any(one.severity is Severity.FAIL for one in comparison.judgement.findings):
-        SubElement(test, "failure", message=clean(comparison.judgement.headline, cap=_CAP), type="policy")
+    if not comparison.judgement.met and not any(
+        one.severity is Severity.FAIL for one in comparison.judgement.findings
+    ):
+        SubElement(
+            test, "failure", message=clean(comparison.judgement.headline, cap=_CAP), type="policy"
+        )
     _add_warnings(test, findings)
     return test
 
 
-def _add_problem(test: Element, tag: str, finding: Finding, case: CaseComparison | None = None) -> None:
+def _add_problem(
+    test: Element, tag: str, finding: Finding, case: CaseComparison | None = None
+) -> None:
     message = clean(finding.message, cap=_CAP)
     lines = [message]
     if case is not None and case.reproduce:
@@ -99,14 +107,17 @@ def _add_problem(test: Element, tag: str, finding: Finding, case: CaseComparison
 
 
 def _add_warnings(test: Element, findings: Iterable[Finding]) -> None:
-    if warned := [clean(one.message, cap=_CAP) for one in findings if one.severity is Severity.WARN]:
+    if warned := [
+        clean(one.message, cap=_CAP) for one in findings if one.severity is Severity.WARN
+    ]:
         SubElement(test, "system-out").text = "\n".join(warned)
 
 
 def render_code_quality(comparison: Comparison) -> str:
     """Return failing and warning findings as GitLab's code quality report: a JSON array, worst first.
 
-    The fingerprint depends on rule and case only, so GitLab knows a finding again whose figures moved.
+    The fingerprint depends on rule and case only, so GitLab knows a finding again whose figures
+    moved.
     """
     seen: Counter[str] = Counter()
     cases = {case.id: case for case in comparison.cases}

@@ -111,7 +111,12 @@ def title_of(pair: Pair) -> str:
 
 def _throughput(side: Summary | None, pair: Pair) -> str:
     """Return the items per second of a duration with a number of items."""
-    if side is None or pair.items is None or pair.unit is not Unit.SECONDS or (figure := side.figure) <= 0:
+    if (
+        side is None
+        or pair.items is None
+        or pair.unit is not Unit.SECONDS
+        or (figure := side.figure) <= 0
+    ):
         return ""
     return rate(pair.items / figure)
 
@@ -120,7 +125,11 @@ def _of_head(item: OfPair) -> str:
     """Return head's throughput, in the items of a call, and its share of the device's peak."""
     case, pair = item
     share = _utilisation(case, pair)
-    parts = (_throughput(pair.head, pair), *_work_rates(case, pair), "" if share is None else f"{percent(share)} of peak")
+    parts = (
+        _throughput(pair.head, pair),
+        *_work_rates(case, pair),
+        "" if share is None else f"{percent(share)} of peak",
+    )
     return ", ".join(part for part in parts if part)
 
 
@@ -129,11 +138,20 @@ def _work_rates(case: CaseComparison, pair: Pair) -> Iterator[str]:
 
     A call has to state them, and to count no items.
     """
-    if pair.metric != STEP_TIME.name or pair.items is not None or pair.head is None or pair.head.figure <= 0:
+    if (
+        pair.metric != STEP_TIME.name
+        or pair.items is not None
+        or pair.head is None
+        or pair.head.figure <= 0
+    ):
         return
     for name, told in ((_MOVED, bandwidth), (_UTILISED[0], operations)):
         amount = case.facts.get(name)
-        if isinstance(amount, int | float) and not isinstance(amount, bool) and 0 < amount < _MOST_WORK:
+        if (
+            isinstance(amount, int | float)
+            and not isinstance(amount, bool)
+            and 0 < amount < _MOST_WORK
+        ):
             yield told(amount / pair.head.figure)
 
 
@@ -161,7 +179,9 @@ METRICS: Columns[OfPair] = (
     Column(title="Arm", text=lambda item: item[1].arm, kind=ColumnKind.NAME),
     Column(title="Metric", text=lambda item: title_of(item[1]), kind=ColumnKind.PROSE),
     Column(
-        title="Base", text=lambda item: words.side(item[1].base, item[1]), note=lambda item: _throughput(item[1].base, item[1])
+        title="Base",
+        text=lambda item: words.side(item[1].base, item[1]),
+        note=lambda item: _throughput(item[1].base, item[1]),
     ),
     Column(title="Head", text=lambda item: words.side(item[1].head, item[1]), note=_of_head),
     Column(title="Change", text=lambda item: words.change(item[1])),
@@ -198,7 +218,9 @@ FEW_METRICS: Columns[OfPair] = (
 
 def _metric_of(item: OfSpeedup) -> str:
     case, speedup = item
-    return next((title_of(pair) for pair in case.pairs if pair.metric == speedup.metric), speedup.metric)
+    return next(
+        (title_of(pair) for pair in case.pairs if pair.metric == speedup.metric), speedup.metric
+    )
 
 
 ARMS: Columns[OfSpeedup] = (
@@ -228,7 +250,10 @@ def _accuracy(item: OfParity) -> str:
     found = item[1].accuracy
     if found is None:
         return UNKNOWN
-    return f"{found.reference * 100:.1f} → {found.candidate * 100:.1f} %, limit ±{found.limit * 100:.1f} points"
+    return (
+        f"{found.reference * 100:.1f} → {found.candidate * 100:.1f} %, limit"
+        f" ±{found.limit * 100:.1f} points"
+    )
 
 
 def _accuracy_mood(item: OfParity) -> Mood | None:
@@ -255,10 +280,19 @@ PARITY: Columns[OfParity] = (
     Column(title=CASE, text=lambda item: item[0].called, kind=ColumnKind.ID),
     Column(title="Arm", text=lambda item: item[1].arm, kind=ColumnKind.NAME),
     Column(title="Tier", text=lambda item: item[1].tier or UNKNOWN, kind=ColumnKind.WORDS),
-    Column(title="Masks", text=lambda item: (item[1].masks or UNKNOWN).replace("_", " "), kind=ColumnKind.WORDS),
+    Column(
+        title="Masks",
+        text=lambda item: (item[1].masks or UNKNOWN).replace("_", " "),
+        kind=ColumnKind.WORDS,
+    ),
     Column(title="Steps", text=lambda item: count(item[1].steps)),
     Column(title="Distance", text=lambda item: words.distance(item[1]), kind=ColumnKind.WORDS),
-    Column(title="First step out", text=_first_step, note=lambda item: item[1].signal or "", note_kind=ColumnKind.NAME),
+    Column(
+        title="First step out",
+        text=_first_step,
+        note=lambda item: item[1].signal or "",
+        note_kind=ColumnKind.NAME,
+    ),
     Column(title="Accuracy", text=_accuracy, kind=ColumnKind.WORDS, mood=_accuracy_mood),
     Column(
         title="training_loss.py’s rule",
@@ -318,15 +352,28 @@ TENSORS: Columns[TensorError] = (
 """The tensors that come nearest to their limit, or are farthest beyond it."""
 
 PARTS: Columns[CausePart] = (
-    Column(title="What", text=_names_of, kind=ColumnKind.ID, note=_instead_of, note_kind=ColumnKind.PROSE),
+    Column(
+        title="What",
+        text=_names_of,
+        kind=ColumnKind.ID,
+        note=_instead_of,
+        note_kind=ColumnKind.PROSE,
+    ),
     Column(title="Where", text=lambda part: ", ".join(part.places) or UNKNOWN, kind=ColumnKind.ID),
     Column(title="Base", text=lambda part: seconds(part.base_s)),
     Column(title="Head", text=lambda part: seconds(part.head_s)),
-    Column(title="Change", text=lambda part: f"{'+' if part.change_s > 0 else ''}{seconds(part.change_s)}"),
+    Column(
+        title="Change",
+        text=lambda part: f"{'+' if part.change_s > 0 else ''}{seconds(part.change_s)}",
+    ),
     Column(title="Of the change", text=lambda part: percent(part.share)),
     Column(title="Calls", text=_calls_of),
     Column(title="Kind", text=lambda part: part.kind, kind=ColumnKind.WORDS),
-    Column(title="Code", text=lambda part: part.codes[0] if part.codes and part.codes[0] else UNKNOWN, kind=ColumnKind.NAME),
+    Column(
+        title="Code",
+        text=lambda part: part.codes[0] if part.codes and part.codes[0] else UNKNOWN,
+        kind=ColumnKind.NAME,
+    ),
 )
 """Parts of a step that take a different time than before, the largest first."""
 
@@ -335,7 +382,10 @@ MEMORY_PARTS: Columns[MemoryPart] = (
     Column(title="Where", text=lambda part: ", ".join(part.places) or UNKNOWN, kind=ColumnKind.ID),
     Column(title="Base", text=lambda part: bytes_(part.base_bytes)),
     Column(title="Head", text=lambda part: bytes_(part.head_bytes)),
-    Column(title="Change", text=lambda part: f"{'+' if part.change_bytes > 0 else ''}{bytes_(part.change_bytes)}"),
+    Column(
+        title="Change",
+        text=lambda part: f"{'+' if part.change_bytes > 0 else ''}{bytes_(part.change_bytes)}",
+    ),
 )
 """Holders of memory at the peak of a step that changed, the largest first."""
 
@@ -375,14 +425,20 @@ UNCLEAR: Columns[CaseComparison] = (
 """Cases without a comparison of figures on both sides, or without a clear answer."""
 
 
-def _mean(of: Callable[[Averages], MeanChange], form: Callable[[float | None], str]) -> Callable[[Averages], str]:
+def _mean(
+    of: Callable[[Averages], MeanChange], form: Callable[[float | None], str]
+) -> Callable[[Averages], str]:
     """``95 → 100 %``."""
 
     def say(averages: Averages) -> str:
         mean = of(averages)
         if mean.head is None:
             return UNKNOWN
-        return form(mean.head) if mean.base is None else joined(form(mean.base), " → ", form(mean.head))
+        return (
+            form(mean.head)
+            if mean.base is None
+            else joined(form(mean.base), " → ", form(mean.head))
+        )
 
     return say
 
@@ -398,7 +454,9 @@ def _besides(averages: Averages) -> str:
     return ", ".join(f"{number:,} on {side}" for number, side in sides if number) or UNKNOWN
 
 
-def _mean_column(title: str, of: Callable[[Averages], MeanChange], form: Callable[[float | None], str]) -> Column[Averages]:
+def _mean_column(
+    title: str, of: Callable[[Averages], MeanChange], form: Callable[[float | None], str]
+) -> Column[Averages]:
     return Column(title=title, text=_mean(of, form), note=partial(_over, of))
 
 
@@ -453,14 +511,21 @@ def of_modes(arms: tuple[str, ...]) -> Columns[ModeRow]:
         for arm in arms
     )
     reference: Column[ModeRow] = Column(
-        title="Reference", text=lambda row: (row.case.reference if row.case else None) or UNKNOWN, kind=ColumnKind.NAME
+        title="Reference",
+        text=lambda row: (row.case.reference if row.case else None) or UNKNOWN,
+        kind=ColumnKind.NAME,
     )
-    return (Column(title=CASE, text=lambda row: row.label, kind=ColumnKind.ID, width=22), reference, *by_arm)
+    return (
+        Column(title=CASE, text=lambda row: row.label, kind=ColumnKind.ID, width=22),
+        reference,
+        *by_arm,
+    )
 
 
 MODES_LEGEND = (
-    "Speedup over the reference with its interval; all arms are measured in turns with it. Above 1× is better. The fastest is an "
-    "arm whose interval lies above all others and above 1×; one that is not right failed a check or parity."
+    "Speedup over the reference with its interval; all arms are measured in turns with it. Above 1×"
+    " is better. The fastest is an arm whose interval lies above all others and above 1×; one that"
+    " is not right failed a check or parity."
 )
 
 

@@ -9,7 +9,15 @@ anything got better), and shows `reasons` to the author of the next change.
 import json
 from typing import Any
 
-from ci_bench.records.comparison import ArmSpeedup, CaseComparison, Comparison, Finding, Pair, RunVerdict, Verdict
+from ci_bench.records.comparison import (
+    ArmSpeedup,
+    CaseComparison,
+    Comparison,
+    Finding,
+    Pair,
+    RunVerdict,
+    Verdict,
+)
 from ci_bench.records.config import Severity
 from ci_bench.records.results import Outcome
 
@@ -23,7 +31,10 @@ def render_decision(comparison: Comparison) -> str:
 
 
 def decision(comparison: Comparison) -> dict[str, Any]:
-    """Keep what meets the policy. `verdict` is the run's: failed, undecided, improved, or unchanged where nothing got better."""
+    """Keep what meets the policy.
+
+    `verdict` is the run's: failed, undecided, improved, or unchanged where nothing got better.
+    """
     judgement = comparison.judgement
     return {
         "kind": "decision",
@@ -34,7 +45,11 @@ def decision(comparison: Comparison) -> dict[str, Any]:
         "exit_code": judgement.exit_code,
         "headline": judgement.headline,
         "baseline": None if comparison.base is None else str(comparison.mode),
-        "reasons": [_reason(finding) for finding in judgement.findings if finding.severity is not Severity.NOTE],
+        "reasons": [
+            _reason(finding)
+            for finding in judgement.findings
+            if finding.severity is not Severity.NOTE
+        ],
         "cases": [_case(case, judgement.findings) for case in comparison.cases],
     }
 
@@ -42,13 +57,23 @@ def decision(comparison: Comparison) -> dict[str, Any]:
 def _verdict(comparison: Comparison) -> str:
     if comparison.judgement.verdict is not RunVerdict.PASSED:
         return str(comparison.judgement.verdict)
-    improved = any(pair.verdict is Verdict.IMPROVED for case in comparison.cases for pair in case.pairs if not pair.detail)
+    improved = any(
+        pair.verdict is Verdict.IMPROVED
+        for case in comparison.cases
+        for pair in case.pairs
+        if not pair.detail
+    )
     return str(Verdict.IMPROVED if improved else Verdict.UNCHANGED)
 
 
 def _reason(finding: Finding) -> dict[str, Any]:
     own = {} if finding.case is None else {"case": finding.case}
-    return {"rule": str(finding.rule), "severity": str(finding.severity), **own, "message": finding.message}
+    return {
+        "rule": str(finding.rule),
+        "severity": str(finding.severity),
+        **own,
+        "message": finding.message,
+    }
 
 
 def _case(case: CaseComparison, findings: tuple[Finding, ...]) -> dict[str, Any]:
@@ -83,4 +108,9 @@ def _metric(pair: Pair) -> dict[str, Any]:
 
 def _arm(found: ArmSpeedup) -> dict[str, Any]:
     """A candidate arm over its reference."""
-    return {"metric": found.metric, "arm": found.arm, "reference": found.reference, "speedup": found.speedup}
+    return {
+        "metric": found.metric,
+        "arm": found.arm,
+        "reference": found.reference,
+        "speedup": found.speedup,
+    }

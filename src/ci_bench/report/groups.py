@@ -27,7 +27,13 @@ LEAST_SHARE = 0.9
 """Share of a group's cases that have to have changed."""
 CHANCE = 0.05
 """Probability that scattered changes look like a group, over all sets."""
-_COMPARED = (Verdict.UNCHANGED, Verdict.INCONCLUSIVE, Verdict.REGRESSED, Verdict.SUSPECTED, Verdict.IMPROVED)
+_COMPARED = (
+    Verdict.UNCHANGED,
+    Verdict.INCONCLUSIVE,
+    Verdict.REGRESSED,
+    Verdict.SUSPECTED,
+    Verdict.IMPROVED,
+)
 """The commonest first: to look for one here is quicker than to hash it, and there are many metrics."""
 _WORSE = (Verdict.REGRESSED, Verdict.SUSPECTED)
 _BETTER = (Verdict.IMPROVED,)
@@ -40,8 +46,9 @@ Condition = tuple[str, str]
 class Group:
     """Cases of one `name` that changed together in one metric of one arm.
 
-    `conditions` single them out, none or up to two; `pairs` are those that changed, by their case's id, worst first; `size` is
-    how many cases fit the conditions. `several_arms` says that the cases have other arms besides.
+    `conditions` single them out, none or up to two; `pairs` are those that changed, by their case's
+    id, worst first; `size` is how many cases fit the conditions. `several_arms` says that the cases
+    have other arms besides.
     """
 
     name: str
@@ -75,7 +82,11 @@ class Group:
         """In how many of the cases: ``each of the 12 cases``."""
         number = len(self.pairs)
         suspected = sum(pair.verdict is Verdict.SUSPECTED for _, pair in self.pairs)
-        share = f"each of the {number:,} cases" if number == self.size else f"{number:,} of {self.size:,} cases"
+        share = (
+            f"each of the {number:,} cases"
+            if number == self.size
+            else f"{number:,} of {self.size:,} cases"
+        )
         return f"{share} ({suspected:,} of them suspected)" if suspected else share
 
 
@@ -101,11 +112,22 @@ def groups(comparison: Comparison) -> tuple[Group, ...]:
         settled = [pair_of(one, case) for one in accepted if one.case == case.id]
         several[name] = several.get(name, False) or len(case.arms) > 1
         for pair in case.pairs:
-            if not pair.detail and pair.verdict in _COMPARED and not any(pair is one for one in settled):
+            if (
+                not pair.detail
+                and pair.verdict in _COMPARED
+                and not any(pair is one for one in settled)
+            ):
                 one = _Case(id=case.id, parameters=parameters, pair=pair)
                 sets.setdefault((name, pair.metric, pair.arm), []).append(one)
     found = [
-        Group(name=name, conditions=conditions, arm=arm, several_arms=several[name], pairs=_ordered(changed), size=size)
+        Group(
+            name=name,
+            conditions=conditions,
+            arm=arm,
+            several_arms=several[name],
+            pairs=_ordered(changed),
+            size=size,
+        )
         for (name, _, arm), cases in sets.items()
         for verdicts in (_WORSE, _BETTER)
         for conditions, changed, size in _groups(cases, verdicts)
@@ -118,17 +140,31 @@ def pair_of(finding: Finding, case: CaseComparison) -> Pair | None:
     about = ((pair, f"{pair.arm} {title_of(pair)}: {pair.reason}") for pair in case.pairs)
     accepted = finding.rule is Rule.ACCEPTED
     return next(
-        (pair for pair, said in about if finding.message == said or (accepted and finding.message.endswith(f"; {said}"))), None
+        (
+            pair
+            for pair, said in about
+            if finding.message == said or (accepted and finding.message.endswith(f"; {said}"))
+        ),
+        None,
     )
 
 
 def covered(comparison: Comparison, found: Sequence[Group]) -> frozenset[Finding]:
     """The findings that groups say already: of cases whose every change for the worse is in a group."""
-    named = {(case, pair.metric, pair.arm) for group in found if group.worse for case, pair in group.pairs}
+    named = {
+        (case, pair.metric, pair.arm)
+        for group in found
+        if group.worse
+        for case, pair in group.pairs
+    }
     return frozenset(
         finding
         for finding, case in _of_changes(comparison)
-        if all((case.id, pair.metric, pair.arm) in named for pair in case.pairs if not pair.detail and pair.verdict in _WORSE)
+        if all(
+            (case.id, pair.metric, pair.arm) in named
+            for pair in case.pairs
+            if not pair.detail and pair.verdict in _WORSE
+        )
     )
 
 
@@ -141,10 +177,15 @@ def _of_changes(comparison: Comparison) -> Iterator[tuple[Finding, CaseCompariso
 
 def _ordered(cases: Sequence[_Case]) -> tuple[tuple[str, Pair], ...]:
     """The farthest change first."""
-    return tuple((case.id, case.pair) for case in sorted(cases, key=lambda case: -abs(math.log(case.pair.speedup or 1.0))))
+    return tuple(
+        (case.id, case.pair)
+        for case in sorted(cases, key=lambda case: -abs(math.log(case.pair.speedup or 1.0)))
+    )
 
 
-def _groups(cases: Sequence[_Case], verdicts: tuple[Verdict, ...]) -> Iterator[tuple[tuple[Condition, ...], list[_Case], int]]:
+def _groups(
+    cases: Sequence[_Case], verdicts: tuple[Verdict, ...]
+) -> Iterator[tuple[tuple[Condition, ...], list[_Case], int]]:
     """Conditions, the cases that changed, and how many fit, until what is left is in no group."""
     changed = {place for place, case in enumerate(cases) if case.pair.verdict in verdicts}
     if len(changed) < LEAST_CASES:
@@ -157,11 +198,14 @@ def _groups(cases: Sequence[_Case], verdicts: tuple[Verdict, ...]) -> Iterator[t
         (conditions, members)
         for conditions, members in sets.items()
         if len(members & changed) >= max(LEAST_CASES, LEAST_SHARE * len(members))
-        and len(sets) * _tail(len(cases), len(changed), len(members), len(members & changed)) <= CHANCE
+        and len(sets) * _tail(len(cases), len(changed), len(members), len(members & changed))
+        <= CHANCE
     ]
     left = set(changed)
     while likely:
-        conditions, members = min(likely, key=lambda one: (-len(one[1] & left), len(one[0]), len(one[1]), one[0]))
+        conditions, members = min(
+            likely, key=lambda one: (-len(one[1] & left), len(one[0]), len(one[1]), one[0])
+        )
         if len(members & left) < max(LEAST_CASES, len(members) / 2):
             return
         yield conditions, [cases[place] for place in sorted(members & changed)], len(members)
@@ -182,5 +226,8 @@ def _sets(cases: Sequence[_Case]) -> dict[tuple[Condition, ...], set[int]]:
 
 def _tail(every: int, changed: int, size: int, hits: int) -> float:
     """Return P(X >= hits), X hypergeometric: the probability of `hits` if changes are scattered."""
-    ways = sum(math.comb(changed, k) * math.comb(every - changed, size - k) for k in range(hits, min(size, changed) + 1))
+    ways = sum(
+        math.comb(changed, k) * math.comb(every - changed, size - k)
+        for k in range(hits, min(size, changed) + 1)
+    )
     return ways / math.comb(every, size)

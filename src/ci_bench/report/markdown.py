@@ -1,9 +1,9 @@
 """The pull-request comment and the full report, in GitHub's Markdown.
 
-Owns the choice of rows, the order of the parts, and the budget of a comment: each part is a block of whole rows,
-cut from its end to a limit in UTF-16 units; every row is complete in itself, so that a cut leaves no table, fence or
-`<details>` open. Which columns there are is in `columns`, how a value
-looks in `cells`, the escaping in `text`.
+Owns the choice of rows, the order of the parts, and the budget of a comment: each part is a block
+of whole rows, cut from its end to a limit in UTF-16 units; every row is complete in itself, so that
+a cut leaves no table, fence or `<details>` open. Which columns there are is in `columns`, how a
+value looks in `cells`, the escaping in `text`.
 """
 
 import re
@@ -22,7 +22,16 @@ from ci_bench.report.averages import averages
 from ci_bench.report.case_columns import COMPACT, NEW
 from ci_bench.report.causes import WRONG, bisect_command, explained, first_of_case, reproduced
 from ci_bench.report.cells import ICONS, cell, fact
-from ci_bench.report.changes import CHANGES, SHOWN, Change, changes, first_regressions, of_run, rest, ruled_out
+from ci_bench.report.changes import (
+    CHANGES,
+    SHOWN,
+    Change,
+    changes,
+    first_regressions,
+    of_run,
+    rest,
+    ruled_out,
+)
 from ci_bench.report.columns import Columns
 from ci_bench.report.modes import Modes, modes
 from ci_bench.report.next_step import next_step
@@ -36,7 +45,9 @@ _NAMES = 2
 """The first columns of a table, which say what a row is about."""
 
 _BETWEEN = "\x1f"
-"""Keeps the cells of a row apart until all rows are known: one text takes far less memory. No cell can hold it (`text.clean`)."""
+"""Keeps the cells of a row apart until all rows are known: one text takes far less memory. No cell
+can hold it (`text.clean`).
+"""
 
 Cells = Sequence[str]
 T = TypeVar("T", bound=Cells)
@@ -45,9 +56,12 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommentBlock:
-    """Rows, worst first, between a head and a tail. `name` says what the rows are, for the note on what was cut.
+    """Rows, worst first, between a head and a tail.
 
-    `more` rows come after them that were never written out, because these alone fill the room there is.
+    `name` says what the rows are, for the note on what was cut.
+
+    `more` rows come after them that were never written out, because these alone fill the room there
+    is.
     """
 
     name: str
@@ -89,20 +103,26 @@ def filling(rows: Iterable[T], room: int | None) -> Iterator[T]:
             return
 
 
-def listed(name: str, rows: Iterable[str], number: int, *, room: int | None, between: str = "\n") -> CommentBlock:
+def listed(
+    name: str, rows: Iterable[str], number: int, *, room: int | None, between: str = "\n"
+) -> CommentBlock:
     """A block of `number` rows, written out until they fill `room`."""
     written = tuple(filling(rows, room))
     return CommentBlock(name=name, rows=written, between=between, more=number - len(written))
 
 
-def drawn(name: str, columns: Columns[R], items: Sequence[R], *, room: int | None = None) -> CommentBlock:
+def drawn(
+    name: str, columns: Columns[R], items: Sequence[R], *, room: int | None = None
+) -> CommentBlock:
     """A table of these columns, a row for each item."""
     cells = [cell(column) for column in columns]
     rows = ([draw(item) for draw in cells] for item in items)
     return table(name, [column.title for column in columns], rows, len(items), room=room)
 
 
-def table(name: str, headers: Cells, rows: Iterable[Cells], number: int, *, room: int | None = None) -> CommentBlock:
+def table(
+    name: str, headers: Cells, rows: Iterable[Cells], number: int, *, room: int | None = None
+) -> CommentBlock:
     """A table of `number` rows, without the columns that nothing is known about; the first two always stay."""
     unknown, written = [*range(_NAMES, len(headers))], []
     for values in filling(rows, room):
@@ -129,13 +149,19 @@ def units(text: str) -> int:
 def fit(blocks: Sequence[CommentBlock], limit: int) -> tuple[CommentBlock, ...]:
     """The blocks cut to `limit` units, two of them for the empty line after each; a block with no room for a row is empty."""
     needs = [units(block.text) + 2 for block in blocks]
-    return tuple(_cut(block, given) for block, given in zip(blocks, _shares(needs, limit), strict=True))
+    return tuple(
+        _cut(block, given) for block, given in zip(blocks, _shares(needs, limit), strict=True)
+    )
 
 
 def cuts(whole: Sequence[CommentBlock], kept: Sequence[CommentBlock]) -> str:
     """What `fit` left out, in words; empty if nothing."""
     pairs = zip(whole, kept, strict=True)
-    parts = [f"{a.number - len(b.rows):,} of {a.number:,} {a.name}" for a, b in pairs if a.number > len(b.rows)]
+    parts = [
+        f"{a.number - len(b.rows):,} of {a.number:,} {a.name}"
+        for a, b in pairs
+        if a.number > len(b.rows)
+    ]
     return f"✂️ Cut to fit: {', '.join(parts)}. The full text is in `report.md`." if parts else ""
 
 
@@ -152,7 +178,11 @@ def _cut(block: CommentBlock, limit: int) -> CommentBlock:
     for number, text in enumerate(block.rows):
         left -= units(text) + (units(block.between) if number else 0)
         if left < 0:
-            return replace(block, rows=block.rows[:number]) if number else CommentBlock(name=block.name, rows=())
+            return (
+                replace(block, rows=block.rows[:number])
+                if number
+                else CommentBlock(name=block.name, rows=())
+            )
     return block
 
 
@@ -166,7 +196,9 @@ def changed(rows: Sequence[Change], number: int, *, room: int | None) -> Comment
 
 def new_cases(comparison: Comparison, *, shown: int | None) -> CommentBlock:
     """The figures of a run that has nothing to compare with."""
-    compared = comparison.base is not None and any(case.base_status is not None for case in comparison.cases)
+    compared = comparison.base is not None and any(
+        case.base_status is not None for case in comparison.cases
+    )
     rows = () if compared else main_rows(comparison)
     return drawn("cases", NEW, rows[:shown]) if rows else CommentBlock(name="cases", rows=())
 
@@ -176,14 +208,24 @@ def of_whole_run(comparison: Comparison, *, shown: int | None) -> CommentBlock:
     found = of_run(comparison)
     rows = tuple(cells.finding(one, {}) for one in found[:shown])
     more = len(found) - len(rows)
-    return CommentBlock(name="findings on the run", rows=rows, tail=f"\n- … and {more:,} more, folded below" if more else "")
+    return CommentBlock(
+        name="findings on the run",
+        rows=rows,
+        tail=f"\n- … and {more:,} more, folded below" if more else "",
+    )
 
 
 def accepted(comparison: Comparison, *, shown: int | None) -> CommentBlock:
     """Accepted changes: how far, by whom, and why."""
-    found = [one for one in comparison.judgement.findings if one.rule is Rule.ACCEPTED and one.severity is Severity.NOTE]
+    found = [
+        one
+        for one in comparison.judgement.findings
+        if one.rule is Rule.ACCEPTED and one.severity is Severity.NOTE
+    ]
     short = labels(comparison)
-    return CommentBlock(name="accepted changes", rows=tuple(cells.finding(one, short) for one in found[:shown]))
+    return CommentBlock(
+        name="accepted changes", rows=tuple(cells.finding(one, short) for one in found[:shown])
+    )
 
 
 def line(name: str, text: str) -> CommentBlock:
@@ -195,8 +237,14 @@ def reasons(comparison: Comparison, rows: Sequence[Change]) -> CommentBlock:
     """Why the first cases got worse, and what was ruled out: two lines at most."""
     lines: list[str] = []
     for case in first_regressions(rows)[:_EXPLAINED]:
-        why = [one.partition(". ")[0] for one in explained(case, name=code, prose=plain)[: 1 + case.edited]]
-        if any(row.case is case and row.finding is not None and row.finding.rule in WRONG for row in rows):
+        why = [
+            one.partition(". ")[0]
+            for one in explained(case, name=code, prose=plain)[: 1 + case.edited]
+        ]
+        if any(
+            row.case is case and row.finding is not None and row.finding.rule in WRONG
+            for row in rows
+        ):
             why += reproduced(case, name=code, prose=plain)[:1]
         if why and not lines and (out := ruled_out(comparison, case)):
             why.append(out)
@@ -212,34 +260,57 @@ def findings(comparison: Comparison, *, room: int | None) -> CommentBlock:
     return _summarised(listed("findings", rows, len(loud), room=room), "Findings in full")
 
 
-def _with_cause(comparison: Comparison, found: Sequence[Finding], short: Mapping[str, str]) -> Iterator[str]:
+def _with_cause(
+    comparison: Comparison, found: Sequence[Finding], short: Mapping[str, str]
+) -> Iterator[str]:
     """The findings; under the first of each case that got worse, what is known of why, and how to look for the commit.
 
     Under the first of each case that is wrong there is how to show it.
     """
-    cases, worse, wrong = {case.id: case for case in comparison.cases}, first_of_case(found), first_of_case(found, WRONG)
+    cases, worse, wrong = (
+        {case.id: case for case in comparison.cases},
+        first_of_case(found),
+        first_of_case(found, WRONG),
+    )
     for place, finding in enumerate(found):
         case = cases.get(finding.case or "")
         why = _why(comparison, case) if case and place in worse else []
         shown = reproduced(case, name=code, prose=plain) if case and place in wrong else ()
-        yield "\n".join([cells.finding(finding, short), *(f"  - {line}" for line in (*why, *shown))])
+        yield "\n".join(
+            [cells.finding(finding, short), *(f"  - {line}" for line in (*why, *shown))]
+        )
 
 
 def _why(comparison: Comparison, case: CaseComparison) -> list[str]:
     command = bisect_command(comparison, case)
-    return [*explained(case, name=code, prose=plain), *([f"find the commit: `{command}`"] if command else [])]
+    return [
+        *explained(case, name=code, prose=plain),
+        *([f"find the commit: `{command}`"] if command else []),
+    ]
 
 
 def _loud(comparison: Comparison) -> list[Finding]:
     order = (Severity.FAIL, Severity.WARN)
-    loud = [f for f in comparison.judgement.findings if f.severity in order and f.rule is not Rule.BASELINE_MISSING]
+    loud = [
+        f
+        for f in comparison.judgement.findings
+        if f.severity in order and f.rule is not Rule.BASELINE_MISSING
+    ]
     return sorted(loud, key=lambda f: order.index(f.severity))
 
 
 def mismatches(comparison: Comparison, *, shown: int | None) -> CommentBlock:
     """Differences between the machines of the two runs; the first `shown` of them."""
-    rows = [(code(m.field), cells.fact(m.field, m.base), cells.fact(m.field, m.head)) for m in comparison.mismatches[:shown]]
-    block = table("differences between the machines", ("The two runs differ in", "Base", "Head"), rows, len(rows))
+    rows = [
+        (code(m.field), cells.fact(m.field, m.base), cells.fact(m.field, m.head))
+        for m in comparison.mismatches[:shown]
+    ]
+    block = table(
+        "differences between the machines",
+        ("The two runs differ in", "Base", "Head"),
+        rows,
+        len(rows),
+    )
     return block if rows else CommentBlock(name=block.name, rows=())
 
 
@@ -257,12 +328,18 @@ def main(comparison: Comparison, *, room: int | None) -> CommentBlock:
         return CommentBlock(name=name, rows=())
     block = drawn(name, COMPACT, rows, room=room)
     cases = len(comparison.cases)
-    return collapsed(block, f"All cases ({cases:,})") if block.rows else CommentBlock(name=name, rows=())
+    return (
+        collapsed(block, f"All cases ({cases:,})")
+        if block.rows
+        else CommentBlock(name=name, rows=())
+    )
 
 
 def metrics(comparison: Comparison, *, room: int | None) -> CommentBlock:
     """Every metric of every arm; parts of what is judged as a whole come last."""
-    return _details("metrics", "All metrics", columns.FEW_METRICS, worst_pairs(comparison), room=room)
+    return _details(
+        "metrics", "All metrics", columns.FEW_METRICS, worst_pairs(comparison), room=room
+    )
 
 
 def arms(comparison: Comparison, *, room: int | None) -> CommentBlock:
@@ -273,7 +350,9 @@ def arms(comparison: Comparison, *, room: int | None) -> CommentBlock:
 
 def means(comparison: Comparison, *, room: int | None) -> CommentBlock:
     """Pass rate, speedup, compile time and compression over the cases that both sides have, by suite, setting and arm."""
-    return _details("means over cases", "Means over cases", columns.MEANS, averages(comparison), room=room)
+    return _details(
+        "means over cases", "Means over cases", columns.MEANS, averages(comparison), room=room
+    )
 
 
 def mode_tables(comparison: Comparison, *, room: int | None) -> tuple[CommentBlock, ...]:
@@ -284,13 +363,21 @@ def mode_tables(comparison: Comparison, *, room: int | None) -> tuple[CommentBlo
 def _modes(found: Modes, *, room: int | None) -> CommentBlock:
     case, reference, *arms = columns.of_modes(found.arms)
     named = [replace(column, title=code(column.title)) for column in arms]
-    block = drawn(f"cases of {plain(found.suite)} by mode", (case, reference, *named), found.rows, room=room)
-    return collapsed(replace(block, tail=f"\n\n{columns.MODES_LEGEND}"), f"Compile modes side by side ({plain(found.suite)})")
+    block = drawn(
+        f"cases of {plain(found.suite)} by mode", (case, reference, *named), found.rows, room=room
+    )
+    return collapsed(
+        replace(block, tail=f"\n\n{columns.MODES_LEGEND}"),
+        f"Compile modes side by side ({plain(found.suite)})",
+    )
 
 
 def parities(comparison: Comparison, *, room: int | None) -> CommentBlock:
     """Loss parity of every candidate arm, and of head's trainings with base's where seeds decided."""
-    found = sorted(((case, p) for case in comparison.cases for p in trainings(case)), key=lambda item: parity_mood(item[1]))
+    found = sorted(
+        ((case, p) for case in comparison.cases for p in trainings(case)),
+        key=lambda item: parity_mood(item[1]),
+    )
     return _details("rows on loss parity", "Loss parity", columns.FEW_PARITY, found, room=room)
 
 
@@ -305,7 +392,10 @@ def outputs(comparison: Comparison, *, room: int | None) -> CommentBlock:
 
 def checks(comparison: Comparison, *, room: int | None) -> CommentBlock:
     """Every check, those that failed first, those for information last."""
-    found = sorted(((case, c) for case in comparison.cases for c in case.checks), key=lambda item: check_rank(item[1]))
+    found = sorted(
+        ((case, c) for case in comparison.cases for c in case.checks),
+        key=lambda item: check_rank(item[1]),
+    )
     failed = sum(check.outcome is Outcome.FAIL and not check.informative for _, check in found)
     title = f"Checks, {failed:,} failed" if failed else "Checks"
     return _details("checks", title, columns.CHECKS, found, room=room)
@@ -325,16 +415,26 @@ def facts(comparison: Comparison) -> CommentBlock:
 
 def notes(comparison: Comparison, *, room: int | None) -> CommentBlock:
     """Findings that are only listed."""
-    quiet = [finding for finding in comparison.judgement.findings if finding.severity is Severity.NOTE]
+    quiet = [
+        finding for finding in comparison.judgement.findings if finding.severity is Severity.NOTE
+    ]
     found = [finding for finding in quiet if finding.rule is not Rule.ACCEPTED]
     short = labels(comparison)
-    return _summarised(listed("notes", (cells.finding(one, short) for one in found), len(found), room=room), "Notes")
+    return _summarised(
+        listed("notes", (cells.finding(one, short) for one in found), len(found), room=room),
+        "Notes",
+    )
 
 
 def environment(comparison: Comparison) -> CommentBlock:
-    """The machines: what decides comparability, then the conditions. Fields that differ come first."""
+    """The machines: what decides comparability, then the conditions.
+
+    Fields that differ come first.
+    """
     sides = [side for side in (comparison.base, comparison.head) if side]
-    fields = dict.fromkeys(key for side in sides for key in (*side.environment.identity, *side.environment.condition))
+    fields = dict.fromkeys(
+        key for side in sides for key in (*side.environment.identity, *side.environment.condition)
+    )
     known = [(field, [_looked_up(side.environment, field) for side in sides]) for field in fields]
     known.sort(key=lambda item: len(set(item[1])) == 1)
     headers = ("Field", "Base", "Head") if comparison.base else ("Field", "Head")
@@ -345,24 +445,39 @@ def environment(comparison: Comparison) -> CommentBlock:
 def logs(comparison: Comparison, *, lines: int | None, room: int | None) -> CommentBlock:
     """The end of the log of every case that has one."""
     failed = [case for case in worst_first(comparison.cases) if case.log_tail.strip()]
-    rows = (f"**{cells.case_id(case)}**: {plain(case.reason)}\n\n{fence(case.log_tail, lines=lines)}" for case in failed)
-    return _summarised(listed("log tails", rows, len(failed), room=room, between="\n\n"), "Log tails")
+    rows = (
+        f"**{cells.case_id(case)}**: {plain(case.reason)}\n\n{fence(case.log_tail, lines=lines)}"
+        for case in failed
+    )
+    return _summarised(
+        listed("log tails", rows, len(failed), room=room, between="\n\n"), "Log tails"
+    )
 
 
 def reproduce(comparison: Comparison, *, room: int | None) -> CommentBlock:
     """The commands that run each case again, the worst case first."""
-    commands = dict.fromkeys(case.reproduce for case in worst_first(comparison.cases) if case.reproduce)
+    commands = dict.fromkeys(
+        case.reproduce for case in worst_first(comparison.cases) if case.reproduce
+    )
     rows = (fence(command, cap=2000) for command in commands)
-    return _summarised(listed("commands", rows, len(commands), room=room, between="\n\n"), "Run a case again")
+    return _summarised(
+        listed("commands", rows, len(commands), room=room, between="\n\n"), "Run a case again"
+    )
 
 
-def _details(name: str, title: str, columns: Columns[R], found: Sequence[R], *, room: int | None) -> CommentBlock:
+def _details(
+    name: str, title: str, columns: Columns[R], found: Sequence[R], *, room: int | None
+) -> CommentBlock:
     """A table behind a line to click on: a row for each thing found, written until they fill the room."""
     return _summarised(drawn(name, columns, found, room=room), title)
 
 
 def _summarised(block: CommentBlock, title: str) -> CommentBlock:
-    return collapsed(block, f"{title} ({block.number:,})") if block.rows else CommentBlock(name=block.name, rows=())
+    return (
+        collapsed(block, f"{title} ({block.number:,})")
+        if block.rows
+        else CommentBlock(name=block.name, rows=())
+    )
 
 
 def _looked_up(environment: Environment, field: str) -> str:
@@ -370,9 +485,14 @@ def _looked_up(environment: Environment, field: str) -> str:
     return cells.fact(field, facts[field]) if field in facts else UNKNOWN
 
 
-_OPENING, _CLOSING = "<details>\n<summary>All results, how sure they are, and how to run them again</summary>", "</details>"
+_OPENING, _CLOSING = (
+    "<details>\n<summary>All results, how sure they are, and how to run them again</summary>",
+    "</details>",
+)
 LARGEST_PART = 2_500_000
-"""Characters of a part of report.md: nobody reads more, and to write it took as long as to judge it."""
+"""Characters of a part of report.md: nobody reads more, and to write it took as long as to judge
+it.
+"""
 _SHOWN_FINDINGS, _SHOWN_MISMATCHES, _EXPLAINED = 3, 5, 2
 _SHOWN_LOG_LINES = 20
 _SPEEDUP_LEGEND = "Speedup is reference ÷ candidate: above 1× is better."
@@ -383,8 +503,9 @@ _MACHINE = (("torch", "torch"), ("cuda", "CUDA"), ("driver", "driver"), ("python
 def render_comment(comparison: Comparison, *, marker: str | None = None, limit: int = 60000) -> str:
     """The comment: the answer first, then what is worst, the tables, and the rest behind lines to click on.
 
-    `marker` is a whole HTML comment, which becomes the first line. `limit` is in UTF-16 units, as GitHub counts; whole rows are
-    cut, the better ones first, and the comment says so. What is never cut takes up to 8,000 units.
+    `marker` is a whole HTML comment, which becomes the first line. `limit` is in UTF-16 units, as
+    GitHub counts; whole rows are cut, the better ones first, and the comment says so. What is never
+    cut takes up to 8,000 units.
     """
     blocks = _blocks(comparison, room=limit)
     top, bottom = _top(comparison, marker), _bottom(comparison)
@@ -400,7 +521,8 @@ def render_comment(comparison: Comparison, *, marker: str | None = None, limit: 
 def render_report(comparison: Comparison, *, room: int | None = LARGEST_PART) -> str:
     """For report.md: every finding, the logs as far as they were kept, and of each part what fits into `room` characters.
 
-    The default has every row of some 10,000 metrics. Of more the worst come first, and a line says how many others there are.
+    The default has every row of some 10,000 metrics. Of more the worst come first, and a line says
+    how many others there are.
     """
     blocks = map(_with_rest, _blocks(comparison, room=room, full=True))
     return _page(_top(comparison, None), list(blocks), _bottom(comparison))
@@ -408,7 +530,10 @@ def render_report(comparison: Comparison, *, room: int | None = LARGEST_PART) ->
 
 def _with_rest(block: CommentBlock) -> CommentBlock:
     """The block with a line on the rows that were not written out."""
-    rest = f"\n\n… and {block.more:,} more {block.name}: `ci-bench show comparison.json --format markdown` writes all of them."
+    rest = (
+        f"\n\n… and {block.more:,} more {block.name}: `ci-bench show comparison.json --format"
+        " markdown` writes all of them."
+    )
     return replace(block, tail=rest + block.tail) if block.more else block
 
 
@@ -444,12 +569,18 @@ def _blocks(comparison: Comparison, *, room: int | None, full: bool = False) -> 
         environment(comparison),
         reproduce(comparison, room=room),
     ]
-    return [*blocks, *details, facts(comparison)] if full else [*blocks, *(replace(one, inner=True) for one in details)]
+    return (
+        [*blocks, *details, facts(comparison)]
+        if full
+        else [*blocks, *(replace(one, inner=True) for one in details)]
+    )
 
 
 def _page(top: str, blocks: Sequence[CommentBlock], bottom: str) -> str:
     pieces = [top]
-    for first, own in groupby((block for block in blocks if block.rows), key=lambda block: block.inner):
+    for first, own in groupby(
+        (block for block in blocks if block.rows), key=lambda block: block.inner
+    ):
         pieces += [f"\n\n{_OPENING}"] if first else []
         for block in own:
             pieces += ["\n\n", *block.pieces()]
@@ -473,7 +604,11 @@ def _next(comparison: Comparison) -> str:
 
 def _baseline(comparison: Comparison) -> str:
     """What stands in the way of a comparison."""
-    if comparison.base is not None or not comparison.absence or comparison.absence in comparison.judgement.headline:
+    if (
+        comparison.base is not None
+        or not comparison.absence
+        or comparison.absence in comparison.judgement.headline
+    ):
         return ""
     return f"**No baseline**: {plain(comparison.absence)}"
 
@@ -485,15 +620,31 @@ def _bottom(comparison: Comparison) -> str:
 
 
 def _legend(comparison: Comparison) -> str:
-    levels = {pair.interval.level for case in comparison.cases for pair in case.pairs if pair.interval}
+    levels = {
+        pair.interval.level for case in comparison.cases for pair in case.pairs if pair.interval
+    }
     kind = f"{min(levels) * 100:.4g} % interval" if len(levels) == 1 else "interval"
-    return f"Change is head against base with its {kind}. {_SPEEDUP_LEGEND}" if levels else _SPEEDUP_LEGEND
+    return (
+        f"Change is head against base with its {kind}. {_SPEEDUP_LEGEND}"
+        if levels
+        else _SPEEDUP_LEGEND
+    )
 
 
 def _machine(side: ComparedSide) -> list[str]:
     facts = side.environment.identity
-    device = next((fact(key, facts[key]) for key in ("gpu", "cpu") if facts.get(key) is not None), code(side.run.device))
-    return [device, *(f"{label} {fact(key, facts[key])}" for key, label in _MACHINE if facts.get(key) is not None)]
+    device = next(
+        (fact(key, facts[key]) for key in ("gpu", "cpu") if facts.get(key) is not None),
+        code(side.run.device),
+    )
+    return [
+        device,
+        *(
+            f"{label} {fact(key, facts[key])}"
+            for key, label in _MACHINE
+            if facts.get(key) is not None
+        ),
+    ]
 
 
 def _commits(comparison: Comparison) -> str:

@@ -47,7 +47,9 @@ class Modes:
 
 def modes(comparison: Comparison) -> tuple[Modes, ...]:
     """A table for each suite that has a case with two compiled arms or more, in the order of the cases."""
-    several = [(case, arms) for case in comparison.cases if len(arms := _compiled_arms(case)) >= LEAST_ARMS]
+    several = [
+        (case, arms) for case in comparison.cases if len(arms := _compiled_arms(case)) >= LEAST_ARMS
+    ]
     if not several:
         return ()
     shown, found = labels(comparison), _times(comparison)
@@ -55,13 +57,17 @@ def modes(comparison: Comparison) -> tuple[Modes, ...]:
     for case, arms in several:
         speedups = {arm: found[case.id, arm] for arm in arms if (case.id, arm) in found}
         by_suite.setdefault(case.suite, []).append(_row(case, shown[case.id], speedups))
-    return tuple(_table(suite, rows) for suite, rows in by_suite.items() if any(row.speedups for row in rows))
+    return tuple(
+        _table(suite, rows) for suite, rows in by_suite.items() if any(row.speedups for row in rows)
+    )
 
 
 def _times(comparison: Comparison) -> dict[tuple[str, str], ArmSpeedup]:
     """The speedup that the main table shows, by case and arm."""
     return {
-        (row.case.id, row.arm): row.speedup for row in main_rows(comparison) if row.arm is not None and row.speedup is not None
+        (row.case.id, row.arm): row.speedup
+        for row in main_rows(comparison)
+        if row.arm is not None and row.speedup is not None
     }
 
 
@@ -72,33 +78,51 @@ def _compiled_arms(case: CaseComparison) -> tuple[str, ...]:
 
 def _row(case: CaseComparison, label: str, speedups: Mapping[str, ArmSpeedup]) -> ModeRow:
     wrong = frozenset(_wrong(case))
-    return ModeRow(label=label, case=case, speedups=speedups, fastest=_fastest(speedups, wrong), wrong=wrong)
+    return ModeRow(
+        label=label, case=case, speedups=speedups, fastest=_fastest(speedups, wrong), wrong=wrong
+    )
 
 
 def _wrong(case: CaseComparison) -> Iterator[str]:
-    yield from (check.arm for check in case.checks if check.outcome is Outcome.FAIL and not check.informative)
+    yield from (
+        check.arm
+        for check in case.checks
+        if check.outcome is Outcome.FAIL and not check.informative
+    )
     yield from (finding.arm for finding in case.parity if not finding.verdict.holds)
 
 
 def _fastest(speedups: Mapping[str, ArmSpeedup], wrong: frozenset[str]) -> str | None:
     """The right arm whose interval lies above that of every other right one, and above the reference.
 
-    Intervals that do not touch tell two arms apart whatever their launches have in common: the standard error of a difference is
-    at most the sum of both. An arm without an interval leaves it open.
+    Intervals that do not touch tell two arms apart whatever their launches have in common: the
+    standard error of a difference is at most the sum of both. An arm without an interval leaves it
+    open.
     """
     right = {arm: found.interval for arm, found in speedups.items() if arm not in wrong}
     for arm, bounds in right.items():
         others = [interval for other, interval in right.items() if other != arm]
-        if bounds is not None and bounds.low > 1 and all(other is not None and bounds.low > other.high for other in others):
+        if (
+            bounds is not None
+            and bounds.low > 1
+            and all(other is not None and bounds.low > other.high for other in others)
+        ):
             return arm
     return None
 
 
 def _table(suite: str, rows: list[ModeRow]) -> Modes:
     arms = tuple(dict.fromkeys(arm for row in rows for arm in row.speedups))
-    whole = [row for row in rows if row.case is not None and passes(row.case) and row.speedups.keys() >= set(arms)]
+    whole = [
+        row
+        for row in rows
+        if row.case is not None and passes(row.case) and row.speedups.keys() >= set(arms)
+    ]
     mean: tuple[ModeRow, ...] = ()
     if len(whole) >= LEAST_CASES:
-        means = {arm: statistics.geometric_mean(row.speedups[arm].speedup for row in whole) for arm in arms}
+        means = {
+            arm: statistics.geometric_mean(row.speedups[arm].speedup for row in whole)
+            for arm in arms
+        }
         mean = (ModeRow(label=f"geometric mean of {len(whole):,} cases", means=means),)
     return Modes(suite=suite, arms=arms, rows=(*rows, *mean))

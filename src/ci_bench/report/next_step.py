@@ -11,23 +11,38 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 from ci_bench.errors import ExitCode
-from ci_bench.records.comparison import BaselineMode, CaseComparison, Comparison, Finding, RunVerdict, Verdict
+from ci_bench.records.comparison import (
+    BaselineMode,
+    CaseComparison,
+    Comparison,
+    Finding,
+    RunVerdict,
+    Verdict,
+)
 from ci_bench.records.config import Rule, Severity
 from ci_bench.records.graph_breaks import first_break
 from ci_bench.records.labels import labels, worst_first
 from ci_bench.records.metrics import IMPORTED
 from ci_bench.records.results import Environment
 
-MEASURE_BASE = "Run ci-bench on the base branch with the same configuration and pass its results.json as --baseline."
+MEASURE_BASE = (
+    "Run ci-bench on the base branch with the same configuration and pass its results.json as"
+    " --baseline."
+)
 IN_TURNS = (
-    "Measure base and head in turns on one machine (baseline: paired) before you act: they were measured at different "
-    "times, and the machine may have changed."
+    "Measure base and head in turns on one machine (baseline: paired) before you act: they were"
+    " measured at different times, and the machine may have changed."
 )
 SAME_PLACE = "Measure base and head on the same machine with the same software, then compare again."
-ON_PURPOSE = "If they differ on purpose: ci-bench compare BASE HEAD {}, or list the fields in policy.compare_across."
+ON_PURPOSE = (
+    "If they differ on purpose: ci-bench compare BASE HEAD {}, or list the fields in"
+    " policy.compare_across."
+)
 NO_FAILURE = "The gate does not fail on this."
 FAILURE = "The gate fails until they are compared."
-NEXT_TIME = "Nothing to do. Once these benchmarks are merged, the next pull request is compared with them."
+NEXT_TIME = (
+    "Nothing to do. Once these benchmarks are merged, the next pull request is compared with them."
+)
 SET_UP = "Fix setup.commands or the build; the full log is in setup/ of the output folder."
 MORE_TIME = "Raise the budget (--budget, run.budget_s), or measure fewer cases (--filter)."
 _NOT_MEASURED = {(Rule.CASE_FAILED, True): SET_UP, (Rule.UNDECIDED, False): MORE_TIME}
@@ -38,11 +53,19 @@ _OF_PLANS = frozenset({Rule.CASE_REMOVED, Rule.CASE_REDUCED})
 """Rules of what was planned: measuring again answers nothing."""
 
 _BY_RULE: Mapping[Rule, str] = {
-    Rule.CASE_REMOVED: "If the removal is intended, set policy.severities.case_removed: warn on the base branch.",
-    Rule.CASE_REDUCED: "If the change is intended, rename the case, or set policy.severities.case_reduced: warn on the "
-    "base branch.",
-    Rule.BASELINE_FAILED: "Repair base, or compare with a commit that works: nothing was compared with it.",
-    Rule.LEARNING_UNKNOWN: "Train base and head on the same data for the same steps, then compare again.",
+    Rule.CASE_REMOVED: (
+        "If the removal is intended, set policy.severities.case_removed: warn on the base branch."
+    ),
+    Rule.CASE_REDUCED: (
+        "If the change is intended, rename the case, or set policy.severities.case_reduced: warn on"
+        " the base branch."
+    ),
+    Rule.BASELINE_FAILED: (
+        "Repair base, or compare with a commit that works: nothing was compared with it."
+    ),
+    Rule.LEARNING_UNKNOWN: (
+        "Train base and head on the same data for the same steps, then compare again."
+    ),
     Rule.OUTPUTS_UNKNOWN: "Give base and head the same weights and inputs, then compare again.",
     Rule.CHECK_UNKNOWN: "See why the check has no answer, in its row, then run the gate again.",
     Rule.BASELINE_CRASHED: "Run the gate again; the log of base's process is with the case below.",
@@ -50,15 +73,20 @@ _BY_RULE: Mapping[Rule, str] = {
     Rule.METRIC_REPLACED: "Save a new baseline: ci-bench gate --baseline PATH --save-baseline.",
     Rule.EMPTY_RUN: "Look at the configuration's suites, and at why each case was skipped.",
     Rule.PARTIAL_RUN: "The run is incomplete; finish it by the same command with --resume.",
-    Rule.NARROWED: "Measure everything in the configuration, or allow less with policy.severities.narrowed.",
+    Rule.NARROWED: (
+        "Measure everything in the configuration, or allow less with policy.severities.narrowed."
+    ),
     Rule.CASES_UNDECLARED: "Declare the cases: ci-bench list --declare prints what to write.",
     Rule.COMMON_SHIFT: IN_TURNS,
 }
 
 
-STOP_OTHERS = "Stop other work on the machine, or raise the threshold: more launches would not decide it."
+STOP_OTHERS = (
+    "Stop other work on the machine, or raise the threshold: more launches would not decide it."
+)
 MORE_FILES = (
-    "Measure each side five times, in turns, and compare all files: ci-bench compare --base base1.json … --head head1.json …"
+    "Measure each side five times, in turns, and compare all files: ci-bench compare --base"
+    " base1.json … --head head1.json …"
 )
 _OF_FILES: Mapping[str, str] = {
     IN_TURNS: MORE_FILES,
@@ -94,14 +122,23 @@ def _step(comparison: Comparison) -> NextStep | None:
         return None
     loud = [found for found in judgement.findings if found.severity is not Severity.NOTE]
     if in_the_way := _in_the_way(comparison, loud):
-        return NextStep(text=f"{in_the_way} {FAILURE}" if comparison.mismatches and _fails(comparison) else in_the_way)
+        return NextStep(
+            text=(
+                f"{in_the_way} {FAILURE}"
+                if comparison.mismatches and _fails(comparison)
+                else in_the_way
+            )
+        )
     told = any(found.case is not None and found.rule not in _OF_PLANS for found in loud[:1])
     failing = _reproducible(comparison) if told and _fails(comparison) else []
     if failing:
         return _reproduce(failing, labels(comparison.cases))
     if any(found.rule in {Rule.POSSIBLE, Rule.UNDECIDED} for found in loud):
         return NextStep(text=_more_launches(comparison))
-    return next((NextStep(text=_BY_RULE[found.rule]) for found in loud if found.rule in _BY_RULE), NextStep(text=AGAIN))
+    return next(
+        (NextStep(text=_BY_RULE[found.rule]) for found in loud if found.rule in _BY_RULE),
+        NextStep(text=AGAIN),
+    )
 
 
 def _fails(comparison: Comparison) -> bool:
@@ -121,15 +158,29 @@ def _reproduce(failing: Sequence[CaseComparison], names: Mapping[str, str]) -> N
 
 def _place(case: CaseComparison) -> str:
     """The line of head's code that the largest part of a regression comes from, or that breaks a graph; empty if unknown."""
-    blamed = (cause for cause in case.causes if (cause.slower or cause.larger) and not cause.unknown)
-    parts = sorted((part for cause in blamed for part in cause.parts if part.change_s > 0), key=lambda part: -part.change_s)
-    broken = (first_break(case, pair) for pair in case.pairs if pair.verdict.worse and not pair.detail)
-    return next(filter(None, chain((place for part in parts[:1] for place in part.places), broken)), "")
+    blamed = (
+        cause for cause in case.causes if (cause.slower or cause.larger) and not cause.unknown
+    )
+    parts = sorted(
+        (part for cause in blamed for part in cause.parts if part.change_s > 0),
+        key=lambda part: -part.change_s,
+    )
+    broken = (
+        first_break(case, pair) for pair in case.pairs if pair.verdict.worse and not pair.detail
+    )
+    return next(
+        filter(None, chain((place for part in parts[:1] for place in part.places), broken)), ""
+    )
 
 
 def _more_launches(comparison: Comparison) -> str:
     """The number of launches that decides the open metrics, where any does."""
-    pairs = [pair for case in comparison.cases for pair in case.pairs if pair.verdict is Verdict.INCONCLUSIVE and not pair.detail]
+    pairs = [
+        pair
+        for case in comparison.cases
+        for pair in case.pairs
+        if pair.verdict is Verdict.INCONCLUSIVE and not pair.detail
+    ]
     needed = [pair.needed for pair in pairs if pair.needed is not None]
     machine = f"the machine{_load(comparison.head.environment)}"
     if pairs and not needed:
@@ -156,7 +207,11 @@ def _in_the_way(comparison: Comparison, loud: Sequence[Finding]) -> str:
         return f"{SAME_PLACE} {ON_PURPOSE.format(flags)}"
     if loud and (text := _NOT_MEASURED.get((loud[0].rule, loud[0].case is None))):
         return text
-    if loud and loud[0].rule in {Rule.POSSIBLE, Rule.UNDECIDED} and comparison.mode is not BaselineMode.PAIRED:
+    if (
+        loud
+        and loud[0].rule in {Rule.POSSIBLE, Rule.UNDECIDED}
+        and comparison.mode is not BaselineMode.PAIRED
+    ):
         return IN_TURNS
     return ""
 
@@ -165,5 +220,7 @@ def _reproducible(comparison: Comparison) -> list[CaseComparison]:
     """The failing cases that have a command, in the order of the findings; without any the worst case that has one."""
     ranked = [case for case in worst_first(comparison.cases) if case.reproduce]
     by_id = {case.id: case for case in ranked}
-    failing = [found.case for found in comparison.judgement.findings if found.severity is Severity.FAIL]
+    failing = [
+        found.case for found in comparison.judgement.findings if found.severity is Severity.FAIL
+    ]
     return [by_id[case] for case in dict.fromkeys(failing) if case in by_id] or ranked[:1]

@@ -1,6 +1,7 @@
 """Intermediate results that several parts of a report use, computed once for each comparison.
 
-Owns how long that is kept: as long as the comparison. Which things these are, each says where it is found.
+Owns how long that is kept: as long as the comparison. Which things these are, each says where it is
+found.
 """
 
 from collections.abc import Callable
@@ -16,8 +17,8 @@ T = TypeVar("T")
 def once(find: Callable[[Comparison], T]) -> Callable[[Comparison], T]:
     """Cache results of a comparison while the comparison exists: a report needs them many times.
 
-    It is known by which comparison it is, not by what that holds: to compare two of them takes as long as to find it again. All
-    callers get the same object, which therefore none may change.
+    It is known by which comparison it is, not by what that holds: to compare two of them takes as
+    long as to find it again. All callers get the same object, which therefore none may change.
     """
     kept: dict[int, tuple[ref[Comparison], T]] = {}
 

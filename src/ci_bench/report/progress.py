@@ -1,7 +1,8 @@
 """Progress while measuring: a live bar on a terminal, one plain line per stage elsewhere.
 
-A line says how long it has taken so far, which stage of about how many (a paired run takes as many as its verdicts need), how
-long it will take, and whose code was measured. Writes to the console it is given and nowhere else.
+A line says how long it has taken so far, which stage of about how many (a paired run takes as many
+as its verdicts need), how long it will take, and whose code was measured. Writes to the console it
+is given and nowhere else.
 """
 
 import time
@@ -21,18 +22,29 @@ _MINUTE_S, _HOUR_S = 60, 3600
 
 
 class ProgressDisplay:
-    """A context manager that is called with every event. `usual_s` is how long a run of the same cases took before.
+    """A context manager that is called with every event.
+
+    `usual_s` is how long a run of the same cases took before.
 
     Its clock starts with the first event: waiting for the device does not count.
     """
 
-    def __init__(self, console: Console, *, usual_s: float | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        console: Console,
+        *,
+        usual_s: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """`console` detects whether it is a terminal."""
         self._console, self._usual_s, self._clock = console, usual_s, clock
         self._began_s: float | None = None
         self._bar = Progress(
             SpinnerColumn(),
-            TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")),
+            TextColumn(
+                "{task.description}",
+                table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"),
+            ),
             BarColumn(bar_width=12),
             TaskProgressColumn(),
             TextColumn("{task.fields[left]}"),
@@ -48,7 +60,12 @@ class ProgressDisplay:
         self._bar.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         """Stop drawing and leave the terminal as it was."""
         self._bar.stop()
 
@@ -59,9 +76,19 @@ class ProgressDisplay:
             if self._usual_s is not None:
                 self._say(f"measuring: about {_span(self._usual_s)}, as the previous run took")
         if self._console.is_terminal:
-            inside = event.progress.done / max(1, event.progress.total) if event.progress and event.ended is None else 0.0
+            inside = (
+                event.progress.done / max(1, event.progress.total)
+                if event.progress and event.ended is None
+                else 0.0
+            )
             done, said = event.done + inside, _describe(event)
-            self._bar.update(self._task, completed=done, total=event.total, description=said, left=self._left(event))
+            self._bar.update(
+                self._task,
+                completed=done,
+                total=event.total,
+                description=said,
+                left=self._left(event),
+            )
         if event.ended is not None and (event.ended != "ok" or not self._console.is_terminal):
             self._say(f"[{self._where(event)}] {event.case}: {_doing(event)}: {event.ended}")
 
@@ -90,14 +117,21 @@ def _span(seconds: float) -> str:
     """``0:07``, ``12:40``, ``1:02:05``: hours, minutes and seconds."""
     whole = max(0, round(seconds))
     minutes = f"{whole % _HOUR_S // _MINUTE_S:02}" if whole >= _HOUR_S else f"{whole // _MINUTE_S}"
-    return f"{whole // _HOUR_S}:{minutes}:{whole % _MINUTE_S:02}" if whole >= _HOUR_S else f"{minutes}:{whole % _MINUTE_S:02}"
+    return (
+        f"{whole // _HOUR_S}:{minutes}:{whole % _MINUTE_S:02}"
+        if whole >= _HOUR_S
+        else f"{minutes}:{whole % _MINUTE_S:02}"
+    )
 
 
 def _describe(event: Event) -> str:
     """Describe case, launch, activity, arm, and samples or steps: short enough for 80 columns."""
     doing = f"{DOING.get(event.stage, event.stage)} {'+'.join(event.arms)}"
     if event.progress:
-        doing = f"{DOING.get(event.stage, event.stage)} {event.progress.arm} {event.progress.done}/{event.progress.total}"
+        doing = (
+            f"{DOING.get(event.stage, event.stage)} {event.progress.arm}"
+            f" {event.progress.done}/{event.progress.total}"
+        )
     name = event.case.partition("[")[0].rpartition("/")[2]
     return escape(f"{name} {event.launch + 1}/{event.launches}: {doing}{_whose(event)}")
 

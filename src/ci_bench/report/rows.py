@@ -1,13 +1,23 @@
 """The table a reviewer reads first, as values: one row per case and arm, worst first.
 
-Owns which metric stands for a case and what the row as a whole says. Both renderers, Markdown and terminal, draw these rows.
+Owns which metric stands for a case and what the row as a whole says. Both renderers, Markdown and
+terminal, draw these rows.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from ci_bench.records.comparison import ArmSpeedup, CaseComparison, Comparison, Pair, Parity, ParityFinding, RunVerdict, Verdict
+from ci_bench.records.comparison import (
+    ArmSpeedup,
+    CaseComparison,
+    Comparison,
+    Pair,
+    Parity,
+    ParityFinding,
+    RunVerdict,
+    Verdict,
+)
 from ci_bench.records.config import Rule, Severity
 from ci_bench.records.labels import WORST_FIRST, worst_first
 from ci_bench.records.labels import labels as labels_of
@@ -23,8 +33,9 @@ from ci_bench.report.words import Mood, base_parity_mood, mood, parity_mood, ver
 class Row:
     """One arm of one case. `arm` is `None` for a case that nothing was measured of.
 
-    `label` is the case's id without what all cases of the report share. `apart` says that its times were judged apart from what
-    all times of its suite did together, `uncalibrated` that this time has no history, where others have one.
+    `label` is the case's id without what all cases of the report share. `apart` says that its times
+    were judged apart from what all times of its suite did together, `uncalibrated` that this time
+    has no history, where others have one.
     """
 
     case: CaseComparison
@@ -48,7 +59,11 @@ class Row:
     def marks(self) -> str:
         """Return marks that the word must not hide."""
         unknown = "uncalibrated" if self.uncalibrated else ""
-        beyond = "beyond the common shift" if self.apart and self.time and self.time.verdict is Verdict.UNCHANGED else ""
+        beyond = (
+            "beyond the common shift"
+            if self.apart and self.time and self.time.verdict is Verdict.UNCHANGED
+            else ""
+        )
         return ", ".join(mark for mark in (unknown, beyond) if mark)
 
 
@@ -91,7 +106,10 @@ def main_rows(comparison: Comparison) -> tuple[Row, ...]:
     rows = [
         row
         for case in comparison.cases
-        for row in _marked([_row(case, arm, shown[case.id], apart=case.suite in shifted) for arm in _arms(case)], failing)
+        for row in _marked(
+            [_row(case, arm, shown[case.id], apart=case.suite in shifted) for arm in _arms(case)],
+            failing,
+        )
     ]
     if is_uncalibrated(comparison):
         rows = [replace(row, uncalibrated=False) for row in rows]
@@ -123,7 +141,11 @@ def labels(comparison: Comparison) -> Mapping[str, str]:
 
 def unclear_cases(comparison: Comparison) -> list[CaseComparison]:
     """The cases without a comparison of figures on both sides, or without a clear answer; worst first."""
-    return worst_first(case for case in comparison.cases if not (case.verdict.moved or case.verdict is Verdict.UNCHANGED))
+    return worst_first(
+        case
+        for case in comparison.cases
+        if not (case.verdict.moved or case.verdict is Verdict.UNCHANGED)
+    )
 
 
 def _row(case: CaseComparison, arm: str | None, label: str, *, apart: bool) -> Row:
@@ -131,7 +153,11 @@ def _row(case: CaseComparison, arm: str | None, label: str, *, apart: bool) -> R
     time = _time(pairs)
     parity = next((finding for finding in case.parity if finding.arm == arm), None)
     how, word = _verdict(case, arm, pairs, parity)
-    named = [found for found in case.speedups if found.arm == arm and time and found.metric == time.metric]
+    named = [
+        found
+        for found in case.speedups
+        if found.arm == arm and time and found.metric == time.metric
+    ]
     return Row(
         case=case,
         label=label,
@@ -149,7 +175,9 @@ def _row(case: CaseComparison, arm: str | None, label: str, *, apart: bool) -> R
 
 def _arms(case: CaseComparison) -> list[str | None]:
     """All arms, the reference first."""
-    seen = dict.fromkeys([*(pair.arm for pair in case.pairs), *(finding.arm for finding in case.parity)])
+    seen = dict.fromkeys(
+        [*(pair.arm for pair in case.pairs), *(finding.arm for finding in case.parity)]
+    )
     return sorted(seen, key=lambda arm: arm != case.reference) or [None]
 
 
@@ -158,7 +186,9 @@ def _time(pairs: list[Pair]) -> Pair | None:
     steps = [pair for pair in pairs if pair.metric == STEP_TIME.name]
     if not steps:
         whole = [pair for pair in pairs if not pair.detail] or pairs
-        steps = [pair for pair in whole if pair.unit in TIMES and not pair.metric.startswith(COMPILATION)]
+        steps = [
+            pair for pair in whole if pair.unit in TIMES and not pair.metric.startswith(COMPILATION)
+        ]
     return min(steps, key=_badness, default=None)
 
 
@@ -168,7 +198,9 @@ def _memory(pairs: list[Pair]) -> Pair | None:
     return next((named[peak.name] for peak in PEAKS if peak.name in named), None)
 
 
-def _verdict(case: CaseComparison, arm: str | None, pairs: list[Pair], parity: ParityFinding | None) -> tuple[Mood, str]:
+def _verdict(
+    case: CaseComparison, arm: str | None, pairs: list[Pair], parity: ParityFinding | None
+) -> tuple[Mood, str]:
     """The worst that is known of this arm: the case's verdict, then what it learns, then its checks."""
     verdict = _arm_verdict(case, pairs)
     if verdict is Verdict.FAILED and case.head_status not in {None, Status.OK, Status.FAILED}:
@@ -192,16 +224,26 @@ def _wrong(case: CaseComparison, arm: str | None, parity: ParityFinding | None) 
         return "parity broken" if not parity.verdict.holds else "accuracy broken"
     if arm == case.reference and case.learning is not None and case.learning.verdict.broken:
         return "learns differently"
-    if arm == case.reference and case.outputs is not None and case.outputs.verdict is Sameness.CHANGED:
+    if (
+        arm == case.reference
+        and case.outputs is not None
+        and case.outputs.verdict is Sameness.CHANGED
+    ):
         return "outputs changed"
-    failed = any(check.outcome is Outcome.FAIL and check.arm == arm and not check.informative for check in case.checks)
+    failed = any(
+        check.outcome is Outcome.FAIL and check.arm == arm and not check.informative
+        for check in case.checks
+    )
     return "check failed" if failed else ""
 
 
 def _unclear(case: CaseComparison, arm: str | None, parity: ParityFinding | None) -> str:
     """Describe open questions of parity; empty without any."""
     if parity is not None and parity_mood(parity) is Mood.UNSURE:
-        words = {Parity.INSUFFICIENT_DATA: "too few steps", Parity.INSUFFICIENT_SENSITIVITY: "parity insensitive"}
+        words = {
+            Parity.INSUFFICIENT_DATA: "too few steps",
+            Parity.INSUFFICIENT_SENSITIVITY: "parity insensitive",
+        }
         return words.get(parity.verdict, "parity unclear")
     if arm == case.reference and base_parity_mood(case) is Mood.UNSURE:
         return "parity with base unclear"

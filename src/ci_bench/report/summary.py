@@ -2,13 +2,23 @@
 
 And its badge.
 
-Owns the choice of what is worth saying first. The lines hold text from the document, so renderers have to escape them. The
-badge has the form that shields.io reads from an endpoint: https://shields.io/badges/endpoint-badge
+Owns the choice of what is worth saying first. The lines hold text from the document, so renderers
+have to escape them. The badge has the form that shields.io reads from an endpoint:
+https://shields.io/badges/endpoint-badge
 """
 
 from statistics import median
 
-from ci_bench.records.comparison import BaselineMode, Comparison, MeanSpeedup, Pair, Pairing, RunVerdict, Verdict, tally
+from ci_bench.records.comparison import (
+    BaselineMode,
+    Comparison,
+    MeanSpeedup,
+    Pair,
+    Pairing,
+    RunVerdict,
+    Verdict,
+    tally,
+)
 from ci_bench.records.config import Severity
 from ci_bench.records.units import TIMES
 from ci_bench.report.changes import is_telling, names_detectable
@@ -27,7 +37,11 @@ _WEAKER = {
 
 def summary(comparison: Comparison) -> list[str]:
     """The lines under the headline; none for a run without anything to say of it as a whole."""
-    told = {finding.message for finding in comparison.judgement.findings if finding.severity is not Severity.NOTE}
+    told = {
+        finding.message
+        for finding in comparison.judgement.findings
+        if finding.severity is not Severity.NOTE
+    }
     moved = [shift for shift in comparison.shifts if shift.verdict is not Verdict.UNCHANGED]
     lines = [shift.reason for shift in moved if shift.reason not in told]
     if comparison.mode in _WEAKER and comparison.base is not None and not comparison.mismatches:
@@ -57,14 +71,26 @@ def _decided(comparison: Comparison) -> list[str]:
         return []
     untold = is_telling(counted.resolution) and not names_detectable(comparison)
     found = f"; slowdowns below about {fine(counted.resolution)} may go unnoticed" if untold else ""
-    return [f"{counted.decided:,} of {counted.all:,} gating metric{'' if counted.all == 1 else 's'} decided{found}."]
+    metrics = f"{counted.all:,} gating metric{'' if counted.all == 1 else 's'}"
+    return [f"{counted.decided:,} of {metrics} decided{found}."]
 
 
 def _paired(comparison: Comparison, pairing: Pairing) -> list[str]:
-    times = [pair for case in comparison.cases for pair in case.pairs if pair.unit in TIMES and not pair.detail]
+    times = [
+        pair
+        for case in comparison.cases
+        for pair in case.pairs
+        if pair.unit in TIMES and not pair.detail
+    ]
     is_said = is_uncalibrated(comparison) and pairing.calibration.startswith(("none", "not used"))
     new = () if is_said else (_uncalibrated(times),)
-    lines = (_mean(pairing.mean), _devices(pairing), _lost(pairing), _noise_floor(times, pairing), *new)
+    lines = (
+        _mean(pairing.mean),
+        _devices(pairing),
+        _lost(pairing),
+        _noise_floor(times, pairing),
+        *new,
+    )
     return [*filter(None, lines), f"Calibration: {pairing.calibration}."]
 
 
@@ -84,7 +110,9 @@ def _change(mean: MeanSpeedup) -> str:
     if ends[0] * ends[1] > 0:
         low, high = map(fine, sorted(map(abs, ends)))
     else:
-        low, high = (f"{'+' if end > 0 else '−' if end < 0 else ''}{fine(abs(end))}" for end in ends)
+        low, high = (
+            f"{'+' if end > 0 else '−' if end < 0 else ''}{fine(abs(end))}" for end in ends
+        )
     return f"{percent(mean.interval.level)} interval {low} to {high}"
 
 
@@ -92,14 +120,24 @@ def _devices(pairing: Pairing) -> str:
     """``Measured on 3 identical devices, …``; of one, nothing."""
     if pairing.devices < 2:  # noqa: PLR2004 - what differs between devices takes two
         return ""
-    return f"Measured on {pairing.devices:,} identical devices; intervals include the variance between them."
+    return (
+        f"Measured on {pairing.devices:,} identical devices; intervals include the variance between"
+        " them."
+    )
 
 
 def _lost(pairing: Pairing) -> str:
-    """``3 leases of the fleet were lost …``; without any, nothing. The reasons are slots' own words, and stay in the document."""
+    """``3 leases of the fleet were lost …``; without any, nothing.
+
+    The reasons are slots' own words, and stay in the document.
+    """
     if not pairing.lost:
         return ""
-    leases = "1 lease of the fleet was" if pairing.lost == 1 else f"{pairing.lost:,} leases of the fleet were"
+    leases = (
+        "1 lease of the fleet was"
+        if pairing.lost == 1
+        else f"{pairing.lost:,} leases of the fleet were"
+    )
     return f"{leases} lost and retried (losses in results.json)."
 
 
@@ -109,7 +147,11 @@ def _noise_floor(times: list[Pair], pairing: Pairing) -> str:
     if not noise:
         return ""
     launches = f"up to {pairing.launches:,} launch{'' if pairing.launches == 1 else 'es'}"
-    today = f"; today {pairing.inflation:.1f}× the calibrated level" if (pairing.inflation or 1) >= _NOISY else ""
+    today = (
+        f"; today {pairing.inflation:.1f}× the calibrated level"
+        if (pairing.inflation or 1) >= _NOISY
+        else ""
+    )
     return f"Launch-to-launch noise {fine(median(noise))} (median, {launches}){today}."
 
 
@@ -120,28 +162,51 @@ def _uncalibrated(times: list[Pair]) -> str:
     return words if cold else ""
 
 
-_COLOURS = {Mood.BAD: "red", Mood.OPEN: "blueviolet", Mood.UNSURE: "yellow", Mood.GOOD: "brightgreen"}
+_COLOURS = {
+    Mood.BAD: "red",
+    Mood.OPEN: "blueviolet",
+    Mood.UNSURE: "yellow",
+    Mood.GOOD: "brightgreen",
+}
 
 
 def badge(comparison: Comparison) -> dict[str, str | int | bool]:
     """``{"schemaVersion": 1, "label": "ci-bench", "message": "passing", "color": "brightgreen"}``; red is also an error."""
     mood = outcome_mood(comparison)
     failed = mood is Mood.BAD
-    return {"schemaVersion": 1, "label": "ci-bench", "message": _message(comparison), "color": _COLOURS[mood], "isError": failed}
+    return {
+        "schemaVersion": 1,
+        "label": "ci-bench",
+        "message": _message(comparison),
+        "color": _COLOURS[mood],
+        "isError": failed,
+    }
 
 
 def _message(comparison: Comparison) -> str:
     """``2 regressed``, where cases are why it failed; else ``failing``, ``3 of 12 undecided`` or ``passing``."""
     findings = comparison.judgement.findings
     if comparison.judgement.verdict is RunVerdict.FAILED:
-        cases = {found.case for found in findings if found.severity is Severity.FAIL and found.case is not None}
-        regressed = [case for case in comparison.cases if case.id in cases and case.verdict is Verdict.REGRESSED]
+        cases = {
+            found.case
+            for found in findings
+            if found.severity is Severity.FAIL and found.case is not None
+        }
+        regressed = [
+            case
+            for case in comparison.cases
+            if case.id in cases and case.verdict is Verdict.REGRESSED
+        ]
         if len(regressed) == len(cases) > 0:
             return f"{len(regressed):,} regressed"
         return f"{len(cases):,} failing" if cases else "failing"
     if comparison.judgement.verdict is RunVerdict.UNDECIDED:
         counted = tally(comparison.cases)
-        return f"{counted.undecided:,} of {counted.all:,} undecided" if counted.undecided else "undecided"
+        return (
+            f"{counted.undecided:,} of {counted.all:,} undecided"
+            if counted.undecided
+            else "undecided"
+        )
     warned = sum(found.severity is Severity.WARN for found in findings)
     improved = sum(case.verdict is Verdict.IMPROVED for case in comparison.cases)
     if warned:

@@ -1,7 +1,8 @@
 """The verdict for a person at a terminal; the only module that prints.
 
-Owns the layout at 80 columns. Where the console is no terminal, rich leaves out colours and the text stays the same.
-Names and reasons go through `clean`, so that a document cannot send sequences to the terminal.
+Owns the layout at 80 columns. Where the console is no terminal, rich leaves out colours and the
+text stays the same. Names and reasons go through `clean`, so that a document cannot send sequences
+to the terminal.
 """
 
 from collections.abc import Sequence
@@ -27,7 +28,14 @@ from ci_bench.report.text import UNKNOWN, clean
 from ci_bench.report.time_spent import TimeSpent
 from ci_bench.report.words import Mood, parity_mood, training, trainings
 
-_MARKS = {Mood.BAD: "✘", Mood.OPEN: "?", Mood.UNSURE: "!", Mood.NEW: "+", Mood.BETTER: "▲", Mood.GOOD: "✔"}
+_MARKS = {
+    Mood.BAD: "✘",
+    Mood.OPEN: "?",
+    Mood.UNSURE: "!",
+    Mood.NEW: "+",
+    Mood.BETTER: "▲",
+    Mood.GOOD: "✔",
+}
 _STYLES = {
     Mood.BAD: "bold red",
     Mood.OPEN: "magenta",
@@ -50,8 +58,14 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
     """Print headline, changes with their causes, the rest in a sentence, statistics, every case, and the next step."""
     how = outcome_mood(comparison)
     console.print(_marked(how, clean(comparison.judgement.headline, cap=300), whole=True))
-    if comparison.base is None and comparison.absence and comparison.absence not in comparison.judgement.headline:
-        console.print(f"No baseline: {clean(comparison.absence, cap=300)}", markup=False, highlight=False)
+    if (
+        comparison.base is None
+        and comparison.absence
+        and comparison.absence not in comparison.judgement.headline
+    ):
+        console.print(
+            f"No baseline: {clean(comparison.absence, cap=300)}", markup=False, highlight=False
+        )
     _print_mismatches(comparison, console)
     _print_changes(comparison, console)
     for line in (rest(comparison), *summary(comparison)[:_SHOWN_FINDINGS]):
@@ -65,23 +79,32 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
 
 def _print_mismatches(comparison: Comparison, console: Console) -> None:
     for found in comparison.mismatches:
-        base, head = ("unknown" if fact is None else clean(str(fact)) for fact in (found.base, found.head))
+        base, head = (
+            "unknown" if fact is None else clean(str(fact)) for fact in (found.base, found.head)
+        )
         text = f"{clean(found.field)}: {base} on base, {head} on head"
         console.print(_item(Mood.UNSURE, text))
 
 
 def _print_cases(comparison: Comparison, console: Console) -> None:
     """Each case is a line and a table under it; the columns of all tables stand below one another."""
-    grouped = {case: list(rows) for case, rows in groupby(main_rows(comparison), key=lambda row: row.case.id)}
+    grouped = {
+        case: list(rows)
+        for case, rows in groupby(main_rows(comparison), key=lambda row: row.case.id)
+    }
     for rows in list(grouped.values())[:_SHOWN_CASES]:
         console.print()
         console.print(_heading(rows))
         if any(row.time or row.memory for row in rows):
             console.print(Padding(_arms_table(rows), (0, 0, 0, 2), expand=False))
             if rows[0].case.verdict in {Verdict.INCONCLUSIVE, Verdict.SUSPECTED}:
-                console.print(Padding(Text(clean(rows[0].case.reason, cap=300)), (0, 0, 0, 2), expand=False))
+                console.print(
+                    Padding(Text(clean(rows[0].case.reason, cap=300)), (0, 0, 0, 2), expand=False)
+                )
         elif rows[0].case.reason:
-            console.print(Padding(Text(clean(rows[0].case.reason, cap=300)), (0, 0, 0, 2), expand=False))
+            console.print(
+                Padding(Text(clean(rows[0].case.reason, cap=300)), (0, 0, 0, 2), expand=False)
+            )
     _print_hidden(len(grouped) - _SHOWN_CASES, "cases", console)
 
 
@@ -89,7 +112,9 @@ def _heading(rows: list[Row]) -> Table:
     """The case and its verdict; a long name goes on under itself."""
     grid = Table.grid(padding=(0, 1, 0, 0))
     name = f"{clean(rows[0].label, cap=160)}: {rows[0].word}{_marks(rows)}"
-    grid.add_row(Text(_MARKS[rows[0].mood], _STYLES[rows[0].mood]), Text(name, "bold", overflow="fold"))
+    grid.add_row(
+        Text(_MARKS[rows[0].mood], _STYLES[rows[0].mood]), Text(name, "bold", overflow="fold")
+    )
     return grid
 
 
@@ -112,7 +137,10 @@ def _cell(column: Column[T], row: T) -> Text:
     note = column.note(row) if column.note else ""
     lines = [column.text(row), *([note] if note else [])]
     how = column.mood(row) if column.mood else None
-    return Text("\n".join(_short(line, 2 * column.width) for line in lines), "" if how is None else _STYLES[how])
+    return Text(
+        "\n".join(_short(line, 2 * column.width) for line in lines),
+        "" if how is None else _STYLES[how],
+    )
 
 
 def _short(text: str, width: int) -> str:
@@ -126,7 +154,9 @@ def _print_modes(comparison: Comparison, console: Console) -> None:
     for found in modes(comparison):
         _print_title(f"Compile modes of {clean(found.suite)}: speedup over the reference", console)
         case, _, *arms = of_modes(found.arms)
-        for part in (arms[place : place + _ARMS_ABREAST] for place in range(0, len(arms), _ARMS_ABREAST)):
+        for part in (
+            arms[place : place + _ARMS_ABREAST] for place in range(0, len(arms), _ARMS_ABREAST)
+        ):
             table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim", show_edge=False)
             for column in (case, *part):
                 table.add_column(Text(clean(column.title)), width=column.width, overflow="fold")
@@ -138,13 +168,18 @@ def _print_modes(comparison: Comparison, console: Console) -> None:
 
 def _print_parity(comparison: Comparison, console: Console) -> None:
     short = labels(comparison)
-    found = sorted(((case, p) for case in comparison.cases for p in trainings(case)), key=lambda item: parity_mood(item[1]))
+    found = sorted(
+        ((case, p) for case in comparison.cases for p in trainings(case)),
+        key=lambda item: parity_mood(item[1]),
+    )
     if found:
         _print_title("Loss parity", console)
     for case, finding in found[:_SHOWN_CASES]:
         text = f"{clean(finding.arm)} of {clean(short[case.id], cap=160)}: {training(finding)}"
         console.print(_item(parity_mood(finding), text))
-        if finding.recorded is not None:  # a log: what was read of it, and what a change would have scored
+        if (
+            finding.recorded is not None
+        ):  # a log: what was read of it, and what a change would have scored
             console.print(Padding(Text(clean(finding.detail, cap=600)), (0, 0, 0, 4), expand=False))
     _print_hidden(len(found) - _SHOWN_CASES, "arms", console)
 
@@ -167,7 +202,10 @@ def _print_changes(comparison: Comparison, console: Console) -> None:
         console.print(_item(row.mood, clean(text, cap=500)))
         if row.case is not None and row.case.id in explained_cases:
             explained_cases.discard(row.case.id)
-            why = (*explained(row.case, name=clean, prose=clean), *reproduced(row.case, name=clean, prose=clean))
+            why = (
+                *explained(row.case, name=clean, prose=clean),
+                *reproduced(row.case, name=clean, prose=clean),
+            )
             for line in why:
                 console.print(Padding(Text(clean(line, cap=600)), (0, 0, 0, 4), expand=False))
     _print_hidden(len(rows) - SHOWN, "changes", console)
@@ -194,7 +232,9 @@ def _print_hidden(number: int, what: str, console: Console) -> None:
 
 
 def _marked(how: Mood, text: str, *, whole: bool = False) -> Text:
-    return Text.assemble((f"{_MARKS[how]} ", _STYLES[how]), (text, _STYLES[how] if whole else "bold"))
+    return Text.assemble(
+        (f"{_MARKS[how]} ", _STYLES[how]), (text, _STYLES[how] if whole else "bold")
+    )
 
 
 def _item(how: Mood, text: str) -> Padding:
@@ -211,7 +251,10 @@ _BAR = 16
 def print_time(names: Sequence[str], spent: TimeSpent, console: Console) -> None:
     """Where the time of a run went: a table with a bar for each row, and the useful share under it."""
     if not spent.rows:
-        console.print("These results don't say where the time went: they are of an earlier ci-bench, or of another tool.")
+        console.print(
+            "These results don't say where the time went: they are of an earlier ci-bench, or of"
+            " another tool."
+        )
         return
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", show_edge=False)
     for title in ("Stage", "Phase", *(f"{name} (s)" for name in names), ""):

@@ -1,7 +1,7 @@
 """Escaping and formatting: untrusted text made harmless in GitHub's Markdown, numbers made readable.
 
-Owns every character that reaches a report from outside. It knows nothing of comparisons, and it does not decide which text is
-trusted: whatever comes out of a document is not.
+Owns every character that reaches a report from outside. It knows nothing of comparisons, and it
+does not decide which text is trusted: whatever comes out of a document is not.
 """
 
 import math
@@ -76,7 +76,10 @@ def fence(text: str, *, lines: int | None = None, cap: int = 300) -> str:
 
 
 def row(cells: Iterable[str]) -> str:
-    """One table row. Bars in the cells are escaped, also behind a backslash, and also within code spans."""
+    """One table row.
+
+    Bars in the cells are escaped, also behind a backslash, and also within code spans.
+    """
     return f"| {' | '.join([_barred(cell) if '|' in cell else cell for cell in cells])} |"
 
 
@@ -113,7 +116,9 @@ def bandwidth(value: float | None) -> str:
 
 def operations(value: float | None) -> str:
     """Floating-point operations per second."""
-    return _scaled(value, ((1e12, "TFLOP/s"), (1e9, "GFLOP/s"), (1e6, "MFLOP/s"), (1.0, "FLOP/s")), step=1000)
+    return _scaled(
+        value, ((1e12, "TFLOP/s"), (1e9, "GFLOP/s"), (1e6, "MFLOP/s"), (1.0, "FLOP/s")), step=1000
+    )
 
 
 def quantity(value: float | None, unit: Unit) -> str:
@@ -131,7 +136,11 @@ def alike(base: float, head: float, unit: Unit) -> tuple[str, str]:
         return shown
     name = ends[abs(base) > abs(head)]
     scale = next((scale for scale, known in UNITS[unit].sizes if known == name), None)
-    return shown if scale is None else (f"{_digits(base / scale)} {name}", f"{_digits(head / scale)} {name}")
+    return (
+        shown
+        if scale is None
+        else (f"{_digits(base / scale)} {name}", f"{_digits(head / scale)} {name}")
+    )
 
 
 _ALIKE = 10
@@ -178,7 +187,12 @@ def joined(first: str, between: str, second: str) -> str:
     while end and not second[end - 1].isdigit():
         end -= 1
     unit = second[end:]
-    same = unit and UNKNOWN not in (first, second) and first.endswith(unit) and first[: -len(unit)][-1:].isdigit()
+    same = (
+        unit
+        and UNKNOWN not in (first, second)
+        and first.endswith(unit)
+        and first[: -len(unit)][-1:].isdigit()
+    )
     return f"{first.removesuffix(unit) if same else first}{between}{second}"
 
 
@@ -187,7 +201,9 @@ def _visible(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
     spaced = "".join(" " if char.isspace() else char for char in _TERMINAL_SEQUENCE.sub("", text))
-    return unicodedata.normalize("NFC", "".join(char for char in spaced if unicodedata.category(char) not in _INVISIBLE))
+    return unicodedata.normalize(
+        "NFC", "".join(char for char in spaced if unicodedata.category(char) not in _INVISIBLE)
+    )
 
 
 def _capped(text: str, cap: int) -> str:
@@ -208,7 +224,8 @@ def _may_link(text: str) -> bool:
 
     This is many times as fast, and most texts have nothing.
 
-    Without a regard for case: an expression that heeds none takes ten times as long to look through a text.
+    Without a regard for case: an expression that heeds none takes ten times as long to look through
+    a text.
     """
     if "@" in text or "#" in text or ":" in text:
         return True
@@ -236,7 +253,9 @@ def _scaled(value: float | None, units: tuple[tuple[float, str], ...], step: int
         return UNKNOWN
     size, least = abs(value), 1000 / step
     for (scale, unit), (smaller, _) in pairwise(units):
-        if _reaches(size / smaller, _rounded(scale / smaller * least)):  # rounded as it would be in the smaller one
+        if _reaches(
+            size / smaller, _rounded(scale / smaller * least)
+        ):  # rounded as it would be in the smaller one
             return f"{_digits(math.copysign(max(size / scale, least), value))} {unit}"
     scale, unit = units[-1] if value else units[0]
     return f"{_digits(value / scale)} {unit}"

@@ -55,7 +55,10 @@ class TimeSpent:
         """``104.9 s in all, of which 19.8 s (19%) are samples of steps``; empty if the wall time is not known."""
         if self.useful is None:
             return ""
-        return f"{self.wall_s:.1f} s in all, of which {self.sampled_s:.1f} s ({self.useful:.0%}) are samples of steps"
+        return (
+            f"{self.wall_s:.1f} s in all, of which {self.sampled_s:.1f} s ({self.useful:.0%}) are"
+            " samples of steps"
+        )
 
     def parts(self, most: int) -> tuple[tuple[str, float], ...]:
         """The seconds of all sides together, samples first, then the longest; what is beyond `most` parts is one, the rest."""
@@ -67,7 +70,11 @@ class TimeSpent:
 
 def sides_of(base: Results | None, head: Results) -> Mapping[str, Results]:
     """The sides of one run: what base took in another run is of another clock."""
-    return {"base": base, "head": head} if base is not None and base.run.id == head.run.id else {"head": head}
+    return (
+        {"base": base, "head": head}
+        if base is not None and base.run.id == head.run.id
+        else {"head": head}
+    )
 
 
 def time_spent(sides: Sequence[Results]) -> TimeSpent:
@@ -78,9 +85,14 @@ def time_spent(sides: Sequence[Results]) -> TimeSpent:
             sums[one.stage, one.phase][place] += one.seconds
     longest = sorted(sums.items(), key=lambda entry: -sum(entry[1]))
     return TimeSpent(
-        rows=tuple((_STAGES.get(stage, stage), _PHASES[phase], tuple(seconds)) for (stage, phase), seconds in longest),
+        rows=tuple(
+            (_STAGES.get(stage, stage), _PHASES[phase], tuple(seconds))
+            for (stage, phase), seconds in longest
+        ),
         wall_s=max((results.measured_s or 0.0 for results in sides), default=0.0),
-        sampled_s=sum(one.seconds for results in sides for one in _every(results) if _is_sample(one)),
+        sampled_s=sum(
+            one.seconds for results in sides for one in _every(results) if _is_sample(one)
+        ),
     )
 
 

@@ -1,6 +1,7 @@
 """The words for one result: change, speedup, parity and verdict, as plain text for any renderer.
 
-Owns the wording and what counts as worse. Numbers and our own words only: nothing here needs escaping.
+Owns the wording and what counts as worse. Numbers and our own words only: nothing here needs
+escaping.
 """
 
 import math
@@ -23,7 +24,17 @@ from ci_bench.records.comparison import (
 from ci_bench.records.outputs import OutputsFinding, Sameness, format_factor
 from ci_bench.records.results import Check, Outcome, Unit
 from ci_bench.records.units import UNITS, relative_change, worse_and_better
-from ci_bench.report.text import UNKNOWN, alike, count, from_to, interval, joined, percent, quantity, ratio
+from ci_bench.report.text import (
+    UNKNOWN,
+    alike,
+    count,
+    from_to,
+    interval,
+    joined,
+    percent,
+    quantity,
+    ratio,
+)
 
 
 class Mood(IntEnum):
@@ -88,7 +99,9 @@ def outputs(finding: OutputsFinding) -> str:
 
 def check_mood(check: Check) -> Mood:
     """An unknown is not a pass."""
-    return {Outcome.FAIL: Mood.BAD, Outcome.UNKNOWN: Mood.UNSURE, Outcome.PASS: Mood.GOOD}[check.outcome]
+    return {Outcome.FAIL: Mood.BAD, Outcome.UNKNOWN: Mood.UNSURE, Outcome.PASS: Mood.GOOD}[
+        check.outcome
+    ]
 
 
 def checks(found: Sequence[Check]) -> str:
@@ -133,7 +146,10 @@ def change(pair: Pair) -> str:
         return UNKNOWN
     if not share or (not pair.verdict.moved and pair.verdict is not Verdict.INCONCLUSIVE):
         return percent(share, signed=True)
-    return f"{relative_change(share)} {worse_and_better(pair.unit, pair.better)[(pair.speedup or 1.0) > 1]}"
+    return (
+        f"{relative_change(share)}"
+        f" {worse_and_better(pair.unit, pair.better)[(pair.speedup or 1.0) > 1]}"
+    )
 
 
 def change_interval(pair: Pair) -> str:
@@ -144,7 +160,11 @@ def change_interval(pair: Pair) -> str:
     bounds = pair.interval
     if bounds is None or bounds.low <= 0 or bounds.high <= 0:
         return UNKNOWN
-    ends = (bounds.low, bounds.high) if _grows_with_speedup(pair) else (1 / bounds.high, 1 / bounds.low)
+    ends = (
+        (bounds.low, bounds.high)
+        if _grows_with_speedup(pair)
+        else (1 / bounds.high, 1 / bounds.low)
+    )
     low, high = ends[0] - 1, ends[1] - 1
     if pair.verdict.moved and low * high > 0:
         return from_to(min(abs(low), abs(high)), max(abs(low), abs(high)), percent)
@@ -224,7 +244,11 @@ def first_step(finding: ParityFinding) -> str:
 
 def extent(finding: ParityFinding) -> str:
     """Describe how many steps were compared: ``50 steps``, or ``50 of 866 steps``."""
-    of = f" of {finding.recorded:,}" if finding.recorded is not None and finding.recorded > finding.steps else ""
+    of = (
+        f" of {finding.recorded:,}"
+        if finding.recorded is not None and finding.recorded > finding.steps
+        else ""
+    )
     return f"{finding.steps:,}{of} steps"
 
 
@@ -233,7 +257,11 @@ def trainings(case: CaseComparison) -> tuple[ParityFinding, ...]:
 
     Head compared with base comes first, then each candidate arm with its reference.
     """
-    return case.parity if case.learning is None else (replace(case.learning, arm=BESIDE_BASE), *case.parity)
+    return (
+        case.parity
+        if case.learning is None
+        else (replace(case.learning, arm=BESIDE_BASE), *case.parity)
+    )
 
 
 def base_parity(case: CaseComparison) -> str:
@@ -241,7 +269,9 @@ def base_parity(case: CaseComparison) -> str:
 
     An example is ``different math from step 0 (0.01 % off)``.
     """
-    if case.outputs is not None and (case.learning is None or outputs_mood(case.outputs) < parity_mood(case.learning)):
+    if case.outputs is not None and (
+        case.learning is None or outputs_mood(case.outputs) < parity_mood(case.learning)
+    ):
         return outputs(case.outputs)
     if case.learning is not None:
         off = case.learning.apart_first
@@ -269,11 +299,17 @@ def distance(finding: ParityFinding) -> str:
 def training(finding: ParityFinding) -> str:
     """Describe a training in a clause, such as ``learns differently from step 7, 834 times what rounding explains``."""
     scores = [score for score in (finding.loss_score, finding.grad_norm_score) if score is not None]
-    plain = finding.difference is None and not finding.from_another_start and finding.signal != "evaluation_loss"
+    plain = (
+        finding.difference is None
+        and not finding.from_another_start
+        and finding.signal != "evaluation_loss"
+    )
     if not plain or not scores or finding.limit is None or not math.isfinite(max(scores)):
         apart = distance(finding)
         return f"{parity(finding)} over {extent(finding)}{'' if apart == UNKNOWN else f'; {apart}'}"
-    size = f"{format_factor(max(scores))} times what rounding explains ({finding.limit:g} is allowed)"
+    size = (
+        f"{format_factor(max(scores))} times what rounding explains ({finding.limit:g} is allowed)"
+    )
     match finding.verdict:
         case Parity.BITWISE:
             return f"identical in every bit over {extent(finding)}"

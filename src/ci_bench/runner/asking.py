@@ -36,7 +36,10 @@ class ToExplain:
 
     def __call__(self, measured: Measured) -> Mapping[str, Sequence[str]]:
         """Arms by the case's id: every one where that was asked for, else those that are worse, the worst case first."""
-        both = {side.name: results_of(self.run, side.source, *measured[side.name]) for side in self.sides}
+        both = {
+            side.name: results_of(self.run, side.source, *measured[side.name])
+            for side in self.sides
+        }
         head, base = both[SideName.HEAD], both.get(SideName.BASE)
         if self.config.run.explain is Explain.ALWAYS:
             return {row.case.id: row.case.arms for row in head.cases}
@@ -53,7 +56,9 @@ class ToExplain:
             calibration=self.noise.find(head.environment.identity),
             rule=rule_of(self.config.run),
         )
-        worse = {case.id: arms for case in worst_first(compared.cases) if (arms := arms_to_explain(case))}
+        worse = {
+            case.id: arms for case in worst_first(compared.cases) if (arms := arms_to_explain(case))
+        }
         return {**worse, **uncompiled}
 
 

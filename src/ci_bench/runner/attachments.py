@@ -46,7 +46,10 @@ class Attachments:
         if left.is_symlink() or not left.is_dir():
             return {}
         names = sorted(entry.name for entry in os.scandir(left))[:MOST_FILES]
-        told = {fact_name(name): self._keep(left / name, self.folder / folder_name(case) / name) for name in names}
+        told = {
+            fact_name(name): self._keep(left / name, self.folder / folder_name(case) / name)
+            for name in names
+        }
         shutil.rmtree(left, ignore_errors=True)
         return told
 
@@ -59,9 +62,16 @@ class Attachments:
             return "not kept: a name has letters, digits, dots, dashes and underscores"
         try:
             content = _read(source)
-            others = [path.stat().st_size for path in self.folder.rglob("*") if path.is_file() and path != place]
+            others = [
+                path.stat().st_size
+                for path in self.folder.rglob("*")
+                if path.is_file() and path != place
+            ]
             if len(others) >= MOST_FILES or sum(others) + len(content) > MOST_BYTES_IN_ALL:
-                return f"not kept: a run keeps {MOST_FILES} files and {MOST_BYTES_IN_ALL:,} bytes at most"
+                return (
+                    f"not kept: a run keeps {MOST_FILES} files and {MOST_BYTES_IN_ALL:,} bytes at"
+                    " most"
+                )
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(content)
         except (OSError, ValueError) as error:

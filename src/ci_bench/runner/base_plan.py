@@ -1,7 +1,8 @@
 """Plans base's own tree, with base's own code and configuration: what its rows owe, whatever head's plan says.
 
-A case that base's tree cannot know (its file, its benchmark or its suite is not there) is new in head. An entry that base's tree
-has, and that cannot be planned there, leaves rows that say so: nothing passes because a plan was missing.
+A case that base's tree cannot know (its file, its benchmark or its suite is not there) is new in
+head. An entry that base's tree has, and that cannot be planned there, leaves rows that say so:
+nothing passes because a plan was missing.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,8 +30,9 @@ MOST_REASON = 1000
 class BasePlan:
     """The plan of base's own tree.
 
-    `rows` are the rows of base's document: what both sides plan, with base's case, waiting to be measured, and what only base
-    plans, ended. `suites` are base's own suites, by name, where its tree brings some.
+    `rows` are the rows of base's document: what both sides plan, with base's case, waiting to be
+    measured, and what only base plans, ended. `suites` are base's own suites, by name, where its
+    tree brings some.
     """
 
     rows: tuple[CaseResult, ...]
@@ -46,7 +48,12 @@ class _Planned:
 
 
 def plan_base(
-    tree: PlanningTree, config: Config, head: Plan, *, filters: Sequence[str] = (), reproduce: Callable[[Case], str]
+    tree: PlanningTree,
+    config: Config,
+    head: Plan,
+    *,
+    filters: Sequence[str] = (),
+    reproduce: Callable[[Case], str],
 ) -> BasePlan:
     """Plan base's tree by its own configuration, and put that next to head's plan, which was chosen by `filters`."""
     suites: dict[str, Suite] = {FUNCTIONS: functions_of(tree.folder, lambda: tree)}
@@ -57,13 +64,30 @@ def plan_base(
     ours = {case.id: case for _, case in head}
     own = {case.id: case for case in _renumbered(planned.cases, ours)}
     known = {*own, *ours}
-    own = {name: case for name, case in own.items() if name in ours or fits_filters(name, filters, known)}
-    rows = [row for _, case in head if (row := _row(case, own.get(case.id), planned.faults, reproduce)) is not None]
+    own = {
+        name: case
+        for name, case in own.items()
+        if name in ours or fits_filters(name, filters, known)
+    }
+    rows = [
+        row
+        for _, case in head
+        if (row := _row(case, own.get(case.id), planned.faults, reproduce)) is not None
+    ]
     rows += [_gone(case, reproduce) for name, case in own.items() if name not in ours]
-    return BasePlan(rows=tuple(rows), suites={name: suite for name, suite in suites.items() if name not in BUILT_IN})
+    return BasePlan(
+        rows=tuple(rows),
+        suites={name: suite for name, suite in suites.items() if name not in BUILT_IN},
+    )
 
 
-def _plan_entry(entry: SuiteEntry, plugin: Plugin, tree: PlanningTree, suites: dict[str, Suite], planned: _Planned) -> None:
+def _plan_entry(
+    entry: SuiteEntry,
+    plugin: Plugin,
+    tree: PlanningTree,
+    suites: dict[str, Suite],
+    planned: _Planned,
+) -> None:
     try:
         suite = _suite(entry.suite, plugin, tree, suites)
         cases = [with_stages(suite, case) for case in suite.plan(_there(entry, tree.folder))]
@@ -77,7 +101,9 @@ def _plan_entry(entry: SuiteEntry, plugin: Plugin, tree: PlanningTree, suites: d
     else:
         planned.cases += [case for case in cases if not any(case_faults(case))]
         if fault := next((fault for case in cases for fault in case_faults(case)), None):
-            planned.faults.setdefault(entry.suite, (Status.FAILED, f"its plan does not fit into a document: {fault}"))
+            planned.faults.setdefault(
+                entry.suite, (Status.FAILED, f"its plan does not fit into a document: {fault}")
+            )
 
 
 def _suite(name: str, plugin: Plugin, tree: PlanningTree, suites: dict[str, Suite]) -> Suite:
@@ -94,7 +120,11 @@ def _there(entry: SuiteEntry, folder: Path) -> Mapping[str, Any]:
     paths = entry.options.get("path")
     if entry.suite != FUNCTIONS or not isinstance(paths, list | tuple):
         return entry.options
-    found = [path for path in paths if (folder / path).exists() or next(folder.glob(path), None) is not None]
+    found = [
+        path
+        for path in paths
+        if (folder / path).exists() or next(folder.glob(path), None) is not None
+    ]
     if not found:
         raise NothingInTree(f"suites.functions: base has none of {', '.join(map(str, paths))}")
     return {**entry.options, "path": found}
@@ -104,7 +134,9 @@ def _is_absent(entry: SuiteEntry, folder: Path) -> bool:
     """Return whether base's tree has none of the files that an entry is planned from."""
     if entry.suite not in BUILT_IN:
         return False
-    reads: Callable[[Mapping[str, Any]], tuple[str, ...]] | None = getattr(find_suite(entry.suite), "reads", None)
+    reads: Callable[[Mapping[str, Any]], tuple[str, ...]] | None = getattr(
+        find_suite(entry.suite), "reads", None
+    )
     named = reads(entry.options) if reads else ()
     return bool(named) and not any((folder / path).exists() for path in named)
 
@@ -116,7 +148,11 @@ def _renumbered(own: Sequence[Case], ours: Mapping[str, Case]) -> Iterator[Case]
     new file can change the ids of others: the same function at the same point is the same case.
     """
     ids = {case.id for case in own}
-    added = {_place(case): case for case in ours.values() if case.id not in ids and case.suite == FUNCTIONS}
+    added = {
+        _place(case): case
+        for case in ours.values()
+        if case.id not in ids and case.suite == FUNCTIONS
+    }
     for case in own:
         head = added.get(_place(case)) if case.id not in ours and case.suite == FUNCTIONS else None
         yield case if head is None else replace(case, id=head.id, name=head.name)
@@ -128,18 +164,28 @@ def _place(case: Case) -> tuple[str, ...]:
 
 
 def _row(
-    head: Case, own: Case | None, faults: Mapping[str, tuple[Status, str]], reproduce: Callable[[Case], str]
+    head: Case,
+    own: Case | None,
+    faults: Mapping[str, tuple[Status, str]],
+    reproduce: Callable[[Case], str],
 ) -> CaseResult | None:
     """Base's row of a case that head plans; `None` if the case is new."""
     if own is not None:
         row = CaseResult(case=own, status=Status.NOT_RUN, reproduce=reproduce(head))
         if own.reference == head.reference:
             return row
-        reason = f"base's reference arm is {own.reference}, and head's is {head.reference}: nothing to compare"
-        return replace(row, status=Status.SKIPPED, failure=Failure(stage=PLAN, arms=(), reason=reason))
+        reason = (
+            f"base's reference arm is {own.reference}, and head's is {head.reference}: nothing to"
+            " compare"
+        )
+        return replace(
+            row, status=Status.SKIPPED, failure=Failure(stage=PLAN, arms=(), reason=reason)
+        )
     if head.suite in faults:
         status, reason = faults[head.suite]
-        failure = Failure(stage=PLAN, arms=(), reason=f"base's tree cannot be planned: {reason}"[:MOST_REASON])
+        failure = Failure(
+            stage=PLAN, arms=(), reason=f"base's tree cannot be planned: {reason}"[:MOST_REASON]
+        )
         return CaseResult(case=head, status=status, reproduce=reproduce(head), failure=failure)
     return None
 

@@ -70,8 +70,15 @@ def saved_beside(results: Results, file: Path) -> Mapping[str, KeptOutputs]:
 
     Missing files are omitted.
     """
-    records = ((row.case.id, row.outputs) for row in results.cases if row.outputs is not None and row.outputs.file is not None)
-    named = {name: KeptOutputs(record=one, path=saved_as(file.with_name(FOLDER), one.file or "")) for name, one in records}
+    records = (
+        (row.case.id, row.outputs)
+        for row in results.cases
+        if row.outputs is not None and row.outputs.file is not None
+    )
+    named = {
+        name: KeptOutputs(record=one, path=saved_as(file.with_name(FOLDER), one.file or ""))
+        for name, one in records
+    }
     return {name: one for name, one in named.items() if one.path.is_file()}
 
 
@@ -90,7 +97,9 @@ def copy_saved(results: Results, source: Path, target: Path) -> None:
             target.with_name(FOLDER).mkdir(parents=True, exist_ok=True)
             shutil.copyfile(one.path, target.with_name(FOLDER) / one.path.name)
     except OSError as error:
-        raise CannotWrite(f"the tensors cannot be copied to {target.with_name(FOLDER)}: {error.strerror}") from error
+        raise CannotWrite(
+            f"the tensors cannot be copied to {target.with_name(FOLDER)}: {error.strerror}"
+        ) from error
 
 
 def drop_saved(folder: Path) -> None:
@@ -122,14 +131,23 @@ class OutputsBesideBase:
         """
         for run in self.runs:
             self._judge(run, case)
-        kept = {run.side.name: found for run in self.runs if (found := _kept(run, case)) is not None}
+        kept = {
+            run.side.name: found for run in self.runs if (found := _kept(run, case)) is not None
+        }
         for name, found in kept.items():
             if name in self.options.save:
                 self._save(found, self.options.save[name])
-        theirs = self.options.baseline.get(case.id) if len(self.runs) == 1 else kept.get(SideName.BASE)
+        theirs = (
+            self.options.baseline.get(case.id) if len(self.runs) == 1 else kept.get(SideName.BASE)
+        )
         for run in self.runs:
             ours = kept.get(run.side.name)
-            if run.side.name is SideName.HEAD and ours and theirs and _worth_comparing(theirs.record, ours.record):
+            if (
+                run.side.name is SideName.HEAD
+                and ours
+                and theirs
+                and _worth_comparing(theirs.record, ours.record)
+            ):
                 beside = self._compare(theirs, ours)
                 run.ledger = run.ledger.with_outputs(case, replace(ours.record, beside=beside))
         for found in kept.values():
@@ -148,20 +166,34 @@ class OutputsBesideBase:
                 seen_digest=one.seen_digest,
             )
             for one in kept[:MOST_CLAIMS]
-            if one.arm in case.arms and all(map(partial(_is_claim, folder), (one.expected, one.seen)))
+            if one.arm in case.arms
+            and all(map(partial(_is_claim, folder), (one.expected, one.seen)))
         )
         if claims and run.ledger.is_open(case):
-            task = Task(launch=0, device="cpu", options=self.run_options, scratch=str(self.folder), claims=claims)
+            task = Task(
+                launch=0,
+                device="cpu",
+                options=self.run_options,
+                scratch=str(self.folder),
+                claims=claims,
+            )
             answer, reason = self._ask(task)
-            judged = _sure(answer.judged, kept) if answer is not None and answer.judged is not None else None
+            judged = (
+                _sure(answer.judged, kept)
+                if answer is not None and answer.judged is not None
+                else None
+            )
             if judged is None:
                 cannot = f"what it computed could not be compared again: {reason}"[:1000]
                 unknown = {(one.check, one.arm) for one in claims}
                 judged = tuple(
-                    Check(name=check, arm=arm, outcome=Outcome.UNKNOWN, detail=cannot) for check, arm in sorted(unknown)
+                    Check(name=check, arm=arm, outcome=Outcome.UNKNOWN, detail=cannot)
+                    for check, arm in sorted(unknown)
                 )
             run.ledger = run.ledger.with_evidence(case, Evidence(checks=judged), duration_s=0.0)
-        for file in {name for one in kept for name in (one.expected, one.seen) if CLAIMED.fullmatch(name)}:
+        for file in {
+            name for one in kept for name in (one.expected, one.seen) if CLAIMED.fullmatch(name)
+        }:
             (folder / file).unlink(missing_ok=True)
 
     def _ask(self, task: Task) -> tuple[Answer | None, str]:
@@ -191,7 +223,10 @@ class OutputsBesideBase:
 
     def _compare(self, theirs: KeptOutputs, ours: KeptOutputs) -> BesideBase:
         files = OutputFiles(
-            base=str(theirs.path), base_digest=theirs.record.file or "", head=str(ours.path), head_digest=ours.record.file or ""
+            base=str(theirs.path),
+            base_digest=theirs.record.file or "",
+            head=str(ours.path),
+            head_digest=ours.record.file or "",
         )
         task = Task(
             launch=0,
@@ -214,7 +249,9 @@ class OutputsBesideBase:
             # comparison.
             waiting = {"PYTHONPATH": os.fspath(engine), "OMP_WAIT_POLICY": "PASSIVE"}
             environ = {**self.runs[0].side.environ, **waiting}
-            launcher = Launcher(preload=("torch",), environ=environ, folder=self.folder / "compare", cwd=self.folder)
+            launcher = Launcher(
+                preload=("torch",), environ=environ, folder=self.folder / "compare", cwd=self.folder
+            )
             self._launcher = self._stack.enter_context(launcher)
         return self._launcher
 
@@ -239,8 +276,15 @@ def _sure(judged: Sequence[Check], kept: Sequence[KeptClaim]) -> tuple[Check, ..
 
     The worker saw more.
     """
-    partial_of = {(one.check, one.arm) for one in (*kept[MOST_CLAIMS:], *(one for one in kept if not one.seen))}
-    return tuple(one for one in judged if one.outcome is not Outcome.UNKNOWN or (one.name, one.arm) not in partial_of)
+    partial_of = {
+        (one.check, one.arm)
+        for one in (*kept[MOST_CLAIMS:], *(one for one in kept if not one.seen))
+    }
+    return tuple(
+        one
+        for one in judged
+        if one.outcome is not Outcome.UNKNOWN or (one.name, one.arm) not in partial_of
+    )
 
 
 def _is_claim(folder: Path, name: str) -> bool:
@@ -250,8 +294,16 @@ def _is_claim(folder: Path, name: str) -> bool:
 
 def _worth_comparing(theirs: ReferenceOutputs, ours: ReferenceOutputs) -> bool:
     """Return false if the bytes are conclusive, nothing can be learned, or a side lacks tensors."""
-    return theirs.digest != ours.digest and bool(theirs.file and ours.file) and not ours.apart_from(theirs)
+    return (
+        theirs.digest != ours.digest
+        and bool(theirs.file and ours.file)
+        and not ours.apart_from(theirs)
+    )
 
 
 def _untold(theirs: KeptOutputs, reason: str) -> BesideBase:
-    return BesideBase(base=theirs.record.digest, tensors=0, unknown=f"the tensors could not be compared: {reason}"[:2000])
+    return BesideBase(
+        base=theirs.record.digest,
+        tensors=0,
+        unknown=f"the tensors could not be compared: {reason}"[:2000],
+    )

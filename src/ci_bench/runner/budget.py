@@ -29,9 +29,12 @@ That is at most 5 % of a run.
 
 @dataclass(kw_only=True, slots=True)
 class ColdCompilations:
-    """The cold compilations of a run. Those after the first of each stage may take `limit_s` seconds a case.
+    """The cold compilations of a run.
 
-    `taken` holds the seconds that each cold stage took so far, all sides and launches together, and how often it ran.
+    Those after the first of each stage may take `limit_s` seconds a case.
+
+    `taken` holds the seconds that each cold stage took so far, all sides and launches together, and
+    how often it ran.
     """
 
     limit_s: float
@@ -45,7 +48,9 @@ class ColdCompilations:
         spent_s, times = self.taken.get((case.id, stage), (0.0, 0))
         if stage.cache is not Cache.COLD or not times:
             return True
-        repeated_s = sum(of - of / count for (name, _), (of, count) in self.taken.items() if name == case.id)
+        repeated_s = sum(
+            of - of / count for (name, _), (of, count) in self.taken.items() if name == case.id
+        )
         return repeated_s + spent_s / times <= self.limit_s
 
     def note(self, case: Case, stage: Stage, took_s: float) -> None:
@@ -81,7 +86,11 @@ class Budget:
     @property
     def left_to_explain_s(self) -> float:
         """The seconds that are left in all."""
-        return math.inf if self.limit_s is None else max(0.0, self.limit_s - (self.clock() - self.since))
+        return (
+            math.inf
+            if self.limit_s is None
+            else max(0.0, self.limit_s - (self.clock() - self.since))
+        )
 
     @property
     def is_spent(self) -> bool:
@@ -90,7 +99,10 @@ class Budget:
 
     def fits(self, expected_s: float) -> bool:
         """Return whether work that is expected to take this long ends within the budget."""
-        return self.limit_s is None or self.clock() - self.since + expected_s <= self.limit_s - self.kept_s
+        return (
+            self.limit_s is None
+            or self.clock() - self.since + expected_s <= self.limit_s - self.kept_s
+        )
 
     def expected_s(self, case: Case, stages: Iterable[Stage]) -> float:
         """Return how long stages of a case take, as far as this run has executed them."""
@@ -112,15 +124,23 @@ class Budget:
         if self.fits(expected_s):
             return ""
         if not takes:
-            return f"the budget of {self.limit_s:g} s was spent before this stage; raise run.budget_s"
-        return f"of the budget of {self.limit_s:g} s {self.left_s:.3g} s were left, and {takes}; raise run.budget_s"
+            return (
+                f"the budget of {self.limit_s:g} s was spent before this stage; raise run.budget_s"
+            )
+        return (
+            f"of the budget of {self.limit_s:g} s {self.left_s:.3g} s were left, and {takes}; raise"
+            " run.budget_s"
+        )
 
     def share_s(self, cases: int) -> float:
         """Return the time for one launch of each case, if every case may need another one later."""
         return self.left_s / (2 * max(1, cases))
 
     def affordable(
-        self, wanted: Plan, stages_of: Callable[[Suite, Case], Sequence[Stage]], asked: Mapping[str, OpenCase] = NOTHING_ASKED
+        self,
+        wanted: Plan,
+        stages_of: Callable[[Suite, Case], Sequence[Stage]],
+        asked: Mapping[str, OpenCase] = NOTHING_ASKED,
     ) -> Plan:
         """Return the cases of a further launch that fit into the time left, in the order given.
 
@@ -132,7 +152,9 @@ class Budget:
         if self.limit_s is None:
             return wanted
         left_s = self.limit_s - self.kept_s - (self.clock() - self.since)
-        launch_s = {case.id: self.expected_s(case, stages_of(suite, case)) for suite, case in wanted}
+        launch_s = {
+            case.id: self.expected_s(case, stages_of(suite, case)) for suite, case in wanted
+        }
         chosen: set[str] = set()
         starts = 0
         for name, launches in _most_telling_first(launch_s, asked):
@@ -144,7 +166,9 @@ class Budget:
         return tuple((suite, case) for suite, case in wanted if case.id in chosen)
 
 
-def _most_telling_first(launch_s: Mapping[str, float], asked: Mapping[str, OpenCase]) -> Iterator[tuple[str, int]]:
+def _most_telling_first(
+    launch_s: Mapping[str, float], asked: Mapping[str, OpenCase]
+) -> Iterator[tuple[str, int]]:
     """Yield cases with their number of launches to fit: those that look worse, then all once."""
     worse = [(name, asked[name].worse) for name in launch_s if name in asked and asked[name].worse]
     yield from sorted(worse, key=lambda one: one[1] * launch_s[one[0]])
@@ -167,17 +191,24 @@ def kept_for_explaining(plan: Plan, options: RunOptions) -> float:
     """Return the seconds of a run's budget that measuring leaves for explaining; 0 if no case can be explained."""
     if options.budget_s is None or options.explain is Explain.NEVER:
         return 0.0
-    timed = any(stage.kind is StageKind.TIME for suite, case in plan for stage in suite.stages(case))
+    timed = any(
+        stage.kind is StageKind.TIME for suite, case in plan for stage in suite.stages(case)
+    )
     return min(options.explain_s, KEPT * options.budget_s) if timed else 0.0
 
 
-def rounds(plan: Plan, *, budgeted: bool) -> Iterator[tuple[int, Suite, Case, Callable[[Stage], bool]]]:
+def rounds(
+    plan: Plan, *, budgeted: bool
+) -> Iterator[tuple[int, Suite, Case, Callable[[Stage], bool]]]:
     """Yield the cases of a launch with the stages that are due: all of a case, one case after the other.
 
-    With a budget, parity comes first: every case is verified before one is timed, and peaks of memory
-    are not due yet. The number is how many cases are ahead in this round, including this one.
+    With a budget, parity comes first: every case is verified before one is timed, and peaks of
+    memory are not due yet. The number is how many cases are ahead in this round, including this
+    one.
     """
-    due: tuple[Callable[[Stage], bool], ...] = (_is_done_once, _is_timed) if budgeted else (lambda _: True,)
+    due: tuple[Callable[[Stage], bool], ...] = (
+        (_is_done_once, _is_timed) if budgeted else (lambda _: True,)
+    )
     for is_due in due:
         for number, (suite, case) in enumerate(plan):
             yield len(plan) - number, suite, case, is_due

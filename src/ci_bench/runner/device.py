@@ -18,9 +18,9 @@ from ci_bench.runner.noise_floor import NoiseFolder
 class Device:
     """The device of one run: held from before anything touches it, looked at, and watched.
 
-    `on_gpu` says whether the plan computes with torch; `gpus` are those of this machine, by vendor. `held` are the keys of the
-    locks that are held. `calibrations` are what is known of machines' noise. `processes` is the largest number of processes of a
-    case; each takes one GPU.
+    `on_gpu` says whether the plan computes with torch; `gpus` are those of this machine, by vendor.
+    `held` are the keys of the locks that are held. `calibrations` are what is known of machines'
+    noise. `processes` is the largest number of processes of a case; each takes one GPU.
     """
 
     options: RunOptions
@@ -40,9 +40,15 @@ class Device:
             DeviceBusy: another run measures on it, for longer than `run.lock_timeout_s`.
         """
         key = configured_key(self.options.device, self.gpus, self.environ, on_gpu=self.on_gpu)
-        shared = () if key == cpu_key() else keys_of_ranks(self.gpus, self.environ, processes=self.processes)
+        shared = (
+            ()
+            if key == cpu_key()
+            else keys_of_ranks(self.gpus, self.environ, processes=self.processes)
+        )
         with ExitStack() as stack:
-            for one in sorted({*shared, *([key] if key else [])}):  # one order, or two runs could wait for each other
+            for one in sorted(
+                {*shared, *([key] if key else [])}
+            ):  # one order, or two runs could wait for each other
                 stack.enter_context(self._lock(one))
                 self.held |= {one}
             yield
@@ -56,7 +62,9 @@ class Device:
         if self.calibrations is not None:
             self.calibrations.find(environment.identity)
         required = self.environ.get("CI_BENCH_REQUIRE_DEVICE", "")
-        return refusal(environment, self.gpus, self.environ, device=self.options.device, required=required)
+        return refusal(
+            environment, self.gpus, self.environ, device=self.options.device, required=required
+        )
 
     def watch(self, environment: Environment) -> Monitor:
         """Return a monitor of the machine that a worker has seen, and hold its device.
@@ -71,17 +79,26 @@ class Device:
             if key not in self.held:
                 stack.enter_context(self._lock(key))
             uuid = environment.condition.get("gpu_uuid")
-            monitor = open_monitor(str(environment.identity.get("device")), uuid if isinstance(uuid, str) else None)
+            monitor = open_monitor(
+                str(environment.identity.get("device")), uuid if isinstance(uuid, str) else None
+            )
             return monitor.holding(stack.pop_all())
 
     def _lock(self, key: str) -> AbstractContextManager[None]:
         folder = Path(self.environ.get("CI_BENCH_LOCKS") or DEFAULT_FOLDER)
-        return device_lock(key, folder=folder, limit_s=self.options.lock_timeout_s, run=self._name(), say=self.say)
+        return device_lock(
+            key, folder=folder, limit_s=self.options.lock_timeout_s, run=self._name(), say=self.say
+        )
 
     def _name(self) -> str:
         """Return this run's name for processes that wait for it.
 
         A process id would not do: it differs in a container.
         """
-        repository, number = self.environ.get("GITHUB_REPOSITORY"), self.environ.get("GITHUB_RUN_ID")
-        return self.environ.get("CI_BENCH_RUN") or (f"{repository} run {number}" if repository and number else "")
+        repository, number = (
+            self.environ.get("GITHUB_REPOSITORY"),
+            self.environ.get("GITHUB_RUN_ID"),
+        )
+        return self.environ.get("CI_BENCH_RUN") or (
+            f"{repository} run {number}" if repository and number else ""
+        )

@@ -38,7 +38,15 @@ class Unexplained:
     def processes(self) -> int:
         """Return how many processes run the arm while it is timed; the reference runs in one."""
         shared = self.arm != self.case.reference
-        return max(stage.processes for stage in self.suite.stages(self.case) if stage.kind is StageKind.TIME) if shared else 1
+        return (
+            max(
+                stage.processes
+                for stage in self.suite.stages(self.case)
+                if stage.kind is StageKind.TIME
+            )
+            if shared
+            else 1
+        )
 
 
 def arms_to_explain(
@@ -54,7 +62,9 @@ def arms_to_explain(
         suite, case = known[name]
         is_timed = any(stage.kind is StageKind.TIME for stage in suite.stages(case))
         if is_timed and any(run.side.failure is None and _can_explain(run, case) for run in runs):
-            found += [Unexplained(suite=suite, case=case, arm=arm) for arm in arms if arm in case.arms]
+            found += [
+                Unexplained(suite=suite, case=case, arm=arm) for arm in arms if arm in case.arms
+            ]
     return tuple(found)
 
 
@@ -68,7 +78,9 @@ def _can_explain(run: SideRun, case: Case) -> bool:
 
 @dataclass(kw_only=True, slots=True)
 class Explaining:
-    """Explains arms on all sides within `budget_s`, by `clock` (s). `observe` is the display; `launch` numbers the tasks.
+    """Explains arms on all sides within `budget_s`, by `clock` (s).
+
+    `observe` is the display; `launch` numbers the tasks.
 
     `whose` is the option that limits the budget: `run.explain_s`, or the rest of `run.budget_s`.
     """
@@ -99,32 +111,49 @@ class Explaining:
             )
             self.observe(event)
             for left, run in zip(range(len(sides), 0, -1), sides, strict=True):
-                self._explain(one, run, limit_s=(self.budget_s - (self.clock() - self._begun)) / left)
+                self._explain(
+                    one, run, limit_s=(self.budget_s - (self.clock() - self._begun)) / left
+                )
             self.observe(replace(event, done=number + 1, ended="ok"))
 
     def _is_there(self, run: SideRun, one: Unexplained) -> bool:
         return (
-            run.side.name in self.launchers and _can_explain(run, one.case) and one.arm in run.ledger.rows[one.case.id].case.arms
+            run.side.name in self.launchers
+            and _can_explain(run, one.case)
+            and one.arm in run.ledger.rows[one.case.id].case.arms
         )
 
     def _explain(self, one: Unexplained, run: SideRun, *, limit_s: float) -> None:
         """Explain one arm on one side; both sides of the last arm share the remaining time."""
         if limit_s < LEAST_S:
-            spent = f"its budget of {self.budget_s:.3g} s was spent" if self.budget_s >= LEAST_S else "no budget was left"
+            spent = (
+                f"its budget of {self.budget_s:.3g} s was spent"
+                if self.budget_s >= LEAST_S
+                else "no budget was left"
+            )
             reason = f"{spent}; raise {self.whose}"
             run.ledger = run.ledger.with_profile(one.case, unknown(one.arm, reason))
             return
         if one.processes > 1:
-            reason = f"its step runs in {one.processes} processes, and only steps of one process are explained"
+            reason = (
+                f"its step runs in {one.processes} processes, and only steps of one process are"
+                " explained"
+            )
             run.ledger = run.ledger.with_profile(one.case, unknown(one.arm, reason))
             return
         stage = Stage(kind=StageKind.EXPLAIN, arms=(one.arm,), launches=None, cache=Cache.COLD)
-        task = replace(run.task(one.suite, one.case, stage, self.launch, graphs=False), limit_s=limit_s)
+        task = replace(
+            run.task(one.suite, one.case, stage, self.launch, graphs=False), limit_s=limit_s
+        )
         limit_s = min(limit_s, run.options.stage_timeout_s)
         try:
-            ended = self.launchers[run.side.name].run(task, timeout_s=limit_s, on_answer=lambda _: None)
+            ended = self.launchers[run.side.name].run(
+                task, timeout_s=limit_s, on_answer=lambda _: None
+            )
         except LauncherFailed as error:
-            run.ledger = run.ledger.with_profile(one.case, unknown(one.arm, f"the process that starts workers died: {error}"))
+            run.ledger = run.ledger.with_profile(
+                one.case, unknown(one.arm, f"the process that starts workers died: {error}")
+            )
             return
         self._settle(one, run, ended, limit_s=limit_s)
 
@@ -134,7 +163,14 @@ class Explaining:
         The worker's other output is dropped.
         """
         status, reason = explain(ended, limit_s=limit_s)
-        logger.info("%s: explained %s of %s: %s in %.1f s", one.case.id, one.arm, run.side.name, status, ended.duration_s)
+        logger.info(
+            "%s: explained %s of %s: %s in %.1f s",
+            one.case.id,
+            one.arm,
+            run.side.name,
+            status,
+            ended.duration_s,
+        )
         if status is Status.TIMEOUT:
             reason = f"profiling took more than {limit_s:.0f} s, its share of {self.whose}"
         evidence = next((answer.evidence for answer in ended.answers if answer.evidence), None)
@@ -142,7 +178,11 @@ class Explaining:
         profile = next((each for each in profiles if each.arm == one.arm), None)
         told = evidence.spent if evidence is not None else ()
         spent = whole(StageKind.EXPLAIN, told, rest=Phase.START, seconds=ended.duration_s)
-        files = run.attachments.take(one.case, run.case_folder(one.case)) if run.attachments and profile is not None else {}
+        files = (
+            run.attachments.take(one.case, run.case_folder(one.case))
+            if run.attachments and profile is not None
+            else {}
+        )
         if profile is not None and profile.bundle is not None:
             place = str(files.get(fact_name(profile.bundle.file), ""))
             kept = place if place.startswith(f"{FOLDER}/") else ""
@@ -153,7 +193,9 @@ class Explaining:
             if not reason:
                 run.ledger = richer
                 return
-        run.ledger = run.ledger.with_profile(one.case, unknown(one.arm, reason or "the worker sent no profile"), spent=spent)
+        run.ledger = run.ledger.with_profile(
+            one.case, unknown(one.arm, reason or "the worker sent no profile"), spent=spent
+        )
 
 
 def unknown(arm: str, reason: str) -> Profile:

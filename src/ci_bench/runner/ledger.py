@@ -37,7 +37,13 @@ from ci_bench.worker.phases import add_up
 
 _SOUND = Results(
     tool_version="0",
-    run=Run(id="row", started_at="2000-01-01T00:00:00Z", state=RunState.PARTIAL, config_digest="0", device="cpu"),
+    run=Run(
+        id="row",
+        started_at="2000-01-01T00:00:00Z",
+        state=RunState.PARTIAL,
+        config_digest="0",
+        device="cpu",
+    ),
     source=Source(),
     environment=Environment(identity={}, condition={}),
     cases=(),
@@ -77,13 +83,18 @@ class Ledger:
     @classmethod
     def of(cls, rows: Iterable[CaseResult]) -> "Ledger":
         """Return these rows; unmeasured ones have that status."""
-        waiting = (replace(row, failure=WAITING) if row.status is Status.NOT_RUN else row for row in rows)
+        waiting = (
+            replace(row, failure=WAITING) if row.status is Status.NOT_RUN else row for row in rows
+        )
         return cls(rows={row.case.id: row for row in waiting})
 
     @classmethod
     def open(cls, cases: Iterable[Case], *, reproduce: Mapping[str, str]) -> "Ledger":
         """A row for every planned case, all `not_run`."""
-        return cls.of(CaseResult(case=case, status=Status.NOT_RUN, reproduce=reproduce[case.id]) for case in cases)
+        return cls.of(
+            CaseResult(case=case, status=Status.NOT_RUN, reproduce=reproduce[case.id])
+            for case in cases
+        )
 
     def with_launch(self, case: Case, launch: int) -> "Ledger":
         """Record that the case has everything of launch `launch`, counted from 0.
@@ -101,10 +112,15 @@ class Ledger:
 
         These are ended cases, and complete launches of the others.
         """
-        rows = {name: _resumed(row, earlier.rows[name], earlier.launches.get(name, 0)) for name, row in self.rows.items()}
+        rows = {
+            name: _resumed(row, earlier.rows[name], earlier.launches.get(name, 0))
+            for name, row in self.rows.items()
+        }
         return replace(earlier, rows=rows)
 
-    def with_evidence(self, case: Case, evidence: Evidence, *, duration_s: float, blocks: tuple[Block, ...] = ()) -> "Ledger":
+    def with_evidence(
+        self, case: Case, evidence: Evidence, *, duration_s: float, blocks: tuple[Block, ...] = ()
+    ) -> "Ledger":
         """Add a stage's evidence, the machine's condition meanwhile, and the time."""
         row = self.rows[case.id]
         return self._with(
@@ -126,7 +142,12 @@ class Ledger:
         return replace(self, spent=add_up((*self.spent, *spent)))
 
     def with_profile(
-        self, case: Case, profile: Profile, *, spent: tuple[Spent, ...] = (), facts: Mapping[str, Fact] | None = None
+        self,
+        case: Case,
+        profile: Profile,
+        *,
+        spent: tuple[Spent, ...] = (),
+        facts: Mapping[str, Fact] | None = None,
     ) -> "Ledger":
         """Store what an arm's step consists of, one profile per arm.
 
@@ -135,7 +156,12 @@ class Ledger:
         row = self.rows[case.id]
         others = (one for one in row.profiles if one.arm != profile.arm)
         return self._with(
-            replace(row, profiles=(*others, profile), spent=add_up((*row.spent, *spent)), facts={**row.facts, **(facts or {})})
+            replace(
+                row,
+                profiles=(*others, profile),
+                spent=add_up((*row.spent, *spent)),
+                facts={**row.facts, **(facts or {})},
+            )
         )
 
     def with_outputs(self, case: Case, outputs: ReferenceOutputs) -> "Ledger":
@@ -143,7 +169,13 @@ class Ledger:
         return self._with(replace(self.rows[case.id], outputs=outputs))
 
     def with_failure(
-        self, case: Case, status: Status, failure: Failure, *, duration_s: float = 0.0, spent: tuple[Spent, ...] = ()
+        self,
+        case: Case,
+        status: Status,
+        failure: Failure,
+        *,
+        duration_s: float = 0.0,
+        spent: tuple[Spent, ...] = (),
     ) -> "Ledger":
         """End a case with a failure; its earlier measurements are kept."""
         row = self.rows[case.id]
@@ -169,7 +201,10 @@ def _resumed(planned: CaseResult, earlier: CaseResult, launches: int) -> CaseRes
         return earlier
     if not launches:
         return planned
-    cut = (replace(one, launches=tuple(x for x in one.launches if x.launch < launches)) for one in earlier.metrics)
+    cut = (
+        replace(one, launches=tuple(x for x in one.launches if x.launch < launches))
+        for one in earlier.metrics
+    )
     return replace(
         earlier,
         status=Status.OK,
@@ -198,12 +233,18 @@ def merge_checks(checks: Iterable[Check]) -> tuple[Check, ...]:
     return tuple(worst.values())
 
 
-def merge_parity(earlier: ParityEvidence | None, later: ParityEvidence | None) -> ParityEvidence | None:
+def merge_parity(
+    earlier: ParityEvidence | None, later: ParityEvidence | None
+) -> ParityEvidence | None:
     """Replace earlier evidence by later; further trainings, of no candidate, are added to it."""
     if earlier is None or later is None or later.masks:
         return later or earlier
-    traces = {(one.role, one.arm, one.seed, one.index): one for one in (*later.traces, *earlier.traces)}
-    return replace(earlier, traces=tuple(traces.values()), twin=merge_parity(earlier.twin, later.twin))
+    traces = {
+        (one.role, one.arm, one.seed, one.index): one for one in (*later.traces, *earlier.traces)
+    }
+    return replace(
+        earlier, traces=tuple(traces.values()), twin=merge_parity(earlier.twin, later.twin)
+    )
 
 
 def merge_metrics(metrics: Iterable[Metric]) -> tuple[Metric, ...]:
@@ -213,17 +254,25 @@ def merge_metrics(metrics: Iterable[Metric]) -> tuple[Metric, ...]:
         return metric.name, metric.arm
 
     groups = (tuple(group) for _, group in groupby(sorted(metrics, key=key), key=key))
-    return tuple(replace(group[0], launches=tuple(x for metric in group for x in metric.launches)) for group in groups)
+    return tuple(
+        replace(group[0], launches=tuple(x for metric in group for x in metric.launches))
+        for group in groups
+    )
 
 
 AS_VERIFIED = "as_verified"
 """The name of the check, which is present only if it fails."""
 
 
-def as_verified(verified: Mapping[str, FirstCall], timed: Mapping[str, FirstCall]) -> Iterator[Check]:
+def as_verified(
+    verified: Mapping[str, FirstCall], timed: Mapping[str, FirstCall]
+) -> Iterator[Check]:
     """Fail each arm whose first timed call differs from its first verified one: in inputs, weights or outputs."""
     for arm, begun in timed.items():
         others = list(verified.get(arm, FirstCall()).differing(begun))
         if others:
-            detail = f"what is timed is not what was verified: {'; '.join(others)}; build the same in every process"
+            detail = (
+                f"what is timed is not what was verified: {'; '.join(others)}; build the same in"
+                " every process"
+            )
             yield Check(name=AS_VERIFIED, arm=arm, outcome=Outcome.FAIL, detail=detail[:1000])

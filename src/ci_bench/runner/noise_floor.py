@@ -1,7 +1,7 @@
 """Storage of learned noise: one calibration document per machine identity, in one folder.
 
-Owns the folder's layout and the making of runs that calibrate. `judge.times.calibration` learns from a
-document.
+Owns the folder's layout and the making of runs that calibrate. `judge.times.calibration` learns
+from a document.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,8 +25,8 @@ Plan = tuple[tuple[Suite, Case], ...]
 class NoiseFolder:
     """Calibrations in a folder, each named by its machine's fingerprint.
 
-    `sealed` holds the documents as they were before code of a tree could write them, by file; `None` if they are read when asked
-    for.
+    `sealed` holds the documents as they were before code of a tree could write them, by file;
+    `None` if they are read when asked for.
     """
 
     path: Path
@@ -39,9 +39,14 @@ class NoiseFolder:
             BadInput: one cannot be read.
         """
         try:
-            return replace(self, sealed={file.name: file.read_bytes() for file in sorted(self.path.glob("*.json"))})
+            return replace(
+                self,
+                sealed={file.name: file.read_bytes() for file in sorted(self.path.glob("*.json"))},
+            )
         except OSError as error:
-            raise BadInput(f"the calibrations in {self.path} cannot be read: {error.strerror}") from error
+            raise BadInput(
+                f"the calibrations in {self.path} cannot be read: {error.strerror}"
+            ) from error
 
     def find(self, identity: Mapping[str, Fact]) -> Calibration | None:
         """Return the calibration of a machine.
@@ -69,7 +74,10 @@ class NoiseFolder:
                 file.replace(aside)
             if before is not None:
                 file.write_bytes(before)
-            return f"{file} was written while code of the tree ran; it is as before, and what was written is in {aside.name}"
+            return (
+                f"{file} was written while code of the tree ran; it is as before, and what was"
+                f" written is in {aside.name}"
+            )
         return f"{file} was written while code of the tree ran, and cannot be put back; remove it"
 
     def _read(self, file: Path) -> Calibration | None:
@@ -107,7 +115,9 @@ def default_folder(environ: Mapping[str, str]) -> Path:
     """``$CI_BENCH_NOISE``, else ``ci-bench/noise`` in the folder for state (``$XDG_STATE_HOME``, ``~/.local/state``)."""
     if named := environ.get("CI_BENCH_NOISE"):
         return Path(named)
-    state = environ.get("XDG_STATE_HOME") or str(Path(environ.get("HOME") or "~").expanduser() / ".local" / "state")
+    state = environ.get("XDG_STATE_HOME") or str(
+        Path(environ.get("HOME") or "~").expanduser() / ".local" / "state"
+    )
     return Path(state) / "ci-bench" / "noise"
 
 
@@ -120,7 +130,10 @@ def told(floors: Sequence[NoiseFloor], answer: Audit) -> str:
     runs, wrong = count_of(answer.runs, "run"), len(answer.alarms)
     alarms = f"{wrong} of {runs} of unchanged code would have been called regressed"
     low, high = percent(answer.interval.low), percent(answer.interval.high)
-    lines.append(f"{alarms} (between {low} and {high} of all such runs; the rule promises {percent(answer.promised)} at most)")
+    lines.append(
+        f"{alarms} (between {low} and {high} of all such runs; the rule promises"
+        f" {percent(answer.promised)} at most)"
+    )
     if not answer.holds:
         lines.append("that is more than promised: do not gate on this machine before it is quieter")
     return "\n".join(lines) + "\n"

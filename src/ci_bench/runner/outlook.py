@@ -8,7 +8,9 @@ from ci_bench.records.config import RunOptions
 from ci_bench.suites.contract import Stage, StageKind
 
 USUAL_LAUNCHES = 3
-"""The number of launches after which adaptive sampling has decided most cases of an unknown machine."""
+"""The number of launches after which adaptive sampling has decided most cases of an unknown
+machine.
+"""
 LEAST_STAGES = 3
 """The number of stages whose pace predicts the rest."""
 

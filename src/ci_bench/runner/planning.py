@@ -12,11 +12,29 @@ from typing import Any
 import msgspec
 
 from ci_bench.errors import BadConfig, BadInput
-from ci_bench.records.config import Config, Plugin, Policy, Rule, RunOptions, Setup, Severity, fits_filters
+from ci_bench.records.config import (
+    Config,
+    Plugin,
+    Policy,
+    Rule,
+    RunOptions,
+    Setup,
+    Severity,
+    fits_filters,
+)
 from ci_bench.records.declarations import Declaration
 from ci_bench.records.documents import case_faults
 from ci_bench.records.faults import capped, show
-from ci_bench.records.results import Case, CaseResult, Lease, Results, Run, RunState, Status, WorkflowRun
+from ci_bench.records.results import (
+    Case,
+    CaseResult,
+    Lease,
+    Results,
+    Run,
+    RunState,
+    Status,
+    WorkflowRun,
+)
 from ci_bench.suites.contract import ONCE, Suite
 from ci_bench.suites.registry import BUILT_IN, find_suite
 
@@ -46,19 +64,36 @@ def plan(
     if twice:
         message = f"two entries make the same case {twice[0]}; give one of them another `name`"
         raise BadConfig(message)
-    faults = [fault for declared, cases in planned if (fault := declared.fault([case.id for _, case in cases]))]
+    faults = [
+        fault
+        for declared, cases in planned
+        if (fault := declared.fault([case.id for _, case in cases]))
+    ]
     unheld = ((case, fault) for _, case in every for fault in case_faults(case))
-    faults += [f"{case.suite} plans what no document holds, {show(case.id)}: {fault}" for case, fault in unheld]
+    faults += [
+        f"{case.suite} plans what no document holds, {show(case.id)}: {fault}"
+        for case, fault in unheld
+    ]
     if faults:
         raise BadConfig(capped(faults, indent=""))
-    chosen = tuple((suite, with_stages(suite, case)) for suite, case in every if fits_filters(case.id, filters, ids))
+    chosen = tuple(
+        (suite, with_stages(suite, case))
+        for suite, case in every
+        if fits_filters(case.id, filters, ids)
+    )
     if every and not chosen:
-        message = f"--filter {' '.join(filters)}: no case id contains this; `ci-bench list` prints all {len(every)} ids"
+        message = (
+            f"--filter {' '.join(filters)}: no case id contains this; `ci-bench list` prints all"
+            f" {len(every)} ids"
+        )
         raise BadInput(message)
     if tell is not None:
         for text in filters:
             fitting = sum(fits_filters(name, (text,), ids) for name in ids)
-            tell(f"--filter {text}: {fitting:,} of {len(ids):,} {'case' if len(ids) == 1 else 'cases'}")
+            tell(
+                f"--filter {text}: {fitting:,} of {len(ids):,}"
+                f" {'case' if len(ids) == 1 else 'cases'}"
+            )
     return chosen
 
 
@@ -73,7 +108,10 @@ def require_room(plan: Plan) -> Plan:
     """
     if len(plan) > MOST_CASES:
         remedy = "split it into several gates, by configurations with fewer suites or by --filter"
-        raise BadInput(f"the plan has {len(plan):,} cases, but a document holds at most {MOST_CASES:,}: {remedy}")
+        raise BadInput(
+            f"the plan has {len(plan):,} cases, but a document holds at most {MOST_CASES:,}:"
+            f" {remedy}"
+        )
     return plan
 
 
@@ -87,8 +125,13 @@ def _stage_words(kind: str, arms: tuple[str, ...], case: Case) -> str:
     return kind if {*arms} == {*case.arms} else f"{kind} {','.join(arms)}".rstrip()
 
 
-def plan_declared(config: Config, find: Callable[[str], Suite] = find_suite) -> tuple[tuple[Declaration, Plan], ...]:
-    """All cases of the configuration, by what is declared of them, which they are not held to here. Raises `BadConfig`."""
+def plan_declared(
+    config: Config, find: Callable[[str], Suite] = find_suite
+) -> tuple[tuple[Declaration, Plan], ...]:
+    """All cases of the configuration, by what is declared of them, which they are not held to here.
+
+    Raises `BadConfig`.
+    """
     planned: dict[Declaration, list[tuple[Suite, Case]]] = {}
     for entry, declared in zip(config.entries, declarations(config), strict=True):
         suite = find(entry.suite)
@@ -107,14 +150,18 @@ def declarations(config: Config) -> tuple[Declaration, ...]:
         suite, place = entry.suite, places[entry.suite]
         places[suite] += 1
         if suite in BUILT_IN:
-            found.append(Declaration(suite=suite, field=f"suites.{suite}[{place}].cases", cases=entry.cases))
+            found.append(
+                Declaration(suite=suite, field=f"suites.{suite}[{place}].cases", cases=entry.cases)
+            )
         else:
             cases = config.plugins.get(suite, Plugin()).cases
             found.append(Declaration(suite=suite, field=f"plugins.{suite}.cases", cases=cases))
     return tuple(found)
 
 
-def rank(plan: Plan, policy: Policy, known: Results | None, undecided: frozenset[str]) -> dict[str, int]:
+def rank(
+    plan: Plan, policy: Policy, known: Results | None, undecided: frozenset[str]
+) -> dict[str, int]:
     """The place of each case, by id, where a budget may not be enough for all: what tells most for its time comes first.
 
     Cases that can fail the run come first. Among them come those missing from an earlier run, then
@@ -140,23 +187,42 @@ def usual_seconds(known: Results | None) -> dict[str, tuple[float, float]]:
     The rest is the average over launches. A first launch takes a little more, so no case that would
     fit is left out.
     """
-    measured = [row for row in (known.cases if known else ()) if row.status is Status.OK and row.spent]
-    once = {row.case.id: sum(spent.seconds for spent in row.spent if spent.stage in ONCE) for row in measured}
-    return {row.case.id: (round(once[row.case.id], 3), round(sum(_first_launch(row)), 3)) for row in measured}
+    measured = [
+        row for row in (known.cases if known else ()) if row.status is Status.OK and row.spent
+    ]
+    once = {
+        row.case.id: sum(spent.seconds for spent in row.spent if spent.stage in ONCE)
+        for row in measured
+    }
+    return {
+        row.case.id: (round(once[row.case.id], 3), round(sum(_first_launch(row)), 3))
+        for row in measured
+    }
 
 
-def coverage(plan: Plan, places: Mapping[str, int], usual_s: Mapping[str, tuple[float, float]], budget_s: float) -> str:
+def coverage(
+    plan: Plan,
+    places: Mapping[str, int],
+    usual_s: Mapping[str, tuple[float, float]],
+    budget_s: float,
+) -> str:
     """Return one line on how many cases a budget covers: all are verified first, then timed in the order of their `places`."""
     names = sorted((case.id for _, case in plan), key=lambda name: places.get(name, 0))
     cases = f"{len(names):,} {'case' if len(names) == 1 else 'cases'}"
     if not usual_s.keys() & {*names}:
-        return f"budget of {budget_s:g} s for {cases}: no earlier run shows how many it covers; parity comes first"
+        return (
+            f"budget of {budget_s:g} s for {cases}: no earlier run shows how many it covers; parity"
+            " comes first"
+        )
     known = [usual_s[name] for name in names if name in usual_s]
     left_s, covered = budget_s - sum(once_s for once_s, _ in known), 0
     for once_s, whole_s in known:
         if left_s >= whole_s - once_s:
             left_s, covered = left_s - (whole_s - once_s), covered + 1
-    return f"budget of {budget_s:g} s: enough to time {covered:,} of {cases}, by the previous run's times; parity comes first"
+    return (
+        f"budget of {budget_s:g} s: enough to time {covered:,} of {cases}, by the previous run's"
+        " times; parity comes first"
+    )
 
 
 def _first_launch(row: CaseResult) -> Iterator[float]:
@@ -200,11 +266,15 @@ def digest(config: Config) -> str:
         "run": _set_apart(run, RunOptions()),
         "setup": _set_apart(setup, Setup()),
     }
-    return hashlib.sha256(json.dumps(msgspec.to_builtins(measured), sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(
+        json.dumps(msgspec.to_builtins(measured), sort_keys=True).encode()
+    ).hexdigest()
 
 
 def _set_apart(options: RunOptions | Setup, default: RunOptions | Setup) -> dict[str, Any]:
     """The options that differ from their default, by name."""
     return {
-        field.name: value for field in fields(options) if (value := getattr(options, field.name)) != getattr(default, field.name)
+        field.name: value
+        for field in fields(options)
+        if (value := getattr(options, field.name)) != getattr(default, field.name)
     }

@@ -22,7 +22,9 @@ from ci_bench.runner.stages import UNSEEN
 class RunPlan(Protocol):
     """The function that measures: `Runner.run`."""
 
-    def __call__(self, plan: Plan, sides: Sequence[Side], ledgers: Mapping[SideName, Ledger], record: Record) -> Measured:
+    def __call__(
+        self, plan: Plan, sides: Sequence[Side], ledgers: Mapping[SideName, Ledger], record: Record
+    ) -> Measured:
         """Measure every case of the plan on every side, calling `record` whenever a side's ledger has changed."""
 
 
@@ -37,7 +39,9 @@ def record_run(
     earlier: Earlier | None = None,
     base_plan: BasePlan | None = None,
 ) -> Mapping[SideName, Results]:
-    """Measure a plan and keep each side's `results.json` on disk true from the first moment on. Returns the complete results.
+    """Measure a plan and keep each side's `results.json` on disk true from the first moment on.
+
+    Returns the complete results.
 
     Head's document is in `folder` itself, base's in its folder ``base``. `earlier` has the results
     of an interrupted run, which `run` continues. `base_plan` is the plan of base's own tree;
@@ -51,7 +55,9 @@ def record_run(
         require_machine(known.get(name), environment)
         unwritten = (name,) if len(told) == len(sources) else tuple(sources)
         told[name] = environment, ledger
-        if len(told) < len(sources):  # of a run that is resumed nothing is touched before each side's machine is known
+        if len(told) < len(
+            sources
+        ):  # of a run that is resumed nothing is touched before each side's machine is known
             return
         for side in unwritten:
             documents.write(results_of(run, sources[side], *told[side]), place(folder, side))
@@ -61,15 +67,25 @@ def record_run(
     if base_plan is not None:
         planned[SideName.BASE] = Ledger.of(base_plan.rows)
         sources = {name: replace(source, own_plan=True) for name, source in sources.items()}
-    ledgers = {name: planned[name].resumed(earlier.ledgers[name]) if earlier else planned[name] for name in sources}
-    for name in () if earlier else sources:  # what is resumed stays as it is until the machine is known to be the same
+    ledgers = {
+        name: planned[name].resumed(earlier.ledgers[name]) if earlier else planned[name]
+        for name in sources
+    }
+    for name in (
+        () if earlier else sources
+    ):  # what is resumed stays as it is until the machine is known to be the same
         record(name, UNSEEN, planned[name])
     measured = measure(plan, sides, ledgers, record)
-    ended = replace(run, state=RunState.COMPLETE, finished_at=datetime.now(UTC).isoformat(timespec="seconds"))
+    ended = replace(
+        run, state=RunState.COMPLETE, finished_at=datetime.now(UTC).isoformat(timespec="seconds")
+    )
     seen = {
-        name: known.get(name, UNSEEN) if environment == UNSEEN else environment for name, (environment, _) in measured.items()
+        name: known.get(name, UNSEEN) if environment == UNSEEN else environment
+        for name, (environment, _) in measured.items()
     }
-    results = {name: results_of(ended, sources[name], seen[name], measured[name][1]) for name in sources}
+    results = {
+        name: results_of(ended, sources[name], seen[name], measured[name][1]) for name in sources
+    }
     for name, document in results.items():
         documents.write(document, place(folder, name))
     return results

@@ -41,7 +41,11 @@ def note(ledger: Ledger, results: Path) -> None:
 
 
 def find_earlier(
-    places: Mapping[SideName, Path], *, cases: Mapping[SideName, Sequence[Case]], sides: Sequence[Side], begun: Run
+    places: Mapping[SideName, Path],
+    *,
+    cases: Mapping[SideName, Sequence[Case]],
+    sides: Sequence[Side],
+    begun: Run,
 ) -> Earlier | None:
     """Return the run in these files, to resume as `begun`; `None` if there is not one.
 
@@ -59,7 +63,9 @@ def find_earlier(
     for side in sides:
         faults += _differences(found[side.name], cases=cases[side.name], side=side, begun=begun)
     if faults:
-        raise CannotResume(f"{places[SideName.HEAD]} cannot be resumed: {'; '.join(dict.fromkeys(faults))}{_ANEW}")
+        raise CannotResume(
+            f"{places[SideName.HEAD]} cannot be resumed: {'; '.join(dict.fromkeys(faults))}{_ANEW}"
+        )
     counts = [whole_launches(path) for path in places.values()]
     whole = {name: min(count.get(name, 0) for count in counts) for name in counts[0]}
     return Earlier(
@@ -67,7 +73,11 @@ def find_earlier(
         ledgers={
             name: Ledger(
                 rows={row.case.id: row for row in results.cases},
-                launches={row.case.id: whole[row.case.id] for row in results.cases if whole.get(row.case.id)},
+                launches={
+                    row.case.id: whole[row.case.id]
+                    for row in results.cases
+                    if whole.get(row.case.id)
+                },
                 spent=results.spent,
                 measured_s=results.measured_s or 0.0,
             )
@@ -77,7 +87,9 @@ def find_earlier(
     )
 
 
-def _differences(results: Results, *, cases: Sequence[Case], side: Side, begun: Run) -> Iterator[str]:
+def _differences(
+    results: Results, *, cases: Sequence[Case], side: Side, begun: Run
+) -> Iterator[str]:
     if results.tool_version != __version__:
         yield f"it was started by ci-bench {results.tool_version}, this is {__version__}"
     if _settings(results.run) != _settings(begun):
@@ -88,14 +100,19 @@ def _differences(results: Results, *, cases: Sequence[Case], side: Side, begun: 
     if results.source.commit is None or now.commit is None:
         yield "without a git checkout, it is unknown whether the code is the same"
     elif results.source.commit != now.commit:
-        yield f"{side.name} was commit {results.source.commit[:SHORT]}, now it is {now.commit[:SHORT]}"
+        yield (
+            f"{side.name} was commit {results.source.commit[:SHORT]}, now it is"
+            f" {now.commit[:SHORT]}"
+        )
     elif results.source.dirty is not False or now.dirty is not False:
         yield f"{side.name} had or has uncommitted changes, which cannot be compared"
 
 
 def _settings(run: Run) -> tuple[str, Mapping[str, tuple[str, ...]]]:
     """Return a run's settings: the file, and the flags except those that choose the cases."""
-    return run.config_digest, {name: values for name, values in run.asked.items() if name != "filter"}
+    return run.config_digest, {
+        name: values for name, values in run.asked.items() if name != "filter"
+    }
 
 
 def require_machine(before: Environment | None, now: Environment) -> None:
@@ -110,8 +127,12 @@ def require_machine(before: Environment | None, now: Environment) -> None:
     here = {**now.identity, "gpu_uuid": now.condition.get("gpu_uuid")}
     changed = [name for name in sorted({*then, *here}) if then.get(name) != here.get(name)]
     if changed:
-        names = ", ".join(f"{name} was {then.get(name)}, now {here.get(name)}" for name in changed[:5])
-        raise CannotResume(f"the run was started on another machine or with other software: {names}{_ANEW}")
+        names = ", ".join(
+            f"{name} was {then.get(name)}, now {here.get(name)}" for name in changed[:5]
+        )
+        raise CannotResume(
+            f"the run was started on another machine or with other software: {names}{_ANEW}"
+        )
 
 
 def whole_launches(results: Path) -> dict[str, int]:

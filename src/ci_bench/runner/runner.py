@@ -1,4 +1,6 @@
-"""Runs a plan: launch after launch, case after case, stage after stage. Owns the order of work and its limits.
+"""Runs a plan: launch after launch, case after case, stage after stage.
+
+Owns the order of work and its limits.
 
 The parent never imports torch and never touches the GPU.
 """
@@ -35,7 +37,14 @@ from ci_bench.records.results import (
 )
 from ci_bench.runner.attachments import Attachments
 from ci_bench.runner.beside import OutputsBesideBase, OutputsOptions
-from ci_bench.runner.budget import Budget, ColdCompilations, Pace, can_wait, kept_for_explaining, rounds
+from ci_bench.runner.budget import (
+    Budget,
+    ColdCompilations,
+    Pace,
+    can_wait,
+    kept_for_explaining,
+    rounds,
+)
 from ci_bench.runner.explaining import Explaining, arms_to_explain
 from ci_bench.runner.ledger import Ledger
 from ci_bench.runner.outlook import Outlook, jobs, usual_launches
@@ -56,7 +65,9 @@ Asks = Callable[[CaseResult, CaseResult], bool]
 ToExplain = Callable[[Measured], Mapping[str, Sequence[str]]]
 """The judge's decision: the cases, by id, with the arms to explain, the most important first."""
 Inspect = Callable[[bool], tuple[str, ...]]
-"""Changes to protected files. After a launch only quickly inspected files are checked; in the end (true) all of them."""
+"""Changes to protected files. After a launch only quickly inspected files are checked; in the end
+(true) all of them.
+"""
 REACH = "reach"
 """The stage in which cases fail if something was changed out of a side's reach."""
 
@@ -80,16 +91,19 @@ def no_watch(_environment: Environment) -> Watch:
 class Runner:
     """The dependencies of measuring, handed in.
 
-    `scratch` is a private folder, `observe` the display. `hold` keeps others off the configured device, from before anything
-    touches it. `refuse` returns why a machine that a worker saw is not the requested one, or nothing; `watch` opens the monitor
-    of a machine. `still_open` is the judge's decision on adaptive sampling (without it, the number of launches is fixed),
-    `clock` gives seconds, `seed` orders cases and turns. `asked` is the judge's decision on conditional stages, by their kind;
-    without it, they are skipped. `to_explain` is its decision on the arms to explain once all samples are taken; without it, no
-    arm is. `rank` is the place of each case in the first launch, by id; without it, the plan's order holds. `usual_s` is the
-    earlier duration of a case's first launch, by its id: a budget is planned with it. `attachments` are the stores of each
-    side's files; a side without one keeps none. `outputs` selects the tensors to save, and an earlier run's tensors that head's
-    are compared with; `sizes` are the facts of the largest batches that it found, by case. `inspect` returns changes to files
-    outside a side's reach: no figure counts then. `base_suites` are base's own, by name, if its tree has some: each side is
+    `scratch` is a private folder, `observe` the display. `hold` keeps others off the configured
+    device, from before anything touches it. `refuse` returns why a machine that a worker saw is not
+    the requested one, or nothing; `watch` opens the monitor of a machine. `still_open` is the
+    judge's decision on adaptive sampling (without it, the number of launches is fixed), `clock`
+    gives seconds, `seed` orders cases and turns. `asked` is the judge's decision on conditional
+    stages, by their kind; without it, they are skipped. `to_explain` is its decision on the arms to
+    explain once all samples are taken; without it, no arm is. `rank` is the place of each case in
+    the first launch, by id; without it, the plan's order holds. `usual_s` is the earlier duration
+    of a case's first launch, by its id: a budget is planned with it. `attachments` are the stores
+    of each side's files; a side without one keeps none. `outputs` selects the tensors to save, and
+    an earlier run's tensors that head's are compared with; `sizes` are the facts of the largest
+    batches that it found, by case. `inspect` returns changes to files outside a side's reach: no
+    figure counts then. `base_suites` are base's own, by name, if its tree has some: each side is
     measured by its own plan.
     """
 
@@ -117,8 +131,12 @@ class Runner:
         """Return whether the judge decides the number of launches."""
         return self.still_open is not None and self.options.sampling is Sampling.ADAPTIVE
 
-    def run(self, plan: Plan, sides: Sequence[Side], ledgers: Mapping[SideName, Ledger], record: Record) -> Measured:
-        """Measure all cases on all sides. `record` is called with a side, its machine and ledger whenever they changed.
+    def run(
+        self, plan: Plan, sides: Sequence[Side], ledgers: Mapping[SideName, Ledger], record: Record
+    ) -> Measured:
+        """Measure all cases on all sides.
+
+        `record` is called with a side, its machine and ledger whenever they changed.
 
         Raises:
             MeasuringFailed: the machine cannot run the engine at all (no torch, no such device), or is not the requested one.
@@ -154,10 +172,15 @@ class Runner:
             meanwhile=servers.beside,
         )
         beside = OutputsBesideBase(
-            folder=self.scratch / "outputs", run_options=self.options, options=self.outputs, runs=tuple(runs)
+            folder=self.scratch / "outputs",
+            run_options=self.options,
+            options=self.outputs,
+            runs=tuple(runs),
         )
         kept_s = 0.0 if self.to_explain is None else kept_for_explaining(plan, self.options)
-        budget = Budget(limit_s=self.options.budget_s, clock=self.clock, usual_s=self.usual_s, kept_s=kept_s)
+        budget = Budget(
+            limit_s=self.options.budget_s, clock=self.clock, usual_s=self.usual_s, kept_s=kept_s
+        )
         cold = ColdCompilations(limit_s=self.options.compile_budget_s)
         jobs = _Jobs(
             runner=self, plan=plan, runs=tuple(runs), servers=servers, stages=stages, beside=beside, record=record,
@@ -171,10 +194,11 @@ class Runner:
 class _Jobs:
     """One walk through the plan, skipping an earlier run's results; `begun` once this one measures.
 
-    `budget` starts when the device is locked: waiting for it does not count. `measuring_since` is that moment by the real
-    clock, `None` before, and `earlier_s` is how long the resumed run had locked it. `ahead` is the number of remaining cases of
-    this launch, including the current one; `cut` are those that the budget ended before all of their stages. `asked` are the
-    open metrics of each case of this launch, if a judge decided them.
+    `budget` starts when the device is locked: waiting for it does not count. `measuring_since` is
+    that moment by the real clock, `None` before, and `earlier_s` is how long the resumed run had
+    locked it. `ahead` is the number of remaining cases of this launch, including the current one;
+    `cut` are those that the budget ended before all of their stages. `asked` are the open metrics
+    of each case of this launch, if a judge decided them.
     """
 
     runner: Runner
@@ -198,7 +222,9 @@ class _Jobs:
     def run(self) -> None:
         """Launch after launch, as long as cases are open and the budget lasts."""
         unready = self._end_failed_sides()
-        before = max((count for run in self.runs for count in run.ledger.launches.values()), default=0)
+        before = max(
+            (count for run in self.runs for count in run.ledger.launches.values()), default=0
+        )
         with ExitStack() as held:
             try:
                 wanted = () if unready else self._next(before)
@@ -230,9 +256,15 @@ class _Jobs:
         failed = [run for run in self.runs if run.side.failure is not None]
         for run in self.runs if failed else ():
             reason, _, log = (run.side.failure or failed[0].side.failure or "").partition("\n")
-            status, ended = Status.FAILED, Failure(stage=SETUP, arms=(), reason=reason, log_tail=log)
+            status, ended = (
+                Status.FAILED,
+                Failure(stage=SETUP, arms=(), reason=reason, log_tail=log),
+            )
             if run.side.failure is None:
-                status, ended = Status.NOT_RUN, replace(ended, reason=f"{failed[0].side.name} could not be set up: {reason}")
+                status, ended = (
+                    Status.NOT_RUN,
+                    replace(ended, reason=f"{failed[0].side.name} could not be set up: {reason}"),
+                )
             for _, case in self.plan:
                 if run.ledger.is_open(case):
                     run.ledger = run.ledger.with_failure(case, status, ended)
@@ -246,7 +278,13 @@ class _Jobs:
         breaks = self.runner.inspect(everything)
         for run in self.runs if breaks else ():
             for _, case in self.plan:
-                run.fail(case, Status.FAILED, REACH, (), f"while base and head were measured, {'; '.join(breaks)}")
+                run.fail(
+                    case,
+                    Status.FAILED,
+                    REACH,
+                    (),
+                    f"while base and head were measured, {'; '.join(breaks)}",
+                )
         return bool(breaks)
 
     def _next(self, before: int) -> Plan:
@@ -262,23 +300,37 @@ class _Jobs:
 
     def _wanted(self) -> Plan:
         """The cases of this launch, in its order: those that still need it, on some side, and have budget left."""
-        plan = [(suite, case) for suite, case in self.plan if any(run.ledger.is_open(case) for run in self.runs)]
+        plan = [
+            (suite, case)
+            for suite, case in self.plan
+            if any(run.ledger.is_open(case) for run in self.runs)
+        ]
         plan = [(suite, case) for suite, case in plan if not self._has(case, self.launch)]
         self.asked = None
         if self.launch == 0 or not plan:
             return tuple(sorted(plan, key=lambda pair: self.runner.rank.get(pair[1].id, 0)))
         names = self._open_cases({case.id for _, case in plan})
         random.Random(f"{self.runner.seed}/{self.launch}").shuffle(plan)  # noqa: S311 - the order of cases is public
-        return tuple((suite, case) for suite, case in plan if case.id in names and not self._over_case_budget(case))
+        return tuple(
+            (suite, case)
+            for suite, case in plan
+            if case.id in names and not self._over_case_budget(case)
+        )
 
     def _affordable(self, wanted: Plan) -> Plan:
         """Return the part of a launch that fits into the budget; the first one checks before each stage."""
         stages_of = partial(self._stages, launch=self.launch)
-        return self.budget.affordable(wanted, stages_of, self.asked or {}) if self.launch else wanted
+        return (
+            self.budget.affordable(wanted, stages_of, self.asked or {}) if self.launch else wanted
+        )
 
     def _has(self, case: Case, launch: int) -> bool:
         """Return whether all sides have everything of a launch of a case."""
-        return all(run.ledger.launches.get(case.id, 0) > launch for run in self.runs if case.id in run.ledger.rows)
+        return all(
+            run.ledger.launches.get(case.id, 0) > launch
+            for run in self.runs
+            if case.id in run.ledger.rows
+        )
 
     def _open_cases(self, every: set[str]) -> set[str]:
         """Fixed sampling takes every case through all launches; adaptive sampling asks the judge."""
@@ -296,9 +348,19 @@ class _Jobs:
         options, adaptive = self.runner.options, self.runner.samples_adaptively
         launches = max(self.launch + 1, usual_launches(options) if adaptive else options.launches)
         ahead = range(self.launch, launches)
-        stages = [stage for launch in ahead for suite, case in wanted for stage in self._stages(suite, case, launch)]
+        stages = [
+            stage
+            for launch in ahead
+            for suite, case in wanted
+            for stage in self._stages(suite, case, launch)
+        ]
         if not self.begun:
-            stages += [stage for suite, case in wanted for stage in suite.stages(case) if stage.kind is StageKind.PREPARE]
+            stages += [
+                stage
+                for suite, case in wanted
+                for stage in suite.stages(case)
+                if stage.kind is StageKind.PREPARE
+            ]
         self.stages.outlook.expect(stages, launches=launches, later=len(ahead) - 1)
 
     def _launch(self, wanted: Plan) -> None:
@@ -318,15 +380,24 @@ class _Jobs:
             if not self.begun:
                 self.begun = True
                 for run in runs:
-                    self._prepare(run, launchers[run.side.name], [pair for pair in wanted if not pair[0].needs_network(pair[1])])
+                    self._prepare(
+                        run,
+                        launchers[run.side.name],
+                        [pair for pair in wanted if not pair[0].needs_network(pair[1])],
+                    )
             options = self.runner.options
-            if self.launch + 1 < (options.max_launches if self.runner.samples_adaptively else options.launches):
+            if self.launch + 1 < (
+                options.max_launches if self.runner.samples_adaptively else options.launches
+            ):
                 self.servers.foresee(f"launch-{self.launch + 1}", wanted)
             self._measure_cases(launchers, wanted)
             self.servers.go_on()
 
     def _explain(self) -> None:
-        """Explain what the judge selects, in processes that measure nothing. No sample is taken any more."""
+        """Explain what the judge selects, in processes that measure nothing.
+
+        No sample is taken any more.
+        """
         ask, options = self.runner.to_explain, self.runner.options
         if ask is None or options.explain is Explain.NEVER:
             return
@@ -337,16 +408,25 @@ class _Jobs:
         with ExitStack() as stack:
             Explaining(
                 runs=self.runs,
-                launchers=self.servers.open(stack, "explain", [(one.suite, one.case) for one in wanted]),
+                launchers=self.servers.open(
+                    stack, "explain", [(one.suite, one.case) for one in wanted]
+                ),
                 budget_s=min(options.explain_s, self.budget.left_to_explain_s),
-                whose="run.explain_s" if options.explain_s <= self.budget.left_to_explain_s else "run.budget_s",
+                whose=(
+                    "run.explain_s"
+                    if options.explain_s <= self.budget.left_to_explain_s
+                    else "run.budget_s"
+                ),
                 clock=self.runner.clock,
                 observe=self.runner.observe,
                 launch=max(self.launch - 1, 0),
             ).explain(wanted)
 
     def _begin_to_watch(self, environment: Environment) -> None:
-        """Start to watch the device. If its identity is known only now, it may have to be waited for."""
+        """Start to watch the device.
+
+        If its identity is known only now, it may have to be waited for.
+        """
         asked = self.runner.clock()
         self.stages.watch = self.runner.watch(environment)
         self.budget.since += self.runner.clock() - asked
@@ -368,51 +448,102 @@ class _Jobs:
                 with run.launcher("online", preload_of(online), offline=False) as launcher:
                     self._prepare(run, launcher, online)
 
-    def _prepare(self, run: SideRun, launcher: Launcher, pairs: Sequence[tuple[Suite, Case]]) -> None:
+    def _prepare(
+        self, run: SideRun, launcher: Launcher, pairs: Sequence[tuple[Suite, Case]]
+    ) -> None:
         for suite, case in pairs:
             for stage in suite.stages(case):
-                if stage.kind is StageKind.PREPARE and run.ledger.is_open(case) and not self.budget.is_spent:
-                    self.stages.alone(Job(suite=suite, case=case, stage=stage, launch=0), run, launcher)
+                if (
+                    stage.kind is StageKind.PREPARE
+                    and run.ledger.is_open(case)
+                    and not self.budget.is_spent
+                ):
+                    self.stages.alone(
+                        Job(suite=suite, case=case, stage=stage, launch=0), run, launcher
+                    )
                     self.stages.outlook.ended(stage, None)
 
     def _measure_cases(self, launchers: Mapping[SideName, Launcher], wanted: Plan) -> None:
-        """All of a launch. With a budget, the first one verifies every case, then times them, then takes peaks of memory."""
+        """All of a launch.
+
+        With a budget, the first one verifies every case, then times them, then takes peaks of
+        memory.
+        """
         self.cut = set()
         waits = self.launch == 0 and self.budget.limit_s is not None
         for ahead, suite, case, is_due in rounds(wanted, budgeted=waits):
             self.ahead = ahead
-            self._measure_case(launchers, suite, case, [one for one in self._stages(suite, case, self.launch) if is_due(one)])
+            self._measure_case(
+                launchers,
+                suite,
+                case,
+                [one for one in self._stages(suite, case, self.launch) if is_due(one)],
+            )
             if waits:
                 self._record()
             else:
                 self._end_launch(case)
         for suite, case in wanted if waits else ():
-            self._measure_peaks(launchers, suite, case, [stage for stage in self._stages(suite, case, 0) if can_wait(stage)])
+            self._measure_peaks(
+                launchers,
+                suite,
+                case,
+                [stage for stage in self._stages(suite, case, 0) if can_wait(stage)],
+            )
             self._end_launch(case)
 
-    def _measure_peaks(self, launchers: Mapping[SideName, Launcher], suite: Suite, case: Case, stages: Sequence[Stage]) -> None:
-        """Measure the peaks of all arms of a case or none. A single arm's would have no counterpart."""
+    def _measure_peaks(
+        self,
+        launchers: Mapping[SideName, Launcher],
+        suite: Suite,
+        case: Case,
+        stages: Sequence[Stage],
+    ) -> None:
+        """Measure the peaks of all arms of a case or none.
+
+        A single arm's would have no counterpart.
+        """
         if not self.budget.is_spent:
             for stage in stages:
                 self._do(launchers, suite, case, stage)
             return
-        detail = f"the budget of {self.budget.limit_s:g} s was spent before its peaks of memory were measured; raise run.budget_s"
+        detail = (
+            f"the budget of {self.budget.limit_s:g} s was spent before its peaks of memory were"
+            " measured; raise run.budget_s"
+        )
         if stages and case.id not in self.cut:
             self._note_budget(self._open_runs(launchers, case), case, detail)
 
     @staticmethod
     def _note_budget(runs: Sequence[SideRun], case: Case, detail: str) -> None:
-        check = Check(name=WITHIN_BUDGET, arm=case.reference, outcome=Outcome.UNKNOWN, detail=detail)
+        check = Check(
+            name=WITHIN_BUDGET, arm=case.reference, outcome=Outcome.UNKNOWN, detail=detail
+        )
         for run in runs:
             run.ledger = run.ledger.with_evidence(case, Evidence(checks=(check,)), duration_s=0.0)
 
-    def _measure_case(self, launchers: Mapping[SideName, Launcher], suite: Suite, case: Case, stages: Sequence[Stage]) -> None:
-        """Measure stages of a case in this launch, until none is open. Those of a later launch start only if all fit."""
+    def _measure_case(
+        self,
+        launchers: Mapping[SideName, Launcher],
+        suite: Suite,
+        case: Case,
+        stages: Sequence[Stage],
+    ) -> None:
+        """Measure stages of a case in this launch, until none is open.
+
+        Those of a later launch start only if all fit.
+        """
         if self.launch and not self.budget.fits(self.budget.expected_s(case, stages)):
             self.cut.add(case.id)
             return
         for number, stage in enumerate(stages):
-            reason = "" if self.launch else self.budget.refuse(0.0) if number else self.budget.refuse_first(case, stage)
+            reason = (
+                ""
+                if self.launch
+                else self.budget.refuse(0.0)
+                if number
+                else self.budget.refuse_first(case, stage)
+            )
             if not reason or self._is_idle(launchers, case, stage):
                 reason = self._do(launchers, suite, case, stage)
             if reason:
@@ -427,13 +558,26 @@ class _Jobs:
 
     def _is_idle(self, launchers: Mapping[SideName, Launcher], case: Case, stage: Stage) -> bool:
         """Return whether no caller needs a stage, so it takes no time."""
-        return stage.kind in ASKED and not self._judge_wants(stage.kind, case, self._open_runs(launchers, case))
+        return stage.kind in ASKED and not self._judge_wants(
+            stage.kind, case, self._open_runs(launchers, case)
+        )
 
-    def _do(self, launchers: Mapping[SideName, Launcher], suite: Suite, case: Case, stage: Stage) -> str:
-        """Run one stage of a case on the open sides. Returns why not on all of them, if the budget does not allow it."""
+    def _do(
+        self, launchers: Mapping[SideName, Launcher], suite: Suite, case: Case, stage: Stage
+    ) -> str:
+        """Run one stage of a case on the open sides.
+
+        Returns why not on all of them, if the budget does not allow it.
+        """
         open_runs = self._open_runs(launchers, case)
-        later = stage.kind is StageKind.VERIFY and len(open_runs) > 1 and StageKind.ROUNDING in self.runner.asked
-        job = Job(suite=suite, case=case, stage=replace(stage, provisional=later), launch=self.launch)
+        later = (
+            stage.kind is StageKind.VERIFY
+            and len(open_runs) > 1
+            and StageKind.ROUNDING in self.runner.asked
+        )
+        job = Job(
+            suite=suite, case=case, stage=replace(stage, provisional=later), launch=self.launch
+        )
         if self._is_idle(launchers, case, stage):
             self.stages.outlook.skip(stage)
             return ""
@@ -445,7 +589,9 @@ class _Jobs:
                 self.beside.settle(case)
         elif open_runs:
             ready, room_s = self._may_get_ready_at_once(open_runs), self.budget.share_s(self.ahead)
-            self.stages.in_turns(replace(job, ready_at_once=ready, room_s=room_s), open_runs, launchers)
+            self.stages.in_turns(
+                replace(job, ready_at_once=ready, room_s=room_s), open_runs, launchers
+            )
         self._note(case, stage, self.runner.clock() - begun)
         return reason
 
@@ -455,12 +601,14 @@ class _Jobs:
             run.ledger = run.ledger.with_launch(case, self.launch)
         self._record()
 
-    def _do_untimed(self, job: Job, sides: list[SideRun], launchers: Mapping[SideName, Launcher]) -> str:
+    def _do_untimed(
+        self, job: Job, sides: list[SideRun], launchers: Mapping[SideName, Launcher]
+    ) -> str:
         """Run the sides simultaneously or in sequence.
 
-        Returns why the second is not started, if it does not fit into the budget. The second is expected to take as long in the
-        first launch. Peaks are taken of both or none: a single one is a missing metric. A side without any of the stage's arms
-        has no part in it.
+        Returns why the second is not started, if it does not fit into the budget. The second is
+        expected to take as long in the first launch. Peaks are taken of both or none: a single one
+        is a missing metric. A side without any of the stage's arms has no part in it.
         """
         runs = [run for run in sides if run.arms_of(job.case, job.stage)]
         if job.stage.kind is StageKind.SIZE:
@@ -471,18 +619,25 @@ class _Jobs:
             return ""
         took_s = 0.0
         for run in self._in_fair_order(runs):
-            if took_s and (reason := self.budget.refuse(took_s, f"the other side took {took_s:.3g} s for this stage")):
+            if took_s and (
+                reason := self.budget.refuse(
+                    took_s, f"the other side took {took_s:.3g} s for this stage"
+                )
+            ):
                 return reason
             begun = self.runner.clock()
             self.stages.alone(job, run, launchers[run.side.name])
-            took_s = 0.0 if self.launch or can_wait(job.stage) else max(0.0, self.runner.clock() - begun)
+            took_s = (
+                0.0 if self.launch or can_wait(job.stage) else max(0.0, self.runner.clock() - begun)
+            )
         return ""
 
     def _may_run_at_once(self, stage: Stage, runs: Sequence[SideRun]) -> bool:
         """Return whether both sides may run a stage simultaneously: it is untimed, and the machine has room for two.
 
-        On the CPU they also compile from cold simultaneously, each on its own cores. On a GPU each runs exclusively: without
-        per-process figures, memory is a sum over both, and tuning would run next to another process.
+        On the CPU they also compile from cold simultaneously, each on its own cores. On a GPU each
+        runs exclusively: without per-process figures, memory is a sum over both, and tuning would
+        run next to another process.
         """
         if stage.exclusive or len(runs) < 2:  # noqa: PLR2004 - sides
             return False
@@ -494,21 +649,37 @@ class _Jobs:
         return len(runs) > 1 and device_of(runs) == "cpu" and self._has_room_for_two(runs)
 
     def _has_room_for_two(self, runs: Sequence[SideRun]) -> bool:
-        return self.runner.options.overlap and has_cores_for_two(self.runner.options, device=device_of(runs))
+        return self.runner.options.overlap and has_cores_for_two(
+            self.runner.options, device=device_of(runs)
+        )
 
     def _stages(self, suite: Suite, case: Case, launch: int) -> tuple[Stage, ...]:
         """Return the stages of a launch, except preparing, which comes before all of them.
 
-        After the first launch a stage runs only if one of its metrics is open, and a cold one within its budget.
+        After the first launch a stage runs only if one of its metrics is open, and a cold one
+        within its budget.
         """
-        due = (one for one in suite.stages(case) if one.takes_place_in(launch) and one.kind is not StageKind.PREPARE)
-        return tuple(one for one in due if launch == 0 or (self._is_asked_for(case, one) and self.cold.may_repeat(case, one)))
+        due = (
+            one
+            for one in suite.stages(case)
+            if one.takes_place_in(launch) and one.kind is not StageKind.PREPARE
+        )
+        return tuple(
+            one
+            for one in due
+            if launch == 0 or (self._is_asked_for(case, one) and self.cold.may_repeat(case, one))
+        )
 
     def _is_asked_for(self, case: Case, stage: Stage) -> bool:
-        """Return whether a metric of the stage is open. Metrics that no launch has produced yet are."""
+        """Return whether a metric of the stage is open.
+
+        Metrics that no launch has produced yet are.
+        """
         if self.asked is None:
             return True
-        brought = frozenset[SeriesName]().union(*(run.brought.get((case.id, stage), frozenset()) for run in self.runs))
+        brought = frozenset[SeriesName]().union(
+            *(run.brought.get((case.id, stage), frozenset()) for run in self.runs)
+        )
         return not brought or not brought.isdisjoint(open_metrics(self.asked, case.id))
 
     def _note(self, case: Case, stage: Stage, took_s: float) -> None:
@@ -517,9 +688,16 @@ class _Jobs:
         self.stages.outlook.ended(stage, took_s)
 
     def _judge_wants(self, kind: StageKind, case: Case, open_runs: Sequence[SideRun]) -> bool:
-        """Return whether the judge requests this stage. Seeds compare two sides and need a budget."""
+        """Return whether the judge requests this stage.
+
+        Seeds compare two sides and need a budget.
+        """
         ask, rows = self.runner.asked.get(kind), [run.ledger.rows[case.id] for run in open_runs]
-        if ask is None or not rows or (kind is StageKind.SEEDS and (len(rows) == 1 or self.budget.is_spent)):
+        if (
+            ask is None
+            or not rows
+            or (kind is StageKind.SEEDS and (len(rows) == 1 or self.budget.is_spent))
+        ):
             return False
         return ask(rows[0], rows[-1])
 
@@ -535,7 +713,8 @@ class _Jobs:
     def _record(self, *, at_once: bool = False) -> None:
         """Write the present results, if that costs little compared with measuring since.
 
-        A document of many cases takes long to write, and every case would cause a write. A kill loses the time since the last.
+        A document of many cases takes long to write, and every case would cause a write. A kill
+        loses the time since the last.
         """
         begun = time.monotonic()
         if not at_once and not self.writing.is_due(begun):
@@ -544,7 +723,10 @@ class _Jobs:
         for run in self.runs:
             if run.environment is not None or unready:
                 if self.measuring_since is not None:
-                    run.ledger = replace(run.ledger, measured_s=self.earlier_s + time.monotonic() - self.measuring_since)
+                    run.ledger = replace(
+                        run.ledger,
+                        measured_s=self.earlier_s + time.monotonic() - self.measuring_since,
+                    )
                 with run.spending(Phase.WRITE):
                     self.record(run.side.name, run.environment or UNSEEN, run.ledger)
         self.writing = Pace(ended=time.monotonic(), took_s=time.monotonic() - begun)

@@ -94,7 +94,9 @@ class Servers:
     _key: str = field(default_factory=lambda: secrets.token_hex(8), init=False)
     """The key that the launches' addresses are drawn with, unique to the run."""
 
-    def open(self, stack: ExitStack, name: str, plan: Sequence[tuple[Suite, Case]]) -> dict[SideName, Launcher]:
+    def open(
+        self, stack: ExitStack, name: str, plan: Sequence[tuple[Suite, Case]]
+    ) -> dict[SideName, Launcher]:
         """Open the servers of a launch of some cases, ready, by side. They all end with the stack.
 
         A server started ahead is used if it imports all that this launch needs, and stopped
@@ -104,10 +106,16 @@ class Servers:
             LauncherFailed: a server cannot be started.
         """
         preload = preload_of(plan)
-        if self.foreseen is None or self.foreseen[0] != name or not {*preload} <= {*self.foreseen[1]}:
+        if (
+            self.foreseen is None
+            or self.foreseen[0] != name
+            or not {*preload} <= {*self.foreseen[1]}
+        ):
             self.close()
         runs = [run for run in self.runs if run.side.failure is None]
-        taken = {run.side.name: self._take(run, stack) for run in runs if run.side.name in self.spares}
+        taken = {
+            run.side.name: self._take(run, stack) for run in runs if run.side.name in self.spares
+        }
         started = [taken.get(run.side.name) or self._launcher(run, name, preload) for run in runs]
         self.current, self.foreseen = {}, None
         for run, launcher in zip(runs, started, strict=True):
@@ -205,8 +213,14 @@ class Servers:
 
         It may on a GPU, with enough cores and memory.
         """
-        device = next((str((run.environment or UNSEEN).identity.get("device")) for run in self.runs), "")
-        if not self.options.overlap or not device.startswith("cuda") or headroom.cores() <= BUSY_CORES:
+        device = next(
+            (str((run.environment or UNSEEN).identity.get("device")) for run in self.runs), ""
+        )
+        if (
+            not self.options.overlap
+            or not device.startswith("cuda")
+            or headroom.cores() <= BUSY_CORES
+        ):
             return False
         if any(launcher.has_touched_gpu for launcher in self.current.values()):
             return False
@@ -229,7 +243,9 @@ def _is_ready(launcher: Launcher) -> bool:
     try:
         launcher.wait_until_ready()
     except LauncherFailed as error:
-        logger.info("a server that was started ahead has failed, a fresh one takes its place: %s", error)
+        logger.info(
+            "a server that was started ahead has failed, a fresh one takes its place: %s", error
+        )
         return False
     return True
 
@@ -242,8 +258,14 @@ def preload_of(plan: Sequence[tuple[Suite, Case]]) -> tuple[str, ...]:
     """
     modules = [module for suite, case in plan for module in suite.preload_of(case)]
     workers = [suite.worker for suite, _ in plan if suite.worker.startswith(SUITES)]
-    return tuple(dict.fromkeys((*modules, *workers, *TIMING))) if "torch" in modules else tuple(dict.fromkeys(modules))
+    return (
+        tuple(dict.fromkeys((*modules, *workers, *TIMING)))
+        if "torch" in modules
+        else tuple(dict.fromkeys(modules))
+    )
 
 
 def _enter(run: SideRun, spare: _Spare) -> None:
-    run.ledger = run.ledger.with_spent(Spent(stage=AHEAD, phase=Phase.START, seconds=spare.loaded_s))
+    run.ledger = run.ledger.with_spent(
+        Spent(stage=AHEAD, phase=Phase.START, seconds=spare.loaded_s)
+    )

@@ -1,13 +1,14 @@
 """Give turns to workers that keep their arms ready: their order, and the blocks to repeat.
 
-Nothing runs at the same time as a sample: one worker works on one order while all others wait for theirs. A block is a
-palindrome over all seats (each arm of each side), so a linear drift affects all of them alike.
+Nothing runs at the same time as a sample: one worker works on one order while all others wait for
+theirs. A block is a palindrome over all seats (each arm of each side), so a linear drift affects
+all of them alike.
 
-Each turn is timed here as well, from the order to its answer, by a clock in a process that runs no benchmarked code. `witness`
-compares a worker's samples with it.
+Each turn is timed here as well, from the order to its answer, by a clock in a process that runs no
+benchmarked code. `witness` compares a worker's samples with it.
 
-Refereed turns are drawn here from the system's own randomness, and the mark is only in the order of that turn: nothing in a
-worker can know it before its inputs are there.
+Refereed turns are drawn here from the system's own randomness, and the mark is only in the order of
+that turn: nothing in a worker can know it before its inputs are there.
 """
 
 import math
@@ -35,7 +36,9 @@ REFEREED_AGAIN = 1 / 3
 Each of its calls is a large part of the launch.
 """
 SPARINGLY = 0.1
-"""The rate of fresh builds of the reference after looks have exceeded their share. These builds cost most."""
+"""The rate of fresh builds of the reference after looks have exceeded their share. These builds
+cost most.
+"""
 SEED_BITS = 48
 MOST_REDONE = 0.5
 """The limit of repeated blocks as a share of a launch's blocks; `run.redo` of them in any case."""
@@ -44,17 +47,22 @@ CLOCKS_APART = "gpu_clocks_apart"
 TEMPERATURE = "gpu_temperature_c"
 """The fact of a reading that is stored with energy."""
 COUNT_EVERY_S = 0.005
-"""The polling interval of the energy counter. It is a twentieth of the step of a counter that moves ten times a second."""
+"""The polling interval of the energy counter. It is a twentieth of the step of a counter that moves
+ten times a second.
+"""
 SAMPLING_TO_GETTING_READY = 2.0
 """The limit of a launch's sampling seconds for each second of opening and warming up.
 
-A verdict takes the fewest seconds with as many blocks as the root of (seconds of a launch / of a block), times the noise of a
-block over that of a launch (Cochran 1977, Sampling Techniques, 10.6): some 20 if a launch costs as much as 20 blocks, and a
-block scatters five times as much.
+A verdict takes the fewest seconds with as many blocks as the root of (seconds of a launch / of a
+block), times the noise of a block over that of a launch (Cochran 1977, Sampling Techniques, 10.6):
+some 20 if a launch costs as much as 20 blocks, and a block scatters five times as much.
 """
 
 
-NO_ROOM, NOT_SHARED = "base and head do not fit into memory together", "the GPU takes one process at a time (compute mode)"
+NO_ROOM, NOT_SHARED = (
+    "base and head do not fit into memory together",
+    "the GPU takes one process at a time (compute mode)",
+)
 DEVICE_IS_TAKEN = "busy or unavailable"
 """CUDA's error for a second process if the mode allows only one (cudaErrorDevicesUnavailable)."""
 
@@ -89,7 +97,9 @@ class Watch(Protocol):
     def count(self) -> EnergyCount:
         """The counter of energy now."""
 
-    def metrics(self, glances: Mapping[int, Sequence[Any]], *, arm: str, launch: int) -> tuple[Metric, ...]:
+    def metrics(
+        self, glances: Mapping[int, Sequence[Any]], *, arm: str, launch: int
+    ) -> tuple[Metric, ...]:
         """Return metrics from the looks after the turns of one arm, by block."""
 
     def close(self) -> None:
@@ -130,7 +140,13 @@ class NoWatch:
         """Counts nothing."""
         return EnergyCount(at_s=0.0, joules=None)
 
-    def metrics(self, _glances: Mapping[int, Sequence[Any]], *, arm: str, launch: int) -> tuple[Metric, ...]:  # noqa: ARG002
+    def metrics(
+        self,
+        _glances: Mapping[int, Sequence[Any]],
+        *,
+        arm: str,  # noqa: ARG002 - the protocol's signature
+        launch: int,  # noqa: ARG002 - likewise
+    ) -> tuple[Metric, ...]:
         """Has nothing to tell."""
         return ()
 
@@ -140,11 +156,14 @@ class NoWatch:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Round:
-    """The result of one case in one launch. It holds the end of each side's worker, and the machine's condition by block.
+    """The result of one case in one launch.
 
-    `sightings` are the turns of each side whose samples count, in the order taken; `calls` of each arm make a sample. `glances`
-    are the looks after these turns, by side and place of the arm, and by block; `stretches` those in which energy was counted,
-    by the same. `flushes` of the cache came before each call.
+    It holds the end of each side's worker, and the machine's condition by block.
+
+    `sightings` are the turns of each side whose samples count, in the order taken; `calls` of each
+    arm make a sample. `glances` are the looks after these turns, by side and place of the arm, and
+    by block; `stretches` those in which energy was counted, by the same. `flushes` of the cache
+    came before each call.
     """
 
     ended: Mapping[SideName, Ended]
@@ -152,17 +171,23 @@ class Round:
     sightings: Mapping[SideName, tuple[Sighting, ...]] = field(default_factory=dict)
     calls: tuple[int, ...] = ()
     flushes: int = 0
-    glances: Mapping[tuple[SideName, int], Mapping[int, Sequence[Any]]] = field(default_factory=dict)
+    glances: Mapping[tuple[SideName, int], Mapping[int, Sequence[Any]]] = field(
+        default_factory=dict
+    )
     stretches: Mapping[tuple[SideName, int], Sequence[Stretch]] = field(default_factory=dict)
 
 
 MOST_CHECKING = 0.01
-"""The share of a case's launches for looks at timed calls, on all sides. Once it is exceeded, later launches have fewer."""
+"""The share of a case's launches for looks at timed calls, on all sides. Once it is exceeded, later
+launches have fewer.
+"""
 
 
 @dataclass(kw_only=True, slots=True)
 class Checking:
-    """The durations of each case's launches so far, and of each side's checks. Most of these are looks and their judgement.
+    """The durations of each case's launches so far, and of each side's checks.
+
+    Most of these are looks and their judgement.
 
     A worker can only save itself optional looks by its reports, never required ones.
     """
@@ -175,23 +200,36 @@ class Checking:
         self._played_s[case] = self._played_s.get(case, 0.0) + elapsed_s
         sides = self._checked_s.setdefault(case, {})
         for name, ended in played.ended.items():
-            spent = [one for answer in ended.answers if answer.evidence is not None for one in answer.evidence.spent]
+            spent = [
+                one
+                for answer in ended.answers
+                if answer.evidence is not None
+                for one in answer.evidence.spent
+            ]
             checked_s = sum(max(0.0, one.seconds) for one in spent if one.phase is Phase.CHECKS)
             sides[name] = sides.get(name, 0.0) + checked_s
 
     def is_over_its_share(self, case: str) -> bool:
-        """Return whether checks exceeded their share. Each side's are assumed to take as long as the longest of them."""
+        """Return whether checks exceeded their share.
+
+        Each side's are assumed to take as long as the longest of them.
+        """
         sides = self._checked_s.get(case, {})
-        return len(sides) * max(sides.values(), default=0.0) > MOST_CHECKING * self._played_s.get(case, 0.0)
+        return len(sides) * max(sides.values(), default=0.0) > MOST_CHECKING * self._played_s.get(
+            case, 0.0
+        )
 
 
 @dataclass(kw_only=True, slots=True)
 class _Party:
-    """One side's worker, skipped once it has exited. `calls` of each arm make a sample, `block_s` is its part of a block (s).
+    """One side's worker, skipped once it has exited.
 
-    `flushes` of the cache are what its calls need; `one_core` means that they use only one core of the host. `places` are the
-    indexes of the side's arms among all arms, which orders use; its worker has only the side's arms. `taken` are the orders of
-    its turns, without discarded ones, and the seconds of each.
+    `calls` of each arm make a sample, `block_s` is its part of a block (s).
+
+    `flushes` of the cache are what its calls need; `one_core` means that they use only one core of
+    the host. `places` are the indexes of the side's arms among all arms, which orders use; its
+    worker has only the side's arms. `taken` are the orders of its turns, without discarded ones,
+    and the seconds of each.
     """
 
     name: SideName
@@ -214,10 +252,16 @@ class _Party:
         answer = self.worker.ask(order and self._own(order)) if self.playing else None
         self.playing = answer is not None and answer.done is not None
         if answer is not None and answer.done is not None:
-            self.calls, self.block_s, self.flushes = answer.done.calls, answer.done.block_s, answer.done.flushes
+            self.calls, self.block_s, self.flushes = (
+                answer.done.calls,
+                answer.done.block_s,
+                answer.done.flushes,
+            )
             self.one_core = answer.done.one_core
 
-    def keep_busy(self, seat: int, seconds: float, watch: "Watch", clock: Callable[[], float]) -> Stretch | None:
+    def keep_busy(
+        self, seat: int, seconds: float, watch: "Watch", clock: Callable[[], float]
+    ) -> Stretch | None:
         """Make the worker run one arm, and count energy meanwhile; `None` if it did not finish."""
         counts: list[EnergyCount] = []
         before, begun = watch.read(), clock()
@@ -245,7 +289,11 @@ class _Party:
     def _own(self, order: Order) -> Order:
         """The order as its worker counts arms."""
         calls = tuple(order.calls[place] for place in self.places if place < len(order.calls))
-        return replace(order, calls=calls, seat=self.places.index(order.seat) if order.seat in self.places else 0)
+        return replace(
+            order,
+            calls=calls,
+            seat=self.places.index(order.seat) if order.seat in self.places else 0,
+        )
 
     def take_turn(self, order: Order, clock: Callable[[], float]) -> None:
         """Make the worker take samples, and note the seconds until its answer."""
@@ -282,15 +330,19 @@ def plan_block(seats: int, coin: random.Random) -> list[int]:
 
 @dataclass(kw_only=True, slots=True)
 class Turns:
-    """One case in one launch. `tell` is called with done and total turns of an arm; `secret` draws the refereed turns.
+    """One case in one launch.
 
-    With `ready_at_once` all sides open and warm up simultaneously; else one after the other, so first calls can be compared. Up
-    to `most_blocks` may be taken while they take no longer than twice as getting ready did, and all of it no longer than
-    `room_s` seconds; `None` takes `RunOptions.blocks`. `sparing` means that looks have exceeded their share in earlier
-    launches: one look at each arm has to do then. With `flushes` the cache is overwritten that many times before each call, as
-    for a side that went before; 0 asks the sides. Sides that use one core of the host each are kept to one of `cores` together.
-    `places` are the arms that a side has, of all `arms`; one that is not in it has all. `clock` gives seconds; it is monotonic,
-    and so is that of workers. Untimed work, warming up and reporting in the end, runs in the context of `meanwhile`.
+    `tell` is called with done and total turns of an arm; `secret` draws the refereed turns.
+
+    With `ready_at_once` all sides open and warm up simultaneously; else one after the other, so
+    first calls can be compared. Up to `most_blocks` may be taken while they take no longer than
+    twice as getting ready did, and all of it no longer than `room_s` seconds; `None` takes
+    `RunOptions.blocks`. `sparing` means that looks have exceeded their share in earlier launches:
+    one look at each arm has to do then. With `flushes` the cache is overwritten that many times
+    before each call, as for a side that went before; 0 asks the sides. Sides that use one core of
+    the host each are kept to one of `cores` together. `places` are the arms that a side has, of all
+    `arms`; one that is not in it has all. `clock` gives seconds; it is monotonic, and so is that of
+    workers. Untimed work, warming up and reporting in the end, runs in the context of `meanwhile`.
     """
 
     arms: int
@@ -313,14 +365,17 @@ class Turns:
     _on_one_core: bool = field(default=False, init=False)
     _redos: int = field(default=0, init=False)
     _refereed: dict[tuple[SideName, int], int] = field(default_factory=dict, init=False)
-    _glances: dict[tuple[SideName, int], dict[int, Sequence[Any]]] = field(default_factory=dict, init=False)
+    _glances: dict[tuple[SideName, int], dict[int, Sequence[Any]]] = field(
+        default_factory=dict, init=False
+    )
 
     def play(self, openers: Mapping[SideName, Opener]) -> Round:
         """Open the sides one after the other, warm them up, give turns, and collect their results.
 
-        The number of calls of each arm in a sample is found on base (on head without a base) and used for both sides. The cache
-        is flushed for all as often as the most demanding one needs, so both sides do the same between samples. A side whose
-        worker ends early is out; the other continues.
+        The number of calls of each arm in a sample is found on base (on head without a base) and
+        used for both sides. The cache is flushed for all as often as the most demanding one needs,
+        so both sides do the same between samples. A side whose worker ends early is out; the other
+        continues.
 
         Raises:
             LauncherFailed: a launch died under its workers.
@@ -336,12 +391,16 @@ class Turns:
                     party.tell(warm)
                 for party in parties:
                     party.obey(None if self.ready_at_once else warm)
-            self.blocks = self._count_blocks(self.clock() - begun, sum(party.block_s for party in parties if party.playing))
+            self.blocks = self._count_blocks(
+                self.clock() - begun, sum(party.block_s for party in parties if party.playing)
+            )
             wanted = max((party.flushes for party in parties if party.playing), default=0)
             self.flushes = self.flushes or min(max(0, wanted), MOST_FLUSHES)
             self._refereed = self._draw_refereed(tuple(openers), calls)
             playing = [party for party in parties if party.playing]
-            self._on_one_core = min(len(playing), len(self.cores)) > 1 and all(party.one_core for party in playing)
+            self._on_one_core = min(len(playing), len(self.cores)) > 1 and all(
+                party.one_core for party in playing
+            )
             self._keep_to_a_core(playing)
             self.watch.settle()
             blocks = tuple(self._block(number, parties) for number in range(self.blocks))
@@ -364,7 +423,9 @@ class Turns:
         """All sides with their arms open, base first."""
         parties = []
         for name in self._shuffled(tuple(openers)):
-            party = _Party(name=name, worker=stack.enter_context(openers[name]()), places=self._arms_of(name))
+            party = _Party(
+                name=name, worker=stack.enter_context(openers[name]()), places=self._arms_of(name)
+            )
             parties.append(party)
             if not self.ready_at_once:
                 party.obey(None)
@@ -378,32 +439,40 @@ class Turns:
     def _sized(self, parties: Sequence[_Party]) -> tuple[int, ...]:
         """Return the calls for each arm by the first side that has it: at least one, whatever a worker reported."""
         said = ([party.calls_of(arm) for party in parties] for arm in range(self.arms))
-        return tuple(max(1, next((calls for calls in of_arm if calls is not None), 1)) for of_arm in said)
+        return tuple(
+            max(1, next((calls for calls in of_arm if calls is not None), 1)) for of_arm in said
+        )
 
     def _count_blocks(self, ready_s: float, block_s: float) -> int:
         """Return how many blocks to take after `ready_s` seconds of opening and warming up.
 
-        A launch costs the same for few samples as for many. As long as samples cost little compared with it, more of them are
-        the cheapest way to a narrower interval, but the budget that others need is left to them. The number is fixed before the
-        first sample.
+        A launch costs the same for few samples as for many. As long as samples cost little compared
+        with it, more of them are the cheapest way to a narrower interval, but the budget that
+        others need is left to them. The number is fixed before the first sample.
         """
         affordable_s = min(SAMPLING_TO_GETTING_READY * ready_s, self.room_s - ready_s)
         if self.most_blocks is None or not 0 < block_s < affordable_s:
             return self.options.blocks
         return max(self.options.blocks, min(self.most_blocks, int(affordable_s / block_s)))
 
-    def _draw_refereed(self, names: Sequence[SideName], calls: Sequence[int]) -> dict[tuple[SideName, int], int]:
+    def _draw_refereed(
+        self, names: Sequence[SideName], calls: Sequence[int]
+    ) -> dict[tuple[SideName, int], int]:
         """Draw the block in which each arm of each side is refereed.
 
-        The first arm, which the others are compared with, is compared with a fresh build of itself. In later launches this is
-        done now and then, since the build costs as much as the launch's own.
+        The first arm, which the others are compared with, is compared with a fresh build of itself.
+        In later launches this is done now and then, since the build costs as much as the launch's
+        own.
         """
-        again = [SPARINGLY if self.sparing and not arm else REFEREED_AGAIN for arm in range(self.arms)]
+        again = [
+            SPARINGLY if self.sparing and not arm else REFEREED_AGAIN for arm in range(self.arms)
+        ]
         return {
             (name, arm): self.secret.randrange(self.blocks)
             for name in names
             for arm in self._arms_of(name)
-            if self.options.referee and (self.launch == 0 or (arm and calls[arm] > 1) or self.secret.random() < again[arm])
+            if self.options.referee
+            and (self.launch == 0 or (arm and calls[arm] > 1) or self.secret.random() < again[arm])
         }
 
     def _shuffled(self, names: Sequence[SideName]) -> list[SideName]:
@@ -412,7 +481,8 @@ class Turns:
     def _block(self, number: int, parties: Sequence[_Party]) -> Block:
         """Take one block, and repeat it if it was tainted.
 
-        Different clocks of the sides are only recorded: a side that draws more power has lower ones.
+        Different clocks of the sides are only recorded: a side that draws more power has lower
+        ones.
         """
         redone: list[str] = []
         while True:
@@ -420,7 +490,11 @@ class Turns:
             glances = self._give_turns(number, parties)
             after = self.watch.read()
             doubt = self.watch.taint(before, after)
-            if doubt is None or len(redone) >= self.options.redo or self._redos >= self._most_redos():
+            if (
+                doubt is None
+                or len(redone) >= self.options.redo
+                or self._redos >= self._most_redos()
+            ):
                 break
             redone.append(doubt)
             self._redos += 1
@@ -432,13 +506,15 @@ class Turns:
         self.tell((number + 1) * 2, self.blocks * 2)
         uneven = self.watch.uneven(glances)
         facts = {**self.watch.facts(after), **({CLOCKS_APART: uneven} if uneven else {})}
-        return Block(launch=self.launch, block=number, facts=facts, redone=tuple(redone), doubt=doubt)
+        return Block(
+            launch=self.launch, block=number, facts=facts, redone=tuple(redone), doubt=doubt
+        )
 
     def _keep_to_a_core(self, parties: Sequence[_Party]) -> None:
         """Keep all sides to one core, maybe another one if that was disturbed.
 
-        Disturbances of the core then affect all sides, and cancel. If each were on a separate core, as the kernel places them,
-        a disturbance of one core would affect one side.
+        Disturbances of the core then affect all sides, and cancel. If each were on a separate core,
+        as the kernel places them, a disturbance of one core would affect one side.
         """
         if self._on_one_core:
             order = Order(kind=OrderKind.KEEP_TO, core=self.coin.choice(self.cores))
@@ -446,16 +522,28 @@ class Turns:
                 party.obey(order)
 
     def _most_redos(self) -> int:
-        """Return how many blocks of a launch may be repeated. An always disturbed machine won't calm down by repeating."""
+        """Return how many blocks of a launch may be repeated.
+
+        An always disturbed machine won't calm down by repeating.
+        """
         return max(self.options.redo, int(MOST_REDONE * self.blocks))
 
-    def _give_turns(self, number: int, parties: Sequence[_Party]) -> Mapping[tuple[SideName, int], Sequence[Any]]:
-        """Give one turn after the other, those of one seat together. Returns the looks after them, by seat."""
+    def _give_turns(
+        self, number: int, parties: Sequence[_Party]
+    ) -> Mapping[tuple[SideName, int], Sequence[Any]]:
+        """Give one turn after the other, those of one seat together.
+
+        Returns the looks after them, by seat.
+        """
         seats = [(party, arm) for party in parties if party.playing for arm in party.places]
         glances: dict[tuple[SideName, int], list[Any]] = {}
         last: _Party | None = None
-        groups = [(index, len(list(turns))) for index, turns in groupby(plan_block(len(seats), self.coin))]
-        refereed = self._refereed_groups(number, [(seats[index][0].name, seats[index][1]) for index, _ in groups])
+        groups = [
+            (index, len(list(turns))) for index, turns in groupby(plan_block(len(seats), self.coin))
+        ]
+        refereed = self._refereed_groups(
+            number, [(seats[index][0].name, seats[index][1]) for index, _ in groups]
+        )
         for place, (index, samples) in enumerate(groups):
             party, arm = seats[index]
             touch = party is not last and len(parties) > 1
@@ -475,14 +563,23 @@ class Turns:
             last = party
         return glances
 
-    def _count_energy(self, parties: Sequence[_Party]) -> Mapping[tuple[SideName, int], Sequence[Stretch]]:
-        """Keep each arm of each side busy, there and back as in a block. Not with flushes, which draw power in between."""
+    def _count_energy(
+        self, parties: Sequence[_Party]
+    ) -> Mapping[tuple[SideName, int], Sequence[Stretch]]:
+        """Keep each arm of each side busy, there and back as in a block.
+
+        Not with flushes, which draw power in between.
+        """
         found: dict[tuple[SideName, int], list[Stretch]] = {}
         seats = [(party, arm) for party in parties for arm in party.places]
         wanted = self.options.energy_s > 0 and not self.flushes
         for index in plan_block(len(seats), self.coin) if wanted else ():
             party, arm = seats[index]
-            stretch = party.keep_busy(arm, self.options.energy_s, self.watch, self.clock) if party.playing else None
+            stretch = (
+                party.keep_busy(arm, self.options.energy_s, self.watch, self.clock)
+                if party.playing
+                else None
+            )
             if stretch is not None:
                 found.setdefault((party.name, arm), []).append(stretch)
         return found
@@ -497,15 +594,24 @@ class Turns:
 def why_not_together(played: Round) -> str:
     """Return why the sides cannot be resident together; empty if they can.
 
-    Memory ran out on a side, or was so short that its allocator had to free some while samples were taken; or the device takes
-    no second process.
+    Memory ran out on a side, or was so short that its allocator had to free some while samples were
+    taken; or the device takes no second process.
     """
     answers = [answer for ended in played.ended.values() for answer in ended.answers]
-    ran_out = any(answer.fault is not None and answer.fault.kind == Status.OUT_OF_MEMORY for answer in answers)
-    checks = (check for answer in answers if answer.evidence is not None for check in answer.evidence.checks)
+    ran_out = any(
+        answer.fault is not None and answer.fault.kind == Status.OUT_OF_MEMORY for answer in answers
+    )
+    checks = (
+        check
+        for answer in answers
+        if answer.evidence is not None
+        for check in answer.evidence.checks
+    )
     if ran_out or any(check.name == SHORT_OF_MEMORY for check in checks):
         return NO_ROOM
-    refused = any(answer.fault is not None and DEVICE_IS_TAKEN in answer.fault.message for answer in answers)
+    refused = any(
+        answer.fault is not None and DEVICE_IS_TAKEN in answer.fault.message for answer in answers
+    )
     return NOT_SHARED if refused else ""
 
 

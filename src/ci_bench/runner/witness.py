@@ -55,7 +55,9 @@ A busy machine leaves small ones as well, so it causes no accusation.
 MOST_LOAD_ALONE = 5.0
 """The largest load per core at which gaps are known to keep that allowance; above it, they may not."""
 MOST_LOAD_QUIET = 1.0
-"""The load per core above which base's gaps may be waiting if head's are as large: the load is a mean of a minute."""
+"""The load per core above which base's gaps may be waiting if head's are as large: the load is a
+mean of a minute.
+"""
 MARKS_S = 0.01
 """The allowance per sample for reading the 2,048 events of a GPU's parts."""
 TELLING = 0.3
@@ -136,27 +138,49 @@ class TurnTimes:
 
     def accounts(self, evidence: Evidence) -> Accounts:
         """The account of each arm and clock that the evidence has a series of."""
-        series = {(metric.arm, metric.name): metric for metric in evidence.metrics if metric.name in WHOLE and metric.launches}
-        seats = {arm: [one for one in self.sightings if one.seat == seat] for seat, arm in enumerate(self.arms)}
+        series = {
+            (metric.arm, metric.name): metric
+            for metric in evidence.metrics
+            if metric.name in WHOLE and metric.launches
+        }
+        seats = {
+            arm: [one for one in self.sightings if one.seat == seat]
+            for seat, arm in enumerate(self.arms)
+        }
         calls = dict(zip(self.arms, self.calls, strict=True))
-        of_parts = {metric.arm for metric in evidence.metrics if metric.lane is Lane.DEVICE and metric.name not in WHOLE}
+        of_parts = {
+            metric.arm
+            for metric in evidence.metrics
+            if metric.lane is Lane.DEVICE and metric.name not in WHOLE
+        }
         return {
             (arm, name): self._account(metric, seats[arm], calls=calls[arm], marked=arm in of_parts)
             for (arm, name), metric in series.items()
             if arm in seats and not (self.flushed and name != STEP_TIME.name)
         }
 
-    def _account(self, metric: Metric, turns: Sequence[Sighting], *, calls: int, marked: bool) -> Account:
+    def _account(
+        self, metric: Metric, turns: Sequence[Sighting], *, calls: int, marked: bool
+    ) -> Account:
         clock, taken = WHOLE[metric.name], metric.launches[0]
         ordered = tuple(turn.block for turn in turns for _ in range(turn.samples))
         if len(taken.values) != len(ordered) or taken.blocks != ordered:
-            fault = f"{len(taken.values)} samples were returned instead of {len(ordered)}, or of other blocks"
+            fault = (
+                f"{len(taken.values)} samples were returned instead of {len(ordered)}, or of other"
+                " blocks"
+            )
             return Account(arm=metric.arm, clock=clock, fault=fault)
         lengths_s = [value * calls for value in taken.values]
         rest = iter(lengths_s)
         spans = [(turn, sum(next(rest) for _ in range(turn.samples))) for turn in turns]
-        fault = next(filter(None, (_overfull(turn, reported_s, clock) for turn, reported_s in spans)), "")
-        counted = [(turn, reported_s * (2 if self.flushed else 1)) for turn, reported_s in spans if not turn.refereed]
+        fault = next(
+            filter(None, (_overfull(turn, reported_s, clock) for turn, reported_s in spans)), ""
+        )
+        counted = [
+            (turn, reported_s * (2 if self.flushed else 1))
+            for turn, reported_s in spans
+            if not turn.refereed
+        ]
         return Account(
             arm=metric.arm,
             clock=clock,
@@ -187,22 +211,30 @@ class Witness:
         worst: dict[str, Check] = {}
         for key, account in accounts.items():
             check = self._check(account, self.base.get(key), self.head.get(key))
-            if account.arm not in worst or order.index(check.outcome) > order.index(worst[account.arm].outcome):
+            if account.arm not in worst or order.index(check.outcome) > order.index(
+                worst[account.arm].outcome
+            ):
                 worst[account.arm] = check
         return tuple(worst.values())
 
-    def over_launches(self, launches: Sequence[Mapping[SideName, Accounts]], name: SideName) -> tuple[Check, ...]:
+    def over_launches(
+        self, launches: Sequence[Mapping[SideName, Accounts]], name: SideName
+    ) -> tuple[Check, ...]:
         """Return checks of one side by its newest launch, and by all that had the same sides.
 
         Head's are compared with base's, if there is one.
         """
         beside_base = name is not SideName.BASE and SideName.BASE in launches[-1]
-        alike = [one for one in launches if name in one and (SideName.BASE in one or not beside_base)]
+        alike = [
+            one for one in launches if name in one and (SideName.BASE in one or not beside_base)
+        ]
         spans = [alike[-1:], alike] if len(alike) > 1 else [alike]
         checks: list[Check] = []
         for some in spans:
             base = joined(one[SideName.BASE] for one in some if beside_base)
-            head = joined(one[SideName.HEAD] for one in some if name is SideName.BASE and SideName.HEAD in one)
+            head = joined(
+                one[SideName.HEAD] for one in some if name is SideName.BASE and SideName.HEAD in one
+            )
             checks += replace(self, base=base, head=head).checks(joined(one[name] for one in some))
         return tuple(checks)
 
@@ -211,22 +243,50 @@ class Witness:
 
         Unknown results and agreement are informative.
         """
-        outcome, detail = self._judged(account, base if base is not None and not base.fault and base.gaps_s else None)
-        if outcome is Outcome.FAIL and not account.fault and head is not None and _is_waiting(account, head):
-            outcome, detail = Outcome.UNKNOWN, f"{detail}; head's clock leaves as much, and other processes run"
-        return Check(name=WITNESSED, arm=account.arm, outcome=outcome, detail=detail, informative=outcome is not Outcome.FAIL)
+        outcome, detail = self._judged(
+            account, base if base is not None and not base.fault and base.gaps_s else None
+        )
+        if (
+            outcome is Outcome.FAIL
+            and not account.fault
+            and head is not None
+            and _is_waiting(account, head)
+        ):
+            outcome, detail = (
+                Outcome.UNKNOWN,
+                f"{detail}; head's clock leaves as much, and other processes run",
+            )
+        return Check(
+            name=WITNESSED,
+            arm=account.arm,
+            outcome=outcome,
+            detail=detail,
+            informative=outcome is not Outcome.FAIL,
+        )
 
     def _judged(self, account: Account, base: Account | None) -> tuple[Outcome, str]:
         if account.fault:
             return Outcome.FAIL, account.fault
         turns = len(account.gaps_s)
         if turns < LEAST_TURNS:
-            return Outcome.UNKNOWN, f"{turns} turns are too few to compare the worker's clock with the parent's"
-        sums = f"the worker's {account.clock} clock counted {account.reported_s:.3g} s where {account.elapsed_s:.3g} s went by"
+            return (
+                Outcome.UNKNOWN,
+                f"{turns} turns are too few to compare the worker's clock with the parent's",
+            )
+        sums = (
+            f"the worker's {account.clock} clock counted {account.reported_s:.3g} s where"
+            f" {account.elapsed_s:.3g} s went by"
+        )
         if base is None and self.flushed:
-            return Outcome.UNKNOWN, f"{sums}: cache flushes are included, and without base their time is unknown"
+            return (
+                Outcome.UNKNOWN,
+                f"{sums}: cache flushes are included, and without base their time is unknown",
+            )
         if base is None and account.load > MOST_LOAD_ALONE:
-            return Outcome.UNKNOWN, f"{sums}: with {account.load:.0f} processes a core a gap may be waiting"
+            return (
+                Outcome.UNKNOWN,
+                f"{sums}: with {account.load:.0f} processes a core a gap may be waiting",
+            )
         if _disagrees(account, base):
             return Outcome.FAIL, f"{sums}: {_unexplained(account, base)}"
         return _bounded(account, base, sums)
@@ -235,7 +295,9 @@ class Witness:
 def _disagrees(account: Account, base: Account | None) -> bool:
     """Return whether no correct clock leaves such gaps, on this machine as it was."""
     if base is None:
-        return len(account.gaps_s) >= TURNS_ALONE and quantile(account.gaps_s, 0.1) > _by_itself_s(account)
+        return len(account.gaps_s) >= TURNS_ALONE and quantile(account.gaps_s, 0.1) > _by_itself_s(
+            account
+        )
     margin_s = BESIDE_BASE_S + SHARE_BESIDE_BASE * account.sample_s + _half_spread_s(base.gaps_s)
     if chance_of(base.gaps_s, account.gaps_s, margin_s=margin_s) < LUCK:
         return True
@@ -255,7 +317,8 @@ def _is_waiting(base: Account, head: Account) -> bool:
 def _clear_of(gaps_s: Sequence[float], allowed_s: float) -> bool:
     """Return whether three gaps of four exceed the allowance by as much as the lower half spreads.
 
-    A clock that runs slowly leaves gaps of one size; a busy machine leaves small ones and large ones.
+    A clock that runs slowly leaves gaps of one size; a busy machine leaves small ones and large
+    ones.
     """
     return quantile(gaps_s, 0.25) - _half_spread_s(gaps_s) > allowed_s
 
@@ -269,9 +332,14 @@ def chance_of(ours: Sequence[float], theirs: Sequence[float], *, margin_s: float
     """
     if not ours or not theirs:
         return 1.0
-    apart = max(bisect_left(ours, gap - margin_s) / len(ours) - place / len(theirs) for place, gap in enumerate(theirs))
+    apart = max(
+        bisect_left(ours, gap - margin_s) / len(ours) - place / len(theirs)
+        for place, gap in enumerate(theirs)
+    )
     size = min(len(ours), len(theirs))
-    return math.comb(2 * size, size + math.floor(size * max(0.0, apart) + 1e-9)) / math.comb(2 * size, size)
+    return math.comb(2 * size, size + math.floor(size * max(0.0, apart) + 1e-9)) / math.comb(
+        2 * size, size
+    )
 
 
 def _half_spread_s(gaps_s: Sequence[float]) -> float:
@@ -287,7 +355,10 @@ def _unexplained(account: Account, base: Account | None) -> str:
     gap = f"{middle_ms:.3g} ms are unaccounted for with each sample (median of {turns} turns)"
     if base is None:
         return f"{gap}, and {1e3 * _by_itself_s(account):.3g} ms are usual at most"
-    return f"{gap}, and base's clock leaves {1e3 * quantile(base.gaps_s, 0.5):.3g} ms ({len(base.gaps_s)} turns)"
+    return (
+        f"{gap}, and base's clock leaves {1e3 * quantile(base.gaps_s, 0.5):.3g} ms"
+        f" ({len(base.gaps_s)} turns)"
+    )
 
 
 def _bounded(account: Account, base: Account | None, sums: str) -> tuple[Outcome, str]:
@@ -300,7 +371,10 @@ def _bounded(account: Account, base: Account | None, sums: str) -> tuple[Outcome
     bound = f"samples cannot be short by more than {100 * missing:.2g} %"
     hidden_s = _allowed_s(account, base) - (quantile(base.gaps_s, 0.25) if base else 0.0)
     if hidden_s > TELLING * (account.sample_s + hidden_s):
-        return Outcome.UNKNOWN, f"{sums}: samples of {1e3 * account.sample_s:.3g} ms are too short to tell; {bound}"
+        return (
+            Outcome.UNKNOWN,
+            f"{sums}: samples of {1e3 * account.sample_s:.3g} ms are too short to tell; {bound}",
+        )
     return Outcome.PASS, f"{sums}: {bound}"
 
 
@@ -331,12 +405,17 @@ def _overfull(turn: Sighting, reported_s: float, clock: str) -> str:
     """Describe the fault if a turn's samples took longer than the turn; empty if they did not."""
     if reported_s <= turn.elapsed_s + ROUNDING_S:
         return ""
-    return f"{reported_s:.4g} s of samples by the worker's {clock} clock in a turn of {turn.elapsed_s:.4g} s by ours"
+    return (
+        f"{reported_s:.4g} s of samples by the worker's {clock} clock in a turn of"
+        f" {turn.elapsed_s:.4g} s by ours"
+    )
 
 
 def joined(launches: Iterable[Accounts]) -> Accounts:
     """The accounts of several launches as those of one, by arm and clock."""
     found: dict[tuple[str, str], Account] = {}
     for accounts in launches:
-        found |= {key: found[key].joined(one) if key in found else one for key, one in accounts.items()}
+        found |= {
+            key: found[key].joined(one) if key in found else one for key, one in accounts.items()
+        }
     return found

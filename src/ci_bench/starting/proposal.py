@@ -1,4 +1,6 @@
-"""Turns a survey into the files that measure the repository, and into words on what they measure. Pure.
+"""Turns a survey into the files that measure the repository, and into words on what they measure.
+
+Pure.
 
 The workflow is one of `examples/workflows`, with the lines changed that depend on the repository.
 """
@@ -17,7 +19,9 @@ EXAMPLES = "https://github.com/ci-bench/ci-bench/tree/main/examples/workflows"
 MOST_PATHS, MOST_TRAININGS, MOST_SCRIPTS = 100, 3, 20
 """Entries that are written: the schema's limit, and what a gate can measure in an hour."""
 MINUTES_A_CASE = 1
-"""Duration of a gate of one case on two CPU cores, rounded up (docs/internals/measurements.md, A new user's first verdict)."""
+"""Duration of a gate of one case on two CPU cores, rounded up (docs/internals/measurements.md, A
+new user's first verdict).
+"""
 _GPU_RUNNER, _HOSTED = "    runs-on: [self-hosted, gpu]", "    runs-on: ubuntu-24.04"
 _LAST_INPUT = '          timeout_minutes: "35"'
 
@@ -47,13 +51,20 @@ class Proposal:
 
 
 def propose(survey: Survey, workflow: str, example: str) -> Proposal:
-    """Make the files for a repository. `workflow` is the example's text, `example` the path of a benchmark to write."""
+    """Make the files for a repository.
+
+    `workflow` is the example's text, `example` the path of a benchmark to write.
+    """
     entries, files = [*_entries(survey)], {}
     if not entries:
         entry, text = _example(survey, example)
         entries = [entry]
         files = {example: text} if text else {}
-    files = {CONFIG: config_text(survey, entries), WORKFLOW: workflow_text(survey, workflow), **files}
+    files = {
+        CONFIG: config_text(survey, entries),
+        WORKFLOW: workflow_text(survey, workflow),
+        **files,
+    }
     counted = sum(one.cases or sum(one.tools.values()) for one in survey.benchmarks)
     others = sum(entry.suite != "functions" for entry in entries)
     return Proposal(
@@ -67,20 +78,37 @@ def propose(survey: Survey, workflow: str, example: str) -> Proposal:
 
 def config_text(survey: Survey, entries: list[ProposedEntry]) -> str:
     """The configuration."""
-    lines = [f"# What ci-bench measures in each pull request. All fields: {PAGES}/configuration.md", "schema_version: 1"]
-    lines += ["baseline: paired    # base and head take turns in one job", *_setup(survey), "", "suites:"]
+    lines = [
+        f"# What ci-bench measures in each pull request. All fields: {PAGES}/configuration.md",
+        "schema_version: 1",
+    ]
+    lines += [
+        "baseline: paired    # base and head take turns in one job",
+        *_setup(survey),
+        "",
+        "suites:",
+    ]
     for suite in dict.fromkeys(entry.suite for entry in entries):
-        lines += [f"  {suite}:", *(f"    {line}" for entry in entries if entry.suite == suite for line in entry.lines)]
+        lines += [
+            f"  {suite}:",
+            *(f"    {line}" for entry in entries if entry.suite == suite for line in entry.lines),
+        ]
     return "\n".join(lines) + "\n"
 
 
 def workflow_text(survey: Survey, example: str) -> str:
     """The workflow of an example, for a hosted runner if nothing computes on a GPU, with a network if set-up downloads."""
     more = [] if survey.gpu else ["          gpus: none"]
-    more += ['          setup_network: "true" # for `setup.network` of ci-bench.yml'] if _downloads(survey) else []
+    more += (
+        ['          setup_network: "true" # for `setup.network` of ci-bench.yml']
+        if _downloads(survey)
+        else []
+    )
     lines = example.splitlines()
     assert sum(line.startswith(_GPU_RUNNER) for line in lines) == lines.count(_LAST_INPUT) == 1  # noqa: S101 - our own file
-    runner = [_HOSTED if line.startswith(_GPU_RUNNER) and not survey.gpu else line for line in lines]
+    runner = [
+        _HOSTED if line.startswith(_GPU_RUNNER) and not survey.gpu else line for line in lines
+    ]
     place = runner.index(_LAST_INPUT) + 1
     return "\n".join([*runner[:place], *more, *runner[place:]]) + "\n"
 
@@ -93,7 +121,10 @@ def _setup(survey: Survey) -> list[str]:
         wanted.append("-e .")
     wanted += [f"-e ./{folder}" for folder in survey.projects]
     if wanted:
-        lines = [f"  commands: [pip install {' '.join(wanted)}]", "  network: true    # set-up may download; measuring may not"]
+        lines = [
+            f"  commands: [pip install {' '.join(wanted)}]",
+            "  network: true    # set-up may download; measuring may not",
+        ]
     elif package is not None and package.compiled:
         lines = ["  commands: [pip install --no-deps --no-build-isolation -e .]"]
     else:
@@ -109,11 +140,20 @@ def _entries(survey: Survey) -> Iterator[ProposedEntry]:
     """Yield the entries for what the repository has."""
     if survey.paths:
         paths = survey.paths[:MOST_PATHS]
-        named = [f"- path: {paths[0]}"] if len(paths) == 1 else ["- path:", *(f"    - {path}" for path in paths)]
+        named = (
+            [f"- path: {paths[0]}"]
+            if len(paths) == 1
+            else ["- path:", *(f"    - {path}" for path in paths)]
+        )
         words = []
         for one in survey.benchmarks:
-            counted = ", ".join(f"{_counted(number, 'benchmark')} of {tool}" for tool, number in one.tools.items())
-            words.append(f"{one.file}: {counted}" + (f", {_counted(one.cases, 'case')}" if one.cases is not None else ""))
+            counted = ", ".join(
+                f"{_counted(number, 'benchmark')} of {tool}" for tool, number in one.tools.items()
+            )
+            words.append(
+                f"{one.file}: {counted}"
+                + (f", {_counted(one.cases, 'case')}" if one.cases is not None else "")
+            )
         yield ProposedEntry(suite="functions", lines=tuple(named), words=tuple(words))
     names = _names([*(one.file for one in survey.trainings), *survey.loops, *survey.scripts])
     for training in survey.trainings[:MOST_TRAININGS]:
@@ -122,19 +162,35 @@ def _entries(survey: Survey) -> Iterator[ProposedEntry]:
             suite="command",
             lines=(
                 f"- name: {names[training.file]}",
-                "  # Keep a run short: a few dozen steps are enough. Add the script's own arguments to the list.",
+                (
+                    "  # Keep a run short: a few dozen steps are enough. Add the script's own"
+                    " arguments to the list."
+                ),
                 f"  command: [python, {training.file}]",
                 "  losses: {warmup_steps: 3}",
                 *reading,
             ),
-            words=(f"{training.file}: losses and step times of a training, which runs ten times or more",),
+            words=(
+                (
+                    f"{training.file}: losses and step times of a training, which runs ten times or"
+                    " more"
+                ),
+            ),
         )
     for loop in survey.loops[:MOST_TRAININGS]:
-        lines = (f"- name: {names[loop]}", f'  loop: "{loop}"', "  losses: {steps: 30, warmup_steps: 5}")
-        yield ProposedEntry(suite="command", lines=lines, words=(f"{loop}: losses and step times of 30 steps",))
+        lines = (
+            f"- name: {names[loop]}",
+            f'  loop: "{loop}"',
+            "  losses: {steps: 30, warmup_steps: 5}",
+        )
+        yield ProposedEntry(
+            suite="command", lines=lines, words=(f"{loop}: losses and step times of 30 steps",)
+        )
     for script in survey.scripts[:MOST_SCRIPTS]:
         timed = (f"- name: {names[script]}", f"  command: [python, {script}]")
-        yield ProposedEntry(suite="command", lines=timed, words=(f"{script}: its wall time and peak memory",))
+        yield ProposedEntry(
+            suite="command", lines=timed, words=(f"{script}: its wall time and peak memory",)
+        )
 
 
 def _counted(number: int, noun: str) -> str:
@@ -146,7 +202,9 @@ def _names(places: list[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for place in places:
         plain = place.rpartition(":")[2] if ":" in place else PurePosixPath(place).stem
-        name = "".join(letter if letter.isalnum() or letter in "_-" else "_" for letter in plain)[:50]
+        name = "".join(letter if letter.isalnum() or letter in "_-" else "_" for letter in plain)[
+            :50
+        ]
         name = name if name[0].isalpha() and name.lower() not in _WORDS_OF_YAML else f"run_{name}"
         number = sum(other == name or other.rpartition("-")[0] == name for other in found.values())
         found[place] = f"{name}-{number + 1}" if number else name
@@ -172,13 +230,20 @@ def _example(survey: Survey, file: str) -> tuple[ProposedEntry, str]:
     if survey.modules:
         module, found = survey.modules[0]
         given = [str(found.shape), *([f'"int64", high={found.high}'] if found.high else [])]
-        words = f"{file}: an example, the forward pass of {found.name}; check the shape of its input"
-        text = _MODULE.format(name=found.name, module=module, function=_function(found.name), inputs=", ".join(given))
+        words = (
+            f"{file}: an example, the forward pass of {found.name}; check the shape of its input"
+        )
+        text = _MODULE.format(
+            name=found.name, module=module, function=_function(found.name), inputs=", ".join(given)
+        )
         return ProposedEntry(suite="functions", lines=functions, words=(words,)), text
     if survey.package is not None:
         name = survey.package.name
         lines = (f"- name: import_{name[:50]}", f'  command: [python, -c, "import {name}"]')
-        words = f"import {name}: an example, the time and memory of the import; add benchmarks of your own"
+        words = (
+            f"import {name}: an example, the time and memory of the import; add benchmarks of"
+            " your own"
+        )
         return ProposedEntry(suite="command", lines=lines, words=(words,)), ""
     words = f"{file}: an example to replace, a matrix product"
     return ProposedEntry(suite="functions", lines=functions, words=(words,)), _PLAIN
@@ -186,7 +251,9 @@ def _example(survey: Survey, file: str) -> tuple[ProposedEntry, str]:
 
 def _function(name: str) -> str:
     """``SmallNet`` as the name of a function: ``small_net``."""
-    lower = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).strip("_")
+    lower = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).strip(
+        "_"
+    )
     return f"{lower}_forward"
 
 

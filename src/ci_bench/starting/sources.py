@@ -1,6 +1,9 @@
-"""Reads from one Python source what a gate could measure: programs, training loops, modules. Pure, needs no torch.
+"""Reads from one Python source what a gate could measure: programs, training loops, modules.
 
-Sources are a stranger's text. They are parsed, never imported or run, and a name is used only if it is plain ASCII.
+Pure, needs no torch.
+
+Sources are a stranger's text. They are parsed, never imported or run, and a name is used only if it
+is plain ASCII.
 """
 
 import ast
@@ -21,7 +24,9 @@ _FIRST_LAYERS: Mapping[str, tuple[str, tuple[int, ...], tuple[int, ...]]] = {
     "Conv2d": ("in_channels", (8,), (32, 32)),
     "Embedding": ("num_embeddings", (8, 16), ()),
 }
-"""Layers that show the shape of a module's input: the keyword of the size, and the sizes before and behind it."""
+"""Layers that show the shape of a module's input: the keyword of the size, and the sizes before and
+behind it.
+"""
 
 
 class LossReport(StrEnum):
@@ -86,16 +91,28 @@ def read_program(source: str, file: str) -> SourceProgram:
 
 def _read(tree: ast.Module, source: str) -> SourceProgram:
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    inside = {id(inner) for node in ast.walk(tree) if isinstance(node, _Function | ast.Lambda) for inner in ast.walk(node)}
+    inside = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, _Function | ast.Lambda)
+        for inner in ast.walk(node)
+    }
     trains = any(_called(call) == "backward" for call in calls)
     started = any(_is_guard(node) for node in tree.body)
-    started |= any(_called(call) in {"backward", "parse_args", "print"} and id(call) not in inside for call in calls)
+    started |= any(
+        _called(call) in {"backward", "parse_args", "print"} and id(call) not in inside
+        for call in calls
+    )
     ours = "ci_bench" in source
     return SourceProgram(
         is_program=started,
         takes_arguments=any(map(_is_required, calls)),
         losses=_losses(calls) if trains else None,
-        loops=tuple(node.name for node in tree.body if ours and isinstance(node, ast.FunctionDef) and _is_loop(node)),
+        loops=tuple(
+            node.name
+            for node in tree.body
+            if ours and isinstance(node, ast.FunctionDef) and _is_loop(node)
+        ),
         modules=tuple(_modules(tree)),
     )
 
@@ -106,7 +123,11 @@ def _called(call: ast.Call) -> str:
 
 def _is_guard(node: ast.stmt) -> bool:
     """Return whether a statement is ``if __name__ == "__main__"``."""
-    names = {inner.id for inner in ast.walk(node.test) if isinstance(inner, ast.Name)} if isinstance(node, ast.If) else set()
+    names = (
+        {inner.id for inner in ast.walk(node.test) if isinstance(inner, ast.Name)}
+        if isinstance(node, ast.If)
+        else set()
+    )
     return "__name__" in names
 
 
@@ -116,20 +137,35 @@ def _is_required(call: ast.Call) -> bool:
         return False
     given = {keyword.arg: getattr(keyword.value, "value", None) for keyword in call.keywords}
     name = getattr(call.args[0], "value", "-")
-    by_place = isinstance(name, str) and not name.startswith("-") and given.get("nargs") not in {"?", "*"}
+    by_place = (
+        isinstance(name, str) and not name.startswith("-") and given.get("nargs") not in {"?", "*"}
+    )
     return by_place or given.get("required") is True
 
 
 def _losses(calls: list[ast.Call]) -> LossReport | None:
-    if any(_called(call) == "step" and getattr(getattr(call.func, "value", None), "id", "") == "ci_bench" for call in calls):
+    if any(
+        _called(call) == "step"
+        and getattr(getattr(call.func, "value", None), "id", "") == "ci_bench"
+        for call in calls
+    ):
         return LossReport.STEPS
-    words = {"print": LossReport.PRINTED, "info": LossReport.LOGGED, "log": LossReport.LOGGED, "warning": LossReport.LOGGED}
+    words = {
+        "print": LossReport.PRINTED,
+        "info": LossReport.LOGGED,
+        "log": LossReport.LOGGED,
+        "warning": LossReport.LOGGED,
+    }
     found = {words[_called(call)] for call in calls if _called(call) in words and _names_loss(call)}
     return next((one for one in (LossReport.PRINTED, LossReport.LOGGED) if one in found), None)
 
 
 def _names_loss(call: ast.Call) -> bool:
-    texts = (node.value for node in ast.walk(call) if isinstance(node, ast.Constant) and isinstance(node.value, str))
+    texts = (
+        node.value
+        for node in ast.walk(call)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    )
     return any("loss" in text.lower() for text in texts)
 
 
@@ -159,39 +195,66 @@ def _modules(tree: ast.Module) -> Iterator[Module]:
     for node in tree.body:
         if not isinstance(node, ast.ClassDef) or not _is_public(node.name):
             continue
-        if not any(getattr(base, "attr", getattr(base, "id", "")) == "Module" for base in node.bases):
+        if not any(
+            getattr(base, "attr", getattr(base, "id", "")) == "Module" for base in node.bases
+        ):
             continue
         methods = {inner.name: inner for inner in node.body if isinstance(inner, ast.FunctionDef)}
         init, forward = methods.get("__init__"), methods.get("forward")
         if init is None or forward is None or _owed(init.args) != 1 or _owed(forward.args) != 2:  # noqa: PLR2004 - self and a tensor
             continue
         if (shape := _input(init)) is not None:
-            sizes = (8, 16, *shape[0][1:]) if len(shape[0]) == 2 and not shape[1] and _has_sequences(forward) else shape[0]  # noqa: PLR2004
+            sizes = (
+                (8, 16, *shape[0][1:])
+                if len(shape[0]) == 2 and not shape[1] and _has_sequences(forward)  # noqa: PLR2004
+                else shape[0]
+            )
             yield Module(name=node.name, shape=sizes, high=shape[1])
 
 
 def _has_sequences(forward: ast.FunctionDef) -> bool:
     """Return whether a method moves a third dimension, as ``x.transpose(1, 2)`` does."""
-    moved = [node for node in ast.walk(forward) if isinstance(node, ast.Call) and _called(node) in {"permute", "transpose"}]
-    return any(isinstance(one, ast.Constant) and one.value == 2 for call in moved for one in call.args)  # noqa: PLR2004
+    moved = [
+        node
+        for node in ast.walk(forward)
+        if isinstance(node, ast.Call) and _called(node) in {"permute", "transpose"}
+    ]
+    return any(
+        isinstance(argument, ast.Constant) and argument.value == 2  # noqa: PLR2004
+        for call in moved
+        for argument in call.args
+    )
 
 
 def _input(init: ast.FunctionDef) -> tuple[tuple[int, ...], int | None] | None:
     """The shape of a module's input by its first layer, and the number of whole numbers that it takes."""
     given = {argument.arg: value for argument, value in _defaults(init.args)}
-    calls = [node for node in ast.walk(init) if isinstance(node, ast.Call) and _called(node) in _FIRST_LAYERS]
+    calls = [
+        node
+        for node in ast.walk(init)
+        if isinstance(node, ast.Call) and _called(node) in _FIRST_LAYERS
+    ]
     for call in sorted(calls, key=lambda node: (node.lineno, node.col_offset))[:1]:
         keyword, before, behind = _FIRST_LAYERS[_called(call)]
-        size = next((one.value for one in call.keywords if one.arg == keyword), call.args[0] if call.args else None)
+        size = next(
+            (one.value for one in call.keywords if one.arg == keyword),
+            call.args[0] if call.args else None,
+        )
         number = given.get(size.id) if isinstance(size, ast.Name) else getattr(size, "value", None)
         if isinstance(number, bool) or not isinstance(number, int) or not 0 < number <= 1 << 16:
             return None
-        return (before, number) if keyword == "num_embeddings" else ((*before, number, *behind), None)
+        return (
+            (before, number) if keyword == "num_embeddings" else ((*before, number, *behind), None)
+        )
     return None
 
 
 def _defaults(args: ast.arguments) -> Iterator[tuple[ast.arg, object]]:
     places = [*args.posonlyargs, *args.args]
     defaults = [*zip(places[len(places) - len(args.defaults) :], args.defaults, strict=True)]
-    defaults += [(one, default) for one, default in zip(args.kwonlyargs, args.kw_defaults, strict=True) if default is not None]
+    defaults += [
+        (one, default)
+        for one, default in zip(args.kwonlyargs, args.kw_defaults, strict=True)
+        if default is not None
+    ]
     yield from ((argument, getattr(default, "value", None)) for argument, default in defaults)

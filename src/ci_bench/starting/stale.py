@@ -12,13 +12,17 @@ from ci_bench import __version__
 from ci_bench.starting.proposal import CONFIG, EXAMPLES, WORKFLOW
 from ci_bench.starting.survey import Survey
 
-_OURS = re.compile(r"(?:[A-Za-z0-9_.-]+/)?ci-bench(?P<half>/report)?@(?P<ref>[A-Za-z0-9_./-]{1,100})")
+_OURS = re.compile(
+    r"(?:[A-Za-z0-9_.-]+/)?ci-bench(?P<half>/report)?@(?P<ref>[A-Za-z0-9_./-]{1,100})"
+)
 _RELEASE = re.compile(r"v[0-9]+(?:\.[0-9]+)*")
 _SCRIPT = re.compile(r"(?<![\w./$*{-])[A-Za-z0-9_][\w./-]*\.py\b")
 _OWN_ONLY = "head.repo.full_name == github.repository"
 
 
-def stale_entries(config: Mapping[str, Any], survey: Survey, exists: Callable[[str], bool]) -> Iterator[str]:
+def stale_entries(
+    config: Mapping[str, Any], survey: Survey, exists: Callable[[str], bool]
+) -> Iterator[str]:
     """Yield a sentence for each entry whose files are gone, and for each benchmark that no entry names.
 
     `config` is the configuration as it stands, with a valid form.
@@ -32,7 +36,10 @@ def stale_entries(config: Mapping[str, Any], survey: Survey, exists: Callable[[s
             yield f"{CONFIG}: suites.functions: {path} has no benchmark; remove it"
     for one in survey.benchmarks:
         if not any(_covers(path, one.file) for path in named):
-            yield f"{one.file} has benchmarks that {CONFIG} does not measure; add it to suites.functions"
+            yield (
+                f"{one.file} has benchmarks that {CONFIG} does not measure; add it to"
+                " suites.functions"
+            )
     for entry in suites.get("command", []):
         yield from _stale_command(entry, exists)
 
@@ -45,7 +52,9 @@ def _stale_command(entry: Mapping[str, Any], exists: Callable[[str], bool]) -> I
             if not exists((PurePosixPath(entry.get("cwd", ".")) / script).as_posix()):
                 yield f"{where}: {script} does not exist; correct the command"
     module = str(entry.get("loop", "")).partition(":")[0].replace(".", "/")
-    places = [f"{folder}{module}{ending}" for folder in ("", "src/") for ending in (".py", "/__init__.py")]
+    places = [
+        f"{folder}{module}{ending}" for folder in ("", "src/") for ending in (".py", "/__init__.py")
+    ]
     if module and not any(map(exists, places)):
         yield f"{where}: the module of {entry['loop']} is not in this repository; correct the loop"
 
@@ -53,30 +62,50 @@ def _stale_command(entry: Mapping[str, Any], exists: Callable[[str], bool]) -> I
 def _covers(path: str, file: str) -> bool:
     """Return whether a path of an entry (a file, a folder, a glob) names a file."""
     plain = PurePosixPath(path)
-    return file == str(plain) or plain in PurePosixPath(file).parents or str(plain) == "." or PurePosixPath(file).match(path)
+    return (
+        file == str(plain)
+        or plain in PurePosixPath(file).parents
+        or str(plain) == "."
+        or PurePosixPath(file).match(path)
+    )
 
 
 def _listed(value: Any) -> list[str]:
     return [value] if isinstance(value, str) else list(value)
 
 
-def stale_workflows(workflows: Mapping[str, Any], config: Mapping[str, Any], exists: Callable[[str], bool]) -> Iterator[str]:
+def stale_workflows(
+    workflows: Mapping[str, Any], config: Mapping[str, Any], exists: Callable[[str], bool]
+) -> Iterator[str]:
     """Yield a sentence for each fault of the `workflows` that use ci-bench: parsed files by path."""
-    jobs = [(file, workflow, *found) for file, workflow in workflows.items() for found in _jobs(workflow)]
+    jobs = [
+        (file, workflow, *found)
+        for file, workflow in workflows.items()
+        for found in _jobs(workflow)
+    ]
     if not jobs:
         other = f"copy pull-request.yml of {EXAMPLES}, as {WORKFLOW} is another workflow"
-        yield f"no workflow uses ci-bench; {other if WORKFLOW in workflows else '`ci-bench init` writes one'}"
+        yield (
+            "no workflow uses ci-bench;"
+            f" {other if WORKFLOW in workflows else '`ci-bench init` writes one'}"
+        )
         return
     for file, workflow, job, step in jobs:
         yield from _stale_step(file, step, exists)
         if _measures(step) and (fault := _unguarded(workflow, job)):
             yield f"{file}: {fault}"
     measuring = [(workflow, step) for _, workflow, _, step in jobs if _measures(step)]
-    if not any({"pull_request", "merge_group"} & {*_triggers(workflow)} for workflow, _ in measuring):
+    if not any(
+        {"pull_request", "merge_group"} & {*_triggers(workflow)} for workflow, _ in measuring
+    ):
         yield "no workflow measures pull requests with ci-bench; add the trigger pull_request"
     setup = config.get("setup")
     downloads = isinstance(setup, Mapping) and setup.get("network") is True
-    if downloads and measuring and not any(_inputs(step).get("setup_network") in {"true", True} for _, step in measuring):
+    if (
+        downloads
+        and measuring
+        and not any(_inputs(step).get("setup_network") in {"true", True} for _, step in measuring)
+    ):
         yield f"{CONFIG}: setup.network has no effect: no workflow sets the input setup_network"
 
 
@@ -88,7 +117,10 @@ def uses_ci_bench(workflow: Any) -> bool:
 def _stale_step(file: str, step: Mapping[str, Any], exists: Callable[[str], bool]) -> Iterator[str]:
     ref = _reference(step)["ref"]
     if _RELEASE.fullmatch(ref) and ref != f"v{__version__}":
-        yield f"{file}: it uses ci-bench {ref}, and this is v{__version__}; change the version, or install that one here"
+        yield (
+            f"{file}: it uses ci-bench {ref}, and this is v{__version__}; change the version, or"
+            " install that one here"
+        )
     path = _inputs(step).get("config_path")
     if isinstance(path, str) and "${{" not in path and not exists(path):
         yield f"{file}: config_path names a file that does not exist; correct it"
@@ -102,7 +134,10 @@ def _unguarded(workflow: Mapping[str, Any], job: Mapping[str, Any]) -> str:
     trusted = granted is not None and "write" not in str(granted)
     trusted |= "self-hosted" not in str(job.get("runs-on")) or _OWN_ONLY in str(job.get("if", ""))
     if "pull_request" in _triggers(workflow) and not trusted:
-        return f"pull requests of forks run on your own runner; add `if: github.event.pull_request.{_OWN_ONLY}`"
+        return (
+            "pull requests of forks run on your own runner; add `if:"
+            f" github.event.pull_request.{_OWN_ONLY}`"
+        )
     return ""
 
 
@@ -112,7 +147,11 @@ def _jobs(workflow: Any) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]
     for job in jobs.values() if isinstance(jobs, Mapping) else ():
         steps = job.get("steps") if isinstance(job, Mapping) else None
         listed = steps if isinstance(steps, list) else []
-        yield from ((job, step) for step in listed if isinstance(step, Mapping) and _OURS.fullmatch(str(step.get("uses"))))
+        yield from (
+            (job, step)
+            for step in listed
+            if isinstance(step, Mapping) and _OURS.fullmatch(str(step.get("uses")))
+        )
 
 
 def _reference(step: Mapping[str, Any]) -> re.Match[str]:
@@ -132,4 +171,10 @@ def _inputs(step: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _triggers(workflow: Mapping[str, Any]) -> list[str]:
     triggers = workflow.get("on")
-    return [triggers] if isinstance(triggers, str) else list(triggers) if isinstance(triggers, list | Mapping) else []
+    return (
+        [triggers]
+        if isinstance(triggers, str)
+        else list(triggers)
+        if isinstance(triggers, list | Mapping)
+        else []
+    )

@@ -1,7 +1,7 @@
 """Surveys a repository: benchmarks, trainings, modules and the package in it, by its files' names and text.
 
-The repository is a stranger's. Symbolic links are not followed, files and folders with unusual names are passed over, and the
-number and size of files that are read is limited.
+The repository is a stranger's. Symbolic links are not followed, files and folders with unusual
+names are passed over, and the number and size of files that are read is limited.
 """
 
 import os
@@ -14,20 +14,47 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ci_bench.errors import BadConfig
-from ci_bench.starting.sources import NAME, LossReport, Module, SourceProgram, read_program, reads_metadata, uses_gpu
+from ci_bench.starting.sources import (
+    NAME,
+    LossReport,
+    Module,
+    SourceProgram,
+    read_program,
+    reads_metadata,
+    uses_gpu,
+)
 from ci_bench.suites.functions import literal
 from ci_bench.suites.functions.collecting.recognising import Format, count_benchmarks
 from ci_bench.suites.functions.grids import points
 
 MOST_FILES, MOST_ENTRIES, MOST_BYTES = 5000, 100_000, 1 << 20
 """Files that are read, names that are looked at, and the size of a file that is read."""
-BENCHMARK_FOLDERS = frozenset({"asv_bench", "bench", "benches", "benchmark", "benchmarks", "perf", "performance"})
+BENCHMARK_FOLDERS = frozenset(
+    {"asv_bench", "bench", "benches", "benchmark", "benchmarks", "perf", "performance"}
+)
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}")
-_PASSED_OVER = frozenset({"__pycache__", "build", "ci-bench-history", "dist", "node_modules", "site-packages", "vendor"})
-_NO_PACKAGE = frozenset({"docs", "doc", "examples", "example", "scripts", "tests", "test", "tools"}) | BENCHMARK_FOLDERS
+_PASSED_OVER = frozenset(
+    {"__pycache__", "build", "ci-bench-history", "dist", "node_modules", "site-packages", "vendor"}
+)
+_NO_PACKAGE = (
+    frozenset({"docs", "doc", "examples", "example", "scripts", "tests", "test", "tools"})
+    | BENCHMARK_FOLDERS
+)
 _NOT_MEASURED = frozenset({"docs", "doc", "tests", "test", "testing"})
 _COMPILED = (".c", ".cc", ".cpp", ".cu", ".cxx", ".pyx", ".rs")
-_HAVING = frozenset({"datasets", "evaluate", "jsonschema", "numpy", "pyyaml", "requests", "rich", "safetensors", "scipy"})
+_HAVING = frozenset(
+    {
+        "datasets",
+        "evaluate",
+        "jsonschema",
+        "numpy",
+        "pyyaml",
+        "requests",
+        "rich",
+        "safetensors",
+        "scipy",
+    }
+)
 _HAVING |= {"torch", "transformers", "triton"}
 """Packages that are there wherever ci-bench measures."""
 
@@ -151,9 +178,8 @@ def _files(root: Path) -> tuple[list[str], list[str]]:
                 files.append((place / name).as_posix())
                 read += name.endswith(".py")
         if looked_at > MOST_ENTRIES or read > MOST_FILES:
-            return files, [
-                f"only a part of the repository was read: it has more than {MOST_FILES:,} Python files or is very large"
-            ]
+            size = f"it has more than {MOST_FILES:,} Python files or is very large"
+            return files, [f"only a part of the repository was read: {size}"]
     return files, []
 
 
@@ -181,13 +207,20 @@ def _look(file: str, source: str, found: _Findings) -> None:
 
 def _look_at_program(file: str, program: SourceProgram, found: _Findings) -> None:
     parts = PurePosixPath(file)
-    benchmark = bool({*parts.parts[:-1]} & BENCHMARK_FOLDERS) or re.match(r"bench|perf_", parts.stem) is not None
+    benchmark = (
+        bool({*parts.parts[:-1]} & BENCHMARK_FOLDERS)
+        or re.match(r"bench|perf_", parts.stem) is not None
+    )
     if program.losses is None and not benchmark:
         return
     if program.takes_arguments:
-        found.remarks.append(f"{file} needs arguments: add it under `suites.command` with its command line")
+        found.remarks.append(
+            f"{file} needs arguments: add it under `suites.command` with its command line"
+        )
     elif program.losses is LossReport.LOGGED:
-        found.remarks.append(f"{file} logs its losses with `logging`: print them, or write them to CI_BENCH_OUTPUT")
+        found.remarks.append(
+            f"{file} logs its losses with `logging`: print them, or write them to CI_BENCH_OUTPUT"
+        )
     elif program.losses is not None:
         found.trainings.append(TrainingScript(file=file, losses=program.losses))
     else:
@@ -195,7 +228,10 @@ def _look_at_program(file: str, program: SourceProgram, found: _Findings) -> Non
 
 
 def benchmarks_of(file: str, source: str) -> BenchmarkFile | None:
-    """The benchmarks of a file, of ci-bench's own decorator or another tool; `None` without any. Raises `BadConfig`."""
+    """The benchmarks of a file, of ci-bench's own decorator or another tool; `None` without any.
+
+    Raises `BadConfig`.
+    """
     counts = count_benchmarks(source, file)
     if not {*PurePosixPath(file).parts[:-1]} & BENCHMARK_FOLDERS:
         counts.pop(Format.ASV, None)  # elsewhere, time_now() is a function like any other
@@ -223,14 +259,18 @@ def _paths(benchmarks: list[str], files: list[str]) -> tuple[str, ...]:
         if file.endswith(".py") and file not in folders and PurePosixPath(file).name not in helpers
         if (folder := _benchmark_folder(file)) is not None
     }
-    named = [file if folder is None or folder in mixed else folder for file, folder in folders.items()]
+    named = [
+        file if folder is None or folder in mixed else folder for file, folder in folders.items()
+    ]
     return tuple(dict.fromkeys(named))
 
 
 def _benchmark_folder(file: str) -> str | None:
     """Return the outermost folder of a file whose name says that it holds benchmarks."""
     parts = PurePosixPath(file).parts[:-1]
-    place = next((place for place, part in enumerate(parts, start=1) if part in BENCHMARK_FOLDERS), None)
+    place = next(
+        (place for place, part in enumerate(parts, start=1) if part in BENCHMARK_FOLDERS), None
+    )
     return None if place is None else "/".join(parts[:place])
 
 
@@ -257,7 +297,11 @@ def _package(root: Path, files: list[str], *, compiled: bool) -> RepositoryPacka
     name = next((one for one in names if one.lower() == plain), names[0] if names else None)
     if name is None:
         return None
-    inside = read_text(root / name / "__init__.py") or read_text(root / "src" / name / "__init__.py") or ""
+    inside = (
+        read_text(root / name / "__init__.py")
+        or read_text(root / "src" / name / "__init__.py")
+        or ""
+    )
     compiled = compiled or "ext_modules" in (setup or "") or reads_metadata(inside)
     return RepositoryPackage(name=name, compiled=compiled, dependencies=_needs_more(project, setup))
 
@@ -265,12 +309,24 @@ def _package(root: Path, files: list[str], *, compiled: bool) -> RepositoryPacka
 def _projects(root: Path, files: list[str], found: _Findings) -> Iterator[str]:
     """Yield the packages below the root that measured files belong to, each once: of a monorepo."""
     folders = {
-        str(PurePosixPath(file).parent) for file in files if PurePosixPath(file).name in {"pyproject.toml", "setup.py"}
+        str(PurePosixPath(file).parent)
+        for file in files
+        if PurePosixPath(file).name in {"pyproject.toml", "setup.py"}
     } - {"."}
-    measured = [*(one.file for one in found.benchmarks), *(one.file for one in found.trainings), *found.scripts]
-    nearest = (next((str(one) for one in PurePosixPath(file).parents if str(one) in folders), None) for file in measured)
+    measured = [
+        *(one.file for one in found.benchmarks),
+        *(one.file for one in found.trainings),
+        *found.scripts,
+    ]
+    nearest = (
+        next((str(one) for one in PurePosixPath(file).parents if str(one) in folders), None)
+        for file in measured
+    )
     for folder in dict.fromkeys(one for one in nearest if one is not None):
-        if read_text(root / folder / "setup.py") is not None or _project(read_text(root / folder / "pyproject.toml")) is not None:
+        if (
+            read_text(root / folder / "setup.py") is not None
+            or _project(read_text(root / folder / "pyproject.toml")) is not None
+        ):
             yield folder
 
 
@@ -291,12 +347,22 @@ def _import_names(files: list[str]) -> Iterator[str]:
     for file in files:
         parts = PurePosixPath(file).parts
         parts = parts[1:] if parts[0] == "src" else parts
-        if len(parts) == 2 and parts[1] == "__init__.py" and parts[0] not in _NO_PACKAGE and _is_name(parts[0]):  # noqa: PLR2004
+        if (
+            len(parts) == 2  # noqa: PLR2004
+            and parts[1] == "__init__.py"
+            and parts[0] not in _NO_PACKAGE
+            and _is_name(parts[0])
+        ):
             yield parts[0]
     for file in files:
         parts = PurePosixPath(file).parts
         stem = PurePosixPath(parts[-1]).stem
-        if file.endswith(".py") and parts[:-1] in {(), ("src",)} and _is_name(stem) and stem not in {"setup", "conftest"}:
+        if (
+            file.endswith(".py")
+            and parts[:-1] in {(), ("src",)}
+            and _is_name(stem)
+            and stem not in {"setup", "conftest"}
+        ):
             yield stem
 
 
@@ -306,5 +372,7 @@ def _needs_more(project: Mapping[str, Any] | None, setup: str | None) -> bool:
     listed_later = (project or {}).get("dynamic")
     dynamic = isinstance(listed_later, list) and "dependencies" in listed_later
     names = [*listed] if isinstance(listed, list | dict) else []
-    wanted = {re.split(r"[^A-Za-z0-9_.-]", str(one).strip(), maxsplit=1)[0].lower() for one in names} - {"python"}
+    wanted = {
+        re.split(r"[^A-Za-z0-9_.-]", str(one).strip(), maxsplit=1)[0].lower() for one in names
+    } - {"python"}
     return bool(wanted - _HAVING) or dynamic or "install_requires" in (setup or "")

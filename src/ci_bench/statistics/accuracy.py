@@ -1,9 +1,11 @@
 """Bound on how far rounding may move a candidate's accuracy, and when the verdict is certain.
 
-Runs of the reference that differ by rounding (or by dropout masks) alone are the candidate's peers. Of n peers with mean m and
-standard deviation s a candidate may be off by ``max(1 point, t(0.995, n - 1) s sqrt(1 + 1/n))``. Peers are whole trainings, most
-of what verifying costs. So they are trained one by one, and no more of them once the rule holds whatever the others would show
-(`certain_limit`): the verdict is that of all of them, not a guess at it. Judging and training both ask here. Pure.
+Runs of the reference that differ by rounding (or by dropout masks) alone are the candidate's peers.
+Of n peers with mean m and standard deviation s a candidate may be off by ``max(1 point, t(0.995, n
+- 1) s sqrt(1 + 1/n))``. Peers are whole trainings, most of what verifying costs. So they are
+trained one by one, and no more of them once the rule holds whatever the others would show
+(`certain_limit`): the verdict is that of all of them, not a guess at it. Judging and training both
+ask here. Pure.
 """
 
 import math
@@ -76,7 +78,9 @@ def certain_limit(peers: Sequence[float], *, missing: int) -> float:
 
 def is_certain(accuracy: float, peers: Sequence[float], *, missing: int) -> bool:
     """Return whether a candidate of this accuracy holds for any `missing` further peers."""
-    return abs(accuracy - statistics.fmean(peers)) <= certain_limit(peers, missing=missing) + ROUNDING
+    return (
+        abs(accuracy - statistics.fmean(peers)) <= certain_limit(peers, missing=missing) + ROUNDING
+    )
 
 
 def _squares(peers: Sequence[float]) -> float:

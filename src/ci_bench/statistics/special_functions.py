@@ -54,4 +54,15 @@ def polygamma(order: int, x: Any) -> Any:
     return (-1.0) ** (order + 1) * _gamma(order + 1.0) * _zeta(order + 1.0, values)
 
 
-__all__ = ["bdtr", "bdtrc", "betaincinv", "compiled_functions", "functions", "ndtri", "polygamma", "psi", "stdtr", "stdtrit"]
+__all__ = [
+    "bdtr",
+    "bdtrc",
+    "betaincinv",
+    "compiled_functions",
+    "functions",
+    "ndtri",
+    "polygamma",
+    "psi",
+    "stdtr",
+    "stdtrit",
+]

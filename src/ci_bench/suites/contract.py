@@ -1,7 +1,8 @@
 """The contract between suites and workers.
 
-A suite has two halves. `Suite.plan` turns options into cases without torch. Its worker module, named by `Suite.worker`, is
-imported in worker processes only and has one function, `open_workload(case, context) -> Workload`.
+A suite has two halves. `Suite.plan` turns options into cases without torch. Its worker module,
+named by `Suite.worker`, is imported in worker processes only and has one function,
+`open_workload(case, context) -> Workload`.
 """
 
 from abc import ABC, abstractmethod
@@ -27,7 +28,9 @@ class StageKind(StrEnum):
     PREPARE = "prepare"
     """Fetch and tokenise once; the only stage that may use the network."""
     SIZE = "size"
-    """Find out how many rows of the reference arm fit into memory: on one side, for both and for all arms."""
+    """Find out how many rows of the reference arm fit into memory: on one side, for both and for
+    all arms.
+    """
     VERIFY = "verify"
     """Gather the suite's own evidence that the arms compute the same."""
     SEEDS = "seeds"
@@ -105,8 +108,9 @@ class Computed:
     to the next number of the format) or summed in another order. `jolts` are those of runs that
     were shaken harder (`numerics.jolt_of`), for kinks; `truth` those in fp64. Without any of them,
     only the format's own roundings are allowed. `start` and `inputs` are the digests of the weights
-    and of the inputs (`ci_bench.suites.shared.worker.digests`), by name and in their order. `generators` are the
-    states of the random generators after the run, empty if it draws no random numbers.
+    and of the inputs (`ci_bench.suites.shared.worker.digests`), by name and in their order.
+    `generators` are the states of the random generators after the run, empty if it draws no random
+    numbers.
     """
 
     arm: str
@@ -133,9 +137,12 @@ def claim_nothing(_check: str, _arm: str, _seen: Mapping[str, Any], _expected: C
 
 
 class Ranks(Protocol):
-    """The processes of a stage that has several, as one of them sees them. `rank` is its own, of `count`, from 0.
+    """The processes of a stage that has several, as one of them sees them.
 
-    torch's process group is there; it is of gloo on the CPU and of NCCL on GPUs, with a device for each rank.
+    `rank` is its own, of `count`, from 0.
+
+    torch's process group is there; it is of gloo on the CPU and of NCCL on GPUs, with a device for
+    each rank.
     """
 
     @property
@@ -177,7 +184,9 @@ class Context:
     """The number of rows that a stage of the kind `StageKind.SIZE` found to fit; else `None`."""
     provisional: bool = False
     """True if `verify` may measure little rounding; a stage of `StageKind.ROUNDING` can follow."""
-    threads: int | None = None  # of programs that the workload starts (`run.threads`); this process has them already
+    threads: int | None = (
+        None  # of programs that the workload starts (`run.threads`); this process has them already
+    )
 
     @property
     def attachments(self) -> Path:
@@ -222,7 +231,9 @@ class Compiler(StrEnum):
 
     NONE = "none"
     DYNAMO = "dynamo"
-    """`torch.compile`: graphs, breaks and recompiles are counted, and an arm without a graph fails the check `compiled`."""
+    """`torch.compile`: graphs, breaks and recompiles are counted, and an arm without a graph fails
+    the check `compiled`.
+    """
     OTHER = "other"
     """TorchScript, export, a plugin's own: only the latency of the first call shows it."""
 
@@ -291,7 +302,9 @@ class Refereed(Program, Protocol):
     def state(self) -> dict[str, Any]:
         """Copies on the host of state: ``weights.NAME``, ``buffers.NAME``, ``optimizer.…``."""
 
-    def refresh(self, seed: int, *, moved: bool, state: Mapping[str, Any] | None = None, shaken: int = 0) -> bool:
+    def refresh(
+        self, seed: int, *, moved: bool, state: Mapping[str, Any] | None = None, shaken: int = 0
+    ) -> bool:
         """Have the next calls compute from inputs drawn from `seed`: the same values for every arm of the case.
 
         They are in new memory (`moved`), or in that of the previous call's inputs. Takes over a
@@ -315,7 +328,9 @@ class Altered(Refereed, Protocol):
     def operands(self) -> list[Any]:
         """The tensors that the next calls compute from, and no copies."""
 
-    def alter(self, seed: int, *, shaken: int = 0, whole: bool = False) -> Callable[[], None] | None:
+    def alter(
+        self, seed: int, *, shaken: int = 0, whole: bool = False
+    ) -> Callable[[], None] | None:
         """Prepare a write of a few other values, drawn by `seed`, into the last `refresh`'s inputs.
 
         Every arm of the case gets the same values, in place. The returned function takes a few
@@ -327,8 +342,8 @@ class Altered(Refereed, Protocol):
 class Workload(Protocol):
     """One case in a worker process.
 
-    One whose steps are short, and allocate, may have `keeps_freed_memory`, which is true: the host's allocator then keeps what is
-    freed while it is timed, rather than by chance.
+    One whose steps are short, and allocate, may have `keeps_freed_memory`, which is true: the
+    host's allocator then keeps what is freed while it is timed, rather than by chance.
     """
 
     def prepare(self) -> None:
@@ -404,7 +419,10 @@ class Suite(ABC):
 
     @abstractmethod
     def plan(self, options: Mapping[str, Any]) -> tuple[Case, ...]:
-        """Turn one entry of the configuration into cases. Raises `BadConfig` if options contradict each other."""
+        """Turn one entry of the configuration into cases.
+
+        Raises `BadConfig` if options contradict each other.
+        """
 
     @abstractmethod
     def stages(self, case: Case) -> tuple[Stage, ...]:

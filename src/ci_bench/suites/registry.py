@@ -38,7 +38,10 @@ def find_suite(name: str) -> Suite:
     for entry in _installed().select(name=name):
         return _load(entry)
     known = ", ".join(sorted({*BUILT_IN, *(entry.name for entry in _installed())}))
-    message = f"unknown suite {name!r} (known: {known}); install the plugin that provides it or correct the name"
+    message = (
+        f"unknown suite {name!r} (known: {known}); install the plugin that provides it or correct"
+        " the name"
+    )
     raise UnknownSuite(message)
 
 
@@ -107,14 +110,21 @@ def _may_be_installed() -> bool:
 
     A path that is not a folder, or a finder of distributions other than Python's, may hold one.
     """
-    if any(hasattr(finder, "find_distributions") and finder is not PathFinder for finder in sys.meta_path):
+    if any(
+        hasattr(finder, "find_distributions") and finder is not PathFinder
+        for finder in sys.meta_path
+    ):
         return True
     return any(map(_names_plugins, dict.fromkeys(sys.path)))
 
 
 def _names_plugins(place: str) -> bool:
     try:
-        packages = [path for path in Path(place).iterdir() if path.name.lower().endswith((".dist-info", "egg-info"))]
+        packages = [
+            path
+            for path in Path(place).iterdir()
+            if path.name.lower().endswith((".dist-info", "egg-info"))
+        ]
         return any(_names_group(package / "entry_points.txt") for package in packages)
     except FileNotFoundError:
         return False
@@ -133,8 +143,13 @@ def _load(entry: "EntryPoint") -> Suite:
     try:
         plugin = entry.load()
     except Exception as error:
-        message = f"the plugin behind suite {entry.name!r} ({entry.value}) cannot be imported: {error}; fix or uninstall it"
+        message = (
+            f"the plugin behind suite {entry.name!r} ({entry.value}) cannot be imported: {error};"
+            " fix or uninstall it"
+        )
         raise UnknownSuite(message) from error
     if not isinstance(plugin, Suite):
-        raise UnknownSuite(f"the plugin behind suite {entry.name!r} ({entry.value}) is not a Suite; {INHERIT}")
+        raise UnknownSuite(
+            f"the plugin behind suite {entry.name!r} ({entry.value}) is not a Suite; {INHERIT}"
+        )
     return plugin

@@ -90,8 +90,17 @@ class HostClock:
     __slots__ = ("_now", "_synchronize", "_unmet")
     parts_lane = Lane.WALL
 
-    def __init__(self, synchronize: Callable[[], None], *, unmet: tuple[str, ...] = (), now: Reader = reader()) -> None:
-        """`synchronize` waits for the device. `unmet` names the options that this device cannot follow."""
+    def __init__(
+        self,
+        synchronize: Callable[[], None],
+        *,
+        unmet: tuple[str, ...] = (),
+        now: Reader = reader(),
+    ) -> None:
+        """`synchronize` waits for the device.
+
+        `unmet` names the options that this device cannot follow.
+        """
         self._synchronize, self._unmet, self._now = synchronize, unmet, now
 
     def prepare(self, program: Program) -> None:
@@ -128,7 +137,9 @@ class HostClock:
         wall_s = (now() - start) / calls
         expect_marks(len(ends), program.parts, calls)
         spans_s = split(ends, program.parts, between=lambda earlier, later: later - earlier)
-        parts_s = tuple(span_s / calls / part.per for span_s, part in zip(spans_s, program.parts, strict=True))
+        parts_s = tuple(
+            span_s / calls / part.per for span_s, part in zip(spans_s, program.parts, strict=True)
+        )
         return Taken(wall_s=wall_s, parts_s=parts_s)
 
     def least_sample_s(self) -> float:
@@ -142,7 +153,13 @@ class HostClock:
     def checks(self, program: Program, *, arm: str) -> tuple[Check, ...]:  # noqa: ARG002 - the same for every program
         """The options that have no meaning on this device."""
         return tuple(
-            Check(name=name, arm=arm, outcome=Outcome.UNKNOWN, detail=f"run.{name} is for GPUs: not done here", informative=True)
+            Check(
+                name=name,
+                arm=arm,
+                outcome=Outcome.UNKNOWN,
+                detail=f"run.{name} is for GPUs: not done here",
+                informative=True,
+            )
             for name in self._unmet
         )
 
@@ -182,12 +199,18 @@ def expect_marks(marks: int, parts: tuple[Part, ...], calls: int) -> None:
     if marks != (len(parts) + 1) * calls:
         names = ", ".join(part.metric for part in parts)
         made = marks / calls - 1
-        message = f"a step has to mark the end of each of its {len(parts)} parts ({names}), and made {made:g} marks per call"
+        message = (
+            f"a step has to mark the end of each of its {len(parts)} parts ({names}), and made"
+            f" {made:g} marks per call"
+        )
         raise ValueError(message)
 
 
 def split(
-    readings: Sequence[_Reading], parts: tuple[Part, ...], *, between: Callable[[_Reading, _Reading], float]
+    readings: Sequence[_Reading],
+    parts: tuple[Part, ...],
+    *,
+    between: Callable[[_Reading, _Reading], float],
 ) -> tuple[float, ...]:
     """The seconds that each part took over all calls, from a reading at the start of each call and at each mark.
 
@@ -196,7 +219,8 @@ def split(
     width = len(parts) + 1
     starts = range(0, len(readings), width)
     return tuple(
-        sum(between(readings[start + index], readings[start + index + 1]) for start in starts) for index in range(len(parts))
+        sum(between(readings[start + index], readings[start + index + 1]) for start in starts)
+        for index in range(len(parts))
     )
 
 
@@ -210,7 +234,9 @@ def device_series(taken: Sequence[Taken]) -> tuple[float, ...]:
 
 def part_series(taken: Sequence[Taken], index: int) -> tuple[float, ...]:
     """Return the seconds of one part in every sample, or nothing if one is unknown."""
-    return _without_holes([one.parts_s[index] if index < len(one.parts_s) else None for one in taken])
+    return _without_holes(
+        [one.parts_s[index] if index < len(one.parts_s) else None for one in taken]
+    )
 
 
 def _without_holes(values: Sequence[float | None]) -> tuple[float, ...]:

@@ -1,11 +1,11 @@
 """Compare head's tensors with base's: the worker's half, two files in, errors and allowances out.
 
 Runs none of the user's code. Makes two comparisons, tensor by tensor, by the rule of
-`suites.shared.worker.numerics`. First, head's outputs in the case's precision are compared with base's fp64
-truth, with base's own runs for the envelope of rounding. Second, if both sides have an fp64 truth,
-head's is compared with base's. This shows changes that the case's precision would hide, such as a
-factor of 1.0005 in bf16. Models that cast to fp32 inside do so in fp64 runs as well, so fp32
-rounding is allowed for: base's own rounding, scaled to fp32.
+`suites.shared.worker.numerics`. First, head's outputs in the case's precision are compared with
+base's fp64 truth, with base's own runs for the envelope of rounding. Second, if both sides have an
+fp64 truth, head's is compared with base's. This shows changes that the case's precision would hide,
+such as a factor of 1.0005 in bf16. Models that cast to fp32 inside do so in fp64 runs as well, so
+fp32 rounding is allowed for: base's own rounding, scaled to fp32.
 
 The files may come from elsewhere: size, digest and names are checked, and safetensors holds only
 numbers.
@@ -89,7 +89,10 @@ def compare(files: OutputFiles, *, base: str) -> BesideBase:
         try:
             theirs, ours = (
                 stack.enter_context(_Opened(Path(path), digest))
-                for path, digest in ((files.base, files.base_digest), (files.head, files.head_digest))
+                for path, digest in (
+                    (files.base, files.base_digest),
+                    (files.head, files.head_digest),
+                )
             )
         except BadTensors as error:
             return BesideBase(base=base, tensors=0, unknown=str(error)[:1000])
@@ -109,7 +112,12 @@ def judge(claims: Sequence[ClaimFiles]) -> tuple[Check, ...]:
         try:
             found.setdefault((claim.check, claim.arm), []).extend(_deviations(claim))
         except BadTensors as error:
-            broken = Check(name=claim.check, arm=claim.arm, outcome=Outcome.FAIL, detail=f"{AGAIN}: {error}"[:1000])
+            broken = Check(
+                name=claim.check,
+                arm=claim.arm,
+                outcome=Outcome.FAIL,
+                detail=f"{AGAIN}: {error}"[:1000],
+            )
             checks.append(broken)
     return (*checks, *(_concluded(*named, members) for named, members in found.items() if members))
 
@@ -124,7 +132,10 @@ def _deviations(claim: ClaimFiles) -> "list[Deviation]":
         measurements = measured(
             seen.part("outputs"),
             truth=expected.part("truth") if expected.truth else None,
-            runs=[expected.part("outputs"), *(expected.part(f"run{number}") for number in range(expected.runs))],
+            runs=[
+                expected.part("outputs"),
+                *(expected.part(f"run{number}") for number in range(expected.runs)),
+            ],
             jolts=[expected.part(f"jolt{number}") for number in range(expected.jolts)],
             starts={},
             epsilon=expected.epsilon,
@@ -136,7 +147,9 @@ def _concluded(check: str, arm: str, deviations: "Sequence[Deviation]") -> Check
     from ci_bench.suites.shared.worker.numerics import conclude
 
     found = conclude(deviations)
-    return Check(name=check, arm=arm, outcome=found.outcome, detail=f"{AGAIN}: {found.detail}"[:5000])
+    return Check(
+        name=check, arm=arm, outcome=found.outcome, detail=f"{AGAIN}: {found.detail}"[:5000]
+    )
 
 
 def _compared(theirs: "_Opened", ours: "_Opened", base: str) -> BesideBase:
@@ -144,22 +157,40 @@ def _compared(theirs: "_Opened", ours: "_Opened", base: str) -> BesideBase:
     forms, one_sided = _without_one_sided(*forms)
     pairs = paired(*forms)
     found = [*_plain(theirs, ours, pairs), *_exact(theirs, ours, pairs)]
-    faults = [TensorError(name=name, error=None, allowed=None, fault="head does not compute it") for name in pairs.missing]
+    faults = [
+        TensorError(name=name, error=None, allowed=None, fault="head does not compute it")
+        for name in pairs.missing
+    ]
     certain = [one for one in found if one.name.removeprefix(EXACT) in pairs.named]
     guessed = [one for one in found if one.name.removeprefix(EXACT) in pairs.guessed]
     worst = one_sided + ([] if pairs.extra else faults)
     worst += [_error(one) for one in sorted(certain, key=_rank)]
     unknown = ""
     if not theirs.truth and not theirs.runs and _nearly(certain, theirs.epsilon):
-        unknown = "nothing that was kept shows how far rounding goes, and head is off by less than half of the digits"
+        unknown = (
+            "nothing that was kept shows how far rounding goes, and head is off by less than half"
+            " of the digits"
+        )
     elif not any(one.wrong for one in worst):
         unknown = _untellable(certain or guessed) or _unpaired(pairs, guessed)
         worst += [_error(one) for one in sorted(guessed, key=_rank)]
-    more = f"{pairs.extra} more that base does not compute" if pairs.extra and not pairs.missing else remark
-    return BesideBase(base=base, tensors=len(theirs.names), worst=tuple(worst[:WORST]), unknown=unknown[:2000], remark=more)
+    more = (
+        f"{pairs.extra} more that base does not compute"
+        if pairs.extra and not pairs.missing
+        else remark
+    )
+    return BesideBase(
+        base=base,
+        tensors=len(theirs.names),
+        worst=tuple(worst[:WORST]),
+        unknown=unknown[:2000],
+        remark=more,
+    )
 
 
-def _comparable(theirs: dict[str, str], ours: dict[str, str]) -> tuple[tuple[dict[str, str], dict[str, str]], str]:
+def _comparable(
+    theirs: dict[str, str], ours: dict[str, str]
+) -> tuple[tuple[dict[str, str], dict[str, str]], str]:
     """Return the forms of both sides.
 
     If one side's optimizer could not be tried, the other's updates are left out, with a remark.
@@ -168,7 +199,9 @@ def _comparable(theirs: dict[str, str], ours: dict[str, str]) -> tuple[tuple[dic
     if all(tried) or not any(tried):
         return (theirs, ours), ""
     which = "base" if tried[1] else "head"
-    without: list[dict[str, str]] = [{name: form for name, form in one.items() if not _is_update(name)} for one in (theirs, ours)]
+    without: list[dict[str, str]] = [
+        {name: form for name, form in one.items() if not _is_update(name)} for one in (theirs, ours)
+    ]
     return (without[0], without[1]), f"{which}'s optimizer could not be tried on known gradients"
 
 
@@ -182,15 +215,24 @@ def _without_one_sided(
     are the same.
     """
     own = [
-        {name for name in one if name not in other and (_is_input(name) or _has_no_counterpart(name, one, other))}
+        {
+            name
+            for name in one
+            if name not in other and (_is_input(name) or _has_no_counterpart(name, one, other))
+        }
         for one, other in ((theirs, ours), (ours, theirs))
     ]
     faults = [
-        TensorError(name=name[:MAX_NAME], error=None, allowed=None, fault=_describe_one_sided(name, *sides))
+        TensorError(
+            name=name[:MAX_NAME], error=None, allowed=None, fault=_describe_one_sided(name, *sides)
+        )
         for names, sides in zip(own, (("base", "head"), ("head", "base")), strict=True)
         for name in sorted(names)
     ]
-    base, head = ({name: form for name, form in one.items() if name not in own[0] | own[1]} for one in (theirs, ours))
+    base, head = (
+        {name: form for name, form in one.items() if name not in own[0] | own[1]}
+        for one in (theirs, ours)
+    )
     return (base, head), faults
 
 
@@ -203,7 +245,11 @@ def _has_no_counterpart(name: str, forms: Mapping[str, str], others: Mapping[str
     from ci_bench.suites.shared.worker.plain_values import kind_of_plain
 
     kind = kind_of_plain(name)
-    alike = [one for one, form in others.items() if one not in forms and form == forms[name] and kind_of_plain(one) == kind]
+    alike = [
+        one
+        for one, form in others.items()
+        if one not in forms and form == forms[name] and kind_of_plain(one) == kind
+    ]
     return bool(kind) and not alike
 
 
@@ -222,7 +268,10 @@ def _plain(theirs: "_Opened", ours: "_Opened", pairs: Pairs) -> "list[Deviation]
     seen = ours.part("outputs", pairs.every)
     truth = theirs.part("truth") if theirs.truth else None
     jolts = [theirs.part(f"jolt{number}") for number in range(theirs.jolts)]
-    found = _of(pairs, measured(seen, truth=truth, runs=runs, jolts=jolts, starts={}, epsilon=theirs.epsilon))
+    found = _of(
+        pairs,
+        measured(seen, truth=truth, runs=runs, jolts=jolts, starts={}, epsilon=theirs.epsilon),
+    )
     updates = [_without_groups(one) for one in found if _is_update(one.name)]
     others = [one for one in found if not _is_update(one.name)]
     of_updates = of_optimizer(yardstick_of(FP32_EPSILON), ADAMS_MEMORY)
@@ -263,7 +312,10 @@ def _of(pairs: Pairs, measurements: Sequence[Any]) -> list[Any]:
 
 
 def _toward(truth: Any, run: Any, share: float) -> Any:
-    """The truth, off by a share of a run's rounding. Whole numbers have no rounding to scale, and what is not finite stays."""
+    """The truth, off by a share of a run's rounding.
+
+    Whole numbers have no rounding to scale, and what is not finite stays.
+    """
     import torch
 
     if run.shape != truth.shape or not truth.is_floating_point():
@@ -281,12 +333,20 @@ def _renamed(deviation: "Deviation") -> "Deviation":
 def _rank(deviation: "Deviation") -> tuple[bool, float]:
     """Sort the worst first; NaN is the worst of all."""
     score = deviation.score
-    return not deviation.fault, -score if score == score else -float("inf")  # noqa: PLR0124 - NaN differs from itself
+    return not deviation.fault, (-score if score == score else -float("inf"))  # noqa: PLR0124 - NaN differs from itself
 
 
 def _error(deviation: "Deviation") -> TensorError:
-    error, allowed = (float(value) if abs(value) < float("inf") else None for value in (deviation.error, deviation.allowed))
-    return TensorError(name=deviation.name[: MAX_NAME + len(EXACT)], error=error, allowed=allowed, fault=deviation.fault[:500])
+    error, allowed = (
+        float(value) if abs(value) < float("inf") else None
+        for value in (deviation.error, deviation.allowed)
+    )
+    return TensorError(
+        name=deviation.name[: MAX_NAME + len(EXACT)],
+        error=error,
+        allowed=allowed,
+        fault=deviation.fault[:500],
+    )
 
 
 def _untellable(found: "Sequence[Deviation]") -> str:
@@ -305,16 +365,24 @@ def _nearly(found: "Sequence[Deviation]", epsilon: float) -> bool:
     from ci_bench.suites.shared.worker.numerics import ROUNDINGS as ALLOWED
 
     wrong = [one for one in found if one.wrong]
-    return bool(wrong) and all(not one.fault and one.score * ALLOWED * epsilon <= epsilon**COARSE for one in wrong)
+    return bool(wrong) and all(
+        not one.fault and one.score * ALLOWED * epsilon <= epsilon**COARSE for one in wrong
+    )
 
 
 def _unpaired(pairs: Pairs, guessed: "Sequence[Deviation]") -> str:
     """Return why some tensors cannot be compared with certainty; empty if all can."""
     if pairs.missing and pairs.extra:
         named = ", ".join(pairs.missing[:3])
-        return f"head computes tensors with other names or shapes than base, so {named} could not be compared"
+        return (
+            f"head computes tensors with other names or shapes than base, so {named} could not be"
+            " compared"
+        )
     if any(one.wrong for one in guessed):
-        return "head's tensors have other names than base's, and it is not certain which of them correspond"
+        return (
+            "head's tensors have other names than base's, and it is not certain which of them"
+            " correspond"
+        )
     return ""
 
 
@@ -325,16 +393,26 @@ def paired(theirs: Mapping[str, str], ours: Mapping[str, str]) -> Pairs:
     renames leaves it so.
     """
     named = {name: name for name in theirs if name in ours}
-    left, right = [name for name in theirs if name not in named], [name for name in ours if name not in named]
+    left, right = (
+        [name for name in theirs if name not in named],
+        [name for name in ours if name not in named],
+    )
     if [theirs[name] for name in left] == [ours[name] for name in right]:
-        return Pairs(named={**named, **dict(zip(left, right, strict=True))}, guessed={}, missing=(), extra=0)
+        return Pairs(
+            named={**named, **dict(zip(left, right, strict=True))}, guessed={}, missing=(), extra=0
+        )
     guessed: dict[str, str] = {}
     for name in left:
         fitting = next((other for other in right if ours[other] == theirs[name]), None)
         if fitting is not None:
             guessed[name] = fitting
             right.remove(fitting)
-    return Pairs(named=named, guessed=guessed, missing=tuple(name for name in left if name not in guessed), extra=len(right))
+    return Pairs(
+        named=named,
+        guessed=guessed,
+        missing=tuple(name for name in left if name not in guessed),
+        extra=len(right),
+    )
 
 
 class _ComparedPart(Mapping[str, Any]):
@@ -365,7 +443,9 @@ class _Opened:
         try:
             size = path.stat().st_size
             if size > MAX_BYTES + SLACK_BYTES:
-                raise BadTensors(f"the kept tensors have {size:,} bytes, {MAX_BYTES:,} are read at most")
+                raise BadTensors(
+                    f"the kept tensors have {size:,} bytes, {MAX_BYTES:,} are read at most"
+                )
             if file_digest(path) != digest:
                 raise BadTensors("the kept tensors are not those that the results document names")
         except OSError as error:
@@ -379,24 +459,34 @@ class _Opened:
             opener: Any = safe_open
             self._file = opener(self._path, framework="pt", device="cpu").__enter__()
         except (SafetensorError, OSError) as error:
-            raise BadTensors(f"the kept tensors are not a sound file: {str(error)[:200]}") from error
+            raise BadTensors(
+                f"the kept tensors are not a sound file: {str(error)[:200]}"
+            ) from error
         self._keys = frozenset(self._file.keys())
         try:
             self._read_head(self._file.metadata() or {})
         except (LookupError, ValueError, TypeError, RecursionError) as error:
-            raise BadTensors(f"the kept tensors do not say what they are: {str(error)[:200]}") from error
+            raise BadTensors(
+                f"the kept tensors do not say what they are: {str(error)[:200]}"
+            ) from error
         return self
 
     def _read_head(self, metadata: Mapping[str, str]) -> None:
         names = json.loads(metadata[NAMES])
-        if not isinstance(names, list) or len(names) > MAX_TENSORS or not all(isinstance(name, str) for name in names):
+        if (
+            not isinstance(names, list)
+            or len(names) > MAX_TENSORS
+            or not all(isinstance(name, str) for name in names)
+        ):
             raise ValueError("the tensor names are not a list of strings")
         if len({*names}) < len(names) or any(len(name) > MAX_NAME for name in names):
             raise ValueError("a name comes twice or is too long")
         self.names: dict[str, int] = {name: number for number, name in enumerate(names)}
         self.truth, self.epsilon = metadata[TRUTH] == "True", float(metadata[EPSILON])
         self.runs, self.jolts = int(metadata[RUNS]), int(metadata[JOLTS])
-        if not (0 <= self.runs <= MAX_RUNS and 0 <= self.jolts <= MAX_RUNS and 0 < self.epsilon < 1):
+        if not (
+            0 <= self.runs <= MAX_RUNS and 0 <= self.jolts <= MAX_RUNS and 0 < self.epsilon < 1
+        ):
             raise ValueError("their number of runs or their rounding is out of bounds")
         self._same = self._read_same(json.loads(metadata.get(SAME, "{}")))
         absent = [name for name, number in self.names.items() if not self._has(f"outputs.{number}")]
@@ -406,7 +496,10 @@ class _Opened:
     def _read_same(self, same: object) -> dict[str, str]:
         if not isinstance(same, dict) or len(same) > MAX_TENSORS * MAX_RUNS:
             raise ValueError("the table of shared tensors is not a mapping")
-        if not all(isinstance(key, str) and isinstance(place, str) and place in self._keys for key, place in same.items()):
+        if not all(
+            isinstance(key, str) and isinstance(place, str) and place in self._keys
+            for key, place in same.items()
+        ):
             raise ValueError("the table of shared tensors refers to a missing tensor")
         return same
 
@@ -431,4 +524,7 @@ class _Opened:
         """Return the tensors of a role; `names` maps names to the file's own."""
         own = {name: name for name in self.names} if names is None else names
         there = [name for name, mine in own.items() if self._has(f"{role}.{self.names[mine]}")]
-        return _ComparedPart(there, lambda name: self._file.get_tensor(self._place(f"{role}.{self.names[own[name]]}")))
+        return _ComparedPart(
+            there,
+            lambda name: self._file.get_tensor(self._place(f"{role}.{self.names[own[name]]}")),
+        )

@@ -21,9 +21,10 @@ MAX_REASON = 300
 class CompileCounts:
     """Counts since the counter was started.
 
-    `break_reasons` holds the first line of each reason and how often it came; `break_places` the user's line behind each;
-    `recompile_reasons` the guards that failed, by frame. `operations` is how many calls were captured in graphs; `fallbacks` how
-    many frames dynamo looked at and left to run as they are; `cudagraph_skips` how often inductor did without a CUDA graph.
+    `break_reasons` holds the first line of each reason and how often it came; `break_places` the
+    user's line behind each; `recompile_reasons` the guards that failed, by frame. `operations` is
+    how many calls were captured in graphs; `fallbacks` how many frames dynamo looked at and left to
+    run as they are; `cudagraph_skips` how often inductor did without a CUDA graph.
     """
 
     graphs: int
@@ -43,7 +44,9 @@ _NESTED_US = (
     ("inductor", "inductor_cumulative_compile_time_us"),
     ("kernels", "triton_compile_time_us"),
 )
-"""Phases as torch records them, each within the one before; the last is compiling kernels, with Triton or a C++ compiler."""
+"""Phases as torch records them, each within the one before; the last is compiling kernels, with
+Triton or a C++ compiler.
+"""
 _TUNING_US = ("runtime_triton_autotune_time_us", "compile_time_autotune_time_us")
 
 
@@ -90,8 +93,8 @@ class CompileCounter:
     def phases_s(self) -> dict[str, float]:
         """The seconds of each phase of all compilations so far, forward and backward, without those of the phases inside it.
 
-        Tracing by dynamo, AOTAutograd, inductor, compiling kernels, trying them out (``autotune``); phases that took no time are
-        left out.
+        Tracing by dynamo, AOTAutograd, inductor, compiling kernels, trying them out (``autotune``);
+        phases that took no time are left out.
         """
         from torch._dynamo.utils import get_compilation_metrics
 
@@ -110,13 +113,18 @@ def phases_of(compilations: Iterable[object]) -> dict[str, float]:
             if whole_us[place]:
                 inside_us = next((inner for inner in whole_us[place + 1 :] if inner), 0.0)
                 found[name] += max(whole_us[place] - inside_us, 0.0) / 1e6
-        found["autotune"] += sum(float(getattr(one, field, None) or 0) for field in _TUNING_US) / 1e6
+        found["autotune"] += (
+            sum(float(getattr(one, field, None) or 0) for field in _TUNING_US) / 1e6
+        )
     return {name: seconds for name, seconds in found.items() if seconds > 0}
 
 
 def cache_environment(folder: Path) -> dict[str, str]:
     """The variables that point inductor's and triton's caches at `folder`."""
-    return {"TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"), "TRITON_CACHE_DIR": str(folder / "triton")}
+    return {
+        "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
+        "TRITON_CACHE_DIR": str(folder / "triton"),
+    }
 
 
 def _by_first_line(reasons: Mapping[str, int]) -> dict[str, int]:
@@ -134,14 +142,18 @@ def _places(found: Iterable[Any]) -> dict[str, str]:
         reason = str(one.reason).strip().partition("\n")[0] or "no reason given"
         if one.user_stack and reason not in places and len(places) < MAX_REASONS:
             frame = one.user_stack[-1]
-            places[reason] = f"{Path(frame.filename).name}:{frame.lineno} in {frame.name}"[:MAX_REASON]
+            places[reason] = f"{Path(frame.filename).name}:{frame.lineno} in {frame.name}"[
+                :MAX_REASON
+            ]
     return places
 
 
 def failed_guards(failures: Mapping[Any, Iterable[object]]) -> tuple[str, ...]:
     """Return which guard failed in which function, each once."""
     told = (
-        f"{getattr(code, 'co_name', '?')}: {str(failure).strip().partition(chr(10))[0]}"[:MAX_REASON]
+        f"{getattr(code, 'co_name', '?')}: {str(failure).strip().partition(chr(10))[0]}"[
+            :MAX_REASON
+        ]
         for code, found in failures.items()
         for failure in found
     )

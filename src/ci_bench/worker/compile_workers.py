@@ -35,7 +35,10 @@ def limit_workers(environ: Mapping[str, str]) -> None:
 
 
 def start_workers(compiler: Compiler) -> None:
-    """Start the pool that torch would start within the first call, and wait until it answers. Nothing without triton."""
+    """Start the pool that torch would start within the first call, and wait until it answers.
+
+    Nothing without triton.
+    """
     if compiler is Compiler.NONE:
         return
     from torch.utils._triton import has_triton_package
@@ -74,4 +77,6 @@ def _attempt(what: str, act: Callable[[], object]) -> None:
     try:
         act()
     except Exception as error:  # noqa: BLE001 - see above
-        logger.warning("inductor's compile workers were not %s: %s: %s", what, type(error).__name__, error)
+        logger.warning(
+            "inductor's compile workers were not %s: %s: %s", what, type(error).__name__, error
+        )

@@ -43,7 +43,9 @@ class Cores:
         them.
         """
         ended = time.perf_counter(), time.process_time(), _of_children_s()
-        elapsed_s, own_s, of_children_s = (now - then for now, then in zip(ended, self._begun, strict=True))
+        elapsed_s, own_s, of_children_s = (
+            now - then for now, then in zip(ended, self._begun, strict=True)
+        )
         fits = own_s <= MOST_OF_ONE * elapsed_s and of_children_s <= MOST_OF_CHILDREN * elapsed_s
         self.one = fits and os.sched_getaffinity(0) == self._allowed
 

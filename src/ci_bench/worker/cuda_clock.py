@@ -1,16 +1,18 @@
 """The clock of a CUDA GPU: the host's clock around the fence, CUDA events inside it, and steps captured in CUDA graphs.
 
-Hot (the default): the calls follow one another in one fence, between two events; `device_s` is the span between these. Cold
-(`flush_l2`): before each call the L2 cache is overwritten, and each call has a separate fence. There `wall_s` and `device_s`
-come from different calls. The host's clock needs the flush to be over before it starts. Events are queued behind the flush: the
-GPU is busy with it while the host queues the call, so the span contains no waiting for the host.
+Hot (the default): the calls follow one another in one fence, between two events; `device_s` is the
+span between these. Cold (`flush_l2`): before each call the L2 cache is overwritten, and each call
+has a separate fence. There `wall_s` and `device_s` come from different calls. The host's clock
+needs the flush to be over before it starts. Events are queued behind the flush: the GPU is busy
+with it while the host queues the call, so the span contains no waiting for the host.
 
-An event's resolution is about 0.5 µs (CUDA runtime API, cudaEventElapsedTime), so one pair of events resolves a span of 100 µs
-to 0.5 %. The error of a sum of n spans grows with the square root of n, which is why n spans are trusted from 100 µs times the
-root of n on, and are unknown below.
+An event's resolution is about 0.5 µs (CUDA runtime API, cudaEventElapsedTime), so one pair of
+events resolves a span of 100 µs to 0.5 %. The error of a sum of n spans grows with the square root
+of n, which is why n spans are trusted from 100 µs times the root of n on, and are unknown below.
 
-Capture follows https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs: warm up on a side stream, capture, replay. A
-replay repeats the GPU's part of the captured call, with the same inputs; the step's work on the host is not repeated.
+Capture follows https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs: warm up on a side
+stream, capture, replay. A replay repeats the GPU's part of the captured call, with the same inputs;
+the step's work on the host is not repeated.
 """
 
 import contextlib
@@ -39,18 +41,26 @@ class NothingCaptured(Exception):  # noqa: N818 - it names what is wrong, and is
 
 
 class SpoiltByCapture(RuntimeError):  # noqa: N818 - it says what happened, and is shown to the user
-    """After a failed capture the process is unfit to measure in. The same step may well run in a new one."""
+    """After a failed capture the process is unfit to measure in.
+
+    The same step may well run in a new one.
+    """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Captured:
-    """A step's graph, or the reason for its absence. `replay` queues one call and does not wait for it."""
+    """A step's graph, or the reason for its absence.
+
+    `replay` queues one call and does not wait for it.
+    """
 
     replay: Callable[[], object] | None
     reason: str = ""
 
 
-def capture(step: Callable[[], object], cuda: Any, device: str, *, draw: Callable[[], object] = int) -> Captured:
+def capture(
+    step: Callable[[], object], cuda: Any, device: str, *, draw: Callable[[], object] = int
+) -> Captured:
     """Capture one call of `step` on the current device of `cuda` (`torch.cuda`, or a replacement).
 
     `draw` takes a random number on the device.
@@ -64,8 +74,9 @@ def capture(step: Callable[[], object], cuda: Any, device: str, *, draw: Callabl
         _warm_up(step, cuda, device, home)
         _record(step, cuda, graph)
     except Exception as error:  # noqa: BLE001 - after any error in a capture, continue without a graph
-        # If ending the capture raises, torch.cuda.graph leaves its own stream current, and the random generators and the
-        # allocator in the middle of a capture; resetting the graph frees them in newer versions of torch.
+        # If ending the capture raises, torch.cuda.graph leaves its own stream current, and the
+        # random generators and the allocator in the middle of a capture; resetting the graph frees
+        # them in newer versions of torch.
         cuda.set_stream(home)
         with contextlib.suppress(Exception):
             graph.reset()
@@ -77,7 +88,8 @@ def capture(step: Callable[[], object], cuda: Any, device: str, *, draw: Callabl
 def _warm_up(step: Callable[[], object], cuda: Any, device: str, home: Any) -> None:
     """Call the step on a side stream; the last call may not wait for the GPU.
 
-    Capturing cannot do that either, but a failed capture may spoil the process for plain calls (see `capture`), and this doesn't.
+    Capturing cannot do that either, but a failed capture may spoil the process for plain calls (see
+    `capture`), and this doesn't.
     """
     side = cuda.Stream(device)
     side.wait_stream(home)
@@ -110,11 +122,19 @@ def _record(step: Callable[[], object], cuda: Any, graph: Any) -> None:
         raise NothingCaptured(message)
 
 
-def _prove_health(step: Callable[[], object], cuda: Any, device: str, draw: Callable[[], object], reason: Exception) -> None:
-    """Do what is impossible during a capture. Runs the step, frees cached memory, draws a random number.
+def _prove_health(
+    step: Callable[[], object],
+    cuda: Any,
+    device: str,
+    draw: Callable[[], object],
+    reason: Exception,
+) -> None:
+    """Do what is impossible during a capture.
 
-    Some versions of torch leave the allocator or the generators in that state, which shows when the next arm is captured, or
-    much later.
+    Runs the step, frees cached memory, draws a random number.
+
+    Some versions of torch leave the allocator or the generators in that state, which shows when the
+    next arm is captured, or much later.
     """
     try:
         step()
@@ -124,8 +144,9 @@ def _prove_health(step: Callable[[], object], cuda: Any, device: str, draw: Call
         cuda.synchronize(device)
     except Exception as error:
         message = (
-            f"the step could not be captured in a CUDA graph ({_words(reason)}), and after the attempt it does not run without "
-            f"one either ({_words(error)}); set run.cuda_graph to false"
+            f"the step could not be captured in a CUDA graph ({_words(reason)}), and after the"
+            f" attempt it does not run without one either ({_words(error)}); set run.cuda_graph to"
+            " false"
         )
         raise SpoiltByCapture(message) from error
 
@@ -169,8 +190,8 @@ class _Subject:
     def waited(self) -> float:
         """Return the share of calls, or of samples, in which the GPU waited for the host.
 
-        Only hot samples with the most frequent number of calls count: others searched for that number, and before a single call
-        the GPU has nothing to do.
+        Only hot samples with the most frequent number of calls count: others searched for that
+        number, and before a single call the GPU has nothing to do.
         """
         if self.taken:
             calls, count = self.taken.most_common(1)[0]
@@ -194,7 +215,8 @@ class _Marks:
 class CudaClock:
     """Host clock and CUDA events on the current stream of one GPU, which is the process's current device.
 
-    Work on other streams is in `wall_s`, but in `device_s` only as far as the current stream waits for it.
+    Work on other streams is in `wall_s`, but in `device_s` only as far as the current stream waits
+    for it.
     """
 
     parts_lane = Lane.DEVICE
@@ -210,10 +232,12 @@ class CudaClock:
         draw: Callable[[], object] = int,
         now: Reader = reader(),
     ) -> None:
-        """`cuda` is `torch.cuda` or a replacement. `flush` queues the eviction of the L2 cache; `graphs` requests CUDA graphs.
+        """`cuda` is `torch.cuda` or a replacement.
 
-        `unpin` makes persisting lines of the cache evictable and returns CUDA's error, 0 for none. `draw` takes a random number
-        on the device.
+        `flush` queues the eviction of the L2 cache; `graphs` requests CUDA graphs.
+
+        `unpin` makes persisting lines of the cache evictable and returns CUDA's error, 0 for none.
+        `draw` takes a random number on the device.
         """
         self._cuda, self._device = cuda, device
         self._flush, self._graphs, self._draw, self._now = flush, graphs, draw, now
@@ -224,7 +248,10 @@ class CudaClock:
         self._start, self._end, self._last = self._new_events(3)
 
     def prepare(self, program: Program) -> None:
-        """Capture the program's graph, if requested. A program that cannot be captured is called plainly."""
+        """Capture the program's graph, if requested.
+
+        A program that cannot be captured is called plainly.
+        """
         if id(program) not in self._subjects:
             self._subjects[id(program)] = self._subject(program)
 
@@ -267,7 +294,11 @@ class CudaClock:
     def replays(self, program: Program) -> bool:
         """Return whether its step was captured in a graph."""
         subject = self._subjects.get(id(program))
-        return subject is not None and subject.captured is not None and subject.captured.replay is not None
+        return (
+            subject is not None
+            and subject.captured is not None
+            and subject.captured.replay is not None
+        )
 
     def checks(self, program: Program, *, arm: str) -> tuple[Check, ...]:
         """Return whether the step was `graphed`, if requested, and faults of the device's times."""
@@ -277,13 +308,22 @@ class CudaClock:
         found = [_graphed(subject.captured, subject.program, arm)] if subject.captured else []
         if subject.unresolved:
             short = ", ".join(sorted(subject.unresolved))
-            detail = f"too short for the events' resolution of 0.5 µs, and left out: {short}; give the step more to do"
+            detail = (
+                f"too short for the events' resolution of 0.5 µs, and left out: {short}; give the"
+                " step more to do"
+            )
             found.append(_doubt(arm, detail))
         if self._pinned_by:
-            detail = f"persisting lines of the L2 cache were not reset (CUDA error {self._pinned_by}), so flushes may miss them"
+            detail = (
+                f"persisting lines of the L2 cache were not reset (CUDA error {self._pinned_by}),"
+                " so flushes may miss them"
+            )
             found.append(_doubt(arm, detail))
         if (share := subject.waited()) > MAX_OVERTAKEN:
-            detail = f"the GPU waited for the host in {share:.0%} of the calls: device times hold that too; try run.cuda_graph"
+            detail = (
+                f"the GPU waited for the host in {share:.0%} of the calls: device times hold that"
+                " too; try run.cuda_graph"
+            )
             found.append(_doubt(arm, detail))
         return tuple(found)
 
@@ -293,7 +333,11 @@ class CudaClock:
 
     def flushes(self) -> int:
         """Return the most flushes that calls of any program have needed; 0 without flushing."""
-        return max((subject.flushes for subject in self._subjects.values()), default=1) if self._flush is not None else 0
+        return (
+            max((subject.flushes for subject in self._subjects.values()), default=1)
+            if self._flush is not None
+            else 0
+        )
 
     def settle_flushes(self, count: int) -> None:
         """Set the number of flushes before every call of every program."""
@@ -304,18 +348,23 @@ class CudaClock:
     def _subject(self, program: Program) -> _Subject:
         if not self._graphs:
             return _Subject(program=program, step=program.step, parts=program.parts)
-        every = [capture(partial(copy.step, no_mark), self._cuda, self._device, draw=self._draw) for copy in copies_of(program)]
+        every = [
+            capture(partial(copy.step, no_mark), self._cuda, self._device, draw=self._draw)
+            for copy in copies_of(program)
+        ]
         failed = next((one for one in every if one.replay is None), None)
         if failed is not None:
-            return _Subject(program=program, step=program.step, parts=program.parts, captured=failed)
+            return _Subject(
+                program=program, step=program.step, parts=program.parts, captured=failed
+            )
         replay = in_turn([one.replay for one in every if one.replay is not None])
         return _Subject(program=program, step=lambda _: replay(), parts=(), captured=every[0])
 
     def _take_hot(self, subject: _Subject, calls: int) -> Taken:
         """Time one fence: the calls, their marks, two events around, and one before the last call.
 
-        If the GPU reaches that event before the host has queued the last call, it waits for the host. A single call shows
-        nothing: the GPU has nothing to do before it.
+        If the GPU reaches that event before the host has queued the last call, it waits for the
+        host. A single call shows nothing: the GPU has nothing to do before it.
         """
         stride, marked = self._spread_marks(len(subject.parts), calls)
         events = self._reserve((len(subject.parts) + 1) * marked) if subject.parts else []
@@ -353,7 +402,9 @@ class CudaClock:
             expect_marks(marks.made, subject.parts, marked)
             spans_s = split(events, subject.parts, between=_seconds)
         known_s = self._known(subject, "device time", device_s, pairs=1, calls=calls)
-        return Taken(wall_s=wall_s, device_s=known_s, parts_s=self._known_parts(subject, spans_s, marked))
+        return Taken(
+            wall_s=wall_s, device_s=known_s, parts_s=self._known_parts(subject, spans_s, marked)
+        )
 
     def _take_written(self, subject: _Subject, calls: int, write: Write) -> Taken:
         """Calls as samples make them, queued one behind the other, with a write to the inputs among them on the same stream.
@@ -380,8 +431,8 @@ class CudaClock:
     def _take_cold(self, subject: _Subject, calls: int, flush: Callable[[], object]) -> Taken:
         """A fence for each call, once for the host's clock and once for the events; a flush before either.
 
-        Before the events there are as many flushes as the host takes to queue a call, judging by earlier samples; once the
-        number is settled, that many.
+        Before the events there are as many flushes as the host takes to queue a call, judging by
+        earlier samples; once the number is settled, that many.
         """
         events = self._reserve(len(subject.parts))
         stream, step, now = self._stream(), subject.step, self._now
@@ -415,20 +466,34 @@ class CudaClock:
                 spans_s = [sum(pair) for pair in zip(spans_s, more_s, strict=True)]
         subject.queued += calls
         known_s = self._known(subject, "device time", device_s, pairs=calls, calls=calls)
-        return Taken(wall_s=wall_s / calls, device_s=known_s, parts_s=self._known_parts(subject, spans_s, calls))
+        return Taken(
+            wall_s=wall_s / calls,
+            device_s=known_s,
+            parts_s=self._known_parts(subject, spans_s, calls),
+        )
 
     def _make_evictable(self) -> None:
         """Unpin the cache's lines; the GPU is idle where samples are taken, since the driver may wait for it."""
         self._pinned_by = self._unpin() or self._pinned_by
 
-    def _known_parts(self, subject: _Subject, spans_s: Sequence[float], calls: int) -> tuple[float | None, ...]:
+    def _known_parts(
+        self, subject: _Subject, spans_s: Sequence[float], calls: int
+    ) -> tuple[float | None, ...]:
         """Return each part per call and unit (s), from its sum over this many marked calls."""
         return tuple(
-            self._known(subject, "" if part.on_host else part.metric, span_s, pairs=calls, calls=calls * part.per)
+            self._known(
+                subject,
+                "" if part.on_host else part.metric,
+                span_s,
+                pairs=calls,
+                calls=calls * part.per,
+            )
             for part, span_s in zip(subject.parts, spans_s, strict=True)
         )
 
-    def _known(self, subject: _Subject, what: str, span_s: float, *, pairs: int, calls: int) -> float | None:
+    def _known(
+        self, subject: _Subject, what: str, span_s: float, *, pairs: int, calls: int
+    ) -> float | None:
         """Return a sum of spans per call (s).
 
         `None` if this many pairs of events cannot resolve it; that is noted, if the sum has a name.
@@ -473,7 +538,10 @@ def resolves(span_s: float, pairs: int) -> bool:
 
 def flush_bytes(cuda: Any, device: str) -> int:
     """Return how many overwritten bytes evict the L2 cache: twice its size."""
-    return 2 * int(getattr(cuda.get_device_properties(device), "L2_cache_size", 0)) or FALLBACK_FLUSH_BYTES
+    return (
+        2 * int(getattr(cuda.get_device_properties(device), "L2_cache_size", 0))
+        or FALLBACK_FLUSH_BYTES
+    )
 
 
 def make_flush(cuda: Any, device: str, *, allocate: Callable[[int], Any]) -> Callable[[], object]:
@@ -488,9 +556,9 @@ def make_flush(cuda: Any, device: str, *, allocate: Callable[[int], Any]) -> Cal
 def make_unpin(load: Callable[[str], Any]) -> Callable[[], int]:
     """Return a function that makes persisting lines of the L2 cache normal ones, for `CudaClock`.
 
-    An overwrite does not evict lines that an access policy window has pinned (CUDA C++ Programming Guide, L2 access management).
-    `load` opens a library; the driver's is in every process with CUDA, however torch links the runtime. A device or driver
-    without the function pins nothing.
+    An overwrite does not evict lines that an access policy window has pinned (CUDA C++ Programming
+    Guide, L2 access management). `load` opens a library; the driver's is in every process with
+    CUDA, however torch links the runtime. A device or driver without the function pins nothing.
     """
     try:
         reset = load("libcuda.so.1").cuCtxResetPersistingL2Cache
@@ -519,4 +587,6 @@ def _graphed(captured: Captured, program: Program, arm: str) -> Check:
 
 
 def _doubt(arm: str, detail: str) -> Check:
-    return Check(name="device_clock", arm=arm, outcome=Outcome.UNKNOWN, detail=detail, informative=True)
+    return Check(
+        name="device_clock", arm=arm, outcome=Outcome.UNKNOWN, detail=detail, informative=True
+    )

@@ -1,8 +1,9 @@
 """The fence around timed calls: device, host's clock, rotated copies, and the end of warm-up.
 
-Clock: `time.perf_counter` with the device synchronised at both ends; nothing else is inside the fence. The garbage collector is
-held off between `hold_garbage_collector` and its end. Warm-up rule: measurement ends it when the last five windows show no
-trend (Theil-Sen slope across them below a quarter of the within-window spread, or below 1 %), or when time runs out.
+Clock: `time.perf_counter` with the device synchronised at both ends; nothing else is inside the
+fence. The garbage collector is held off between `hold_garbage_collector` and its end. Warm-up rule:
+measurement ends it when the last five windows show no trend (Theil-Sen slope across them below a
+quarter of the within-window spread, or below 1 %), or when time runs out.
 
 The clock is held from before benchmarked code is imported. Each module that times asks for its own
 reader, as a default of its arguments. Measurements look at no attribute of a module, so assigning
@@ -70,7 +71,10 @@ def select_device(wanted: str, *, threads: int | None) -> str:
     index = int(wanted.partition(":")[2] or 0)
     count = torch.cuda.device_count()
     if index >= count:
-        message = f"device {wanted!r} was asked for, but torch {torch.__version__} sees {count} CUDA device(s) here"
+        message = (
+            f"device {wanted!r} was asked for, but torch {torch.__version__} sees {count} CUDA"
+            " device(s) here"
+        )
         raise NoSuchDevice(message)
     torch.cuda.set_device(index)
     return f"cuda:{index}"
@@ -83,7 +87,10 @@ def refuse_blocking_launches(device: str, environ: Mapping[str, str]) -> None:
         BlockingLaunches: CUDA_LAUNCH_BLOCKING is set.
     """
     if device != "cpu" and environ.get("CUDA_LAUNCH_BLOCKING", "0") not in {"", "0"}:
-        message = "CUDA_LAUNCH_BLOCKING is set, so the host waits for each kernel and times mean nothing; unset it to measure"
+        message = (
+            "CUDA_LAUNCH_BLOCKING is set, so the host waits for each kernel and times mean nothing;"
+            " unset it to measure"
+        )
         raise BlockingLaunches(message)
 
 
@@ -166,7 +173,13 @@ NEGLIGIBLE_TREND = 0.01
 MAX_CALLS = 1 << 20
 
 
-def time_calls(step: Callable[[], object], *, calls: int, synchronize: Callable[[], None], now: Reader = reader()) -> float:
+def time_calls(
+    step: Callable[[], object],
+    *,
+    calls: int,
+    synchronize: Callable[[], None],
+    now: Reader = reader(),
+) -> float:
     """Seconds per call over `calls` calls in one fence."""
     synchronize()
     start = now()
@@ -194,8 +207,12 @@ def find_calls(take: Callable[[int], float], *, sample_s: float) -> int:
     return calls
 
 
-def warm_up(take: Callable[[], float], *, limit_s: float, samples: int, now: Reader = reader()) -> tuple[tuple[float, ...], bool]:
-    """Take samples until steady, or for `limit_s` seconds. Returns them (s per call) and whether it became steady.
+def warm_up(
+    take: Callable[[], float], *, limit_s: float, samples: int, now: Reader = reader()
+) -> tuple[tuple[float, ...], bool]:
+    """Take samples until steady, or for `limit_s` seconds.
+
+    Returns them (s per call) and whether it became steady.
 
     `samples` is the number of later samples: on a noisy machine, more warm-up than twice that is
     wasted.
@@ -215,8 +232,9 @@ def warm_up(take: Callable[[], float], *, limit_s: float, samples: int, now: Rea
 def is_steady(values: Sequence[float]) -> bool:
     """Return whether the last `WINDOWS` windows of samples (seconds) show no relevant trend.
 
-    The slope is Theil and Sen's median of pairwise slopes over the window medians; a trend counts when its effect from the first
-    window to the last exceeds a quarter of the median absolute deviation within windows, and one per cent of the level.
+    The slope is Theil and Sen's median of pairwise slopes over the window medians; a trend counts
+    when its effect from the first window to the last exceeds a quarter of the median absolute
+    deviation within windows, and one per cent of the level.
     """
     needed = WINDOWS * WINDOW_SAMPLES
     if len(values) < needed:
@@ -226,7 +244,9 @@ def is_steady(values: Sequence[float]) -> bool:
     i, j = np.triu_indices(WINDOWS, 1)
     slope = float(np.median((medians[j] - medians[i]) / (j - i)))
     spread = 1.4826 * float(np.median(np.abs(windows - medians[:, None])))
-    return abs(slope) * (WINDOWS - 1) <= max(0.25 * spread, NEGLIGIBLE_TREND * float(np.median(medians)))
+    return abs(slope) * (WINDOWS - 1) <= max(
+        0.25 * spread, NEGLIGIBLE_TREND * float(np.median(medians))
+    )
 
 
 @contextmanager

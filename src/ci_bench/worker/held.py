@@ -42,7 +42,10 @@ def read_held() -> Held | None:
     huge = kilobytes.get("Shared_Hugetlb", 0) + kilobytes.get("Private_Hugetlb", 0)
     private = 1024.0 * (kilobytes["Anonymous"] + kilobytes["Swap"] + huge)
     in_files = 1024.0 * (kilobytes["Rss"] - kilobytes["Anonymous"]) - shared - written
-    return Held(own=private + shared + written + unmapped + _held_by_children(), file_backed=max(0.0, in_files))
+    return Held(
+        own=private + shared + written + unmapped + _held_by_children(),
+        file_backed=max(0.0, in_files),
+    )
 
 
 def _read_files() -> tuple[float, float]:
@@ -53,7 +56,11 @@ def _read_files() -> tuple[float, float]:
     opened = _open_shared_memory()
     try:
         maps = (_PROC / "maps").read_text(errors="replace")
-        text = (_PROC / "smaps").read_text(errors="replace") if opened or re.search(r" rw.s .* /", maps) else ""
+        text = (
+            (_PROC / "smaps").read_text(errors="replace")
+            if opened or re.search(r" rw.s .* /", maps)
+            else ""
+        )
     except OSError:
         text = ""
     in_memory = _file_systems_in_memory() if text else frozenset()
@@ -61,7 +68,11 @@ def _read_files() -> tuple[float, float]:
     for mapping in _mappings(text):
         if mapping.file in opened:
             opened[mapping.file] = max(0.0, opened[mapping.file] - mapping.resident)
-        elif mapping.is_written and mapping.file[0] not in in_memory and not mapping.name.startswith(_SHARED_NAMES):
+        elif (
+            mapping.is_written
+            and mapping.file[0] not in in_memory
+            and not mapping.name.startswith(_SHARED_NAMES)
+        ):
             written += mapping.resident
     return sum(opened.values()), written
 
@@ -84,7 +95,12 @@ def _mappings(text: str) -> Iterator[_Mapping]:
         if words[0] == "Rss:" and len(head) > 5:  # noqa: PLR2004 - the sixth word is a name
             device = os.makedev(*(int(part, 16) for part in head[3].split(":")))
             written = head[1][1] == "w" and head[1][3] == "s"
-            yield _Mapping(file=(device, int(head[4])), name=head[5], is_written=written, resident=1024.0 * int(words[1]))
+            yield _Mapping(
+                file=(device, int(head[4])),
+                name=head[5],
+                is_written=written,
+                resident=1024.0 * int(words[1]),
+            )
         elif not words[0].endswith(":"):
             head = words
 
@@ -109,7 +125,9 @@ def _open_shared_memory() -> dict[tuple[int, int], float]:
     for descriptor in (_PROC / "fd").glob("*"):
         with suppress(OSError):
             about = descriptor.stat()
-            if stat.S_ISREG(about.st_mode) and (about.st_dev == device or str(descriptor.readlink()).startswith("/memfd:")):
+            if stat.S_ISREG(about.st_mode) and (
+                about.st_dev == device or str(descriptor.readlink()).startswith("/memfd:")
+            ):
                 found[about.st_dev, about.st_ino] = 512.0 * about.st_blocks
     return found
 
@@ -132,4 +150,6 @@ def read_kilobytes(file: Path) -> dict[str, int]:
         text = file.read_text()
     except OSError:
         return {}
-    return {name: int(amount) for name, amount in re.findall(r"^(\w+):\s+(\d+) kB$", text, re.MULTILINE)}
+    return {
+        name: int(amount) for name, amount in re.findall(r"^(\w+):\s+(\d+) kB$", text, re.MULTILINE)
+    }

@@ -52,20 +52,30 @@ def measure_alone(
     """Measure the stage's one arm: compile latency from a cold cache, else memory above what `memory` started with."""
     (arm,) = stage.arms
     if memory is None:
-        return _compile_from_cold(workload, arm, launch=launch, context=context, stopwatch=stopwatch)
-    return _take_peaks(workload, arm, launch=launch, context=context, stopwatch=stopwatch, memory=memory)
+        return _compile_from_cold(
+            workload, arm, launch=launch, context=context, stopwatch=stopwatch
+        )
+    return _take_peaks(
+        workload, arm, launch=launch, context=context, stopwatch=stopwatch, memory=memory
+    )
 
 
-def _compile_from_cold(workload: Workload, arm: str, *, launch: int, context: Context, stopwatch: Stopwatch) -> Evidence:
+def _compile_from_cold(
+    workload: Workload, arm: str, *, launch: int, context: Context, stopwatch: Stopwatch
+) -> Evidence:
     counter = CompileCounter() if torch_is_loaded() else None
     program, first_call_s, steady_s = _settle(workload, arm, context, stopwatch)
-    cold = compile_latency(COMPILE_COLD, arm, first_call_s=first_call_s, steady_s=steady_s, launch=launch)
+    cold = compile_latency(
+        COMPILE_COLD, arm, first_call_s=first_call_s, steady_s=steady_s, launch=launch
+    )
     if counter is None or program.compiler is not Compiler.DYNAMO:
         checks = program.finish()
         close(program)
         return Evidence(metrics=cold, checks=checks)
     counts = counter.read()
-    phases = tuple(_phase(name, arm, seconds, launch) for name, seconds in counter.phases_s().items())
+    phases = tuple(
+        _phase(name, arm, seconds, launch) for name, seconds in counter.phases_s().items()
+    )
     checks = (_really_compiled(arm, counts), *program.finish())
     close(program)
     return Evidence(metrics=(*cold, *phases, *_counts(arm, counts, launch)), checks=checks)
@@ -99,7 +109,10 @@ def _take_peaks(
             found, facts = _of_every_rank(program, arm, context.device, memory)
     context.progress(arm, 1, 1)
     close(program)
-    return Evidence(metrics=tuple(_counter(ENGINE[name], arm, value, launch) for name, value in found.items()), facts=facts)
+    return Evidence(
+        metrics=tuple(_counter(ENGINE[name], arm, value, launch) for name, value in found.items()),
+        facts=facts,
+    )
 
 
 def _of_every_rank(
@@ -113,7 +126,9 @@ def _of_every_rank(
     return largest(held), memory_fact(arm, held)
 
 
-def _settle(workload: Workload, arm: str, context: Context, stopwatch: Stopwatch) -> tuple[Program, float, float]:
+def _settle(
+    workload: Workload, arm: str, context: Context, stopwatch: Stopwatch
+) -> tuple[Program, float, float]:
     """The program after steady calls, its first call and its fastest steady call (s)."""
     synchronize = synchronizer(context.device)
     with stopwatch.phase(Phase.BUILD, arm):
@@ -131,7 +146,11 @@ def _step(program: Program) -> Callable[[], None]:
 
 
 def _warm_up(
-    step: Callable[[], None], arm: str, compiler: Compiler, synchronize: Callable[[], None], stopwatch: Stopwatch
+    step: Callable[[], None],
+    arm: str,
+    compiler: Compiler,
+    synchronize: Callable[[], None],
+    stopwatch: Stopwatch,
 ) -> float:
     """Call the step twice; return the seconds of the first.
 
@@ -174,14 +193,22 @@ def _counter(kind: MetricKind, arm: str, value: float, launch: int) -> Metric:
 def _really_compiled(arm: str, counts: CompileCounts) -> Check:
     """A candidate that ran without a single captured graph was never compiled."""
     places = {reason: f" at {place}" for reason, place in counts.break_places.items()}
-    broken = (f"{reason}{places.get(reason, '')} ({times}x)" for reason, times in counts.break_reasons.items())
-    reasons = "; ".join([*broken, *(f"recompiled: {reason}" for reason in counts.recompile_reasons)])
+    broken = (
+        f"{reason}{places.get(reason, '')} ({times}x)"
+        for reason, times in counts.break_reasons.items()
+    )
+    reasons = "; ".join(
+        [*broken, *(f"recompiled: {reason}" for reason in counts.recompile_reasons)]
+    )
     detail = (
-        f"{counts.graphs} graphs of {counts.operations} operations, {counts.graph_breaks} breaks, {counts.recompiles} recompiles"
+        f"{counts.graphs} graphs of {counts.operations} operations, {counts.graph_breaks} breaks,"
+        f" {counts.recompiles} recompiles"
     )
     if counts.fallbacks:
         detail += f", {counts.fallbacks} frames left to run as they are"
     if counts.graphs == 0:
         detail = "no graph was captured: the step ran uncompiled"
     outcome = Outcome.PASS if counts.graphs > 0 else Outcome.FAIL
-    return Check(name="compiled", arm=arm, outcome=outcome, detail=f"{detail}. {reasons}".rstrip(". ")[:1000])
+    return Check(
+        name="compiled", arm=arm, outcome=outcome, detail=f"{detail}. {reasons}".rstrip(". ")[:1000]
+    )

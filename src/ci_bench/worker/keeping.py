@@ -24,7 +24,9 @@ Above it the runs that show rounding are left out, then everything but the diges
 MAX_TENSORS = 20_000
 MAX_NAME = 500
 NAMES, RUNS, JOLTS, EPSILON, TRUTH = "names", "runs", "jolts", "epsilon", "truth"
-"""Fields of the file's metadata: names as JSON, how many runs there are, one rounding, whether there is an fp64 truth."""
+"""Fields of the file's metadata: names as JSON, how many runs there are, one rounding, whether
+there is an fp64 truth.
+"""
 SAME = "same"
 """The metadata of tensors stored once, as JSON.
 
@@ -41,7 +43,10 @@ class Keeper:
     record: ReferenceOutputs | None = field(default=None, init=False)
 
     def keep(self, computed: Computed) -> None:
-        """Note the digests, and write the tensors. Trouble with the file is a remark: it must not end the case."""
+        """Note the digests, and write the tensors.
+
+        Trouble with the file is a remark: it must not end the case.
+        """
         from ci_bench.suites.shared.worker.digests import digest, plain
         from ci_bench.suites.shared.worker.plain_values import kind_of_plain
 
@@ -49,8 +54,12 @@ class Keeper:
         once: dict[int, str] = {}
         for name, value in computed.outputs.items():
             if id(value) not in once:
-                once[id(value)] = f"{tensors[name].dtype} {list(tensors[name].shape)} {digest(tensors[name])}"
-        whole = [f"{kind_of_plain(name)}{once[id(value)]}" for name, value in computed.outputs.items()]
+                once[id(value)] = (
+                    f"{tensors[name].dtype} {list(tensors[name].shape)} {digest(tensors[name])}"
+                )
+        whole = [
+            f"{kind_of_plain(name)}{once[id(value)]}" for name, value in computed.outputs.items()
+        ]
         file, remark = self._write(computed, tensors)
         self.record = ReferenceOutputs(
             arm=computed.arm,
@@ -59,7 +68,11 @@ class Keeper:
             digest=joined(whole),
             start=weights_of(computed.start),
             inputs=joined(computed.inputs),
-            drawn=joined(digest(state) for state in computed.generators) if computed.generators else None,
+            drawn=(
+                joined(digest(state) for state in computed.generators)
+                if computed.generators
+                else None
+            ),
             file=file,
             remark=remark[:1000],
         )
@@ -79,17 +92,30 @@ class Keeper:
             return file_digest(path), ""
         except Exception as error:  # noqa: BLE001 - a full disk, a format that files cannot hold: verification still counts
             path.unlink(missing_ok=True)
-            return None, f"the tensors could not be kept: {type(error).__name__}: {str(error).strip()[:300]}"
+            return (
+                None,
+                (
+                    f"the tensors could not be kept: {type(error).__name__}:"
+                    f" {str(error).strip()[:300]}"
+                ),
+            )
 
-    def content(self, computed: Computed, tensors: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[str, str]] | str:
+    def content(
+        self, computed: Computed, tensors: Mapping[str, Any]
+    ) -> tuple[Mapping[str, Any], dict[str, str]] | str:
         """Return the file's content and metadata, or why it would be too large."""
         names = list(tensors)
         held = _KeptPart.of("outputs", names, computed.outputs, {})
         own = held.size
         if own > MAX_BYTES or len(names) > MAX_TENSORS:
-            return f"{len(names):,} tensors of {own:,} bytes in all are more than is kept ({MAX_TENSORS:,}, {MAX_BYTES:,} bytes)"
+            return (
+                f"{len(names):,} tensors of {own:,} bytes in all are more than is kept"
+                f" ({MAX_TENSORS:,}, {MAX_BYTES:,} bytes)"
+            )
         spread = self.keeping is Keeping.EVERYTHING
-        wanted = [("run", run) for run in computed.runs if spread] + [("jolt", run) for run in computed.jolts if spread]
+        wanted = [("run", run) for run in computed.runs if spread] + [
+            ("jolt", run) for run in computed.jolts if spread
+        ]
         counts = {"run": 0, "jolt": 0}
         left = MAX_BYTES - own
         truth = _KeptPart.of("truth", names, computed.truth or {}, held.places)
@@ -104,10 +130,26 @@ class Keeper:
                 break
             held = held.with_part(part)
             counts[kind] += 1
-        if spread and not truth.tensors and not sum(counts.values()) and (computed.runs or computed.truth):
-            return f"with a run that shows their rounding, tensors of {own:,} bytes are more than is kept ({MAX_BYTES:,} bytes)"
-        metadata = {NAMES: json.dumps(names), EPSILON: repr(computed.epsilon), TRUTH: str(bool(truth.tensors))}
-        metadata |= {RUNS: str(counts["run"]), JOLTS: str(counts["jolt"]), SAME: json.dumps(held.same)}
+        if (
+            spread
+            and not truth.tensors
+            and not sum(counts.values())
+            and (computed.runs or computed.truth)
+        ):
+            return (
+                f"with a run that shows their rounding, tensors of {own:,} bytes are more than is"
+                f" kept ({MAX_BYTES:,} bytes)"
+            )
+        metadata = {
+            NAMES: json.dumps(names),
+            EPSILON: repr(computed.epsilon),
+            TRUTH: str(bool(truth.tensors)),
+        }
+        metadata |= {
+            RUNS: str(counts["run"]),
+            JOLTS: str(counts["jolt"]),
+            SAME: json.dumps(held.same),
+        }
         return held.tensors, metadata
 
 
@@ -133,12 +175,20 @@ class Claimer:
         Tensors that do not fit, or that a file cannot hold, are named without files.
         """
         kept = KeptClaim(check=check, arm=arm)
-        known = next(((file, digest) for one, file, digest in self.expected if one is expected), None)
+        known = next(
+            ((file, digest) for one, file, digest in self.expected if one is expected), None
+        )
         if known is None and (known := self._write(expected)) is not None:
             self.expected.append((expected, *known))
-        own = None if known is None else self._write(Computed(arm=arm, epsilon=expected.epsilon, outputs=seen))
+        own = (
+            None
+            if known is None
+            else self._write(Computed(arm=arm, epsilon=expected.epsilon, outputs=seen))
+        )
         if known is not None and own is not None:
-            kept = replace(kept, expected=known[0], expected_digest=known[1], seen=own[0], seen_digest=own[1])
+            kept = replace(
+                kept, expected=known[0], expected_digest=known[1], seen=own[0], seen_digest=own[1]
+            )
         self.records.append(kept)
 
     def _write(self, computed: Computed) -> tuple[str, str] | None:
@@ -179,7 +229,9 @@ class _KeptPart:
     places: Mapping[int, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, role: str, names: Sequence[str], values: Mapping[str, Any], places: Mapping[int, str]) -> "_KeptPart":
+    def of(
+        cls, role: str, names: Sequence[str], values: Mapping[str, Any], places: Mapping[int, str]
+    ) -> "_KeptPart":
         """Return the tensors of a role; those that are in `places` already are not stored again."""
         from ci_bench.suites.shared.worker.digests import plain
 

@@ -46,9 +46,14 @@ class Kept:
         now = _live_bytes(self.device)
         if self._before is None or now is None:
             return {}
-        kept, risen = max(0.0, now - self._before), {arm: max(0.0, bytes_) for arm, bytes_ in self._risen.items()}
+        kept, risen = (
+            max(0.0, now - self._before),
+            {arm: max(0.0, bytes_) for arm, bytes_ in self._risen.items()},
+        )
         total = sum(risen.values())
-        return {arm: kept * (own / total if total else 1 / len(risen)) for arm, own in risen.items()}
+        return {
+            arm: kept * (own / total if total else 1 / len(risen)) for arm, own in risen.items()
+        }
 
 
 def _live_bytes(device: str) -> float | None:

@@ -47,7 +47,9 @@ The first is compared with the last: a cache may wait for the second.
 SEEDS_S = 2.0
 """The limit of all these calls' time (s); a tenth of it without care."""
 CALLS_IN_A_ROW = 4
-"""The number of calls before the one that a write delays; too many, and the row's noise hides that call."""
+"""The number of calls before the one that a write delays; too many, and the row's noise hides that
+call.
+"""
 SCRAMBLE, NAP_S = 1 << 13, 0.001
 """The number of values to sort before each of them, so branch prediction forgets the values.
 
@@ -67,7 +69,9 @@ MOST_AGAIN = 2
 The reference repeats all of them.
 """
 SHORT_ROWS = 0.75
-"""The share of rows whose length is drawn by its logarithm, which costs little; the others end anywhere in a sample."""
+"""The share of rows whose length is drawn by its logarithm, which costs little; the others end
+anywhere in a sample.
+"""
 
 Left = Mapping[str, Tensor]
 """The results of one call, by name, on the host."""
@@ -108,7 +112,9 @@ class Habits:
             before = coin.randint(1, min(MOST_AGAIN, most))
             return LookRow(before=before, again=before, seed=seed, whole=self.writes)
         before = int(most ** coin.random()) if coin.random() < SHORT_ROWS else coin.randint(1, most)
-        return LookRow(before=max(before, min(2, most)), seed=seed, whole=self.writes)  # a row of one starts behind a pause
+        return LookRow(
+            before=max(before, min(2, most)), seed=seed, whole=self.writes
+        )  # a row of one starts behind a pause
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -164,7 +170,11 @@ def take_look(
         fresh = [copy.refresh(seed, moved=moved, state=state, shaken=noise) for copy in every]
         write = _write(every, row, noise)
         seed_everything(draw or seed)
-        taken = _in_a_row(clock, program, row, write) if pause_s is None else _apart(clock, program, row, write, pause_s)
+        taken = (
+            _in_a_row(clock, program, row, write)
+            if pause_s is None
+            else _apart(clock, program, row, write, pause_s)
+        )
         seen = [copy.outputs() for copy in every]
         sums = sums_of(every)
         if row.whole:
@@ -177,13 +187,22 @@ def take_look(
             row=row,
             fresh=all(fresh),
             left=left,
-            kinds=frozenset(type(value).__name__ for one in seen for value in one.values() if not _is_own(value)),
+            kinds=frozenset(
+                type(value).__name__ for one in seen for value in one.values() if not _is_own(value)
+            ),
             inputs=sums,
             unsettled=_changed(seen, left),
             wall_s=taken.wall_s,
         )
     except Exception as error:  # noqa: BLE001 - benchmarked code may raise anything; the reference shows the fault
-        return Look(seed=seed, moved=moved, draw=draw, row=row, raised=words_of(error), lacked_memory=is_out_of_memory(error))
+        return Look(
+            seed=seed,
+            moved=moved,
+            draw=draw,
+            row=row,
+            raised=words_of(error),
+            lacked_memory=is_out_of_memory(error),
+        )
     finally:
         for copy in every:
             copy.resume()
@@ -193,7 +212,10 @@ def _write(every: Sequence[Refereed], row: LookRow, noise: int) -> Callable[[], 
     """Return a function that writes into the inputs of all copies; `None` if nothing is written."""
     if not row.seed:
         return None
-    writes = [copy.alter(row.seed, shaken=noise, whole=row.whole) for copy in cast("Sequence[Altered]", every)]
+    writes = [
+        copy.alter(row.seed, shaken=noise, whole=row.whole)
+        for copy in cast("Sequence[Altered]", every)
+    ]
     wanted = [write for write in writes if write is not None]
 
     def write() -> None:
@@ -209,16 +231,24 @@ def sums_of(every: Sequence[Refereed]) -> tuple[tuple[int, ...], ...]:
     Empty if a program does not name them.
     """
     try:
-        return tuple(tuple(map(checksum, cast("Altered", copy).operands())) for copy in every if hasattr(copy, "operands"))
+        return tuple(
+            tuple(map(checksum, cast("Altered", copy).operands()))
+            for copy in every
+            if hasattr(copy, "operands")
+        )
     except (RuntimeError, NotImplementedError):  # a kind of tensor without bytes
         return ()
 
 
 def _inputs_of(copy: Refereed) -> dict[str, Tensor]:
-    return {f"{INPUTS}{place}": value for place, value in enumerate(cast("Altered", copy).operands())}
+    return {
+        f"{INPUTS}{place}": value for place, value in enumerate(cast("Altered", copy).operands())
+    }
 
 
-def _in_a_row(clock: Clock, program: Program, row: LookRow, write: Callable[[], None] | None) -> Taken:
+def _in_a_row(
+    clock: Clock, program: Program, row: LookRow, write: Callable[[], None] | None
+) -> Taken:
     """Time the first call on fresh inputs, which reveals remembered values.
 
     Then the others as samples. The write goes before the last call of each copy.
@@ -228,11 +258,15 @@ def _in_a_row(clock: Clock, program: Program, row: LookRow, write: Callable[[], 
     if row.before and write is None:
         clock.take(program, calls=row.before * count)
     elif write is not None:
-        clock.take(program, calls=max(1, row.before) * count, write=Write(write=write, behind=count))
+        clock.take(
+            program, calls=max(1, row.before) * count, write=Write(write=write, behind=count)
+        )
     return first
 
 
-def _apart(clock: Clock, program: Program, row: LookRow, write: Callable[[], None] | None, pause_s: float) -> Taken:
+def _apart(
+    clock: Clock, program: Program, row: LookRow, write: Callable[[], None] | None, pause_s: float
+) -> Taken:
     """Make the same row, only of calls that change later ones' input, with a pause before each."""
     count = len(copies_of(program))
     for _ in range(row.again):
@@ -252,19 +286,22 @@ def habits_of(clock: Clock, program: Program, state: Left | None, *, seed: int) 
     try:
         for copy in every:
             copy.refresh(seed, moved=False, state=state)
-        before = [copied_aside(dict(enumerate(copy.operands()))) for copy in cast("Sequence[Altered]", every)]  # type: ignore[arg-type]
+        altered = cast("Sequence[Altered]", every)
+        before = [_operands_aside(copy) for copy in altered]
         seed_everything(seed)
         drawn = generator_states()
         clock.take(program, calls=len(every))
         draws = bool(moved_generators(drawn, generator_states()))
-        after = [copied_aside(dict(enumerate(copy.operands()))) for copy in cast("Sequence[Altered]", every)]  # type: ignore[arg-type]
+        after = [_operands_aside(copy) for copy in altered]
         writes = any(differing(one, other) for one, other in zip(before, after, strict=True))
     except Exception:  # noqa: BLE001 - benchmarked code may raise anything; the next look reports it
         return Habits(written=False)
     finally:
         for copy in every:
             copy.resume()
-    return Habits(written=True, learns=any(copy.learns for copy in every), draws=draws, writes=writes)
+    return Habits(
+        written=True, learns=any(copy.learns for copy in every), draws=draws, writes=writes
+    )
 
 
 def fresh_over_known(clock: Clock, program: Program, state: Left | None, *, secret: int) -> float:
@@ -303,7 +340,8 @@ def delayed_call(clock: Clock, program: Program, state: Left | None, *, secret: 
 
     In half of the rows the write comes before the last call, in the others after it, so its own
     time is in both. A call before each row takes the effects of its preparation. Other work on the
-    machine only adds time, so the quickest rows are compared, and medians. Zeros: the inputs cannot be written.
+    machine only adds time, so the quickest rows are compared, and medians. Zeros: the inputs cannot
+    be written.
     """
     every = copies(program)
     calls = (CALLS_IN_A_ROW + 1) * len(every)
@@ -317,7 +355,10 @@ def delayed_call(clock: Clock, program: Program, state: Left | None, *, secret: 
         if write is not None:
             behind = len(every) if delays else 0
             clock.take(program, calls=len(every))
-            times_s[delays].append(clock.take(program, calls=calls, write=Write(write=write, behind=behind)).wall_s * calls)
+            times_s[delays].append(
+                clock.take(program, calls=calls, write=Write(write=write, behind=behind)).wall_s
+                * calls
+            )
         for copy in every:
             copy.resume()
     if not times_s[True] or not times_s[False]:
@@ -327,7 +368,9 @@ def delayed_call(clock: Clock, program: Program, state: Left | None, *, secret: 
     return Delay(call_s=plain[0] / calls, least_s=added[0], usual_s=added[ROUNDS // 2])
 
 
-def first_over_third(clock: Clock, program: Program, state: Left | None, *, secret: int, careful: bool) -> float:
+def first_over_third(
+    clock: Clock, program: Program, state: Left | None, *, secret: int, careful: bool
+) -> float:
     """Return the time of the first call on fresh values divided by the third on the same ones.
 
     The same values are written before each of these calls, so the later one can only be quicker
@@ -353,7 +396,9 @@ def first_over_third(clock: Clock, program: Program, state: Left | None, *, secr
             break
     for copy in every:
         copy.resume()
-    return min(first_s) / sorted(third_s)[QUICKER if careful else 0] if len(first_s) == seeds else 0.0
+    return (
+        min(first_s) / sorted(third_s)[QUICKER if careful else 0] if len(first_s) == seeds else 0.0
+    )
 
 
 def differing(one: Left, other: Left) -> bool:
@@ -368,6 +413,10 @@ def copied_aside(seen: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return dict(zip(seen, set_aside(list(seen.values())), strict=True))
 
 
+def _operands_aside(copy: Altered) -> dict[str, Tensor]:
+    return copied_aside({str(index): value for index, value in enumerate(copy.operands())})
+
+
 def _changed(seen: Sequence[Mapping[str, Tensor]], left: Sequence[Left]) -> str:
     """Return the values that have changed since a moment ago.
 
@@ -375,7 +424,9 @@ def _changed(seen: Sequence[Mapping[str, Tensor]], left: Sequence[Left]) -> str:
     """
     time.sleep(SETTLING_S)
     for now, before in zip(seen, left, strict=True):
-        again = {name: value for name, value in now.items() if not name.startswith((GRADIENTS, WEIGHTS))}
+        again = {
+            name: value for name, value in now.items() if not name.startswith((GRADIENTS, WEIGHTS))
+        }
         for name, value in again.items():
             if not _same(value.detach().to("cpu"), before[name]):
                 return name

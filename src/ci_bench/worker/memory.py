@@ -20,7 +20,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
 
-from ci_bench.records.metrics import FILE_BACKED, LEAST_BYTES, MEMORY_GROWTH, PEAK_ALLOCATED, PEAK_ANONYMOUS, PEAK_RESERVED
+from ci_bench.records.metrics import (
+    FILE_BACKED,
+    LEAST_BYTES,
+    MEMORY_GROWTH,
+    PEAK_ALLOCATED,
+    PEAK_ANONYMOUS,
+    PEAK_RESERVED,
+)
 from ci_bench.suites.shared.worker.growth import growth
 from ci_bench.worker.held import Held, read_held, read_kilobytes
 
@@ -70,7 +77,11 @@ def make_repeatable() -> None:
     if prctl := getattr(library, "prctl", None):
         prctl(_PR_SET_THP_DISABLE, *map(ctypes.c_ulong, (1, 0, 0, 0)))
     if mallopt := getattr(library, "mallopt", None):
-        limits = ((_M_MMAP_THRESHOLD, _OWN_PAGES), (_M_TRIM_THRESHOLD, _OWN_PAGES), (_M_MMAP_MAX, _MOST_MAPPED))
+        limits = (
+            (_M_MMAP_THRESHOLD, _OWN_PAGES),
+            (_M_TRIM_THRESHOLD, _OWN_PAGES),
+            (_M_MMAP_MAX, _MOST_MAPPED),
+        )
         for parameter, value in ((_M_ARENA_MAX, 1), *limits):
             mallopt(parameter, value)
 
@@ -140,7 +151,13 @@ class HostMemory:
     def end_step(self) -> None:
         """Note the step's peak."""
         high_water, now = _read_high_water(), read_held()
-        if high_water is None or self._high_water is None or now is None or self._last is None or self._start is None:
+        if (
+            high_water is None
+            or self._high_water is None
+            or now is None
+            or self._last is None
+            or self._start is None
+        ):
             return
         risen = high_water - self._high_water - (now.file_backed - self._last.file_backed)
         peak = max(self._last.own + max(0.0, risen), now.own)
@@ -167,7 +184,9 @@ def cap_growth(more: float) -> None:
     if "VmData" in kilobytes:
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
         cap = int(1024 * kilobytes["VmData"] + more)
-        resource.setrlimit(resource.RLIMIT_DATA, (cap if hard == resource.RLIM_INFINITY else min(cap, hard), hard))
+        resource.setrlimit(
+            resource.RLIMIT_DATA, (cap if hard == resource.RLIM_INFINITY else min(cap, hard), hard)
+        )
 
 
 class DeviceMemory:
@@ -218,7 +237,9 @@ class DeviceMemory:
         index = int(self._device.partition(":")[2] or 0)
         segments = self._cuda.memory_snapshot()  # type: ignore[no-untyped-call] # torch leaves it unannotated
         here = (one for one in segments if one.get("device", index) == index)
-        private = (one for one in here if tuple(one.get("segment_pool_id", COMMON_POOL)) != COMMON_POOL)
+        private = (
+            one for one in here if tuple(one.get("segment_pool_id", COMMON_POOL)) != COMMON_POOL
+        )
         return float(sum(one["total_size"] - one["allocated_size"] for one in private))
 
     def peaks(self) -> dict[str, float]:
@@ -232,7 +253,12 @@ def memory_of(device: str) -> HostMemory | DeviceMemory:
 
 
 def watch(
-    step: Callable[[], object], memory: HostMemory | DeviceMemory, *, steps: int, more: int = 0, most_s: float = 0.0
+    step: Callable[[], object],
+    memory: HostMemory | DeviceMemory,
+    *,
+    steps: int,
+    more: int = 0,
+    most_s: float = 0.0,
 ) -> dict[str, float]:
     """Return peaks and growth over `steps` steps, in bytes by metric; unknown ones are omitted.
 
@@ -255,7 +281,10 @@ def watch(
         step()
         memory.end_step()
     told = [reading for reading in readings if reading is not None]
-    return {**memory.peaks(), **({MEMORY_GROWTH.name: growth(told)} if len(told) == len(readings) else {})}
+    return {
+        **memory.peaks(),
+        **({MEMORY_GROWTH.name: growth(told)} if len(told) == len(readings) else {}),
+    }
 
 
 def _highest(peaks: Sequence[float]) -> float:

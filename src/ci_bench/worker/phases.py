@@ -48,7 +48,9 @@ def whole(stage: str, told: Sequence[Spent], *, rest: Phase, seconds: float) -> 
     inside = sum(one.seconds for one in told)
     if any(one.stage != stage or one.seconds < 0 for one in told) or not inside <= seconds * 1.01:
         told, inside = (), 0.0
-    return add_up((*told, Spent(stage=stage, phase=rest, arm="", seconds=max(0.0, seconds - inside))))
+    return add_up(
+        (*told, Spent(stage=stage, phase=rest, arm="", seconds=max(0.0, seconds - inside)))
+    )
 
 
 def add_up(spent: Sequence[Spent]) -> tuple[Spent, ...]:
@@ -58,5 +60,6 @@ def add_up(spent: Sequence[Spent]) -> tuple[Spent, ...]:
         key = one.stage, one.phase, one.arm
         sums[key] = sums.get(key, 0.0) + one.seconds
     return tuple(
-        Spent(stage=stage, phase=phase, arm=arm, seconds=round(seconds, 4)) for (stage, phase, arm), seconds in sums.items()
+        Spent(stage=stage, phase=phase, arm=arm, seconds=round(seconds, 4))
+        for (stage, phase, arm), seconds in sums.items()
     )

@@ -43,8 +43,9 @@ PLACES = frozenset({"TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TRITON_HOME"
 def probe_environment(device: str, options: RunOptions | None = None) -> dict[str, Facts]:
     """Identity and condition of this machine for one device string.
 
-    Of the options, those that change what a time on a GPU means are part of the identity: cold caches are never compared with
-    hot ones, nor replays with calls. The GPU's UUID is part of the condition: a twin of the same model may be compared.
+    Of the options, those that change what a time on a GPU means are part of the identity: cold
+    caches are never compared with hot ones, nor replays with calls. The GPU's UUID is part of the
+    condition: a twin of the same model may be compared.
     """
     identity, condition = _identity(), _condition()
     if torch_is_loaded():
@@ -102,7 +103,9 @@ def _torch_identity() -> Facts:
 def _switches(environ: Mapping[str, str]) -> Facts:
     """Return the variables that change numbers or times without a setting of torch showing it, by name."""
     chosen = (name for name in sorted(environ) if name in SWITCHES or name.startswith(FAMILIES))
-    return {f"{SWITCH}{name}": environ[name][:MOST_TROUBLE] for name in chosen if name not in PLACES}
+    return {
+        f"{SWITCH}{name}": environ[name][:MOST_TROUBLE] for name in chosen if name not in PLACES
+    }
 
 
 def _rocm(version: object) -> Facts:
@@ -193,7 +196,9 @@ def _version(package: str) -> str | None:
 
 def _cpu_model() -> str | None:
     with suppress(OSError):
-        found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+        found = re.search(
+            r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE
+        )
         if found:
             return found[1].strip()
     return platform.processor() or platform.machine() or None
@@ -212,7 +217,9 @@ def _machine() -> str | None:
 
 def _cpu_mhz() -> float | None:
     with suppress(OSError):
-        found = re.search(r"^cpu MHz\s*:\s*([\d.]+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+        found = re.search(
+            r"^cpu MHz\s*:\s*([\d.]+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE
+        )
         if found:
             return float(found[1])
     return None
@@ -227,7 +234,9 @@ def _cpp_compiler() -> str | None:
     if compiler is None:
         return None
     with suppress(OSError, subprocess.SubprocessError):
-        told = subprocess.run([compiler, "--version"], capture_output=True, text=True, timeout=20, check=True)
+        told = subprocess.run(
+            [compiler, "--version"], capture_output=True, text=True, timeout=20, check=True
+        )
         return told.stdout.splitlines()[0].strip() if told.stdout else None
     return None
 

@@ -1,4 +1,6 @@
-"""A program that several processes run together, as rank 0 has it and as the others do. Imports torch.
+"""A program that several processes run together, as rank 0 has it and as the others do.
+
+Imports torch.
 
 Rank 0 does what any worker does. Whenever it calls such a program, it makes the others call theirs,
 outside the clock. A sample starts behind a barrier, and is the slowest rank's. Each rank's waiting
@@ -18,9 +20,25 @@ import torch
 import torch.distributed
 from torch._C._distributed_c10d import FileStore
 
-from ci_bench.records.metrics import COLLECTIVE_BYTES, COLLECTIVE_TIME, RANK_SKEW, SCALING_EFFICIENCY
+from ci_bench.records.metrics import (
+    COLLECTIVE_BYTES,
+    COLLECTIVE_TIME,
+    RANK_SKEW,
+    SCALING_EFFICIENCY,
+)
 from ci_bench.records.results import Check, Fact, Lane, Launch, Metric, Outcome
-from ci_bench.suites.contract import Compiler, Context, Evidence, Mark, Part, Program, Ranked, Refereed, Unsupported, no_mark
+from ci_bench.suites.contract import (
+    Compiler,
+    Context,
+    Evidence,
+    Mark,
+    Part,
+    Program,
+    Ranked,
+    Refereed,
+    Unsupported,
+    no_mark,
+)
 from ci_bench.suites.shared.worker.randomness import seed_everything
 from ci_bench.worker.clock import Clock, Taken, Write
 from ci_bench.worker.fence import close, synchronizer, time_calls
@@ -189,12 +207,21 @@ class RankedProgram:
         self._order("referee", asked="state")
         return self._refereed.state()
 
-    def refresh(self, seed: int, *, moved: bool, state: Mapping[str, Any] | None = None, shaken: int = 0) -> bool:
+    def refresh(
+        self, seed: int, *, moved: bool, state: Mapping[str, Any] | None = None, shaken: int = 0
+    ) -> bool:
         """Write the same fresh inputs in every rank.
 
         Rank 0 passes a state on: the others only know that there is one.
         """
-        self._order("referee", asked="refresh", seed=seed, moved=moved, stated=state is not None, shaken=shaken)
+        self._order(
+            "referee",
+            asked="refresh",
+            seed=seed,
+            moved=moved,
+            stated=state is not None,
+            shaken=shaken,
+        )
         return self._refereed.refresh(seed, moved=moved, state=state, shaken=shaken)
 
     def outputs(self) -> dict[str, Any]:
@@ -245,7 +272,9 @@ def take_together(clock: Clock, program: Program, calls: int) -> Taken:
     return clock.take(program, calls=calls)
 
 
-def follow(workload: Ranked, seat: Seat, context: Context, clock: Clock, *, memory: Any = None) -> None:  # noqa: C901 - one for each order
+def follow(  # noqa: C901 - one for each order
+    workload: Ranked, seat: Seat, context: Context, clock: Clock, *, memory: Any = None
+) -> None:
     """Execute rank 0's orders until there are no more.
 
     `memory` counts from before benchmarked code was imported.
@@ -262,16 +291,32 @@ def follow(workload: Ranked, seat: Seat, context: Context, clock: Clock, *, memo
                 clock.call(programs[cast("int", place)])
             case "take":
                 seed_everything(order["seed"] + seat.rank)
-                seat.send({"wall_s": take_together(clock, programs[cast("int", place)], order["calls"]).wall_s})
+                seat.send(
+                    {
+                        "wall_s": (
+                            take_together(
+                                clock, programs[cast("int", place)], order["calls"]
+                            ).wall_s
+                        )
+                    }
+                )
             case "watch":
-                seat.send({"memory": _watched(programs[cast("int", place)], memory, context.device, order["steps"])})
+                seat.send(
+                    {
+                        "memory": _watched(
+                            programs[cast("int", place)], memory, context.device, order["steps"]
+                        )
+                    }
+                )
             case "profile":
                 seat.send(profiled(programs[cast("int", place)], context.device))
             case "referee":
                 _be_refereed(cast("Refereed", programs[cast("int", place)]), order)
             case "finish":
                 checks = programs[cast("int", place)].finish()
-                seat.send({"failed": [check.name for check in checks if check.outcome is Outcome.FAIL]})
+                seat.send(
+                    {"failed": [check.name for check in checks if check.outcome is Outcome.FAIL]}
+                )
             case "close":
                 close(programs.pop(cast("int", place)))
 
@@ -287,7 +332,11 @@ def _be_refereed(program: Refereed, order: Mapping[str, Any]) -> None:
 
 def _watched(program: Program, memory: Any, device: str, steps: int) -> dict[str, float]:
     synchronize = synchronizer(device)
-    return watch(lambda: time_calls(lambda: program.step(no_mark), calls=1, synchronize=synchronize), memory, steps=steps)
+    return watch(
+        lambda: time_calls(lambda: program.step(no_mark), calls=1, synchronize=synchronize),
+        memory,
+        steps=steps,
+    )
 
 
 def profiled(program: Program, device: str) -> dict[str, Any]:
@@ -302,7 +351,9 @@ def profiled(program: Program, device: str) -> dict[str, Any]:
         activities.append(torch.profiler.ProfilerActivity.CUDA)
     torch.distributed.barrier()
     with torch.profiler.profile(activities=activities, record_shapes=True) as profile:
-        step_s = time_calls(lambda: program.step(no_mark), calls=PROFILED_STEPS, synchronize=synchronizer(device))
+        step_s = time_calls(
+            lambda: program.step(no_mark), calls=PROFILED_STEPS, synchronize=synchronizer(device)
+        )
     spans: list[tuple[float, float]] = []
     kinds: dict[str, list[Any]] = {}
     for event in profile.events() or ():
@@ -310,11 +361,17 @@ def profiled(program: Program, device: str) -> dict[str, Any]:
             spans.append((event.time_range.start, event.time_range.end))
             kinds.setdefault(event.name, []).append(event)
     listed = {name: _per_step(name, events) for name, events in sorted(kinds.items())}
-    return {"step_s": step_s, "collective_s": union_us(spans) / 1e6 / PROFILED_STEPS, "kinds": listed}
+    return {
+        "step_s": step_s,
+        "collective_s": union_us(spans) / 1e6 / PROFILED_STEPS,
+        "kinds": listed,
+    }
 
 
 def _per_step(name: str, events: Sequence[Any]) -> dict[str, float | None]:
-    size = given_bytes(name, [(event.input_shapes or (), event.input_dtypes or ()) for event in events])
+    size = given_bytes(
+        name, [(event.input_shapes or (), event.input_dtypes or ()) for event in events]
+    )
     return {
         "times": len(events) / PROFILED_STEPS,
         "seconds": sum(event.time_range.elapsed_us() for event in events) / 1e6 / PROFILED_STEPS,
@@ -322,7 +379,9 @@ def _per_step(name: str, events: Sequence[Any]) -> dict[str, float | None]:
     }
 
 
-def given_bytes(name: str, given: Sequence[tuple[Sequence[Sequence[int]], Sequence[str]]]) -> int | None:
+def given_bytes(
+    name: str, given: Sequence[tuple[Sequence[Sequence[int]], Sequence[str]]]
+) -> int | None:
     """Return the bytes passed to calls of a collective.
 
     Sizes follow from tensors' shapes and the profiler's names of their types. On a GPU a call is
@@ -334,7 +393,11 @@ def given_bytes(name: str, given: Sequence[tuple[Sequence[Sequence[int]], Sequen
         return None
     if not listed and not name.endswith("barrier"):
         return None
-    return sum(math.prod(shape) * SIZES[kind] for shapes, types in listed for shape, kind in zip(shapes, types, strict=True))
+    return sum(
+        math.prod(shape) * SIZES[kind]
+        for shapes, types in listed
+        for shape, kind in zip(shapes, types, strict=True)
+    )
 
 
 def union_us(spans: Sequence[tuple[float, float]]) -> float:
@@ -367,7 +430,13 @@ class RankedClock:
 
 
 def ranks_evidence(
-    arm: str, program: RankedProgram, *, taken: Sequence[Taken], reference_s: float | None, device: str, launch: int
+    arm: str,
+    program: RankedProgram,
+    *,
+    taken: Sequence[Taken],
+    reference_s: float | None,
+    device: str,
+    launch: int,
 ) -> tuple[tuple[Metric, ...], dict[str, Fact]]:
     """Return what is shown of one arm's ranks, once its samples are taken. None of it gates.
 
@@ -389,11 +458,16 @@ def ranks_evidence(
         step_s = statistics.median(one.wall_s for one in taken)
         numbers.append((SCALING_EFFICIENCY, reference_s / (len(profiles) * step_s)))
     metrics = tuple(
-        kind.of(arm, Launch(launch=launch, values=(value,)), lane=Lane.COUNTERS) for kind, value in numbers if value > 0
+        kind.of(arm, Launch(launch=launch, values=(value,)), lane=Lane.COUNTERS)
+        for kind, value in numbers
+        if value > 0
     )
-    medians_s = [statistics.median(one[rank] for one in program.taken_s) for rank in range(len(profiles))]
+    medians_s = [
+        statistics.median(one[rank] for one in program.taken_s) for rank in range(len(profiles))
+    ]
     ranks = [
-        f"rank {rank}: {1e3 * medians_s[rank]:.3g} ms a step, {_share(profile)} of it in collectives"
+        f"rank {rank}: {1e3 * medians_s[rank]:.3g} ms a step, {_share(profile)} of it in"
+        " collectives"
         for rank, profile in enumerate(profiles)
     ]
     kinds = [f"{name} {_of_kind(kind)}" for name, kind in profiles[0]["kinds"].items()]
@@ -425,5 +499,10 @@ def largest(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 def memory_fact(arm: str, found: Sequence[Mapping[str, float]]) -> dict[str, Fact]:
     """Return each rank's peak memory, for the reader."""
-    peaks = [next((f"{name} {value / 2**20:.1f} MiB" for name, value in one.items()), "unknown") for one in found]
-    return {fact_of("memory", arm): "; ".join(f"rank {rank}: {peak}" for rank, peak in enumerate(peaks))}
+    peaks = [
+        next((f"{name} {value / 2**20:.1f} MiB" for name, value in one.items()), "unknown")
+        for one in found
+    ]
+    return {
+        fact_of("memory", arm): "; ".join(f"rank {rank}: {peak}" for rank, peak in enumerate(peaks))
+    }

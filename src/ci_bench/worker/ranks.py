@@ -41,7 +41,8 @@ TAIL_CHARACTERS = 1200
 MAX_LINE = 1 << 20
 DONE = "done"
 _GAVE_UP = re.compile(
-    r"gloo|nccl|collective|connection (closed|reset)|timed out|timeout|(tcp|file)store|process ?group",
+    r"gloo|nccl|collective|connection (closed|reset)|timed out|timeout|(tcp|file)store|process"
+    r" ?group",
     re.IGNORECASE,
 )
 """Words in errors that a peer causes: of gloo, NCCL, torch's stores, and our own pipes."""
@@ -55,7 +56,8 @@ class PeerLost(ConnectionError):  # noqa: N818 - it names the event
 class Seat:
     """One rank of `count`, its end of the pipes, and the folder where the ranks meet.
 
-    `readers` and `writers` are descriptors by rank: rank 0 has one of each for every other, every other has those of rank 0.
+    `readers` and `writers` are descriptors by rank: rank 0 has one of each for every other, every
+    other has those of rank 0.
     """
 
     rank: int
@@ -142,13 +144,22 @@ def is_of_a_peer(error: BaseException) -> bool:
 
     Knows errors by their words, and so needs no torch.
     """
-    if isinstance(error, PeerLost) or type(error).__name__ in {"DistBackendError", "DistNetworkError", "DistStoreError"}:
+    if isinstance(error, PeerLost) or type(error).__name__ in {
+        "DistBackendError",
+        "DistNetworkError",
+        "DistStoreError",
+    }:
         return True
     return isinstance(error, RuntimeError) and bool(_GAVE_UP.search(str(error)))
 
 
 def supervise(
-    count: int, *, scratch: Path, patience_s: float, perform: Callable[[Seat], WorkerFault | None], keep: Sequence[int]
+    count: int,
+    *,
+    scratch: Path,
+    patience_s: float,
+    perform: Callable[[Seat], WorkerFault | None],
+    keep: Sequence[int],
 ) -> WorkerFault | None:
     """Fork `count` ranks that each `perform` theirs, and wait for all.
 
@@ -162,7 +173,9 @@ def supervise(
     ends = _watch(pids, folder)
     fault = None if all(end.is_well for end in ends) else blame(ends)
     if fault is not None:
-        sys.stderr.write("".join(f"--- rank {end.rank} ---\n{_log_tail(folder, end.rank)}\n" for end in ends))
+        sys.stderr.write(
+            "".join(f"--- rank {end.rank} ---\n{_log_tail(folder, end.rank)}\n" for end in ends)
+        )
         sys.stderr.flush()
     shutil.rmtree(folder, ignore_errors=True)
     return fault
@@ -175,11 +188,17 @@ def blame(ends: Sequence[RankEnd]) -> WorkerFault:
     peers cause.
     """
     count = len(ends)
-    by_order = sorted((end for end in ends if end.code is not None and not end.is_well), key=lambda end: end.order)
+    by_order = sorted(
+        (end for end in ends if end.code is not None and not end.is_well), key=lambda end: end.order
+    )
     by_itself = [end for end in by_order if not end.waited]
     if by_itself:
         first = by_itself[0]
-        alike = [end for end in by_itself if (end.word, end.message) == (first.word, first.message) and end.message]
+        alike = [
+            end
+            for end in by_itself
+            if (end.word, end.message) == (first.word, first.message) and end.message
+        ]
         who = "all ranks" if len(alike) == count > 1 else f"rank {first.rank} of {count}"
         return WorkerFault(kind=_kind(first), message=f"{who} {_sentence(first)}")
     silent = [end for end in ends if end.code is None]
@@ -188,12 +207,18 @@ def blame(ends: Sequence[RankEnd]) -> WorkerFault:
         names = " and ".join(str(end.rank) for end in silent)
         verb, rank = ("hang", "ranks") if len(silent) > 1 else ("hangs", "rank")
         return WorkerFault(
-            kind=Status.TIMEOUT, message=f"{rank} {names} of {count} {verb}: the others gave up waiting ({waiting})"
+            kind=Status.TIMEOUT,
+            message=f"{rank} {names} of {count} {verb}: the others gave up waiting ({waiting})",
         )
     if any(end.is_well for end in ends):
         left = ", ".join(str(end.rank) for end in ends if end.is_well)
-        return WorkerFault(kind=Status.FAILED, message=f"rank {left} of {count} left early: the others still waited ({waiting})")
-    return WorkerFault(kind=Status.TIMEOUT, message=f"all {count} ranks gave up waiting for each other ({waiting})")
+        return WorkerFault(
+            kind=Status.FAILED,
+            message=f"rank {left} of {count} left early: the others still waited ({waiting})",
+        )
+    return WorkerFault(
+        kind=Status.TIMEOUT, message=f"all {count} ranks gave up waiting for each other ({waiting})"
+    )
 
 
 def _kind(end: RankEnd) -> str:
@@ -225,7 +250,13 @@ def _seats(count: int, folder: Path, patience_s: float) -> tuple[Seat, ...]:
         patience_s=patience_s,
     )
     others = (
-        replace(first, rank=rank, readers={0: orders[rank][0]}, writers={0: answers[rank][1]}, buffers={})
+        replace(
+            first,
+            rank=rank,
+            readers={0: orders[rank][0]},
+            writers={0: answers[rank][1]},
+            buffers={},
+        )
         for rank in range(1, count)
     )
     return (first, *others)
@@ -237,19 +268,30 @@ def _close(seats: Sequence[Seat]) -> None:
             os.close(descriptor)
 
 
-def _fork(seat: Seat, seats: Sequence[Seat], perform: Callable[[Seat], WorkerFault | None], keep: Sequence[int]) -> int:
+def _fork(
+    seat: Seat,
+    seats: Sequence[Seat],
+    perform: Callable[[Seat], WorkerFault | None],
+    keep: Sequence[int],
+) -> int:
     """Fork one rank. Returns its process id."""
     supervisor = os.getpid()
     sys.stdout.flush()
     sys.stderr.flush()
     pid = os.fork()
     if pid == 0:
-        _become_rank(seat, [other for other in seats if other is not seat], perform, keep, supervisor)
+        _become_rank(
+            seat, [other for other in seats if other is not seat], perform, keep, supervisor
+        )
     return pid
 
 
 def _become_rank(
-    seat: Seat, others: Sequence[Seat], perform: Callable[[Seat], WorkerFault | None], keep: Sequence[int], supervisor: int
+    seat: Seat,
+    others: Sequence[Seat],
+    perform: Callable[[Seat], WorkerFault | None],
+    keep: Sequence[int],
+    supervisor: int,
 ) -> NoReturn:
     """A rank's whole life. Never returns."""
     code = 70
@@ -265,7 +307,9 @@ def _become_rank(
         os.dup2(log, 1)
         os.dup2(log, 2)
         faulthandler.enable(2)
-        os.environ.update(RANK=str(seat.rank), LOCAL_RANK=str(seat.rank), WORLD_SIZE=str(seat.count))
+        os.environ.update(
+            RANK=str(seat.rank), LOCAL_RANK=str(seat.rank), WORLD_SIZE=str(seat.count)
+        )
         fault = perform(seat)
         _leave_word(seat, fault)
         code = 0 if fault is None else 1
@@ -279,7 +323,11 @@ def _become_rank(
 
 
 def _leave_word(seat: Seat, fault: WorkerFault | None) -> None:
-    word = {"word": DONE} if fault is None else {"word": fault.kind, "message": fault.message, "waited": fault.waited}
+    word = (
+        {"word": DONE}
+        if fault is None
+        else {"word": fault.kind, "message": fault.message, "waited": fault.waited}
+    )
     _word(seat.folder, seat.rank).write_text(json.dumps(word))
 
 
@@ -304,7 +352,12 @@ def _read_end(folder: Path, rank: int, code: int, order: int) -> RankEnd:
     end = RankEnd(rank=rank, code=code, order=order)
     with contextlib.suppress(OSError, ValueError):
         said = json.loads(_word(folder, rank).read_text())
-        return replace(end, word=str(said["word"]), message=str(said.get("message", "")), waited=bool(said.get("waited")))
+        return replace(
+            end,
+            word=str(said["word"]),
+            message=str(said.get("message", "")),
+            waited=bool(said.get("waited")),
+        )
     return end
 
 

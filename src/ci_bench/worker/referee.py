@@ -80,7 +80,9 @@ SLOWER_WHEN_FRESH = 2.0
 CONFIRMED = 2
 """The number of series of calls in turns that must all be that slow."""
 PUT_OFF = 0.25
-"""The least share of the reference's call that a pause must add to a call, to show that it was put off."""
+"""The least share of the reference's call that a pause must add to a call, to show that it was put
+off.
+"""
 SLOWER_AT_FIRST = 1.15
 """The largest ratio of first to third call on fresh values, relative to the reference's own."""
 GLANCED = 1.1
@@ -155,13 +157,17 @@ class Referee:
             return
         coin = random.Random(seed)  # noqa: S311 - it spreads a seed that was drawn as a secret
         if arm not in self.habits:
-            self.habits[arm] = habits_of(self.clock, program, self.start, seed=coin.getrandbits(31) + 1)
+            self.habits[arm] = habits_of(
+                self.clock, program, self.start, seed=coin.getrandbits(31) + 1
+            )
         ways = [True, False] if calls > 1 else [bool(coin.getrandbits(1))]
         coin.shuffle(ways)
         for moved in ways:
             row = self.habits[arm].row(coin, calls)
             one = coin.getrandbits(31) + 1
-            taken = take_look(self.clock, program, one, moved=moved, state=self.start, draw=draw, row=row)
+            taken = take_look(
+                self.clock, program, one, moved=moved, state=self.start, draw=draw, row=row
+            )
             self.looks.setdefault(arm, []).append(taken)
 
     def check(self, arm: str, program: Program, *, plain_s: float) -> Check | None:
@@ -170,21 +176,42 @@ class Referee:
         `None` if this launch took no look at it. `plain_s` is the median of its samples (s per
         call). Uses up both programs: nothing can be read from them afterwards.
         """
-        whys = [copy.unrefereed for one in (program, self.reference) for copy in copies(one) if copy.unrefereed]
+        whys = [
+            copy.unrefereed
+            for one in (program, self.reference)
+            for copy in copies(one)
+            if copy.unrefereed
+        ]
         looks = self.looks.get(arm, [])
         self.pause_s = min(MOST_PAUSE_S, PAUSE_S + plain_s)
         stray = "" if whys else self._stray_of(arm)
         if not whys and not looks and not stray:
             return None
-        answer = _Answer.cannot(whys[0]) if whys else self._answer(looks, program, plain_s) if looks else _Answer.fails(stray)
+        answer = (
+            _Answer.cannot(whys[0])
+            if whys
+            else self._answer(looks, program, plain_s)
+            if looks
+            else _Answer.fails(stray)
+        )
         if stray and answer.outcome is not Outcome.FAIL:
             answer = _Answer.fails(stray)
         if answer.outcome is Outcome.PASS:
-            answer = replace(answer, detail=f"{answer.detail}{self._repeated_words(arm, len(looks))}")
+            answer = replace(
+                answer, detail=f"{answer.detail}{self._repeated_words(arm, len(looks))}"
+            )
         unknown = answer.outcome is Outcome.UNKNOWN
-        return Check(name=REFEREED, arm=arm, outcome=answer.outcome, detail=answer.detail[:MAX_DETAIL], informative=unknown)
+        return Check(
+            name=REFEREED,
+            arm=arm,
+            outcome=answer.outcome,
+            detail=answer.detail[:MAX_DETAIL],
+            informative=unknown,
+        )
 
-    def check_reference(self, arm: str, build: Callable[[], Program], *, plain_s: float) -> Check | None:
+    def check_reference(
+        self, arm: str, build: Callable[[], Program], *, plain_s: float
+    ) -> Check | None:
         """Return the check `refereed` of the reference arm.
 
         It is against a fresh program that `build` makes; `None` if there were no looks. `plain_s`
@@ -193,25 +220,42 @@ class Referee:
         """
         looks = self.looks.get(arm, [])
         if stray := self._stray(self.repeats.arms.get(arm)):
-            return Check(name=REFEREED, arm=arm, outcome=Outcome.UNKNOWN, detail=stray[:MAX_DETAIL], informative=True)
+            return Check(
+                name=REFEREED,
+                arm=arm,
+                outcome=Outcome.UNKNOWN,
+                detail=stray[:MAX_DETAIL],
+                informative=True,
+            )
         if not looks:
             return None
         try:
             with self._beside(build) as fresh:
-                check = replace(fresh, looks={arm: looks}).check(arm, self.reference, plain_s=plain_s)
+                check = replace(fresh, looks={arm: looks}).check(
+                    arm, self.reference, plain_s=plain_s
+                )
             if check is None or check.outcome is not Outcome.FAIL:
                 passed = check is not None and check.outcome is Outcome.PASS
                 words = self._repeated_words(arm, len(looks)) if passed else ""
-                return None if check is None else replace(check, detail=f"{check.detail}{words}"[:MAX_DETAIL])
+                return (
+                    None
+                    if check is None
+                    else replace(check, detail=f"{check.detail}{words}"[:MAX_DETAIL])
+                )
             with self._beside(build) as fresh:
                 if not fresh.keeps_state(looks[0].seed):
                     return check
             detail = (
-                "a fresh build of it leaves something else after more calls: the model keeps state, or does not repeat itself"
+                "a fresh build of it leaves something else after more calls: the model keeps state,"
+                " or does not repeat itself"
             )
         except Exception as error:  # noqa: BLE001 - benched code may raise anything when it is built again
-            detail = f"it cannot be built once more beside what is timed: {words_of(error)}"[:MAX_DETAIL]
-        return Check(name=REFEREED, arm=arm, outcome=Outcome.UNKNOWN, detail=detail, informative=True)
+            detail = f"it cannot be built once more beside what is timed: {words_of(error)}"[
+                :MAX_DETAIL
+            ]
+        return Check(
+            name=REFEREED, arm=arm, outcome=Outcome.UNKNOWN, detail=detail, informative=True
+        )
 
     @contextmanager
     def _beside(self, build: Callable[[], Program]) -> "Iterator[Referee]":
@@ -245,15 +289,25 @@ class Referee:
         for left in own.known.values():
             faults = [self._apart(left, known) for known in reference.known.values()]
             if all(faults):
-                return f"what timed calls left on the prepared inputs is not what the reference's did: {faults[0]}"
+                return (
+                    "what timed calls left on the prepared inputs is not what the reference's did:"
+                    f" {faults[0]}"
+                )
         return ""
 
     def _stray(self, own: Repeated | None) -> str:
         """Describe differences between calls on the same inputs that rounding does not explain."""
         for left in () if own is None else own.strays:
-            faults = [self._apart(left, known) for known in own.known.values()] if own is not None else []
+            faults = (
+                [self._apart(left, known) for known in own.known.values()]
+                if own is not None
+                else []
+            )
             if own is not None and all(faults):
-                told = f"{own.astray} of {own.calls} more calls on the same inputs left something else than the first"
+                told = (
+                    f"{own.astray} of {own.calls} more calls on the same inputs left something else"
+                    " than the first"
+                )
                 return f"{told}: {faults[0]}"
         return ""
 
@@ -275,7 +329,10 @@ class Referee:
         runs = [
             known,
             *(
-                {name: off_as_much(value, plain.get(name), one.left[0].get(name)) for name, value in known.items()}
+                {
+                    name: off_as_much(value, plain.get(name), one.left[0].get(name))
+                    for name, value in known.items()
+                }
                 for one in noisy
             ),
         ]
@@ -288,16 +345,21 @@ class Referee:
         if own is None or not own.calls:
             return ""
         same = "the same up to rounding" if own.differing else "the same"
-        found = f"a fault in 5 % of calls shows with a probability of {chance_of_finding(own.calls + looks):.1%}"
+        found = (
+            "a fault in 5 % of calls shows with a probability of"
+            f" {chance_of_finding(own.calls + looks):.1%}"
+        )
         return f"; {own.calls} more calls on the same inputs left {same}: {found}"
 
     def keeps_state(self, seed: int) -> bool:
         """Return whether the reference gives other results after more calls.
 
-        Seed and start are the same, and each look follows a pause. In the same memory each time: code
-        that remembers results gives the same ones there, and that does not count as state.
+        Seed and start are the same, and each look follows a pause. In the same memory each time:
+        code that remembers results gives the same ones there, and that does not count as state.
         """
-        paused = partial(take_look, self.clock, self.reference, seed, row=LookRow(before=1), pause_s=self.pause_s)
+        paused = partial(
+            take_look, self.clock, self.reference, seed, row=LookRow(before=1), pause_s=self.pause_s
+        )
         first = paused(moved=False, state=self.start)
         for _ in range(MORE_CALLS):
             self.reference.step(no_mark)
@@ -309,7 +371,9 @@ class Referee:
     def _answer(self, looks: Sequence[Look], program: Program, plain_s: float) -> _Answer:
         answers = [self._judged(look) for look in looks]
         worst = max(answers, key=lambda one: ORDER.index(one.outcome))
-        slow = min((look.wall_s for look in looks if not look.raised), default=0.0) > SUSPECT * plain_s
+        slow = (
+            min((look.wall_s for look in looks if not look.raised), default=0.0) > SUSPECT * plain_s
+        )
         if worst.outcome is not Outcome.FAIL:
             worst = (self._suspected(program, secret=looks[0].seed) if slow else None) or worst
         if worst.outcome is Outcome.PASS:
@@ -318,7 +382,10 @@ class Referee:
             return worst
         calls = "timed call" if len(answers) == 1 else "timed calls"
         verb = "agrees" if len(answers) == 1 else "agree"
-        return _Answer(outcome=Outcome.PASS, detail=f"{len(answers)} {calls} with fresh inputs {verb}; {worst.detail}")
+        return _Answer(
+            outcome=Outcome.PASS,
+            detail=f"{len(answers)} {calls} with fresh inputs {verb}; {worst.detail}",
+        )
 
     def _judged(self, look: Look) -> _Answer:
         """Compare one look's results with the reference's."""
@@ -336,11 +403,17 @@ class Referee:
             return _Answer.cannot("a replayed call leaves nothing that could be looked at")
         agreement = self._agreement(look, own)
         if agreement.outcome is Outcome.FAIL and self.itself:
-            return _Answer.fails(f"{place} differs from a fresh build of the same arm: {agreement.detail}")
+            return _Answer.fails(
+                f"{place} differs from a fresh build of the same arm: {agreement.detail}"
+            )
         if agreement.outcome is Outcome.FAIL:
-            return self._of_other_draws(look, own, f"{place} differs from the reference: {agreement.detail}")
+            return self._of_other_draws(
+                look, own, f"{place} differs from the reference: {agreement.detail}"
+            )
         if not look.fresh and self.start is None:
-            return _Answer.cannot("its inputs cannot be drawn again, so a replayed result would agree as well")
+            return _Answer.cannot(
+                "its inputs cannot be drawn again, so a replayed result would agree as well"
+            )
         return _Answer(outcome=agreement.outcome, detail=agreement.detail)
 
     def _again(self, look: Look, *, draw: int = 0, seed: int = 0) -> Look:
@@ -370,10 +443,15 @@ class Referee:
             if found.outcome is Outcome.PASS:
                 break
             after = own.left[0]
-            noisy = [self._shaken(look, epsilon, noise=len(runs) + index, after=after) for index in range(more)]
+            noisy = [
+                self._shaken(look, epsilon, noise=len(runs) + index, after=after)
+                for index in range(more)
+            ]
             runs += [one.left[0] for one in noisy if not one.raised]
             if more == SHAKES[-1] and jolt_of(epsilon):
-                jolted = self._shaken(look, jolt_of(epsilon), noise=JOLTED + len(runs) + more, after=after)
+                jolted = self._shaken(
+                    look, jolt_of(epsilon), noise=JOLTED + len(runs) + more, after=after
+                )
                 jolts += [] if jolted.raised else [jolted.left[0]]
             found = self._worst(look, runs, jolts, epsilon)
         return found
@@ -390,8 +468,9 @@ class Referee:
     def _shaken(self, look: Look, size: float, *, noise: int, after: Left | None = None) -> Look:
         """Make the reference's call with weights off by a share `size`, inputs by one rounding.
 
-        Earlier steps of the row change the weights by an optimizer that loses digits (`lost_by`), all in one direction:
-        they are off by that share of the change to those `after` the row, too.
+        Earlier steps of the row change the weights by an optimizer that loses digits (`lost_by`),
+        all in one direction: they are off by that share of the change to those `after` the row,
+        too.
         """
         whole = copies(self.reference)[0]
         plain = whole.state() if self.start is None else self.start
@@ -401,8 +480,15 @@ class Referee:
         if look.row.again and after is not None:
             rounding = FP32_EPSILON * (JOLT if noise >= JOLTED else 1.0)
             lost = float(torch.randn((), generator=coin)) * lost_by(whole.memory, rounding)
-            changed = {name: after[name].double() - value for name, value in weights.items() if name in after}
-            off |= {name: (off[name].double() + lost * change).to(off[name].dtype) for name, change in changed.items()}
+            changed = {
+                name: after[name].double() - value
+                for name, value in weights.items()
+                if name in after
+            }
+            off |= {
+                name: (off[name].double() + lost * change).to(off[name].dtype)
+                for name, change in changed.items()
+            }
         found = take_look(
             self.clock,
             self.reference,
@@ -419,11 +505,21 @@ class Referee:
             copy.resume()
         return found
 
-    def _worst(self, look: Look, runs: Sequence[Left], jolts: Sequence[Left], epsilon: float) -> Agreement:
+    def _worst(
+        self, look: Look, runs: Sequence[Left], jolts: Sequence[Left], epsilon: float
+    ) -> Agreement:
         """The least agreement among a look's copies; `jolts` show the kinks that rounding may cross."""
         starts: Mapping[str, Tensor] = self.start or {}
         whole = copies(self.reference)[0]
-        rule = partial(agree, truth=None, runs=runs, jolts=jolts, epsilon=epsilon, starts=starts, memory=whole.memory)
+        rule = partial(
+            agree,
+            truth=None,
+            runs=runs,
+            jolts=jolts,
+            epsilon=epsilon,
+            starts=starts,
+            memory=whole.memory,
+        )
         return max(map(rule, look.left), key=_badness)
 
     def _coarsely(self, left: Left, own: Left) -> Agreement:
@@ -435,15 +531,27 @@ class Referee:
         Then it is as near to the reference as the reference's own draws are.
         """
         draws = [own, *(self._again(look, draw=1 + index) for index in range(DRAWS))]
-        if any(one.raised for one in draws) or not any(differing(own.left[0], one.left[0]) for one in draws[1:]):
+        if any(one.raised for one in draws) or not any(
+            differing(own.left[0], one.left[0]) for one in draws[1:]
+        ):
             return _Answer.fails(fault)
         lefts = [one.left[0] for one in draws]
-        names = [name for name, value in own.left[0].items() if value.is_floating_point() and value.numel()]
-        spread = {name: max(distance(one, other, name) for one in lefts for other in lefts) for name in names}
+        names = [
+            name
+            for name, value in own.left[0].items()
+            if value.is_floating_point() and value.numel()
+        ]
+        spread = {
+            name: max(distance(one, other, name) for one in lefts for other in lefts)
+            for name in names
+        }
         if any(drawn_alike(left, lefts[0], spread) for left in look.left):
             return _Answer.fails(fault)
         for name, width in spread.items():
-            if any(min(distance(left, one, name) for one in lefts) > BEYOND_DRAWS * width for left in look.left):
+            if any(
+                min(distance(left, one, name) for one in lefts) > BEYOND_DRAWS * width
+                for left in look.left
+            ):
                 return _Answer.fails(f"{fault}; other random numbers do not explain {name}")
         other = self._again(look, seed=look.seed + 1)
         answering = [
@@ -452,8 +560,14 @@ class Referee:
             if not other.raised and distance(lefts[0], other.left[0], name) > BEYOND_DRAWS * width
         ]
         if not answering:
-            return _Answer.cannot("it draws other random numbers than the reference, which hide what its inputs change")
-        detail = f"it draws other random numbers than the reference, and {len(answering)} results follow the fresh inputs"
+            return _Answer.cannot(
+                "it draws other random numbers than the reference, which hide what its inputs"
+                " change"
+            )
+        detail = (
+            f"it draws other random numbers than the reference, and {len(answering)} results follow"
+            " the fresh inputs"
+        )
         return _Answer(outcome=Outcome.PASS, detail=detail)
 
     def _remembering(self, program: Program, *, secret: int) -> _Answer | None:
@@ -466,19 +580,24 @@ class Referee:
             ratio, usual = (begin(self.clock, one) for one in (program, self.reference))
             if ratio <= SLOWER_WHEN_FRESH * max(usual, 1.0):
                 return None
-        detail = f"a call takes {ratio:.1f} times as long on fresh inputs as on known ones, and the reference's {usual:.1f} times"
+        detail = (
+            f"a call takes {ratio:.1f} times as long on fresh inputs as on known ones, and the"
+            f" reference's {usual:.1f} times"
+        )
         return _Answer.fails(f"{detail}: what was timed remembers results")
 
     def _suspected(self, program: Program, *, secret: int) -> _Answer | None:
         """Check an arm whose looks took longer than its samples, by each way to be quick without computing."""
-        return self._remembering(program, secret=secret) or self._putting_off(program, secret=secret)
+        return self._remembering(program, secret=secret) or self._putting_off(
+            program, secret=secret
+        )
 
     def _putting_off(self, program: Program, *, secret: int) -> _Answer | None:
         """Check if a call computes only after a pause, and returns something else in a row of calls.
 
-        Such code computes if a write delays its call. The reference is delayed as much. If only most
-        writes are that late, more looks find one that was not. A fresh build puts off as much as the
-        arm, so nothing follows from it.
+        Such code computes if a write delays its call. The reference is delayed as much. If only
+        most writes are that late, more looks find one that was not. A fresh build puts off as much
+        as the arm, so nothing follows from it.
         """
         if self.itself:
             return None
@@ -486,8 +605,15 @@ class Referee:
             begin = partial(delayed_call, state=self.start, secret=secret + series * 2 * ROUNDS)
             own, reference = (begin(self.clock, one) for one in (program, self.reference))
             if not _puts_off(own.least_s, own, reference):
-                return self._looked_again(program, secret=secret) if _puts_off(own.usual_s, own, reference) else None
-        words = f"a call takes {own.least_s:.2g} s longer after a short pause than in a row of calls ({own.call_s:.2g} s each)"
+                return (
+                    self._looked_again(program, secret=secret)
+                    if _puts_off(own.usual_s, own, reference)
+                    else None
+                )
+        words = (
+            f"a call takes {own.least_s:.2g} s longer after a short pause than in a row of calls"
+            f" ({own.call_s:.2g} s each)"
+        )
         return _Answer.fails(f"{words}: what was timed computes only after a pause")
 
     def _looked_again(self, program: Program, *, secret: int) -> _Answer | None:
@@ -496,7 +622,9 @@ class Referee:
         habits = habits_of(self.clock, program, self.start, seed=coin.getrandbits(31) + 1)
         for _ in range(MORE_LOOKS if habits.written else 0):
             row, seed = habits.row(coin, CALLS_IN_A_ROW), coin.getrandbits(31) + 1
-            found = self._judged(take_look(self.clock, program, seed, moved=False, state=self.start, row=row))
+            found = self._judged(
+                take_look(self.clock, program, seed, moved=False, state=self.start, row=row)
+            )
             if found.outcome is Outcome.FAIL:
                 return found
         return None
@@ -508,15 +636,31 @@ class Referee:
         A reference that remembers may do so intentionally, so nothing follows from it.
         """
         for series in range(1 + CONFIRMED):
-            begin = partial(first_over_third, state=self.start, secret=secret + (1 + series) * SEEDS, careful=series > 0)
+            begin = partial(
+                first_over_third,
+                state=self.start,
+                secret=secret + (1 + series) * SEEDS,
+                careful=series > 0,
+            )
             ratio = begin(self.clock, program)
-            usual = 1.0 if self.itself or ratio <= SLOWER_AT_FIRST else max(begin(self.clock, self.reference), 1.0)
+            usual = (
+                1.0
+                if self.itself or ratio <= SLOWER_AT_FIRST
+                else max(begin(self.clock, self.reference), 1.0)
+            )
             if ratio <= (SLOWER_AT_FIRST if series else GLANCED) * usual:
                 return None
-        detail = f"a call takes {ratio:.1f} times as long on fresh inputs as on the same ones the third time"
+        detail = (
+            f"a call takes {ratio:.1f} times as long on fresh inputs as on the same ones the third"
+            " time"
+        )
         if self.itself:
-            return _Answer.cannot(f"{detail}: what was timed remembers some of its results, which may be meant")
-        return _Answer.fails(f"{detail}, and the reference's {usual:.1f} times: what was timed remembers results")
+            return _Answer.cannot(
+                f"{detail}: what was timed remembers some of its results, which may be meant"
+            )
+        return _Answer.fails(
+            f"{detail}, and the reference's {usual:.1f} times: what was timed remembers results"
+        )
 
 
 def _badness(agreement: Agreement) -> tuple[int, float]:
@@ -526,7 +670,11 @@ def _badness(agreement: Agreement) -> tuple[int, float]:
 def _puts_off(added_s: float, own: Delay, reference: Delay) -> bool:
     """Return whether a pause adds too much (s) to a call: to its own time, and to the reference's."""
     usual = 1.0 + max(0.0, reference.least_s) / reference.call_s if reference.call_s else 1.0
-    return own.call_s > 0 and 1.0 + added_s / own.call_s > SLOWER_WHEN_FRESH * usual and added_s > PUT_OFF * reference.call_s
+    return (
+        own.call_s > 0
+        and 1.0 + added_s / own.call_s > SLOWER_WHEN_FRESH * usual
+        and added_s > PUT_OFF * reference.call_s
+    )
 
 
 def _fault(look: Look, own: Look) -> str:
@@ -535,10 +683,18 @@ def _fault(look: Look, own: Look) -> str:
         return f"raised {look.raised}, and the reference computes from them"
     if look.unsettled:
         return f"left {look.unsettled}, which changed afterwards though nobody called"
-    if not look.row.whole and look.inputs and own.inputs and any(one != own.inputs[0] for one in look.inputs):
+    if (
+        not look.row.whole
+        and look.inputs
+        and own.inputs
+        and any(one != own.inputs[0] for one in look.inputs)
+    ):
         return (
-            "left other values in its inputs than the reference leaves there: one of the two writes them, and the other does not"
+            "left other values in its inputs than the reference leaves there: one of the two writes"
+            " them, and the other does not"
         )
     if strange := sorted(look.kinds - own.kinds):
-        return f"left {', '.join(strange)} in place of tensors, which may compute when they are read"
+        return (
+            f"left {', '.join(strange)} in place of tensors, which may compute when they are read"
+        )
     return ""

@@ -44,7 +44,9 @@ MOST_STRAYS = 3
 SHARE_OF_SAMPLES = 0.01
 """The share of the samples' time that digests after turns may take."""
 SHARE_OF_LAUNCH, LEAST_S = 0.01, 0.1
-"""The share of a launch's time that the calls after the clock may take, for each arm, and the least (s)."""
+"""The share of a launch's time that the calls after the clock may take, for each arm, and the least
+(s).
+"""
 WAITING = 4.0
 """Seconds of waiting for a core that count as one of using it."""
 
@@ -97,7 +99,9 @@ class Repeated:
                 self._keep(copied_aside(left), copy.epsilon)
 
     def _keep(self, left: Left, epsilon: float) -> None:
-        near = (agree_coarsely(left, known, epsilon=epsilon).outcome for known in self.known.values())
+        near = (
+            agree_coarsely(left, known, epsilon=epsilon).outcome for known in self.known.values()
+        )
         if all(outcome is Outcome.FAIL for outcome in near):
             self.astray += 1
             if len(self.strays) < MOST_STRAYS:
@@ -125,12 +129,16 @@ class Repeats:
         """
         every = cast("Sequence[Altered]", copies(program))
         inputs = getattr(every[0], "batches", 0)
-        if not 0 < inputs <= MOST_INPUTS or any(copy.unrefereed or not hasattr(copy, "operands") for copy in every):
+        if not 0 < inputs <= MOST_INPUTS or any(
+            copy.unrefereed or not hasattr(copy, "operands") for copy in every
+        ):
             return
         own = Repeated(inputs=inputs)
         try:
             for copy in every:
-                copy.refresh(SEED, moved=False)  # inputs that calls write may have ended at values that they leave alone
+                copy.refresh(
+                    SEED, moved=False
+                )  # inputs that calls write may have ended at values that they leave alone
             seed_everything(SEED)
             drawn, given = generator_states(), sums_of(every)
             for _ in every:
@@ -188,7 +196,10 @@ class Repeats:
                 for _ in every:
                     self.clock.call(program)
                 own.see(every)
-                if max(time.thread_time() - used_s, (time.perf_counter() - begun_s) / WAITING) > limit_s:
+                if (
+                    max(time.thread_time() - used_s, (time.perf_counter() - begun_s) / WAITING)
+                    > limit_s
+                ):
                     break
         except Exception:  # noqa: BLE001 - benchmarked code may raise anything; looks report it
             del self.arms[arm]
@@ -199,7 +210,10 @@ class Repeats:
 
 def digest_of(left: "Mapping[str, Tensor]") -> Digest:
     """Return names, forms and checksums of a call's results."""
-    return tuple((name, str(value.dtype), tuple(value.shape), checksum(value)) for name, value in left.items())
+    return tuple(
+        (name, str(value.dtype), tuple(value.shape), checksum(value))
+        for name, value in left.items()
+    )
 
 
 def chance_of_finding(calls: int, *, share: float = 0.05) -> float:

@@ -17,12 +17,44 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from ci_bench.processes.noted import Noted, current
-from ci_bench.processes.protocol import OBEYED, TOUCH_FROM_CALLS, Abandoned, Answer, Channel, Done, OrderKind
+from ci_bench.processes.protocol import (
+    OBEYED,
+    TOUCH_FROM_CALLS,
+    Abandoned,
+    Answer,
+    Channel,
+    Done,
+    OrderKind,
+)
 from ci_bench.records.config import RunOptions
 from ci_bench.records.first_calls import FirstCall
-from ci_bench.records.metrics import COMPILE_WARM, DEVICE_TIME, MEMORY_KEPT, STEP_TIME, MetricKind, duration
-from ci_bench.records.results import SHORT_OF_MEMORY, Check, Fact, Lane, Launch, Metric, Outcome, Phase
-from ci_bench.suites.contract import Compiler, Context, Evidence, Program, Refereed, Workload, no_mark
+from ci_bench.records.metrics import (
+    COMPILE_WARM,
+    DEVICE_TIME,
+    MEMORY_KEPT,
+    STEP_TIME,
+    MetricKind,
+    duration,
+)
+from ci_bench.records.results import (
+    SHORT_OF_MEMORY,
+    Check,
+    Fact,
+    Lane,
+    Launch,
+    Metric,
+    Outcome,
+    Phase,
+)
+from ci_bench.suites.contract import (
+    Compiler,
+    Context,
+    Evidence,
+    Program,
+    Refereed,
+    Workload,
+    no_mark,
+)
 from ci_bench.suites.shared.worker.randomness import seed_step, step_seed
 from ci_bench.worker.clock import Clock, HostClock, Taken, device_series, part_series
 from ci_bench.worker.compile_workers import end_workers, start_workers
@@ -98,7 +130,10 @@ class ResidentArms:
             self.clock = RankedClock(self.clock)
 
     def open(self, workload: Workload, arms: tuple[str, ...]) -> tuple[int, ...]:
-        """Build every arm, as often as it rotates, and time its first call. Returns how many calls of each make a sample."""
+        """Build every arm, as often as it rotates, and time its first call.
+
+        Returns how many calls of each make a sample.
+        """
         synchronize = synchronizer(self.context.device)
         if self.untouched is None:
             self.untouched = what_is_shared()
@@ -117,7 +152,9 @@ class ResidentArms:
                     with self.stopwatch.phase(Phase.CHECKS, name):
                         cast("Refereed", program).remember()
                 with self._reading(name, program):
-                    first_calls_s.append(time_calls(partial(program.step, no_mark), calls=1, synchronize=synchronize))
+                    first_calls_s.append(
+                        time_calls(partial(program.step, no_mark), calls=1, synchronize=synchronize)
+                    )
                 self.stopwatch.add(Phase.COMPILE, name, first_calls_s[-1])
             whole = copies[0] if len(copies) == 1 else Rotation(copies)
             self.arms.append(ResidentArm(name=name, program=whole, first_call_s=first_calls_s[0]))
@@ -154,7 +191,9 @@ class ResidentArms:
         """Return how many calls of an arm last as long as a sample must."""
         sample_s = max(self.options.sample_s, self.clock.least_sample_s())
         with self.stopwatch.phase(Phase.WARM_UP, arm.name):
-            return find_calls(lambda calls: self.clock.take(arm.program, calls=calls).wall_s, sample_s=sample_s)
+            return find_calls(
+                lambda calls: self.clock.take(arm.program, calls=calls).wall_s, sample_s=sample_s
+            )
 
     def warm(self, calls: Sequence[int]) -> float:
         """Warm every arm up until steady; this many calls of each make a sample.
@@ -175,7 +214,9 @@ class ResidentArms:
         self._begin_repeating()
         self._begin_keeping()
         self.retries = self.clock.retries()
-        return SAMPLES_A_BLOCK * sum(arm.calls * statistics.median(arm.warmup[-WINDOW_SAMPLES:]) for arm in self.arms)
+        return SAMPLES_A_BLOCK * sum(
+            arm.calls * statistics.median(arm.warmup[-WINDOW_SAMPLES:]) for arm in self.arms
+        )
 
     def _begin_keeping(self) -> None:
         """Read the memory before the first sample.
@@ -199,11 +240,15 @@ class ResidentArms:
 
         `None` if it is switched off, or if the suite's programs do not offer it.
         """
-        if not self.options.referee or not all(_can_be_refereed(copy) for arm in self.arms for copy in copies_of(arm.program)):
+        if not self.options.referee or not all(
+            _can_be_refereed(copy) for arm in self.arms for copy in copies_of(arm.program)
+        ):
             return None
         from ci_bench.worker.referee import Referee
 
-        referee = Referee(clock=self.clock, reference=self.arms[0].program, reference_arm=self.arms[0].name)
+        referee = Referee(
+            clock=self.clock, reference=self.arms[0].program, reference_arm=self.arms[0].name
+        )
         referee.begin()
         return referee
 
@@ -232,7 +277,13 @@ class ResidentArms:
         if referee is not None and self.referee is not None:
             with self.stopwatch.phase(Phase.CHECKS, taking.name):
                 draw = step_seed(TIMING_SEED, block, taking.blocks.count(block))
-                self.referee.look(taking.name, taking.program, seed=referee, calls=1 if once else taking.calls, draw=draw)
+                self.referee.look(
+                    taking.name,
+                    taking.program,
+                    seed=referee,
+                    calls=1 if once else taking.calls,
+                    draw=draw,
+                )
         if touch and taking.calls >= TOUCH_FROM_CALLS:
             self.clock.call(taking.program)
         for _ in range(samples):
@@ -298,10 +349,14 @@ class ResidentArms:
         checks += [] if self.untouched is None else self.untouched.checks(self.arms[0].name)
         self.referee = None  # it keeps outputs
         for name, kept in (self.kept.by_arm() if self.kept is not None else {}).items():
-            metrics.append(MEMORY_KEPT.of(name, Launch(launch=launch, values=(kept,)), lane=Lane.COUNTERS))
+            metrics.append(
+                MEMORY_KEPT.of(name, Launch(launch=launch, values=(kept,)), lane=Lane.COUNTERS)
+            )
         for arm in self.arms:
             close(arm.program)
-        return Evidence(metrics=(*metrics, *ranks), checks=tuple(checks), facts=facts, begun=self.begun)
+        return Evidence(
+            metrics=(*metrics, *ranks), checks=tuple(checks), facts=facts, begun=self.begun
+        )
 
     def _of_ranks(self, launch: int) -> tuple[list[Metric], dict[str, Fact]]:
         """Return what is shown of the processes of arms that have several."""
@@ -311,7 +366,11 @@ class ResidentArms:
             return metrics, facts
         from ci_bench.worker.ranked import RankedProgram, ranks_evidence
 
-        reference_s = statistics.median(one.wall_s for one in self.arms[0].taken) if self.arms[0].taken else None
+        reference_s = (
+            statistics.median(one.wall_s for one in self.arms[0].taken)
+            if self.arms[0].taken
+            else None
+        )
         for arm in self.arms:
             if isinstance(arm.program, RankedProgram) and arm.taken:
                 more, told = ranks_evidence(
@@ -332,8 +391,13 @@ class ResidentArms:
         Each time costs milliseconds that are not the code's.
         """
         if (grown := self.clock.retries() - self.retries) > 0:
-            detail = f"torch's allocator freed its cache {grown} times to find room while samples were taken"
-            yield Check(name=SHORT_OF_MEMORY, arm=self.arms[0].name, outcome=Outcome.UNKNOWN, detail=detail)
+            detail = (
+                f"torch's allocator freed its cache {grown} times to find room while samples were"
+                " taken"
+            )
+            yield Check(
+                name=SHORT_OF_MEMORY, arm=self.arms[0].name, outcome=Outcome.UNKNOWN, detail=detail
+            )
 
     def _refereed(self) -> list[Check]:
         """Return the referee's check of each arm, the reference first.
@@ -344,16 +408,30 @@ class ResidentArms:
         if not self.options.referee:
             detail = "run.referee is off: the results of the timed calls were not checked"
             return [
-                Check(name="refereed", arm=arm.name, outcome=Outcome.UNKNOWN, detail=detail, informative=True)
+                Check(
+                    name="refereed",
+                    arm=arm.name,
+                    outcome=Outcome.UNKNOWN,
+                    detail=detail,
+                    informative=True,
+                )
                 for arm in self.arms[1:]
                 if _can_be_refereed(copies_of(arm.program)[0])
             ]
         if self.referee is None or self._open_reference is None:
             return []
-        timed = [(arm, statistics.median(one.wall_s for one in arm.taken)) for arm in self.arms if arm.taken]
+        timed = [
+            (arm, statistics.median(one.wall_s for one in arm.taken))
+            for arm in self.arms
+            if arm.taken
+        ]
         for arm, _ in timed:
             self.referee.repeats.finish(arm.name, arm.program)
-        judged = [self.referee.check(arm.name, arm.program, plain_s=plain_s) for arm, plain_s in timed if arm is not self.arms[0]]
+        judged = [
+            self.referee.check(arm.name, arm.program, plain_s=plain_s)
+            for arm, plain_s in timed
+            if arm is not self.arms[0]
+        ]
         own = [
             self.referee.check_reference(arm.name, self._open_reference, plain_s=plain_s)
             for arm, plain_s in timed
@@ -368,20 +446,44 @@ class ResidentArms:
         """
         program, taken = arm.program, arm.taken
         wall = tuple(one.wall_s for one in taken)
-        series = [(STEP_TIME, wall, program.items, Lane.WALL), (DEVICE_TIME, device_series(taken), program.items, Lane.DEVICE)]
+        series = [
+            (STEP_TIME, wall, program.items, Lane.WALL),
+            (DEVICE_TIME, device_series(taken), program.items, Lane.DEVICE),
+        ]
         for index, part in enumerate(program.parts):
-            series.append((duration(part.metric), part_series(taken, index), part.items, self.clock.parts_lane))
+            series.append(
+                (
+                    duration(part.metric),
+                    part_series(taken, index),
+                    part.items,
+                    self.clock.parts_lane,
+                )
+            )
         for kind, values, items, lane in series:
             warmup = arm.warmup if kind is STEP_TIME else ()
-            one = Launch(launch=launch, values=values, warmup=warmup, blocks=tuple(arm.blocks), steady=arm.steady)
+            one = Launch(
+                launch=launch,
+                values=values,
+                warmup=warmup,
+                blocks=tuple(arm.blocks),
+                steady=arm.steady,
+            )
             if values:
                 yield kind.of(arm.name, one, lane=lane, calls=arm.calls, items=items)
 
 
-def serve_turns(resident: ResidentArms, workload: Workload, arms: tuple[str, ...], *, launch: int, channel: Channel) -> Evidence:
+def serve_turns(
+    resident: ResidentArms,
+    workload: Workload,
+    arms: tuple[str, ...],
+    *,
+    launch: int,
+    channel: Channel,
+) -> Evidence:
     """Open every arm, then execute orders: warm up, take turns, report.
 
-    Each arm's first call is timed apart: with a filled compiler cache, the part above a steady step is its warm compile latency.
+    Each arm's first call is timed apart: with a filled compiler cache, the part above a steady step
+    is its warm compile latency.
 
     Raises:
         Abandoned: the orders ended before the last of them.
@@ -393,7 +495,11 @@ def serve_turns(resident: ResidentArms, workload: Workload, arms: tuple[str, ...
             match order.kind:
                 case OrderKind.WARM:
                     block_s = resident.warm(order.calls)
-                    done = Done(block_s=block_s, flushes=resident.clock.flushes(), one_core=resident.cores.one)
+                    done = Done(
+                        block_s=block_s,
+                        flushes=resident.clock.flushes(),
+                        one_core=resident.cores.one,
+                    )
                     channel.say(Answer(done=done))
                     continue
                 case OrderKind.KEEP_TO:
@@ -410,7 +516,9 @@ def serve_turns(resident: ResidentArms, workload: Workload, arms: tuple[str, ...
                         flushes=order.flushes,
                     )
                 case OrderKind.KEEP_BUSY:
-                    channel.say(Answer(done=Done(made=resident.keep_busy(order.seat, order.seconds))))
+                    channel.say(
+                        Answer(done=Done(made=resident.keep_busy(order.seat, order.seconds)))
+                    )
                     continue
                 case OrderKind.DISCARD:
                     resident.discard(order.block)
@@ -446,12 +554,20 @@ def _steadiness(arm: ResidentArm, limit_s: float) -> Check:
     """A warm-up that never became steady leaves the timing in doubt; the arms still saw the same ramp."""
     calls = len(arm.warmup)
     if arm.steady:
-        return Check(name="steady", arm=arm.name, outcome=Outcome.PASS, detail=f"steady after {calls} warm-up samples")
+        return Check(
+            name="steady",
+            arm=arm.name,
+            outcome=Outcome.PASS,
+            detail=f"steady after {calls} warm-up samples",
+        )
     lasted_s = sum(arm.warmup) * arm.calls
     each = "" if arm.calls == 1 else f" of {arm.calls:,} calls each"
     way_out = "raise run.warmup_s or stop" if lasted_s >= MOST_OF_IT * limit_s else "stop"
     load = f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
-    detail = f"not steady after {lasted_s:.2g} s of warm-up ({calls} samples{each}; {load}); {way_out} other work on this machine"
+    detail = (
+        f"not steady after {lasted_s:.2g} s of warm-up ({calls} samples{each}; {load}); {way_out}"
+        " other work on this machine"
+    )
     return Check(name="steady", arm=arm.name, outcome=Outcome.UNKNOWN, detail=detail)
 
 
@@ -459,10 +575,14 @@ def _warm_compile(arm: ResidentArm, *, launch: int) -> tuple[Metric, ...]:
     if arm.program.compiler is Compiler.NONE:
         return ()
     steady_s = min(one.wall_s for one in arm.taken)
-    return compile_latency(COMPILE_WARM, arm.name, first_call_s=arm.first_call_s, steady_s=steady_s, launch=launch)
+    return compile_latency(
+        COMPILE_WARM, arm.name, first_call_s=arm.first_call_s, steady_s=steady_s, launch=launch
+    )
 
 
-def compile_latency(kind: MetricKind, arm: str, *, first_call_s: float, steady_s: float, launch: int) -> tuple[Metric, ...]:
+def compile_latency(
+    kind: MetricKind, arm: str, *, first_call_s: float, steady_s: float, launch: int
+) -> tuple[Metric, ...]:
     """Compile latency in seconds: the synchronised first call minus a synchronised steady call.
 
     Nothing if the first call took no longer: such a latency is unknown, and zero would be a guess.
@@ -482,7 +602,9 @@ def make_clock(device: str, options: RunOptions | None = None) -> Clock:
     options = options or RunOptions()
     if device == "cpu":
         asked = {"flush_l2": options.flush_l2, "cuda_graph": options.cuda_graph}
-        return HostClock(synchronizer(device), unmet=tuple(name for name, wanted in asked.items() if wanted))
+        return HostClock(
+            synchronizer(device), unmet=tuple(name for name, wanted in asked.items() if wanted)
+        )
     import torch
 
     from ci_bench.worker.cuda_clock import CudaClock, make_flush, make_unpin
@@ -491,6 +613,12 @@ def make_clock(device: str, options: RunOptions | None = None) -> Clock:
     unpin: Callable[[], int] = int
     if options.flush_l2:
         unpin = make_unpin(ctypes.CDLL)
-        flush = make_flush(torch.cuda, device, allocate=lambda size: torch.empty(size, dtype=torch.uint8, device=device))
+        flush = make_flush(
+            torch.cuda,
+            device,
+            allocate=lambda size: torch.empty(size, dtype=torch.uint8, device=device),
+        )
     draw = partial(torch.rand, 1, device=device)
-    return CudaClock(torch.cuda, device, flush=flush, unpin=unpin, graphs=options.cuda_graph, draw=draw)
+    return CudaClock(
+        torch.cuda, device, flush=flush, unpin=unpin, graphs=options.cuda_graph, draw=draw
+    )

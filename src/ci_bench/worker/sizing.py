@@ -15,7 +15,16 @@ from dataclasses import dataclass, field
 from ci_bench.host.headroom import available_bytes, total_bytes
 from ci_bench.records.metrics import PEAK_ANONYMOUS, PEAK_RESERVED
 from ci_bench.records.results import SIZE_FACTS, Fact
-from ci_bench.suites.contract import Context, Evidence, Program, Sized, SizeLimits, Stage, Unsupported, no_mark
+from ci_bench.suites.contract import (
+    Context,
+    Evidence,
+    Program,
+    Sized,
+    SizeLimits,
+    Stage,
+    Unsupported,
+    no_mark,
+)
 from ci_bench.suites.shared.worker.memory_errors import OutOfMemoryError, is_out_of_memory
 from ci_bench.worker.fence import close, synchronizer, time_calls
 from ci_bench.worker.memory import DeviceMemory, HostMemory, cap_growth, memory_of
@@ -79,7 +88,9 @@ def search(attempt: Callable[[int], Attempt], most: int) -> FoundSize:
             beyond = one
             break
     if largest is None:
-        raise tried[-1].error or OutOfMemoryError(f"not even {_fitting(tried[-1])}: {tried[-1].reason}")
+        raise tried[-1].error or OutOfMemoryError(
+            f"not even {_fitting(tried[-1])}: {tried[-1].reason}"
+        )
     part = max(1, largest.rows // PARTS)
     while beyond is not None and beyond.rows - largest.rows > part:
         middle = largest.rows + max(part, (beyond.rows - largest.rows) // 2 // part * part)
@@ -104,7 +115,9 @@ def find_largest_batch(workload: Sized, stage: Stage, *, context: Context) -> Ev
     limit_bytes = _limit(limits, context.device)
     if isinstance(memory, HostMemory):
         cap_growth(limit_bytes + SLACK_BYTES)
-    trial = _Trial(workload=workload, arm=arm, context=context, memory=memory, limit_bytes=limit_bytes)
+    trial = _Trial(
+        workload=workload, arm=arm, context=context, memory=memory, limit_bytes=limit_bytes
+    )
     found = search(trial.attempt, limits.most)
     return Evidence(facts=dict(zip(SIZE_FACTS, _told(found, limit_bytes), strict=True)))
 
@@ -115,10 +128,17 @@ def _limit(limits: SizeLimits, device: str) -> float:
     Never more than is free, less a tenth of it.
     """
     total, free = _memory(device)
-    wanted = float(limits.memory_bytes) if limits.memory_bytes is not None else total and limits.share * total
+    wanted = (
+        float(limits.memory_bytes)
+        if limits.memory_bytes is not None
+        else total and limits.share * total
+    )
     allowed = [one for one in (wanted, free and LEFT * free) if one is not None]
     if not allowed:
-        raise Unsupported("the memory size of this machine is unknown; set it with `largest_batch: {memory_bytes: …}`")
+        raise Unsupported(
+            "the memory size of this machine is unknown; set it with `largest_batch:"
+            " {memory_bytes: …}`"
+        )
     return min(allowed)
 
 
@@ -135,7 +155,11 @@ def _memory(device: str) -> tuple[float | None, float | None]:
 def _told(found: FoundSize, limit_bytes: float) -> tuple[Fact, ...]:
     """In the order of `SIZE_FACTS`."""
     beyond = found.beyond
-    end = "which is the most that was asked for" if beyond is None else f"and {beyond.rows} rows do not: {beyond.reason}"
+    end = (
+        "which is the most that was asked for"
+        if beyond is None
+        else f"and {beyond.rows} rows do not: {beyond.reason}"
+    )
     words = f"{_fitting(found.largest)}, {end} ({found.tries} sizes tried)"
     return found.largest.rows, found.largest.peak_bytes, round(limit_bytes), words
 
@@ -165,7 +189,10 @@ class _Trial:
         finally:
             self._let_go()
         if peak_bytes is not None and peak_bytes > self.limit_bytes:
-            reason = f"they take {_megabytes(peak_bytes)}, and the limit is {_megabytes(self.limit_bytes)}"
+            reason = (
+                f"they take {_megabytes(peak_bytes)}, and the limit is"
+                f" {_megabytes(self.limit_bytes)}"
+            )
             return Attempt(rows=rows, peak_bytes=peak_bytes, reason=reason)
         return Attempt(rows=rows, peak_bytes=peak_bytes)
 

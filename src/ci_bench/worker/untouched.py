@@ -59,13 +59,22 @@ def _slowing() -> dict[str, Callable[[], object]]:
         "oneDNN": lambda: backends.mkldnn.enabled,
         "oneDNN deterministic": lambda: backends.mkldnn.deterministic,
         "NNPACK": lambda: bool(private._get_nnpack_enabled()),  # noqa: SLF001
-        "cuDNN": lambda: (backends.cudnn.enabled, backends.cudnn.deterministic, backends.cudnn.benchmark),
+        "cuDNN": lambda: (
+            backends.cudnn.enabled,
+            backends.cudnn.deterministic,
+            backends.cudnn.benchmark,
+        ),
         "attention kernels": lambda: _attention(backends.cuda),
         "fast path of attention": lambda: bool(backends.mha.get_fastpath_enabled()),
-        "anomaly detection": lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
+        "anomaly detection": lambda: (
+            torch.is_anomaly_enabled(),
+            torch.is_anomaly_check_nan_enabled(),
+        ),
         "profiler": lambda: bool(autograd._profiler_enabled()),  # noqa: SLF001
         "threads of the backward pass": lambda: bool(private._is_multithreading_enabled()),  # noqa: SLF001
-        "hooks of saved tensors": lambda: autograd._top_saved_tensors_default_hooks(True) is not None,  # noqa: SLF001
+        "hooks of saved tensors": (
+            lambda: autograd._top_saved_tensors_default_hooks(True) is not None  # noqa: SLF001
+        ),
         "hooks of all modules": lambda: tuple(len(getattr(modules, name)) for name in HOOKS),
         "modes of functions": lambda: _kinds(overrides._get_current_function_mode_stack()),  # noqa: SLF001
         "modes of the dispatcher": lambda: _kinds(dispatch._get_current_dispatch_mode_stack()),  # noqa: SLF001
@@ -76,7 +85,9 @@ def _slowing() -> dict[str, Callable[[], object]]:
         "monitoring tools": _monitoring,
         COLLECTOR: lambda: (gc.isenabled(), gc.get_threshold(), gc.get_debug()),
         CORES: lambda: _of_threads(lambda thread: tuple(sorted(os.sched_getaffinity(thread)))),
-        PRIORITY: lambda: _of_threads(lambda thread: (os.getpriority(os.PRIO_PROCESS, thread), os.sched_getscheduler(thread))),
+        PRIORITY: lambda: _of_threads(
+            lambda thread: (os.getpriority(os.PRIO_PROCESS, thread), os.sched_getscheduler(thread))
+        ),
         "switch interval": sys.getswitchinterval,
     }
 
@@ -90,7 +101,9 @@ def _rounding() -> dict[str, Callable[[], object]]:
         "autocast": lambda: (torch.is_autocast_enabled("cpu"), torch.is_autocast_enabled("cuda")),
         "deterministic algorithms": torch.are_deterministic_algorithms_enabled,
         "tiny numbers are zero": lambda: _TINY * 1.0 == 0.0,
-        "variables": lambda: {name: value for name, value in os.environ.items() if name.startswith(VARIABLES)},
+        "variables": lambda: {
+            name: value for name, value in os.environ.items() if name.startswith(VARIABLES)
+        },
     }
 
 
@@ -124,7 +137,9 @@ class Untouched:
     def note(self) -> None:
         """Note the settings that all arms must find: only the reference is open."""
         self.last = settings()
-        self.shared = {name: words for name, words in _differing(self.begun, self.last) if name in SLOWING}
+        self.shared = {
+            name: words for name, words in _differing(self.begun, self.last) if name in SLOWING
+        }
 
     def accept(self, *names: str) -> None:
         """Note changes by the engine itself."""
@@ -144,18 +159,33 @@ class Untouched:
         """
         yield from self.noted.checks(reference)
         if self.clock is not None and (names := self.noted.replaced_of_clock(self.clock)):
-            yield Check(name=UNTOUCHED, arm=reference, outcome=Outcome.FAIL, detail=replaced_words(names))
+            yield Check(
+                name=UNTOUCHED, arm=reference, outcome=Outcome.FAIL, detail=replaced_words(names)
+            )
         for arm, changes in self.changed.items():
             outcome = Outcome.FAIL if any(name in SLOWING for name in changes) else Outcome.UNKNOWN
-            detail = f"it changed what other arms compute with, and left it so: {'; '.join(changes.values())}"
+            detail = (
+                "it changed what other arms compute with, and left it so:"
+                f" {'; '.join(changes.values())}"
+            )
             yield Check(name=UNTOUCHED, arm=arm, outcome=outcome, detail=detail[:MAX_DETAIL])
         if self.shared:
-            detail = f"code of the tree changed settings for all arms: {'; '.join(self.shared.values())}"
-            yield Check(name=SURROUNDINGS, arm=reference, outcome=Outcome.UNKNOWN, detail=detail[:MAX_DETAIL])
+            detail = (
+                f"code of the tree changed settings for all arms: {'; '.join(self.shared.values())}"
+            )
+            yield Check(
+                name=SURROUNDINGS,
+                arm=reference,
+                outcome=Outcome.UNKNOWN,
+                detail=detail[:MAX_DETAIL],
+            )
 
 
 def _differing(before: Settings, now: Settings) -> Iterator[tuple[str, str]]:
-    """Each setting that is another one, and how. Of threads only those count that were there before."""
+    """Each setting that is another one, and how.
+
+    Of threads only those count that were there before.
+    """
     for name, value in now.items():
         was = before.get(name, value)
         if isinstance(was, dict) and isinstance(value, dict) and name in {CORES, PRIORITY}:
@@ -176,13 +206,21 @@ def _kinds(stack: list[object]) -> tuple[str, ...]:
 
 
 def _word(function: object) -> str:
-    return "none" if function is None else str(getattr(function, "__qualname__", type(function).__name__))
+    return (
+        "none"
+        if function is None
+        else str(getattr(function, "__qualname__", type(function).__name__))
+    )
 
 
 def _monitoring() -> tuple[tuple[str, int], ...]:
     """Return the tools of `sys.monitoring`, from Python 3.12 on, with their global events."""
     monitoring: Any = getattr(sys, "monitoring", None)
-    tools = [] if monitoring is None else [tool for tool in range(6) if monitoring.get_tool(tool) is not None]
+    tools = (
+        []
+        if monitoring is None
+        else [tool for tool in range(6) if monitoring.get_tool(tool) is not None]
+    )
     return tuple((monitoring.get_tool(tool), monitoring.get_events(tool)) for tool in tools)
 
 

@@ -16,7 +16,16 @@ from typing import cast
 
 from ci_bench.processes import noted
 from ci_bench.processes.foreign import foreign_of
-from ci_bench.processes.protocol import Abandoned, Answer, Channel, Done, Task, WorkerFault, decode_task, encode
+from ci_bench.processes.protocol import (
+    Abandoned,
+    Answer,
+    Channel,
+    Done,
+    Task,
+    WorkerFault,
+    decode_task,
+    encode,
+)
 from ci_bench.records.results import Phase, Progress, Status
 from ci_bench.suites.contract import (
     Cache,
@@ -56,7 +65,10 @@ TIMED = frozenset({StageKind.TIME, StageKind.EXPLAIN})
 
 
 def main(answers: int, orders: int, task_path: str) -> int:
-    """Do the task in the file `task_path`; answer and take orders on these descriptors. Returns the exit code."""
+    """Do the task in the file `task_path`; answer and take orders on these descriptors.
+
+    Returns the exit code.
+    """
     task = decode_task(Path(task_path).read_bytes())
     os.environ.update(task.environ)
     if task.cores:
@@ -88,7 +100,9 @@ def _perform_in_ranks(task: Task, count: int, channel: Channel, pipes: tuple[int
         return fault
 
     patience_s = PATIENCE * task.options.stage_timeout_s
-    fault = supervise(count, scratch=Path(task.scratch), patience_s=patience_s, perform=perform, keep=pipes)
+    fault = supervise(
+        count, scratch=Path(task.scratch), patience_s=patience_s, perform=perform, keep=pipes
+    )
     if fault is None:
         return 0
     with contextlib.suppress(OSError):  # the parent may be gone
@@ -111,7 +125,10 @@ def _perform(answer: Callable[[], Answer]) -> tuple[bytes, WorkerFault | None]:
             traceback.print_exc()
         kind = Status.OUT_OF_MEMORY if is_out_of_memory(error) else Status.FAILED
         fault = WorkerFault(
-            kind=kind, message=_describe(error), spoilt=isinstance(error, SpoiltByCapture), waited=is_of_a_peer(error)
+            kind=kind,
+            message=_describe(error),
+            spoilt=isinstance(error, SpoiltByCapture),
+            waited=is_of_a_peer(error),
         )
     return encode(Answer(fault=fault)), fault
 
@@ -170,7 +187,10 @@ def _answer(task: Task, channel: Channel, seat: Seat | None = None) -> Answer:
         channel.say(Answer(progress=Progress(arm=arm, done=done, total=total)))
 
     stopwatch = Stopwatch()
-    keeper, claimer = Keeper(folder=Path(task.scratch), keeping=task.keep), Claimer(folder=Path(task.scratch))
+    keeper, claimer = (
+        Keeper(folder=Path(task.scratch), keeping=task.keep),
+        Claimer(folder=Path(task.scratch)),
+    )
     context = Context(
         device=device,
         scratch=Path(task.scratch),
@@ -190,19 +210,27 @@ def _answer(task: Task, channel: Channel, seat: Seat | None = None) -> Answer:
         foreign.watch()
     shared = what_is_shared(known) if stage.kind is StageKind.TIME else None
     # The memory of importing the benchmarked code counts, too.
-    memory = memory_of(device) if stage.kind is StageKind.ALONE and stage.cache is Cache.SHARED else None
+    memory = (
+        memory_of(device) if stage.kind is StageKind.ALONE and stage.cache is Cache.SHARED else None
+    )
     with stopwatch.phase(Phase.BUILD):
         workload = import_module(str(task.worker)).open_workload(task.case, context)
     if seat is not None:
         workload = RankedWorkload(workload=workload, seat=seat)
-    resident = ResidentArms(options=task.options, context=context, stopwatch=stopwatch, untouched=shared)
+    resident = ResidentArms(
+        options=task.options, context=context, stopwatch=stopwatch, untouched=shared
+    )
     evidence = _gather(task, workload, stage, resident=resident, channel=channel, memory=memory)
     if not isinstance(evidence, Evidence):
-        message = f"{task.worker} returned {type(evidence).__name__} from {stage.kind}, not Evidence"
+        message = (
+            f"{task.worker} returned {type(evidence).__name__} from {stage.kind}, not Evidence"
+        )
         raise TypeError(message)
     checks = (*evidence.checks, *known.checks(reference), *foreign.checks(reference))
     claims, spent = tuple(claimer.records), stopwatch.read(stage.kind)
-    return Answer(evidence=replace(evidence, checks=checks, outputs=keeper.record, claims=claims, spent=spent))
+    return Answer(
+        evidence=replace(evidence, checks=checks, outputs=keeper.record, claims=claims, spent=spent)
+    )
 
 
 def _note(task: Task) -> noted.Noted:
@@ -271,7 +299,14 @@ def _gather(  # noqa: PLR0911 - one for each kind
             with stopwatch.phase(Phase.SAMPLES):
                 return measuring.measure(stage.arms)
         case StageKind.ALONE:
-            return measure_alone(workload, stage, launch=task.launch, context=context, stopwatch=stopwatch, memory=memory)
+            return measure_alone(
+                workload,
+                stage,
+                launch=task.launch,
+                context=context,
+                stopwatch=stopwatch,
+                memory=memory,
+            )
         case StageKind.EXPLAIN:
             with stopwatch.phase(Phase.EXPLAIN):
                 return _explain(workload, stage, context=context, limit_s=task.limit_s)

@@ -45,9 +45,20 @@ FAULTS = {
 }
 
 
-def checked(tmp_path, faults=(), *, wanted=SECTIONS, unchanged=lambda: GOOD["unchanged"], heard=None, **patience):
+def checked(
+    tmp_path,
+    faults=(),
+    *,
+    wanted=SECTIONS,
+    unchanged=lambda: GOOD["unchanged"],
+    heard=None,
+    **patience,
+):
     file = tmp_path / "told.json"
-    told = {**GOOD, "device": {key: value for key, value in GOOD["device"].items() if key != "uuid"}}
+    told = {
+        **GOOD,
+        "device": {key: value for key, value in GOOD["device"].items() if key != "uuid"},
+    }
     file.write_text(json.dumps([told, dict(faults)]))
     checking = GpuCheck(
         device="cuda",
@@ -76,7 +87,11 @@ def test_all_sections_in_their_order(tmp_path):
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "unchanged"])
 def test_one_that_goes_wrong_is_told_and_the_others_run(tmp_path, name, fault):
-    wanted = [replace(one, limit_s=0.5) for one in SECTIONS if one.name in {"device", name, "peaks", "unchanged"}]
+    wanted = [
+        replace(one, limit_s=0.5)
+        for one in SECTIONS
+        if one.name in {"device", name, "peaks", "unchanged"}
+    ]
     rows = checked(tmp_path, {name: fault}, wanted=wanted, start_s=2.0, grace_s=0.2)
     found = outcomes(rows)
     assert found.pop(name) is Outcome.FAIL
@@ -90,7 +105,9 @@ def test_the_whole_engines_section_goes_wrong_alone(tmp_path):
         raise RuntimeError("no canary")
 
     rows = checked(tmp_path, unchanged=fail)
-    assert [row.found.found for row in rows if row.found.outcome is not Outcome.PASS] == ["RuntimeError: no canary"]
+    assert [row.found.found for row in rows if row.found.outcome is not Outcome.PASS] == [
+        "RuntimeError: no canary"
+    ]
 
 
 def test_sections_run_alone(tmp_path):
@@ -100,12 +117,19 @@ def test_sections_run_alone(tmp_path):
 
 @pytest.mark.parametrize(
     ("fault", "words"),
-    [("hang", "torch was not imported within 0.5 s: a cold or slow disk?"), ("die", "torch could not be imported: no module")],
+    [
+        ("hang", "torch was not imported within 0.5 s: a cold or slow disk?"),
+        ("die", "torch could not be imported: no module"),
+    ],
 )
 def test_a_start_that_fails_is_told_from_a_section_that_hangs(tmp_path, fault, words):
     begun = []
     rows = checked(
-        tmp_path, {"start": fault}, wanted=SECTIONS[:1], start_s=0.5 if fault == "hang" else 20.0, starting=begun.append
+        tmp_path,
+        {"start": fault},
+        wanted=SECTIONS[:1],
+        start_s=0.5 if fault == "hang" else 20.0,
+        starting=begun.append,
     )
     assert words in rows[0].found.found
     assert begun
@@ -117,12 +141,19 @@ def test_what_serves_is_ended(tmp_path):
     assert time.monotonic() < begun + 10
 
 
-@pytest.mark.parametrize(("name", "changed", "outcome"), [(name, changed, outcome) for name, changed, outcome, _ in OTHERS])
-def test_every_finding_is_in_the_document_and_fits_its_schema(tmp_path, monkeypatch, name, changed, outcome):
+@pytest.mark.parametrize(
+    ("name", "changed", "outcome"),
+    [(name, changed, outcome) for name, changed, outcome, _ in OTHERS],
+)
+def test_every_finding_is_in_the_document_and_fits_its_schema(
+    tmp_path, monkeypatch, name, changed, outcome
+):
     monkeypatch.setitem(GOOD, name, {**GOOD[name], **changed})
     wanted = tuple(section for section in SECTIONS if section.name in {"device", name})
     rows = checked(tmp_path, wanted=wanted, unchanged=lambda: GOOD["unchanged"])
-    whole = document(rows, device="cuda:1", tool_version="1.0", started_at="2026-01-01T00:00:00+00:00")
+    whole = document(
+        rows, device="cuda:1", tool_version="1.0", started_at="2026-01-01T00:00:00+00:00"
+    )
     jsonschema.Draft202012Validator(SCHEMA).validate(whole)
     assert whole["passed"] is (outcome is not Outcome.FAIL)
     told = {one["name"]: one for one in whole["sections"]}

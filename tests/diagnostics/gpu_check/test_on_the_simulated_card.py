@@ -20,8 +20,14 @@ THROTTLED = 0x40
 def on_the_card(folder, script, *arguments):
     environ = {**os.environ, **ALONE, **with_card(script, folder)}
     command = [*CI_BENCH, "doctor", "--gpu", "-o", folder, *arguments]
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False, timeout=300)
-    whole = json.loads((folder / "gpu-check.json").read_text()) if (folder / "gpu-check.json").exists() else {"sections": []}
+    done = subprocess.run(
+        command, env=environ, capture_output=True, text=True, check=False, timeout=300
+    )
+    whole = (
+        json.loads((folder / "gpu-check.json").read_text())
+        if (folder / "gpu-check.json").exists()
+        else {"sections": []}
+    )
     return done, whole, {one["name"]: one for one in whole["sections"]}
 
 
@@ -50,9 +56,19 @@ def test_it_runs_through_in_a_minute_and_nothing_is_wrong(tmp_path):
     ("script", "name", "outcome", "words"),
     [
         (Script(event_s=5e-4), "events", "fail", "coarse"),
-        (Script(spells=(Spell(sm_mhz=750, reasons=THROTTLED, celsius=91),)), "clocks", "fail", "slowed down"),
+        (
+            Script(spells=(Spell(sm_mhz=750, reasons=THROTTLED, celsius=91),)),
+            "clocks",
+            "fail",
+            "slowed down",
+        ),
         (Script(refuses_capture=True), "capture", "unknown", "called plainly"),
-        (Script(failing=("nvmlDeviceGetTotalEnergyConsumption",)), "energy", "unknown", "no figure"),
+        (
+            Script(failing=("nvmlDeviceGetTotalEnergyConsumption",)),
+            "energy",
+            "unknown",
+            "no figure",
+        ),
         (Script(persistent=False), "device", "pass", "driver unloads"),
         (Script(compute_mode=3), "device", "unknown", "one after the other"),
         (Script(compute_mode=3), "hand_over", "unknown", "one after the other"),

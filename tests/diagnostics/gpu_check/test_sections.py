@@ -24,7 +24,9 @@ def test_what_figures_say(name, changed, outcome, words):
 
 
 def test_every_section_can_fail_or_say_that_there_is_no_telling():
-    assert {name for name, _, outcome, _ in OTHERS if outcome is not Outcome.PASS} == {*NAMES} - {"caches"}
+    assert {name for name, _, outcome, _ in OTHERS if outcome is not Outcome.PASS} == {*NAMES} - {
+        "caches"
+    }
 
 
 def test_all_of_it_fits_into_ten_minutes_whatever_hangs():

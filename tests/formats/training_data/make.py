@@ -1,6 +1,7 @@
 """Makes the files beside it, with the tools' own libraries: ``python make.py FOLDER``.
 
-Made with torch 2.13.0, tensorboard 2.21.0, tensorboardX 2.6.5 and wandb 0.31.0; the tests need none of the last three.
+Made with torch 2.13.0, tensorboard 2.21.0, tensorboardX 2.6.5 and wandb 0.31.0; the tests need none
+of the last three.
 """
 
 import os
@@ -51,12 +52,25 @@ def offline_run(folder: Path) -> None:
     """A run of W&B: losses, evaluations between them, what is nested, a loss that is no number."""
     os.chdir(folder)
     settings = wandb.Settings(
-        silent=True, console="off", disable_git=True, save_code=False, x_disable_stats=True, x_disable_meta=True
+        silent=True,
+        console="off",
+        disable_git=True,
+        save_code=False,
+        x_disable_stats=True,
+        x_disable_meta=True,
     )
     with wandb.init(project="p", id="abcd1234", mode="offline", settings=settings) as run:
         for step in range(STEPS):
             value = float("nan") if step == 5 else loss(step)
-            run.log({"train/loss": value, "train/grad_norm": 1.0 + step, "lr": {"head": 0.1}, "note": "text", "tokens": 512})
+            run.log(
+                {
+                    "train/loss": value,
+                    "train/grad_norm": 1.0 + step,
+                    "lr": {"head": 0.1},
+                    "note": "text",
+                    "tokens": 512,
+                }
+            )
             if step % 4 == 3:
                 run.log({"val/loss": 3.0})
 

@@ -1,7 +1,8 @@
 """What the engine takes for granted of a CUDA device, tried on whichever is there: a card, or the simulated one.
 
-The simulated card has to keep the same contract (`tests/runner/test_simulated_device.py` runs this file on it), so that the first
-run on a real card tells where it was simulated wrongly. Times are given to a fifth: this is no benchmark.
+The simulated card has to keep the same contract (`tests/runner/test_simulated_device.py` runs this
+file on it), so that the first run on a real card tells where it was simulated wrongly. Times are
+given to a fifth: this is no benchmark.
 """
 
 import copy
@@ -20,7 +21,9 @@ from ci_bench.worker.sampling import make_clock  # noqa: E402 - likewise
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.engine,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU, or the simulated one"),
+    pytest.mark.skipif(
+        not torch.cuda.is_available(), reason="needs a CUDA GPU, or the simulated one"
+    ),
 ]
 DEVICE = "cuda:0"
 CYCLES = 20_000_000
@@ -74,7 +77,10 @@ def test_an_event_is_over_when_the_work_before_it_is():
 
 @pytest.mark.usefixtures("_warm")
 def test_events_time_the_queue_and_not_the_host():
-    once, twice = span_ms(lambda: torch.cuda._sleep(CYCLES)), span_ms(lambda: [torch.cuda._sleep(CYCLES) for _ in range(2)])
+    once, twice = (
+        span_ms(lambda: torch.cuda._sleep(CYCLES)),
+        span_ms(lambda: [torch.cuda._sleep(CYCLES) for _ in range(2)]),
+    )
 
     assert twice == pytest.approx(2 * once, rel=0.2)
     assert span_ms(lambda: torch.cuda._sleep(CYCLES)) == pytest.approx(once, rel=0.2)
@@ -133,7 +139,8 @@ def test_what_the_host_keeps_takes_none_of_the_devices_memory():
 
 def test_a_generator_of_the_device_repeats_its_values():
     one, same, other = (
-        torch.randn(1000, device=DEVICE, generator=torch.Generator(DEVICE).manual_seed(seed)).cpu() for seed in (1, 1, 2)
+        torch.randn(1000, device=DEVICE, generator=torch.Generator(DEVICE).manual_seed(seed)).cpu()
+        for seed in (1, 1, 2)
     )
 
     assert torch.equal(one, same)
@@ -172,18 +179,26 @@ def test_the_clock_reads_the_same_on_the_host_and_on_the_device():
     taken = clock.take(program, calls=4)
 
     assert taken.device_s == pytest.approx(taken.wall_s, rel=0.2)
-    assert taken.device_s == pytest.approx(span_ms(lambda: torch.cuda._sleep(CYCLES)) / 1e3, rel=0.2)
+    assert taken.device_s == pytest.approx(
+        span_ms(lambda: torch.cuda._sleep(CYCLES)) / 1e3, rel=0.2
+    )
 
 
 @pytest.mark.usefixtures("_warm")
 def test_a_flush_is_outside_what_is_timed():
-    flush = make_flush(torch.cuda, DEVICE, allocate=lambda size: torch.empty(size, dtype=torch.uint8, device=DEVICE))
+    flush = make_flush(
+        torch.cuda,
+        DEVICE,
+        allocate=lambda size: torch.empty(size, dtype=torch.uint8, device=DEVICE),
+    )
     hot, cold = CudaClock(torch.cuda, DEVICE), CudaClock(torch.cuda, DEVICE, flush=flush)
     program = Sleeping()
     for clock in (hot, cold):
         clock.take(program, calls=2)
 
-    assert cold.take(program, calls=3).device_s == pytest.approx(hot.take(program, calls=3).device_s, rel=0.2)
+    assert cold.take(program, calls=3).device_s == pytest.approx(
+        hot.take(program, calls=3).device_s, rel=0.2
+    )
 
 
 class Window(ctypes.Structure):
@@ -204,7 +219,9 @@ def pins(address, size):
     driver, stream = ctypes.CDLL("libcuda.so.1"), torch.cuda.current_stream().cuda_stream
     window = Window(address, size, 1.0, 2 if size else 0, 0)
     refused = driver.cuCtxSetLimit(6, ctypes.c_size_t(size))  # CU_LIMIT_PERSISTING_L2_CACHE_SIZE
-    return not (refused or driver.cuStreamSetAttribute(ctypes.c_void_p(stream), 1, ctypes.byref(window)))
+    return not (
+        refused or driver.cuStreamSetAttribute(ctypes.c_void_p(stream), 1, ctypes.byref(window))
+    )
 
 
 @pytest.mark.usefixtures("_warm")
@@ -224,7 +241,9 @@ def test_a_flush_evicts_what_persists_in_the_cache():
     pins(0, 0)
 
     assert pinned_s == pytest.approx(plain_s, rel=0.2)
-    assert [check.detail for check in clock.checks(program, arm="eager") if "persisting" in check.detail] == []
+    assert [
+        check.detail for check in clock.checks(program, arm="eager") if "persisting" in check.detail
+    ] == []
 
 
 def test_a_fence_costs_less_than_a_millisecond():

@@ -70,7 +70,10 @@ def each_cause_of_low_clocks_is_known(subject):
         (reason,) = ask(subject, "reasons")["reasons"]
         assert (type(reason), reason.cause, bool(reason.word)) == (Reason, cause, True)
     subject.hold_back(subject.causes[ClockCause.THERMAL], subject.causes[ClockCause.POWER_CAP])
-    assert {reason.cause for reason in ask(subject, "reasons")["reasons"]} == {ClockCause.THERMAL, ClockCause.POWER_CAP}
+    assert {reason.cause for reason in ask(subject, "reasons")["reasons"]} == {
+        ClockCause.THERMAL,
+        ClockCause.POWER_CAP,
+    }
 
 
 def an_unknown_word_is_told_and_blames_nothing(subject):
@@ -93,7 +96,9 @@ def what_is_opened_is_closed(subject):
 
 
 def a_library_out_of_reach_says_why(subject):
-    with pytest.raises(GpuUnreachable, match=rf"{subject.vendor.library} .*No module named 'the library'"):
+    with pytest.raises(
+        GpuUnreachable, match=rf"{subject.vendor.library} .*No module named 'the library'"
+    ):
         subject.without_library.open_gpu(subject.torch_uuid)
     assert "No module named 'the library'" in subject.without_library.look().trouble
     subject.break_library()
@@ -195,7 +200,11 @@ def test_each_clause_is_broken_by_some_defect_and_by_nothing_else(tmp_path):
     sound = subject_with(plant(nvidia, tmp_path, *(DEFECTS["milliwatts"][0],) * 2))
     assert [clause.__name__ for clause in CLAUSES if is_broken(clause, sound(tmp_path))] == []
     mutants = [subject_with(plant(nvidia, tmp_path, *defect)) for defect in DEFECTS.values()]
-    assert [clause.__name__ for clause in CLAUSES if not any(is_broken(clause, one(tmp_path)) for one in mutants)] == []
+    assert [
+        clause.__name__
+        for clause in CLAUSES
+        if not any(is_broken(clause, one(tmp_path)) for one in mutants)
+    ] == []
 
 
 def is_broken(clause, subject):

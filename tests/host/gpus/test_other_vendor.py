@@ -36,11 +36,23 @@ def smi(monkeypatch, tmp_path) -> AcmeSmi:
 @pytest.fixture
 def torch(monkeypatch) -> ModuleType:
     """A torch that was built for Acme's toolkit; to torch, every GPU is `cuda`."""
-    properties = SimpleNamespace(name="Acme A100", total_memory=64 << 30, multi_processor_count=104, major=9, minor=4, uuid=UUID)
+    properties = SimpleNamespace(
+        name="Acme A100",
+        total_memory=64 << 30,
+        multi_processor_count=104,
+        major=9,
+        minor=4,
+        uuid=UUID,
+    )
     torch = ModuleType("torch")
-    torch.__version__, torch.version = "2.13.0+acme6", SimpleNamespace(git_version="abc", cuda=None, acme="6.4.1")
+    torch.__version__, torch.version = (
+        "2.13.0+acme6",
+        SimpleNamespace(git_version="abc", cuda=None, acme="6.4.1"),
+    )
     torch.get_num_threads, torch.are_deterministic_algorithms_enabled = lambda: 4, lambda: False
-    torch.cuda = SimpleNamespace(get_device_properties=lambda _: properties, get_device_name=lambda: "Acme A100")
+    torch.cuda = SimpleNamespace(
+        get_device_properties=lambda _: properties, get_device_name=lambda: "Acme A100"
+    )
     torch.backends = SimpleNamespace(cudnn=SimpleNamespace(version=lambda: None))
     torch.ones = lambda *_, **__: SimpleNamespace(add_=lambda _: SimpleNamespace(item=lambda: 2.0))
     monkeypatch.setitem(sys.modules, "torch", torch)
@@ -135,18 +147,24 @@ def test_the_probe_records_it_under_the_names_that_documents_have():
 
 @pytest.mark.usefixtures("smi", "torch")
 def test_what_keeps_torch_from_it_is_recorded():
-    sys.modules["torch"].cuda.init = lambda: (_ for _ in ()).throw(RuntimeError("the firmware is too old"))
+    sys.modules["torch"].cuda.init = lambda: (_ for _ in ()).throw(
+        RuntimeError("the firmware is too old")
+    )
     assert probe.probe_environment("cpu")["condition"]["cuda_trouble"] == "the firmware is too old"
 
 
 @pytest.mark.usefixtures("smi")
 def test_its_lock_is_known_ahead_and_is_the_one_that_the_worker_finds():
     key = devices.configured_key("auto", vendors.look(), {}, on_gpu=True)
-    worker = Environment(identity={"device": "cuda", "gpu": "Acme A100"}, condition={"gpu_uuid": UUID})
+    worker = Environment(
+        identity={"device": "cuda", "gpu": "Acme A100"}, condition={"gpu_uuid": UUID}
+    )
     assert key == gpu_key(UUID) == device_key(worker)
     assert devices.configured_key("auto", vendors.look(), {}, on_gpu=False) == cpu_key()
     nvidia = Cards(vendor=Nvidia(), cards=(Card(uuid="GPU-1"),))
-    assert devices.configured_key("auto", (*vendors.look(), nvidia), {}, on_gpu=True) is None, "only torch knows which of both"
+    assert devices.configured_key("auto", (*vendors.look(), nvidia), {}, on_gpu=True) is None, (
+        "only torch knows which of both"
+    )
 
 
 NVIDIA_HERE = Cards(vendor=Nvidia(), cards=(Card(uuid="GPU-1", name="NVIDIA T4"),), driver="580.1")
@@ -156,12 +174,37 @@ NVIDIA_HERE = Cards(vendor=Nvidia(), cards=(Card(uuid="GPU-1", name="NVIDIA T4")
     ("build", "trouble", "beside", "words"),
     [
         ({}, None, (), "torch 2.13.0 is a build for the CPU: install a build for AcmeKit"),
-        ({"cuda": "13.0"}, None, (), "torch 2.13.0 is a build for CUDA: install a build for AcmeKit"),
+        (
+            {"cuda": "13.0"},
+            None,
+            (),
+            "torch 2.13.0 is a build for CUDA: install a build for AcmeKit",
+        ),
         ({"acme": "6.4.1"}, "the firmware is too old", (), "update it"),
-        ({"acme": "6.4.1"}, "permission denied", (), "it may not open /dev/acme* (permission denied)"),
-        ({"acme": "6.4.1"}, None, (), "torch 2.13.0 for AcmeKit 6.4.1 says: it sees no AcmeKit device"),
-        ({"acme": "6.4.1"}, None, (NVIDIA_HERE,), "this machine has 1 GPU (Acme A100; driver 6.12.12), but"),
-        ({"cuda": "13.0"}, None, (NVIDIA_HERE,), "this machine has 1 GPU (NVIDIA T4; driver 580.1), but"),
+        (
+            {"acme": "6.4.1"},
+            "permission denied",
+            (),
+            "it may not open /dev/acme* (permission denied)",
+        ),
+        (
+            {"acme": "6.4.1"},
+            None,
+            (),
+            "torch 2.13.0 for AcmeKit 6.4.1 says: it sees no AcmeKit device",
+        ),
+        (
+            {"acme": "6.4.1"},
+            None,
+            (NVIDIA_HERE,),
+            "this machine has 1 GPU (Acme A100; driver 6.12.12), but",
+        ),
+        (
+            {"cuda": "13.0"},
+            None,
+            (NVIDIA_HERE,),
+            "this machine has 1 GPU (NVIDIA T4; driver 580.1), but",
+        ),
     ],
 )
 @pytest.mark.usefixtures("smi")
@@ -176,9 +219,14 @@ def test_the_cpu_is_not_measured_in_its_place(build, trouble, beside, words):
 
 def test_where_one_was_provided_and_none_is_here_all_libraries_are_named(smi):
     smi.broken = True
-    seen = Environment(identity={"device": "cpu", "threads": 4, "torch": "2.13.0", "acme": "6.4.1"}, condition={})
+    seen = Environment(
+        identity={"device": "cpu", "threads": 4, "torch": "2.13.0", "acme": "6.4.1"}, condition={}
+    )
     told = devices.refusal(seen, vendors.look(), {}, device="auto", required="cuda")
-    assert "neither NVML nor Acme SMI nor /dev shows one here, but torch cannot use it: torch 2.13.0 for AcmeKit 6.4.1" in told
+    assert (
+        "neither NVML nor Acme SMI nor /dev shows one here, but torch cannot use it: torch 2.13.0 for AcmeKit 6.4.1"
+        in told
+    )
 
 
 @pytest.mark.usefixtures("smi", "torch")
@@ -191,7 +239,13 @@ def test_its_context_is_opened(capsys):
     ("identity", "found", "advice"),
     [
         (
-            {"device": "cuda", "gpu": "Acme A100", "gpu_memory_bytes": 64 << 30, "driver": "6.12.12", "acme": "6.4.1"},
+            {
+                "device": "cuda",
+                "gpu": "Acme A100",
+                "gpu_memory_bytes": 64 << 30,
+                "driver": "6.12.12",
+                "acme": "6.4.1",
+            },
             "Acme A100, 64 GiB, driver 6.12.12, AcmeKit 6.4.1",
             "",
         ),
@@ -205,14 +259,20 @@ def test_its_context_is_opened(capsys):
             "none; measuring runs on the CPU",
             "this torch is a CUDA build: install a build of torch for",
         ),
-        ({"device": "cpu", "acme": "6.4.1"}, "none; measuring runs on the CPU", "is `--device /dev/acme0` missing"),
+        (
+            {"device": "cpu", "acme": "6.4.1"},
+            "none; measuring runs on the CPU",
+            "is `--device /dev/acme0` missing",
+        ),
     ],
 )
 @pytest.mark.usefixtures("smi")
 def test_the_doctor_names_it(monkeypatch, identity, found, advice):
     monkeypatch.setattr(doctor, "_version", lambda _: "2.13.0")
     monkeypatch.setattr(doctor, "_probe", lambda *_: identity)
-    monkeypatch.setattr(doctor.shutil, "which", lambda name: "/bin/x" if name == "acme-smi" else None)
+    monkeypatch.setattr(
+        doctor.shutil, "which", lambda name: "/bin/x" if name == "acme-smi" else None
+    )
     _, gpu = doctor._torch({})
     assert gpu.found == found
     assert advice in gpu.advice
@@ -232,7 +292,14 @@ def test_a_suite_finds_what_its_process_holds(smi, monkeypatch):
 
 
 def test_each_gpu_is_opened_by_the_vendor_that_knows_it(smi, monkeypatch, tmp_path):
-    monkeypatch.setattr(vendors, "VENDORS", (Nvidia(load=FakeNvml, dev=tmp_path), Acme(load=lambda: smi)))
-    assert [vendors.open_gpu(uuid).driver() for uuid in (NVIDIAS_UUID, UUID)] == ["580.65.06", "6.12.12"]
-    with pytest.raises(GpuUnreachable, match=r"^NVML knows no GPU another; Acme SMI has no GPU another$"):
+    monkeypatch.setattr(
+        vendors, "VENDORS", (Nvidia(load=FakeNvml, dev=tmp_path), Acme(load=lambda: smi))
+    )
+    assert [vendors.open_gpu(uuid).driver() for uuid in (NVIDIAS_UUID, UUID)] == [
+        "580.65.06",
+        "6.12.12",
+    ]
+    with pytest.raises(
+        GpuUnreachable, match=r"^NVML knows no GPU another; Acme SMI has no GPU another$"
+    ):
         vendors.open_gpu("another")

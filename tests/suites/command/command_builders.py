@@ -17,16 +17,34 @@ from ci_bench.runner import planning
 from ci_bench.runner.recording import record_run
 from ci_bench.runner.runner import Runner
 
-QUICK = RunOptions(device="cpu", launches=1, blocks=2, sample_s=0.001, warmup_s=0.05, stage_timeout_s=60, sampling=Sampling.FIXED)
+QUICK = RunOptions(
+    device="cpu",
+    launches=1,
+    blocks=2,
+    sample_s=0.001,
+    warmup_s=0.05,
+    stage_timeout_s=60,
+    sampling=Sampling.FIXED,
+)
 
 
-def measure(folder: Path, *entries: Mapping[str, Any], trees: Mapping[SideName, Path], options: RunOptions = QUICK):
+def measure(
+    folder: Path,
+    *entries: Mapping[str, Any],
+    trees: Mapping[SideName, Path],
+    options: RunOptions = QUICK,
+):
     """The results of each side, whose code lies in `trees`."""
-    config = Config(entries=tuple(SuiteEntry(suite="command", options=entry) for entry in entries), run=options)
+    config = Config(
+        entries=tuple(SuiteEntry(suite="command", options=entry) for entry in entries), run=options
+    )
     plan = planning.plan(config, ())
     scratch = folder / "scratch"
     scratch.mkdir()
-    sides = [Side(name=name, environ=caller_environment(tree, os.environ), folder=tree) for name, tree in trees.items()]
+    sides = [
+        Side(name=name, environ=caller_environment(tree, os.environ), folder=tree)
+        for name, tree in trees.items()
+    ]
     runner = Runner(options=options, scratch=scratch, observe=lambda _: None, seed="command")
     return record_run(
         plan,
@@ -38,17 +56,25 @@ def measure(folder: Path, *entries: Mapping[str, Any], trees: Mapping[SideName, 
     )
 
 
-def measure_here(tmp_path: Path, *entries: Mapping[str, Any], options: RunOptions = QUICK) -> list[CaseResult]:
+def measure_here(
+    tmp_path: Path, *entries: Mapping[str, Any], options: RunOptions = QUICK
+) -> list[CaseResult]:
     """The rows of one side whose tree is `tmp_path`/tree."""
     tree = tmp_path / "tree"
     tree.mkdir(exist_ok=True)
-    return list(measure(tmp_path, *entries, trees={SideName.HEAD: tree}, options=options)[SideName.HEAD].cases)
+    return list(
+        measure(tmp_path, *entries, trees={SideName.HEAD: tree}, options=options)[
+            SideName.HEAD
+        ].cases
+    )
 
 
 def judge(results: Mapping[SideName, Results], policy: Policy | None = None) -> Comparison:
     """Head against base, as of one paired run."""
     head, base = results[SideName.HEAD], results[SideName.BASE]
-    baseline = Baseline(mode=BaselineMode.PAIRED, results=replace(base, environment=head.environment))
+    baseline = Baseline(
+        mode=BaselineMode.PAIRED, results=replace(base, environment=head.environment)
+    )
     return judging.judge(head, baseline, policy=policy or Policy(), folder=None)
 
 
@@ -66,7 +92,11 @@ def fault_beside_same(results: Mapping[SideName, Results]) -> str:
 
 def verdicts(comparison: Comparison) -> dict[str, str]:
     """The word for each metric of all cases."""
-    return {f"{pair.metric} {pair.arm}": str(pair.verdict) for case in comparison.cases for pair in case.pairs}
+    return {
+        f"{pair.metric} {pair.arm}": str(pair.verdict)
+        for case in comparison.cases
+        for pair in case.pairs
+    }
 
 
 def step_time(row: CaseResult) -> Metric:

@@ -17,12 +17,16 @@ class Run:
     """What a form writes: a loss and a norm for each step, an evaluation after every 20th, and milliseconds."""
 
     loss: list = field(default_factory=losses)
-    norm: list = field(default_factory=lambda: [1.5 + ((step * 31) % 17) / 40 for step in range(STEPS)])
+    norm: list = field(
+        default_factory=lambda: [1.5 + ((step * 31) % 17) / 40 for step in range(STEPS)]
+    )
     evaluated: float = 1.0
     ms: float = 31.5
 
     def evaluations(self):
-        return {step: (self.loss[step] + 0.2) * self.evaluated for step in range(19, len(self.loss), 20)}
+        return {
+            step: (self.loss[step] + 0.2) * self.evaluated for step in range(19, len(self.loss), 20)
+        }
 
     def rows(self):
         return list(zip(range(len(self.loss)), self.loss, self.norm, strict=False))
@@ -53,13 +57,19 @@ def torchtitan(run):
             f"[rank0]:[titan] 2025-01-01 10:00:00,{step:03d} - root - INFO - \x1b[31mstep: {step:2d}  \x1b[32mloss: {loss:8.4f}"
             f"  \x1b[38mgrad_norm: {norm:7.4f}  \x1b[33mmemory:  0.90GiB(1.10%)  tps: 1,{step:03d}  mfu: 0.10%\x1b[39m"
         ),
-        lambda step, loss: f"[rank0]:[titan] 2025-01-01 - root - INFO - validate step: {step:2d}  validation loss: {loss:8.4f}",
+        lambda step, loss: (
+            f"[rank0]:[titan] 2025-01-01 - root - INFO - validate step: {step:2d}  validation loss: {loss:8.4f}"
+        ),
         first=1,
     )
 
 
 def torchtune(run):
-    return _lines(run, lambda step, loss, norm: f"Step {step} | loss:{loss!r} lr:2e-05 grad_norm:{norm!r}", first=1)
+    return _lines(
+        run,
+        lambda step, loss, norm: f"Step {step} | loss:{loss!r} lr:2e-05 grad_norm:{norm!r}",
+        first=1,
+    )
 
 
 def megatron(run):
@@ -74,15 +84,24 @@ def megatron(run):
 
 
 def deepspeed(run):
-    return _lines(run, lambda step, loss, _: f"steps: {step} loss: {loss:.4f} iter time (s): {run.ms / 1e3:.3f} samples/sec: 8.1")
+    return _lines(
+        run,
+        lambda step, loss, _: (
+            f"steps: {step} loss: {loss:.4f} iter time (s): {run.ms / 1e3:.3f} samples/sec: 8.1"
+        ),
+    )
 
 
 def fairseq(run):
     head = "2026-01-02 09:00:00 | INFO |"
     return _lines(
         run,
-        lambda step, loss, norm: f"{head} train_inner | epoch 001: {step:6d} / 3000 loss={loss:.3f}, wps=29000, gnorm={norm:.3f}",
-        lambda _, loss: f"{head} valid | epoch 001 | valid on 'valid' subset | loss {loss:.3f} | ppl 9.5",
+        lambda step, loss, norm: (
+            f"{head} train_inner | epoch 001: {step:6d} / 3000 loss={loss:.3f}, wps=29000, gnorm={norm:.3f}"
+        ),
+        lambda _, loss: (
+            f"{head} valid | epoch 001 | valid on 'valid' subset | loss {loss:.3f} | ppl 9.5"
+        ),
         first=1,
     )
 
@@ -90,7 +109,9 @@ def fairseq(run):
 def torchvision(run):
     return _lines(
         run,
-        lambda step, loss, _: f"Epoch: [0]  [{step:4d}/120]  eta: 0:00:10  lr: 0.1  loss: {loss:.4f} ({loss + 0.1:.4f})",
+        lambda step, loss, _: (
+            f"Epoch: [0]  [{step:4d}/120]  eta: 0:00:10  lr: 0.1  loss: {loss:.4f} ({loss + 0.1:.4f})"
+        ),
         lambda step, loss: f"Test:  [{step:4d}/120]  eta: 0:00:10  loss: {loss:.4f} ({loss:.4f})",
     )
 
@@ -98,13 +119,19 @@ def torchvision(run):
 def trainer_prints(run):
     return _lines(
         run,
-        lambda step, loss, norm: str({"loss": f"{loss:.4f}", "grad_norm": f"{norm:.4f}", "epoch": f"{step / 60:.4f}"}),
-        lambda step, loss: str({"eval_loss": f"{loss:.4f}", "eval_runtime": f"{run.ms}", "epoch": f"{step / 60:.4f}"}),
+        lambda step, loss, norm: str(
+            {"loss": f"{loss:.4f}", "grad_norm": f"{norm:.4f}", "epoch": f"{step / 60:.4f}"}
+        ),
+        lambda step, loss: str(
+            {"eval_loss": f"{loss:.4f}", "eval_runtime": f"{run.ms}", "epoch": f"{step / 60:.4f}"}
+        ),
     )
 
 
 def trainer_state(run):
-    history = [{"loss": loss, "grad_norm": norm, "step": step + 1} for step, loss, norm in run.rows()]
+    history = [
+        {"loss": loss, "grad_norm": norm, "step": step + 1} for step, loss, norm in run.rows()
+    ]
     history += [{"eval_loss": loss, "step": step + 1} for step, loss in run.evaluations().items()]
     history.append({"train_runtime": run.ms, "train_loss": 4.0, "step": len(run.loss)})
     return json.dumps({"global_step": len(run.loss), "log_history": history}, indent=1)
@@ -113,7 +140,9 @@ def trainer_state(run):
 def json_lines(run):
     return _lines(
         run,
-        lambda step, loss, norm: json.dumps({"mode": "train", "step": step, "loss": loss, "grad_norm": norm, "dt": run.ms}),
+        lambda step, loss, norm: json.dumps(
+            {"mode": "train", "step": step, "loss": loss, "grad_norm": norm, "dt": run.ms}
+        ),
         lambda step, loss: json.dumps({"mode": "val", "step": step, "loss": loss}),
     )
 
@@ -129,7 +158,17 @@ def lightning(run):
 
 def golden_values(run):
     values = {str(step + 1): round(loss, 5) for step, loss, _ in run.rows()}
-    return json.dumps({"lm loss": {"start_step": 1, "end_step": len(values), "step_interval": 1, "values": values}}, indent=1)
+    return json.dumps(
+        {
+            "lm loss": {
+                "start_step": 1,
+                "end_step": len(values),
+                "step_interval": 1,
+                "values": values,
+            }
+        },
+        indent=1,
+    )
 
 
 def columns(run):
@@ -164,12 +203,20 @@ def keras(run):
 
 
 def european(run):
-    return _lines(run, lambda step, loss, norm: f"step={step} loss={loss:.4f} grad_norm={norm:.3f}".replace(".", ","))
+    return _lines(
+        run,
+        lambda step, loss, norm: f"step={step} loss={loss:.4f} grad_norm={norm:.3f}".replace(
+            ".", ","
+        ),
+    )
 
 
 def suffixes(run):
     return _lines(
-        run, lambda step, loss, norm: f"iteration: {step} / 120 | grad_norm: {norm:.3f}K | tokens: 1.2M | loss: {loss:.4f}"
+        run,
+        lambda step, loss, norm: (
+            f"iteration: {step} / 120 | grad_norm: {norm:.3f}K | tokens: 1.2M | loss: {loss:.4f}"
+        ),
     )
 
 

@@ -17,7 +17,9 @@ def test_every_entry_of_the_example_is_measured(tmp_path) -> None:
     config = load_config(EXAMPLE)
     entries = [entry.options for entry in config.entries]
     rows = measure_here(tmp_path, *entries, options=replace(QUICK, blocks=1))
-    assert {row.case.name: row.status for row in rows} == dict.fromkeys(["start_up", "sorting", "joining"], Status.OK)
+    assert {row.case.name: row.status for row in rows} == dict.fromkeys(
+        ["start_up", "sorting", "joining"], Status.OK
+    )
     metrics = {row.case.name: {(metric.name, metric.arm) for metric in row.metrics} for row in rows}
     assert metrics == {
         "start_up": {("step_time", "command"), ("peak_rss", "command")},

@@ -43,7 +43,9 @@ def test_a_server_that_waits_is_idle(place) -> None:
     assert ended.worked_s <= 0.02
 
 
-@pytest.mark.parametrize("code", ["pass", ENDED_BEFORE, WAITED_FOR], ids=["nothing", "ended_before", "waited_for"])
+@pytest.mark.parametrize(
+    "code", ["pass", ENDED_BEFORE, WAITED_FOR], ids=["nothing", "ended_before", "waited_for"]
+)
 def test_nothing_is_left(place, code) -> None:
     ended = watched(place, code)
     assert (ended.left, ended.worked_s, ended.watched_s) == ((), 0.0, 0.0)
@@ -69,7 +71,10 @@ def test_leftovers_are_named_without_a_watch(place) -> None:
 )
 def test_left_work_is_judged_by_size(seconds, worked_s, outcome) -> None:
     """Work that lasts as long as it was watched may last for any time."""
-    check = leftovers_check("work", [EndedProcesses(seconds=seconds, left=("python3",), worked_s=worked_s, watched_s=1.0)])
+    check = leftovers_check(
+        "work",
+        [EndedProcesses(seconds=seconds, left=("python3",), worked_s=worked_s, watched_s=1.0)],
+    )
     assert check is not None
     assert check.outcome is outcome
     assert "python3" in check.detail
@@ -79,18 +84,20 @@ def test_no_leftovers_need_no_check() -> None:
     assert leftovers_check("work", [EndedProcesses(seconds=1.0)]) is None
 
 
-@pytest.mark.parametrize(("code", "outcome"), [(BUSY, Outcome.FAIL), (IDLE, Outcome.PASS), ("pass", None)])
+@pytest.mark.parametrize(
+    ("code", "outcome"), [(BUSY, Outcome.FAIL), (IDLE, Outcome.PASS), ("pass", None)]
+)
 def test_a_row_says_what_was_left(tmp_path, code, outcome) -> None:
     (row,) = measure_here(tmp_path, {"name": "work", "command": [sys.executable, "-c", code]})
     assert row.status is Status.OK, row.failure
-    assert {check.outcome for check in row.checks if check.name == "leftovers"} == ({outcome} if outcome else set())
+    assert {check.outcome for check in row.checks if check.name == "leftovers"} == (
+        {outcome} if outcome else set()
+    )
 
 
 def test_leftovers_of_a_reading_command_are_seen(tmp_path) -> None:
     """Its own clock stops before the work is done as well."""
-    output = (
-        '{"kind": "measurements", "schema_version": 1, "series": [{"name": "a", "unit": "ms", "better": "lower", "values": [1]}]}'
-    )
+    output = '{"kind": "measurements", "schema_version": 1, "series": [{"name": "a", "unit": "ms", "better": "lower", "values": [1]}]}'
     code = f"import os\nopen(os.environ['CI_BENCH_OUTPUT'], 'w').write({output!r})\n{BUSY}"
     entry = {"name": "work", "command": [sys.executable, "-c", code], "format": "measurements"}
     (row,) = measure_here(tmp_path, entry)

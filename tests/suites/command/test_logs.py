@@ -5,7 +5,17 @@ import re
 from dataclasses import replace
 
 import pytest
-from log_forms import EVALUATED, FORMS, STEPS, TIMED, Run, json_lines, losses, nano_gpt, trainer_prints
+from log_forms import (
+    EVALUATED,
+    FORMS,
+    STEPS,
+    TIMED,
+    Run,
+    json_lines,
+    losses,
+    nano_gpt,
+    trainer_prints,
+)
 
 from ci_bench.cli import main
 from ci_bench.formats.series import Unreadable
@@ -15,7 +25,18 @@ from ci_bench.judge.parity.verdict import learning_of
 from ci_bench.records.comparison import BaselineMode
 from ci_bench.records.config import Policy
 from ci_bench.records.metrics import STEP_TIME
-from ci_bench.records.results import Case, CaseResult, Environment, Lane, Launch, Results, Role, RunState, Source, Status
+from ci_bench.records.results import (
+    Case,
+    CaseResult,
+    Environment,
+    Lane,
+    Launch,
+    Results,
+    Role,
+    RunState,
+    Source,
+    Status,
+)
 from ci_bench.records.results import Run as RunInfo
 from ci_bench.suites.command import training
 from ci_bench.suites.command.options import Losses
@@ -33,10 +54,16 @@ def row(text, names, perturbed=3):
     log = read(text, names)
     kinds = [training.TraceKind(role=Role.REFERENCE)]
     kinds += [
-        training.TraceKind(role=Role.PERTURBED, start=f"rounding_{number}", index=number) for number in range(1, perturbed + 1)
+        training.TraceKind(role=Role.PERTURBED, start=f"rounding_{number}", index=number)
+        for number in range(1, perturbed + 1)
     ]
     traces = [training.trace_of(log, "a", kind) for kind in kinds]
-    return CaseResult(case=CASE, status=Status.OK, reproduce="again", parity=training.evidence(traces, candidates=()))
+    return CaseResult(
+        case=CASE,
+        status=Status.OK,
+        reproduce="again",
+        parity=training.evidence(traces, candidates=()),
+    )
 
 
 def gate(base, head, names=None):
@@ -46,7 +73,10 @@ def gate(base, head, names=None):
 
 
 def higher(by, first=0, last=STEPS):
-    return replace(BASE, loss=[loss * (by if first <= step < last else 1) for step, loss in enumerate(BASE.loss)])
+    return replace(
+        BASE,
+        loss=[loss * (by if first <= step < last else 1) for step, loss in enumerate(BASE.loss)],
+    )
 
 
 EDITS = {
@@ -72,7 +102,9 @@ def test_no_edit_of_a_log_passes_silently(form) -> None:
     assert (missing.steps, missing.recorded) == (7 * STEPS // 10, STEPS)
     evaluated = found["other evaluations"]
     assert str(evaluated.verdict) == ("different_math" if form in EVALUATED else "bitwise")
-    assert ("the training is equal, but the loss of evaluation 1 of 6" in evaluated.detail) == (form in EVALUATED)
+    assert ("the training is equal, but the loss of evaluation 1 of 6" in evaluated.detail) == (
+        form in EVALUATED
+    )
     assert str(found["other times"].verdict) == "bitwise"
 
 
@@ -122,7 +154,9 @@ def test_no_norm_is_told_where_none_was_recorded() -> None:
 
 
 def renumbered(step):
-    return "\n".join(f'{{"step": {step(number)}, "loss": {loss:.4f}}}' for number, loss in enumerate(BASE.loss))
+    return "\n".join(
+        f'{{"step": {step(number)}, "loss": {loss:.4f}}}' for number, loss in enumerate(BASE.loss)
+    )
 
 
 def test_steps_are_matched_by_the_logs_own_numbers() -> None:
@@ -157,10 +191,25 @@ SCALED = {"at_0": math.inf, "at_1": math.nan}
     [
         (SCALED, SCALED, "bitwise", "gradient norms are compared at 118 of 120 steps"),
         (SCALED, {**SCALED, "at_15": math.nan}, "non_finite", "grad_norm is nan at step 15"),
-        (SCALED, {**SCALED, "at_6": 9.0}, "different_math", "gradient norm leaves the rounding envelope at step 6"),
-        ({**SCALED, "at_15": math.nan}, SCALED, "inconclusive", "the reference itself is not finite (grad_norm at step 15)"),
+        (
+            SCALED,
+            {**SCALED, "at_6": 9.0},
+            "different_math",
+            "gradient norm leaves the rounding envelope at step 6",
+        ),
+        (
+            {**SCALED, "at_15": math.nan},
+            SCALED,
+            "inconclusive",
+            "the reference itself is not finite (grad_norm at step 15)",
+        ),
     ],
-    ids=["equal holes", "a hole of head's own", "another norm after the holes", "a hole of base's own"],
+    ids=[
+        "equal holes",
+        "a hole of head's own",
+        "another norm after the holes",
+        "a hole of base's own",
+    ],
 )
 def test_steps_without_a_number_on_both_sides_are_skipped(base, head, verdict, words) -> None:
     found = gate(with_holes(**base), with_holes(**head))
@@ -177,7 +226,9 @@ def test_digits_that_are_too_few_are_no_pass() -> None:
 
 
 def test_numbers_are_read_as_they_were_meant() -> None:
-    ((one, two),) = read("step 0 loss 0,693 grad_norm 1.4M\nstep 1 loss 1,234 grad_norm 9.2K", {}).ranks
+    ((one, two),) = read(
+        "step 0 loss 0,693 grad_norm 1.4M\nstep 1 loss 1,234 grad_norm 9.2K", {}
+    ).ranks
     assert (one.loss, two.loss, one.grad_norm, two.grad_norm) == (0.693, 1.234, 1.4e6, 9200)
     with pytest.raises(Unreadable, match="line 2: '1,234' may be"):
         read("step 0 loss 2\nstep 1 loss 1,234", {})
@@ -214,7 +265,10 @@ def test_what_cannot_be_read_says_what_to_name(text, names, words) -> None:
         ),
         ('{{"loss": 10.37349, "grad_norm": 1.{:02d}}}', "learning unknown: the loss never moves"),
         ('{{"loss": -1, "step": {}}}', "learning unknown: every loss is -1, a placeholder"),
-        ('{{"loss": 10.{0:02d}, "grad_norm": 0.0, "step": {0}}}', "learning unknown: every gradient norm is exactly 0"),
+        (
+            '{{"loss": 10.{0:02d}, "grad_norm": 0.0, "step": {0}}}',
+            "learning unknown: every gradient norm is exactly 0",
+        ),
     ],
     ids=["dead", "flat", "placeholder", "no gradient"],
 )
@@ -266,7 +320,10 @@ def test_a_written_file_wins_over_standard_output(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("step 1 loss 2.5\nstep 1 loss 2.4\n", "and standard output cannot be read: step 1 of rank 0 is there twice"),
+        (
+            "step 1 loss 2.5\nstep 1 loss 2.4\n",
+            "and standard output cannot be read: step 1 of rank 0 is there twice",
+        ),
         ("hello\n", "the command wrote nothing to CI_BENCH_OUTPUT"),
     ],
 )
@@ -299,7 +356,11 @@ def test_mlperfs_values_are_named_by_their_keys() -> None:
 
 def test_a_counter_that_only_some_records_have_is_no_step() -> None:
     text = " 10%|█ | 1/10 [00:01<00:09]{'loss': 3.0}\n{'loss': 2.9}\n 30%|███ | 3/10 [00:03<00:07]\r{'loss': 2.8}\n"
-    assert [(record.step, record.loss) for record in read(text, {}).ranks[0]] == [(None, 3.0), (None, 2.9), (None, 2.8)]
+    assert [(record.step, record.loss) for record in read(text, {}).ranks[0]] == [
+        (None, 3.0),
+        (None, 2.9),
+        (None, 2.8),
+    ]
 
 
 def test_evaluations_alone_can_be_named() -> None:
@@ -318,7 +379,9 @@ def test_the_loss_of_a_test_set_is_an_evaluation() -> None:
 
 
 def test_a_bar_that_is_drawn_twice_is_one_step() -> None:
-    text = "".join(f"\r{step}/20 [00:01<00:01, loss={loss:.4f}]" * 2 for step, loss in enumerate(losses(21)))
+    text = "".join(
+        f"\r{step}/20 [00:01<00:01, loss={loss:.4f}]" * 2 for step, loss in enumerate(losses(21))
+    )
     log = read(text + "\n", {})
     assert [record.step for record in log.ranks[0]] == list(range(1, 21))
 
@@ -332,7 +395,10 @@ def ranked(*factors, first=0):
     )
 
 
-@pytest.mark.parametrize(("first", "words"), [(8, "rank 0, 1 of 3 first, by the loss"), (60, "rank 0 of 3: the mean loss of")])
+@pytest.mark.parametrize(
+    ("first", "words"),
+    [(8, "rank 0, 1 of 3 first, by the loss"), (60, "rank 0 of 3: the mean loss of")],
+)
 def test_ranks_that_part_evenly_are_found(first, words) -> None:
     """Their mean is unchanged."""
     found = gate(ranked(1, 1, 1), ranked(1.01, 0.99, 1, first=first))
@@ -353,23 +419,38 @@ def test_the_only_loss_is_named() -> None:
 
 
 def test_losses_that_are_not_read_are_named() -> None:
-    lines = "".join(f"[{step}/120] Loss_D: {loss:.4f} Loss_G: 1.25\n" for step, loss in enumerate(BASE.loss))
+    lines = "".join(
+        f"[{step}/120] Loss_D: {loss:.4f} Loss_G: 1.25\n" for step, loss in enumerate(BASE.loss)
+    )
     found = gate(lines, lines, {"loss": "Loss_D"})
-    assert "read 120 steps of rank 0; loss fell from 10.49 to 3.456 on both sides; not compared: 'Loss_G'" in found.detail
+    assert (
+        "read 120 steps of rank 0; loss fell from 10.49 to 3.456 on both sides; not compared: 'Loss_G'"
+        in found.detail
+    )
 
 
 def test_the_headline_names_an_evaluation() -> None:
     """The training is equal, so neither a step nor a size of rounding is the training's."""
     base, head = (sides(row(json_lines(run), {})) for run in (BASE, EDITS["other evaluations"]))
-    judgement = compare(base=base, head=head, policy=Policy(), mode=BaselineMode.FILE, absence="", tool_version="1").judgement
+    judgement = compare(
+        base=base, head=head, policy=Policy(), mode=BaselineMode.FILE, absence="", tool_version="1"
+    ).judgement
     assert judgement.headline == (
         "Failed: t: evaluation loss off by 10 % from evaluation 1 (the training is equal, head against base)."
     )
 
 
 def sides(case):
-    run = RunInfo(id="r", started_at="2026-01-01T00:00:00Z", state=RunState.COMPLETE, config_digest="c", device="cpu")
+    run = RunInfo(
+        id="r",
+        started_at="2026-01-01T00:00:00Z",
+        state=RunState.COMPLETE,
+        config_digest="c",
+        device="cpu",
+    )
     environment = Environment(identity={"cpu": "x"}, condition={})
     times = STEP_TIME.of("a", Launch(launch=0, values=(0.1, 0.1)), lane=Lane.WALL)
     case = replace(case, metrics=(times,))
-    return Results(tool_version="1", run=run, source=Source(), environment=environment, cases=(case,))
+    return Results(
+        tool_version="1", run=run, source=Source(), environment=environment, cases=(case,)
+    )

@@ -19,7 +19,10 @@ def test_micro_batches_that_are_summed_are_found_and_the_same_code_passes(tmp_pa
     (entry,) = (dict(entry.options) for entry in load_config(EXAMPLE / "ci-bench.yml").entries)
     program = (EXAMPLE / "trainer.py").read_text()
     assert program.count(ACCUMULATED) == 1
-    files = {"same": (program, program), "fault": (program, program.replace(ACCUMULATED, "flatten())"))}
+    files = {
+        "same": (program, program),
+        "fault": (program, program.replace(ACCUMULATED, "flatten())")),
+    }
     trees = {side: tmp_path / side for side in (SideName.BASE, SideName.HEAD)}
     for position, tree in enumerate(trees.values()):
         tree.mkdir()
@@ -30,7 +33,11 @@ def test_micro_batches_that_are_summed_are_found_and_the_same_code_passes(tmp_pa
     results = measure(tmp_path, *entries, trees=trees, options=replace(QUICK, stage_timeout_s=500))
     assert "leaves the rounding envelope at step 0" in fault_beside_same(results)
     metric = step_time(results[SideName.BASE].cases[0])
-    assert (metric.name, metric.items, len(metric.launches[0].values)) == ("step_time", 2 * 8 * 16, 25)
+    assert (metric.name, metric.items, len(metric.launches[0].values)) == (
+        "step_time",
+        2 * 8 * 16,
+        25,
+    )
 
 
 @pytest.mark.slow
@@ -47,9 +54,16 @@ def test_two_processes_of_a_loop_are_two_ranks(tmp_path) -> None:
         "        dist.all_reduce(value)\n"
         "        yield ci_bench.Step(loss=value + dist.get_rank(), tokens=8)\n"
     )
-    entry = {"name": "ranked", "loop": "ranked:train", "processes": 2, "losses": {"steps": 12, "rounding": []}}
+    entry = {
+        "name": "ranked",
+        "loop": "ranked:train",
+        "processes": 2,
+        "losses": {"steps": 12, "rounding": []},
+    }
     trees = {SideName.HEAD: tmp_path / "tree"}
-    (row,) = measure(tmp_path, entry, trees=trees, options=replace(QUICK, stage_timeout_s=500))[SideName.HEAD].cases
+    (row,) = measure(tmp_path, entry, trees=trees, options=replace(QUICK, stage_timeout_s=500))[
+        SideName.HEAD
+    ].cases
     assert row.status == Status.OK, row.failure
     assert row.facts["training_ranks"] == 2
     assert row.parity.traces[0].ranks.loss == ((3.0,) * 12, (4.0,) * 12)

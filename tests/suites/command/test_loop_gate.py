@@ -1,6 +1,7 @@
 """A training loop of one's own that is a generator, base against head: accumulation, clipping and a schedule as they are.
 
-What is planted in it is found with its step, what computes the same otherwise passes, and steps have their own times.
+What is planted in it is found with its step, what computes the same otherwise passes, and steps
+have their own times.
 """
 
 import pytest
@@ -60,10 +61,16 @@ HONEST = {
     "the schedule by another formula": [("min(1.0, (step + 1) / WARMUP)", "1.0 - max(0, WARMUP - 1 - step) / WARMUP")],
 }  # fmt: skip
 PLANTED = {
-    "parts are not divided": ([("+ own / PARTS", "+ own")], "gradient norm leaves the rounding envelope at step 0"),
+    "parts are not divided": (
+        [("+ own / PARTS", "+ own")],
+        "gradient norm leaves the rounding envelope at step 0",
+    ),
     "the last part is dropped": ([("range(PARTS):", "range(PARTS - (number == 3)):")], "at step 3"),
     "each part is clipped": ([("own / PARTS", "clipped(own)[0] / PARTS")], "at step 0"),
-    "the schedule is a step late": ([("(step + 1) / WARMUP", "max(step, 1) / WARMUP")], "at step 2"),
+    "the schedule is a step late": (
+        [("(step + 1) / WARMUP", "max(step, 1) / WARMUP")],
+        "at step 2",
+    ),
     "the rate is 1 % off": ([("rate=RATE", "rate=1.01 * RATE")], "at step 1"),
 }
 """Head's changes of the loop, and what is said of where they show."""
@@ -84,14 +91,20 @@ def gated(tmp_path, heads):
         (trees[side] / "package").mkdir(parents=True)
         for number, loop in enumerate(loops):
             (trees[side] / "package" / f"loop{number}.py").write_text(loop)
-    entries = [{**ENTRY, "name": f"case{number}", "loop": f"package.loop{number}:train"} for number in range(len(heads))]
+    entries = [
+        {**ENTRY, "name": f"case{number}", "loop": f"package.loop{number}:train"}
+        for number in range(len(heads))
+    ]
     results = measure(tmp_path, *entries, trees=trees)
     rows = results[HEAD].cases
     assert {row.status for row in rows} == {Status.OK}, [row.failure for row in rows]
     comparison = judge(results)
     findings = [(finding.case, str(finding.rule)) for finding in comparison.judgement.findings]
     learned = [
-        (case.learning, {rule for where, rule in findings if where == case.id and rule.startswith("learning")})
+        (
+            case.learning,
+            {rule for where, rule in findings if where == case.id and rule.startswith("learning")},
+        )
         for case in comparison.cases
     ]
     return learned, rows

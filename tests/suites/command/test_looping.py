@@ -23,7 +23,11 @@ def driven(steps, most=None):
 def test_a_step_lasts_from_when_the_loop_goes_on_to_its_yield(monkeypatch) -> None:
     """What is written between two steps is part of neither; what the loop does before it goes on is."""
     clock, noted = [100.0], []
-    monkeypatch.setattr(looping, "time", SimpleNamespace(perf_counter=lambda: clock[0], process_time=lambda: 10 * clock[0]))
+    monkeypatch.setattr(
+        looping,
+        "time",
+        SimpleNamespace(perf_counter=lambda: clock[0], process_time=lambda: 10 * clock[0]),
+    )
 
     def loop():
         clock[0] += 5.0  # its set-up
@@ -135,7 +139,10 @@ def test_a_loop_that_is_ended_cleans_up_and_takes_no_step_more() -> None:
 @pytest.mark.parametrize(
     ("yielded", "reason"),
     [
-        ([ci_bench.Step(loss=1.0), 2.5], "a:b yielded a float as step 1; have it `yield ci_bench.Step"),
+        (
+            [ci_bench.Step(loss=1.0), 2.5],
+            "a:b yielded a float as step 1; have it `yield ci_bench.Step",
+        ),
         ([None], "a:b yielded a NoneType as step 0"),
         ([], "a:b yielded no step"),
     ],
@@ -167,7 +174,9 @@ def train(count=5, fail=False):
 def run(tmp_path, *arguments, **environ):
     (tmp_path / "loops.py").write_text(LOOP)
     command = [sys.executable, "-m", looping.__name__, "loops:train", *arguments]
-    return subprocess.run(command, cwd=tmp_path, env=os.environ | environ, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        command, cwd=tmp_path, env=os.environ | environ, capture_output=True, text=True, check=False
+    )
 
 
 def test_a_loop_as_a_process_writes_what_the_reader_reads(tmp_path) -> None:
@@ -175,7 +184,11 @@ def test_a_loop_as_a_process_writes_what_the_reader_reads(tmp_path) -> None:
     ended = run(tmp_path, "--steps", "3", "--arguments", '{"count": 4}', CI_BENCH_OUTPUT=str(file))
     assert (ended.returncode, ended.stderr) == (0, "")
     (steps,) = read(file.read_text(), {}).ranks
-    assert [(step.loss, step.grad_norm, step.tokens) for step in steps] == [(2.0, 1.0, 8), (1.0, 1.0, 8), (2 / 3, 1.0, 8)]
+    assert [(step.loss, step.grad_norm, step.tokens) for step in steps] == [
+        (2.0, 1.0, 8),
+        (1.0, 1.0, 8),
+        (2 / 3, 1.0, 8),
+    ]
     assert all(0 < step.time_s < 10 for step in steps)
 
 
@@ -197,7 +210,12 @@ def test_a_step_that_waits_takes_longer_than_it_computes(tmp_path) -> None:
     """As one does whose rank waits for the others: 10 ms of work, and a wait of 50."""
     (tmp_path / "waiting.py").write_text(WAITING)
     command = [sys.executable, "-m", looping.__name__, "waiting:train", "--steps", "3"]
-    subprocess.run(command, cwd=tmp_path, env=os.environ | {"CI_BENCH_OUTPUT": str(tmp_path / "out")}, check=True)
+    subprocess.run(
+        command,
+        cwd=tmp_path,
+        env=os.environ | {"CI_BENCH_OUTPUT": str(tmp_path / "out")},
+        check=True,
+    )
     (steps,) = read((tmp_path / "out").read_text(), {}).ranks
     assert all(0.01 <= step.cpu_s <= step.time_s - 0.04 for step in steps), steps
 

@@ -9,7 +9,9 @@ import pytest
 
 from ci_bench.formats.importing import metric_name
 
-ALLOWED = json.loads(files("ci_bench").joinpath("schemas", "results.json").read_text())["$defs"]["metric"]["pattern"]
+ALLOWED = json.loads(files("ci_bench").joinpath("schemas", "results.json").read_text())["$defs"][
+    "metric"
+]["pattern"]
 
 
 @pytest.mark.parametrize(
@@ -30,25 +32,42 @@ def test_names_are_those_that_they_were(benchmark, measure, name) -> None:
 
 def test_names_that_read_alike_stay_different() -> None:
     alike = ["a b", "a-b", "a_b", "A b", "a  b", " a_b", "a_b_", "a__b", "a.b", "a:b", "ä_b"]
-    named = [metric_name(name, "") for name in alike] + [metric_name("a", "b"), metric_name("a b", ""), metric_name("", "a_b")]
+    named = [metric_name(name, "") for name in alike] + [
+        metric_name("a", "b"),
+        metric_name("a b", ""),
+        metric_name("", "a_b"),
+    ]
     assert len({*named}) == len({*alike}) + 1, "only 'a b' and 'a_b' come twice"
 
 
 def test_where_a_benchmark_ends_and_a_measure_begins_makes_a_difference() -> None:
-    names = {metric_name("fib", "user_time"), metric_name("fib_user", "time"), metric_name("fib_user_time", "")}
+    names = {
+        metric_name("fib", "user_time"),
+        metric_name("fib_user", "time"),
+        metric_name("fib_user_time", ""),
+    }
     assert names == {"fib__user_time", "fib_user__time", "fib_user_time"}
 
 
 def test_any_names_are_allowed_and_differ() -> None:
     random.seed(0)
     letters = "ab_-./ :[]é行\n\ud800"
-    pairs = {("".join(random.choices(letters, k=random.randint(1, 90))), random.choice(["", "time", "a b"])) for _ in range(5000)}
+    pairs = {
+        (
+            "".join(random.choices(letters, k=random.randint(1, 90))),
+            random.choice(["", "time", "a b"]),
+        )
+        for _ in range(5000)
+    }
     names = {pair: metric_name(*pair) for pair in pairs}
     assert all(re.fullmatch(ALLOWED, name) for name in names.values())
     assert len({*names.values()}) == len(pairs)
 
 
 def test_a_long_name_keeps_its_end() -> None:
-    name = metric_name("tests/a/very/long/path/to/some/file/test_kernels.py::TestAttention::test_forward[fp16-causal]", "")
+    name = metric_name(
+        "tests/a/very/long/path/to/some/file/test_kernels.py::TestAttention::test_forward[fp16-causal]",
+        "",
+    )
     assert name == "est_kernels_py_testattention_test_forward_fp16_causal_4luvjb"
     assert len(name) <= 60

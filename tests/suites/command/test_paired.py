@@ -32,22 +32,35 @@ def judged(tmp_path, *entries, options=PAIRED, **files):
 
 @pytest.mark.alone
 @pytest.mark.slow
-def test_a_command_that_got_five_per_cent_slower_is_seen_and_one_that_did_not_is_not(tmp_path) -> None:
-    """Sleeps in place of work: a busy machine changes them little. Where it does, what it says it can tell is more than 5 %."""
-    entries = ({"name": "slower", "command": ["sh", "slower.sh"]}, {"name": "same", "command": ["sh", "same.sh"]})
+def test_a_command_that_got_five_per_cent_slower_is_seen_and_one_that_did_not_is_not(
+    tmp_path,
+) -> None:
+    """Sleeps in place of work: a busy machine changes them little.
+
+    Where it does, what it says it can tell is more than 5 %.
+    """
+    entries = (
+        {"name": "slower", "command": ["sh", "slower.sh"]},
+        {"name": "same", "command": ["sh", "same.sh"]},
+    )
     slower, same = ("exec sleep 0.12", "exec sleep 0.126"), ("exec sleep 0.05", "exec sleep 0.05")
     comparison = judged(tmp_path, *entries, slower_sh=slower, same_sh=same)
     slower_case, same_case = comparison.cases
     (slower_time,) = [pair for pair in slower_case.pairs if pair.metric == "step_time"]
     (same_time,) = [pair for pair in same_case.pairs if pair.metric == "step_time"]
     assert slower_time.verdict == "regressed" or slower_time.resolvable > 0.05, slower_time.reason
-    assert slower_time.speedup == pytest.approx(0.12 / 0.126, abs=max(0.02, slower_time.resolvable or 0))
+    assert slower_time.speedup == pytest.approx(
+        0.12 / 0.126, abs=max(0.02, slower_time.resolvable or 0)
+    )
     assert same_time.verdict != "regressed", same_time.reason
 
 
 def tool(**figures):
     """A tool's output: a number for each name, and which way it is better."""
-    series = [{"name": name, "unit": unit, "better": better, "value": value} for name, (unit, better, value) in figures.items()]
+    series = [
+        {"name": name, "unit": unit, "better": better, "value": value}
+        for name, (unit, better, value) in figures.items()
+    ]
     return json.dumps({"kind": "measurements", "schema_version": 1, "series": series})
 
 
@@ -82,16 +95,30 @@ def test_each_direction_is_judged_the_right_way_round(tmp_path) -> None:
     assert comparison.judgement.exit_code == 1
 
 
-def test_the_direction_of_a_custom_file_is_that_of_its_format_unless_a_rule_turns_it_round(tmp_path) -> None:
-    files = [json.dumps([{"name": "throughput", "unit": "req/s", "value": value}]) for value in (100.0, 80.0)]
+def test_the_direction_of_a_custom_file_is_that_of_its_format_unless_a_rule_turns_it_round(
+    tmp_path,
+) -> None:
+    files = [
+        json.dumps([{"name": "throughput", "unit": "req/s", "value": value}])
+        for value in (100.0, 80.0)
+    ]
     common = {"command": "cat out.json", "output": "stdout"}
     entries = [
         {"name": "bigger", "format": "customBiggerIsBetter", **common},
         {"name": "smaller", "format": "customSmallerIsBetter", **common},
-        {"name": "turned", "format": "customBiggerIsBetter", "metrics": [{"match": "throughput", "better": "lower"}], **common},
+        {
+            "name": "turned",
+            "format": "customBiggerIsBetter",
+            "metrics": [{"match": "throughput", "better": "lower"}],
+            **common,
+        },
     ]
     comparison = judged(tmp_path, *entries, out_json=files)
-    assert [str(pair.verdict) for case in comparison.cases for pair in case.pairs] == ["regressed", "improved", "improved"]
+    assert [str(pair.verdict) for case in comparison.cases for pair in case.pairs] == [
+        "regressed",
+        "improved",
+        "improved",
+    ]
 
 
 def test_a_benchmark_that_vanishes_or_breaks_is_not_a_pass(tmp_path) -> None:
@@ -99,27 +126,40 @@ def test_a_benchmark_that_vanishes_or_breaks_is_not_a_pass(tmp_path) -> None:
     fewer = tool(sort=("ms", "lower", 1.0))
     broken = json.loads(fewer) | {"failed": [{"name": "join", "reason": "out of range"}]}
     entries = [
-        {"name": name, "command": f"cat {name}.json", "format": "auto", "output": "stdout"} for name in ("fewer", "broken")
+        {"name": name, "command": f"cat {name}.json", "format": "auto", "output": "stdout"}
+        for name in ("fewer", "broken")
     ]
-    comparison = judged(tmp_path, *entries, options=QUICK, fewer_json=(both, fewer), broken_json=(both, json.dumps(broken)))
+    comparison = judged(
+        tmp_path,
+        *entries,
+        options=QUICK,
+        fewer_json=(both, fewer),
+        broken_json=(both, json.dumps(broken)),
+    )
     fewer_case, broken_case = comparison.cases
     assert {pair.metric: str(pair.verdict) for pair in fewer_case.pairs}["join"] == "removed"
     (check,) = [check for check in broken_case.checks if check.name == "benchmarks"]
     assert (str(check.outcome), check.detail) == ("fail", "failed: join (out of range)")
     assert comparison.judgement.exit_code == 1
-    assert {"metric_removed", "check_failed"} <= {str(finding.rule) for finding in comparison.judgement.findings}
+    assert {"metric_removed", "check_failed"} <= {
+        str(finding.rule) for finding in comparison.judgement.findings
+    }
 
 
 def test_a_command_that_takes_more_memory_is_seen(tmp_path) -> None:
     hold = "import time; held = bytearray({} << 20); time.sleep(0.01)"
     entry = {"name": "memory", "command": ["python3", "hold.py"]}
     options = replace(PAIRED, launches=2, blocks=1)
-    comparison = judged(tmp_path, entry, options=options, hold_py=(hold.format(40), hold.format(60)))
+    comparison = judged(
+        tmp_path, entry, options=options, hold_py=(hold.format(40), hold.format(60))
+    )
     assert verdicts(comparison)["peak_rss command"] == "regressed"
 
 
 def test_each_side_runs_what_lies_in_its_own_tree(tmp_path) -> None:
-    trees = two_trees(tmp_path, out_json=(tool(a=("ms", "lower", 1.0)), tool(a=("ms", "lower", 2.0))))
+    trees = two_trees(
+        tmp_path, out_json=(tool(a=("ms", "lower", 1.0)), tool(a=("ms", "lower", 2.0)))
+    )
     entry = {"name": "own", "command": "cat out.json", "format": "auto", "output": "stdout"}
     results = measure(tmp_path, entry, trees=trees)
     assert {side: result.cases[0].metrics[0].launches[0].values for side, result in results.items()} == {

@@ -9,7 +9,14 @@ import time
 import pytest
 
 from ci_bench.suites.command import process
-from ci_bench.suites.command.process import CommandFailed, CommandPlace, arguments, find_cause, peak_bytes, run
+from ci_bench.suites.command.process import (
+    CommandFailed,
+    CommandPlace,
+    arguments,
+    find_cause,
+    peak_bytes,
+    run,
+)
 from processes import is_alive
 
 PYTHON = sys.executable
@@ -101,14 +108,19 @@ with open(sys.argv[1], "a") as told:
     told.write(f"{os.getpid()}\\n")
 time.sleep(600)
 """
-"""Twice away from its parent, in a session of its own, without a name in its environment, with a child."""
+"""Twice away from its parent, in a session of its own, without a name in its environment, with a
+child.
+"""
 
 
 def test_a_daemon_ends_with_the_command_that_started_it(place, tmp_path) -> None:
     daemon, told = tmp_path / "daemon.py", tmp_path / "pids"
     daemon.write_text(DAEMON)
     for _ in range(2):
-        go(place, f"{PYTHON} {daemon} {told}; until [ $(wc -l <{told}) -ge 2 ]; do sleep 0.01; done")
+        go(
+            place,
+            f"{PYTHON} {daemon} {told}; until [ $(wc -l <{told}) -ge 2 ]; do sleep 0.01; done",
+        )
         assert not [pid for pid in map(int, told.read_text().split()) if is_alive(pid)]
         told.unlink()
 
@@ -129,7 +141,10 @@ def test_what_cannot_be_ended_fails_the_run(place, tmp_path, monkeypatch) -> Non
     monkeypatch.setattr(process, "LEFTOVERS_S", 0.1)
     monkeypatch.setattr("ci_bench.suites.command.process.os.kill", lambda *_: None)
     with pytest.raises(CommandFailed, match="left processes running that cannot be ended"):
-        go(place, f"setsid bash -c 'echo $$ >{tmp_path}/pid; exec sleep 600' & until [ -s {tmp_path}/pid ]; do sleep 0.01; done")
+        go(
+            place,
+            f"setsid bash -c 'echo $$ >{tmp_path}/pid; exec sleep 600' & until [ -s {tmp_path}/pid ]; do sleep 0.01; done",
+        )
     monkeypatch.undo()
     pid = int((tmp_path / "pid").read_text())
     os.kill(pid, signal.SIGKILL)
@@ -174,9 +189,17 @@ HOLD = "import sys; held = bytearray(int(sys.argv[1]) << 20)"
 
 
 def test_the_peak_is_that_of_the_command(place) -> None:
-    peaks = [peak_bytes((PYTHON, "-c", HOLD, size), place, timeout_s=30, exit_codes=(0,))[0] for size in ("10", "60")]
+    peaks = [
+        peak_bytes((PYTHON, "-c", HOLD, size), place, timeout_s=30, exit_codes=(0,))[0]
+        for size in ("10", "60")
+    ]
     assert peaks[1] - peaks[0] == pytest.approx(50 << 20, rel=0.1)
-    assert peak_bytes(arguments(f"{PYTHON} -c '{HOLD}' 60; true"), place, timeout_s=30, exit_codes=(0,))[0] > 60 << 20
+    assert (
+        peak_bytes(
+            arguments(f"{PYTHON} -c '{HOLD}' 60; true"), place, timeout_s=30, exit_codes=(0,)
+        )[0]
+        > 60 << 20
+    )
 
 
 def test_the_peak_of_a_small_command_is_not_that_of_the_process_that_runs_it(place) -> None:
@@ -192,11 +215,16 @@ def test_the_meter_ends_as_the_command_does(place) -> None:
         with pytest.raises(CommandFailed) as error:
             peak_bytes(arguments(command), place, timeout_s=30, exit_codes=(0,))
         assert message in str(error.value)
-    with pytest.raises(CommandFailed, match="ended with exit code 127: no-such-program-here: No such file or directory"):
+    with pytest.raises(
+        CommandFailed,
+        match="ended with exit code 127: no-such-program-here: No such file or directory",
+    ):
         peak_bytes(("no-such-program-here",), place, timeout_s=30, exit_codes=(0,))
 
 
-def test_where_the_code_of_a_missing_program_counts_as_good_it_is_missing_all_the_same(place) -> None:
+def test_where_the_code_of_a_missing_program_counts_as_good_it_is_missing_all_the_same(
+    place,
+) -> None:
     with pytest.raises(CommandFailed, match="cannot be started"):
         peak_bytes(("no-such-program-here",), place, timeout_s=30, exit_codes=(127,))
 
@@ -271,13 +299,17 @@ CAUSES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "cause"), CAUSES.items(), ids=[f"{number}" for number in range(len(CAUSES))])
+@pytest.mark.parametrize(
+    ("text", "cause"), CAUSES.items(), ids=[f"{number}" for number in range(len(CAUSES))]
+)
 def test_the_cause_is_the_line_that_says_why(text, cause) -> None:
     assert find_cause(text) == cause
 
 
 def test_what_a_launcher_of_many_workers_says_is_read_to_its_cause(place) -> None:
     """The report alone is longer than the tail that is shown."""
-    (place.cwd / "report").write_text(ranked(raised("ValueError: boom"), 0) + TORCHRUN.format(code=1, told=SEE) * 4)
+    (place.cwd / "report").write_text(
+        ranked(raised("ValueError: boom"), 0) + TORCHRUN.format(code=1, told=SEE) * 4
+    )
     with pytest.raises(CommandFailed, match=r"ended with exit code 1: ValueError: boom$"):
         go(place, "cat report >&2; exit 1")

@@ -19,7 +19,13 @@ def test_a_step_is_a_line_that_is_read(file) -> None:
     for loss in (2.5, 2.25):
         ci_bench.step(loss=loss, grad_norm=1.5, tokens=64)
     ((first, second),) = read(file.read_text(), {}).ranks
-    assert (first.loss, second.loss, first.grad_norm, first.tokens, first.rank) == (2.5, 2.25, 1.5, 64, 0)
+    assert (first.loss, second.loss, first.grad_norm, first.tokens, first.rank) == (
+        2.5,
+        2.25,
+        1.5,
+        64,
+        0,
+    )
     assert 0 <= second.clock_s - first.clock_s < 60
 
 
@@ -27,7 +33,10 @@ def test_every_process_of_torchrun_writes_as_itself(file, monkeypatch) -> None:
     for rank in ("1", "0"):
         monkeypatch.setenv("RANK", rank)
         ci_bench.step(loss=float(rank))
-    assert [[record.loss for record in steps] for steps in read(file.read_text(), {}).ranks] == [[0.0], [1.0]]
+    assert [[record.loss for record in steps] for steps in read(file.read_text(), {}).ranks] == [
+        [0.0],
+        [1.0],
+    ]
 
 
 def test_a_loss_that_is_part_of_a_graph_is_detached(file) -> None:

@@ -14,8 +14,12 @@ FALLING = [2.0 - 0.1 * step for step in range(12)]
 
 
 def steps(*losses, target=1.5):
-    lines = [json.dumps({"loss": loss, "rank": rank}) for rank, own in enumerate(losses) for loss in own]
-    found = training.to_target(read("\n".join(lines), {}).ranks, (), "loop", launch=0, target=target)
+    lines = [
+        json.dumps({"loss": loss, "rank": rank}) for rank, own in enumerate(losses) for loss in own
+    ]
+    found = training.to_target(
+        read("\n".join(lines), {}).ranks, (), "loop", launch=0, target=target
+    )
     return [metric.launches[0].values for metric in found]
 
 
@@ -59,9 +63,17 @@ def test_it_is_shown_only() -> None:
     ids=["each step", "without the first", "the slowest rank", "no times", "too few"],
 )
 def test_seconds_are_those_of_its_steps(times, seconds) -> None:
-    lines = [json.dumps({"loss": loss, "rank": rank}) for rank in range(len(times) or 1) for loss in FALLING]
-    found = training.to_target(read("\n".join(lines), {}).ranks, times, "loop", launch=0, target=1.5)
-    assert [metric.launches[0].values[0] for metric in found if metric.name == TIME_TO_TARGET.name] == seconds
+    lines = [
+        json.dumps({"loss": loss, "rank": rank})
+        for rank in range(len(times) or 1)
+        for loss in FALLING
+    ]
+    found = training.to_target(
+        read("\n".join(lines), {}).ranks, times, "loop", launch=0, target=1.5
+    )
+    assert [
+        metric.launches[0].values[0] for metric in found if metric.name == TIME_TO_TARGET.name
+    ] == seconds
 
 
 def test_each_launch_has_it(tmp_path) -> None:
@@ -70,7 +82,10 @@ def test_each_launch_has_it(tmp_path) -> None:
         "import time\nfor step in range(12):\n    time.sleep(0.05)  # lines that come at the end of the program have no times\n"
         "    print(f'step {step} loss {2.0 - 0.1 * step:.6f}', flush=True)\n"
     )
-    (row,) = measure_here(tmp_path, {"name": "t", "command": "python train.py", "losses": {"rounding": [], "target": 1.5}})
+    (row,) = measure_here(
+        tmp_path,
+        {"name": "t", "command": "python train.py", "losses": {"rounding": [], "target": 1.5}},
+    )
     values = {metric.name: [launch.values for launch in metric.launches] for metric in row.metrics}
     assert values[STEPS_TO_TARGET.name] == [(8.0,)] * len(values[STEP_TIME.name])
 
@@ -80,5 +95,9 @@ def test_a_loop_has_both(tmp_path) -> None:
     (tmp_path / "tree" / "train.py").write_text(
         "import ci_bench\ndef loop():\n    for step in range(12):\n        yield ci_bench.Step(loss=2.0 - 0.1 * step)\n"
     )
-    (row,) = measure_here(tmp_path, {"name": "t", "loop": "train:loop", "losses": {"rounding": [], "target": 1.5}})
-    assert {STEPS_TO_TARGET.name, TIME_TO_TARGET.name} <= {metric.name for metric in row.metrics}, row.reason
+    (row,) = measure_here(
+        tmp_path, {"name": "t", "loop": "train:loop", "losses": {"rounding": [], "target": 1.5}}
+    )
+    assert {STEPS_TO_TARGET.name, TIME_TO_TARGET.name} <= {metric.name for metric in row.metrics}, (
+        row.reason
+    )

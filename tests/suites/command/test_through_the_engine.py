@@ -26,7 +26,9 @@ def the_row(tmp_path, *entries, options=QUICK):
 
 
 def values(row):
-    return {f"{one.name} {one.arm}": [launch.values for launch in one.launches] for one in row.metrics}
+    return {
+        f"{one.name} {one.arm}": [launch.values for launch in one.launches] for one in row.metrics
+    }
 
 
 @pytest.mark.alone
@@ -47,14 +49,27 @@ def test_arms_are_timed_in_the_same_blocks(tmp_path) -> None:
     arms = {"slow": "sleep 0.05", "fast": ["sleep", "0.01"]}
     row = the_row(tmp_path, {"name": "kernels", "arms": arms})
     assert row.status is Status.OK, row.failure
-    times = {metric.arm: metric.launches[0].values for metric in row.metrics if metric.name == "step_time"}
+    times = {
+        metric.arm: metric.launches[0].values
+        for metric in row.metrics
+        if metric.name == "step_time"
+    }
     assert 0.01 < min(times["fast"]) < 0.05 < min(times["slow"])
     assert {metric.arm for metric in row.metrics if metric.name == "peak_rss"} == {"slow", "fast"}
 
 
 PLACES = {
     "variable": (WRITES, None),
-    "argument": ([sys.executable, "-c", "import sys; open(sys.argv[1], 'w').write(sys.argv[2])", "{output}", DOCUMENT], None),
+    "argument": (
+        [
+            sys.executable,
+            "-c",
+            "import sys; open(sys.argv[1], 'w').write(sys.argv[2])",
+            "{output}",
+            DOCUMENT,
+        ],
+        None,
+    ),
     "stdout": (f"echo '{DOCUMENT}'; echo noise >&2", "stdout"),
     "path": (f"mkdir -p out; echo '{DOCUMENT}' > out/result.txt", "out/result.txt"),
     "glob": (f"mkdir -p out; echo '{DOCUMENT}' > out/$RANDOM.json", "out/*.json"),
@@ -63,7 +78,12 @@ PLACES = {
 
 def test_the_output_is_found_wherever_it_is(tmp_path) -> None:
     entries = [
-        {"name": name, "command": command, "format": "auto", **({"output": output} if output else {})}
+        {
+            "name": name,
+            "command": command,
+            "format": "auto",
+            **({"output": output} if output else {}),
+        }
         for name, (command, output) in PLACES.items()
     ]
     rows = measure_here(tmp_path, *entries, options=replace(QUICK, launches=2))
@@ -71,7 +91,10 @@ def test_the_output_is_found_wherever_it_is(tmp_path) -> None:
     for row in rows:
         (metric,) = row.metrics
         assert (metric.unit, metric.better) == (Unit.SECONDS, Better.LOWER)
-        assert [(launch.launch, launch.values) for launch in metric.launches] == [(0, (0.0015, 0.0025)), (1, (0.0015, 0.0025))]
+        assert [(launch.launch, launch.values) for launch in metric.launches] == [
+            (0, (0.0015, 0.0025)),
+            (1, (0.0015, 0.0025)),
+        ]
         assert row.facts == {metric.name: "a b"}, "the tool's own name"
         assert metric.title == "a b", "which is what people read"
 
@@ -81,7 +104,10 @@ def test_cwd_and_env_are_the_commands(tmp_path) -> None:
     folder.mkdir(parents=True)
     (folder / "here.json").write_text(DOCUMENT)
     command = 'test "$MODE" = fast; test "$CI_BENCH_DEVICE" = cpu; cat here.json'
-    row = the_row(tmp_path, entry(command, format="auto", output="stdout", cwd="my bench", env={"MODE": "fast"}))
+    row = the_row(
+        tmp_path,
+        entry(command, format="auto", output="stdout", cwd="my bench", env={"MODE": "fast"}),
+    )
     assert row.status is Status.OK, row.failure
 
 
@@ -91,13 +117,22 @@ def test_several_files_are_one_output(tmp_path) -> None:
     assert {*values(row)} == {"name1 command", "name2 command"}
 
 
-def test_a_real_tools_file_becomes_metrics_and_its_failed_benchmark_a_failed_check(tmp_path) -> None:
-    row = the_row(tmp_path, entry(f"cp '{DATA / 'google_benchmark-1.7.1.json'}' $CI_BENCH_OUTPUT", format="auto"))
+def test_a_real_tools_file_becomes_metrics_and_its_failed_benchmark_a_failed_check(
+    tmp_path,
+) -> None:
+    row = the_row(
+        tmp_path,
+        entry(f"cp '{DATA / 'google_benchmark-1.7.1.json'}' $CI_BENCH_OUTPUT", format="auto"),
+    )
     assert row.status is Status.OK, row.failure
     assert len(row.metrics) == 3
     assert row.facts["measured_by"] == "Google Benchmark"
     (check,) = row.checks
-    assert (check.name, check.outcome, check.detail) == ("benchmarks", Outcome.FAIL, "failed: BM_Broken (no such device)")
+    assert (check.name, check.outcome, check.detail) == (
+        "benchmarks",
+        Outcome.FAIL,
+        "failed: BM_Broken (no such device)",
+    )
 
 
 def test_what_has_no_direction_is_told_of_and_fails_nothing(tmp_path) -> None:
@@ -135,11 +170,17 @@ TROUBLE = [
 
 
 def test_each_trouble_ends_in_one_row_with_its_reason_and_the_end_of_the_log(tmp_path) -> None:
-    many = [{"name": f"m{number}", "unit": "s", "better": "lower", "value": 1} for number in range(1001)]
+    many = [
+        {"name": f"m{number}", "unit": "s", "better": "lower", "value": 1} for number in range(1001)
+    ]
     tree = tmp_path / "tree"
     tree.mkdir()
-    (tree / "many.json").write_text(json.dumps({"kind": "measurements", "schema_version": 1, "series": many}))
-    rows = measure_here(tmp_path, *({**case, "name": f"case{number}"} for number, (case, *_) in enumerate(TROUBLE)))
+    (tree / "many.json").write_text(
+        json.dumps({"kind": "measurements", "schema_version": 1, "series": many})
+    )
+    rows = measure_here(
+        tmp_path, *({**case, "name": f"case{number}"} for number, (case, *_) in enumerate(TROUBLE))
+    )
     for row, (case, reason, logged) in zip(rows, TROUBLE, strict=True):
         assert row.status is (Status.TIMEOUT if "timeout_s" in case else Status.FAILED), row
         assert reason in row.failure.reason
@@ -175,5 +216,14 @@ def test_no_token_reaches_a_command(tmp_path, monkeypatch) -> None:
 def test_python_is_the_engines_where_no_environment_is_activated(tmp_path, monkeypatch) -> None:
     """`.venv/bin/ci-bench run` from a bare shell: a `python` of the system lacks what is measured, or has another version of it."""
     monkeypatch.setenv("PATH", "/usr/local/bin:/usr/bin:/bin")
-    row = the_row(tmp_path, entry(["python", "-c", f"import msgspec, sys; assert sys.prefix == {sys.prefix!r}, sys.prefix"]))
+    row = the_row(
+        tmp_path,
+        entry(
+            [
+                "python",
+                "-c",
+                f"import msgspec, sys; assert sys.prefix == {sys.prefix!r}, sys.prefix",
+            ]
+        ),
+    )
     assert row.status is Status.OK, row.failure

@@ -15,7 +15,9 @@ SHARE = "rows[rank::count]"
 
 @pytest.mark.slow
 @pytest.mark.engine
-def test_a_rank_that_trains_on_another_ones_rows_is_named_and_the_same_code_passes(tmp_path) -> None:
+def test_a_rank_that_trains_on_another_ones_rows_is_named_and_the_same_code_passes(
+    tmp_path,
+) -> None:
     (entry,) = (dict(entry.options) for entry in load_config(EXAMPLE / "ci-bench.yml").entries)
     program = (EXAMPLE / "train.py").read_text()
     assert program.count(SHARE) == 1

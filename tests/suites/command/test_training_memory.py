@@ -51,7 +51,8 @@ def records(*readings, peaks=()):
 
 def measured(ranks, warmup_steps=3):
     return {
-        metric.name: metric.launches[0].values for metric in training.memory(ranks, "loop", launch=0, warmup_steps=warmup_steps)
+        metric.name: metric.launches[0].values
+        for metric in training.memory(ranks, "loop", launch=0, warmup_steps=warmup_steps)
     }
 
 
@@ -89,7 +90,9 @@ def test_a_broken_reading_is_refused() -> None:
 def test_allocated_bytes_are_exact() -> None:
     before = stepping.read_memory()["allocated_bytes"]
     kept = [bytearray(LOGITS) for _ in range(10)]
-    assert stepping.read_memory()["allocated_bytes"] - before == pytest.approx(10 * LOGITS, rel=0.01)
+    assert stepping.read_memory()["allocated_bytes"] - before == pytest.approx(
+        10 * LOGITS, rel=0.01
+    )
     assert len(kept) == 10
 
 
@@ -141,7 +144,9 @@ def test_leaks_are_found_and_unchanged_trainings_pass(tmp_path) -> None:
     assert after["allocated_growth"].launches[0].values[0] == pytest.approx(LOGITS, rel=0.02)
     kind = ALLOCATED_GROWTH
     found = [
-        by_memory(before["allocated_growth"], head["allocated_growth"], kind.threshold, least=kind.least).verdict
+        by_memory(
+            before["allocated_growth"], head["allocated_growth"], kind.threshold, least=kind.least
+        ).verdict
         for head in (after, before)
     ]
     assert found == [Verdict.REGRESSED, Verdict.UNCHANGED]

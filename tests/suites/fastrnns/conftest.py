@@ -10,14 +10,17 @@ HERE = Path(__file__).parent
 NEED_NO_TORCH = {"conftest.py", "test_plan.py", "test_options.py"}
 
 sys.path.insert(0, str(HERE))
-collect_ignore = [] if find_spec("torch") else sorted({path.name for path in HERE.glob("*.py")} - NEED_NO_TORCH)
+collect_ignore = (
+    [] if find_spec("torch") else sorted({path.name for path in HERE.glob("*.py")} - NEED_NO_TORCH)
+)
 
 
 @pytest.fixture(autouse=True)
 def _untouched():
     """Cores may be shared, and two threads that wait for each other on one core are far slower than one.
 
-    The suite sets TorchScript's and dynamo's switches for the whole worker process; here the next test lives in it, too.
+    The suite sets TorchScript's and dynamo's switches for the whole worker process; here the next
+    test lives in it, too.
     """
     if "torch" not in sys.modules:
         yield
@@ -27,7 +30,11 @@ def _untouched():
     from torch._functorch import config as functorch
 
     torch.set_num_threads(1)
-    with torch.random.fork_rng(devices=[]), config.patch(allow_rnn=False), functorch.patch(donated_buffer=True):
+    with (
+        torch.random.fork_rng(devices=[]),
+        config.patch(allow_rnn=False),
+        functorch.patch(donated_buffer=True),
+    ):
         yield
     torch._C._jit_set_profiling_executor(True)
     torch._C._jit_set_profiling_mode(True)

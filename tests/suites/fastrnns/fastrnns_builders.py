@@ -13,7 +13,13 @@ from ci_bench.suites.fastrnns.reference import Observed
 from ci_bench.suites.fastrnns.run import open_workload
 from ci_bench.suites.fastrnns.variants import VARIANTS, Form
 
-SMALL: dict[str, Any] = {"seq_length": 4, "num_layers": 2, "input_size": 5, "hidden_size": 6, "batch_size": 3}
+SMALL: dict[str, Any] = {
+    "seq_length": 4,
+    "num_layers": 2,
+    "input_size": 5,
+    "hidden_size": 6,
+    "batch_size": 3,
+}
 IMAGES: dict[str, Any] = {"cnn_batch_size": 4, "image_size": 64}
 
 RECURRENT = [one for one in VARIANTS.values() if not one.is_convolutional]
@@ -29,7 +35,11 @@ def sizes_of(name: str) -> dict[str, Any]:
 def make_job(name: str, **options: Any) -> FastrnnsJob:
     variant = VARIANTS[name]
     parsed: FastrnnsOptions = parse_entry({**sizes_of(name), **options}).options
-    return FastrnnsJob(variant=variant, mode=CompileMode.DEFAULT if variant.form is Form.COMPILE else None, options=parsed)
+    return FastrnnsJob(
+        variant=variant,
+        mode=CompileMode.DEFAULT if variant.form is Form.COMPILE else None,
+        options=parsed,
+    )
 
 
 def make_case(name: str, **options: Any) -> Case:
@@ -38,7 +48,9 @@ def make_case(name: str, **options: Any) -> Case:
 
 
 def open_case(case: Case):
-    return open_workload(case, Context(device="cpu", scratch=Path(), progress=lambda arm, done, total: None))
+    return open_workload(
+        case, Context(device="cpu", scratch=Path(), progress=lambda arm, done, total: None)
+    )
 
 
 def verified(name: str, **options: Any) -> dict[str, Check]:

@@ -14,7 +14,10 @@ from ci_bench.suites.fastrnns.reference import reference_for
 
 pytestmark = pytest.mark.engine
 
-EXACT = {"output": torch.tensor([3.0, -4.0], dtype=torch.float64), "state 0": torch.tensor([1e-6, 0.0], dtype=torch.float64)}
+EXACT = {
+    "output": torch.tensor([3.0, -4.0], dtype=torch.float64),
+    "state 0": torch.tensor([1e-6, 0.0], dtype=torch.float64),
+}
 EPSILON = 2.0**-8
 
 
@@ -78,7 +81,9 @@ def test_the_reference_shows_in_the_cases_own_format_what_rounding_does(dtype):
     assert len(expected.jolts) == (dtype in {"float64", "float32"})
     rounding = rounding_of(job)
     for name, exact in expected.exact.items():
-        moved = [float((run[name].double() - exact).norm() / exact.norm()) for run in expected.runs[1:]]
+        moved = [
+            float((run[name].double() - exact).norm() / exact.norm()) for run in expected.runs[1:]
+        ]
         assert all(rounding / 8 < share < 64 * rounding for share in moved), (name, moved)
 
 
@@ -93,4 +98,6 @@ def test_what_shakes_the_numbers_has_nothing_to_do_with_them(seed):
     off = shake(given, 1e-6, seed=seed)
     for name, weight in given.weights.items():
         moved = (off.weights[name] / weight - 1) / 1e-6
-        assert abs(float(torch.corrcoef(torch.stack([moved.flatten(), weight.flatten()]))[0, 1])) < 5 / math.sqrt(weight.numel())
+        assert abs(
+            float(torch.corrcoef(torch.stack([moved.flatten(), weight.flatten()]))[0, 1])
+        ) < 5 / math.sqrt(weight.numel())

@@ -54,7 +54,10 @@ def gate(tmp_path, *variants):
     config = tmp_path / "ci-bench.yml"
     config.write_text(CONFIG % ", ".join(variants))
     code = main(["gate", "--config", str(config), "--output", str(tmp_path / "out")])
-    return code, {row["case"]["name"]: row for row in json.loads((tmp_path / "out" / "results.json").read_text())["cases"]}
+    return code, {
+        row["case"]["name"]: row
+        for row in json.loads((tmp_path / "out" / "results.json").read_text())["cases"]
+    }
 
 
 def values(row, name, arm):
@@ -69,9 +72,15 @@ def test_every_metric_of_a_sound_variant_is_there(tmp_path):
     assert code == 0
     assert {row["status"] for row in rows.values()} == {"ok"}
     for arm in ("aten", "jit"):
-        forward, backward, step = (values(rows["jit"], name, arm) for name in ("forward_time", "backward_time", "step_time"))
+        forward, backward, step = (
+            values(rows["jit"], name, arm)
+            for name in ("forward_time", "backward_time", "step_time")
+        )
         assert all(0 < one < 1 for one in (*forward, *backward)), "seconds, whatever the device"
-        assert all(one + other < whole * 1.001 for one, other, whole in zip(forward, backward, step, strict=True))
+        assert all(
+            one + other < whole * 1.001
+            for one, other, whole in zip(forward, backward, step, strict=True)
+        )
         assert values(rows["jit"], "peak_anonymous", arm)
     assert values(rows["jit"], "compile_cold", "jit")
     assert rows["aten"]["case"]["arms"] == ["aten"]
@@ -103,11 +112,17 @@ def test_what_fails_or_cannot_run_leaves_its_row_and_the_others_run(tmp_path, mo
     }
     assert "planted: this variant is broken" in rows["py_premul"]["failure"]["reason"]
     assert "needs cuDNN, so a CUDA GPU" in rows["cudnn"]["failure"]["reason"]
-    agrees = {check["arm"]: check["outcome"] for check in rows["py_premul_bias"]["checks"] if check["name"] == "agrees"}
+    agrees = {
+        check["arm"]: check["outcome"]
+        for check in rows["py_premul_bias"]["checks"]
+        if check["name"] == "agrees"
+    }
     assert agrees == {"aten": "pass", "py_premul_bias": "fail"}
     assert code == 1
     judged = json.loads((tmp_path / "out" / "comparison.json").read_text())["judgement"]
-    assert {"check_failed", "case_failed"} <= {finding["rule"] for finding in judged["findings"] if finding["severity"] == "fail"}
+    assert {"check_failed", "case_failed"} <= {
+        finding["rule"] for finding in judged["findings"] if finding["severity"] == "fail"
+    }
 
 
 def test_a_compiled_form_is_compiled_and_its_latencies_are_apart(tmp_path):
@@ -118,5 +133,7 @@ def test_a_compiled_form_is_compiled_and_its_latencies_are_apart(tmp_path):
     assert row["case"]["arms"] == ["aten_rnn_tanh", "compile_rnn_tanh"]
     checks = {(check["name"], check["arm"]): check["outcome"] for check in row["checks"]}
     assert checks["compiled", "compile_rnn_tanh"] == checks["agrees", "compile_rnn_tanh"] == "pass"
-    (cold,), (warm,) = (values(row, name, "compile_rnn_tanh") for name in ("compile_cold", "compile_warm"))
+    (cold,), (warm,) = (
+        values(row, name, "compile_rnn_tanh") for name in ("compile_cold", "compile_warm")
+    )
     assert cold > warm > 0

@@ -65,7 +65,11 @@ def test_torchscript_that_is_switched_off_is_no_eager_loop_by_another_name():
         "try:\n    require_torchscript()\nexcept Unsupported as reason:\n    print(reason)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script], env={"PYTORCH_JIT": "0", "PATH": ""}, capture_output=True, text=True, check=True
+        [sys.executable, "-c", script],
+        env={"PYTORCH_JIT": "0", "PATH": ""},
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert "PYTORCH_JIT=0" in done.stdout
     require_torchscript()
@@ -98,7 +102,10 @@ def test_fuser_and_executor_are_set_and_a_named_executor_wins(fuser, executor, e
 @pytest.mark.parametrize(("fuser", "on_gpu"), [("te", True), ("old", True), ("none", False)])
 def test_fusion_on_a_gpu_follows_the_fuser(fuser, on_gpu):
     """A torch built without CUDA cannot be asked whether it took effect."""
-    assert dict(settings(make_job("jit", fuser=fuser).options))["_jit_override_can_fuse_on_gpu"] is on_gpu
+    assert (
+        dict(settings(make_job("jit", fuser=fuser).options))["_jit_override_can_fuse_on_gpu"]
+        is on_gpu
+    )
 
 
 def test_default_leaves_torchs_own_choice():
@@ -143,12 +150,16 @@ def test_every_executor_agrees(executor):
 
 
 def test_a_torch_without_the_operator_skips(monkeypatch):
-    monkeypatch.setattr(networks, "import_module", lambda name: (_ for _ in ()).throw(ImportError(name)))
+    monkeypatch.setattr(
+        networks, "import_module", lambda name: (_ for _ in ()).throw(ImportError(name))
+    )
     with pytest.raises(Unsupported, match="has no higher-order operator scan"):
         networks.scanned()
 
 
-COMPILED = [name for name, one in VARIANTS.items() if one.form is Form.COMPILE and not one.is_convolutional]
+COMPILED = [
+    name for name, one in VARIANTS.items() if one.form is Form.COMPILE and not one.is_convolutional
+]
 
 
 @pytest.fixture
@@ -172,7 +183,10 @@ def test_every_compiled_form_agrees(name, without_code_generation):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["compile_scan", "compile_while_loop"])
-@pytest.mark.parametrize("sizes", [{"seq_length": 1, "num_layers": 1, "batch_size": 1}, {"seq_length": 4, "num_layers": 3}])
+@pytest.mark.parametrize(
+    "sizes",
+    [{"seq_length": 1, "num_layers": 1, "batch_size": 1}, {"seq_length": 4, "num_layers": 3}],
+)
 def test_loops_of_the_graph_agree_at_the_corners(name, sizes, without_code_generation):
     assert verified(name, **sizes)[name].outcome is Outcome.PASS
 
@@ -188,7 +202,17 @@ def test_what_inductor_needs_help_with_agrees(name, compiler_cache):
 
 def test_modes_reach_the_compiler(monkeypatch):
     seen = []
-    monkeypatch.setattr(torch, "compile", lambda function, **more: seen.append(more["mode"]) or function)
-    for case in SUITE.plan({"variants": ["compile", "vl_compile", "compile_lstm"], "compile_modes": [*CompileMode], **SMALL}):
+    monkeypatch.setattr(
+        torch, "compile", lambda function, **more: seen.append(more["mode"]) or function
+    )
+    for case in SUITE.plan(
+        {
+            "variants": ["compile", "vl_compile", "compile_lstm"],
+            "compile_modes": [*CompileMode],
+            **SMALL,
+        }
+    ):
         open_case(case).open(case.params["variant"])
-    assert seen == [None if mode is CompileMode.DEFAULT else str(mode) for _ in range(3) for mode in CompileMode]
+    assert seen == [
+        None if mode is CompileMode.DEFAULT else str(mode) for _ in range(3) for mode in CompileMode
+    ]

@@ -12,7 +12,11 @@ from ci_bench.suites.fastrnns.variants import VARIANTS, Form, reference_of
 
 pytestmark = pytest.mark.engine
 
-ON_CPU = [name for name, one in VARIANTS.items() if one.form is not Form.LIBRARY and one.structure not in {"scan", "while_loop"}]
+ON_CPU = [
+    name
+    for name, one in VARIANTS.items()
+    if one.form is not Form.LIBRARY and one.structure not in {"scan", "while_loop"}
+]
 
 
 @pytest.mark.parametrize("name", [name for name in ON_CPU if not VARIANTS[name].is_convolutional])
@@ -21,7 +25,13 @@ def test_both_arms_start_from_the_same_bytes(name):
     mine, theirs = draw(job), draw(other)
     assert [*mine.weights] == [*theirs.weights]
     assert all(same_bytes(mine.weights[key], theirs.weights[key]) for key in mine.weights)
-    assert all(map(same_bytes, (*mine.inputs, *mine.states, mine.gradient), (*theirs.inputs, *theirs.states, theirs.gradient)))
+    assert all(
+        map(
+            same_bytes,
+            (*mine.inputs, *mine.states, mine.gradient),
+            (*theirs.inputs, *theirs.states, theirs.gradient),
+        )
+    )
     built = [build_network(one, given).parameters for one, given in ((job, mine), (other, theirs))]
     for key in {*built[0]} & {*built[1]}:
         assert same_bytes(built[0][key].detach(), built[1][key].detach()), key
@@ -50,7 +60,9 @@ def test_drawing_leaves_torchs_generator_alone():
 def test_the_seed_changes_everything():
     one, two = (draw(make_job("py", seed=seed)) for seed in (0, 1))
     pairs = zip(
-        (*one.weights.values(), *one.inputs, one.gradient), (*two.weights.values(), *two.inputs, two.gradient), strict=True
+        (*one.weights.values(), *one.inputs, one.gradient),
+        (*two.weights.values(), *two.inputs, two.gradient),
+        strict=True,
     )
     assert not any(torch.equal(*pair) for pair in pairs)
 
@@ -69,7 +81,9 @@ def test_norms_do_not_start_as_if_they_were_not_there():
     assert bool(weights["shift_c_l0"].any())
 
 
-@pytest.mark.parametrize(("steps", "shortest", "longest"), [(100, 30, 99), (10, 3, 9), (2, 1, 1), (1, 1, 1)])
+@pytest.mark.parametrize(
+    ("steps", "shortest", "longest"), [(100, 30, 99), (10, 3, 9), (2, 1, 1), (1, 1, 1)]
+)
 def test_lengths_are_those_of_the_original_at_its_size(steps, shortest, longest):
     lengths = [len(one) for one in draw(make_job("vl_py", seq_length=steps, batch_size=400)).inputs]
     assert (min(lengths), max(lengths)) == (shortest, longest)
@@ -78,12 +92,15 @@ def test_lengths_are_those_of_the_original_at_its_size(steps, shortest, longest)
 @pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16", "float16"])
 def test_numbers_are_kept_in_the_format_asked_for(dtype):
     given = draw(make_job("jit", dtype=dtype))
-    assert {str(one.dtype) for one in (*given.weights.values(), *given.inputs, *given.states, given.gradient)} == {
-        f"torch.{dtype}"
-    }
+    assert {
+        str(one.dtype)
+        for one in (*given.weights.values(), *given.inputs, *given.states, given.gradient)
+    } == {f"torch.{dtype}"}
 
 
-@pytest.mark.parametrize(("name", "shape"), [("py", (4, 3, 6)), ("py_simple", (3, 6)), ("py_bidirectional", (4, 3, 12))])
+@pytest.mark.parametrize(
+    ("name", "shape"), [("py", (4, 3, 6)), ("py_simple", (3, 6)), ("py_bidirectional", (4, 3, 12))]
+)
 def test_the_gradient_has_the_shape_of_what_it_is_driven_into(name, shape):
     assert tuple(draw(make_job(name)).gradient.shape) == shape
 

@@ -3,7 +3,15 @@
 # ruff: noqa: PLR0917 - cells in the form that TorchScript reads have no keyword-only arguments
 import pytest
 import torch
-from fastrnns_builders import HAND_WRITTEN, IMAGES, SMALL, WITHOUT_COMPILER, make_case, open_case, verified
+from fastrnns_builders import (
+    HAND_WRITTEN,
+    IMAGES,
+    SMALL,
+    WITHOUT_COMPILER,
+    make_case,
+    open_case,
+    verified,
+)
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -21,7 +29,9 @@ pytestmark = pytest.mark.engine
 def layer_around(cell):
     """The plain loop around a cell, in the form that TorchScript reads."""
 
-    def layer(x: Tensor, state: tuple[Tensor, Tensor], weights: list[Tensor]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    def layer(
+        x: Tensor, state: tuple[Tensor, Tensor], weights: list[Tensor]
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         w_ih, w_hh, b_ih, b_hh = weights
         outputs: list[Tensor] = []
         for step in x.unbind(0):
@@ -63,7 +73,9 @@ def without_hidden_bias(
 def bias_at_one_per_mille_less(
     x: Tensor, state: tuple[Tensor, Tensor], w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh: Tensor
 ) -> tuple[Tensor, Tensor]:
-    return gated(torch.mm(x, w_ih.t()) + torch.mm(state[0], w_hh.t()) + b_ih + 0.999 * b_hh, state[1])
+    return gated(
+        torch.mm(x, w_ih.t()) + torch.mm(state[0], w_hh.t()) + b_ih + 0.999 * b_hh, state[1]
+    )
 
 
 def gradient_cut_in_time(
@@ -100,7 +112,9 @@ CELLS = [
 ]
 
 
-def states_of_the_start(x: Tensor, states: list[Tensor], weights: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+def states_of_the_start(
+    x: Tensor, states: list[Tensor], weights: list[Tensor]
+) -> tuple[Tensor, list[Tensor]]:
     output, _ = layer_around(lstm_cell)(x, states, weights)
     return output, states
 
@@ -168,7 +182,10 @@ def test_a_wrong_structure_is_seen(monkeypatch, structure):
 
 
 @pytest.mark.parametrize("dtype", ["float64", "bfloat16", "float16"])
-@pytest.mark.parametrize("cell", [forget_before_input, without_input_bias, without_hidden_bias, candidate_squashed_wrongly])
+@pytest.mark.parametrize(
+    "cell",
+    [forget_before_input, without_input_bias, without_hidden_bias, candidate_squashed_wrongly],
+)
 def test_a_wrong_cell_is_seen_in_every_number_format(monkeypatch, cell, dtype):
     plant(monkeypatch, "loop", layer_around(cell))
     checks = verified("py", dtype=dtype)
@@ -178,7 +195,17 @@ def test_a_wrong_cell_is_seen_in_every_number_format(monkeypatch, cell, dtype):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float16"])
 @pytest.mark.parametrize(
-    "name", ["py", "jit_premul_bias", "py_simple", "vl_py", "py_gru", "py_rnn_tanh", "py_bidirectional", "py_milstm"]
+    "name",
+    [
+        "py",
+        "jit_premul_bias",
+        "py_simple",
+        "vl_py",
+        "py_gru",
+        "py_rnn_tanh",
+        "py_bidirectional",
+        "py_milstm",
+    ],
 )
 def test_what_is_sound_agrees_in_every_number_format(name, dtype):
     for arm, check in verified(name, dtype=dtype).items():
@@ -196,7 +223,10 @@ def test_gradients_that_are_not_zeroed_are_seen(monkeypatch, name):
 def test_gradients_that_are_not_zeroed_are_seen_where_they_are_timed(monkeypatch):
     program = open_case(make_case("py")).open("py")
     program.step(no_mark)
-    assert {check.name: check.outcome for check in program.finish()} == {"gradients_zeroed": Outcome.PASS, "finite": Outcome.PASS}
+    assert {check.name: check.outcome for check in program.finish()} == {
+        "gradients_zeroed": Outcome.PASS,
+        "finite": Outcome.PASS,
+    }
     monkeypatch.setattr(Network, "zero_gradients", lambda self: None)
     program.step(no_mark)
     (zeroed, _) = program.finish()
@@ -208,7 +238,9 @@ def test_what_is_not_finite_is_seen_where_it_is_timed(monkeypatch):
     plant(monkeypatch, "loop", not_a_number)
     program = open_case(make_case("py")).open("py")
     program.step(no_mark)
-    assert next(check for check in program.finish() if check.name == "finite").outcome is Outcome.FAIL
+    assert (
+        next(check for check in program.finish() if check.name == "finite").outcome is Outcome.FAIL
+    )
 
 
 def test_arms_that_start_from_other_weights_are_seen(monkeypatch):
@@ -251,14 +283,18 @@ def test_a_wrong_norm_is_seen(monkeypatch, norm):
     assert verified("py_layernorm_decom")["py_layernorm_decom"].outcome is Outcome.FAIL
 
 
-@pytest.mark.parametrize("name", [name for name in HAND_WRITTEN if VARIANTS[name].task is not FastrnnsTask.SEQUENCE])
+@pytest.mark.parametrize(
+    "name", [name for name in HAND_WRITTEN if VARIANTS[name].task is not FastrnnsTask.SEQUENCE]
+)
 def test_a_structure_of_another_task_is_seen(monkeypatch, name):
     """An LSTM over the whole sequence where something else was asked for."""
     real = networks.STRUCTURES[VARIANTS[name].structure]
 
     def scaled(*arguments):
         output, finals = real(*arguments)
-        return [one * 1.001 for one in output] if isinstance(output, list) else output * 1.001, finals
+        return [one * 1.001 for one in output] if isinstance(
+            output, list
+        ) else output * 1.001, finals
 
     if name.startswith("py") or name == "vl_py":
         plant(monkeypatch, VARIANTS[name].structure, scaled)
@@ -296,11 +332,15 @@ def fixed_mask(k, layers, x, share, training):
 
 FALSE_DROPS = {
     "no dropout": lambda k, layers, x, share, training: x,
-    "half again as much": lambda k, layers, x, share, training: between(k, layers, x, 1.5 * share, training),
+    "half again as much": lambda k, layers, x, share, training: between(
+        k, layers, x, 1.5 * share, training
+    ),
     "kept features not scaled": lambda k, layers, x, share, training: (
         between(k, layers, x, share, training) * (1 - share if training and k < layers - 1 else 1)
     ),
-    "after the last layer, too": lambda k, layers, x, share, training: functional.dropout(x, share, training),
+    "after the last layer, too": lambda k, layers, x, share, training: functional.dropout(
+        x, share, training
+    ),
     "never switched off": lambda k, layers, x, share, training: between(k, layers, x, share, True),
     "the same mask in every round": fixed_mask,
 }

@@ -24,7 +24,9 @@ def test_the_schema_knows_every_name():
     assert DEFS["fastrnns_variant"]["enum"] == [*VARIANTS]
     assert FIELDS["groups"]["items"]["enum"] == [*GROUPS]
     assert DEFS["compile_mode"]["enum"] == [*CompileMode]
-    assert {name: FIELDS[name]["enum"] for name in ENUMS} == {name: [*enum] for name, enum in ENUMS.items()}
+    assert {name: FIELDS[name]["enum"] for name in ENUMS} == {
+        name: [*enum] for name, enum in ENUMS.items()
+    }
 
 
 def load(tmp_path, entry):

@@ -74,7 +74,12 @@ def test_gradients_exist_when_they_are_zeroed():
 
 @pytest.mark.parametrize(
     ("name", "compiler"),
-    [("aten", Compiler.NONE), ("py", Compiler.NONE), ("jit", Compiler.OTHER), ("resnet18_jit", Compiler.OTHER)],
+    [
+        ("aten", Compiler.NONE),
+        ("py", Compiler.NONE),
+        ("jit", Compiler.OTHER),
+        ("resnet18_jit", Compiler.OTHER),
+    ],
 )
 def test_the_engine_is_told_what_translates(name, compiler):
     assert opened(name).compiler is compiler
@@ -88,7 +93,9 @@ def test_items_are_rows_or_images():
 def test_translation_happens_in_the_first_step():
     program = opened("jit")
     translated = program._network.forward.__closure__
-    lazy = next(cell.cell_contents for cell in translated if hasattr(cell.cell_contents, "_translated"))
+    lazy = next(
+        cell.cell_contents for cell in translated if hasattr(cell.cell_contents, "_translated")
+    )
     assert lazy._translated is None
     program.step(no_mark)
     assert isinstance(lazy._translated, torch.jit.ScriptFunction)
@@ -101,7 +108,9 @@ def test_the_first_step_of_a_scripted_arm_ends_when_the_executor_has_optimised(m
         program = opened(name)
         count = []
         real = program._round
-        monkeypatch.setattr(program, "_round", lambda mark, real=real, count=count: (count.append(None), real(mark)))
+        monkeypatch.setattr(
+            program, "_round", lambda mark, real=real, count=count: (count.append(None), real(mark))
+        )
         program.step(no_mark)
         first = len(count)
         program.step(no_mark)
@@ -112,7 +121,11 @@ def test_the_first_step_of_a_scripted_arm_ends_when_the_executor_has_optimised(m
 def test_after_settling_the_executor_runs_its_optimised_plan():
     program = opened("jit_premul", fuser="te", executor="profiling")
     program.step(no_mark)
-    lazy = next(cell.cell_contents for cell in program._network.forward.__closure__ if hasattr(cell.cell_contents, "_translated"))
+    lazy = next(
+        cell.cell_contents
+        for cell in program._network.forward.__closure__
+        if hasattr(cell.cell_contents, "_translated")
+    )
     state = lazy._translated.get_debug_state()
     assert state.execution_plans, "the profiling executor has settled on a plan"
 

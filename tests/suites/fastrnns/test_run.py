@@ -16,9 +16,13 @@ from ci_bench.suites.fastrnns.variants import VARIANTS, FastrnnsTask, Form
 pytestmark = pytest.mark.engine
 
 
-@pytest.mark.parametrize("name", [name for name, one in VARIANTS.items() if one.form is Form.LIBRARY])
+@pytest.mark.parametrize(
+    "name", [name for name, one in VARIANTS.items() if one.form is Form.LIBRARY]
+)
 def test_without_a_gpu_what_needs_cudnn_is_skipped(name):
-    with pytest.raises(Unsupported, match=f"{name} needs cuDNN, so a CUDA GPU; .* runs torch's own kernels instead") as caught:
+    with pytest.raises(
+        Unsupported, match=f"{name} needs cuDNN, so a CUDA GPU; .* runs torch's own kernels instead"
+    ) as caught:
         open_case(make_case(name))
     named = str(caught.value).split("; ")[1].split(" ")[0]
     assert VARIANTS[named].form is Form.ATEN
@@ -32,7 +36,10 @@ def test_without_tensor_cores_tf32_is_skipped():
 def test_without_torchvision_its_resnets_are_skipped(monkeypatch):
     monkeypatch.setitem(sys.modules, "torchvision", None)
     monkeypatch.delitem(sys.modules, "torchvision.models", raising=False)
-    with pytest.raises(Unsupported, match="cnn_library torchvision: it is not installed here; install it, or take transformers"):
+    with pytest.raises(
+        Unsupported,
+        match="cnn_library torchvision: it is not installed here; install it, or take transformers",
+    ):
         open_case(make_case("resnet18", cnn_library="torchvision")).open("resnet18")
 
 
@@ -46,7 +53,9 @@ class Torchvision(ModuleType):
     def resnet18(self, *, weights, num_classes):
         self.asked.append((weights, num_classes))
         head = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, num_classes))
-        return nn.Sequential(nn.Conv2d(3, 8, 3, stride=2, bias=False), nn.BatchNorm2d(8), nn.ReLU(), head).eval()
+        return nn.Sequential(
+            nn.Conv2d(3, 8, 3, stride=2, bias=False), nn.BatchNorm2d(8), nn.ReLU(), head
+        ).eval()
 
 
 @pytest.fixture
@@ -60,7 +69,10 @@ def torchvision(monkeypatch):
 
 def test_with_torchvision_its_resnets_are_run_on_request(torchvision):
     checks = verified("resnet18_jit", cnn_library="torchvision")
-    assert {arm: check.outcome for arm, check in checks.items()} == {"resnet18": Outcome.PASS, "resnet18_jit": Outcome.PASS}
+    assert {arm: check.outcome for arm, check in checks.items()} == {
+        "resnet18": Outcome.PASS,
+        "resnet18_jit": Outcome.PASS,
+    }
     assert set(torchvision.asked) == {(None, CLASSES)}, "no weights are downloaded"
     program = open_case(make_case("resnet18", cnn_library="torchvision", **IMAGES)).open("resnet18")
     program.step(no_mark)
@@ -78,7 +90,9 @@ def test_with_torchvision_its_resnets_are_run_on_request(torchvision):
 def test_torchvisions_resnets_train_and_are_held_to_the_check_as_well(torchvision, monkeypatch):
     from ci_bench.suites.fastrnns import networks
 
-    assert networks.build_resnet(make_job("resnet18", cnn_library="torchvision").options, FastrnnsTask.RESNET18).training
+    assert networks.build_resnet(
+        make_job("resnet18", cnn_library="torchvision").options, FastrnnsTask.RESNET18
+    ).training
     real = networks.build_resnet
     built = []
 
@@ -104,9 +118,9 @@ def test_verifying_says_what_it_compared_with():
 
 def test_parameters_are_counted_as_the_original_counted_them():
     """The figure of the original's default sizes."""
-    evidence = open_case(make_case("aten", num_layers=1, input_size=512, hidden_size=512, batch_size=1, seq_length=1)).verify(
-        ("aten",)
-    )
+    evidence = open_case(
+        make_case("aten", num_layers=1, input_size=512, hidden_size=512, batch_size=1, seq_length=1)
+    ).verify(("aten",))
     assert evidence.facts["parameters"] == 2_101_248
 
 
@@ -122,13 +136,17 @@ def test_dropout_is_compared_without_masks_and_with_them():
     assert "features, asked for 0.4" in check.detail
 
 
-@pytest.mark.parametrize(("task", "millions"), [(FastrnnsTask.RESNET18, 11.69), (FastrnnsTask.RESNET50, 25.56)])
+@pytest.mark.parametrize(
+    ("task", "millions"), [(FastrnnsTask.RESNET18, 11.69), (FastrnnsTask.RESNET50, 25.56)]
+)
 def test_resnets_have_the_size_of_the_paper(task, millions):
     from ci_bench.suites.fastrnns.options import FastrnnsOptions
 
     with torch.device("meta"):
         model = build_resnet(FastrnnsOptions(), task)
-    assert sum(parameter.numel() for parameter in model.parameters()) / 1e6 == pytest.approx(millions, abs=0.005)
+    assert sum(parameter.numel() for parameter in model.parameters()) / 1e6 == pytest.approx(
+        millions, abs=0.005
+    )
     assert model.training
 
 

@@ -45,7 +45,11 @@ def test_outputs_states_and_gradients_are_those_of_the_formulas(name, corner):
     seen = observe(network, given.gradient, backward=reference.backward)
     inputs, states, weights = numpy_of(given)
     if job.variant.structure == "library_layernorm":
-        zeros = {name.replace("weight", "bias"): np.zeros(len(value)) for name, value in weights.items() if "weight" in name}
+        zeros = {
+            name.replace("weight", "bias"): np.zeros(len(value))
+            for name, value in weights.items()
+            if "weight" in name
+        }
         weights = {**weights, **zeros}
 
     output, finals = plain_numpy.compute(task_of(job), inputs, states, weights)
@@ -58,7 +62,13 @@ def test_outputs_states_and_gradients_are_those_of_the_formulas(name, corner):
         direction = rng.standard_normal(weights[weight].shape)
         found = float((seen[f"gradient: {weight}"].numpy() * direction).sum())
         wanted = plain_numpy.slope(
-            task_of(job), inputs, states, weights, gradient=given.gradient.numpy(), name=weight, direction=direction
+            task_of(job),
+            inputs,
+            states,
+            weights,
+            gradient=given.gradient.numpy(),
+            name=weight,
+            direction=direction,
         )
         assert found == pytest.approx(wanted, rel=2e-6, abs=1e-7), weight
 
@@ -84,7 +94,9 @@ def test_lengths_layers_and_sizes_are_all_heeded(name):
     directions = 2 if job.variant.task is FastrnnsTask.BIDIRECTIONAL else 1
     assert len(weights) == 3 * directions
     assert seen["gradient: weight_ih_l0"].shape[1] == 4
-    assert seen["state 0"].shape == ((2, 5) if job.variant.task is FastrnnsTask.LAST_STATE else (3 * directions, 2, 5))
+    assert seen["state 0"].shape == (
+        (2, 5) if job.variant.task is FastrnnsTask.LAST_STATE else (3 * directions, 2, 5)
+    )
     assert all(bool(value.count_nonzero()) for value in seen.values())
 
 
@@ -103,5 +115,7 @@ def test_only_the_norms_cost_tells_the_lower_bound_from_the_module():
     job = make_job("aten_layernorm")
     given = draw(job)
     assert VARIANTS["aten_layernorm"].forward_only
-    alone = observe(build_network(make_job("aten_layernorm"), given), given.gradient, backward=False)
+    alone = observe(
+        build_network(make_job("aten_layernorm"), given), given.gradient, backward=False
+    )
     assert {*alone} == {"output", "state 0", "state 1"}

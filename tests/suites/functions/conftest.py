@@ -17,7 +17,9 @@ NEED_NO_TORCH = {
 }
 
 sys.path.insert(0, str(HERE))
-collect_ignore = [] if find_spec("torch") else sorted({path.name for path in HERE.glob("*.py")} - NEED_NO_TORCH)
+collect_ignore = (
+    [] if find_spec("torch") else sorted({path.name for path in HERE.glob("*.py")} - NEED_NO_TORCH)
+)
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,14 @@ from ci_bench.suites.functions.plan import Functions
 
 HEAD = "import torch\nimport ci_bench\n"
 QUICK = ("--device", "cpu", "--launches", "1")
-RUN = {"sampling": "fixed", "blocks": 2, "sample_s": 0.002, "warmup_s": 0.1, "overlap": False, "explain": "never"}
+RUN = {
+    "sampling": "fixed",
+    "blocks": 2,
+    "sample_s": 0.002,
+    "warmup_s": 0.1,
+    "overlap": False,
+    "explain": "never",
+}
 
 
 def write(folder: Path, source: str, *, file: str = "bench.py", head: str = HEAD) -> Path:
@@ -37,7 +44,9 @@ def context(folder: Path, keep: Callable[[Computed], None] = lambda _: None) -> 
     return Context(device="cpu", scratch=folder, progress=lambda *_: None, keep=keep)
 
 
-def evidence(folder: Path, source: str, *, keep: Callable[[Computed], None] = lambda _: None) -> Evidence:
+def evidence(
+    folder: Path, source: str, *, keep: Callable[[Computed], None] = lambda _: None
+) -> Evidence:
     """What verifying the first case says."""
     from ci_bench.suites.functions.run import open_workload
 
@@ -52,9 +61,15 @@ def agrees(folder: Path, source: str) -> dict[str, Check]:
 
 
 def ci_bench(folder, *arguments):
-    environ = {**os.environ, "CI_BENCH_NOISE": str(folder / ".noise"), "CI_BENCH_LOCKS": str(folder / ".locks")}
+    environ = {
+        **os.environ,
+        "CI_BENCH_NOISE": str(folder / ".noise"),
+        "CI_BENCH_LOCKS": str(folder / ".locks"),
+    }
     command = [sys.executable, "-m", "ci_bench.cli", *arguments]
-    return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(
+        command, cwd=folder, env=environ, capture_output=True, text=True, timeout=300, check=False
+    )
 
 
 def commit(tree, message):

@@ -58,6 +58,8 @@ def test_the_same_work_is_the_same(old, new):
     assert digest_of(SOURCE, "one") == digest_of(SOURCE.replace(old, new), "one")
 
 
-@pytest.mark.parametrize(("source", "function"), [(SOURCE, "none"), ("def broken(:", "broken"), ("\0", "one")])
+@pytest.mark.parametrize(
+    ("source", "function"), [(SOURCE, "none"), ("def broken(:", "broken"), ("\0", "one")]
+)
 def test_what_cannot_be_read_has_none(source, function):
     assert digest_of(source, function) == ""

@@ -17,7 +17,8 @@ from ci_bench.records.results import Outcome, Status
 pytestmark = [
     pytest.mark.engine,
     pytest.mark.skipif(
-        any(map(find_spec, ("triton", "tritonbench"))), reason="triton or tritonbench is installed, and nothing stands in for it"
+        any(map(find_spec, ("triton", "tritonbench"))),
+        reason="triton or tritonbench is installed, and nothing stands in for it",
     ),
 ]
 
@@ -242,10 +243,14 @@ def configure(tree, **run):
 
 
 def reasons(rows):
-    return {name: (row.status, row.failure.reason if row.failure else "") for name, row in rows.items()}
+    return {
+        name: (row.status, row.failure.reason if row.failure else "") for name, row in rows.items()
+    }
 
 
-def test_what_is_broken_is_a_row_with_file_function_and_reason_and_its_neighbours_are_measured(tree) -> None:
+def test_what_is_broken_is_a_row_with_file_function_and_reason_and_its_neighbours_are_measured(
+    tree,
+) -> None:
     configure(tree)
     write(tree, BROKEN_TESTS, file="benchmarks/test_x.py", head="")
     write(tree, OTHER_FIXTURE, file="benchmarks/conftest.py", head="")
@@ -254,27 +259,59 @@ def test_what_is_broken_is_a_row_with_file_function_and_reason_and_its_neighbour
     where = "benchmarks/test_x.py::"
     wanted = {
         "test_wrong": (Status.FAILED, f"{where}test_wrong: AssertionError: assert 1 == 2"),
-        "test_no_fixture": (Status.FAILED, f"{where}test_no_fixture: no fixture is called 'nothing'"),
-        "test_never": (Status.FAILED, f"{where}test_never: it ends without calling the fixture `benchmark`"),
+        "test_no_fixture": (
+            Status.FAILED,
+            f"{where}test_no_fixture: no fixture is called 'nothing'",
+        ),
+        "test_never": (
+            Status.FAILED,
+            f"{where}test_never: it ends without calling the fixture `benchmark`",
+        ),
         "test_twice": (Status.FAILED, f"{where}test_twice: it uses the fixture `benchmark` twice"),
-        "test_gone": (Status.FAILED, f"{where}test_gone: what it hands to benchmark fails once the function around it has ended"),
-        "test_anew": (Status.SKIPPED, f"{where}test_anew: benchmark.pedantic has a setup or teardown for each round"),
+        "test_gone": (
+            Status.FAILED,
+            f"{where}test_gone: what it hands to benchmark fails once the function around it has ended",
+        ),
+        "test_anew": (
+            Status.SKIPPED,
+            f"{where}test_anew: benchmark.pedantic has a setup or teardown for each round",
+        ),
         "test_skipped": (Status.SKIPPED, f"{where}test_skipped: not today"),
         "test_honest": (Status.OK, ""),
-        "Suite.time_f[n=1]": (Status.SKIPPED, "benchmarks/suite.py: Suite.time_f: setup skips it: too small"),
-        "Suite.time_f[n=2]": (Status.FAILED, "benchmarks/suite.py:10: Suite.time_f[n=2]: KeyError: 'missing'"),
-        "Suite.time_anew[n=2]": (Status.SKIPPED, "benchmarks/suite.py: Suite.time_anew: number = 1 asks for setup before each"),
-        "Suite.track_text[n=2]": (Status.FAILED, "benchmarks/suite.py: Suite.track_text returns a str instead of a number"),
+        "Suite.time_f[n=1]": (
+            Status.SKIPPED,
+            "benchmarks/suite.py: Suite.time_f: setup skips it: too small",
+        ),
+        "Suite.time_f[n=2]": (
+            Status.FAILED,
+            "benchmarks/suite.py:10: Suite.time_f[n=2]: KeyError: 'missing'",
+        ),
+        "Suite.time_anew[n=2]": (
+            Status.SKIPPED,
+            "benchmarks/suite.py: Suite.time_anew: number = 1 asks for setup before each",
+        ),
+        "Suite.track_text[n=2]": (
+            Status.FAILED,
+            "benchmarks/suite.py: Suite.track_text returns a str instead of a number",
+        ),
         "time_honest": (Status.OK, ""),
     }
     found = reasons(rows)
-    assert {name: (found[name][0], found[name][1][: len(words)]) for name, (_, words) in wanted.items()} == wanted
-    tracked = {metric.name: metric for name in ("peak", "count") for metric in rows[f"Suite.track_{name}[n=2]"].metrics}
+    assert {
+        name: (found[name][0], found[name][1][: len(words)]) for name, (_, words) in wanted.items()
+    } == wanted
+    tracked = {
+        metric.name: metric
+        for name in ("peak", "count")
+        for metric in rows[f"Suite.track_{name}[n=2]"].metrics
+    }
     assert {*tracked} == {"track_peak", "recorded_track_count"}
     assert tracked["track_peak"].launches[0].values == (2 * 2**20,)
 
 
-def test_a_report_that_hands_nothing_over_twice_or_a_kernel_says_so_and_other_results_are_shown(tree) -> None:
+def test_a_report_that_hands_nothing_over_twice_or_a_kernel_says_so_and_other_results_are_shown(
+    tree,
+) -> None:
     configure(tree)
     write(tree, BROKEN_REPORTS, file="benchmarks/reports.py", head="")
     _, rows = measured(tree, "benchmarks")
@@ -290,7 +327,10 @@ def test_a_report_that_hands_nothing_over_twice_or_a_kernel_says_so_and_other_re
             f"{where}25: twice: torch calls triton.testing.do_bench 2 times, but exactly one call is timed",
         ),
         "broken[n=64]": (Status.FAILED, f"{where}29: broken[n=64]: RuntimeError: no such kernel"),
-        "kernel[n=64]": (Status.SKIPPED, "triton.jit(print) is launched, and triton is not installed here"),
+        "kernel[n=64]": (
+            Status.SKIPPED,
+            "triton.jit(print) is launched, and triton is not installed here",
+        ),
     }
     (check,) = [check for check in rows["other[n=64]"].checks if check.name == "agrees"]
     assert (check.arm, check.outcome, check.informative) == ("mine", Outcome.UNKNOWN, True)
@@ -312,7 +352,18 @@ def test_what_became_slower_is_found_in_each_format_and_its_neighbours_are_not(t
             write(tree, text, file=f"benchmarks/{file}", head="")
         commit(tree, name)
     done = ci_bench(
-        tree, "gate", "benchmarks/", "--baseline", "paired", "--base", "HEAD~1", *QUICK, "--launches", "5", "-o", "out"
+        tree,
+        "gate",
+        "benchmarks/",
+        "--baseline",
+        "paired",
+        "--base",
+        "HEAD~1",
+        *QUICK,
+        "--launches",
+        "5",
+        "-o",
+        "out",
     )
     comparison = documents.read_comparison(tree / "out" / "comparison.json")
     times = {
@@ -328,8 +379,13 @@ def test_what_became_slower_is_found_in_each_format_and_its_neighbours_are_not(t
         ("softmax[n=64]", "mine"),
         ("add[x=64]", "mine"),
     }, done.stdout + done.stderr
-    assert {name for name, _ in times} == {name for name, _ in slower} | {"test_honest", "time_honest"}
-    sizes = {case.id.rpartition("/")[2]: case.verdict for case in comparison.cases if "track" in case.id}
+    assert {name for name, _ in times} == {name for name, _ in slower} | {
+        "test_honest",
+        "time_honest",
+    }
+    sizes = {
+        case.id.rpartition("/")[2]: case.verdict for case in comparison.cases if "track" in case.id
+    }
     assert sizes == {"track_size": Verdict.REGRESSED, "track_honest": Verdict.UNCHANGED}
     assert all(0.65 < times[name].speedup < 0.9 for name in slower)
     assert done.returncode == 1

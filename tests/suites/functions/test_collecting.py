@@ -23,7 +23,10 @@ SOURCES = {
     "one with parameters": ("def time_f(n): ...\ntime_f.params = [1, 2]", (ASV,)),
     "a helper that times a call": ("def time_f(call): ...", ()),
     "a method of a helper": ("class Clock:\n    def time_of(self, call): ...", ()),
-    "a method whose class may inherit its parameters": ("class Suite(Base):\n    def time_f(self, n): ...", (ASV,)),
+    "a method whose class may inherit its parameters": (
+        "class Suite(Base):\n    def time_f(self, n): ...",
+        (ASV,),
+    ),
     "inside of an if": ("if True:\n    def peakmem_f(): ...", (ASV,)),
     "one of ours by asv's name": ("import ci_bench\n@ci_bench.benchmark\ndef time_f(): ...", ()),
     "a report": ("@triton.testing.perf_report(configs)\ndef f(n, provider): ...", (REPORT,)),
@@ -36,7 +39,10 @@ SOURCES = {
         (OPERATOR,),
     ),
     "two": ("def test_f(benchmark): ...\nclass Suite:\n    def time_f(self): ...", (PYTEST, ASV)),
-    "a report without an @": ("bench = triton.testing.perf_report(configs)(f)\ndef f(n, provider): ...", (REPORT,)),
+    "a report without an @": (
+        "bench = triton.testing.perf_report(configs)(f)\ndef f(n, provider): ...",
+        (REPORT,),
+    ),
     "a report of nothing": ("bench = triton.testing.perf_report(configs)\nother = f(g)", ()),
     "a word in a text": ("'perf_report, time_f and register_benchmark'", ()),
 }
@@ -48,7 +54,9 @@ def test_what_a_file_holds_is_read_from_its_source(name) -> None:
     assert recognise(source, "bench.py") == formats
 
 
-def test_a_file_that_is_no_python_is_said_to_be_that_where_it_seems_to_have_benchmarks(tree) -> None:
+def test_a_file_that_is_no_python_is_said_to_be_that_where_it_seems_to_have_benchmarks(
+    tree,
+) -> None:
     write(tree, "def test_f(benchmark:", head="")
     with pytest.raises(BadConfig, match=r"bench\.py:1: "):
         Functions(folder=tree).plan({"path": "bench.py"})
@@ -64,14 +72,25 @@ def test_such_files_are_not_planned_where_nothing_may_be_run(tree) -> None:
 
 def test_a_file_with_nothing_recognised_says_what_is(tree) -> None:
     write(tree, "def time_f(call): ...", head="")
-    with pytest.raises(BadConfig, match=r"has no benchmark; recognised are .*pytest-benchmark.*asv.*perf_report.*tritonbench"):
+    with pytest.raises(
+        BadConfig,
+        match=r"has no benchmark; recognised are .*pytest-benchmark.*asv.*perf_report.*tritonbench",
+    ):
         Functions(folder=tree).plan({"path": "bench.py"})
 
 
 def listed(tree, *paths):
     """The cases that `ci-bench list` prints with their arms, and what it says on stderr."""
     command = [sys.executable, "-m", "ci_bench.cli", "list", *paths]
-    done = subprocess.run(command, cwd=tree, env=dict(os.environ), capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        command,
+        cwd=tree,
+        env=dict(os.environ),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     lines = done.stdout.splitlines()
     cases: dict[str, str] = {}
     for line in lines:
@@ -111,9 +130,13 @@ TESTS = """
 """
 
 
-def test_tests_are_cases_by_their_parameters_and_by_pytests_ids_where_these_have_no_name(tree) -> None:
+def test_tests_are_cases_by_their_parameters_and_by_pytests_ids_where_these_have_no_name(
+    tree,
+) -> None:
     write(tree, TESTS, file="benchmarks/test_x.py", head="")
-    (tree / "pytest.ini").write_text("[pytest]\naddopts = --no-such-option -n 4\nstrict_markers = true\n")
+    (tree / "pytest.ini").write_text(
+        "[pytest]\naddopts = --no-such-option -n 4\nstrict_markers = true\n"
+    )
     cases, said = listed(tree, "benchmarks/")
     assert [*cases] == [
         "functions/test_grid[kind=a,n=64,shape=1x2]",
@@ -162,7 +185,9 @@ SUITE = """
 """
 
 
-def test_suites_of_asv_are_cases_by_params_and_what_is_decorated_in_the_same_file_is_there_too(tree) -> None:
+def test_suites_of_asv_are_cases_by_params_and_what_is_decorated_in_the_same_file_is_there_too(
+    tree,
+) -> None:
     write(tree, SUITE, file="benchmarks/suite.py", head="")
     cases, said = listed(tree, "benchmarks/")
     assert [*cases] == [
@@ -237,7 +262,9 @@ OPERATORS = """
                 yield (torch.empty(n, 2, device=self.device, dtype=self.dtype),)
 """
 NEEDS_TORCH = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
-ABSENT = pytest.mark.skipif(find_spec("triton") is not None, reason="triton is installed, and nothing stands in for it")
+ABSENT = pytest.mark.skipif(
+    find_spec("triton") is not None, reason="triton is installed, and nothing stands in for it"
+)
 
 
 @pytest.mark.engine
@@ -257,11 +284,26 @@ def test_a_report_is_cases_by_x_and_args_with_the_lines_as_providers(tree) -> No
 @NEEDS_TORCH
 @ABSENT
 def test_plots_of_other_lines_are_benchmarks_of_their_own_and_a_wrong_x_is_named(tree) -> None:
-    write(tree, REPORTS.format(more=', config(torch.float16, ["torch", "fp8"], [64])'), file="benchmarks/reports.py", head="")
+    write(
+        tree,
+        REPORTS.format(more=', config(torch.float16, ["torch", "fp8"], [64])'),
+        file="benchmarks/reports.py",
+        head="",
+    )
     cases, said = listed(tree, "benchmarks/")
-    first, second = (f"functions/softmax.softmax_of_torch_float16_{place}[M=64,N=64,dtype=float16]" for place in (1, 2))
-    assert (cases[first], cases[second], len(cases)) == ("torch, my_own_5ce280", "torch, fp8", 5), said
-    write(tree, REPORTS.format(more=", config(1, ['torch', 'my own'], [(1, 2, 3)])"), file="benchmarks/reports.py", head="")
+    first, second = (
+        f"functions/softmax.softmax_of_torch_float16_{place}[M=64,N=64,dtype=float16]"
+        for place in (1, 2)
+    )
+    assert (cases[first], cases[second], len(cases)) == ("torch, my_own_5ce280", "torch, fp8", 5), (
+        said
+    )
+    write(
+        tree,
+        REPORTS.format(more=", config(1, ['torch', 'my own'], [(1, 2, 3)])"),
+        file="benchmarks/reports.py",
+        head="",
+    )
     cases, said = listed(tree, "benchmarks/")
     assert not cases
     assert "reports.py:16: softmax: x_vals: (1, 2, 3) has 3 values for 2 names (M, N)" in said
@@ -269,19 +311,33 @@ def test_plots_of_other_lines_are_benchmarks_of_their_own_and_a_wrong_x_is_named
 
 @pytest.mark.engine
 @NEEDS_TORCH
-@pytest.mark.skipif(find_spec("tritonbench") is not None, reason="tritonbench is installed, and nothing stands in for it")
+@pytest.mark.skipif(
+    find_spec("tritonbench") is not None,
+    reason="tritonbench is installed, and nothing stands in for it",
+)
 def test_an_operator_is_cases_by_its_inputs_which_are_never_made_to_be_listed(tree) -> None:
     write(tree, OPERATORS.format(more=""), file="benchmarks/vector_add/operator.py", head="")
     cases, said = listed(tree, "benchmarks/")
     arms = "torch_sum, twice"
-    assert cases == {"functions/vector_add[x=64x2]": arms, f"functions/vector_add[x={1 << 40}x2]": arms}, said
+    assert cases == {
+        "functions/vector_add[x=64x2]": arms,
+        f"functions/vector_add[x={1 << 40}x2]": arms,
+    }, said
     named = "def get_x_val(self, inputs):\n            return inputs[0].shape[1]"
     write(tree, OPERATORS.format(more=named), file="benchmarks/vector_add/operator.py", head="")
-    assert [*listed(tree, "benchmarks/")[0]] == ["functions/vector_add[id=0,x=2]", "functions/vector_add[id=1,x=2]"]
+    assert [*listed(tree, "benchmarks/")[0]] == [
+        "functions/vector_add[id=0,x=2]",
+        "functions/vector_add[id=1,x=2]",
+    ]
 
 
 def test_a_file_that_pytest_cannot_collect_is_named(tree) -> None:
-    write(tree, "import nothing_of_that_name\ndef test_f(benchmark): ...", file="benchmarks/test_x.py", head="")
+    write(
+        tree,
+        "import nothing_of_that_name\ndef test_f(benchmark): ...",
+        file="benchmarks/test_x.py",
+        head="",
+    )
     cases, said = listed(tree, "benchmarks/")
     assert not cases
     assert "benchmarks/test_x.py: pytest cannot collect it" in said
@@ -293,7 +349,10 @@ def test_without_pytest_its_tests_are_an_error_that_says_so(tree) -> None:
     (tree / "pytest.py").write_text("raise ImportError('none here')\n")
     cases, said = listed(tree, "benchmarks/")
     assert not cases
-    assert "benchmarks/test_x.py: it has tests with the fixture `benchmark`, but pytest is not installed" in said
+    assert (
+        "benchmarks/test_x.py: it has tests with the fixture `benchmark`, but pytest is not installed"
+        in said
+    )
 
 
 INSTALLED = {

@@ -48,7 +48,9 @@ def test_values_are_drawn_on_the_device_of_the_case(asked, given, noise):
     asked.clear()
     assert torch.equal(draw.tensor(0, replace(given, drawn_on=CARD)), on_host)
     assert CARD in asked
-    assert asked.count("cpu") <= noise, "the noise is drawn where its generator is, which is a stand-in"
+    assert asked.count("cpu") <= noise, (
+        "the noise is drawn where its generator is, which is a stand-in"
+    )
 
 
 def test_a_tensor_of_the_host_is_drawn_on_the_device_of_the_case(asked):

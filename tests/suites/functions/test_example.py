@@ -22,7 +22,11 @@ pytestmark = pytest.mark.engine
 def copied(tree):
     shutil.copytree(EXAMPLE, tree, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
     for path in (tree / "benchmarks").glob("*.py"):
-        path.write_text(path.read_text().replace("(512, 1024), (4096, 256)", "(16, 64)").replace("(2048, 512)", "(32, 64)"))
+        path.write_text(
+            path.read_text()
+            .replace("(512, 1024), (4096, 256)", "(16, 64)")
+            .replace("(2048, 512)", "(32, 64)")
+        )
     return tree
 
 
@@ -50,7 +54,9 @@ def test_its_kernels_are_right_and_a_planted_defect_is_not(copied, monkeypatch) 
     assert {*outcomes(copied).values()} == {Outcome.PASS}
     kernel = copied / "kernels" / "__init__.py"
     kernel.write_text(kernel.read_text().replace("+ epsilon)", "+ 1e-2)"))
-    for name in [name for name in sys.modules if name == "kernels" or name.startswith("ci_bench_own_")]:
+    for name in [
+        name for name in sys.modules if name == "kernels" or name.startswith("ci_bench_own_")
+    ]:
         monkeypatch.delitem(sys.modules, name)
     wrong = {place for place, outcome in outcomes(copied).items() if outcome is Outcome.FAIL}
     assert ("functions/norm[dtype=fp32,shape=16x64]", "library") in wrong

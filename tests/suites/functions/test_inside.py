@@ -49,7 +49,10 @@ INSIDE = {
     "one per cent": ("1.01 * (2.0 * a + 0.5 * a @ a)", Outcome.FAIL),
     "another scale": ("2.0 * a + 0.51 * a @ a", Outcome.FAIL),
     "a sign": ("2.0 * a - 0.5 * a @ a", Outcome.FAIL),
-    "one row": ("torch.cat([(2.0 * a + 0.5 * a @ a)[:-1], 1.05 * (2.0 * a + 0.5 * a @ a)[-1:]])", Outcome.FAIL),
+    "one row": (
+        "torch.cat([(2.0 * a + 0.5 * a @ a)[:-1], 1.05 * (2.0 * a + 0.5 * a @ a)[-1:]])",
+        Outcome.FAIL,
+    ),
     "one element": ("(2.0 * a + 0.5 * a @ a).index_fill_(0, torch.tensor([3]), 0.0)", Outcome.FAIL),
 }
 
@@ -59,8 +62,12 @@ INSIDE = {
 def test_bf16_inside_has_its_own_rounding(tree, name, back) -> None:
     mine, outcome = INSIDE[name]
     lines = [f"{GRAM}return ({one}){back}" for one in (mine, INSIDE["as it is"][0])]
-    found = agrees(tree, PAIR.format(mine=lines[0], theirs=lines[1], dtype="fp32", shape="(64, 64)"))
-    assert (found["mine"].outcome, found["theirs"].outcome) == (outcome, Outcome.PASS), found["mine"].detail
+    found = agrees(
+        tree, PAIR.format(mine=lines[0], theirs=lines[1], dtype="fp32", shape="(64, 64)")
+    )
+    assert (found["mine"].outcome, found["theirs"].outcome) == (outcome, Outcome.PASS), found[
+        "mine"
+    ].detail
     assert "computes in bf16 inside" in found["mine"].detail
 
 
@@ -74,7 +81,9 @@ def beside(tree, base, head, **form):
         evidence(tree, ALONE.format(mine=mine, **form), keep=keeper.keep)
         records.append(keeper.record)
         paths.append(str(folder / FILE))
-    files = OutputFiles(base=paths[0], base_digest=records[0].file, head=paths[1], head_digest=records[1].file)
+    files = OutputFiles(
+        base=paths[0], base_digest=records[0].file, head=paths[1], head_digest=records[1].file
+    )
     return compare(files, base=records[0].digest)
 
 
@@ -89,11 +98,31 @@ def test_bf16_inside_is_known_beside_base(tree, name) -> None:
 
 SERIAL = "torch.from_numpy(numpy.cumsum(x.numpy(), axis=-1, dtype=numpy.float32)[..., -1].copy())"
 SUMS = {
-    "a sum of 1e4": ("x.abs().sum(-1)", SERIAL.replace("x.", "x.abs()."), "(10_000,)", Outcome.PASS),
-    "a sum of 1e6": ("x.abs().sum(-1)", SERIAL.replace("x.", "x.abs()."), "(1_000_000,)", Outcome.PASS),
+    "a sum of 1e4": (
+        "x.abs().sum(-1)",
+        SERIAL.replace("x.", "x.abs()."),
+        "(10_000,)",
+        Outcome.PASS,
+    ),
+    "a sum of 1e6": (
+        "x.abs().sum(-1)",
+        SERIAL.replace("x.", "x.abs()."),
+        "(1_000_000,)",
+        Outcome.PASS,
+    ),
     "sums of rows": ("x.sum(-1)", SERIAL, "(16, 20_000)", Outcome.PASS),
-    "a mean": ("x.square().mean()", f"{SERIAL.replace('x.', 'x.square().')} / 200_000", "(200_000,)", Outcome.PASS),
-    "a norm": ("x.norm()", f"{SERIAL.replace('x.', 'x.square().')}.sqrt()", "(200_000,)", Outcome.PASS),
+    "a mean": (
+        "x.square().mean()",
+        f"{SERIAL.replace('x.', 'x.square().')} / 200_000",
+        "(200_000,)",
+        Outcome.PASS,
+    ),
+    "a norm": (
+        "x.norm()",
+        f"{SERIAL.replace('x.', 'x.square().')}.sqrt()",
+        "(200_000,)",
+        Outcome.PASS,
+    ),
     "prefixes": (
         "x.abs().cumsum(-1)",
         "(x.abs().flip(-1).cumsum(-1).flip(-1)[:1] - x.abs().flip(-1).cumsum(-1).flip(-1) + x.abs())",
@@ -101,7 +130,12 @@ SUMS = {
         Outcome.PASS,
     ),
     "one of 1e4 left out": ("x.abs().sum(-1)", "x.abs()[1:].sum(-1)", "(10_000,)", Outcome.FAIL),
-    "a share of 1e6 left out": ("x.abs().sum(-1)", "x.abs()[500:].sum(-1)", "(1_000_000,)", Outcome.FAIL),
+    "a share of 1e6 left out": (
+        "x.abs().sum(-1)",
+        "x.abs()[500:].sum(-1)",
+        "(1_000_000,)",
+        Outcome.FAIL,
+    ),
     "one of each row left out": ("x.sum(-1)", "x[..., :-1].sum(-1)", "(16, 20_000)", Outcome.FAIL),
     "a mean over n - 1": ("x.abs().mean(-1)", "x.abs().sum(-1) / 9_999", "(10_000,)", Outcome.FAIL),
 }
@@ -110,5 +144,10 @@ SUMS = {
 @pytest.mark.parametrize("name", SUMS)
 def test_sums_in_a_row_are_right(tree, name) -> None:
     theirs, mine, shape, outcome = SUMS[name]
-    found = agrees(tree, PAIR.format(mine=f"return {mine}", theirs=f"return {theirs}", dtype="fp32", shape=shape))
-    assert (found["mine"].outcome, found["theirs"].outcome) == (outcome, Outcome.PASS), found["mine"].detail
+    found = agrees(
+        tree,
+        PAIR.format(mine=f"return {mine}", theirs=f"return {theirs}", dtype="fp32", shape=shape),
+    )
+    assert (found["mine"].outcome, found["theirs"].outcome) == (outcome, Outcome.PASS), found[
+        "mine"
+    ].detail

@@ -77,7 +77,9 @@ def test_what_is_not_plain_is_not_guessed_at(source) -> None:
     assert literal.read(HEAD + source, "bench.py") is None
 
 
-@pytest.mark.parametrize("source", ["x = 1", "import ci_bench\nprint(ci_bench.__version__)", "# ci_bench is a word here"])
+@pytest.mark.parametrize(
+    "source", ["x = 1", "import ci_bench\nprint(ci_bench.__version__)", "# ci_bench is a word here"]
+)
 def test_a_file_without_benchmarks_has_none(source) -> None:
     assert literal.read(source, "bench.py") == ()
 
@@ -92,7 +94,11 @@ def test_a_file_is_imported_by_its_package_or_beside_its_neighbours(tree, monkey
     write(tree, "N = [4]\n", file="loose/loose_sizes.py", head="")
     write(tree, body, file="loose/bench.py", head=f"from loose_sizes import N\n{head}")
     monkeypatch.setattr(sys, "path", [str(tree), str(tree / "src"), *sys.path])
-    for file, expected in (("pkg/bench.py", [3]), ("src/inner/bench.py", [3]), ("loose/bench.py", [4])):
+    for file, expected in (
+        ("pkg/bench.py", [3]),
+        ("src/inner/bench.py", [3]),
+        ("loose/bench.py", [4]),
+    ):
         (declared,) = declarations(file)
         assert declared.keywords == {"n": expected}
         assert (declared.file, declared.function) == (file, "f")
@@ -102,7 +108,9 @@ def test_a_file_is_imported_by_its_package_or_beside_its_neighbours(tree, monkey
 
 def test_what_a_file_raises_is_told_by_the_line_that_raised_it(tree) -> None:
     write(tree, "x = 1\nraise RuntimeError('no driver')\n", head="import ci_bench\n")
-    with pytest.raises(BadConfig, match=r"bench\.py:3: cannot be imported: RuntimeError: no driver"):
+    with pytest.raises(
+        BadConfig, match=r"bench\.py:3: cannot be imported: RuntimeError: no driver"
+    ):
         declarations("bench.py")
     write(tree, "@ci_bench.benchmark(m=[1])\ndef f(n): ...\n", head="import ci_bench\n")
     with pytest.raises(BadConfig, match=r"^bench\.py:2: f: m: no parameter of this name"):

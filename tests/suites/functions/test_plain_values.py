@@ -37,14 +37,30 @@ PAIRS = {
     "another key": ("{'a': 1}", "{'b': 1}", "output: a"),
     "set": ("{'a', 'b'}", "{'a', 'c'}", "'c'\" instead of \"'b'"),
     "decimal": ("decimal.Decimal('1.5')", "decimal.Decimal('1.6')", "'1.6' instead of '1.5'"),
-    "date": ("datetime.date(2026, 1, 2)", "datetime.date(2026, 1, 3)", "'2026-01-03' instead of '2026-01-02'"),
+    "date": (
+        "datetime.date(2026, 1, 2)",
+        "datetime.date(2026, 1, 3)",
+        "'2026-01-03' instead of '2026-01-02'",
+    ),
     "path": ("pathlib.Path('a/b')", "pathlib.Path('a/c')", "'a/c' instead of 'a/b'"),
-    "member": ("enum.Enum('C', 'RED BLUE').RED", "enum.Enum('C', 'RED BLUE').BLUE", "'C.BLUE' instead of 'C.RED'"),
+    "member": (
+        "enum.Enum('C', 'RED BLUE').RED",
+        "enum.Enum('C', 'RED BLUE').BLUE",
+        "'C.BLUE' instead of 'C.RED'",
+    ),
     "dataclass": ("P(1, 'x')", "P(1, 'y')", "b (text): 'y' instead of 'x'"),
     "named tuple": ("N(1, 'x')", "N(1, 'y')", "1 (text): 'y' instead of 'x'"),
     "scalar of numpy": ("numpy.int32(3)", "numpy.int32(4)", "4 instead of 3"),
-    "mixed": ("[{'a': torch.ones(3), 'b': ['x', None]}]", "[{'a': torch.ones(3), 'b': ['y', None]}]", "'y' instead of 'x'"),
-    "many texts": ("[str(n) for n in range(99)]", "[str(n) for n in range(98)] + ['no']", "str 'no'"),
+    "mixed": (
+        "[{'a': torch.ones(3), 'b': ['x', None]}]",
+        "[{'a': torch.ones(3), 'b': ['y', None]}]",
+        "'y' instead of 'x'",
+    ),
+    "many texts": (
+        "[str(n) for n in range(99)]",
+        "[str(n) for n in range(98)] + ['no']",
+        "str 'no'",
+    ),
 }
 MADE = "P = dataclasses.make_dataclass('P', ['a', 'b'])\nN = typing.NamedTuple('N', [('a', int), ('b', str)])\n"
 ALONE = HEAD + MADE + "@ci_bench.benchmark\ndef f():\n    return lambda: {}\n"
@@ -63,9 +79,14 @@ def outputs_finding(tree):
 
     def compared(base, head):
         (theirs, base_file), (ours, head_file) = run("base", base), run("head", head)
-        files = OutputFiles(base=str(base_file), base_digest=theirs.file, head=str(head_file), head_digest=ours.file)
+        files = OutputFiles(
+            base=str(base_file), base_digest=theirs.file, head=str(head_file), head_digest=ours.file
+        )
         ours = replace(ours, beside=compare(files, base=theirs.digest))
-        rows = [CaseResult(case=CASE, status=Status.OK, reproduce="", outputs=one) for one in (theirs, ours)]
+        rows = [
+            CaseResult(case=CASE, status=Status.OK, reproduce="", outputs=one)
+            for one in (theirs, ours)
+        ]
         return outputs_of(*rows)
 
     return compared
@@ -84,7 +105,8 @@ def test_base_and_head_are_equal_or_not(outputs_finding, kind) -> None:
 def test_a_provider_is_equal_or_not(tree, kind) -> None:
     value, other, words = PAIRS[kind]
     providers = "".join(
-        f"@f.provider('{name}')\ndef _():\n    return lambda: {one}\n" for name, one in (("same", value), ("other", other))
+        f"@f.provider('{name}')\ndef _():\n    return lambda: {one}\n"
+        for name, one in (("same", value), ("other", other))
     )
     found = agrees(tree, ALONE.replace("{}", value) + providers)
     assert (found["same"].outcome, found["other"].outcome) == (Outcome.PASS, Outcome.FAIL), found
@@ -100,5 +122,7 @@ def test_nothing_on_base_is_no_change(outputs_finding, base, head) -> None:
 def test_text_that_rounding_decides_is_no_change(tree) -> None:
     source = "@ci_bench.benchmark\ndef f():\n    (x,) = ci_bench.inputs(1, (999,))\n    return lambda: repr({}.item())\n"
     provider = "@f.provider('g')\ndef _():\n    (x,) = ci_bench.inputs(1, (999,))\n    return lambda: repr({}.item())\n"
-    found = agrees(tree, source.replace("{}", "x.sum()") + provider.replace("{}", "x.double().sum().float()"))
+    found = agrees(
+        tree, source.replace("{}", "x.sum()") + provider.replace("{}", "x.double().sum().float()")
+    )
     assert found["g"].outcome is not Outcome.FAIL, found["g"].detail

@@ -29,11 +29,18 @@ def test_each_combination_is_a_case_and_the_reference_comes_first(tree) -> None:
         "functions/attention[dtype=fp32,shape=4096x128]",
         "functions/attention[dtype=bf16,shape=4096x128]",
     ]
-    assert {(case.arms, case.reference, case.name) for case in cases} == {(("torch", "attention"), "torch", "attention")}
+    assert {(case.arms, case.reference, case.name) for case in cases} == {
+        (("torch", "attention"), "torch", "attention")
+    }
     assert cases[0].params["parameters"] == {"shape": [1024, 64], "dtype": "fp32"}
     assert cases[0].due.checks == ("agrees", "refereed")
     stages = find_suite("functions").stages(cases[0])
-    assert [stage.kind for stage in stages] == [StageKind.VERIFY, StageKind.ALONE, StageKind.ALONE, StageKind.TIME]
+    assert [stage.kind for stage in stages] == [
+        StageKind.VERIFY,
+        StageKind.ALONE,
+        StageKind.ALONE,
+        StageKind.TIME,
+    ]
 
 
 def test_a_benchmark_without_parameters_is_one_case_named_by_its_function(tree) -> None:
@@ -62,11 +69,17 @@ def test_a_parameter_wins_over_the_plural_of_another_and_plurals_are_of_three_ki
     assert ids(tree) == ["functions/f[batch=2,frequency=3,heads=5,s=1,size=4]"]
 
 
-def test_a_name_of_two_files_is_told_apart_by_the_file_and_by_the_folder_where_that_is_not_enough(tree) -> None:
+def test_a_name_of_two_files_is_told_apart_by_the_file_and_by_the_folder_where_that_is_not_enough(
+    tree,
+) -> None:
     body = "@ci_bench.benchmark\ndef f():\n    return lambda: None\n"
     for file in ("b/one.py", "b/two.py", "b/sub/two.py"):
         write(tree, body, file=file)
-    assert [case.id for case in plan(tree, path="b")] == ["functions/one.f", "functions/b.sub.two.f", "functions/b.two.f"]
+    assert [case.id for case in plan(tree, path="b")] == [
+        "functions/one.f",
+        "functions/b.sub.two.f",
+        "functions/b.two.f",
+    ]
     assert ids(tree, path="b/one.py") == ["functions/f"]
 
 
@@ -74,7 +87,11 @@ def test_a_name_is_put_in_front_so_that_two_entries_can_have_functions_of_one_na
     write(tree, ATTENTION)
     assert ids(tree, name="nightly")[0] == "functions/nightly.attention[dtype=fp32,shape=1024x64]"
     for file in ("a" * 30, "b" * 30):
-        write(tree, f"@ci_bench.benchmark\ndef {'f' * 60}():\n    return lambda: None\n", file=f"b/{file}.py")
+        write(
+            tree,
+            f"@ci_bench.benchmark\ndef {'f' * 60}():\n    return lambda: None\n",
+            file=f"b/{file}.py",
+        )
     with pytest.raises(BadConfig, match="has more than 80 characters"):
         plan(tree, path="b")
 
@@ -86,7 +103,12 @@ def test_files_are_found_in_folders_and_by_globs_and_each_is_read_once(tree) -> 
     write(tree, body.format("hidden"), file="b/.venv/bench_x.py")
     write(tree, "x = 1\n", file="b/helpers.py", head="")
     everything = ["functions/alpha", "functions/beta"]
-    assert ids(tree, path="b") == ids(tree, path="b/bench_*.py") == ids(tree, path=["b", "b/bench_alpha.py"]) == everything
+    assert (
+        ids(tree, path="b")
+        == ids(tree, path="b/bench_*.py")
+        == ids(tree, path=["b", "b/bench_alpha.py"])
+        == everything
+    )
     assert ids(tree, path="b", match=["be*"]) == ["functions/beta"]
 
 
@@ -137,7 +159,10 @@ WRONG = {
         "@ci_bench.benchmark(n=[1], ns=[2])\ndef f(n): ...",
         "bench.py:3: f: ns: n has values already, by another keyword",
     ),
-    "an empty list": ("@ci_bench.benchmark(n=[])\ndef f(n): ...", "bench.py:3: f: n: an empty list makes no case"),
+    "an empty list": (
+        "@ci_bench.benchmark(n=[])\ndef f(n): ...",
+        "bench.py:3: f: n: an empty list makes no case",
+    ),
     "values of one label": (
         '@ci_bench.benchmark(n=[1, "1"])\ndef f(n): ...',
         "bench.py:3: f: n=1: {'n': 1} and {'n': '1'} would be one case; make them differ",
@@ -150,7 +175,10 @@ WRONG = {
         "@ci_bench.benchmark(n=[1], cases=[{'n': 1}])\ndef f(n): ...",
         "bench.py:3: f: n: the cases are listed under `cases`, too; write one or the other",
     ),
-    "a list of no mappings": ("@ci_bench.benchmark(cases=[1])\ndef f(n): ...", "bench.py:3: f: cases: a list of mappings"),
+    "a list of no mappings": (
+        "@ci_bench.benchmark(cases=[1])\ndef f(n): ...",
+        "bench.py:3: f: cases: a list of mappings",
+    ),
     "a stranger in a list": (
         "@ci_bench.benchmark(cases=[{'m': 1}])\ndef f(n): ...",
         "bench.py:3: f: cases[0].m: no parameter of this name (there are: n)",
@@ -177,11 +205,15 @@ WRONG = {
     ),
     "an id that is too long": (
         "@ci_bench.benchmark({})\ndef f({}): ...".format(
-            ", ".join(f"p{k}=['{'x' * 60}']" for k in range(9)), ", ".join(f"p{k}" for k in range(9))
+            ", ".join(f"p{k}=['{'x' * 60}']" for k in range(9)),
+            ", ".join(f"p{k}" for k in range(9)),
         ),
         "bench.py:3: f: cases: the parameters make an id of more than 400 characters",
     ),
-    "a word for backward": ("@ci_bench.benchmark(backward='yes')\ndef f(): ...", "bench.py:3: f: backward: True or False"),
+    "a word for backward": (
+        "@ci_bench.benchmark(backward='yes')\ndef f(): ...",
+        "bench.py:3: f: backward: True or False",
+    ),
     "a provider of other parameters": (
         PROVIDED + "\n@f.provider('other')\ndef _(m): ...",
         "bench.py:7: f: provider: other takes m instead of n",
@@ -195,7 +227,8 @@ WRONG = {
         "bench.py:7: f: provider: 'my kernel' may have letters, digits and _ . : + - only",
     ),
     "two references": (
-        PROVIDED + "".join(f"\n@f.provider('{name}', reference=True)\ndef _(n): ...\n" for name in "ab"),
+        PROVIDED
+        + "".join(f"\n@f.provider('{name}', reference=True)\ndef _(n): ...\n" for name in "ab"),
         "bench.py:3: f: provider: two are marked as the reference; mark one",
     ),
     "no Python": ("def f(:", "bench.py:3: "),

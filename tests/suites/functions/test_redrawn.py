@@ -35,7 +35,10 @@ CANDIDATES = {
     "the scale of another share": ("x * keep(0.5) / 0.55", Outcome.FAIL),
     "nothing is dropped": ("x * 1", Outcome.FAIL),
     "one mask for all rows": ("x * torch.bernoulli(torch.full((64, 1), 0.5)) * 2", Outcome.FAIL),
-    "always one mask": ("x * torch.bernoulli(torch.full_like(x, 0.5), generator=own.manual_seed(3)) * 2", Outcome.FAIL),
+    "always one mask": (
+        "x * torch.bernoulli(torch.full_like(x, 0.5), generator=own.manual_seed(3)) * 2",
+        Outcome.FAIL,
+    ),
     "one column is off": ("(x + (torch.arange(64) == 5)) * keep(0.5) * 2", Outcome.FAIL),
     "a sign": ("x.abs() * keep(0.5) * 2", Outcome.FAIL),
     "the same numbers, and a fault": ("torch.nn.functional.dropout(x, 0.5) * 1.001", Outcome.FAIL),
@@ -53,5 +56,8 @@ def test_other_random_numbers_are_judged_over_seeds(tree, name) -> None:
 def test_gradients_have_the_mask_of_their_output(tree) -> None:
     right = agrees(tree, PAIR.format(mine="x * keep(0.5) * 2", backward="backward=True, "))["mine"]
     wrong = agrees(tree, PAIR.format(mine="x * keep(0.5)", backward="backward=True, "))["mine"]
-    assert (right.outcome, wrong.outcome) == (Outcome.PASS, Outcome.FAIL), (right.detail, wrong.detail)
+    assert (right.outcome, wrong.outcome) == (Outcome.PASS, Outcome.FAIL), (
+        right.detail,
+        wrong.detail,
+    )
     assert "is indistinguishable from it over 32 seeds" in right.detail

@@ -47,7 +47,11 @@ LAYER = """
 GRADIENTS = {
     "right": ("gradient * 2 * x", Outcome.PASS, "a fault in 5 % of calls shows"),
     "wrong in every twelfth call": ("forgetful(gradient * 2 * x)", Outcome.FAIL, "gradient: 0"),
-    "remembered by value": ("slowly(gradient * 2 * x, float(x[0, 0]))", Outcome.FAIL, "remembers results"),
+    "remembered by value": (
+        "slowly(gradient * 2 * x, float(x[0, 0]))",
+        Outcome.FAIL,
+        "remembers results",
+    ),
 }
 
 
@@ -78,11 +82,41 @@ SQUARES = "x.square().mean()"
 RESULTS = {
     "a mean": ("bf16", SQUARES, SQUARES, Outcome.PASS, "half of the rows"),
     "a mean in fp32": ("fp32", SQUARES, SQUARES, Outcome.PASS, ""),
-    "a mean in another precision": ("bf16", "x.float().square().mean().bfloat16()", SQUARES, Outcome.PASS, ""),
-    "the first half's mean": ("bf16", "x[:512].square().mean()", SQUARES, Outcome.FAIL, "half of the rows"),
-    "every second row's mean": ("bf16", "x[::2].square().mean()", SQUARES, Outcome.FAIL, "half of the rows"),
-    "a mean of ones": ("bf16", "x[::2].softmax(1).sum(1).mean()", "x.softmax(1).sum(1).mean()", Outcome.UNKNOWN, "one number"),
-    "an input overwritten": ("fp32", "x.mul_(2)", "x * 2", Outcome.FAIL, "the reference leaves it alone"),
+    "a mean in another precision": (
+        "bf16",
+        "x.float().square().mean().bfloat16()",
+        SQUARES,
+        Outcome.PASS,
+        "",
+    ),
+    "the first half's mean": (
+        "bf16",
+        "x[:512].square().mean()",
+        SQUARES,
+        Outcome.FAIL,
+        "half of the rows",
+    ),
+    "every second row's mean": (
+        "bf16",
+        "x[::2].square().mean()",
+        SQUARES,
+        Outcome.FAIL,
+        "half of the rows",
+    ),
+    "a mean of ones": (
+        "bf16",
+        "x[::2].softmax(1).sum(1).mean()",
+        "x.softmax(1).sum(1).mean()",
+        Outcome.UNKNOWN,
+        "one number",
+    ),
+    "an input overwritten": (
+        "fp32",
+        "x.mul_(2)",
+        "x * 2",
+        Outcome.FAIL,
+        "the reference leaves it alone",
+    ),
     "an input left alone": ("fp32", "x * 2", "x.mul_(2)", Outcome.FAIL, "it leaves it alone"),
     "an input overwritten by both": ("fp32", "x.mul_(2)", "x.add_(x.clone())", Outcome.PASS, ""),
 }

@@ -105,9 +105,15 @@ PAIRS = {
     "numbers": ([1.0, 2.0], (1.0, 2.0), [1.0, 2.1]),
     "more numbers": ([1.0, 2.0], [1.0, 2.0], [1.0, 2.0, 3.0]),
     "list of text": (["a", "b"], ("a", "b"), ["a", "c"]),
-    "many texts": ([str(n) for n in range(500)], [str(n) for n in range(500)], [*map(str, range(499)), "no"]),
-    "many mixed": ([(n, str(n), n / 3) for n in range(99)],) * 2 + ([(n, str(n), n / 3 + 0.01 * (n == 50)) for n in range(99)],),
-    "many, a count": ([(n, str(n)) for n in range(99)],) * 2 + ([(n + (n == 7), str(n)) for n in range(99)],),
+    "many texts": (
+        [str(n) for n in range(500)],
+        [str(n) for n in range(500)],
+        [*map(str, range(499)), "no"],
+    ),
+    "many mixed": ([(n, str(n), n / 3) for n in range(99)],) * 2
+    + ([(n, str(n), n / 3 + 0.01 * (n == 50)) for n in range(99)],),
+    "many, a count": ([(n, str(n)) for n in range(99)],) * 2
+    + ([(n + (n == 7), str(n)) for n in range(99)],),
     "empty list": ([], [], [1]),
     "mapping": ({"a": X, "b": "y"}, {"b": "y", "a": X}, {"a": X, "b": "z"}),
     "mapping without order": ({"a": 1.0, "b": 2.0}, {"b": 2.0, "a": 1.0}, {"a": 2.0, "b": 1.0}),
@@ -117,7 +123,11 @@ PAIRS = {
     "set": ({3, 1, 2}, {1, 2, 3}, {1, 2, 4}),
     "set of text": ({"a", "b"}, {"b", "a"}, {"a", "c"}),
     "set of pairs": ({(1, "a"), (2, "b")}, {(2, "b"), (1, "a")}, {(2, "a"), (1, "b")}),
-    "frozenset of numbers": (frozenset({0.3, 1.0}), frozenset({0.1 + 0.2, 1.0}), frozenset({0.4, 1.0})),
+    "frozenset of numbers": (
+        frozenset({0.3, 1.0}),
+        frozenset({0.1 + 0.2, 1.0}),
+        frozenset({0.4, 1.0}),
+    ),
     "keys": ({"a": 1}.keys(), {"a"}, {"b"}),
     "deque": (collections.deque([1, 2]), [1, 2], [2, 1]),
     "counter": (collections.Counter("aab"), {"a": 2, "b": 1}, {"a": 1, "b": 2}),
@@ -133,7 +143,11 @@ PAIRS = {
     "fraction": (fractions.Fraction(1, 3), fractions.Fraction(2, 6), fractions.Fraction(1, 4)),
     "date": (dt.date(2026, 1, 2), dt.date(2026, 1, 2), dt.date(2026, 1, 3)),
     "time": (dt.timedelta(1), dt.timedelta(hours=24), dt.timedelta(2)),
-    "path": (pathlib.PurePosixPath("a/b"), pathlib.PurePosixPath("a//b"), pathlib.PurePosixPath("a/c")),
+    "path": (
+        pathlib.PurePosixPath("a/b"),
+        pathlib.PurePosixPath("a//b"),
+        pathlib.PurePosixPath("a/c"),
+    ),
     "uuid": (uuid.UUID(int=5), uuid.UUID(int=5), uuid.UUID(int=6)),
     "range": (range(3), range(3), range(4)),
     "type of torch": (torch.float32, torch.float32, torch.float16),
@@ -141,16 +155,32 @@ PAIRS = {
     "array": (X.numpy(), X.numpy().copy(), X.numpy() + 1),
     "array of bools": (numpy.array([True]), numpy.array([True]), numpy.array([False])),
     "array of text": (numpy.array(["a", "b"]), numpy.array(["a", "b"]), numpy.array(["a", "c"])),
-    "array of objects": (numpy.array(["a", None, 2.0], dtype=object),) * 2 + (numpy.array(["a", None, 3.0], dtype=object),),
-    "array of times": (numpy.array(["2026-01-01"], "M8[D]"),) * 2 + (numpy.array(["2026-01-02"], "M8[D]"),),
-    "array with fields": tuple(numpy.array([(1, v)], dtype=[("a", "i4"), ("b", "f4")]) for v in (1.0, 1.0, 2.0)),
-    "array, masked": (masked([1.0, 2.0], [0, 1]), masked([1.0, 9.0], [0, 1]), masked([1.0, 2.0], [1, 0])),
+    "array of objects": (numpy.array(["a", None, 2.0], dtype=object),) * 2
+    + (numpy.array(["a", None, 3.0], dtype=object),),
+    "array of times": (numpy.array(["2026-01-01"], "M8[D]"),) * 2
+    + (numpy.array(["2026-01-02"], "M8[D]"),),
+    "array with fields": tuple(
+        numpy.array([(1, v)], dtype=[("a", "i4"), ("b", "f4")]) for v in (1.0, 1.0, 2.0)
+    ),
+    "array, masked": (
+        masked([1.0, 2.0], [0, 1]),
+        masked([1.0, 9.0], [0, 1]),
+        masked([1.0, 2.0], [1, 0]),
+    ),
     "array, read backwards": (X.numpy()[::-1], X.numpy()[::-1].copy(), X.numpy()),
     "array of wide floats": tuple(numpy.array([v], dtype="longdouble") for v in (1.0, 1.0, 2.0)),
-    "array of the other order": (numpy.array([1.0], ">f4"), numpy.array([1.0], "<f4"), numpy.array([2.0], ">f4")),
+    "array of the other order": (
+        numpy.array([1.0], ">f4"),
+        numpy.array([1.0], "<f4"),
+        numpy.array([2.0], ">f4"),
+    ),
     "scalar of numpy": (numpy.float32(1.5), numpy.array(1.5, "f4"), numpy.float32(2.5)),
     "sparse": (X.to_sparse(), X.clone().to_sparse(), (X * (X > 1)).to_sparse()),
-    "sparse, explicit zeros": ((0 * X).to_sparse(), sparse([[0], [0]], [0.0], (3, 4)), X.to_sparse()),
+    "sparse, explicit zeros": (
+        (0 * X).to_sparse(),
+        sparse([[0], [0]], [0.0], (3, 4)),
+        X.to_sparse(),
+    ),
     "sparse, twice": (
         sparse([[0, 0]], [1.0, 2.0], (3,)),
         sparse([[0]], [3.0], (3,)),
@@ -168,14 +198,21 @@ PAIRS = {
     "whole, of sixteen bits": tuple((s * X).to(torch.uint16) for s in (1, 1, 2)),
     "needs a gradient": ((X.clone().requires_grad_() * 2), X * 2, X * 3),
     "conjugate": ((X + 1j).conj(), X - 1j, X + 1j),
-    "packed rows": tuple(torch.nn.utils.rnn.pack_padded_sequence(s * X[None], [3], batch_first=True) for s in (1, 1, 2)),
+    "packed rows": tuple(
+        torch.nn.utils.rnn.pack_padded_sequence(s * X[None], [3], batch_first=True)
+        for s in (1, 1, 2)
+    ),
 }
 
 
 @pytest.mark.parametrize("kind", PAIRS)
 def test_values_are_compared_by_kind(kind) -> None:
-    value, same, other = ({name: one.detach() for name, one in named_outputs(given).items()} for given in PAIRS[kind])
-    alike, apart = (agree(seen, truth=None, runs=[value], epsilon=FP32_EPSILON) for seen in (same, other))
+    value, same, other = (
+        {name: one.detach() for name, one in named_outputs(given).items()} for given in PAIRS[kind]
+    )
+    alike, apart = (
+        agree(seen, truth=None, runs=[value], epsilon=FP32_EPSILON) for seen in (same, other)
+    )
     assert alike.outcome is Outcome.PASS, alike.detail
     assert apart.outcome is Outcome.FAIL, apart.detail
     assert all(len(name) < 200 for name in value)
@@ -211,7 +248,10 @@ async def later():
 REFUSED = {
     "plain object": (Plain, "a Plain, which defines no equality"),
     "object in a list": (lambda: [1.0, Plain()], "a Plain, which defines no equality"),
-    "distribution": (lambda: torch.distributions.Normal(X, 1.0), "a Normal, which defines no equality"),
+    "distribution": (
+        lambda: torch.distributions.Normal(X, 1.0),
+        "a Normal, which defines no equality",
+    ),
     "model": (lambda: torch.nn.Linear(2, 2), "a Linear, which defines no equality"),
     "function": (lambda: looped, "a function, which defines no equality"),
     "object": (object, "a object, which defines no equality"),
@@ -219,7 +259,10 @@ REFUSED = {
     "open file": (io.StringIO, "a StringIO, which computes only when it is read"),
     "module": (lambda: numpy, "a module, which defines no equality"),
     "class": (lambda: Plain, "a type, which defines no equality"),
-    "generator": (lambda: (n for n in range(3)), "a generator, which computes only when it is read"),
+    "generator": (
+        lambda: (n for n in range(3)),
+        "a generator, which computes only when it is read",
+    ),
     "iterator": (lambda: map(str, range(3)), "a map, which computes only when it is read"),
     "what holds itself": (looped, "a list that contains itself"),
     "what cannot be taken apart": (Locked, "a Locked, which cannot be taken apart (TypeError)"),
@@ -250,7 +293,9 @@ def test_nothing_has_no_outputs() -> None:
 
 
 def test_many_values_have_few_names() -> None:
-    found = named_outputs({f"k{n}": {"a": n, "b": str(n), "c": n / 7} for n in range(3000)} | {"t": X})
+    found = named_outputs(
+        {f"k{n}": {"a": n, "b": str(n), "c": n / 7} for n in range(3000)} | {"t": X}
+    )
     assert len(found) == 4, list(found)
     assert results.MOST_NAMED < 3000
 

@@ -18,7 +18,11 @@ pytestmark = pytest.mark.engine
 
 def measured(tree, source, *flags, launches="1", **run):
     write(tree, source, file="benchmarks/bench.py")
-    config = {"schema_version": 1, "run": RUN | run, "suites": {"command": [{"name": "other", "command": "false"}]}}
+    config = {
+        "schema_version": 1,
+        "run": RUN | run,
+        "suites": {"command": [{"name": "other", "command": "false"}]},
+    }
     (tree / "ci-bench.yml").write_text(json.dumps(config))
     done = ci_bench(tree, "run", "benchmarks", "-o", "out", *QUICK, "--launches", launches, *flags)
     rows = documents.read_results(tree / "out" / "results.json").cases
@@ -52,19 +56,29 @@ PAIR = """
 """
 
 
-def test_a_benchmark_is_measured_verified_and_refereed_and_taken_down_as_often_as_it_was_set_up(tree) -> None:
+def test_a_benchmark_is_measured_verified_and_refereed_and_taken_down_as_often_as_it_was_set_up(
+    tree,
+) -> None:
     done, rows = measured(tree, PAIR.format(mine="return x.exp()"))
     assert done.returncode == 0, done.stderr
     (row,) = rows.values()
     assert (row.case.id, row.status) == ("functions/exp[n=4096]", Status.OK)
     outcomes = {(check.name, check.arm): check.outcome for check in row.checks}
-    assert outcomes["agrees", "exp"] is outcomes["agrees", "torch"] is outcomes["refereed", "exp"] is Outcome.PASS
+    assert (
+        outcomes["agrees", "exp"]
+        is outcomes["agrees", "torch"]
+        is outcomes["refereed", "exp"]
+        is Outcome.PASS
+    )
     assert {(metric.name, metric.arm) for metric in row.metrics} >= {
         (name, arm) for name in ("step_time", "peak_anonymous") for arm in ("exp", "torch")
     }
     assert row.facts["bytes_per_step"] == 32768
     events = (tree / "events").read_text().splitlines()
-    up, down = (sorted(line.split()[1] for line in events if line.startswith(word)) for word in ("up", "down"))
+    up, down = (
+        sorted(line.split()[1] for line in events if line.startswith(word))
+        for word in ("up", "down")
+    )
     assert up == down
     assert len({*up}) == 3  # verified, alone, timed
 
@@ -82,19 +96,26 @@ REPLACES_THE_RULE = """
 
 
 def test_a_replaced_rule_decides_nothing(tree) -> None:
-    """The worker's own answer passes. A process without the tree's code compares again, and the worker's code is compared."""
+    """The worker's own answer passes.
+
+    A process without the tree's code compares again, and the worker's code is compared.
+    """
     _, rows = measured(tree, REPLACES_THE_RULE + PAIR.format(mine="return 1.01 * x.exp()"))
     (row,) = rows.values()
     found = {(check.name, check.arm): check for check in row.checks}
     assert found["agrees", "exp"].outcome is Outcome.FAIL
-    assert found["agrees", "exp"].detail.startswith("compared by a process without code of the tree: ")
+    assert found["agrees", "exp"].detail.startswith(
+        "compared by a process without code of the tree: "
+    )
     assert found["agrees", "torch"].outcome is Outcome.PASS
     assert "ci_bench.suites.functions.verify.agree" in found["untouched", "torch"].detail
 
 
 def test_a_provider_that_begins_to_replay_once_it_is_timed_is_refereed(tree) -> None:
     """It has 12 calls of its own process to be honest in: those before warm-up."""
-    replays = "CALLS.append(1); kept['y'] = x.exp() if len(CALLS) < 12 else kept['y']; return kept['y']"
+    replays = (
+        "CALLS.append(1); kept['y'] = x.exp() if len(CALLS) < 12 else kept['y']; return kept['y']"
+    )
     _, rows = measured(tree, PAIR.format(mine=replays))
     (row,) = rows.values()
     outcomes = {(check.name, check.arm): check.outcome for check in row.checks}
@@ -102,10 +123,19 @@ def test_a_provider_that_begins_to_replay_once_it_is_timed_is_refereed(tree) -> 
 
 
 def test_memory_taken_by_importing_counts(tree) -> None:
-    _, rows = measured(tree, "    TABLE = bytearray(b'x' * (40 << 20))\n" + PAIR.format(mine="return x.exp()"))
+    _, rows = measured(
+        tree, "    TABLE = bytearray(b'x' * (40 << 20))\n" + PAIR.format(mine="return x.exp()")
+    )
     (row,) = rows.values()
-    peaks = {metric.arm: metric.launches[0].values[0] for metric in row.metrics if metric.name == "peak_anonymous"}
-    assert {arm: 40 << 20 <= peak < 60 << 20 for arm, peak in peaks.items()} == {"exp": True, "torch": True}, peaks
+    peaks = {
+        metric.arm: metric.launches[0].values[0]
+        for metric in row.metrics
+        if metric.name == "peak_anonymous"
+    }
+    assert {arm: 40 << 20 <= peak < 60 << 20 for arm, peak in peaks.items()} == {
+        "exp": True,
+        "torch": True,
+    }, peaks
 
 
 def test_a_wrong_provider_fails_and_says_by_how_much(tree) -> None:
@@ -150,7 +180,17 @@ def test_a_slower_head_is_red_the_same_commit_is_not_and_another_result_is_named
     def gate(name, launches=5, **changed):
         write(tree, ALONE.format(**{**usual, **changed}), file="benchmarks/bench.py")
         commit(tree, name)
-        flags = ("--baseline", "paired", "--base", base, *QUICK, "--launches", str(launches), "-o", f"out-{name}")
+        flags = (
+            "--baseline",
+            "paired",
+            "--base",
+            base,
+            *QUICK,
+            "--launches",
+            str(launches),
+            "-o",
+            f"out-{name}",
+        )
         done = ci_bench(tree, "gate", "benchmarks/", *flags)
         comparison = documents.read_comparison(tree / f"out-{name}" / "comparison.json")
         (case,) = comparison.cases
@@ -159,7 +199,9 @@ def test_a_slower_head_is_red_the_same_commit_is_not_and_another_result_is_named
 
     write(tree, ALONE.format(**usual), file="benchmarks/bench.py")
     commit(tree, "base")
-    base = subprocess.run(["git", "rev-parse", "HEAD"], cwd=tree, capture_output=True, text=True, check=True).stdout.strip()
+    base = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=tree, capture_output=True, text=True, check=True
+    ).stdout.strip()
 
     done, time, rules = gate("slower", pace_s=0.0052)
     assert (done.returncode, time.verdict) == (1, Verdict.REGRESSED), done.stdout
@@ -199,7 +241,11 @@ SMALL_WHEN_TIMED = """
     ("size", "mine", "said"),
     [
         ("n // 2 if timing() else n", "x.exp()", "inputs float32[32, 8] instead of float32[64, 8]"),
-        ("n", "x[:8].exp() if timing() else x.exp()", "outputs float32[8, 8] instead of float32[64, 8]"),
+        (
+            "n",
+            "x[:8].exp() if timing() else x.exp()",
+            "outputs float32[8, 8] instead of float32[64, 8]",
+        ),
         ("n", "x.abs() if timing() else x.exp()", "values of the outputs off by"),
         ("n", "x[x[:, 0] > 0]", ""),
         ("n", "x[torch.rand(n) > 0.5]", ""),

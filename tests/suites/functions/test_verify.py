@@ -30,12 +30,18 @@ SUMS = """
 """
 RIGHT = {
     "the same": ("pass", "x.softmax(-1).cumsum(-1)"),
-    "another order": ("p = lambda: x.exp() / x.exp().sum(-1, keepdim=True)", "p() + 1 - p().flip(-1).cumsum(-1).flip(-1)"),
+    "another order": (
+        "p = lambda: x.exp() / x.exp().sum(-1, keepdim=True)",
+        "p() + 1 - p().flip(-1).cumsum(-1).flip(-1)",
+    ),
     "wider inside": ("pass", "x.double().softmax(-1).cumsum(-1).to(x.dtype)"),
     "a view taken before": ("y = x.view(-1, 300)", "y.softmax(-1).cumsum(-1)"),
 }
 WRONG = {
-    "one element": ("one = torch.zeros(64, 300, dtype=x.dtype); one[3, 7] = 0.5", "x.softmax(-1).cumsum(-1) + one"),
+    "one element": (
+        "one = torch.zeros(64, 300, dtype=x.dtype); one[3, 7] = 0.5",
+        "x.softmax(-1).cumsum(-1) + one",
+    ),
     "a share": ("pass", "x.softmax(-1).cumsum(-1) * 1.0005"),
     "zeros": ("pass", "torch.zeros_like(x)"),
     "another type": ("pass", "x.double().softmax(-1).cumsum(-1)"),
@@ -56,7 +62,10 @@ WRONG = {
 @pytest.mark.parametrize(("before", "mine"), RIGHT.values(), ids=RIGHT)
 def test_a_right_provider_passes(tree, before, mine, dtype) -> None:
     found = agrees(tree, SUMS.format(before=before, mine=mine, dtype=dtype))
-    assert {arm: check.outcome for arm, check in found.items()} == {"torch": Outcome.PASS, "theirs": Outcome.PASS}, found
+    assert {arm: check.outcome for arm, check in found.items()} == {
+        "torch": Outcome.PASS,
+        "theirs": Outcome.PASS,
+    }, found
 
 
 KINKED = """
@@ -79,14 +88,24 @@ def kinked(tree, mine):
     workload = open_workload(case, context(tree))
     expected = (verify.expect(workload._bench, case.reference, seed) for seed in range(1, 300))
     outcomes = (one.agreement(one.runs[0]).outcome for one in expected)
-    return case, workload, next(seed for seed, found in enumerate(outcomes, 1) if found is Outcome.UNKNOWN)
+    return (
+        case,
+        workload,
+        next(seed for seed, found in enumerate(outcomes, 1) if found is Outcome.UNKNOWN),
+    )
 
 
-def test_prepared_values_next_to_a_kink_are_unknown_with_the_element_that_jumps_and_a_way_out(tree) -> None:
+def test_prepared_values_next_to_a_kink_are_unknown_with_the_element_that_jumps_and_a_way_out(
+    tree,
+) -> None:
     case, workload, dull = kinked(tree, "(x @ w).relu()")
     workload._bench.seed = dull
     expected = verify.expect(workload._bench, case.reference, dull)
-    (check,) = (one for one in workload.verify(case.arms).checks if one.name == "agrees" and one.arm == "theirs")
+    (check,) = (
+        one
+        for one in workload.verify(case.arms).checks
+        if one.name == "agrees" and one.arm == "theirs"
+    )
     assert check.outcome is Outcome.UNKNOWN
     name, row, column, one, other = re.search(
         r"; (gradient[^\[]*)\[(\d+), (\d+)\] is (\S+), and (\S+) in another", check.detail
@@ -99,14 +118,24 @@ def test_prepared_values_next_to_a_kink_are_unknown_with_the_element_that_jumps_
 
 @pytest.mark.parametrize(
     ("mine", "outcome"),
-    [("(x @ w).relu()", Outcome.PASS), ("(x @ w).relu() + 0 * w.sum()", Outcome.PASS), ("x @ w", Outcome.FAIL)],
+    [
+        ("(x @ w).relu()", Outcome.PASS),
+        ("(x @ w).relu() + 0 * w.sum()", Outcome.PASS),
+        ("x @ w", Outcome.FAIL),
+    ],
 )
-def test_values_next_to_a_kink_that_tell_nothing_are_drawn_again(tree, monkeypatch, mine, outcome) -> None:
+def test_values_next_to_a_kink_that_tell_nothing_are_drawn_again(
+    tree, monkeypatch, mine, outcome
+) -> None:
     """One draw in ten here: gradients differ by as much as they are when one rounding turns a ReLU off."""
     case, workload, dull = kinked(tree, mine)
     drawn = iter([dull - 1, dull - 1, *range(10_000, 10_010)])
     monkeypatch.setattr(verify.secrets, "randbits", lambda _: next(drawn))
-    (check,) = (one for one in workload.verify(case.arms).checks if one.name == "agrees" and one.arm == "theirs")
+    (check,) = (
+        one
+        for one in workload.verify(case.arms).checks
+        if one.name == "agrees" and one.arm == "theirs"
+    )
     assert (check.outcome, next(drawn) > 10_000) == (outcome, True), check.detail
 
 
@@ -116,7 +145,9 @@ def test_a_wrong_provider_fails_alone(tree, before, mine, dtype) -> None:
     if dtype == "bf16" and mine.endswith("1.0005"):
         pytest.skip("that is less than a rounding of bf16")
     found = agrees(tree, SUMS.format(before=before, mine=mine, dtype=dtype))
-    assert (found["theirs"].outcome, found["torch"].outcome) == (Outcome.FAIL, Outcome.PASS), found["theirs"].detail
+    assert (found["theirs"].outcome, found["torch"].outcome) == (Outcome.FAIL, Outcome.PASS), found[
+        "theirs"
+    ].detail
 
 
 def test_what_was_computed_ahead_is_told_with_the_way_out(tree) -> None:
@@ -160,7 +191,9 @@ def test_gradients_are_compared_too(tree) -> None:
             return lambda: x.sin()
     """
     right = agrees(tree, source.format(mine="torch.sin(x) + 0"))["theirs"]
-    wrong = agrees(tree, source.format(mine="x.detach().sin() + 0.999 * (x.sin() - x.sin().detach())"))["theirs"]
+    wrong = agrees(
+        tree, source.format(mine="x.detach().sin() + 0.999 * (x.sin() - x.sin().detach())")
+    )["theirs"]
     assert right.outcome is Outcome.PASS
     assert (wrong.outcome, "gradient: 0" in wrong.detail) == (Outcome.FAIL, True), wrong.detail
 
@@ -179,7 +212,9 @@ def test_other_inputs_than_the_references_are_told(tree) -> None:
     """
     check = agrees(tree, source)["theirs"]
     assert check.outcome is Outcome.FAIL
-    assert "other inputs than the reference (float32[4, 8] instead of float32[8, 4])" in check.detail
+    assert (
+        "other inputs than the reference (float32[4, 8] instead of float32[8, 4])" in check.detail
+    )
 
 
 def test_tuples_mappings_numbers_and_whole_numbers_are_compared_by_name(tree) -> None:
@@ -235,9 +270,15 @@ def test_random_numbers_are_drawn_alike(tree) -> None:
     assert agrees(tree, source)["theirs"].outcome is Outcome.PASS
 
 
-def test_what_the_reference_computed_is_kept_for_the_other_side_with_what_rounding_does(tree) -> None:
+def test_what_the_reference_computed_is_kept_for_the_other_side_with_what_rounding_does(
+    tree,
+) -> None:
     kept = []
-    evidence(tree, SUMS.format(before="pass", mine="x.softmax(-1).cumsum(-1)", dtype="fp32"), keep=kept.append)
+    evidence(
+        tree,
+        SUMS.format(before="pass", mine="x.softmax(-1).cumsum(-1)", dtype="fp32"),
+        keep=kept.append,
+    )
     (computed,) = kept
     names = ["output", "output of the second call", "output of the last call"]
     assert (computed.arm, [*computed.outputs], len(computed.runs)) == ("torch", names, 3)
@@ -283,7 +324,9 @@ def test_a_wrong_second_call_allows_nothing_and_is_kept(tree) -> None:
     assert 10 * noise < 1e-4 < (second - first).abs().max()
 
 
-@pytest.mark.parametrize("mine", ["x * calls.__iadd__([1]).__len__()", "x.add_(1) * 2", "x * torch.rand(n)"])
+@pytest.mark.parametrize(
+    "mine", ["x * calls.__iadd__([1]).__len__()", "x.add_(1) * 2", "x * torch.rand(n)"]
+)
 def test_what_keeps_state_from_call_to_call_is_refused_by_no_check(tree, mine) -> None:
     found = evidence(tree, ALONE.format(before="calls = []", mine=mine)).checks
     assert all(check.outcome is not Outcome.FAIL for check in found), found
@@ -307,7 +350,9 @@ def test_a_provider_that_is_alone_is_held_against_itself_on_other_values(tree) -
     assert finished(tree, "pass", "x.exp()")["fresh"].outcome is Outcome.PASS
 
 
-def test_a_provider_that_is_alone_and_replays_once_it_is_timed_is_seen_when_the_clock_has_stopped(tree) -> None:
+def test_a_provider_that_is_alone_and_replays_once_it_is_timed_is_seen_when_the_clock_has_stopped(
+    tree,
+) -> None:
     """It computes the first ten times, and replays from then on."""
     before = "calls = []; f = lambda: KEPT.setdefault('y', x.exp()) if len(calls) > 10 else (calls.append(1), x.exp())[1]"
     check = finished(tree, before, "f()")["fresh"]
@@ -344,14 +389,22 @@ def test_a_benchmark_that_cannot_be_measured_says_what_to_change(tree, body, sai
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
-    [("1, (3,), 'fp33'", "dtype 'fp33' is neither one of"), ("1, (3,), 'int64'", "whole numbers need `high`")],
+    [
+        ("1, (3,), 'fp33'", "dtype 'fp33' is neither one of"),
+        ("1, (3,), 'int64'", "whole numbers need `high`"),
+    ],
 )
 def test_inputs_that_cannot_be_drawn_say_so(tree, arguments, said) -> None:
     with pytest.raises(ValueError, match=said):
-        evidence(tree, f"@ci_bench.benchmark\ndef f():\n    x = ci_bench.inputs({arguments})\n    return lambda: x\n")
+        evidence(
+            tree,
+            f"@ci_bench.benchmark\ndef f():\n    x = ci_bench.inputs({arguments})\n    return lambda: x\n",
+        )
 
 
-def test_inputs_are_of_the_cases_seed_the_same_in_every_arm_and_of_other_values_in_another_case(tree) -> None:
+def test_inputs_are_of_the_cases_seed_the_same_in_every_arm_and_of_other_values_in_another_case(
+    tree,
+) -> None:
     source = """
         SEEN = []
 
@@ -433,7 +486,10 @@ def test_recorded_numbers_are_metrics_that_gate_only_where_that_is_said(tree) ->
 )
 def test_a_number_that_cannot_be_judged_is_refused(tree, arguments, said) -> None:
     with pytest.raises(ValueError, match=said):
-        evidence(tree, f"@ci_bench.benchmark\ndef f():\n    ci_bench.record({arguments})\n    return lambda: None\n")
+        evidence(
+            tree,
+            f"@ci_bench.benchmark\ndef f():\n    ci_bench.record({arguments})\n    return lambda: None\n",
+        )
 
 
 def test_work_becomes_facts_of_a_call(tree) -> None:
@@ -446,7 +502,9 @@ def test_work_becomes_facts_of_a_call(tree) -> None:
     facts = evidence(tree, source).facts
     assert (facts["bytes_per_step"], facts["model_flops_per_step"]) == (64.0, 8.0)
     assert facts["measured_peak_flops_per_s"] > 0
-    with pytest.raises(BadBenchmark, match=r"work: .* is not a mapping of 'flops' and 'bytes' to positive numbers"):
+    with pytest.raises(
+        BadBenchmark, match=r"work: .* is not a mapping of 'flops' and 'bytes' to positive numbers"
+    ):
         evidence(tree, source.replace('"flops": n', '"flop": n'))
 
 
@@ -454,9 +512,18 @@ def test_a_side_without_the_case_says_so(tree) -> None:
     write(tree, ALONE.format(before="pass", mine="x"))
     (case,) = plan(tree)
     for source, said in (
-        (ALONE.format(before="pass", mine="x").replace("def alone", "def other"), "bench.py has no benchmark alone on this side"),
-        (ALONE.format(before="pass", mine="x").replace("[64]", "[65]"), r"\[n=64\] is not one of them on this side"),
-        (ALONE.format(before="pass", mine="x").replace("n=[64]", "n=[64], provider='p'"), "has the providers p on this side"),
+        (
+            ALONE.format(before="pass", mine="x").replace("def alone", "def other"),
+            "bench.py has no benchmark alone on this side",
+        ),
+        (
+            ALONE.format(before="pass", mine="x").replace("[64]", "[65]"),
+            r"\[n=64\] is not one of them on this side",
+        ),
+        (
+            ALONE.format(before="pass", mine="x").replace("n=[64]", "n=[64], provider='p'"),
+            "has the providers p on this side",
+        ),
     ):
         write(tree, source)
         with pytest.raises(BadBenchmark, match=said):

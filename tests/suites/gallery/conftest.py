@@ -12,8 +12,14 @@ HERE = Path(__file__).parent
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
-sys.path[:0] = [str(HERE.parent / suite) for suite in ("torchbench", "transformers", "fastrnns", "functions")]
-collect_ignore = [] if find_spec("torch") else sorted({path.name for path in HERE.glob("*.py")} - {"conftest.py"})
+sys.path[:0] = [
+    str(HERE.parent / suite) for suite in ("torchbench", "transformers", "fastrnns", "functions")
+]
+collect_ignore = (
+    []
+    if find_spec("torch")
+    else sorted({path.name for path in HERE.glob("*.py")} - {"conftest.py"})
+)
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +40,9 @@ def quiet():
 def no_collection(monkeypatch):
     """Collecting garbage among all of transformers takes longer than a small model's step."""
     if "ci_bench.suites.transformers.verify" in sys.modules:
-        monkeypatch.setattr(sys.modules["ci_bench.suites.transformers.verify"], "forget", lambda device: None)
+        monkeypatch.setattr(
+            sys.modules["ci_bench.suites.transformers.verify"], "forget", lambda device: None
+        )
 
 
 @pytest.fixture

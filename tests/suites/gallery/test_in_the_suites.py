@@ -64,7 +64,9 @@ def table(faults, precisions=PRECISIONS):
     others = cycle(precisions[1:])
     named = [(precision, name) for name in faults for precision in (precisions[0], next(others))]
     cases = [(precision, faults[name]) for precision, name in named]
-    return pytest.mark.parametrize(("precision", "make"), cases, ids=[f"{name}-{precision}" for precision, name in named])
+    return pytest.mark.parametrize(
+        ("precision", "make"), cases, ids=[f"{name}-{precision}" for precision, name in named]
+    )
 
 
 def spoil(value, change):
@@ -74,12 +76,19 @@ def spoil(value, change):
 
 
 def spoil_largest_gradient(parameters, change):
-    spoil(max((one.grad for one in parameters if one.grad is not None), key=torch.Tensor.numel), change)
+    spoil(
+        max((one.grad for one in parameters if one.grad is not None), key=torch.Tensor.numel),
+        change,
+    )
 
 
 def largest(output):
     """The largest floating tensor of an output: logits, mostly."""
-    tensors = [leaf for leaf in tree_leaves(output) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point()]
+    tensors = [
+        leaf
+        for leaf in tree_leaves(output)
+        if isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
+    ]
     return max(tensors, key=torch.Tensor.numel)
 
 
@@ -88,7 +97,9 @@ def largest(output):
 
 def torchbench(change, *, gradients=False, precision="fp32", model="decoder", **entry):
     mode = "training" if gradients else "inference"
-    case, workload = torchbench_builders.opened(models=[model], mode=mode, precision=precision, **entry)
+    case, workload = torchbench_builders.opened(
+        models=[model], mode=mode, precision=precision, **entry
+    )
     build = workload._build
 
     def spoilt(*, candidate, exact=False):
@@ -96,7 +107,9 @@ def torchbench(change, *, gradients=False, precision="fp32", model="decoder", **
         if candidate is None:
             return ready
         if gradients:
-            ready.optimizer.register_step_pre_hook(lambda *_: spoil_largest_gradient(ready.module.parameters(), change))
+            ready.optimizer.register_step_pre_hook(
+                lambda *_: spoil_largest_gradient(ready.module.parameters(), change)
+            )
             return ready
 
         def step(sample, mark):
@@ -149,7 +162,9 @@ class SpoiltTraining(steps.Training):
 
     def __init__(self, parts):
         super().__init__(parts)
-        self._optimizer.register_step_pre_hook(lambda *_: spoil_largest_gradient(self.model.parameters(), self.change))
+        self._optimizer.register_step_pre_hook(
+            lambda *_: spoil_largest_gradient(self.model.parameters(), self.change)
+        )
 
 
 def transformers(change, *, gradients=False, precision="fp32", model="bert"):
@@ -165,7 +180,11 @@ def transformers(change, *, gradients=False, precision="fp32", model="bert"):
 
     sizes = {"batch_size": 16, "sequence_length": 32, "prepared_inputs": 2}
     return transformers_agrees(
-        open_one, **tiny(model), mode="training" if gradients else "inference", precision=precision, **sizes
+        open_one,
+        **tiny(model),
+        mode="training" if gradients else "inference",
+        precision=precision,
+        **sizes,
     )
 
 
@@ -215,7 +234,9 @@ def fastrnns(monkeypatch, change, *, gradients=False, precision="fp32"):
         return replace(network, forward=forward)
 
     monkeypatch.setattr(fastrnns_run, "build_network", spoilt)
-    return fastrnns_verified("py", dtype=FASTRNNS_DTYPES[precision], hidden_size=16, input_size=16)["py"]
+    return fastrnns_verified("py", dtype=FASTRNNS_DTYPES[precision], hidden_size=16, input_size=16)[
+        "py"
+    ]
 
 
 @table(OUTPUT_FAULTS, tuple(FASTRNNS_DTYPES))
@@ -264,7 +285,11 @@ def functions(tree, change, *, gradients=False, precision="fp32"):
     def planted(x, w):
         out = (x @ w).relu()
         if not gradients:
-            return out + (change(out.detach().clone()) - out.detach()) if out.requires_grad else change(out.clone())
+            return (
+                out + (change(out.detach().clone()) - out.detach())
+                if out.requires_grad
+                else change(out.clone())
+            )
         copy = x * 1  # of whose gradient the hook makes another one, before it reaches x
         copy.register_hook(lambda gradient: change(gradient.clone()))
         return (copy @ w).relu()
@@ -279,7 +304,9 @@ def functions(tree, change, *, gradients=False, precision="fp32"):
     functions_builders.write(tree, PRODUCT.format(dtype=precision, gradients=gradients))
     (case,) = functions_builders.plan(tree)
     evidence = opened(case, functions_builders.context(tree)).verify(case.arms)
-    return next(check for check in evidence.checks if check.name == "agrees" and check.arm == "theirs")
+    return next(
+        check for check in evidence.checks if check.name == "agrees" and check.arm == "theirs"
+    )
 
 
 FUNCTIONS_PRECISIONS = ("fp32", "bf16", "fp16")

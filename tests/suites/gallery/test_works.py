@@ -29,7 +29,9 @@ def trials():
 @pytest.mark.parametrize(("work", "precision"), CASES, ids=IDS)
 def test_every_equal_way_is_right(work, precision, trials):
     trial = trials(work, precision)
-    answers = {name: ours(run(way, trial.numbers, precision), trial) for name, way in work.ways.items()}
+    answers = {
+        name: ours(run(way, trial.numbers, precision), trial) for name, way in work.ways.items()
+    }
     assert answers == dict.fromkeys(work.ways, Outcome.PASS)
 
 
@@ -51,5 +53,8 @@ def test_the_ways_differ_in_their_roundings_or_would_show_nothing(trials):
     work = WORKS[0]
     trial = trials(work, "bf16")
     results = [run(way, trial.numbers, "bf16") for way in work.ways.values()]
-    other = [any(not value.equal(results[0][name]) for name, value in result.items()) for result in results[1:]]
+    other = [
+        any(not value.equal(results[0][name]) for name, value in result.items())
+        for result in results[1:]
+    ]
     assert sum(other) > len(other) // 2

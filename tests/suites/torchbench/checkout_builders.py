@@ -59,13 +59,26 @@ def write_checkout(root: Path) -> Path:
         (folder / "__init__.py").write_text("")
     (package / "util" / "model.py").write_text(BASE)
     _model(package / "models" / "plain", train=4, eval=8)
-    _model(package / "models" / "listed", metadata="devices: {cpu: {train_batch_size: 3, eval_batch_size: 5}}", train=4, eval=8)
+    _model(
+        package / "models" / "listed",
+        metadata="devices: {cpu: {train_batch_size: 3, eval_batch_size: 5}}",
+        train=4,
+        eval=8,
+    )
     _model(package / "models" / "fixed", extra="ALLOW_CUSTOMIZE_BSIZE = False", train=2, eval=2)
-    _model(package / "models" / "not_here", metadata="not_implemented: [{device: cpu}]", train=4, eval=8)
+    _model(
+        package / "models" / "not_here",
+        metadata="not_implemented: [{device: cpu}]",
+        train=4,
+        eval=8,
+    )
     _model(package / "models" / "eval_only", train=None, eval=8)
     _model(package / "canary_models" / "canary", train=4, eval=8)
     _model(package / "canary_models" / "hidden_canary", train=4, eval=8)
-    for name, text in {"broken": "import a_package_that_is_not_installed\n", "empty": "x = 1\n"}.items():
+    for name, text in {
+        "broken": "import a_package_that_is_not_installed\n",
+        "empty": "x = 1\n",
+    }.items():
         (package / "models" / name).mkdir()
         (package / "models" / name / "__init__.py").write_text(text)
     (package / "models" / "no_package").mkdir()

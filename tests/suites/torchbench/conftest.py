@@ -14,7 +14,9 @@ for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "HF_EVALUATE_OFFLINE"):
     os.environ[name] = "1"
 
 sys.path.insert(0, str(HERE))
-collect_ignore = [] if find_spec("torch") else sorted({path.name for path in HERE.glob("*.py")} - NEED_NO_TORCH)
+collect_ignore = (
+    [] if find_spec("torch") else sorted({path.name for path in HERE.glob("*.py")} - NEED_NO_TORCH)
+)
 
 
 @pytest.fixture(autouse=True)

@@ -250,7 +250,12 @@ def _returning(change):
 
 def drops_imaginary(graph, inputs):
     def run(*given):
-        return graph.forward(*(one.real.to(one.dtype) if isinstance(one, Tensor) and one.is_complex() else one for one in given))
+        return graph.forward(
+            *(
+                one.real.to(one.dtype) if isinstance(one, Tensor) and one.is_complex() else one
+                for one in given
+            )
+        )
 
     return run
 
@@ -270,4 +275,6 @@ def writes_to_a_copy(graph, inputs):
     return run
 
 
-off_by_two_percent = _returning(lambda value: value * 1.02 if value.is_floating_point() or value.is_complex() else value)
+off_by_two_percent = _returning(
+    lambda value: value * 1.02 if value.is_floating_point() or value.is_complex() else value
+)

@@ -10,14 +10,19 @@ def right(graph, inputs):
 
 def _zeros(graph, inputs):
     def run(*arguments):
-        return tuple(torch.zeros_like(one) if isinstance(one, torch.Tensor) else one for one in graph.forward(*arguments))
+        return tuple(
+            torch.zeros_like(one) if isinstance(one, torch.Tensor) else one
+            for one in graph.forward(*arguments)
+        )
 
     return _boxed(run)
 
 
 def _flipped(graph, inputs):
     def run(*arguments):
-        return tuple(-one if isinstance(one, torch.Tensor) else one for one in graph.forward(*arguments))
+        return tuple(
+            -one if isinstance(one, torch.Tensor) else one for one in graph.forward(*arguments)
+        )
 
     return _boxed(run)
 
@@ -97,4 +102,6 @@ def overwriting(graph, inputs):
 
 
 def _of_rows(inputs):
-    return next(place for place, one in enumerate(inputs) if not isinstance(one, torch.nn.Parameter))
+    return next(
+        place for place, one in enumerate(inputs) if not isinstance(one, torch.nn.Parameter)
+    )

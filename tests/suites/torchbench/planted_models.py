@@ -11,7 +11,10 @@ ROWS, WIDTH, CLASSES = 8, 12, 4
 
 
 class Plain(nn.Module):
-    """Two layers and a batch normalisation. `scale` shrinks loss and gradients; `defect` says what goes wrong."""
+    """Two layers and a batch normalisation.
+
+    `scale` shrinks loss and gradients; `defect` says what goes wrong.
+    """
 
     def __init__(self, defect: str = "none", scale: float = 1.0) -> None:
         super().__init__()
@@ -41,7 +44,9 @@ class Plain(nn.Module):
         if wrong == "scaled":
             logits = 1000 * logits
         if wrong == "element":
-            logits = logits * torch.where(torch.arange(logits.numel()).view_as(logits) == 5, 1.001, 1.0)
+            logits = logits * torch.where(
+                torch.arange(logits.numel()).view_as(logits) == 5, 1.001, 1.0
+            )
         second = hidden.sum(1) + (1e-3 if wrong == "second" else 0.0)
         if wrong == "type":
             second = second.double()
@@ -57,7 +62,9 @@ class Plain(nn.Module):
         if not stale or not self.training:
             return self.norm(hidden)
         mean, variance = hidden.mean(0), hidden.var(0, unbiased=False)
-        return (hidden - mean) / torch.sqrt(variance + self.norm.eps) * self.norm.weight + self.norm.bias
+        return (hidden - mean) / torch.sqrt(
+            variance + self.norm.eps
+        ) * self.norm.weight + self.norm.bias
 
 
 class Restless(Plain):
@@ -152,7 +159,9 @@ class Meta(nn.Module):
         return (torch.randn(ROWS, WIDTH, generator=torch.Generator().manual_seed(3)),)
 
     def forward(self, rows):
-        (inner,) = torch.autograd.grad((rows * self.weight).square().sum(), self.weight, create_graph=True)
+        (inner,) = torch.autograd.grad(
+            (rows * self.weight).square().sum(), self.weight, create_graph=True
+        )
         return rows * (self.weight - 0.1 * inner)
 
 
@@ -171,7 +180,11 @@ def pair():
 
 
 def triple():
-    return nn.Linear(WIDTH, CLASSES), {"input": torch.ones(ROWS, WIDTH)}, lambda outputs: outputs.square().sum()
+    return (
+        nn.Linear(WIDTH, CLASSES),
+        {"input": torch.ones(ROWS, WIDTH)},
+        lambda outputs: outputs.square().sum(),
+    )
 
 
 def nothing():
@@ -243,7 +256,10 @@ class TwoInputs(nn.Module):
 
     def get_example_inputs(self):
         generator = torch.Generator().manual_seed(3)
-        return [torch.randn(ROWS, WIDTH, generator=generator), torch.randn(ROWS, WIDTH, generator=generator)]
+        return [
+            torch.randn(ROWS, WIDTH, generator=generator),
+            torch.randn(ROWS, WIDTH, generator=generator),
+        ]
 
     def forward(self, rows, others):
         return rows * self.weight + others
@@ -286,7 +302,12 @@ class Counting(Plain):
     def forward(self, rows):
         outputs = super().forward(rows)
         self.count(outputs["second"].detach().mean())
-        calls = {"number": self.number, "list": len(self.listed), "tensor": self.kept, "object": self.object.calls}
+        calls = {
+            "number": self.number,
+            "list": len(self.listed),
+            "tensor": self.kept,
+            "object": self.object.calls,
+        }
         return {**outputs, "second": outputs["second"] * (1 + 0.1 * calls[self.kind])}
 
     def count(self, value):
@@ -359,7 +380,10 @@ class Tiring(Plain):
         if not torch.compiler.is_compiling():
             self.calls[0] += 1
             if self.calls[0] > 30:
-                out = {name: torch.cat([value[:2], torch.zeros_like(value[2:])]) for name, value in out.items()}
+                out = {
+                    name: torch.cat([value[:2], torch.zeros_like(value[2:])])
+                    for name, value in out.items()
+                }
         return out
 
 
@@ -376,7 +400,10 @@ class Numbering(Plain):
 
 
 class Formed(nn.Module):
-    """Right eager. `defect` is what it computes, or cannot do, where it is captured ahead of time."""
+    """Right eager.
+
+    `defect` is what it computes, or cannot do, where it is captured ahead of time.
+    """
 
     def __init__(self, defect: str = "none") -> None:
         super().__init__()
@@ -489,7 +516,10 @@ class WrongBackward(Formed):
 
 
 class Texts(nn.Module):
-    """Embeds ids [batch, length]. `wrong` below a length, where it is compiled; or `asks` for the length, as some models do."""
+    """Embeds ids [batch, length].
+
+    `wrong` below a length, where it is compiled; or `asks` for the length, as some models do.
+    """
 
     LENGTH = 16
 
@@ -506,7 +536,9 @@ class Texts(nn.Module):
         if self.asks and ids.shape[1] % 2:
             hidden = hidden + 1
         if self.wrong and torch.compiler.is_compiling():
-            hidden = hidden * torch.where(torch.arange(ids.shape[1]).amax() < self.LENGTH // 2, 1.01, 1.0)
+            hidden = hidden * torch.where(
+                torch.arange(ids.shape[1]).amax() < self.LENGTH // 2, 1.01, 1.0
+            )
         return self.head(hidden)
 
 
@@ -533,7 +565,9 @@ class HalfWhenCached(nn.Module):
 
     def __init__(self, kept=torch.float16) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.randn(WIDTH, WIDTH, generator=torch.Generator().manual_seed(1)))
+        self.weight = nn.Parameter(
+            torch.randn(WIDTH, WIDTH, generator=torch.Generator().manual_seed(1))
+        )
         self.kept, self.cached = kept, None
 
     def get_example_inputs(self):
@@ -599,7 +633,10 @@ class Dropping(Plain):
 
 
 class Mean(nn.Module):
-    """One number of many rows. `kind` says how it is computed: ``normed`` says nothing of any row."""
+    """One number of many rows.
+
+    `kind` says how it is computed: ``normed`` says nothing of any row.
+    """
 
     def __init__(self, kind: str = "squares") -> None:
         super().__init__()
@@ -611,4 +648,8 @@ class Mean(nn.Module):
     def forward(self, rows):
         if self.kind == "in place":
             return self.one(rows.relu_())
-        return self.one(rows).softmax(1).sum(1).mean() if self.kind == "normed" else self.one(rows).square().mean()
+        return (
+            self.one(rows).softmax(1).sum(1).mean()
+            if self.kind == "normed"
+            else self.one(rows).square().mean()
+        )

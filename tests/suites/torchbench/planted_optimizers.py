@@ -14,7 +14,9 @@ class Signed(torch.optim.Optimizer):
         for group in self.param_groups:
             for weight in group["params"]:
                 if weight.grad is not None:
-                    weight.mul_(1 - group["lr"] * group["decay"]).sub_(torch.sign(weight.grad), alpha=group["lr"])
+                    weight.mul_(1 - group["lr"] * group["decay"]).sub_(
+                        torch.sign(weight.grad), alpha=group["lr"]
+                    )
                     state = self.state[weight]
                     state["steps"] = state.get("steps", torch.zeros(())) + 1
 

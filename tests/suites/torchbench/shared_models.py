@@ -12,7 +12,11 @@ class Net(nn.Module):
 
     def __init__(self, between: nn.Module, reduction: str = "mean") -> None:
         super().__init__()
-        self.one, self.between, self.two = nn.Linear(WIDTH, WIDTH), between, nn.Linear(WIDTH, CLASSES)
+        self.one, self.between, self.two = (
+            nn.Linear(WIDTH, WIDTH),
+            between,
+            nn.Linear(WIDTH, CLASSES),
+        )
         self.reduction = reduction
 
     def get_example_inputs(self):
@@ -51,7 +55,9 @@ def noisy():
 
 def projected():
     """Without a loss of its own."""
-    return nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, CLASSES)), (torch.randn(ROWS, WIDTH),)
+    return nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, CLASSES)), (
+        torch.randn(ROWS, WIDTH),
+    )
 
 
 def one_row():

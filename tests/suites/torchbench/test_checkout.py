@@ -25,16 +25,28 @@ def checkout(tmp_path):
 
 
 def of(checkout, model, **entry):
-    return opened(source="torchbench", path=checkout, models=[model], **{"mode": "inference", **entry})
+    return opened(
+        source="torchbench", path=checkout, models=[model], **{"mode": "inference", **entry}
+    )
 
 
 def test_models_are_listed_by_folder_and_canaries_only_by_name(checkout, tmp_path):
     entry = {"source": "torchbench", "path": checkout, "mode": "inference"}
-    assert [case.name for case in SUITE.plan(entry)] == ["broken", "empty", "eval_only", "fixed", "listed", "not_here", "plain"]
+    assert [case.name for case in SUITE.plan(entry)] == [
+        "broken",
+        "empty",
+        "eval_only",
+        "fixed",
+        "listed",
+        "not_here",
+        "plain",
+    ]
     table = tmp_path / "runner.yaml"
     table.write_text(json.dumps({"canary_models": ["canary"], "skip": {"all": ["empty"]}}))
     assert "canary" in [case.name for case in SUITE.plan({**entry, "tables": [str(table)]})]
-    assert [case.name for case in SUITE.plan({**entry, "models": ["hidden_canary"]})] == ["hidden_canary"]
+    assert [case.name for case in SUITE.plan({**entry, "models": ["hidden_canary"]})] == [
+        "hidden_canary"
+    ]
 
 
 @pytest.mark.parametrize("mode", ["training", "inference"])
@@ -85,5 +97,15 @@ def test_both_arms_start_from_the_same_bytes(checkout):
 
 def test_a_relative_path_and_the_quick_defaults_plan_alike(checkout, monkeypatch):
     monkeypatch.chdir(Path(checkout).parent)
-    cases = SUITE.plan({**QUICK, "source": "torchbench", "path": "benchmark", "models": ["plain"], "mode": "inference"})
-    assert [case.id for case in cases] == ["torchbench/plain[backend=aot_eager,mode=inference,precision=fp32]"]
+    cases = SUITE.plan(
+        {
+            **QUICK,
+            "source": "torchbench",
+            "path": "benchmark",
+            "models": ["plain"],
+            "mode": "inference",
+        }
+    )
+    assert [case.id for case in cases] == [
+        "torchbench/plain[backend=aot_eager,mode=inference,precision=fp32]"
+    ]

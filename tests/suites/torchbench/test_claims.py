@@ -43,7 +43,13 @@ def claimed(folder, **entry):
     ],
 )
 def test_an_honest_arm_is_agreed_with(tmp_path, model, mode, precision):
-    entry = {"source": "zoo", "models": [model], "mode": mode, "precision": precision, "backend": "aot_eager"}
+    entry = {
+        "source": "zoo",
+        "models": [model],
+        "mode": mode,
+        "precision": precision,
+        "backend": "aot_eager",
+    }
     found, files = claimed(tmp_path, **entry)
     assert found["accuracy"] is Outcome.PASS
     assert {(one.check, one.arm) for one in files} == {("accuracy", "aot_eager")}

@@ -30,7 +30,10 @@ class Event:
 
 
 def counted(**entry):
-    found = {metric.name: metric for metric in verified(backend="coverage", perturbations=1, **entry).metrics}
+    found = {
+        metric.name: metric
+        for metric in verified(backend="coverage", perturbations=1, **entry).metrics
+    }
     return found, {name: metric.launches[0].values[0] for name, metric in found.items()}
 
 
@@ -40,7 +43,10 @@ def test_events_by_hand():
     graph = Event(name=LABEL, cpu_parent=step, cpu_time_total=50)
     linear = Event(name="aten::linear", cpu_parent=graph, cpu_time_total=30)
     inner = Event(name="aten::addmm", cpu_parent=linear, cpu_time_total=20)
-    outside = [Event(name="aten::sin", cpu_parent=step, cpu_time_total=6), Event(name="aten::mul", cpu_time_total=4)]
+    outside = [
+        Event(name="aten::sin", cpu_parent=step, cpu_time_total=6),
+        Event(name="aten::mul", cpu_time_total=4),
+    ]
     found = read_events([step, graph, linear, inner, *outside])
     assert (found.graph_calls, found.captured, found.operators) == (1, 1, 3)
     assert (found.of_operators, found.of_time) == (1 / 3, 30 / 40)
@@ -49,7 +55,12 @@ def test_events_by_hand():
 def test_where_a_device_computed_its_time_counts():
     graph = Event(name=LABEL)
     inside = Event(name="aten::mm", cpu_parent=graph, cpu_time_total=90, device_time_total=10)
-    assert read_events([graph, inside, Event(name="aten::sin", cpu_time_total=10, device_time_total=30)]).of_time == 1 / 4
+    assert (
+        read_events(
+            [graph, inside, Event(name="aten::sin", cpu_time_total=10, device_time_total=30)]
+        ).of_time
+        == 1 / 4
+    )
 
 
 def test_a_step_without_operators_has_no_shares():
@@ -60,7 +71,11 @@ def test_a_step_without_operators_has_no_shares():
 def test_all_of_a_model_without_breaks_is_in_graphs():
     _, values = counted(models=["mlp"], mode="inference")
     assert set(values) == set(NAMES)
-    assert (values["coverage_ops"], values["coverage_time"], values["graph_calls"]) == (1.0, 1.0, 1.0)
+    assert (values["coverage_ops"], values["coverage_time"], values["graph_calls"]) == (
+        1.0,
+        1.0,
+        1.0,
+    )
 
 
 def test_the_optimizer_is_outside_where_the_model_alone_is_compiled():
@@ -74,7 +89,10 @@ def test_layers_that_leave_the_graphs_are_a_regression_and_the_same_model_is_non
     again, second = counted(**own("Formed", mode="inference"))
     after, third = counted(**own("Outside", mode="inference"))
     threshold = find_metrics()["coverage_ops"].threshold
-    verdicts = [by_count(before["coverage_ops"], head["coverage_ops"], threshold).verdict for head in (again, after)]
+    verdicts = [
+        by_count(before["coverage_ops"], head["coverage_ops"], threshold).verdict
+        for head in (again, after)
+    ]
     assert verdicts == [Verdict.UNCHANGED, Verdict.REGRESSED], (first, second, third)
     assert third["coverage_time"] < 1
 

@@ -52,7 +52,9 @@ def test_each_change_shows(name, place):
         assert [one for one in before if before[one] != after[one]] == [name]
 
 
-@pytest.mark.parametrize("change", [lambda value: value.flip(0), lambda value: value.roll(1), lambda value: -value])
+@pytest.mark.parametrize(
+    "change", [lambda value: value.flip(0), lambda value: value.roll(1), lambda value: -value]
+)
 def test_moved_values_show(change):
     value = torch.randn(1000)
     assert digests_of(Holding(value=value)) != digests_of(Holding(value=change(value)))
@@ -60,7 +62,9 @@ def test_moved_values_show(change):
 
 def test_swapped_pieces_show():
     value = torch.randn(WORDS * WORD // 4 * 2)
-    assert digests_of(Holding(value=value)) != digests_of(Holding(value=value.roll(WORDS * WORD // 4)))
+    assert digests_of(Holding(value=value)) != digests_of(
+        Holding(value=value.roll(WORDS * WORD // 4))
+    )
 
 
 class Counting(nn.Module):

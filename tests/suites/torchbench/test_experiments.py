@@ -1,6 +1,7 @@
 """Each experiment: what it captures is verified as any arm is, what it cannot capture is skipped with the reason, what it spoils is red.
 
-State: models of the zoo and of `planted_models`, one thread, CPU, one process except where a process is what is tested.
+State: models of the zoo and of `planted_models`, one thread, CPU, one process except where a
+process is what is tested.
 """
 
 import json
@@ -64,7 +65,11 @@ def test_what_is_captured_wrong_fails(backend):
         ("aot-precompile", "Formed", "aot-precompile: the model cannot be captured: "),
         ("torchscript", "NoTrace", "torchscript: the model cannot be captured: "),
         ("torchscript-script", "NoScript", "torchscript-script: the model cannot be captured: "),
-        ("aot-inductor", "CountingCalls", "a package keeps its buffers to itself, and this model changes calls"),
+        (
+            "aot-inductor",
+            "CountingCalls",
+            "a package keeps its buffers to itself, and this model changes calls",
+        ),
     ],
 )
 @pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")  # torch warns of itself
@@ -76,17 +81,30 @@ def test_what_cannot_be_captured_is_skipped_with_the_reason(backend, name, reaso
 
 def test_what_torch_compiles_and_cannot_keep_is_skipped_with_the_reason(tmp_path, monkeypatch):
     """No other process finds a class within a function; the quickest of compilers says so as well as inductor does."""
-    monkeypatch.setattr(experiments, "compile_arguments", lambda arm, dynamic: {"backend": "eager", "dynamic": dynamic})
+    monkeypatch.setattr(
+        experiments,
+        "compile_arguments",
+        lambda arm, dynamic: {"backend": "eager", "dynamic": dynamic},
+    )
     (case,) = SUITE.plan(formed(name="in_a_function", backend="caching-precompile"))
-    with pytest.raises(Unsupported, match="caching-precompile: torch cannot keep what it compiles of this model: "):
+    with pytest.raises(
+        Unsupported, match="caching-precompile: torch cannot keep what it compiles of this model: "
+    ):
         open_workload(case, context(tmp_path)).verify(case.arms)
 
 
 def test_what_torch_keeps_and_cannot_load_again_is_skipped_with_the_reason(tmp_path, monkeypatch):
     """A parameter that is not trained keeps its gradient, which torch writes among the guards and then cannot read."""
-    monkeypatch.setattr(experiments, "compile_arguments", lambda arm, dynamic: {"backend": "eager", "dynamic": dynamic})
+    monkeypatch.setattr(
+        experiments,
+        "compile_arguments",
+        lambda arm, dynamic: {"backend": "eager", "dynamic": dynamic},
+    )
     (case,) = SUITE.plan(formed(name="HalfFrozen", backend="caching-precompile", mode="training"))
-    with pytest.raises(Unsupported, match=r"caching-precompile: torch cannot load what it keeps of this model: .*grad"):
+    with pytest.raises(
+        Unsupported,
+        match=r"caching-precompile: torch cannot load what it keeps of this model: .*grad",
+    ):
         open_workload(case, context(tmp_path)).verify(case.arms)
     assert not list(tmp_path.rglob("caching-precompile*"))
 
@@ -94,9 +112,18 @@ def test_what_torch_keeps_and_cannot_load_again_is_skipped_with_the_reason(tmp_p
 @pytest.mark.parametrize(
     ("entry", "reason"),
     [
-        ({"backend": "aot-inductor", "mode": "training"}, "aot-inductor keeps only a forward pass; use `mode: inference`"),
-        ({"backend": "aot-precompile", "mode": "training"}, "aot-precompile keeps only a forward pass; use `mode: inference`"),
-        ({"backend": "export", "mode": "training", "scope": "step"}, "export captures a model, not a step.*use `scope: model`"),
+        (
+            {"backend": "aot-inductor", "mode": "training"},
+            "aot-inductor keeps only a forward pass; use `mode: inference`",
+        ),
+        (
+            {"backend": "aot-precompile", "mode": "training"},
+            "aot-precompile keeps only a forward pass; use `mode: inference`",
+        ),
+        (
+            {"backend": "export", "mode": "training", "scope": "step"},
+            "export captures a model, not a step.*use `scope: model`",
+        ),
     ],
 )
 def test_a_mode_that_an_experiment_has_not_is_skipped(entry, reason):
@@ -104,7 +131,9 @@ def test_a_mode_that_an_experiment_has_not_is_skipped(entry, reason):
         verified(**formed(**entry))
 
 
-@pytest.mark.parametrize(("name", "outcome"), [("FormedScript", Outcome.PASS), ("WrongScript", Outcome.FAIL)])
+@pytest.mark.parametrize(
+    ("name", "outcome"), [("FormedScript", Outcome.PASS), ("WrongScript", Outcome.FAIL)]
+)
 def test_scripted_models_are_verified(name, outcome):
     assert accuracy(**formed(name=name, backend="torchscript-script")).outcome is outcome
 
@@ -114,10 +143,16 @@ def test_an_arm_that_captured_nothing_is_told():
         def forward(self, rows):
             return rows
 
-    form = CapturedProgram(read_arm("export"), Nothing(), calls=[((torch.ones(2),), {})], folder=HERE)
+    form = CapturedProgram(
+        read_arm("export"), Nothing(), calls=[((torch.ones(2),), {})], folder=HERE
+    )
     form(torch.ones(2))
     (check,) = form.checks("export")
-    assert (check.name, check.outcome, check.detail) == ("compiled", Outcome.FAIL, "no graph was captured")
+    assert (check.name, check.outcome, check.detail) == (
+        "compiled",
+        Outcome.FAIL,
+        "no graph was captured",
+    )
 
 
 def test_a_captured_program_says_how_many_operations_it_has():
@@ -168,7 +203,9 @@ def kept(tmp_path_factory):
     folder = tmp_path_factory.mktemp("kept")
     command = [sys.executable, "-c", MAKE, str(folder), *map(" ".join, MADE)]
     environ = {**os.environ, "PYTHONPATH": str(HERE), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, env=environ, check=False, timeout=240, capture_output=True, text=True)
+    done = subprocess.run(
+        command, env=environ, check=False, timeout=240, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     return folder, dict(zip(MADE, map(json.loads, done.stdout.splitlines()), strict=True))
 
@@ -180,21 +217,35 @@ def of_one_step(case, folder):
 
 
 @each_made
-def test_a_file_is_made_by_one_process_and_loaded_verified_and_measured_by_another(kept, arm, mode, monkeypatch):
+def test_a_file_is_made_by_one_process_and_loaded_verified_and_measured_by_another(
+    kept, arm, mode, monkeypatch
+):
     (folder, made_by), (case,) = kept, SUITE.plan(formed(backend=arm, mode=mode))
     maker, made = made_by[arm, mode]
-    own_checks = {"inference": {"finite_outputs"}, "training": {"finite_loss", "updates_weights"}}[mode]
+    own_checks = {"inference": {"finite_outputs"}, "training": {"finite_loss", "updates_weights"}}[
+        mode
+    ]
     assert set(made) == {"compiled", *own_checks}
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(folder))
-    monkeypatch.setattr(compile_fx, "fx_codegen_and_compile", lambda *_, **__: pytest.fail("what is loaded is not compiled"))
+    monkeypatch.setattr(
+        compile_fx,
+        "fx_codegen_and_compile",
+        lambda *_, **__: pytest.fail("what is loaded is not compiled"),
+    )
     checks = of_one_step(case, folder / mode)
     assert checks["package"].outcome is Outcome.PASS
     assert f"made by process {maker}-" in checks["package"].detail
     assert f"loaded by process {os.getpid()}-" in checks["package"].detail
     evidence = open_workload(case, context(folder / mode)).verify(case.arms)
     assert checks_of(evidence)["accuracy"].outcome is Outcome.PASS
-    (size,) = (metric.launches[0].values[0] for metric in evidence.metrics if metric.name == "package_size")
-    files = [path for path in (folder / mode / "packages").rglob("*") if path.is_file() and path.suffix != ".json"]
+    (size,) = (
+        metric.launches[0].values[0] for metric in evidence.metrics if metric.name == "package_size"
+    )
+    files = [
+        path
+        for path in (folder / mode / "packages").rglob("*")
+        if path.is_file() and path.suffix != ".json"
+    ]
     assert size == sum(path.stat().st_size for path in files if f"packages/{arm}." in str(path))
 
 
@@ -202,7 +253,10 @@ def test_a_file_is_made_by_one_process_and_loaded_verified_and_measured_by_anoth
 def test_a_file_that_computes_something_else_fails(kept, arm, mode, monkeypatch):
     folder, _ = kept
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(folder))
-    load = {Experiment.AOT_INDUCTOR: "_load_package", Experiment.AOT_PRECOMPILE: "_load_precompiled"}.get(arm, "_load_cached")
+    load = {
+        Experiment.AOT_INDUCTOR: "_load_package",
+        Experiment.AOT_PRECOMPILE: "_load_precompiled",
+    }.get(arm, "_load_cached")
     right = getattr(experiments, load)
 
     def spoilt(*arguments, **options):
@@ -231,13 +285,21 @@ SPOILT = {"inference": lambda value: 1.01 * value, "training": GradientsApart.ap
 """What a file of either mode computes wrongly: of a training the backward pass alone."""
 
 
-def test_a_guard_that_does_not_hold_is_told_of_a_file_that_should_compile_nothing(tmp_path, monkeypatch):
+def test_a_guard_that_does_not_hold_is_told_of_a_file_that_should_compile_nothing(
+    tmp_path, monkeypatch
+):
     """As torch does silently where it loads a file and its guards fail: it compiles again."""
     kept = experiments.Package(size_bytes=1, maker="another process", operations=1)
     (tmp_path / "caching-precompile.json").write_text(json.dumps(asdict(kept)))
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(experiments, "_load_cached", lambda arm, module, path, dynamic: torch.compile(module, backend="eager"))
-    form = CapturedProgram(read_arm("caching-precompile"), Doubled(), calls=[((torch.ones(2),), {})], folder=tmp_path)
+    monkeypatch.setattr(
+        experiments,
+        "_load_cached",
+        lambda arm, module, path, dynamic: torch.compile(module, backend="eager"),
+    )
+    form = CapturedProgram(
+        read_arm("caching-precompile"), Doubled(), calls=[((torch.ones(2),), {})], folder=tmp_path
+    )
     form(torch.ones(2))
     check = {check.name: check for check in form.checks("caching-precompile")}["package"]
     assert check.outcome is Outcome.FAIL
@@ -253,17 +315,33 @@ class Doubled(torch.nn.Module):
 
 def test_what_is_loaded_onto_a_models_code_has_a_case_of_its_own():
     arms = {"models": ["mlp"], "mode": "inference", "arms": ["caching-precompile", "default"]}
-    with pytest.raises(BadConfig, match="loads its graphs onto the model's code, where every other arm of the case would run"):
+    with pytest.raises(
+        BadConfig,
+        match="loads its graphs onto the model's code, where every other arm of the case would run",
+    ):
         SUITE.plan(arms)
     assert len(SUITE.plan({**arms, "arms": ["caching-precompile"]})) == 1
-    assert len(SUITE.plan({"models": ["mlp"], "mode": "inference", "backend": ["caching-precompile", "inductor"]})) == 2
+    assert (
+        len(
+            SUITE.plan(
+                {
+                    "models": ["mlp"],
+                    "mode": "inference",
+                    "backend": ["caching-precompile", "inductor"],
+                }
+            )
+        )
+        == 2
+    )
 
 
 @each_maker
 def test_a_cold_cache_has_the_file_made_again(kept, arm, monkeypatch, tmp_path):
     folder, _ = kept
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "none"))
-    form = CapturedProgram(read_arm(arm), Formed(), calls=(), folder=folder / "inference" / "packages")
+    form = CapturedProgram(
+        read_arm(arm), Formed(), calls=(), folder=folder / "inference" / "packages"
+    )
     assert form._loaded() is None
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(folder))
     assert form._loaded() is not None
@@ -281,7 +359,13 @@ AUTOGRAD = {"backend": "aot_eager", "compiled_autograd": True}
 
 @pytest.mark.parametrize("scope", ["model", "step"])
 def test_compiled_autograd_captures_the_backward_pass_and_is_verified(scope):
-    entry = {"models": ["mlp"], "arms": [AUTOGRAD], "mode": "training", "perturbations": 1, "scope": scope}
+    entry = {
+        "models": ["mlp"],
+        "arms": [AUTOGRAD],
+        "mode": "training",
+        "perturbations": 1,
+        "scope": scope,
+    }
     (case,) = SUITE.plan(entry)
     assert "compiled_autograd" in case.due.checks
     workload = open_workload(case, context())

@@ -12,7 +12,15 @@ from ci_bench.records.results import Outcome, Status
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
 ARMS = ["export", "overhead", "aot-inductor"]
-RUN = {"device": "cpu", "threads": 1, "launches": 1, "blocks": 2, "sample_s": 0.002, "warmup_s": 0.2, "compile_budget_s": 0}
+RUN = {
+    "device": "cpu",
+    "threads": 1,
+    "launches": 1,
+    "blocks": 2,
+    "sample_s": 0.002,
+    "warmup_s": 0.2,
+    "compile_budget_s": 0,
+}
 MODEL = """
 import torch
 from torch import nn
@@ -36,23 +44,35 @@ def ended(tmp_path_factory):
         {"source": "own", "models": ["own_models:branch"], "backend": "export", **usual},
     ]
     (folder / "own_models.py").write_text(MODEL)
-    (folder / "ci-bench.yml").write_text(yaml.safe_dump({"schema_version": 1, "run": RUN, "suites": {"torchbench": entries}}))
+    (folder / "ci-bench.yml").write_text(
+        yaml.safe_dump({"schema_version": 1, "run": RUN, "suites": {"torchbench": entries}})
+    )
     command = [sys.executable, "-m", "ci_bench.cli", "gate", "--output", "out"]
     subprocess.run(command, cwd=folder, check=False, timeout=300, capture_output=True)
-    return read_results(folder / "out/results.json"), read_comparison(folder / "out/comparison.json")
+    return read_results(folder / "out/results.json"), read_comparison(
+        folder / "out/comparison.json"
+    )
 
 
 def test_every_experiment_is_verified_refereed_and_timed_beside_one_reference(ended):
     row = ended[0].cases[0]
     assert row.status is Status.OK, row.failure
     counted = [
-        check for check in row.checks if not check.informative and check.outcome is not Outcome.PASS and check.name != "steady"
+        check
+        for check in row.checks
+        if not check.informative and check.outcome is not Outcome.PASS and check.name != "steady"
     ]
     assert counted == []
     for name in ("compiled", "accuracy", "refereed"):
-        assert {check.arm for check in row.checks if check.name == name} - {"eager"} == set(ARMS), name
+        assert {check.arm for check in row.checks if check.name == name} - {"eager"} == set(ARMS), (
+            name
+        )
     assert {found.arm for found in ended[1].cases[0].speedups} == set(ARMS)
-    cold = {metric.arm: metric.launches[0].values[0] for metric in row.metrics if metric.name == "compile_cold"}
+    cold = {
+        metric.arm: metric.launches[0].values[0]
+        for metric in row.metrics
+        if metric.name == "compile_cold"
+    }
     assert set(cold) == set(ARMS)
     assert cold["aot-inductor"] > cold["export"]
 

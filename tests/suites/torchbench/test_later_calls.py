@@ -24,11 +24,17 @@ def kept(folder, model, mode):
 
 
 @pytest.mark.parametrize("mode", ["inference", "training"])
-@pytest.mark.parametrize(("head", "wrong"), [("HalfWhenCached", True), ("WholeWhenCached", False), ("Plain", False)])
+@pytest.mark.parametrize(
+    ("head", "wrong"), [("HalfWhenCached", True), ("WholeWhenCached", False), ("Plain", False)]
+)
 def test_a_later_call_that_is_wrong_is_a_change(tmp_path, mode, head, wrong) -> None:
-    base, base_file = kept(tmp_path / "base", "Plain" if head == "Plain" else "WholeWhenCached", mode)
+    base, base_file = kept(
+        tmp_path / "base", "Plain" if head == "Plain" else "WholeWhenCached", mode
+    )
     record, file = kept(tmp_path / "head", head, mode)
-    files = OutputFiles(base=str(base_file), base_digest=base.file, head=str(file), head_digest=record.file)
+    files = OutputFiles(
+        base=str(base_file), base_digest=base.file, head=str(file), head_digest=record.file
+    )
     beside = compare(files, base=base.digest)
     changed = [one.name for one in beside.worst if one.wrong]
     assert bool(changed) == wrong, beside

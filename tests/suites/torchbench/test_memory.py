@@ -27,20 +27,41 @@ def verdicts(tmp_path_factory):
     folder = tmp_path_factory.mktemp("memory")
     entries = [{**ENTRY, "models": [f"planted_memory:{model}"]} for model in MODELS]
     config = folder / "ci-bench.yml"
-    config.write_text(yaml.safe_dump({"schema_version": 1, "run": RUN, "suites": {"torchbench": entries}}))
+    config.write_text(
+        yaml.safe_dump({"schema_version": 1, "run": RUN, "suites": {"torchbench": entries}})
+    )
     environ = {**os.environ, "PYTHONPATH": str(HERE)}
 
     def run(*arguments, **more):
-        command = [sys.executable, "-m", "ci_bench.cli", *map(str, arguments), "--config", str(config)]
-        return subprocess.run(command, cwd=folder, env=environ | more, check=False, timeout=500, capture_output=True)
+        command = [
+            sys.executable,
+            "-m",
+            "ci_bench.cli",
+            *map(str, arguments),
+            "--config",
+            str(config),
+        ]
+        return subprocess.run(
+            command, cwd=folder, env=environ | more, check=False, timeout=500, capture_output=True
+        )
 
     run("run", "--output", folder / "base")
     run("run", "--output", folder / "head", PLANT_MEMORY="1")
-    told = run("compare", folder / "base" / "results.json", folder / "head" / "results.json", "--output", folder / "out")
+    told = run(
+        "compare",
+        folder / "base" / "results.json",
+        folder / "head" / "results.json",
+        "--output",
+        folder / "out",
+    )
     assert told.returncode == 1, told.stderr
     cases = read_comparison(folder / "out" / "comparison.json").cases
     return {
-        (case.id.partition("[")[0].rpartition("_")[2], pair.metric): (pair.verdict, pair.reason, pair.detail)
+        (case.id.partition("[")[0].rpartition("_")[2], pair.metric): (
+            pair.verdict,
+            pair.reason,
+            pair.detail,
+        )
         for case in cases
         for pair in case.pairs
         if pair.arm == "eager"

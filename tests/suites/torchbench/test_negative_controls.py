@@ -1,6 +1,7 @@
 """Every planted defect ends in the right status, through the suite's own path; what is right passes.
 
-State: models of `planted_models` in training, backend aot_eager unless the backend is what is planted, one thread, CPU.
+State: models of `planted_models` in training, backend aot_eager unless the backend is what is
+planted, one thread, CPU.
 """
 
 import pytest
@@ -24,7 +25,15 @@ def plain(defect="none", scale=1.0, **entry):
 
 
 @pytest.mark.parametrize(
-    "entry", [{}, SGD, {"scope": "step"}, {"mode": "inference"}, {"precision": "bf16"}, {"precision": "amp_bf16"}]
+    "entry",
+    [
+        {},
+        SGD,
+        {"scope": "step"},
+        {"mode": "inference"},
+        {"precision": "bf16"},
+        {"precision": "amp_bf16"},
+    ],
 )
 @pytest.mark.parametrize("scale", [1.0, 1e-4])
 def test_what_is_right_passes(entry, scale):
@@ -172,7 +181,12 @@ def test_known_restlessness_widens_rounding_but_hides_no_defect(tmp_path):
     tables = table(tmp_path, non_deterministic=True)
     calm = own("Restless", model_options={"size": 1e-3}, tables=tables)
     assert word(accuracy(**calm)) == "pass"
-    wrong = own("Restless", model_options={"size": 1e-3}, tables=tables, backend="planted_backends:zeroed_gradients")
+    wrong = own(
+        "Restless",
+        model_options={"size": 1e-3},
+        tables=tables,
+        backend="planted_backends:zeroed_gradients",
+    )
     assert word(accuracy(**wrong)) == "fail_accuracy"
 
 
@@ -180,7 +194,10 @@ def test_without_fp64_rounding_is_measured_by_shaking():
     check = accuracy(**own("NoFp64"))
     assert word(check) == "pass"
     assert "no fp64 reference: RuntimeError: no kernel for double" in check.detail
-    assert word(accuracy(**own("NoFp64", backend="planted_backends:flipped_gradients"))) == "fail_accuracy"
+    assert (
+        word(accuracy(**own("NoFp64", backend="planted_backends:flipped_gradients")))
+        == "fail_accuracy"
+    )
 
 
 def test_a_model_whose_gradients_are_noise_is_not_called_right():
@@ -253,7 +270,9 @@ def test_plain_attributes_are_put_back_between_forced_steps(kind, backend):
     options = {"backend": backend, "mode": "inference"}
     check = accuracy(**own("Counting", model_options={"kind": kind}, **options))
     assert (check.outcome, word(check)) == (Outcome.PASS, "pass"), check.detail
-    wrong = accuracy(**own("Counting", model_options={"kind": kind, "defect": "element"}, **options))
+    wrong = accuracy(
+        **own("Counting", model_options={"kind": kind, "defect": "element"}, **options)
+    )
     assert word(wrong) == "fail_accuracy"
 
 
@@ -267,8 +286,20 @@ MEANS = {
     "right": ("squares", "right", "bf16", Outcome.PASS, "3 of them with half of the rows blank"),
     "right in fp32": ("squares", "right", "fp32", Outcome.PASS, ""),
     "half of the rows": ("squares", "half_of_the_rows", "bf16", Outcome.FAIL, "outputs: off by"),
-    "a number that says nothing": ("normed", "right", "bf16", Outcome.UNKNOWN, "one number in bf16"),
-    "an input overwritten": ("squares", "overwriting", "fp32", Outcome.FAIL, "inputs.0: it writes into this input"),
+    "a number that says nothing": (
+        "normed",
+        "right",
+        "bf16",
+        Outcome.UNKNOWN,
+        "one number in bf16",
+    ),
+    "an input overwritten": (
+        "squares",
+        "overwriting",
+        "fp32",
+        Outcome.FAIL,
+        "inputs.0: it writes into this input",
+    ),
     "an input overwritten by both": ("in place", "right", "fp32", Outcome.PASS, ""),
 }
 
@@ -276,7 +307,11 @@ MEANS = {
 @pytest.mark.parametrize("name", MEANS)
 def test_few_numbers_and_inputs_are_verified(name):
     kind, backend, precision, outcome, said = MEANS[name]
-    entry = {"mode": "inference", "backend": f"planted_backends:{backend}", "precision": [precision]}
+    entry = {
+        "mode": "inference",
+        "backend": f"planted_backends:{backend}",
+        "precision": [precision],
+    }
     check = accuracy(**own("Mean", model_options={"kind": kind}, **entry))
     assert check.outcome is outcome, check
     assert said in check.detail

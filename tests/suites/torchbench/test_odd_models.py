@@ -17,7 +17,9 @@ MODES = ("training", "inference")
 
 
 def accuracy(model, **entry):
-    return checks_of(verified(**{"source": "own", "models": [f"odd_models:{model}"], **entry}))["accuracy"]
+    return checks_of(verified(**{"source": "own", "models": [f"odd_models:{model}"], **entry}))[
+        "accuracy"
+    ]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -33,13 +35,18 @@ def test_complex_numbers_and_dataclasses_are_compared(model, mode):
 def test_fp64_weights_are_trained_and_compared(optimizer):
     check = accuracy("wide", mode="training", optimizer=optimizer)
     assert check.outcome is Outcome.PASS, check
-    wrong = accuracy("wide", mode="training", optimizer=optimizer, backend="odd_models:off_by_two_percent")
+    wrong = accuracy(
+        "wide", mode="training", optimizer=optimizer, backend="odd_models:off_by_two_percent"
+    )
     assert wrong.outcome is Outcome.FAIL, wrong
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_imaginary_parts_that_a_backend_drops_are_missed(mode):
-    assert accuracy("spectrum", mode=mode, backend="odd_models:drops_imaginary").outcome is Outcome.FAIL
+    assert (
+        accuracy("spectrum", mode=mode, backend="odd_models:drops_imaginary").outcome
+        is Outcome.FAIL
+    )
 
 
 @pytest.mark.parametrize("optimizer", ["Adam", "SGD", "RMSprop"])
@@ -101,7 +108,9 @@ def test_a_model_that_fails_by_itself_is_blamed(model, backend, word):
 
 def test_fp32_buffers_that_bf16_rounds_are_reported():
     for precision, expected in (("bf16", "inv_freq by 0.3"), ("fp32", "")):
-        facts = verified(source="own", models=["odd_models:rotary"], mode="inference", precision=precision).facts
+        facts = verified(
+            source="own", models=["odd_models:rotary"], mode="inference", precision=precision
+        ).facts
         assert str(facts.get("rounded_buffers", "")).startswith(expected)
         assert ("rounded_buffers" in facts) is bool(expected)
 
@@ -122,7 +131,9 @@ def test_outputs_without_a_tensor_fail():
     program.step(lambda: None)
     check = checks_of(Evidence(checks=program.finish()))["finite_outputs"]
     assert check.outcome is Outcome.FAIL
-    assert check.detail == "the outputs (NoneType) hold no tensor, so nothing is compared; return one"
+    assert (
+        check.detail == "the outputs (NoneType) hold no tensor, so nothing is compared; return one"
+    )
 
 
 @pytest.mark.parametrize(
@@ -130,7 +141,11 @@ def test_outputs_without_a_tensor_fail():
     [
         ("lazy", "inference", "model_fail_to_load: .*the model has lazy layers"),
         ("yielding", "training", r"the outputs \(generator\) hold no tensor of floating-point"),
-        ("counting", "training", r"the outputs \(Tensor\) hold no tensor .*give the model a `loss`"),
+        (
+            "counting",
+            "training",
+            r"the outputs \(Tensor\) hold no tensor .*give the model a `loss`",
+        ),
     ],
 )
 def test_faults_of_a_model_are_found_while_preparing(model, mode, says):

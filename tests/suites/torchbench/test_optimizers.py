@@ -30,7 +30,9 @@ def test_a_right_step_passes(entry):
 
 
 def test_options_make_a_difference():
-    _, workload = opened(**own("Plain", optimizer="planted_optimizers:Signed", optimizer_options={"decay": 0.5}))
+    _, workload = opened(
+        **own("Plain", optimizer="planted_optimizers:Signed", optimizer_options={"decay": 0.5})
+    )
     optimizer = workload._build(candidate=None).optimizer
     assert (type(optimizer).__name__, optimizer.defaults["decay"]) == ("Signed", 0.5)
 
@@ -51,7 +53,9 @@ def test_an_epsilon_is_not_zero_in_fp16(more, eps):
 
 @pytest.mark.parametrize("optimizer", ["RAdam", "NAdam", "AdamW"])
 def test_what_a_compiled_correction_loses_after_many_steps_is_rounding(optimizer):
-    check = accuracy(**own("Plain", optimizer=optimizer, scope="step", backend="aot_eager", lr=0.01, steps=9))
+    check = accuracy(
+        **own("Plain", optimizer=optimizer, scope="step", backend="aot_eager", lr=0.01, steps=9)
+    )
     assert word(check) == "pass", check.detail
 
 
@@ -71,7 +75,9 @@ def test_a_radam_that_goes_further_compiled_fails():
         ("model", "eager", True, True),
     ],
 )
-def test_an_optimizer_is_capturable_where_its_step_is_captured_or_compiled(scope, arm, captured, capturable, monkeypatch):
+def test_an_optimizer_is_capturable_where_its_step_is_captured_or_compiled(
+    scope, arm, captured, capturable, monkeypatch
+):
     asked = []
     build = program.build_optimizer
 
@@ -95,9 +101,18 @@ def test_an_optimizer_that_does_something_else_compiled_fails():
 @pytest.mark.parametrize(
     ("entry", "fault"),
     [
-        ({"optimizer_options": {"beta": 0.9}}, r"optimizer_options\.beta: torch\.optim\.Adam .*did you mean betas\?"),
-        ({"optimizer": "planted_optimizers:Signed", "optimizer_options": {"decai": 1}}, r"did you mean decay\?"),
-        ({"optimizer": "planted_optimizers:no_optimizer"}, r"gives object; it has to give a torch\.optim\.Optimizer"),
+        (
+            {"optimizer_options": {"beta": 0.9}},
+            r"optimizer_options\.beta: torch\.optim\.Adam .*did you mean betas\?",
+        ),
+        (
+            {"optimizer": "planted_optimizers:Signed", "optimizer_options": {"decai": 1}},
+            r"did you mean decay\?",
+        ),
+        (
+            {"optimizer": "planted_optimizers:no_optimizer"},
+            r"gives object; it has to give a torch\.optim\.Optimizer",
+        ),
     ],
 )
 def test_what_does_not_fit_is_told_before_anything_is_measured(entry, fault):

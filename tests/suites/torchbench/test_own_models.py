@@ -33,8 +33,12 @@ def test_a_model_that_turns_tf32_on_is_measured_without_it():
     _, workload = opened(**own("WithTf32"))
     for arm in ("eager", "aot_eager"):
         workload.open(arm)
-        assert {effective_precision()[f"fp32_precision_{kind}"] for kind in ("matmul", "conv")} == {"ieee"}
-        assert torch.get_float32_matmul_precision() == "highest"  # raises where the two interfaces disagree
+        assert {effective_precision()[f"fp32_precision_{kind}"] for kind in ("matmul", "conv")} == {
+            "ieee"
+        }
+        assert (
+            torch.get_float32_matmul_precision() == "highest"
+        )  # raises where the two interfaces disagree
 
 
 def test_arguments_reach_the_factory_and_the_batch_is_the_first_dimension():
@@ -91,8 +95,22 @@ def test_a_list_of_example_inputs_is_one_call_by_position(mode):
     assert word(workload.verify(case.arms).checks[0]) == "pass"
 
 
-SMALL = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 48, "vocab_size": 90}
-SMALL_T5 = {"d_model": 32, "num_layers": 1, "num_decoder_layers": 1, "num_heads": 2, "d_ff": 48, "d_kv": 16, "vocab_size": 90}
+SMALL = {
+    "hidden_size": 32,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 48,
+    "vocab_size": 90,
+}
+SMALL_T5 = {
+    "d_model": 32,
+    "num_layers": 1,
+    "num_decoder_layers": 1,
+    "num_heads": 2,
+    "d_ff": 48,
+    "d_kv": 16,
+    "vocab_size": 90,
+}
 SMALL_GPT2 = {"n_embd": 32, "n_layer": 1, "n_head": 2, "vocab_size": 90}
 
 
@@ -131,14 +149,24 @@ def test_checkpointing_is_asked_of_transformers():
 
 
 def test_a_setting_that_a_configuration_does_not_have_is_refused():
-    _, workload = opened(source="huggingface", models=["BertForMaskedLM"], mode="inference", model_options={"layers": 2})
-    with pytest.raises(ModelFailed, match=r"model_options.layers: the configuration of BertForMaskedLM has no such setting"):
+    _, workload = opened(
+        source="huggingface",
+        models=["BertForMaskedLM"],
+        mode="inference",
+        model_options={"layers": 2},
+    )
+    with pytest.raises(
+        ModelFailed,
+        match=r"model_options.layers: the configuration of BertForMaskedLM has no such setting",
+    ):
         workload.prepare()
 
 
 def test_every_listed_class_is_in_transformers():
     transformers = pytest.importorskip("transformers")
-    missing = [name for name, listed in HUGGINGFACE.items() if not hasattr(transformers, listed.cls)]
+    missing = [
+        name for name, listed in HUGGINGFACE.items() if not hasattr(transformers, listed.cls)
+    ]
     settings = {
         f"{name}.{key}"
         for name, listed in HUGGINGFACE.items()
@@ -155,7 +183,10 @@ def test_timm_gives_models_where_it_is_installed(monkeypatch):
     def create_model(name, **more):
         asked.update(more, name=name)
         return torch.nn.Sequential(
-            torch.nn.Conv2d(3, 4, 3), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(4, 5)
+            torch.nn.Conv2d(3, 4, 3),
+            torch.nn.AdaptiveAvgPool2d(1),
+            torch.nn.Flatten(),
+            torch.nn.Linear(4, 5),
         )
 
     timm.create_model = create_model
@@ -169,7 +200,9 @@ def test_timm_gives_models_where_it_is_installed(monkeypatch):
 
 def test_a_kind_that_this_torchao_lacks_and_no_torchao_are_reasons_to_skip(monkeypatch):
     torchao = ModuleType("torchao")
-    torchao.quantization = SimpleNamespace(quantize_=lambda module, config: None, Int8WeightOnlyConfig=lambda: "int8 weights")
+    torchao.quantization = SimpleNamespace(
+        quantize_=lambda module, config: None, Int8WeightOnlyConfig=lambda: "int8 weights"
+    )
     monkeypatch.setitem(sys.modules, "torchao", torchao)
     entry = {**QUICK, "models": ["mlp"], "mode": "inference", "precision": "bf16"}
     with pytest.raises(Unsupported, match="has no Int4WeightOnlyConfig"):

@@ -20,11 +20,25 @@ def fresh_compiler():
 
 
 def dropping(backend, mode="training", **more):
-    backend = backend if backend in plain_backends.REGISTERED or ":" in backend else f"plain_backends:{backend}"
-    return {"source": "own", "models": ["dropping_models:Bench"], "mode": mode, "backend": backend, "optimizer": "SGD", **more}
+    backend = (
+        backend
+        if backend in plain_backends.REGISTERED or ":" in backend
+        else f"plain_backends:{backend}"
+    )
+    return {
+        "source": "own",
+        "models": ["dropping_models:Bench"],
+        "mode": mode,
+        "backend": backend,
+        "optimizer": "SGD",
+        **more,
+    }
 
 
-@pytest.mark.parametrize("backend", ["forward", "falling_back", "aot_plain", "aot_min_cut", "aot_decomposed", "aot_eager"])
+@pytest.mark.parametrize(
+    "backend",
+    ["forward", "falling_back", "aot_plain", "aot_min_cut", "aot_decomposed", "aot_eager"],
+)
 def test_a_plain_backend_is_right_in_training(backend):
     check = accuracy(**dropping(backend))
     assert (check.outcome, word(check)) == (Outcome.PASS, "pass"), check.detail
@@ -36,7 +50,9 @@ def test_a_plain_backend_is_right_in_inference(backend):
     assert (check.outcome, word(check)) == (Outcome.PASS, "pass"), check.detail
 
 
-@pytest.mark.parametrize("backend", ["same_mask", "two_masks", "redrawn", "no_dropout", "half_dropout"])
+@pytest.mark.parametrize(
+    "backend", ["same_mask", "two_masks", "redrawn", "no_dropout", "half_dropout"]
+)
 def test_wrong_masks_fail(backend):
     check = accuracy(**dropping(backend))
     assert (check.outcome, word(check)) == (Outcome.FAIL, "fail_accuracy"), check.detail

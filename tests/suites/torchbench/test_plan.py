@@ -17,7 +17,11 @@ ONE = {"models": ["mlp"], "mode": "inference"}
 
 
 def test_there_is_a_case_for_each_model_mode_precision_and_backend():
-    entry = {"models": ["mlp", "cnn"], "backend": ["inductor", "aot_eager"], "precision": ["fp32", "bf16"]}
+    entry = {
+        "models": ["mlp", "cnn"],
+        "backend": ["inductor", "aot_eager"],
+        "precision": ["fp32", "bf16"],
+    }
     ids = [case.id for case in SUITE.plan(entry)]
     assert len(ids) == len(set(ids)) == 16
     assert ids[0] == "torchbench/cnn[backend=inductor,mode=training,precision=fp32]"
@@ -26,7 +30,12 @@ def test_there_is_a_case_for_each_model_mode_precision_and_backend():
 
 def test_a_case_is_eager_against_one_backend():
     (case,) = SUITE.plan(ONE)
-    assert (case.suite, case.name, case.arms, case.reference) == ("torchbench", "mlp", ("eager", "inductor"), "eager")
+    assert (case.suite, case.name, case.arms, case.reference) == (
+        "torchbench",
+        "mlp",
+        ("eager", "inductor"),
+        "eager",
+    )
     (own,) = SUITE.plan({**ONE, "backend": "eager"})
     assert own.arms == ("eager", "dynamo-eager")
 
@@ -46,16 +55,23 @@ def test_a_name_keeps_two_entries_apart():
 )
 def test_one_own_model_has_the_entrys_name(more, name):
     own = {**ONE, "source": "own", "models": ["package.models:decoder"], **more}
-    assert SUITE.plan(own)[0].id == f"torchbench/{name}[backend=inductor,mode=inference,precision=fp32]"
+    assert (
+        SUITE.plan(own)[0].id
+        == f"torchbench/{name}[backend=inductor,mode=inference,precision=fp32]"
+    )
 
 
-@pytest.mark.parametrize("model", ["package.module:make", "path:bench/my model.py,class:Model", "x" * 200 + ":y"])
+@pytest.mark.parametrize(
+    "model", ["package.module:make", "path:bench/my model.py,class:Model", "x" * 200 + ":y"]
+)
 def test_ids_of_own_models_are_sound(model):
     import re
 
     from ci_bench.records.documents import Kind, schema
 
-    (case,) = SUITE.plan({"source": "own", "models": [model], "mode": "inference", "name": "a-long-name-1234"})
+    (case,) = SUITE.plan(
+        {"source": "own", "models": [model], "mode": "inference", "name": "a-long-name-1234"}
+    )
     forms = schema(Kind.RESULTS)["$defs"]
     assert re.search(forms["case_id"]["pattern"], case.id)
     assert re.search(forms["case"]["properties"]["name"]["pattern"], case.name)
@@ -63,7 +79,11 @@ def test_ids_of_own_models_are_sound(model):
 
 
 @pytest.mark.parametrize(
-    "entry", [{}, {"batch_size": 7, "inductor": {"max_autotune": True}, "scope": "step", "precision": "tf32"}]
+    "entry",
+    [
+        {},
+        {"batch_size": 7, "inductor": {"max_autotune": True}, "scope": "step", "precision": "tf32"},
+    ],
 )
 def test_params_are_read_back_as_the_same_options(entry):
     (case, *_) = SUITE.plan({**ONE, **entry})
@@ -96,10 +116,18 @@ def test_parts_are_details_where_only_the_model_is_compiled():
     assert set(details.values()) == {()}
 
 
-@pytest.mark.parametrize(("source", "models"), [("own", ["m:a", "m:b", "m:c"]), ("timm", ["res_a", "res_b", "res_c"])])
+@pytest.mark.parametrize(
+    ("source", "models"), [("own", ["m:a", "m:b", "m:c"]), ("timm", ["res_a", "res_b", "res_c"])]
+)
 def test_a_selection_holds_for_models_that_only_the_entry_names(source, models):
     def names(**more):
-        given = {"source": source, "models": models, "mode": "inference", "backend": "eager", **more}
+        given = {
+            "source": source,
+            "models": models,
+            "mode": "inference",
+            "backend": "eager",
+            **more,
+        }
         return [case.params["model"] for case in SUITE.plan(given)]
 
     assert names() == models
@@ -147,7 +175,8 @@ def test_nothing_is_downloaded():
 
 
 @pytest.mark.parametrize(
-    ("precision", "epsilon"), [("fp32", 2**-24), ("tf32", 2**-11), ("fp16", 2**-11), ("bf16", 2**-8), ("amp_bf16", 2**-8)]
+    ("precision", "epsilon"),
+    [("fp32", 2**-24), ("tf32", 2**-11), ("fp16", 2**-11), ("bf16", 2**-8), ("amp_bf16", 2**-8)],
 )
 def test_one_rounding_of_the_narrowest_format(precision, epsilon):
     assert TorchbenchPrecision(precision).epsilon == epsilon
@@ -168,13 +197,30 @@ def test_several_batch_sizes_are_a_case_each():
 
 
 def test_the_largest_batch_is_a_case_whose_id_never_changes_and_whose_first_stage_finds_it():
-    (case,) = SUITE.plan({**ONE, "batch_size": "largest", "largest_batch": {"most": 64, "memory_bytes": 5_000_000}})
+    (case,) = SUITE.plan(
+        {**ONE, "batch_size": "largest", "largest_batch": {"most": 64, "memory_bytes": 5_000_000}}
+    )
     assert case.id == "torchbench/mlp[backend=inductor,mode=inference,precision=fp32,batch=largest]"
     settings = parse(json.loads(json.dumps(case.params))).settings
-    assert (settings.batch_size, settings.largest) == (None, SizeLimits(most=64, memory_bytes=5_000_000))
+    assert (settings.batch_size, settings.largest) == (
+        None,
+        SizeLimits(most=64, memory_bytes=5_000_000),
+    )
     stages = SUITE.stages(case)
-    assert [str(stage.kind) for stage in stages] == ["prepare", "size", "alone", "verify", "alone", "alone", "time"]
-    assert (stages[1].arms, stages[1].exclusive, stages[1].limits) == (("eager",), True, settings.largest)
+    assert [str(stage.kind) for stage in stages] == [
+        "prepare",
+        "size",
+        "alone",
+        "verify",
+        "alone",
+        "alone",
+        "time",
+    ]
+    assert (stages[1].arms, stages[1].exclusive, stages[1].limits) == (
+        ("eager",),
+        True,
+        settings.largest,
+    )
     given, found = SUITE.plan({**ONE, "batch_size": [8, "largest"]})
     assert (given.id[-9:], found.id[-15:]) == (",batch=8]", ",batch=largest]")
     assert "largest" not in given.params["settings"]
@@ -199,5 +245,7 @@ def test_models_of_one_short_name_are_refused():
 
 
 def test_prefix_and_name_fill_a_cases_name():
-    cases = SUITE.plan({"source": "own", "models": [f"a:{letter * 90}" for letter in "bd"], "name": "c" * 19})
+    cases = SUITE.plan(
+        {"source": "own", "models": [f"a:{letter * 90}" for letter in "bd"], "name": "c" * 19}
+    )
     assert {len(case.name) for case in cases} == {80}

@@ -16,7 +16,9 @@ from ci_bench.suites.torchbench.snapshot import buffers_of, load_state, paramete
 
 pytestmark = [
     pytest.mark.engine,
-    pytest.mark.skipif(find_spec("torchao") is None, reason="torchao is not installed (dependency group dev)"),
+    pytest.mark.skipif(
+        find_spec("torchao") is None, reason="torchao is not installed (dependency group dev)"
+    ),
     pytest.mark.filterwarnings("ignore::DeprecationWarning:torch.*"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning:torchao.*"),
     pytest.mark.filterwarnings("ignore::UserWarning:torchao.*"),
@@ -46,7 +48,10 @@ def test_both_arms_of_a_quantised_model_are_timed_and_verified(kind):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "model", "precision"), [("int8weightonly", "gnn", "bf16"), ("int8dynamic", "mlp", "fp32")])
+@pytest.mark.parametrize(
+    ("kind", "model", "precision"),
+    [("int8weightonly", "gnn", "bf16"), ("int8dynamic", "mlp", "fp32")],
+)
 def test_a_quantised_candidate_stands_beside_an_unquantised_reference(kind, model, precision):
     entry = {**BESIDE, "quantization": kind, "precision": precision}
     case, workload = opened(**entry, models=[model])
@@ -97,7 +102,10 @@ def test_a_quantisation_that_loses_more_than_its_kind_does_is_caught(monkeypatch
 
     monkeypatch.setattr("ci_bench.suites.torchbench.run.quantize", broken)
     checks = checks_of(verified(**BESIDE, models=["mlp"], backend="eager"))
-    assert (checks["accuracy"].outcome, checks["quantization_loss"].outcome) == (Outcome.PASS, Outcome.FAIL)
+    assert (checks["accuracy"].outcome, checks["quantization_loss"].outcome) == (
+        Outcome.PASS,
+        Outcome.FAIL,
+    )
     assert "is off by" in checks["quantization_loss"].detail
 
 
@@ -110,7 +118,9 @@ def test_a_compiler_that_breaks_a_quantised_model_is_caught(arms, defect):
 def test_a_limit_of_ones_own_wins():
     strict = {**BESIDE, "quantization_limit": 0.0001, "backend": "eager"}
     check = checks_of(verified(**strict, models=["mlp"]))["quantization_loss"]
-    assert (check.outcome, "0.0001 is allowed" in check.detail) == (Outcome.UNKNOWN, True), "bf16 rounds more than that"
+    assert (check.outcome, "0.0001 is allowed" in check.detail) == (Outcome.UNKNOWN, True), (
+        "bf16 rounds more than that"
+    )
     fp32 = {**strict, "precision": "fp32"}
     assert checks_of(verified(**fp32, models=["mlp"]))["quantization_loss"].outcome is Outcome.FAIL
 
@@ -157,7 +167,11 @@ TRUTH = [{"a": torch.tensor([3.0, 4.0])}, {"a": torch.tensor([0.0, 0.0])}]
 )
 def test_a_loss_is_a_share_of_the_norm_and_of_the_largest_element(given, error, largest):
     (loss,) = losses(given, TRUTH)
-    assert (loss.name, loss.error, loss.largest) == ("a", pytest.approx(error), pytest.approx(largest))
+    assert (loss.name, loss.error, loss.largest) == (
+        "a",
+        pytest.approx(error),
+        pytest.approx(largest),
+    )
 
 
 def test_an_output_of_zeros_that_stays_zero_is_not_off():

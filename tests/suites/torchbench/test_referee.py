@@ -60,7 +60,9 @@ def untouched(entry):
     """By arm, what was found to be changed of what all arms share."""
     case, workload = opened(**entry)
     checks = evidence_of_turns(workload, case.arms, context()).checks
-    return {check.arm: (check.outcome, check.detail) for check in checks if check.name == "untouched"}
+    return {
+        check.arm: (check.outcome, check.detail) for check in checks if check.name == "untouched"
+    }
 
 
 def test_what_replaces_a_function_that_checks_are_made_with_is_named(monkeypatch):
@@ -78,16 +80,23 @@ def test_what_changes_nothing_that_is_shared_has_no_such_check(backend):
 HONEST = ["static_outputs", "by_shape", "on_own_buffers"]
 
 
-@pytest.mark.parametrize(("name", "calls"), [(name, calls) for name, calls in zip(HONEST, (1, 8, 8), strict=True)])
+@pytest.mark.parametrize(
+    ("name", "calls"), [(name, calls) for name, calls in zip(HONEST, (1, 8, 8), strict=True)]
+)
 def test_honest_ways_to_be_fast_are_right(name, calls):
     check = refereed(planted(name), calls=calls)
     assert check.outcome is Outcome.PASS, check
 
 
-MODELS = {"inference": ["resnet", "decoder", "gnn", "recommender"], "training": ["mlp", "encoder", "lstm"]}
+MODELS = {
+    "inference": ["resnet", "decoder", "gnn", "recommender"],
+    "training": ["mlp", "encoder", "lstm"],
+}
 
 
-@pytest.mark.parametrize(("mode", "model"), [(mode, model) for mode, models in MODELS.items() for model in models])
+@pytest.mark.parametrize(
+    ("mode", "model"), [(mode, model) for mode, models in MODELS.items() for model in models]
+)
 def test_a_right_backend_agrees_on_models_of_many_kinds(model, mode):
     check = refereed(zoo(model, "aot_eager", mode=mode), calls=2)
     assert check.outcome is Outcome.PASS, check
@@ -104,7 +113,9 @@ def test_gradients_of_before_are_refused():
 
 
 def of_the_reference(model):
-    case, workload = opened(source="own", models=[f"planted_models:{model}"], mode="inference", backend="aot_eager")
+    case, workload = opened(
+        source="own", models=[f"planted_models:{model}"], mode="inference", backend="aot_eager"
+    )
     return referee_checks(workload, case.arms[:1], context(), honest=False)["eager"]
 
 

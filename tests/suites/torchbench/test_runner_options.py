@@ -1,7 +1,7 @@
 """The page's table of the dynamo runner's options: each is there once, with a state, and what it names of ours exists.
 
-`dynamo_runner_options.txt` are the long options of `benchmarks/dynamo/common.py` as pytorch/benchmark 0e83c440 (August 2026) has
-it, in its order.
+`dynamo_runner_options.txt` are the long options of `benchmarks/dynamo/common.py` as
+pytorch/benchmark 0e83c440 (August 2026) has it, in its order.
 """
 
 import json
@@ -16,14 +16,24 @@ from ci_bench.suites.shared.planning.arms import Experiment
 
 ROOT = FIXTURES.parents[1]
 OPTIONS = (FIXTURES / "dynamo_runner_options.txt").read_text().split()
-STATES = ("works", "in part: ", "skipped where ", "not there: ", "not there on purpose: ", "not there yet", "not in this suite")
+STATES = (
+    "works",
+    "in part: ",
+    "skipped where ",
+    "not there: ",
+    "not there on purpose: ",
+    "not there yet",
+    "not in this suite",
+)
 
 
 def rows():
     """Option names, what stands for them here, and the state, of each row."""
     page = (ROOT / "docs/internals/dynamo_runner.md").read_text()
     section = page.partition("## The dynamo runner's options")[2].partition("\n## ")[0]
-    cells = [line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("| `--")]
+    cells = [
+        line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("| `--")
+    ]
     return [(re.findall(r"--[A-Za-z0-9_-]+", names), here, state) for names, here, state in cells]
 
 
@@ -35,11 +45,17 @@ def test_every_option_of_the_runner_is_in_the_table_once():
     assert [name for name, times in listed.items() if times > 1] == ["--only"]
 
 
-@pytest.mark.parametrize(("names", "here", "state"), rows(), ids=[names[0] for names, _, _ in rows()])
+@pytest.mark.parametrize(
+    ("names", "here", "state"), rows(), ids=[names[0] for names, _, _ in rows()]
+)
 def test_each_row_has_a_state_and_names_what_exists(names, here, state):
     assert state.startswith(STATES), state
     assert (here == "–") <= state.startswith("not"), "what has nothing here says why"
-    told = {word for quoted in re.findall(r"`([^`]+)`", here) for word in re.findall(r"[a-z_.-]+", quoted.partition(":")[0])}
+    told = {
+        word
+        for quoted in re.findall(r"`([^`]+)`", here)
+        for word in re.findall(r"[a-z_.-]+", quoted.partition(":")[0])
+    }
     unknown = {word for word in told if word.removeprefix("run.") not in vocabulary()}
     assert unknown == set(), names
 

@@ -3,7 +3,13 @@
 import pytest
 
 from ci_bench.errors import BadConfig
-from ci_bench.suites.torchbench.plan import ModelSelection, balanced, costs_of, select, selection_from
+from ci_bench.suites.torchbench.plan import (
+    ModelSelection,
+    balanced,
+    costs_of,
+    select,
+    selection_from,
+)
 
 KNOWN = ("alexnet", "BERT_pytorch", "dcgan", "resnet18", "resnet50", "vgg16")
 
@@ -34,19 +40,30 @@ def test_an_empty_choice_or_share_is_refused(wanted, words):
 
 @pytest.mark.parametrize("partitions", range(1, 7))
 def test_shares_hold_every_model_once_and_none_is_empty(partitions):
-    shares = [select(KNOWN, ModelSelection(partitions=partitions, partition=index)) for index in range(partitions)]
+    shares = [
+        select(KNOWN, ModelSelection(partitions=partitions, partition=index))
+        for index in range(partitions)
+    ]
     assert sorted(name for share in shares for name in share) == sorted(KNOWN)
     assert all(shares)
 
 
 def test_shares_are_balanced_by_what_models_took():
-    """By hand: 60 alone; 30 and 20 and 10 together. In order of names, one share would have 90 of 120."""
+    """By hand: 60 alone; 30 and 20 and 10 together.
+
+    In order of names, one share would have 90 of 120.
+    """
     shares = balanced({"a": 60.0, "b": 30.0, "c": 20.0, "d": 10.0}, 2)
     assert shares == [["a"], ["b", "c", "d"]]
 
 
 def test_an_unknown_duration_is_the_median_of_the_known():
-    assert costs_of(("a", "b", "c", "d"), {"a": 1.0, "b": 9.0, "c": 2.0}) == {"a": 1.0, "b": 9.0, "c": 2.0, "d": 2.0}
+    assert costs_of(("a", "b", "c", "d"), {"a": 1.0, "b": 9.0, "c": 2.0}) == {
+        "a": 1.0,
+        "b": 9.0,
+        "c": 2.0,
+        "d": 2.0,
+    }
     assert costs_of(("a", "b"), {}) == {"a": 1.0, "b": 1.0}
 
 
@@ -70,7 +87,12 @@ def test_durations_come_from_earlier_results(tmp_path):
     path = tmp_path / "results.json"
     write(replace(_SOUND, cases=rows), path)
     shares = [
-        {case.name for case in SUITE.plan({"models": [*cost], "partitions": 2, "partition": index, "durations": str(path)})}
+        {
+            case.name
+            for case in SUITE.plan(
+                {"models": [*cost], "partitions": 2, "partition": index, "durations": str(path)}
+            )
+        }
         for index in range(2)
     ]
     assert shares == [{"mlp"}, {"cnn", "vit", "gnn"}]

@@ -14,16 +14,32 @@ from ci_bench.suites.torchbench.options import (
     TorchbenchPrecision,
     TorchbenchSettings,
 )
-from ci_bench.suites.torchbench.tables import Table, read_tables, rules_for, settle, table_schema, unknown_models
+from ci_bench.suites.torchbench.tables import (
+    Table,
+    read_tables,
+    rules_for,
+    settle,
+    table_schema,
+    unknown_models,
+)
 
 RUNNER = str(Path(__file__).parent / "runner_table.yaml")
 
 
 def options(model, **more):
     settings = TorchbenchSettings(
-        **{name: more.pop(name) for name in ("freezing", "nopython", "batch_size", "measure", "scope") if name in more}
+        **{
+            name: more.pop(name)
+            for name in ("freezing", "nopython", "batch_size", "measure", "scope")
+            if name in more
+        }
     )
-    given = {"mode": BenchMode.INFERENCE, "precision": TorchbenchPrecision.FP32, "backend": "inductor", **more}
+    given = {
+        "mode": BenchMode.INFERENCE,
+        "precision": TorchbenchPrecision.FP32,
+        "backend": "inductor",
+        **more,
+    }
     return TorchbenchOptions(model=model, source=ModelSource.TORCHBENCH, settings=settings, **given)
 
 
@@ -39,7 +55,10 @@ def test_one_list_of_frozen_models_is_for_all_devices(tmp_path):
     path = tmp_path / "torchbench.yaml"
     path.write_text("skip:\n  freezing: [moco]\n")
     table = read_tables([str(path)])
-    found = {device: settled("moco", device, table=table, freezing=True).skip for device in ("cpu", "cuda")}
+    found = {
+        device: settled("moco", device, table=table, freezing=True).skip
+        for device in ("cpu", "cuda")
+    }
     assert found == dict.fromkeys(("cpu", "cuda"), "the table skips it (skip.freezing)")
     assert settled("moco", table=table).skip is None
     assert settled("other", table=table, freezing=True).skip is None
@@ -104,7 +123,10 @@ def test_types_that_a_table_forces(model, asked, taken):
 
 def test_slow_models_are_skipped_where_it_is_to_go_fast():
     assert settled("BERT").skip is None
-    assert settled("BERT", fast=True).skip == "slow: more than a minute on a desktop CPU, and this entry is fast"
+    assert (
+        settled("BERT", fast=True).skip
+        == "slow: more than a minute on a desktop CPU, and this entry is fast"
+    )
 
 
 def test_no_skip_takes_reasons_to_skip_away_and_nothing_else():
@@ -128,7 +150,11 @@ def test_later_rules_win_field_by_field(tmp_path):
         tmp_path,
         {"tolerance": 0.01, "batch_size": 4},
         {"models": ["res*"], "tolerance": 0.02},
-        {"models": ["resnet18"], "when": {"mode": ["training"], "device": ["cuda", "xpu"]}, "batch_size": 1},
+        {
+            "models": ["resnet18"],
+            "when": {"mode": ["training"], "device": ["cuda", "xpu"]},
+            "batch_size": 1,
+        },
     )
     found = settled("resnet18", table=table)
     assert (found.tolerance, found.options.settings.batch_size) == (0.02, 4)
@@ -138,22 +164,39 @@ def test_later_rules_win_field_by_field(tmp_path):
 
 
 def test_what_is_expected(tmp_path):
-    table = own(tmp_path, {"models": ["a"], "expected": {"accuracy": "fail_accuracy", "graph_breaks": 3, "graphs": 2}})
+    table = own(
+        tmp_path,
+        {
+            "models": ["a"],
+            "expected": {"accuracy": "fail_accuracy", "graph_breaks": 3, "graphs": 2},
+        },
+    )
     found = settled("a", table=table)
-    assert (found.expected, found.most, found.least) == ("fail_accuracy", {"graph_breaks": 3}, {"graphs": 2})
+    assert (found.expected, found.most, found.least) == (
+        "fail_accuracy",
+        {"graph_breaks": 3},
+        {"graphs": 2},
+    )
 
 
 def test_what_is_expected_is_merged_field_by_field(tmp_path):
     table = own(
-        tmp_path, {"expected": {"accuracy": "pass", "graphs": 2}}, {"models": ["a"], "expected": {"graphs": 1, "fallbacks": 0}}
+        tmp_path,
+        {"expected": {"accuracy": "pass", "graphs": 2}},
+        {"models": ["a"], "expected": {"graphs": 1, "fallbacks": 0}},
     )
     found = settled("a", table=table)
     assert (found.expected, found.most, found.least) == ("pass", {"fallbacks": 0}, {"graphs": 1})
 
 
 def test_a_rule_may_be_for_one_scope(tmp_path):
-    table = own(tmp_path, {"when": {"scope": "step", "mode": "training"}, "expected": {"graph_breaks": 3}})
-    most = [settled("a", table=table, mode=BenchMode.TRAINING, scope=scope).most for scope in (ModelScope.STEP, ModelScope.MODEL)]
+    table = own(
+        tmp_path, {"when": {"scope": "step", "mode": "training"}, "expected": {"graph_breaks": 3}}
+    )
+    most = [
+        settled("a", table=table, mode=BenchMode.TRAINING, scope=scope).most
+        for scope in (ModelScope.STEP, ModelScope.MODEL)
+    ]
     assert most == [{"graph_breaks": 3}, {}]
 
 
@@ -207,7 +250,9 @@ def test_every_field_of_a_rule_is_used(tmp_path):
     from ci_bench.suites.torchbench import tables
 
     source = inspect.getsource(tables)
-    assert [name for name in table_schema()["$defs"]["rule"]["properties"] if f'"{name}"' not in source] == []
+    assert [
+        name for name in table_schema()["$defs"]["rule"]["properties"] if f'"{name}"' not in source
+    ] == []
 
 
 EXPECTED = """name,accuracy,graph_breaks,calls_captured,unique_graphs,fallbacks_to_eager
@@ -222,14 +267,20 @@ def test_a_file_of_expected_results_is_a_table(tmp_path):
     path = tmp_path / "inductor_torchbench_training.csv"
     path.write_text(EXPECTED)
     table = read_tables([str(path)])
-    good, bad, dead, large = (settled(name, table=table) for name in ("good", "bad", "dead", "large"))
+    good, bad, dead, large = (
+        settled(name, table=table) for name in ("good", "bad", "dead", "large")
+    )
     most, least = {"graph_breaks": 2, "fallbacks": 0}, {"graphs": 3, "ops_captured": 100}
     assert (good.expected, good.most, good.least) == ("pass", most, least)
     assert (bad.expected, bad.most, bad.least) == ("fail_accuracy", {"graph_breaks": 0}, {})
     assert dead.skip == "it is expected to end in fail_to_run"
     assert (large.expected, large.most) == (None, {"graph_breaks": 5, "fallbacks": 0})
     training = settled("good", table=table, mode=BenchMode.TRAINING)
-    assert (training.expected, training.most, training.least) == ("pass", {"graph_breaks": 2}, {}), "their step has other graphs"
+    assert (training.expected, training.most, training.least) == (
+        "pass",
+        {"graph_breaks": 2},
+        {},
+    ), "their step has other graphs"
 
 
 @pytest.mark.parametrize("text", ["", "name,speedup\na,1\n", "name,accuracy\n"])

@@ -41,7 +41,9 @@ def test_a_model_is_small_and_its_loss_reaches_every_weight(name):
     loss = made.loss(made.module(*sample.args, **sample.kwargs), sample.target)
     loss.backward()
     assert torch.isfinite(loss)
-    assert [key for key, one in made.module.named_parameters() if one.grad is None or not one.grad.any()] == []
+    assert [
+        key for key, one in made.module.named_parameters() if one.grad is None or not one.grad.any()
+    ] == []
 
 
 @pytest.mark.parametrize("name", ZOO)
@@ -53,8 +55,12 @@ def test_the_seed_rules_weights_and_data(name):
 
 def same(one, other):
     states = one.module.state_dict().items(), other.module.state_dict()
-    inputs = [[*sample.args, *sample.kwargs.values()] for sample in (one.samples[0], other.samples[0])]
-    return all(torch.equal(value, states[1][key]) for key, value in states[0]) and all(map(torch.equal, *inputs))
+    inputs = [
+        [*sample.args, *sample.kwargs.values()] for sample in (one.samples[0], other.samples[0])
+    ]
+    return all(torch.equal(value, states[1][key]) for key, value in states[0]) and all(
+        map(torch.equal, *inputs)
+    )
 
 
 @pytest.mark.parametrize("name", ZOO)
@@ -109,19 +115,30 @@ INDUCTOR = [
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "entry"), INDUCTOR)
 def test_inductor_computes_rightly(name, entry):
-    check = checks_of(verified(**{"models": [name], "mode": "training", "backend": "inductor", "perturbations": 3, **entry}))[
-        "accuracy"
-    ]
+    check = checks_of(
+        verified(
+            **{
+                "models": [name],
+                "mode": "training",
+                "backend": "inductor",
+                "perturbations": 3,
+                **entry,
+            }
+        )
+    )["accuracy"]
     assert (check.outcome, word(check)) == (Outcome.PASS, "pass"), check.detail
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "optimizer", ["Adadelta", "Adagrad", "AdamW", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD"]
+    "optimizer",
+    ["Adadelta", "Adagrad", "AdamW", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD"],
 )
 def test_every_optimizer_can_be_verified(optimizer):
     for scope in ("model", "step"):
-        check = checks_of(verified(models=["mlp"], mode="training", optimizer=optimizer, scope=scope))["accuracy"]
+        check = checks_of(
+            verified(models=["mlp"], mode="training", optimizer=optimizer, scope=scope)
+        )["accuracy"]
         assert (check.outcome, word(check)) == (Outcome.PASS, "pass"), check.detail
 
 
@@ -138,7 +155,11 @@ def test_a_program_tells_rows_and_parts(entry, items, parts):
         program = workload.open(arm)
         marks.clear()
         program.step(lambda: marks.append(1))
-        assert (program.items, tuple(part.metric for part in program.parts), program.compiler) == (items, parts, compiler)
+        assert (program.items, tuple(part.metric for part in program.parts), program.compiler) == (
+            items,
+            parts,
+            compiler,
+        )
         assert len(marks) == len(parts)
         assert all(check.outcome is Outcome.PASS and check.arm == arm for check in program.finish())
     assert case.details == parts
@@ -162,7 +183,10 @@ def test_outputs_that_are_no_numbers_fail(monkeypatch):
 
 def test_dynamic_steps_replay_one_sequence_of_sizes_on_both_arms():
     case, workload = opened(models=["mlp"], mode="inference", dynamic=True)
-    sizes = [[sample.args[0].shape[0] for sample in workload.open(arm)._ready.samples] for arm in case.arms]
+    sizes = [
+        [sample.args[0].shape[0] for sample in workload.open(arm)._ready.samples]
+        for arm in case.arms
+    ]
     assert sizes[0] == sizes[1]
     assert sorted(sizes[0]) == [16, 24, 32, 40, 48]
     assert workload.open("eager").items == 160
@@ -193,8 +217,14 @@ def test_what_cannot_be_done_here_is_skipped_with_its_reason(entry, words, monke
     (False, Outcome.PASS, "1 outputs alike in every bit"), (True, Outcome.FAIL, "fail_batch_invariance_at_4: outputs differs"),
 ])  # fmt: skip
 def test_batch_invariance_is_checked_bit_by_bit(mixed, outcome, words):
-    entry = {"source": "own", "models": ["planted_models:Rowwise"], "model_options": {"mixed": mixed}}
-    check = checks_of(verified(**entry, mode="inference", batch_invariance=True))["batch_invariance"]
+    entry = {
+        "source": "own",
+        "models": ["planted_models:Rowwise"],
+        "model_options": {"mixed": mixed},
+    }
+    check = checks_of(verified(**entry, mode="inference", batch_invariance=True))[
+        "batch_invariance"
+    ]
     assert (check.outcome, words in check.detail) == (outcome, True)
 
 
@@ -238,7 +268,12 @@ def test_options_reach_inductor_and_torch():
         deterministic=True,
         inductor={"triton.unique_kernel_names": False},
     )
-    assert (config.triton.cudagraphs, config.freezing, config.triton.unique_kernel_names, config.fallback_random) == (
+    assert (
+        config.triton.cudagraphs,
+        config.freezing,
+        config.triton.unique_kernel_names,
+        config.fallback_random,
+    ) == (
         True,
         True,
         False,

@@ -12,12 +12,19 @@ TABLE = pytest.StashKey[list[str]]()
 NEED_NO_TORCH = {"conftest.py", "test_data.py", "test_plan.py"}
 
 # transformers, datasets and evaluate read these when they are imported
-for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "HF_EVALUATE_OFFLINE", "HF_DATASETS_DISABLE_PROGRESS_BARS"):
+for name in (
+    "HF_HUB_OFFLINE",
+    "HF_DATASETS_OFFLINE",
+    "HF_EVALUATE_OFFLINE",
+    "HF_DATASETS_DISABLE_PROGRESS_BARS",
+):
     os.environ[name] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 sys.path.insert(0, str(HERE))
-collect_ignore = [] if find_spec("torch") else sorted({path.name for path in HERE.glob("*.py")} - NEED_NO_TORCH)
+collect_ignore = (
+    [] if find_spec("torch") else sorted({path.name for path in HERE.glob("*.py")} - NEED_NO_TORCH)
+)
 
 
 @pytest.fixture(autouse=True)

@@ -1,6 +1,7 @@
 """A pull request that changes how a model starts: whole trainings over seeds say whether head still learns as well.
 
-State: a residual network of 16 blocks without norms, Adam, 100 steps, four seeds, fp32, one thread, CPU.
+State: a residual network of 16 blocks without norms, Adam, 100 steps, four seeds, fp32, one thread,
+CPU.
 """
 
 from dataclasses import replace
@@ -41,7 +42,9 @@ def trained(folder, **options):
     workload.prepare()
     verified = workload.verify((case.reference,)).parity
     seeds = workload.train_over_seeds((case.reference,)).parity
-    return CaseResult(case=case, status=Status.OK, reproduce="", parity=merge_parity(verified, seeds))
+    return CaseResult(
+        case=case, status=Status.OK, reproduce="", parity=merge_parity(verified, seeds)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -52,9 +55,13 @@ def base(tmp_path_factory):
 def test_a_side_has_two_trainings_of_every_seed_from_starts_of_their_own(base):
     trained = [run for run in base.parity.traces if run.role not in {Role.PERTURBED, Role.CONTROL}]
     runs = [(run.role, run.seed) for run in trained]
-    assert sorted(runs) == sorted((role, seed) for role in (Role.REFERENCE, Role.OTHER_START) for seed in range(SEEDS))
+    assert sorted(runs) == sorted(
+        (role, seed) for role in (Role.REFERENCE, Role.OTHER_START) for seed in range(SEEDS)
+    )
     assert len({run.start for run in trained}) == len(trained)
-    assert len({run.data for run in base.parity.traces}) == SEEDS, "those of one seed see the same data"
+    assert len({run.data for run in base.parity.traces}) == SEEDS, (
+        "those of one seed see the same data"
+    )
 
 
 def test_branches_that_start_too_large_by_the_root_of_two_learn_worse(base, tmp_path):

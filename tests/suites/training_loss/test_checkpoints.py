@@ -29,7 +29,15 @@ def bench(tmp_path_factory):
 
 
 def verified(bench, layouts: list, **options: object):
-    (case,) = SUITE.plan({**ENTRY, **ADAM, "checkpoint": {"after": AFTER, "steps": STEPS}, **options, "layouts": layouts})
+    (case,) = SUITE.plan(
+        {
+            **ENTRY,
+            **ADAM,
+            "checkpoint": {"after": AFTER, "steps": STEPS},
+            **options,
+            "layouts": layouts,
+        }
+    )
     ended = bench.run(case, stage_of(case, StageKind.VERIFY))
     evidence = evidence_of(ended)
     assert evidence.parity is not None, ended.log_tail
@@ -40,9 +48,9 @@ def test_every_layout_and_one_process_resume_from_each_others_checkpoints(bench)
     evidence = verified(bench, ["ddp", "fsdp", "tensor", PIPELINE])
     arms = ("eager", "ddp", "fsdp", "tensor", "pipeline+accumulate-2")
     runs = [trace for trace in evidence.parity.traces if trace.role is Role.RESUMED]
-    assert {(run.resumed.saved_by, run.arm) for run in runs} == {(saved, arm) for saved in arms for arm in arms} - {
-        ("eager", "eager")
-    }
+    assert {(run.resumed.saved_by, run.arm) for run in runs} == {
+        (saved, arm) for saved in arms for arm in arms
+    } - {("eager", "eager")}
     assert {len(run.loss) for run in runs} == {STEPS}
     findings = parity_findings(evidence.parity)
     assert [finding.arm for finding in findings] == [*arms[1:]]
@@ -55,14 +63,32 @@ def test_every_layout_and_one_process_resume_from_each_others_checkpoints(bench)
     ("save", "load", "said"),
     [
         ("save", "load", ""),
-        ("save", "load_without_state", "fsdp resumed at step 5 from the checkpoint that eager saved: loss leaves {} at step 6"),
-        ("save", "load_without_counter", "fsdp resumed at step 5 from the checkpoint that eager saved: loss leaves {} at step 6"),
-        ("save", "load_without_shard", "fsdp resumed at step 5 from the checkpoint that eager saved: loss leaves {} at step 5"),
-        ("save_half", "load", "eager resumed at step 5 from the checkpoint that fsdp saved: loss leaves {} at step 5"),
+        (
+            "save",
+            "load_without_state",
+            "fsdp resumed at step 5 from the checkpoint that eager saved: loss leaves {} at step 6",
+        ),
+        (
+            "save",
+            "load_without_counter",
+            "fsdp resumed at step 5 from the checkpoint that eager saved: loss leaves {} at step 6",
+        ),
+        (
+            "save",
+            "load_without_shard",
+            "fsdp resumed at step 5 from the checkpoint that eager saved: loss leaves {} at step 5",
+        ),
+        (
+            "save_half",
+            "load",
+            "eager resumed at step 5 from the checkpoint that fsdp saved: loss leaves {} at step 5",
+        ),
     ],
     ids=["right", "state", "counter", "shard", "shard-when-saving"],
 )
-def test_a_checkpoint_that_loses_something_is_found_with_step_and_signal(bench, save: str, load: str, said: str) -> None:
+def test_a_checkpoint_that_loses_something_is_found_with_step_and_signal(
+    bench, save: str, load: str, said: str
+) -> None:
     own = {"after": AFTER, "steps": STEPS, "save": OWN + save, "load": OWN + load}
     (finding,) = parity_findings(verified(bench, ["fsdp"], checkpoint=own).parity)
     assert finding.verdict.holds is not bool(said), finding.detail
@@ -80,7 +106,9 @@ def test_where_a_step_draws_random_numbers_nothing_resumes_and_the_check_says_so
 
 def test_a_stage_of_a_pipeline_is_saved_under_the_whole_models_names() -> None:
     stage, weight = torch.nn.Sequential(torch.nn.Linear(3, 3)), torch.nn.Linear(3, 3).weight
-    names = names_in_whole(stage, {"blocks.1.weight": id(stage[0].weight), "blocks.1.bias": id(stage[0].bias)})
+    names = names_in_whole(
+        stage, {"blocks.1.weight": id(stage[0].weight), "blocks.1.bias": id(stage[0].bias)}
+    )
     assert names == {"0.weight": "blocks.1.weight", "0.bias": "blocks.1.bias"}
     optimizer = torch.optim.Adam(stage.parameters(), lr=0.1)
     stage(torch.ones(1, 3)).sum().backward()
@@ -104,9 +132,18 @@ def test_a_stage_of_a_pipeline_is_saved_under_the_whole_models_names() -> None:
     ("options", "said"),
     [
         ({"checkpoint": {"after": 8}}, "checkpoint: is of layouts, and no `layouts` are listed"),
-        ({"layouts": ["ddp"], "checkpoint": {"after": 8, "save": "a:b"}}, "checkpoint: `save` and `load` belong together"),
-        ({"layouts": ["ddp"], "checkpoint": {"after": 4, "steps": 2}}, "checkpoint: `after` and `steps` are 6 together"),
-        ({"layouts": ["ddp"], "checkpoint": {"after": 45}}, "parity takes 10 to 50 steps, and the training has 375"),
+        (
+            {"layouts": ["ddp"], "checkpoint": {"after": 8, "save": "a:b"}},
+            "checkpoint: `save` and `load` belong together",
+        ),
+        (
+            {"layouts": ["ddp"], "checkpoint": {"after": 4, "steps": 2}},
+            "checkpoint: `after` and `steps` are 6 together",
+        ),
+        (
+            {"layouts": ["ddp"], "checkpoint": {"after": 45}},
+            "parity takes 10 to 50 steps, and the training has 375",
+        ),
         (
             {"layouts": ["ddp"], "num_samples": 64, "epochs": 1, "checkpoint": {"after": 8}},
             "`after` and `steps` are 18 together; parity takes 10 to 50 steps, and the training has 4",

@@ -76,7 +76,10 @@ def texts_seen(monkeypatch):
 def test_only_the_rows_needed_are_tokenised(tmp_path, texts_seen):
     prepare_rows(small(num_samples=5, evaluation_rows=3), tmp_path)
     expected = [
-        [json.loads(line)["text"] for line in (DATA / "reviews" / f"{split}.jsonl").read_text().splitlines()[:count]]
+        [
+            json.loads(line)["text"]
+            for line in (DATA / "reviews" / f"{split}.jsonl").read_text().splitlines()[:count]
+        ]
         for split, count in (("train", 5), ("test", 3))
     ]
     assert texts_seen == expected
@@ -121,27 +124,56 @@ def test_a_split_and_columns_by_other_names(tmp_path):
     folder = tmp_path / "reviews"
     folder.mkdir()
     store(folder, "csv", {"review": ["a", "b"], "stars": [1, 2]}, name="validation")
-    rows = prepared(tmp_path, path=str(folder), train_split="validation", text_column="review", label_column="stars")
+    rows = prepared(
+        tmp_path,
+        path=str(folder),
+        train_split="validation",
+        text_column="review",
+        label_column="stars",
+    )
     assert rows.labels.tolist() == [1, 2]
 
 
 def test_more_rows_than_there_are_is_all_of_them(tmp_path):
     path = store(tmp_path, "csv")
-    prepare_rows(small(num_samples=99, evaluation=False, dataset=Dataset(files={"train": path})), tmp_path)
+    prepare_rows(
+        small(num_samples=99, evaluation=False, dataset=Dataset(files={"train": path})), tmp_path
+    )
     assert len(load_rows(tmp_path, "train")) == 3
 
 
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ({"text": ["a", "b"], "label": [0, 5]}, r"dataset\.num_labels: labels run from 0 to 5 .*num_labels is 5"),
+        (
+            {"text": ["a", "b"], "label": [0, 5]},
+            r"dataset\.num_labels: labels run from 0 to 5 .*num_labels is 5",
+        ),
         ({"text": ["a", "b"], "label": [-1, 2]}, r"dataset\.num_labels: labels run from -1 to 2"),
-        ({"review": ["a"], "label": [0]}, r"dataset\.text_column: no column 'text' in the train split.*it has review, label"),
-        ({"text": ["a"], "stars": [0]}, r"dataset\.label_column: no column 'label' in .*it has text, stars"),
-        ({"text": ["a", "b"], "label": ["1 star", "2 stars"]}, r"dataset\.label_column: 'label' holds '1 star' in row 0"),
-        ({"text": ["a", "b"], "label": [1.0, 2.5]}, r"dataset\.label_column: 'label' holds 1\.0 in row 0"),
-        ({"text": ["a", None], "label": [1, 2]}, r"dataset\.text_column: 'text' holds None in row 1 .*where str is needed"),
-        ({"text": [], "label": []}, r"dataset: the train split of .*rows\.parquet cannot be read: .*no data"),
+        (
+            {"review": ["a"], "label": [0]},
+            r"dataset\.text_column: no column 'text' in the train split.*it has review, label",
+        ),
+        (
+            {"text": ["a"], "stars": [0]},
+            r"dataset\.label_column: no column 'label' in .*it has text, stars",
+        ),
+        (
+            {"text": ["a", "b"], "label": ["1 star", "2 stars"]},
+            r"dataset\.label_column: 'label' holds '1 star' in row 0",
+        ),
+        (
+            {"text": ["a", "b"], "label": [1.0, 2.5]},
+            r"dataset\.label_column: 'label' holds 1\.0 in row 0",
+        ),
+        (
+            {"text": ["a", None], "label": [1, 2]},
+            r"dataset\.text_column: 'text' holds None in row 1 .*where str is needed",
+        ),
+        (
+            {"text": [], "label": []},
+            r"dataset: the train split of .*rows\.parquet cannot be read: .*no data",
+        ),
     ],
 )
 def test_rows_that_do_not_fit_are_named(table, message, tmp_path):
@@ -159,13 +191,17 @@ def test_an_unknown_split_is_named_with_those_there_are(tmp_path):
     folder = tmp_path / "reviews"
     folder.mkdir()
     store(folder, "csv", name="train")
-    with pytest.raises(BadData, match=r"dataset: the train split of .* cannot be read: .*validation.*train"):
+    with pytest.raises(
+        BadData, match=r"dataset: the train split of .* cannot be read: .*validation.*train"
+    ):
         prepared(tmp_path, path=str(folder), train_split="validation")
 
 
 def test_a_bad_row_that_is_not_needed_is_no_matter(tmp_path):
     table = {"text": ["a", "b", "c"], "label": [0, 1, 99]}
-    assert prepared(tmp_path, files={"train": store(tmp_path, "parquet", table)}).labels.tolist() == [0, 1]
+    assert prepared(
+        tmp_path, files={"train": store(tmp_path, "parquet", table)}
+    ).labels.tolist() == [0, 1]
 
 
 def test_a_missing_file_option_is_named(tmp_path):
@@ -250,7 +286,10 @@ def test_blank_texts_and_a_foreign_row_are_trained_on(texts, tmp_path):
 
 @pytest.mark.parametrize("name", ["rows.xlsx", "rows.txt", "rows"])
 def test_an_unknown_kind_of_file_is_named(name, tmp_path):
-    with pytest.raises(BadData, match=rf"dataset\.files\.train: {name} is not one of \.jsonl, \.json, \.csv, \.parquet"):
+    with pytest.raises(
+        BadData,
+        match=rf"dataset\.files\.train: {name} is not one of \.jsonl, \.json, \.csv, \.parquet",
+    ):
         prepared(tmp_path, files={"train": str(tmp_path / name)})
 
 
@@ -290,7 +329,12 @@ def test_digests_change_with_any_value(bench):
     labels[-1] = (labels[-1] + 1) % 5
     assert rows.digest() == bench.rows.to("cpu").digest()
     assert replace(rows, labels=labels).digest() != rows.digest()
-    assert replace(rows, inputs={**rows.inputs, "input_ids": rows.inputs["input_ids"].roll(1)}).digest() != rows.digest()
+    assert (
+        replace(
+            rows, inputs={**rows.inputs, "input_ids": rows.inputs["input_ids"].roll(1)}
+        ).digest()
+        != rows.digest()
+    )
 
 
 def test_a_state_is_digested_by_name_and_bytes(bench):
@@ -309,7 +353,9 @@ def test_a_state_is_digested_by_name_and_bytes(bench):
 
 
 def test_a_model_from_its_configuration_follows_the_seed(bench):
-    first, again, other = (state_digest(start_state(bench.options, seed=seed)) for seed in (0, 0, 1))
+    first, again, other = (
+        state_digest(start_state(bench.options, seed=seed)) for seed in (0, 0, 1)
+    )
     assert first == again != other
 
 
@@ -317,7 +363,9 @@ def test_a_model_from_its_configuration_follows_the_seed(bench):
 def test_a_local_folder_with_saved_weights(pretrained, bench, tmp_path):
     saved = build_model(replace(bench.options, seed=0), seed=5)
     saved.save_pretrained(tmp_path / "saved")
-    options = replace(bench.options, model=Model(path=str(tmp_path / "saved"), pretrained=pretrained))
+    options = replace(
+        bench.options, model=Model(path=str(tmp_path / "saved"), pretrained=pretrained)
+    )
     loaded = start_state(options, seed=0)
     assert (state_digest(loaded) == state_digest(saved.state_dict())) is pretrained
     model = model_from(options, loaded, "cpu")
@@ -337,7 +385,9 @@ def test_a_fresh_head_on_saved_weights_follows_the_seed(bench, tmp_path):
 
 
 def test_a_folder_without_weights_needs_pretrained_off(tmp_path, bench):
-    options = replace(bench.options, model=Model(path=write_model(tmp_path / "bare"), pretrained=True))
+    options = replace(
+        bench.options, model=Model(path=write_model(tmp_path / "bare"), pretrained=True)
+    )
     with pytest.raises(OSError, match="no file named"):
         build_model(options, seed=0)
     with pytest.raises(BadModel, match=r"model\.path: .*set `model\.pretrained: false`"):

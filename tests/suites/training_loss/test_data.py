@@ -42,7 +42,9 @@ def read_texts(split: str) -> list[str]:
 
 
 def read_tokens() -> dict[str, int]:
-    tokens: dict[str, int] = json.loads((DATA / "tokenizer" / "tokenizer.json").read_text())["model"]["vocab"]
+    tokens: dict[str, int] = json.loads((DATA / "tokenizer" / "tokenizer.json").read_text())[
+        "model"
+    ]["vocab"]
     return tokens
 
 
@@ -74,7 +76,10 @@ def test_the_generated_files_depend_on_the_seed(monkeypatch):
 def test_every_row_is_a_text_and_a_label(split):
     rows = read_rows(split)
     assert len(rows) == ROWS[split]
-    assert all(row.keys() == {"text", "label"} and row["text"] and row["label"] in range(LABELS) for row in rows)
+    assert all(
+        row.keys() == {"text", "label"} and row["text"] and row["label"] in range(LABELS)
+        for row in rows
+    )
 
 
 def test_no_text_occurs_twice():
@@ -117,7 +122,9 @@ def test_the_weighted_mean_of_the_grades_decides_the_stars(main_grade, other_gra
     assert averages_to(opinions, grade) is close
 
 
-@pytest.mark.parametrize("aspect", [aspect for venue in composition.VENUES for aspect in (venue.main, *venue.others)])
+@pytest.mark.parametrize(
+    "aspect", [aspect for venue in composition.VENUES for aspect in (venue.main, *venue.others)]
+)
 def test_every_aspect_has_adjectives_of_every_grade(aspect):
     assert set(aspect.adjectives) == set(composition.GRADES)
     assert all(aspect.adjectives.values())
@@ -146,7 +153,10 @@ def test_the_tokenizer_is_a_fast_cased_bert_tokenizer(tokenizer):
     assert tokenizer.is_fast
     assert len(tokenizer) == len(read_tokens())
     assert tokenizer("The the")["input_ids"][1] != tokenizer("The the")["input_ids"][2]
-    assert tokenizer.decode(tokenizer("The food was superb.")["input_ids"]) == "[CLS] The food was superb. [SEP]"
+    assert (
+        tokenizer.decode(tokenizer("The food was superb.")["input_ids"])
+        == "[CLS] The food was superb. [SEP]"
+    )
 
 
 def test_english_outside_the_reviews_has_no_unknown_token(tokenizer):
@@ -174,7 +184,9 @@ def test_the_configuration_makes_a_classifier_of_five_classes(tokenizer):
     transformers = pytest.importorskip("transformers")
     config = transformers.AutoConfig.from_pretrained(str(DATA / "model"))
     model = transformers.AutoModelForSequenceClassification.from_config(config)
-    batch = tokenizer(read_texts("test")[:2], padding="max_length", truncation=True, return_tensors="pt")
+    batch = tokenizer(
+        read_texts("test")[:2], padding="max_length", truncation=True, return_tensors="pt"
+    )
     assert model(**batch).logits.shape == (2, LABELS)
 
 

@@ -34,7 +34,10 @@ def test_another_training_when_timed_is_found(bench, plain, timed, said):
 
 
 def test_a_smaller_model_when_timed_is_found(bench, plain, tmp_path):
-    model = {**bench.params()["model"], "path": write_model(tmp_path / "small", num_hidden_layers=1)}
+    model = {
+        **bench.params()["model"],
+        "path": write_model(tmp_path / "small", num_hidden_layers=1),
+    }
     assert "weights" in differences(plain, opened(bench, model=model), ("eager",))["eager"]
 
 

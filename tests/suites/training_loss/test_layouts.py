@@ -83,7 +83,9 @@ def test_four_processes_hold_parity_and_what_each_saw_is_kept(bench) -> None:
     )
     ended = bench.run(trial.case, stage_of(trial.case, StageKind.VERIFY))
     traces = {trace.role: trace for trace in evidence_of(ended).parity.traces}
-    assert traces["candidate"].accuracy == pytest.approx(traces["reference"].accuracy, abs=0.05), "of the gathered weights"
+    assert traces["candidate"].accuracy == pytest.approx(traces["reference"].accuracy, abs=0.05), (
+        "of the gathered weights"
+    )
     candidate, reference = traces["candidate"].ranks, traces["reference"].ranks
     assert (candidate.own_rows, len(candidate.loss), len(candidate.loss[0])) == (True, 4, 16)
     for own, expected in zip(candidate.loss, reference.loss, strict=True):
@@ -105,14 +107,24 @@ def test_groups_of_processes_and_schedules_hold_parity_in_four_processes(bench) 
     findings = parity_findings(parity)
     assert [finding.arm for finding in findings] == [*case.arms[1:]]
     assert all(finding.verdict.holds for finding in findings), findings
-    sharing = {trace.arm: trace.ranks for trace in parity.traces if trace.role is Role.CANDIDATE}["fsdp_tensor+accumulate-2"]
-    assert (sharing.sharing, sharing.loss[0], sharing.loss[2]) == (2, sharing.loss[1], sharing.loss[3])
+    sharing = {trace.arm: trace.ranks for trace in parity.traces if trace.role is Role.CANDIDATE}[
+        "fsdp_tensor+accumulate-2"
+    ]
+    assert (sharing.sharing, sharing.loss[0], sharing.loss[2]) == (
+        2,
+        sharing.loss[1],
+        sharing.loss[3],
+    )
     assert sharing.loss[0] != sharing.loss[2]
 
 
 @pytest.mark.parametrize(
     ("name", "said"),
-    [("context by hand", ""), ("context by torch", ""), ("context without the others", "by the loss at step 0")],
+    [
+        ("context by hand", ""),
+        ("context by torch", ""),
+        ("context without the others", "by the loss at step 0"),
+    ],
     ids=["by-hand", "by-torch", "without-the-others"],
 )
 def test_context_parallelism_is_held_against_one_process(bench, name: str, said: str) -> None:
@@ -132,7 +144,9 @@ def test_a_right_layout_with_dropout_is_judged_over_seeds(bench) -> None:
     outcome = verify(named("ddp, with dropout (over seeds)", seeds=3), bench)
     assert (outcome.status, outcome.failed) == (Status.OK, ()), outcome.words
     assert outcome.finding.tier == "statistical"
-    assert outcome.finding.verdict in {Parity.EQUIVALENT, Parity.INCONCLUSIVE}, "three seeds may be too few"
+    assert outcome.finding.verdict in {Parity.EQUIVALENT, Parity.INCONCLUSIVE}, (
+        "three seeds may be too few"
+    )
 
 
 @pytest.mark.parametrize(
@@ -149,7 +163,10 @@ def test_a_right_layout_with_dropout_is_judged_over_seeds(bench) -> None:
         ("a tensor-parallel bias added twice", "all 2 ranks first, by the loss at step 0"),
         ("a pipeline that drops a micro-batch", "all 2 ranks first, by the loss at step 0"),
         ("a checkpoint without the optimizer's state", "at step 8"),
-        ("dropout alike on all ranks", "rank 1 draws the same masks as another rank, although its rows differ"),
+        (
+            "dropout alike on all ranks",
+            "rank 1 draws the same masks as another rank, although its rows differ",
+        ),
     ],
 )
 def test_injected_fault_names_rank_and_step(bench, name: str, said: str) -> None:
@@ -166,13 +183,19 @@ def test_injected_fault_names_rank_and_step(bench, name: str, said: str) -> None
         ("crash", Status.CRASHED, "rank 1 of 2 was ended by SIGSEGV"),
         ("leave", Status.FAILED, "rank 1 of 2 left early, with exit code 0 and without a word"),
         ("exits", Status.FAILED, "rank 1 of 2 failed: SystemExit: 3"),
-        ("memory", Status.OUT_OF_MEMORY, "rank 1 of 2 failed: RuntimeError: DefaultCPUAllocator: can't allocate memory"),
+        (
+            "memory",
+            Status.OUT_OF_MEMORY,
+            "rank 1 of 2 failed: RuntimeError: DefaultCPUAllocator: can't allocate memory",
+        ),
         ("raises", Status.FAILED, "rank 1 of 2 failed: ValueError: the rows of this rank are bad"),
         ("orphan", Status.CRASHED, "rank 1 of 2 was ended by SIGKILL"),
         ("hang", Status.TIMEOUT, "rank 1 of 2 hangs: the others gave up waiting ("),
     ],
 )
-def test_a_rank_that_fails_is_named_with_all_logs_and_nothing_is_left(bench, name: str, status: Status, said: str) -> None:
+def test_a_rank_that_fails_is_named_with_all_logs_and_nothing_is_left(
+    bench, name: str, status: Status, said: str
+) -> None:
     case = Trial(name=name, layout=f"{GALLERY}{name}").case
     ended = bench.run(case, stage_of(case, StageKind.VERIFY), limit_s=HUNG_S)
     found, reason = explain(ended, limit_s=HUNG_S)
@@ -187,16 +210,28 @@ def test_next_case_runs_after_failed_rank(bench) -> None:
     assert not verify(Trial(name="after", layout="ddp", options={"epochs": 2}), bench).is_flagged
 
 
-def timed(bench, tmp_path: Path, layouts: list, blocks: int = 2, *, looks: bool = False, **entry: object):
+def timed(
+    bench, tmp_path: Path, layouts: list, blocks: int = 2, *, looks: bool = False, **entry: object
+):
     """A case's turns: each arm twice a block; with `looks` those of the last block are refereed."""
     (case,) = SUITE.plan({**ENTRY, **entry, "layouts": layouts})
-    options = RunOptions(device="cpu", threads=1, stage_timeout_s=120.0, warmup_s=0.3, sample_s=0.02)
+    options = RunOptions(
+        device="cpu", threads=1, stage_timeout_s=120.0, warmup_s=0.3, sample_s=0.02
+    )
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     ended = None
     for kind in (StageKind.PREPARE, StageKind.TIME):
         stage = next(stage for stage in SUITE.stages(case) if stage.kind is kind)
-        task = Task(launch=0, device="cpu", options=options, scratch=str(scratch), worker=SUITE.worker, case=case, stage=stage)
+        task = Task(
+            launch=0,
+            device="cpu",
+            options=options,
+            scratch=str(scratch),
+            worker=SUITE.worker,
+            case=case,
+            stage=stage,
+        )
         if kind is StageKind.PREPARE:
             bench.launcher.run(task, timeout_s=120.0, on_answer=lambda _: None)
             continue
@@ -220,7 +255,9 @@ def test_a_step_is_the_slowest_ranks_and_skew_is_shown(bench, tmp_path: Path) ->
     assert series["collective_bytes", "ddp"] == (4 * gradients,), "fp32, each once"
     assert "gloo:all_reduce 1 x, " in evidence.facts["collectives_ddp"]
     assert f" ms, {4 * gradients:,} bytes" in evidence.facts["collectives_ddp"]
-    assert {check.outcome for check in evidence.checks if check.name == "replicas"} == {Outcome.PASS}
+    assert {check.outcome for check in evidence.checks if check.name == "replicas"} == {
+        Outcome.PASS
+    }
 
 
 REDUCE = "gloo:all_reduce"
@@ -237,9 +274,19 @@ REDUCE = "gloo:all_reduce"
         (REDUCE, [([[10]], ["c10::Float8_e4m3fn"])], None),
         (REDUCE, [([[10], [4]], ["float"])], None),
     ],
-    ids=["tensors of calls", "one number", "a GPU's second event", "a barrier", "no tensor", "another type", "a type is missing"],
+    ids=[
+        "tensors of calls",
+        "one number",
+        "a GPU's second event",
+        "a barrier",
+        "no tensor",
+        "another type",
+        "a type is missing",
+    ],
 )
-def test_bytes_of_a_collective_are_those_that_a_rank_gives_or_unknown(name, given, expected) -> None:
+def test_bytes_of_a_collective_are_those_that_a_rank_gives_or_unknown(
+    name, given, expected
+) -> None:
     assert given_bytes(name, given) == expected
 
 
@@ -250,16 +297,22 @@ def test_replicas_that_drift_apart_while_timed_fail(bench, tmp_path: Path) -> No
     assert "weights are not those of rank 0: rank 1: embed.weight" in check.detail
 
 
-def test_timed_steps_of_groups_are_refereed_and_their_replicas_have_to_be_the_same(bench, tmp_path: Path) -> None:
+def test_timed_steps_of_groups_are_refereed_and_their_replicas_have_to_be_the_same(
+    bench, tmp_path: Path
+) -> None:
     """Rank 3 holds what rank 1 holds, of groups of two; one part of a weight drifts there by a millionth a step."""
-    evidence = timed(bench, tmp_path, ["hsdp", "fsdp_tensor", f"{MESHES}drifting"], looks=True, processes=4)
+    evidence = timed(
+        bench, tmp_path, ["hsdp", "fsdp_tensor", f"{MESHES}drifting"], looks=True, processes=4
+    )
     checks = {check.arm: check for check in evidence.checks if check.name == "replicas"}
     for layout in ("hsdp", "fsdp_tensor"):
         assert checks[layout].outcome is Outcome.PASS, checks[layout]
         assert refereed(evidence)[layout].outcome is Outcome.PASS, refereed(evidence)[layout]
     drifting = checks[f"{MESHES}drifting"]
     assert drifting.outcome is Outcome.FAIL
-    assert drifting.detail.startswith("after the timed steps weights are not those of rank 1: rank 3: head.weight; fails in rank")
+    assert drifting.detail.startswith(
+        "after the timed steps weights are not those of rank 1: rank 3: head.weight; fails in rank"
+    )
 
 
 def test_only_ranks_that_hold_the_same_part_are_compared() -> None:
@@ -276,7 +329,10 @@ def refereed(evidence):
     return {check.arm: check for check in evidence.checks if check.name == "refereed"}
 
 
-ACCUMULATED, COMPILED = {"layout": "ddp", "accumulate": 2}, {"layout": "ddp", "backend": "aot_eager"}
+ACCUMULATED, COMPILED = (
+    {"layout": "ddp", "accumulate": 2},
+    {"layout": "ddp", "backend": "aot_eager"},
+)
 
 
 @pytest.mark.parametrize(
@@ -288,14 +344,20 @@ ACCUMULATED, COMPILED = {"layout": "ddp", "accumulate": 2}, {"layout": "ddp", "b
     ],
     ids=["sgd", "adamw", "bf16"],
 )
-def test_timed_steps_of_right_layouts_are_refereed_against_one_process(bench, tmp_path: Path, layouts, options) -> None:
+def test_timed_steps_of_right_layouts_are_refereed_against_one_process(
+    bench, tmp_path: Path, layouts, options
+) -> None:
     checks = refereed(timed(bench, tmp_path, layouts, looks=True, **options))
-    assert {arm: check.outcome for arm, check in checks.items()} == dict.fromkeys(checks, Outcome.PASS), checks
+    assert {arm: check.outcome for arm, check in checks.items()} == dict.fromkeys(
+        checks, Outcome.PASS
+    ), checks
     assert len(checks) == 1 + len(layouts)
 
 
 @pytest.mark.parametrize("name", ["replays", "tires", "stale_loss", "syncs_early"])
-def test_what_one_rank_did_not_compute_in_the_timed_step_is_refused_by_name(bench, tmp_path: Path, name: str) -> None:
+def test_what_one_rank_did_not_compute_in_the_timed_step_is_refused_by_name(
+    bench, tmp_path: Path, name: str
+) -> None:
     """All of them agree in their first calls, which is all that a verification would see of some."""
     checks = refereed(timed(bench, tmp_path, [f"{GALLERY}{name}", "ddp"], looks=True))
     assert checks["ddp"].outcome is Outcome.PASS, checks
@@ -305,7 +367,9 @@ def test_what_one_rank_did_not_compute_in_the_timed_step_is_refused_by_name(benc
 
 
 def test_stages_of_a_pipeline_are_not_refereed_and_say_why(bench, tmp_path: Path) -> None:
-    checks = refereed(timed(bench, tmp_path, [layout_parity.PIPELINE], looks=True, **layout_parity.PIPELINED))
+    checks = refereed(
+        timed(bench, tmp_path, [layout_parity.PIPELINE], looks=True, **layout_parity.PIPELINED)
+    )
     (check,) = [check for arm, check in checks.items() if arm != "eager"]
     assert (check.outcome, check.informative) == (Outcome.UNKNOWN, True)
     assert "none of which has the whole model" in check.detail
@@ -334,7 +398,12 @@ def test_what_a_rank_drew_is_told_by_its_seed_where_others_have_more_rows() -> N
 def test_ranks_of_a_group_have_its_rows_and_its_masks() -> None:
     layout, batch = Layout(layout="fsdp_tensor"), {"labels": torch.arange(6)}
     shares = [own_share(layout, batch, SimpleNamespace(rank=rank, count=4)) for rank in range(4)]
-    assert [share.batch["labels"].tolist() for share in shares] == [[0, 1, 2], [0, 1, 2], [3, 4, 5], [3, 4, 5]]
+    assert [share.batch["labels"].tolist() for share in shares] == [
+        [0, 1, 2],
+        [0, 1, 2],
+        [3, 4, 5],
+        [3, 4, 5],
+    ]
     assert alike_draws([[1.0], [1.0], [2.0], [2.0]], sharing=2) == []
     assert alike_draws([[1.0], [1.0], [1.0], [2.0]], sharing=2) == [2]
     assert alike_draws([[1.0], [1.0], [2.0], [2.0]]) == [1, 3]
@@ -355,21 +424,31 @@ def test_shares_are_all_rows_in_order_and_weigh_as_one_batch(count: int, size: i
 def test_the_usual_plan_splits_attention_and_feed_forward_parts_and_nothing_else() -> None:
     bert = dict(planned(build_model(TrainingOptions(), seed=0), USUAL_PLAN))
     layer = "bert.encoder.layer.0."
-    assert {name.removeprefix(layer): style for name, style in bert.items() if name.startswith(layer)} == {
-        **dict.fromkeys(("attention.self.query", "attention.self.key", "attention.self.value"), "colwise"),
+    assert {
+        name.removeprefix(layer): style for name, style in bert.items() if name.startswith(layer)
+    } == {
+        **dict.fromkeys(
+            ("attention.self.query", "attention.self.key", "attention.self.value"), "colwise"
+        ),
         "attention.output.dense": "rowwise",
         "intermediate.dense": "colwise",
         "output.dense": "rowwise",
     }
     assert not [name for name in bert if not name.startswith("bert.encoder.")]
     assert len(dict(planned(Net(), USUAL_PLAN))) == 12
-    assert dict(planned(Net(), {"*.blocks.1.up_proj": "colwise"})) == {"blocks.1.up_proj": "colwise"}
+    assert dict(planned(Net(), {"*.blocks.1.up_proj": "colwise"})) == {
+        "blocks.1.up_proj": "colwise"
+    }
     assert rows("train", 3)["tokens"].shape == (3, 8)
 
 
 def test_the_plan_is_a_case_for_each_number_of_processes() -> None:
-    cases = SUITE.plan({**ENTRY, "layouts": ["ddp", {"layout": "fsdp", "accumulate": 2}], "processes": [2, 4]})
-    assert [case.id for case in cases] == [f"training_loss/tiny[processes={count},precision=fp32]" for count in (2, 4)]
+    cases = SUITE.plan(
+        {**ENTRY, "layouts": ["ddp", {"layout": "fsdp", "accumulate": 2}], "processes": [2, 4]}
+    )
+    assert [case.id for case in cases] == [
+        f"training_loss/tiny[processes={count},precision=fp32]" for count in (2, 4)
+    ]
     assert cases[0].arms == ("eager", "ddp", "fsdp+accumulate-2")
     assert parse(cases[1].params).as_params() == cases[1].params
     stages = [(stage.kind, stage.arms, stage.processes) for stage in SUITE.stages(cases[1])]
@@ -389,22 +468,64 @@ def test_the_plan_is_a_case_for_each_number_of_processes() -> None:
         ({"layouts": ["ddp"], "batch_size": 3, "processes": 4}, "3 are too few for 4 processes"),
         ({"processes": 2}, "processes: says how many share a layout, and no `layouts` are listed"),
         ({"layouts": ["pipeline"]}, "pipeline needs `split`"),
-        ({"layouts": ["ddp"], "precision": ["fp32", "amp_fp16"]}, "precision amp_fp16 needs a loss scaler"),
-        ({"layouts": ["hsdp"]}, "hsdp needs at least two groups of 2 processes (`inner`), but has 2; set `processes: 4`"),
+        (
+            {"layouts": ["ddp"], "precision": ["fp32", "amp_fp16"]},
+            "precision amp_fp16 needs a loss scaler",
+        ),
+        (
+            {"layouts": ["hsdp"]},
+            "hsdp needs at least two groups of 2 processes (`inner`), but has 2; set `processes: 4`",
+        ),
         ({"layouts": ["fsdp_tensor"], "processes": [4, 6]}, ""),
-        ({"layouts": [{"layout": "fsdp_tensor", "inner": 4}], "processes": [8, 6]}, "but has 6; set `processes: 8` or"),
-        ({"layouts": ["fsdp_tensor"], "batch_size": 1, "processes": 4}, "1 are too few for 4 processes"),
+        (
+            {"layouts": [{"layout": "fsdp_tensor", "inner": 4}], "processes": [8, 6]},
+            "but has 6; set `processes: 8` or",
+        ),
+        (
+            {"layouts": ["fsdp_tensor"], "batch_size": 1, "processes": 4},
+            "1 are too few for 4 processes",
+        ),
         ({"layouts": ["fsdp_tensor"], "batch_size": 2, "processes": 4}, ""),
-        ({"layouts": [{"layout": "ddp", "inner": 4}]}, "`inner` is of hsdp, fsdp_tensor, and ddp has none; leave it out there"),
-        ({"layouts": [{"layout": "fsdp", "schedule": "1f1b"}]}, "`schedule` is of pipeline, and fsdp has none"),
-        ({"layouts": [{"layout": "tensor", "static_graph": True}]}, "`static_graph` is of ddp, and tensor has none"),
-        ({"layouts": [{"layout": "ddp", "optimize_ddp": False}]}, "`optimize_ddp` is of ddp that is compiled; add `backend: ind"),
-        ({"layouts": [{**MODE, "layout": "fsdp"}]}, "`optimize_ddp` is of ddp, and fsdp has none; leave it out there"),
-        ({"layouts": [MODE, {**MODE, "optimize_ddp": True}, {**MODE, "optimize_ddp": "ddp_optimizer"}]}, "is listed twice"),
+        (
+            {"layouts": [{"layout": "ddp", "inner": 4}]},
+            "`inner` is of hsdp, fsdp_tensor, and ddp has none; leave it out there",
+        ),
+        (
+            {"layouts": [{"layout": "fsdp", "schedule": "1f1b"}]},
+            "`schedule` is of pipeline, and fsdp has none",
+        ),
+        (
+            {"layouts": [{"layout": "tensor", "static_graph": True}]},
+            "`static_graph` is of ddp, and tensor has none",
+        ),
+        (
+            {"layouts": [{"layout": "ddp", "optimize_ddp": False}]},
+            "`optimize_ddp` is of ddp that is compiled; add `backend: ind",
+        ),
+        (
+            {"layouts": [{**MODE, "layout": "fsdp"}]},
+            "`optimize_ddp` is of ddp, and fsdp has none; leave it out there",
+        ),
+        (
+            {
+                "layouts": [
+                    MODE,
+                    {**MODE, "optimize_ddp": True},
+                    {**MODE, "optimize_ddp": "ddp_optimizer"},
+                ]
+            },
+            "is listed twice",
+        ),
         ({"layouts": [{"layout": "ddp", "backend": "inductor"}, MODE]}, ""),
-        ({"layouts": [{**PARTS, "schedule": "1f1b", "accumulate": 2}], "processes": 4}, "write `accumulate: 4` or more"),
+        (
+            {"layouts": [{**PARTS, "schedule": "1f1b", "accumulate": 2}], "processes": 4},
+            "write `accumulate: 4` or more",
+        ),
         ({"layouts": [{**PARTS, "schedule": "1f1b"}], "processes": 4}, ""),
-        ({"layouts": [{**PARTS, "schedule": "looped_bfs"}]}, "has several stages in each process; write `stages: 2` or more"),
+        (
+            {"layouts": [{**PARTS, "schedule": "looped_bfs"}]},
+            "has several stages in each process; write `stages: 2` or more",
+        ),
         (
             {"layouts": [{**PARTS, "stages": 2}]},
             "gpipe has one stage in each process; leave `stages` out, or take one of looped_bfs",
@@ -422,7 +543,11 @@ def test_the_plan_is_a_case_for_each_number_of_processes() -> None:
 )
 def test_what_does_not_fit_together_is_refused_while_planning(options, said: str) -> None:
     """What fits is planned: the neighbours whose message is empty."""
-    of_pipelines = {"num_samples": 160, "evaluation": False, "loss": "torch.nn.functional:cross_entropy"}
+    of_pipelines = {
+        "num_samples": 160,
+        "evaluation": False,
+        "loss": "torch.nn.functional:cross_entropy",
+    }
     entry = {**(of_pipelines if options.get("layouts") != ["pipeline"] else {}), **options}
     if not said:
         assert SUITE.plan(entry)
@@ -436,9 +561,15 @@ def test_without_dropout_no_model_draws_random_numbers() -> None:
     """Neither a library's, which has it in its configuration and in functions, nor one of one's own."""
     for model in ({}, {"factory": f"{GALLERY}Net", "options": {"dropout": 0.5}}):
         for dropout in (True, False):
-            (case,) = SUITE.plan({**ENTRY, "layouts": ["ddp"], "model": model, "dropout": dropout, "loss": None})
+            (case,) = SUITE.plan(
+                {**ENTRY, "layouts": ["ddp"], "model": model, "dropout": dropout, "loss": None}
+            )
             net = build_model(parse(case.params), seed=0).train()
-            inputs = {"input_ids": torch.ones(2, 4, dtype=torch.long)} if not model else {"tokens": torch.ones(2, 8).long()}
+            inputs = (
+                {"input_ids": torch.ones(2, 4, dtype=torch.long)}
+                if not model
+                else {"tokens": torch.ones(2, 8).long()}
+            )
             torch.manual_seed(0)
             before = torch.get_rng_state()
             net(**inputs)
@@ -446,13 +577,19 @@ def test_without_dropout_no_model_draws_random_numbers() -> None:
 
 
 def test_facts_of_arms_have_names_that_documents_hold() -> None:
-    assert fact_of("ranks", "Mine.parallel:wrap+accumulate-2") == "ranks_mine_parallel_wrap_accumulate_2"
+    assert (
+        fact_of("ranks", "Mine.parallel:wrap+accumulate-2")
+        == "ranks_mine_parallel_wrap_accumulate_2"
+    )
     assert len(fact_of("collectives", "a" * 80)) == 60
 
 
 def test_names_of_arms_tell_what_differs_from_the_defaults() -> None:
     assert Layout(layout="ddp").name == "ddp"
-    assert Layout(layout="fsdp", reshard=False, backend="aot_eager").name == "fsdp+no-reshard+aot_eager"
+    assert (
+        Layout(layout="fsdp", reshard=False, backend="aot_eager").name
+        == "fsdp+no-reshard+aot_eager"
+    )
     assert not Layout(layout="tensor").own_rows
     assert Layout(layout="hsdp", inner=4).name == "hsdp+inner-4"
     assert Layout(**INTERLEAVED).name == "pipeline+accumulate-4+interleaved_1f1b+stages-2"
@@ -461,9 +598,21 @@ def test_names_of_arms_tell_what_differs_from_the_defaults() -> None:
 def test_a_layout_without_later_options_is_stored_as_before_them() -> None:
     """So that it can be compared with the baselines of earlier versions."""
     (layout,) = Trial(name="ddp", layout="ddp").case.params["layouts"]
-    assert {*layout} == {"layout", "accumulate", "static_graph", "reshard", "plan", "split", "backend"}
+    assert {*layout} == {
+        "layout",
+        "accumulate",
+        "static_graph",
+        "reshard",
+        "plan",
+        "split",
+        "backend",
+    }
     (layout,) = Trial(name="deep", layout=INTERLEAVED, options=DEEP).case.params["layouts"]
-    assert (layout["schedule"], layout["stages"], "inner" in layout) == ("interleaved_1f1b", 2, False)
+    assert (layout["schedule"], layout["stages"], "inner" in layout) == (
+        "interleaved_1f1b",
+        2,
+        False,
+    )
 
 
 def test_the_benchmark_has_sixty_right_runs_or_more_and_each_has_a_name_of_its_own() -> None:
@@ -471,5 +620,8 @@ def test_the_benchmark_has_sixty_right_runs_or_more_and_each_has_a_name_of_its_o
     assert len({item.key for item in listed}) == len(listed)
     assert sum(not item.trial.wrong and item.trial not in SKIPPED for item in listed) >= 60
     assert all(
-        SUITE.plan({**ENTRY, **item.trial.options, "layouts": [item.trial.layout], "processes": item.count}) for item in listed
+        SUITE.plan(
+            {**ENTRY, **item.trial.options, "layouts": [item.trial.layout], "processes": item.count}
+        )
+        for item in listed
     )

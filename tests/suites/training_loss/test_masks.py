@@ -33,7 +33,10 @@ FIRST = float(REFERENCE.losses[0])
 
 def compared(candidate, reference=REFERENCE, first=None):
     return compare_masks(
-        "arm", reference, candidate, first_losses=(FIRST, float(candidate.losses[0]) if first is None else first)
+        "arm",
+        reference,
+        candidate,
+        first_losses=(FIRST, float(candidate.losses[0]) if first is None else first),
     )
 
 
@@ -59,7 +62,15 @@ def with_gradients(candidate, other):
         replace(REFERENCE, after={"torch cpu": b"elsewhere"}),
         with_gradients(REFERENCE, draws(1)),
     ],
-    ids=["the same", "rounded", "scaled", "shifted", "another loss", "another state after it", "other masks backwards"],
+    ids=[
+        "the same",
+        "rounded",
+        "scaled",
+        "shifted",
+        "another loss",
+        "another state after it",
+        "other masks backwards",
+    ],
 )
 def test_masks_match_where_what_a_seed_changes_is_the_same_whatever_else_is_wrong(candidate):
     assert compared(candidate).masks is Masks.ALIGNED
@@ -74,7 +85,11 @@ def test_other_numbers_of_the_same_kind_are_other_masks(seed):
 
 @pytest.mark.parametrize(
     "candidate",
-    [*(repeating(draws(1), period) for period in (1, 2, 4, DRAWS - 1)), draws(1, scale=0.1), draws(1, scale=10.0)],
+    [
+        *(repeating(draws(1), period) for period in (1, 2, 4, DRAWS - 1)),
+        draws(1, scale=0.1),
+        draws(1, scale=10.0),
+    ],
     ids=["one mask", "two masks", "four masks", "one of them twice", "hardly any", "far too much"],
 )
 def test_what_is_no_dropout_of_that_kind_has_no_excuse(candidate):
@@ -84,13 +99,20 @@ def test_what_is_no_dropout_of_that_kind_has_no_excuse(candidate):
 
 
 def test_the_generators_that_stand_elsewhere_after_a_step_are_named():
-    assert "torch cpu stands elsewhere" in compared(replace(REFERENCE, after={"torch cpu": b"there"})).detail
+    assert (
+        "torch cpu stands elsewhere"
+        in compared(replace(REFERENCE, after={"torch cpu": b"there"})).detail
+    )
     assert "stands elsewhere" not in compared(REFERENCE).detail
 
 
 def test_a_model_without_random_numbers_has_no_masks():
     still = draws()
-    still = replace(still, losses=still.losses[:1].expand(DRAWS), gradients=still.gradients[:1].expand(DRAWS, -1))
+    still = replace(
+        still,
+        losses=still.losses[:1].expand(DRAWS),
+        gradients=still.gradients[:1].expand(DRAWS, -1),
+    )
     shaken = replace(still, again=still.again * (1 + 1e-7))
     for reference in (still, shaken):
         assert compared(still, reference).masks is Masks.NO_DROPOUT
@@ -104,12 +126,20 @@ def test_a_model_with_a_generator_of_its_own_cannot_be_aligned():
 
 
 def test_what_is_not_finite_is_left_to_the_traces():
-    assert compared(replace(REFERENCE, losses=REFERENCE.losses * float("nan"))).masks is Masks.ALIGNED
+    assert (
+        compared(replace(REFERENCE, losses=REFERENCE.losses * float("nan"))).masks is Masks.ALIGNED
+    )
 
 
 @pytest.mark.parametrize(
     ("apart", "masks"),
-    [(0.0, Masks.ALIGNED), (1e-3, Masks.ALIGNED), (0.05, Masks.DIFFER), (100.0, Masks.ALIGNED), (float("nan"), Masks.ALIGNED)],
+    [
+        (0.0, Masks.ALIGNED),
+        (1e-3, Masks.ALIGNED),
+        (0.05, Masks.DIFFER),
+        (100.0, Masks.ALIGNED),
+        (float("nan"), Masks.ALIGNED),
+    ],
     ids=["equal", "rounding", "as other masks would", "as no mask could", "no number"],
 )
 def test_numbers_drawn_while_the_first_step_compiles_are_seen(apart, masks):
@@ -131,7 +161,9 @@ def test_a_models_own_step_has_masks_when_it_has_dropout(share, kind, bench):
             module.dropout_prob = share
     found = take_draws(trainee, start, bench.rows.batch(torch.arange(2)), seed=0)
     first = float(found.losses[0])
-    assert (compare_masks("arm", found, found, first_losses=(first, first)).masks is Masks.ALIGNED) is (share > 0)
+    assert (
+        compare_masks("arm", found, found, first_losses=(first, first)).masks is Masks.ALIGNED
+    ) is (share > 0)
 
 
 def test_draws_begin_from_the_start_and_from_their_own_seeds(bench):

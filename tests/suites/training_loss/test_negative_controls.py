@@ -1,7 +1,8 @@
 """Every planted fault is caught by the loss or the gradient norm of 50 steps; what only rounds differently passes.
 
-State: seeds 0 and 1 for faults, 0 to 3 for what is benign (`CI_BENCH_TEST_SEEDS`); fp32 unless a test says otherwise; AdamW on a two-layer BERT with
-dropout 0.1; one thread. The table of scores is printed with ``-v``.
+State: seeds 0 and 1 for faults, 0 to 3 for what is benign (`CI_BENCH_TEST_SEEDS`); fp32 unless a
+test says otherwise; AdamW on a two-layer BERT with dropout 0.1; one thread. The table of scores is
+printed with ``-v``.
 """
 
 import os
@@ -11,7 +12,17 @@ from functools import cache
 
 import pytest
 import torch
-from training_loss_builders import ARM, anchors_of, evidence, judged, make_bench, start_of_model, stepping, train, write_model
+from training_loss_builders import (
+    ARM,
+    anchors_of,
+    evidence,
+    judged,
+    make_bench,
+    start_of_model,
+    stepping,
+    train,
+    write_model,
+)
 
 from ci_bench.judge.parity.envelope import LIMIT
 from ci_bench.records.comparison import Parity, Tier
@@ -48,8 +59,12 @@ def scores(table):
     yield found
     for name, findings in found.items():
         verdicts = ", ".join(sorted({str(finding.verdict) for finding in findings}))
-        loss, norm = (_range([getattr(f, key) for f in findings]) for key in ("loss_score", "grad_norm_score"))
-        table.append(f"{name:<38} {len(findings):>2} seeds  loss {loss:<20} norm {norm:<20} {verdicts}")
+        loss, norm = (
+            _range([getattr(f, key) for f in findings]) for key in ("loss_score", "grad_norm_score")
+        )
+        table.append(
+            f"{name:<38} {len(findings):>2} seeds  loss {loss:<20} norm {norm:<20} {verdicts}"
+        )
 
 
 def _range(values):
@@ -123,17 +138,23 @@ def lag_one_batch(trainee):
 
 
 def ignore_padding(trainee):
-    return stepping(trainee, lambda batch: {**batch, "attention_mask": torch.ones_like(batch["attention_mask"])})
+    return stepping(
+        trainee, lambda batch: {**batch, "attention_mask": torch.ones_like(batch["attention_mask"])}
+    )
 
 
 def scale_backward(trainee):
     """The loss is reported as it is, and only its gradients are off."""
-    trainee.model.register_forward_hook(lambda module, given, output: output.loss.register_hook(lambda g: 1.01 * g) and None)
+    trainee.model.register_forward_hook(
+        lambda module, given, output: output.loss.register_hook(lambda g: 1.01 * g) and None
+    )
 
 
 def scale_one_gradient(factor):
     def change(trainee):
-        trainee.model.bert.encoder.layer[0].output.dense.weight.register_hook(lambda gradient: factor * gradient)
+        trainee.model.bert.encoder.layer[0].output.dense.weight.register_hook(
+            lambda gradient: factor * gradient
+        )
 
     return change
 
@@ -145,7 +166,9 @@ def use_tanh_gelu(trainee):
 
 def clip_beyond_reach(trainee):
     parameters = list(trainee.model.parameters())
-    trainee.optimizer.register_step_pre_hook(lambda *_: torch.nn.utils.clip_grad_norm_(parameters, 1e6) and None)
+    trainee.optimizer.register_step_pre_hook(
+        lambda *_: torch.nn.utils.clip_grad_norm_(parameters, 1e6) and None
+    )
 
 
 FAULTS = {
@@ -182,11 +205,17 @@ def test_a_planted_fault_is_named_different_math(name, bench, anchors, scores):
 
 
 @pytest.mark.parametrize("name", HIDDEN_FAULTS)
-def test_a_fault_that_adam_hides_in_the_loss_is_caught_by_the_gradient_norm(name, bench, anchors, scores):
+def test_a_fault_that_adam_hides_in_the_loss_is_caught_by_the_gradient_norm(
+    name, bench, anchors, scores
+):
     for seed in FAULT_SEEDS:
         finding = judged(*anchors(seed), train(bench, seed, change=HIDDEN_FAULTS[name]))
         scores[name].append(finding)
-        assert (finding.verdict, finding.signal, finding.first_step) == (Parity.DIFFERENT_MATH, "grad_norm", 0)
+        assert (finding.verdict, finding.signal, finding.first_step) == (
+            Parity.DIFFERENT_MATH,
+            "grad_norm",
+            0,
+        )
         assert finding.grad_norm_score > 3 * LIMIT
 
 
@@ -231,7 +260,9 @@ def passes(finding):
     return finding.verdict in {Parity.BITWISE, Parity.NUMERIC_PARITY}
 
 
-@pytest.mark.parametrize("change", [None, clip_beyond_reach], ids=["repeat", "clipping that is never active"])
+@pytest.mark.parametrize(
+    "change", [None, clip_beyond_reach], ids=["repeat", "clipping that is never active"]
+)
 def test_the_same_math_is_equal_in_every_bit(change, bench, anchors, scores, request):
     for seed in BENIGN_SEEDS:
         finding = judged(*anchors(seed), train(bench, seed, change=change))
@@ -258,17 +289,24 @@ def test_a_perturbation_that_the_envelope_has_not_seen_passes(bench, anchors, sc
 
 def test_float64_from_the_same_weights_passes(bench, anchors, scores):
     for seed in BENIGN_SEEDS:
-        finding = judged(*anchors(seed), train(bench, seed, change=lambda trainee: trainee.model.double() and None))
+        finding = judged(
+            *anchors(seed),
+            train(bench, seed, change=lambda trainee: trainee.model.double() and None),
+        )
         scores["fp64"].append(finding)
         assert finding.verdict is Parity.NUMERIC_PARITY
 
 
 @pytest.mark.slow
-def test_bf16_autocast_passes_inside_the_envelope_of_bf16_and_not_inside_that_of_fp32(bench, anchors, scores):
+def test_bf16_autocast_passes_inside_the_envelope_of_bf16_and_not_inside_that_of_fp32(
+    bench, anchors, scores
+):
     autocast = replace(bench.options, precision=TrainingPrecision.AMP_BF16)
     for seed in BENIGN_SEEDS:
         candidate = train(bench, seed, options=autocast)
-        finding = judged(*anchors(seed, BF16), candidate, twin=evidence(*anchors(seed), train(bench, seed)))
+        finding = judged(
+            *anchors(seed, BF16), candidate, twin=evidence(*anchors(seed), train(bench, seed))
+        )
         scores["bf16 autocast against fp32"].append(finding)
         assert finding.verdict is Parity.NUMERIC_PARITY
         assert max(finding.loss_score, finding.grad_norm_score) < finding.limit
@@ -281,7 +319,9 @@ def test_bf16_autocast_passes_against_itself(bench, anchors, scores):
     for seed in BENIGN_SEEDS:
         candidate = train(bench, seed, options=autocast, index=99, epsilon=BF16)
         twin = evidence(*anchors(seed), train(bench, seed))
-        finding = judged(*anchors_of(bench, seed, options=autocast, epsilon=BF16), candidate, twin=twin)
+        finding = judged(
+            *anchors_of(bench, seed, options=autocast, epsilon=BF16), candidate, twin=twin
+        )
         scores["bf16 autocast against itself, held-out"].append(finding)
         assert finding.verdict is Parity.NUMERIC_PARITY
         assert max(finding.loss_score, finding.grad_norm_score) < finding.limit
@@ -297,13 +337,18 @@ def rewind(trainee, state):
 
 def compiled_findings(bench, anchors, backend):
     trainee = build_trainee(
-        bench.options, start_of_model(bench.options.model, 0), device="cpu", candidate=CompiledArm(backend=backend)
+        bench.options,
+        start_of_model(bench.options.model, 0),
+        device="cpu",
+        candidate=CompiledArm(backend=backend),
     )
     for seed in BENIGN_SEEDS:
         state = start_of_model(bench.options.model, seed)
         rewind(trainee, state)
         recipe = TrainingRecipe(arm=ARM, role=Role.CANDIDATE, seed=seed)
-        yield judged(*anchors(seed), record_training(trainee, recipe, state=state, verifier=bench.verifier()))
+        yield judged(
+            *anchors(seed), record_training(trainee, recipe, state=state, verifier=bench.verifier())
+        )
 
 
 @pytest.mark.slow
@@ -354,7 +399,8 @@ def test_an_empty_history_never_passes(anchors):
 
 
 @pytest.mark.parametrize(
-    ("steps", "verdict"), [(1, Parity.INSUFFICIENT_DATA), (9, Parity.INSUFFICIENT_DATA), (10, Parity.BITWISE)]
+    ("steps", "verdict"),
+    [(1, Parity.INSUFFICIENT_DATA), (9, Parity.INSUFFICIENT_DATA), (10, Parity.BITWISE)],
 )
 def test_fewer_than_ten_steps_never_pass(steps, verdict, bench):
     traces = anchors_of(bench, 0, steps=steps)

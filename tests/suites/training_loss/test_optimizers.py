@@ -27,18 +27,28 @@ def with_optimizer(bench, name, **optimizer_options):
 
 
 def built(bench, name, *, device="cpu", **optimizer_options):
-    return build_optimizer(with_optimizer(bench, name, **optimizer_options), torch.nn.Linear(2, 2), device)
+    return build_optimizer(
+        with_optimizer(bench, name, **optimizer_options), torch.nn.Linear(2, 2), device
+    )
 
 
 def test_the_schema_offers_all_that_fit():
-    known = {name for name, kind in vars(torch.optim).items() if inspect.isclass(kind) and name != "Optimizer"}
+    known = {
+        name
+        for name, kind in vars(torch.optim).items()
+        if inspect.isclass(kind) and name != "Optimizer"
+    }
     assert set(OFFERED) == known - UNFIT
     assert len(OFFERED) == 12
 
 
 def test_the_schema_says_where_an_optimizer_is_given_the_model_and_only_there():
     said = f"first parameter is named `{MODEL}`"
-    suites = [name for name, form in SCHEMA["$defs"].items() if said in str(form.get("properties", {}).get("optimizer"))]
+    suites = [
+        name
+        for name, form in SCHEMA["$defs"].items()
+        if said in str(form.get("properties", {}).get("optimizer"))
+    ]
     assert suites == ["training_loss"], "make_optimizer refuses it of any other suite"
 
 
@@ -48,7 +58,9 @@ def test_an_optimizer_changes_weights_on_the_cpu(name, bench):
     trainee = build_trainee(with_optimizer(bench, name), state, device="cpu", candidate=None)
     batch = bench.rows.batch(torch.arange(8))
     losses = [float(trainee.step(batch)) for _ in range(3)]
-    moved = [key for key, value in trainee.model.named_parameters() if not torch.equal(value, state[key])]
+    moved = [
+        key for key, value in trainee.model.named_parameters() if not torch.equal(value, state[key])
+    ]
     assert all(abs(loss) < 100 for loss in losses)
     assert len(moved) > len(state) / 2
     assert trainee.gradient_norm() > 0
@@ -74,10 +86,18 @@ def test_options_reach_the_optimizer(name, options, bench):
     ("name", "options", "message"),
     [
         ("AdamW", {"beta": [0.9, 0.99]}, r"optimizer_options\.beta: .*did you mean betas\?"),
-        ("Adam", {"momentum": 0.9}, r"optimizer_options\.momentum: torch\.optim\.Adam does not take .*it has betas, eps"),
+        (
+            "Adam",
+            {"momentum": 0.9},
+            r"optimizer_options\.momentum: torch\.optim\.Adam does not take .*it has betas, eps",
+        ),
         ("Adam", {"lr": 0.1}, r"optimizer_options\.lr: .*does not take this option here"),
         ("Adam", {"params": 1}, r"optimizer_options\.params: "),
-        ("AdamW", {"betas": [0.9, 1.5]}, r"optimizer_options: torch\.optim\.AdamW refuses \{'betas': \(0\.9, 1\.5\)\}.*beta"),
+        (
+            "AdamW",
+            {"betas": [0.9, 1.5]},
+            r"optimizer_options: torch\.optim\.AdamW refuses \{'betas': \(0\.9, 1\.5\)\}.*beta",
+        ),
         ("AdamW", {"betas": [0.9]}, r"refuses \{'betas': \(0\.9,\)\}"),
         ("AdamW", {"betas": 0.9}, r"refuses \{'betas': 0\.9\}"),
         ("AdamW", {"eps": "small"}, r"refuses \{'eps': 'small'\}"),
@@ -96,7 +116,9 @@ def test_a_bad_option_is_named(name, options, message, bench):
 def test_capturable_is_on_where_it_is_asked_for_and_can_be(name, bench):
     def capturable(device, *, asked, **given):
         options, layer = with_optimizer(bench, name, **given), torch.nn.Linear(2, 2)
-        return build_optimizer(options, layer, device, capturable=asked).defaults.get("capturable", False)
+        return build_optimizer(options, layer, device, capturable=asked).defaults.get(
+            "capturable", False
+        )
 
     can = "capturable" in inspect.signature(getattr(torch.optim, name)).parameters
     assert not capturable("cpu", asked=True)
@@ -107,9 +129,12 @@ def test_capturable_is_on_where_it_is_asked_for_and_can_be(name, bench):
 
 
 @pytest.mark.parametrize(
-    ("compiled", "captured", "capturable"), [(False, False, False), (True, False, True), (False, True, True), (True, True, True)]
+    ("compiled", "captured", "capturable"),
+    [(False, False, False), (True, False, True), (False, True, True), (True, True, True)],
 )
-def test_the_eager_reference_is_capturable_only_where_its_step_is_captured(compiled, captured, capturable, bench, monkeypatch):
+def test_the_eager_reference_is_capturable_only_where_its_step_is_captured(
+    compiled, captured, capturable, bench, monkeypatch
+):
     asked = []
     build = training.build_optimizer
 

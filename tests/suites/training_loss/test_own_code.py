@@ -131,7 +131,10 @@ def verified(tree: Path, **changes: object):
     [
         {},
         {"loss": "own_training:loss"},
-        {"loss": "torch.nn.functional:cross_entropy", "model": {"factory": "own_training:Net", "options": {"gives": "logits"}}},
+        {
+            "loss": "torch.nn.functional:cross_entropy",
+            "model": {"factory": "own_training:Net", "options": {"gives": "logits"}},
+        },
         {"loss": "path:own_training.py,class:loss"},
         {"optimizer": "own_training:Signed", "optimizer_options": {"decay": 0.001}},
         {"optimizer": "own_training:decayed", "optimizer_options": {"decay": 0.2}},
@@ -162,14 +165,23 @@ def test_an_optimizer_is_given_the_model_that_it_asks_for(tree) -> None:
         (case,) = SUITE.plan({**OWN, "optimizer": name, "optimizer_options": options})
         parsed = parse(case.params)
         optimizer = build_optimizer(parsed, build_model(parsed, seed=0), "cpu")
-        return [(group["weight_decay"], [value.shape for value in group["params"]]) for group in optimizer.param_groups]
+        return [
+            (group["weight_decay"], [value.shape for value in group["params"]])
+            for group in optimizer.param_groups
+        ]
 
-    assert decays("own_training:decayed", decay=0.2) == [(0.2, [(6, 4), (3, 6)]), (0.0, [(6,), (3,)])]
+    assert decays("own_training:decayed", decay=0.2) == [
+        (0.2, [(6, 4), (3, 6)]),
+        (0.0, [(6,), (3,)]),
+    ]
     assert decays("AdamW", weight_decay=0.3) == [(0.3, [(6, 4), (6,), (3, 6), (3,)])]
 
 
 def test_an_optimizer_that_wants_the_model_where_there_is_none_is_refused(tree) -> None:
-    with pytest.raises(BadOptimizer, match=r"optimizer: own_training:decayed takes the model, which only training_loss passes"):
+    with pytest.raises(
+        BadOptimizer,
+        match=r"optimizer: own_training:decayed takes the model, which only training_loss passes",
+    ):
         make_optimizer("own_training:decayed", [torch.zeros(2)], lr=0.1, device="cpu")
 
 
@@ -192,10 +204,19 @@ def test_a_backend_of_ones_own_that_computes_something_else_is_caught(tree, comp
 
 
 def test_rows_of_ones_own_may_be_texts(tree) -> None:
-    changes = {"dataset": {"factory": "own_training:texts", "num_labels": 2}, "model": {}, "num_samples": 7, "max_length": 8}
+    changes = {
+        "dataset": {"factory": "own_training:texts", "num_labels": 2},
+        "model": {},
+        "num_samples": 7,
+        "max_length": 8,
+    }
     workload(tree, **changes).prepare()
     rows = load_rows(tree / "scratch", "train")
-    assert (len(rows), rows.inputs["input_ids"].shape, rows.labels.tolist()) == (7, (7, 8), [0, 1, 0, 1, 0, 1, 0])
+    assert (len(rows), rows.inputs["input_ids"].shape, rows.labels.tolist()) == (
+        7,
+        (7, 8),
+        [0, 1, 0, 1, 0, 1, 0],
+    )
 
 
 def test_no_more_rows_are_taken_than_are_wanted(tree) -> None:
@@ -207,22 +228,58 @@ def test_no_more_rows_are_taken_than_are_wanted(tree) -> None:
 @pytest.mark.parametrize(
     ("changes", "error", "said"),
     [
-        ({"model": {"factory": "own_training:missing"}}, LookupError, r"model\.factory: own_training has no 'missing'"),
-        ({"model": {"factory": "nowhere:Net"}}, LookupError, r"model\.factory: 'nowhere:Net' cannot be imported"),
-        ({"model": {"factory": "path:nowhere.py,class:Net"}}, LookupError, r"model\.factory: no Python file"),
-        ({"model": {"factory": "own_training:no_model"}}, BadModel, r"gives str; it has to give a torch\.nn\.Module"),
-        ({"model": {"factory": "own_training:Net", "options": {"gives": "logits"}}}, BadModel, r"name a `loss` of logits"),
-        ({"loss": "own_training:vector"}, BadModel, r"loss: own_training:vector gives a tensor of shape \(2,\)"),
+        (
+            {"model": {"factory": "own_training:missing"}},
+            LookupError,
+            r"model\.factory: own_training has no 'missing'",
+        ),
+        (
+            {"model": {"factory": "nowhere:Net"}},
+            LookupError,
+            r"model\.factory: 'nowhere:Net' cannot be imported",
+        ),
+        (
+            {"model": {"factory": "path:nowhere.py,class:Net"}},
+            LookupError,
+            r"model\.factory: no Python file",
+        ),
+        (
+            {"model": {"factory": "own_training:no_model"}},
+            BadModel,
+            r"gives str; it has to give a torch\.nn\.Module",
+        ),
+        (
+            {"model": {"factory": "own_training:Net", "options": {"gives": "logits"}}},
+            BadModel,
+            r"name a `loss` of logits",
+        ),
+        (
+            {"loss": "own_training:vector"},
+            BadModel,
+            r"loss: own_training:vector gives a tensor of shape \(2,\)",
+        ),
         ({"loss": "own_training:NUMBER"}, BadModel, r"loss: own_training:NUMBER does not fit"),
-        ({"optimizer": "own_training:no_optimizer"}, BadOptimizer, r"gives object; it has to give a torch\.optim\.Optimizer"),
-        ({"optimizer": "own_training:Signed", "optimizer_options": {"decai": 1}}, BadOptimizer, r"did you mean decay\?"),
+        (
+            {"optimizer": "own_training:no_optimizer"},
+            BadOptimizer,
+            r"gives object; it has to give a torch\.optim\.Optimizer",
+        ),
+        (
+            {"optimizer": "own_training:Signed", "optimizer_options": {"decai": 1}},
+            BadOptimizer,
+            r"did you mean decay\?",
+        ),
         (
             {"dataset": {"factory": "own_training:not_rows"}},
             BadData,
             r"one per input of the model and `labels`; not so: \['pixels'\]",
         ),
         ({"dataset": {"factory": "own_training:uneven"}}, BadData, r"as many rows in each tensor"),
-        ({"dataset": {"factory": "own_training:no_rows"}}, BadData, r"gives int; it has to give rows \(mappings\), or a mapping"),
+        (
+            {"dataset": {"factory": "own_training:no_rows"}},
+            BadData,
+            r"gives int; it has to give rows \(mappings\), or a mapping",
+        ),
     ],
 )
 def test_what_does_not_fit_is_told_by_the_name_of_its_option(tree, changes, error, said) -> None:
@@ -231,7 +288,10 @@ def test_what_does_not_fit_is_told_by_the_name_of_its_option(tree, changes, erro
 
 
 def test_rows_come_from_one_place() -> None:
-    with pytest.raises(BadConfig, match=r"dataset\.factory: makes the rows itself; leave out dataset\.path and dataset\.files"):
+    with pytest.raises(
+        BadConfig,
+        match=r"dataset\.factory: makes the rows itself; leave out dataset\.path and dataset\.files",
+    ):
         SUITE.plan({**OWN, "dataset": {"factory": "own_training:rows", "path": "./data"}})
 
 

@@ -1,6 +1,7 @@
 """The backends of PyTorch's own pages are right, on a model with dropout; those that are wrong in their masks alone are caught.
 
-State: a model of attention and dropout 0.1, SGD, 12 steps (100 where seeds decide), fp32, one thread, CPU.
+State: a model of attention and dropout 0.1, SGD, 12 steps (100 where seeds decide), fp32, one
+thread, CPU.
 """
 
 from dataclasses import replace
@@ -67,13 +68,17 @@ def test_a_plain_backend_is_right(plain, backend):
     assert (finding.masks, finding.steps) == (Masks.ALIGNED, 12)
 
 
-def test_a_step_that_leaves_the_generator_elsewhere_moves_no_other_step(plain, tmp_path, monkeypatch):
+def test_a_step_that_leaves_the_generator_elsewhere_moves_no_other_step(
+    plain, tmp_path, monkeypatch
+):
     """Some of them do, without being wrong: with one seed for the whole training, they would be called so."""
     restless = {entry.arm for entry in plain[0].masks if "stands elsewhere" in entry.detail}
     assert restless >= {*own("aot_plain", "aot_boxed_func", "aot_interpreted")}
 
     def once(seed, *place):
-        of_training = len(place) == 2  # the training's seed and the step; masks are drawn by their number alone
+        of_training = (
+            len(place) == 2
+        )  # the training's seed and the step; masks are drawn by their number alone
         if not of_training or place[-1] == 0:
             randomness.seed_step(seed, *place)
 
@@ -102,7 +107,11 @@ def test_masks_that_are_wrong_are_different_math_from_the_first_step_on(wrong, b
 @pytest.fixture(scope="module")
 def others(tmp_path_factory):
     return verified(
-        tmp_path_factory.mktemp("others"), own("drawing", "own_generator", "tuning"), num_samples=800, seeds=2, perturbations=1
+        tmp_path_factory.mktemp("others"),
+        own("drawing", "own_generator", "tuning"),
+        num_samples=800,
+        seeds=2,
+        perturbations=1,
     )
 
 
@@ -130,5 +139,7 @@ def test_other_masks_are_other_in_every_step(others):
         next(trace for trace in evidence.traces if (trace.role, trace.seed) == (role, 0))
         for role in (Role.REFERENCE, Role.OTHER_MASKS)
     )
-    assert replace(other, loss=(), grad_norm=(), role=Role.REFERENCE) == replace(own_masks, loss=(), grad_norm=())
+    assert replace(other, loss=(), grad_norm=(), role=Role.REFERENCE) == replace(
+        own_masks, loss=(), grad_norm=()
+    )
     assert all(one != two for one, two in zip(own_masks.loss, other.loss, strict=True))

@@ -30,7 +30,12 @@ FULL = {
     "align_rng": False,
     "perturbations": 2,
     "max_length": 16,
-    "dataset": {"path": "owner/reviews", "subset": "small", "files": {"train": "a.csv"}, "num_labels": 3},
+    "dataset": {
+        "path": "owner/reviews",
+        "subset": "small",
+        "files": {"train": "a.csv"},
+        "num_labels": 3,
+    },
     "model": {"path": "owner/model", "revision": "v1", "pretrained": False},
 }
 
@@ -38,19 +43,33 @@ FULL = {
 def test_the_default_case_has_a_stable_id():
     (case,) = SUITE.plan({})
     assert case.id == "training_loss/reviews[backend=inductor,precision=fp32]"
-    assert (case.suite, case.name, case.arms, case.reference) == ("training_loss", "reviews", ("eager", "inductor"), "eager")
+    assert (case.suite, case.name, case.arms, case.reference) == (
+        "training_loss",
+        "reviews",
+        ("eager", "inductor"),
+        "eager",
+    )
 
 
 @pytest.mark.parametrize(
     ("options", "ids"),
     [
         ({"backend": "aot_eager"}, ["training_loss/reviews[backend=aot_eager,precision=fp32]"]),
-        ({"name": "mine", "backend": ["a", "b"]}, ["training_loss/mine[backend=a+b,precision=fp32]"]),
+        (
+            {"name": "mine", "backend": ["a", "b"]},
+            ["training_loss/mine[backend=a+b,precision=fp32]"],
+        ),
         (
             {"precision": ["fp32", "amp_bf16"]},
-            [f"training_loss/reviews[backend=inductor,precision={name}]" for name in ("fp32", "amp_bf16")],
+            [
+                f"training_loss/reviews[backend=inductor,precision={name}]"
+                for name in ("fp32", "amp_bf16")
+            ],
         ),
-        ({"lr": 0.5, "epochs": 1, "seed": 4}, ["training_loss/reviews[backend=inductor,precision=fp32]"]),
+        (
+            {"lr": 0.5, "epochs": 1, "seed": 4},
+            ["training_loss/reviews[backend=inductor,precision=fp32]"],
+        ),
     ],
 )
 def test_ids_name_backends_and_precision_alone(options, ids):
@@ -81,7 +100,9 @@ def test_dynamos_own_eager_is_an_arm_of_its_own():
 
 @pytest.mark.parametrize("backends", [["inductor", "inductor"], ["eager", "dynamo-eager"]])
 def test_one_arm_named_twice_is_refused(backends):
-    with pytest.raises(BadConfig, match=r"suites\.training_loss\.mine\.backend: .* names one arm twice"):
+    with pytest.raises(
+        BadConfig, match=r"suites\.training_loss\.mine\.backend: .* names one arm twice"
+    ):
         SUITE.plan({"name": "mine", "backend": backends})
 
 
@@ -104,7 +125,16 @@ def test_stages_come_in_order():
 def test_preparing_and_verifying_happen_once():
     (case,) = SUITE.plan({})
     once, twice, always = (0,), (0, 1), None
-    assert [stage.launches for stage in SUITE.stages(case)] == [once, always, once, once, once, twice, twice, always]
+    assert [stage.launches for stage in SUITE.stages(case)] == [
+        once,
+        always,
+        once,
+        once,
+        once,
+        twice,
+        twice,
+        always,
+    ]
 
 
 def test_there_is_no_more_of_rounding_to_measure_than_one_training():
@@ -119,7 +149,10 @@ def test_there_is_no_more_of_rounding_to_measure_than_one_training():
         ({"dataset": {"path": "owner/reviews"}}, True),
         ({"dataset": {"path": "./data"}}, False),
         ({"dataset": {"path": "~/data"}, "model": {"path": "/models/bert"}}, False),
-        ({"dataset": {"path": "owner/reviews", "files": {"train": "a.csv", "test": "b.csv"}}}, False),
+        (
+            {"dataset": {"path": "owner/reviews", "files": {"train": "a.csv", "test": "b.csv"}}},
+            False,
+        ),
         ({"model": {"path": "bert-base-cased"}}, True),
         ({"model": {"path": "bert-base-cased", "pretrained": False}}, True),
     ],
@@ -131,7 +164,13 @@ def test_only_ids_on_the_hub_need_a_network(options, needed):
 
 @pytest.mark.parametrize(
     ("precision", "epsilon"),
-    [("fp32", 2**-24), ("tf32", 2**-11), ("amp_fp16", 2**-11), ("bf16", 2**-8), ("amp_bf16", 2**-8)],
+    [
+        ("fp32", 2**-24),
+        ("tf32", 2**-11),
+        ("amp_fp16", 2**-11),
+        ("bf16", 2**-8),
+        ("amp_bf16", 2**-8),
+    ],
 )
 def test_one_rounding_of_the_narrowest_format(precision, epsilon):
     assert TrainingPrecision(precision).epsilon == epsilon

@@ -53,7 +53,9 @@ def test_a_leak_lies_on_the_inputs_device(monkeypatch, device):
     """Only the GPU's allocator is weighed where a graph computes on a GPU."""
     monkeypatch.setenv("CI_BENCH_PLANT", "leak")
     leaked, ones = [], torch.ones
-    monkeypatch.setattr(torch, "ones", lambda *size, **named: leaked.append(ones(*size, **named)) or leaked[-1])
+    monkeypatch.setattr(
+        torch, "ones", lambda *size, **named: leaked.append(ones(*size, **named)) or leaked[-1]
+    )
     run = planted.backend(torch.fx.symbolic_trace(torch.nn.Identity()), ())
 
     run(torch.empty(3, device=device))

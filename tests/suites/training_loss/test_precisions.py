@@ -29,7 +29,9 @@ def tiny(tmp_path_factory):
 def opened(tiny, precision):
     bench, path = tiny
     model = {"path": path, "pretrained": False}
-    (case,) = SUITE.plan(bench.params(backend="aot_eager", precision=precision, epochs=2, model=model))
+    (case,) = SUITE.plan(
+        bench.params(backend="aot_eager", precision=precision, epochs=2, model=model)
+    )
     return case, open_workload(case, context(bench.folder))
 
 
@@ -56,10 +58,14 @@ def test_a_precision_moves_the_weights(precision, tiny):
 
 def test_bf16_keeps_its_weights_in_bf16(tiny):
     _, workload = opened(tiny, TrainingPrecision.BF16)
-    assert {value.dtype for value in workload.open("eager")._trainee.model.parameters()} == {torch.bfloat16}
+    assert {value.dtype for value in workload.open("eager")._trainee.model.parameters()} == {
+        torch.bfloat16
+    }
 
 
-@pytest.mark.parametrize("precision", [TrainingPrecision.FP32, TrainingPrecision.AMP_BF16, TrainingPrecision.BF16])
+@pytest.mark.parametrize(
+    "precision", [TrainingPrecision.FP32, TrainingPrecision.AMP_BF16, TrainingPrecision.BF16]
+)
 def test_fp32_buffers_that_bf16_rounds_are_a_fact(precision, tiny, monkeypatch):
     def with_angles(options, *, seed):
         model = build_model(options, seed=seed)
@@ -69,7 +75,9 @@ def test_fp32_buffers_that_bf16_rounds_are_a_fact(precision, tiny, monkeypatch):
     _, workload = opened(tiny, precision)
     assert workload._rounded() == {}
     monkeypatch.setattr(run, "build_model", with_angles)
-    assert set(workload._rounded()) == ({"rounded_buffers"} if precision is TrainingPrecision.BF16 else set())
+    assert set(workload._rounded()) == (
+        {"rounded_buffers"} if precision is TrainingPrecision.BF16 else set()
+    )
 
 
 def test_tf32_is_skipped_on_the_cpu_with_the_reason(tiny):

@@ -56,9 +56,13 @@ def assert_alike(evidence, finding):
     assert finding.masks is Masks.ALIGNED
     assert finding.steps == 16
     assert finding.accuracy.holds
-    trained_whole = [trace for trace in evidence.traces if trace.role not in {Role.PERTURBED, Role.CONTROL}]
+    trained_whole = [
+        trace for trace in evidence.traces if trace.role not in {Role.PERTURBED, Role.CONTROL}
+    ]
     assert {trace.accuracy is not None for trace in trained_whole} == {True}
-    assert {trace.disagreements for trace in evidence.traces if trace.role is Role.CANDIDATE} == {(0, 0)}
+    assert {trace.disagreements for trace in evidence.traces if trace.role is Role.CANDIDATE} == {
+        (0, 0)
+    }
 
 
 @pytest.mark.slow
@@ -72,7 +76,10 @@ def test_dynamo_and_autograd_backends_learn_the_same(bench):
     assert [trace.role for trace in evidence.traces] == [
         Role.REFERENCE,
         *2 * [Role.CANDIDATE],
-        *3 * [Role.PERTURBED],  # after all others: they end as soon as no further step of theirs could change a verdict
+        *3
+        * [
+            Role.PERTURBED
+        ],  # after all others: they end as soon as no further step of theirs could change a verdict
         Role.CONTROL,
     ]
 
@@ -106,7 +113,9 @@ def test_a_program_that_never_stepped_fails_its_checks(bench):
 def relu_bench(bench, tmp_path, monkeypatch):
     monkeypatch.setitem(transformers.activations.ACT2FN, "relu", TorchRelu)
     path = write_model(tmp_path / "relu", hidden_act="relu", num_hidden_layers=1)
-    return replace(bench, options=replace(bench.options, model=replace(bench.options.model, path=path)))
+    return replace(
+        bench, options=replace(bench.options, model=replace(bench.options.model, path=path))
+    )
 
 
 def test_a_wrong_backend_breaks_parity(relu_bench):
@@ -117,7 +126,10 @@ def test_a_wrong_backend_breaks_parity(relu_bench):
 
 @pytest.mark.parametrize(
     ("backend", "word"),
-    [("relu_compile_error_TESTING_ONLY", "ReluCompileError"), ("relu_runtime_error_TESTING_ONLY", "ReluRuntimeError")],
+    [
+        ("relu_compile_error_TESTING_ONLY", "ReluCompileError"),
+        ("relu_runtime_error_TESTING_ONLY", "ReluRuntimeError"),
+    ],
 )
 def test_a_backend_that_raises_is_not_taken_for_eager(backend, word, relu_bench):
     case, workload = opened(relu_bench, backend)
@@ -143,7 +155,9 @@ def test_an_unknown_backend_is_refused_with_those_that_are_registered(stage, ben
         "open": lambda: workload.open("inductr"),
         "verify": lambda: workload.verify(case.arms),
     }
-    with pytest.raises(LookupError, match=r"'inductr' is not a backend of torch .*aot_eager.*inductor"):
+    with pytest.raises(
+        LookupError, match=r"'inductr' is not a backend of torch .*aot_eager.*inductor"
+    ):
         calls[stage]()
 
 
@@ -169,7 +183,9 @@ def test_trainings_beyond_dynamos_limit_are_still_compiled(bench):
     verifier = bench.verifier(replace(bench.options, backends=("eager",)))
     with config.patch(recompile_limit=1, fail_on_recompile_limit_hit=True):
         for seed in (0, 1):
-            verifier._run(TrainingRecipe(arm="dynamo-eager", role=Role.CANDIDATE, seed=seed, steps=2))
+            verifier._run(
+                TrainingRecipe(arm="dynamo-eager", role=Role.CANDIDATE, seed=seed, steps=2)
+            )
 
 
 def test_every_program_has_its_own_share_of_dynamos_limit(bench):

@@ -22,7 +22,9 @@ def bench(tmp_path_factory):
 
 def refereed(bench, **options):
     (case,) = SUITE.plan(bench.params())
-    return referee_checks(open_workload(case, context(bench.folder)), case.arms, context(bench.folder), **options)["aot_eager"]
+    return referee_checks(
+        open_workload(case, context(bench.folder)), case.arms, context(bench.folder), **options
+    )["aot_eager"]
 
 
 def test_a_right_backend_agrees(bench):
@@ -82,7 +84,10 @@ def pooled(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pooled")
     (folder / "pooled.py").write_text(POOLED)
     (folder / "rows.csv").write_text(ROWS)
-    entry = {"dataset": {"files": {"train": str(folder / "rows.csv")}, "num_labels": 2}, "backend": "aot_eager"}
+    entry = {
+        "dataset": {"files": {"train": str(folder / "rows.csv")}, "num_labels": 2},
+        "backend": "aot_eager",
+    }
     entry |= {"num_samples": 8, "batch_size": 4, "lr": 0.05, "max_length": 8, "evaluation": False}
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(folder)
@@ -98,7 +103,10 @@ def test_steps_after_a_step_allow_for_the_digits_that_an_optimizer_loses(pooled,
     assert check.outcome is Outcome.PASS, check
 
 
-@pytest.mark.parametrize("fault", ["skipped optimizer", "skipped in every other step", "loss of before", "half of the batch"])
+@pytest.mark.parametrize(
+    "fault",
+    ["skipped optimizer", "skipped in every other step", "loss of before", "half of the batch"],
+)
 def test_a_step_that_is_not_a_step_is_refused(bench, fault, monkeypatch):
     built = run.build_trainee
 
@@ -112,10 +120,15 @@ def test_a_step_that_is_not_a_step_is_refused(bench, fault, monkeypatch):
             calls[0] += 1
             before = [one.detach().clone() for one in trainee.model.parameters()]
             if fault == "half of the batch":
-                batch = {name: torch.cat([values[: len(values) // 2]] * 2) for name, values in batch.items()}
+                batch = {
+                    name: torch.cat([values[: len(values) // 2]] * 2)
+                    for name, values in batch.items()
+                }
             loss = trainee.step(batch)
             losses.append(loss)
-            if fault == "skipped optimizer" or (fault == "skipped in every other step" and calls[0] % 2):
+            if fault == "skipped optimizer" or (
+                fault == "skipped in every other step" and calls[0] % 2
+            ):
                 with torch.no_grad():
                     for one, value in zip(trainee.model.parameters(), before, strict=True):
                         one.copy_(value)

@@ -47,11 +47,17 @@ def anchors(bench):
 
 def candidates(bench, change=None):
     options = replace(bench.options, **LONG)
-    return [train(bench, seed, options=options, mask_seed=THIRD_MASK_SEED, change=change) for seed in SEEDS]
+    return [
+        train(bench, seed, options=options, mask_seed=THIRD_MASK_SEED, change=change)
+        for seed in SEEDS
+    ]
 
 
 def climb(trainee):
-    """The optimizer has its sign wrong. (Where this training ends hangs on its masks: a slower one is within what they do.)"""
+    """The optimizer has its sign wrong.
+
+    (Where this training ends hangs on its masks: a slower one is within what they do.)
+    """
     for group in trainee.optimizer.param_groups:
         group["lr"] *= -1
 
@@ -61,13 +67,17 @@ def test_a_backend_with_its_own_random_numbers_is_judged_over_seeds(bench, tmp_p
     (tmp_path / "seeded_backend.py").write_text(DRAWING)
     monkeypatch.syspath_prepend(str(tmp_path))
     arm = "seeded_backend:compile"
-    (case,) = SUITE.plan(bench.params(backend=arm, align_rng=False, **LONG, seeds=len(SEEDS), perturbations=1))
+    (case,) = SUITE.plan(
+        bench.params(backend=arm, align_rng=False, **LONG, seeds=len(SEEDS), perturbations=1)
+    )
     evidence = open_workload(case, context(bench.folder)).verify(case.arms).parity
 
     assert [entry.masks for entry in evidence.masks] == [Masks.DIFFER]
     trained = sorted((str(trace.role), trace.seed) for trace in evidence.traces)
     roles = (Role.CANDIDATE, Role.OTHER_MASKS, Role.REFERENCE)
-    assert trained == sorted([*((str(role), seed) for role in roles for seed in SEEDS), ("perturbed", 0)])
+    assert trained == sorted(
+        [*((str(role), seed) for role in roles for seed in SEEDS), ("perturbed", 0)]
+    )
     (finding,) = parity_findings(evidence)
     assert (finding.tier, finding.masks) == (Tier.STATISTICAL, Masks.DIFFER)
     assert finding.verdict in {Parity.EQUIVALENT, Parity.INCONCLUSIVE}

@@ -17,7 +17,12 @@ from ci_bench.suites.training_loss.model_files import DATA
 from ci_bench.suites.training_loss.network import State, perturbed, start_state
 from ci_bench.suites.training_loss.options import REFERENCE_ARM, Model, TrainingOptions
 from ci_bench.suites.training_loss.training import Trainee, build_trainee
-from ci_bench.suites.training_loss.verify import MASK_SEED, TrainingRecipe, TrainingVerifier, record_training
+from ci_bench.suites.training_loss.verify import (
+    MASK_SEED,
+    TrainingRecipe,
+    TrainingVerifier,
+    record_training,
+)
 
 ARM = "candidate"
 Change = Callable[[Trainee], Trainee | None]
@@ -32,7 +37,12 @@ class Bench:
     rows: Rows
 
     def verifier(self, options: TrainingOptions | None = None) -> TrainingVerifier:
-        return TrainingVerifier(options=options or self.options, context=context(self.folder), train=self.rows, test=None)
+        return TrainingVerifier(
+            options=options or self.options,
+            context=context(self.folder),
+            train=self.rows,
+            test=None,
+        )
 
     def params(self, **changes: Any) -> dict[str, Any]:
         """The options as an entry of the configuration."""
@@ -58,14 +68,17 @@ def make_bench(folder: Path, **changes: Any) -> Bench:
         **changes,
     }
     prepare_rows(TrainingOptions(**{**values, "evaluation": True}), folder)
-    options = TrainingOptions(model=Model(path=write_model(folder / "model"), pretrained=False), **values)
+    options = TrainingOptions(
+        model=Model(path=write_model(folder / "model"), pretrained=False), **values
+    )
     return Bench(options=options, folder=folder, rows=load_rows(folder, "train"))
 
 
 def write_model(folder: Path, **changes: Any) -> str:
     """A folder with the embedded model's configuration, made smaller.
 
-    Its weights start wider, so that activations spread as in a trained model: near zero, many a change of math is invisible.
+    Its weights start wider, so that activations spread as in a trained model: near zero, many a
+    change of math is invisible.
     """
     config = json.loads((DATA / "model" / "config.json").read_text())
     small = {"hidden_size": 32, "intermediate_size": 64, "initializer_range": 0.2, **changes}
@@ -105,17 +118,29 @@ def train(
     trainee = build_trainee(options, first, device="cpu", candidate=None)
     changed = change(trainee) if change else None
     arm = ARM if role is Role.CANDIDATE else REFERENCE_ARM
-    recipe = TrainingRecipe(arm=arm, role=role, seed=seed, index=index, steps=steps, mask_seed=mask_seed)
+    recipe = TrainingRecipe(
+        arm=arm, role=role, seed=seed, index=index, steps=steps, mask_seed=mask_seed
+    )
     verifier = bench.verifier(options)
     verifier = replace(verifier, train=rows) if rows else verifier
-    return record_training(changed or trainee, recipe, state=first if role is Role.PERTURBED else state, verifier=verifier)
+    return record_training(
+        changed or trainee,
+        recipe,
+        state=first if role is Role.PERTURBED else state,
+        verifier=verifier,
+    )
 
 
-def anchors_of(bench: Bench, seed: int, *, epsilon: float = 2.0**-24, **more: Any) -> tuple[Trace, ...]:
+def anchors_of(
+    bench: Bench, seed: int, *, epsilon: float = 2.0**-24, **more: Any
+) -> tuple[Trace, ...]:
     """The reference and three perturbed references."""
     return (
         train(bench, seed, role=Role.REFERENCE, **more),
-        *(train(bench, seed, role=Role.PERTURBED, index=index, epsilon=epsilon, **more) for index in range(3)),
+        *(
+            train(bench, seed, role=Role.PERTURBED, index=index, epsilon=epsilon, **more)
+            for index in range(3)
+        ),
     )
 
 
@@ -126,7 +151,10 @@ def control_of(reference: Trace) -> Trace:
 
 
 def evidence(
-    *traces: Trace, masks: Masks = Masks.ALIGNED, precision: str = "fp32", twin: ParityEvidence | None = None
+    *traces: Trace,
+    masks: Masks = Masks.ALIGNED,
+    precision: str = "fp32",
+    twin: ParityEvidence | None = None,
 ) -> ParityEvidence:
     controls = [control_of(one) for one in traces if one.role is Role.REFERENCE][:1]
     return ParityEvidence(
@@ -145,6 +173,8 @@ def judged(*traces: Trace, **more: Any) -> ParityFinding:
     return finding
 
 
-def stepping(trainee: Trainee, before: Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]) -> Trainee:
+def stepping(
+    trainee: Trainee, before: Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]
+) -> Trainee:
     """The same trainee, whose batches pass through `before`."""
     return replace(trainee, step=lambda batch: trainee.step(before(batch)))

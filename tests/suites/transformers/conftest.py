@@ -15,7 +15,9 @@ NEED_NO_TORCH = {"conftest.py", "test_catalog.py", "test_plan.py", "test_schema.
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 sys.path.insert(0, str(HERE))
-collect_ignore = [] if find_spec("torch") else sorted({path.name for path in HERE.glob("*.py")} - NEED_NO_TORCH)
+collect_ignore = (
+    [] if find_spec("torch") else sorted({path.name for path in HERE.glob("*.py")} - NEED_NO_TORCH)
+)
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +39,9 @@ def quiet():
 def no_collection(monkeypatch):
     """Collecting garbage among all of transformers takes longer than a small model's step."""
     if "ci_bench.suites.transformers.verify" in sys.modules:
-        monkeypatch.setattr(sys.modules["ci_bench.suites.transformers.verify"], "forget", lambda device: None)
+        monkeypatch.setattr(
+            sys.modules["ci_bench.suites.transformers.verify"], "forget", lambda device: None
+        )
 
 
 @pytest.fixture

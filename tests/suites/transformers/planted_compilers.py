@@ -1,4 +1,7 @@
-"""Compiler backends for dynamo with a defect each. They run the graph as it is, and then go wrong."""
+"""Compiler backends for dynamo with a defect each.
+
+They run the graph as it is, and then go wrong.
+"""
 
 import copy
 import sys
@@ -41,7 +44,8 @@ def slightly_off(graph, inputs):
 
     def run(*values):
         return tuple(
-            one * 1.0001 if isinstance(one, Tensor) and one.is_floating_point() else one for one in graph.forward(*values)
+            one * 1.0001 if isinstance(one, Tensor) and one.is_floating_point() else one
+            for one in graph.forward(*values)
         )
 
     return run
@@ -51,9 +55,13 @@ def wrong_at_ten(graph, inputs):
     """A tenth of a per mille too much, where a text has ten tokens."""
 
     def run(*values):
-        ten = any(isinstance(one, Tensor) and one.dtype == torch.int64 and one.shape[1:] == (10,) for one in values)
+        ten = any(
+            isinstance(one, Tensor) and one.dtype == torch.int64 and one.shape[1:] == (10,)
+            for one in values
+        )
         return tuple(
-            one * 1.0001 if ten and isinstance(one, Tensor) and one.is_floating_point() else one for one in graph.forward(*values)
+            one * 1.0001 if ten and isinstance(one, Tensor) and one.is_floating_point() else one
+            for one in graph.forward(*values)
         )
 
     return run
@@ -64,7 +72,9 @@ def rounding(graph, inputs):
 
     def run(*values):
         return tuple(
-            one.bfloat16().to(one.dtype) if isinstance(one, Tensor) and one.is_floating_point() else one
+            one.bfloat16().to(one.dtype)
+            if isinstance(one, Tensor) and one.is_floating_point()
+            else one
             for one in graph.forward(*values)
         )
 
@@ -74,7 +84,8 @@ def rounding(graph, inputs):
 def another_dtype(graph, inputs):
     def run(*values):
         return tuple(
-            one.double() if isinstance(one, Tensor) and one.is_floating_point() else one for one in graph.forward(*values)
+            one.double() if isinstance(one, Tensor) and one.is_floating_point() else one
+            for one in graph.forward(*values)
         )
 
     return run
@@ -83,7 +94,8 @@ def another_dtype(graph, inputs):
 def not_finite(graph, inputs):
     def run(*values):
         return tuple(
-            one * float("nan") if isinstance(one, Tensor) and one.is_floating_point() else one for one in graph.forward(*values)
+            one * float("nan") if isinstance(one, Tensor) and one.is_floating_point() else one
+            for one in graph.forward(*values)
         )
 
     return run

@@ -44,7 +44,10 @@ def rounded(exact, seed, *, noise):
     def shake(value):
         size = value.square().mean().sqrt()
         size = max(float(size), 1e-3)
-        return (value + noise * size * torch.randn(value.shape, generator=generator, dtype=torch.float64)).float()
+        return (
+            value
+            + noise * size * torch.randn(value.shape, generator=generator, dtype=torch.float64)
+        ).float()
 
     return {name: shake(value) for name, value in exact.items()}
 
@@ -54,17 +57,24 @@ def change(*, rate=RATE, seed=0):
     generator = torch.Generator().manual_seed(seed)
     start = 0.02 * torch.randn(64, 64, generator=generator)
     ideal = -RATE * torch.randn(64, 64, generator=generator, dtype=torch.float64).sign()
-    return OutputChange(start=start, after=(start.double() + rate / RATE * ideal).float(), ideal=ideal)
+    return OutputChange(
+        start=start, after=(start.double() + rate / RATE * ideal).float(), ideal=ideal
+    )
 
 
 def observation(exact, seed, *, noise=4 * FP32):
-    return OutputObservation(values=rounded(exact, seed, noise=noise), changes={"weight change: large (step 1)": change()})
+    return OutputObservation(
+        values=rounded(exact, seed, noise=noise),
+        changes={"weight change: large (step 1)": change()},
+    )
 
 
 def judge(seen, exact, epsilon=FP32, noise=4 * FP32):
     shaken = OutputObservation(values=rounded(exact, 3, noise=noise * shake_of(epsilon) / epsilon))
     reference = ReferenceOutputsOfModel(
-        exact=OutputObservation(values=exact), eager=observation(exact, 2, noise=noise), shaken=shaken
+        exact=OutputObservation(values=exact),
+        eager=observation(exact, 2, noise=noise),
+        shaken=shaken,
     )
     return check_of("arm", compared(seen, reference, epsilon=epsilon))
 
@@ -92,7 +102,12 @@ def values(**named):
 
     def spoil(seen):
         made = {f"gradient: {name} (step 1)": function for name, function in named.items()}
-        return replace(seen, values={name: made.get(name, lambda one: one)(one) for name, one in seen.values.items()})
+        return replace(
+            seen,
+            values={
+                name: made.get(name, lambda one: one)(one) for name, one in seen.values.items()
+            },
+        )
 
     return spoil
 
@@ -120,7 +135,9 @@ PLANTED = {
     "a gradient missing": lambda seen: replace(
         seen, values={name: one for name, one in seen.values.items() if "small" not in name}
     ),
-    "a gradient too many": lambda seen: replace(seen, values={**seen.values, "gradient: more (step 1)": torch.ones(1)}),
+    "a gradient too many": lambda seen: replace(
+        seen, values={**seen.values, "gradient: more (step 1)": torch.ones(1)}
+    ),
     "everything of another step": lambda seen: observation(exact_values(5), 7),
 }
 
@@ -136,26 +153,38 @@ def test_an_update_after_the_arms_own_gradient_is_compared_with_what_should_foll
     exact = exact_values()
     seen = replace(observation(exact, 1), changes={"weight change: large (step 1)": change(seed=9)})
     start = change().start
-    own = replace(change(seed=9), start=start, after=(start.double() + change(seed=9).ideal).float())
-    assert judge(replace(seen, changes={"weight change: large (step 1)": own}), exact).outcome is Outcome.PASS
+    own = replace(
+        change(seed=9), start=start, after=(start.double() + change(seed=9).ideal).float()
+    )
+    assert (
+        judge(replace(seen, changes={"weight change: large (step 1)": own}), exact).outcome
+        is Outcome.PASS
+    )
 
 
 def test_a_change_that_a_narrow_format_rounds_away_is_not_asked_for():
-    """At 1, bfloat16 has steps of 2**-7: a change of 1e-4 is none. What is left of a weight near nought is still asked for."""
+    """At 1, bfloat16 has steps of 2**-7: a change of 1e-4 is none.
+
+    What is left of a weight near nought is still asked for.
+    """
     exact = exact_values()
 
     def narrow(after):
         start = torch.cat([torch.ones(50), torch.full((50,), 1e-3)]).bfloat16()
         ideal = torch.full((100,), RATE, dtype=torch.float64)
         made = {
-            "weight change: large (step 1)": OutputChange(start=start, after=after(start.double() + ideal, start), ideal=ideal)
+            "weight change: large (step 1)": OutputChange(
+                start=start, after=after(start.double() + ideal, start), ideal=ideal
+            )
         }
         return replace(observation(exact, 1, noise=4 * BF16), changes=made)
 
     def outcome(after):
         right = narrow(lambda value, start: value.bfloat16())
         shaken = OutputObservation(values=rounded(exact, 3, noise=4 * BF16))
-        reference = ReferenceOutputsOfModel(exact=OutputObservation(values=exact), eager=right, shaken=shaken)
+        reference = ReferenceOutputsOfModel(
+            exact=OutputObservation(values=exact), eager=right, shaken=shaken
+        )
         return compared(narrow(after), reference, epsilon=BF16).outcome
 
     assert outcome(lambda value, start: value.bfloat16()) is Outcome.PASS

@@ -7,7 +7,13 @@ from importlib.resources import files
 import pytest
 
 from ci_bench.errors import BadConfig
-from ci_bench.suites.transformers.catalog import IMAGE_FAMILIES, PRESETS, has_sequence, preset, resolve_models
+from ci_bench.suites.transformers.catalog import (
+    IMAGE_FAMILIES,
+    PRESETS,
+    has_sequence,
+    preset,
+    resolve_models,
+)
 from ci_bench.suites.transformers.plan import SUITE
 
 PLACE = "suites.transformers"
@@ -45,7 +51,12 @@ def test_a_preset_names_its_family_its_class_and_real_ids(name):
 
 def test_a_preset_is_resolved_to_its_whole_configuration_and_can_be_changed():
     plain, wide = one("bert"), one({"path": "bert", "name": "wide", "config": {"hidden_size": 256}})
-    assert (plain.name, plain.config, plain.stored, plain.on_hub) == ("bert", preset("bert"), False, False)
+    assert (plain.name, plain.config, plain.stored, plain.on_hub) == (
+        "bert",
+        preset("bert"),
+        False,
+        False,
+    )
     assert (wide.name, wide.config) == ("wide", {**preset("bert"), "hidden_size": 256})
 
 
@@ -79,11 +90,23 @@ def test_a_folder_is_named_by_its_last_part(folder):
         ),
         ("gpt2-medium", r"the hub calls it openai-community/gpt2-medium"),
         ("t5-small", r"the hub calls it google-t5/t5-small"),
-        (["bert", "gtp2"], r"suites\.transformers\.model\[1\]: unknown preset 'gtp2'; did you mean 'gpt2'\?"),
-        ("./nowhere", r"model: nowhere/config\.json not found; give the folder that save_pretrained wrote"),
+        (
+            ["bert", "gtp2"],
+            r"suites\.transformers\.model\[1\]: unknown preset 'gtp2'; did you mean 'gpt2'\?",
+        ),
+        (
+            "./nowhere",
+            r"model: nowhere/config\.json not found; give the folder that save_pretrained wrote",
+        ),
         ({"config": {"hidden_size": 3}}, r"model\.config\.model_type: missing"),
-        ({"path": "bert", "pretrained": True}, r"model\.pretrained: only a folder or a hub id has this"),
-        ({"config": {"model_type": "bert"}, "revision": "v1"}, r"model\.revision: only a folder or a hub id has this"),
+        (
+            {"path": "bert", "pretrained": True},
+            r"model\.pretrained: only a folder or a hub id has this",
+        ),
+        (
+            {"config": {"model_type": "bert"}, "revision": "v1"},
+            r"model\.revision: only a folder or a hub id has this",
+        ),
         (["bert", "bert"], r"model: 'bert' is listed twice; give one of them a `name`"),
         (["a/x", "b/x"], r"model: 'x' is listed twice"),
     ],

@@ -2,7 +2,17 @@
 
 import pytest
 import torch
-from transformers_builders import agrees, case, cases, context, options, outcomes, program, tiny, workload
+from transformers_builders import (
+    agrees,
+    case,
+    cases,
+    context,
+    options,
+    outcomes,
+    program,
+    tiny,
+    workload,
+)
 
 from ci_bench.errors import BadConfig
 from ci_bench.records.results import Outcome
@@ -35,7 +45,10 @@ def compiled_twice(**entry):
 def test_rows_and_lengths_differ_by_themselves_and_are_those_of_both_arms():
     eager, candidate = (program(arm, **tiny("gpt2"), **BOTH) for arm in ("eager", "dynamo-eager"))
     assert sizes(eager) == sizes(candidate)
-    assert ({rows for rows, _ in sizes(eager)}, {length for _, length in sizes(eager)}) == (ROWS, LENGTHS)
+    assert ({rows for rows, _ in sizes(eager)}, {length for _, length in sizes(eager)}) == (
+        ROWS,
+        LENGTHS,
+    )
     assert [rows / 4 for rows, _ in sizes(eager)] != [length / 16 for _, length in sizes(eager)]
     assert (eager.items, eager.parts, candidate.compiler) == (sum(ROWS), (), Compiler.DYNAMO)
     lengths_alone = program(**tiny("gpt2"), **{**BOTH, "varies": ["sequence"]})
@@ -46,16 +59,25 @@ def test_rows_and_lengths_differ_by_themselves_and_are_those_of_both_arms():
 def test_images_differ_in_rows_alone():
     rows_alone = program(**tiny("vit"), dynamic=True, batch_size=4)
     assert {len(batch["pixel_values"]) for batch in rows_alone._program._parts.batches} == ROWS
-    with pytest.raises(Unsupported, match=r"varies: ViTForImageClassification reads no sequence; use `varies: \[batch\]`"):
+    with pytest.raises(
+        Unsupported,
+        match=r"varies: ViTForImageClassification reads no sequence; use `varies: \[batch\]`",
+    ):
         workload(**tiny("vit"), **BOTH).prepare()
 
 
 def test_a_step_takes_every_size_and_trains_on_all_of_them():
-    trained, by_hand = program(**tiny("gpt2"), mode="training", **BOTH), program(**tiny("gpt2"), mode="training", **BOTH)
+    trained, by_hand = (
+        program(**tiny("gpt2"), mode="training", **BOTH),
+        program(**tiny("gpt2"), mode="training", **BOTH),
+    )
     trained.step(no_mark)
     for _ in range(5):
         by_hand._program.step(no_mark)
-    assert all(torch.equal(*pair) for pair in zip(trained.model.parameters(), by_hand.model.parameters(), strict=True))
+    assert all(
+        torch.equal(*pair)
+        for pair in zip(trained.model.parameters(), by_hand.model.parameters(), strict=True)
+    )
     assert set(outcomes(trained).values()) == {Outcome.PASS}
 
 
@@ -68,7 +90,9 @@ def test_refereed_steps_leave_what_came_of_each_size_and_go_back(mode):
     for moved in (False, True):
         assert timed.refresh(7, moved=moved)
         timed.step(no_mark)
-        assert {name.split(".")[1] for name in timed.outputs() if name.startswith("outputs.")} == set("01234")
+        assert {
+            name.split(".")[1] for name in timed.outputs() if name.startswith("outputs.")
+        } == set("01234")
         assert ("loss" in timed.outputs()) is (mode == "training")
         now = [batch["input_ids"] for batch in timed._program._parts.batches]
         assert [not torch.equal(*pair) for pair in zip(now, before, strict=True)] == [not moved] * 5
@@ -79,10 +103,16 @@ def test_refereed_steps_leave_what_came_of_each_size_and_go_back(mode):
 
 @pytest.mark.parametrize(
     ("shapes", "mode", "candidate"),
-    [("symbols", "inference", "eager"), ("marked", "training", "eager"), ("symbols", "inference", "export")],
+    [
+        ("symbols", "inference", "eager"),
+        ("marked", "training", "eager"),
+        ("symbols", "inference", "export"),
+    ],
 )
 def test_every_size_is_verified(shapes, mode, candidate):
-    check = agrees(**{**tiny("bert"), **BOTH, "mode": mode, "dynamic_shapes": shapes, "candidate": candidate})
+    check = agrees(
+        **{**tiny("bert"), **BOTH, "mode": mode, "dynamic_shapes": shapes, "candidate": candidate}
+    )
     assert check.outcome is Outcome.PASS, check.detail
     assert "5 steps over all 5 batches" in check.detail
 
@@ -91,13 +121,17 @@ def test_a_result_that_is_wrong_at_one_length_fails_and_passes_where_no_batch_ha
     planted = {"candidate": "planted_compilers:wrong_at_ten"}
     wrong = agrees(**{**tiny("gpt2"), **BOTH, **planted})
     assert (wrong.outcome, "off by" in wrong.detail) == (Outcome.FAIL, True), wrong.detail
-    assert agrees(**{**tiny("gpt2"), **BOTH, "varies": ["batch"], **planted}).outcome is Outcome.PASS
+    assert (
+        agrees(**{**tiny("gpt2"), **BOTH, "varies": ["batch"], **planted}).outcome is Outcome.PASS
+    )
 
 
 def test_one_graph_serves_all_marked_sizes_and_what_compiles_each_anew_is_counted():
     marked = compiled_twice(**{**tiny("gpt2"), **BOTH, "dynamic_shapes": "marked"})
     assert (marked.graphs, marked.recompiles) == (1, 0)
-    anew = compiled_twice(**{**tiny("gpt2"), **BOTH, "candidate": {"backend": "eager", "dynamic": False}})
+    anew = compiled_twice(
+        **{**tiny("gpt2"), **BOTH, "candidate": {"backend": "eager", "dynamic": False}}
+    )
     assert (anew.graphs, anew.recompiles) == (5, 4)
 
 
@@ -109,7 +143,10 @@ def test_a_model_that_depends_on_a_marked_size_is_skipped_with_the_reason(monkey
         "forward",
         lambda states, *given, **named: attend(states[:, : unrolled(states)], *given, **named),
     )
-    with pytest.raises(Unsupported, match="dynamic_shapes: the model depends on a marked size: Constraints violated"):
+    with pytest.raises(
+        Unsupported,
+        match="dynamic_shapes: the model depends on a marked size: Constraints violated",
+    ):
         opened.step(no_mark)
 
 
@@ -121,7 +158,12 @@ def unrolled(states):
 def test_a_failure_that_has_nothing_to_do_with_sizes_stays_one():
     opened = program(
         "planted_compilers:no_compiler",
-        **{**tiny("gpt2"), **BOTH, "dynamic_shapes": "marked", "candidate": "planted_compilers:no_compiler"},
+        **{
+            **tiny("gpt2"),
+            **BOTH,
+            "dynamic_shapes": "marked",
+            "candidate": "planted_compilers:no_compiler",
+        },
     )
     with pytest.raises(Exception, match="this backend compiles nothing") as found:
         opened.step(no_mark)
@@ -131,15 +173,30 @@ def test_a_failure_that_has_nothing_to_do_with_sizes_stays_one():
 @pytest.mark.parametrize(
     ("entry", "fault"),
     [
-        ({"varies": ["sequence"]}, r"transformers\.varies: shapes are not dynamic; add `dynamic: true`"),
-        ({"dynamic_shapes": "marked"}, r"transformers\.dynamic_shapes: shapes are not dynamic; add `dynamic: true`"),
-        ({"dynamic": True, "dynamic_shapes": "marked", "candidate": "export"}, "export is captured without it; leave it out"),
+        (
+            {"varies": ["sequence"]},
+            r"transformers\.varies: shapes are not dynamic; add `dynamic: true`",
+        ),
+        (
+            {"dynamic_shapes": "marked"},
+            r"transformers\.dynamic_shapes: shapes are not dynamic; add `dynamic: true`",
+        ),
+        (
+            {"dynamic": True, "dynamic_shapes": "marked", "candidate": "export"},
+            "export is captured without it; leave it out",
+        ),
         (
             {"dynamic": True, "dynamic_shapes": "unbacked", "compile": {"dynamic": True}},
             "contradicted by `dynamic` under `compile`",
         ),
-        ({"dynamic": True, "mode": ["inference", "generation"]}, r"dynamic: each token of a generation makes it longer"),
-        ({"dynamic": True, "batch_size": [2, "largest"]}, "largest is one size, and `dynamic: true` has several"),
+        (
+            {"dynamic": True, "mode": ["inference", "generation"]},
+            r"dynamic: each token of a generation makes it longer",
+        ),
+        (
+            {"dynamic": True, "batch_size": [2, "largest"]},
+            "largest is one size, and `dynamic: true` has several",
+        ),
     ],
 )
 def test_what_would_not_act_is_refused(entry, fault):

@@ -3,7 +3,17 @@
 from functools import cache
 
 import pytest
-from transformers_builders import ONE_LAYER, case, context, outcomes, program, steps, tiny, verified, workload
+from transformers_builders import (
+    ONE_LAYER,
+    case,
+    context,
+    outcomes,
+    program,
+    steps,
+    tiny,
+    verified,
+    workload,
+)
 
 from ci_bench.records.results import Outcome
 from ci_bench.suites.transformers.catalog import PRESETS
@@ -51,7 +61,9 @@ def test_a_preset_runs_and_its_checks_pass(model, mode):
 @pytest.mark.parametrize("model", ONE_LAYER)
 def test_the_arms_of_a_family_agree(model, mode):
     (check,) = verified(**{**entry(model, mode), **tiny(model)}, candidate="eager").checks
-    assert (check.name, check.arm, check.outcome) == ("agrees", "dynamo-eager", Outcome.PASS), check.detail
+    assert (check.name, check.arm, check.outcome) == ("agrees", "dynamo-eager", Outcome.PASS), (
+        check.detail
+    )
 
 
 @pytest.mark.slow
@@ -59,14 +71,18 @@ def test_the_arms_of_a_family_agree(model, mode):
 @pytest.mark.parametrize("model", PRESETS)
 def test_the_arms_of_a_preset_agree(model, mode):
     (check,) = verified(**entry(model, mode), candidate="aot_eager").checks
-    assert (check.name, check.arm, check.outcome) == ("agrees", "aot_eager", Outcome.PASS), check.detail
+    assert (check.name, check.arm, check.outcome) == ("agrees", "aot_eager", Outcome.PASS), (
+        check.detail
+    )
 
 
 @pytest.mark.parametrize("model", PRESETS)
 def test_a_training_step_is_thrice_the_work_of_a_pass(model):
     """Each product of the forward pass has two in the backward pass, but for those of inputs, which need no gradient."""
     work = {mode: facts_of(model, mode)["model_flops_per_step"] for mode in MODES}
-    most = 3.2 if model == "wav2vec2" else 3.01  # torch counts the backward pass of a grouped convolution as if it had one group
+    most = (
+        3.2 if model == "wav2vec2" else 3.01
+    )  # torch counts the backward pass of a grouped convolution as if it had one group
     assert 2.5 < work["training"] / work["inference"] <= most
 
 
@@ -79,4 +95,6 @@ def test_an_unpinned_case_is_the_same_workload_in_each_stage(tmp_path):
 
 
 def test_program_of_the_builder_is_that_of_the_workload():
-    assert type(program(**entry("bert", "inference"))) is type(workload(**entry("bert", "inference")).open("eager"))
+    assert type(program(**entry("bert", "inference"))) is type(
+        workload(**entry("bert", "inference")).open("eager")
+    )

@@ -75,7 +75,13 @@ def wrong_from(number):
     [("inference", 3, True), ("training", 3, True), ("inference", 99, False)],
 )
 def test_a_later_call_that_is_wrong_is_a_change(tmp_path, monkeypatch, mode, number, changed):
-    entry = {**tiny("bert"), "mode": mode, "candidate": "none", "prepared_inputs": 1, "only_pretrain_model": True}
+    entry = {
+        **tiny("bert"),
+        "mode": mode,
+        "candidate": "none",
+        "prepared_inputs": 1,
+        "only_pretrain_model": True,
+    }
     files = []
     for side, first in (("base", 99), ("head", number)):
         (tmp_path / side).mkdir()
@@ -87,7 +93,10 @@ def test_a_later_call_that_is_wrong_is_a_change(tmp_path, monkeypatch, mode, num
         files.append((str(tmp_path / side / FILE), keeper.record))
     (base, theirs), (head, ours) = files
     assert (theirs.digest != ours.digest) == changed
-    beside = compare(OutputFiles(base=base, base_digest=theirs.file, head=head, head_digest=ours.file), base=theirs.digest)
+    beside = compare(
+        OutputFiles(base=base, base_digest=theirs.file, head=head, head_digest=ours.file),
+        base=theirs.digest,
+    )
     wrong = [error.name for error in beside.worst if error.wrong]
     assert bool(wrong) == changed, beside
 

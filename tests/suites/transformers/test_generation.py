@@ -19,12 +19,21 @@ FAMILIES = {
     "gpt2": tiny("gpt2", config=WIDE),
     "llama": tiny("llama", config=WIDE),
     "t5": tiny("t5", config={"initializer_factor": 8.0}),
-    "whisper": {"model": {"path": "whisper", "config": {"max_source_positions": 10, "init_std": 0.3}}},
+    "whisper": {
+        "model": {"path": "whisper", "config": {"max_source_positions": 10, "init_std": 0.3}}
+    },
 }
 
 
 def entry(model, cache, **more):
-    return {**FAMILIES[model], "mode": "generation", "cache": cache, "new_tokens": NEW, "prepared_inputs": 2, **more}
+    return {
+        **FAMILIES[model],
+        "mode": "generation",
+        "cache": cache,
+        "new_tokens": NEW,
+        "prepared_inputs": 2,
+        **more,
+    }
 
 
 def tokens_of(timed):
@@ -37,13 +46,17 @@ def by_generate(model, cache):
     built = one.build()
     batch = Inputs(options=one.options, model=built, dtype=torch.float32, device="cpu").batches()[0]
     settings = built.generation_config
-    settings.eos_token_id = settings.suppress_tokens = settings.begin_suppress_tokens = settings.forced_decoder_ids = None
+    settings.eos_token_id = settings.suppress_tokens = settings.begin_suppress_tokens = (
+        settings.forced_decoder_ids
+    ) = None
     settings.pad_token_id = 0
     if built.config.is_encoder_decoder:
         batch["decoder_input_ids"] = torch.full((2, 1), built.config.decoder_start_token_id)
     batch["inputs"] = batch.pop(built.main_input_name)
     # Whisper's own `generate` splits long sound; the one behind it is what it calls for each piece
-    found = GenerationMixin.generate(built, **batch, do_sample=False, max_new_tokens=NEW, min_new_tokens=NEW)
+    found = GenerationMixin.generate(
+        built, **batch, do_sample=False, max_new_tokens=NEW, min_new_tokens=NEW
+    )
     return found[:, -NEW:]
 
 
@@ -105,7 +118,8 @@ def compiled_calls(monkeypatch, **candidate):
 
     monkeypatch.setattr(torch, "compile", compiling)
     timed = program(
-        "dynamo-eager" + ("+whole" if candidate else ""), **entry("gpt2", "static", candidate={"backend": "eager", **candidate})
+        "dynamo-eager" + ("+whole" if candidate else ""),
+        **entry("gpt2", "static", candidate={"backend": "eager", **candidate}),
     )
     timed.model.register_forward_pre_hook(lambda *_: counts.update(eager=counts["eager"] + 1))
     steps(timed, 1)

@@ -28,7 +28,9 @@ BATCH, LENGTH = 2, 8
 
 def inputs(*, dtype=torch.float32, exact=False, **entry):
     one = recipe(**entry)
-    return Inputs(options=one.options, model=one.build("meta"), dtype=dtype, device="cpu", exact=exact)
+    return Inputs(
+        options=one.options, model=one.build("meta"), dtype=dtype, device="cpu", exact=exact
+    )
 
 
 SHAPES = [
@@ -136,11 +138,15 @@ def test_an_input_that_only_a_real_pass_misses_is_named(candidate):
     planned = case(model={"config": UDOP}, candidate=candidate)
     workload = open_workload(planned, context())
     workload.prepare()
-    with pytest.raises(Unsupported, match=r"UdopModel needs more inputs than the input_ids, .*: Bbox is required"):
+    with pytest.raises(
+        Unsupported, match=r"UdopModel needs more inputs than the input_ids, .*: Bbox is required"
+    ):
         workload.verify(planned.arms)
 
 
-@pytest.mark.parametrize("said", ["'NoneType' object is not callable", "past_key_values was fused wrongly"])
+@pytest.mark.parametrize(
+    "said", ["'NoneType' object is not callable", "past_key_values was fused wrongly"]
+)
 def test_another_error_of_a_pass_is_no_lack_of_inputs(said):
     made = inputs(model="bert")
     refuse_lacking(made.model, made.batches()[0], ValueError(said))
@@ -160,7 +166,9 @@ def test_other_forms_of_sound_are_unsupported():
 
 
 def test_padding_beyond_the_vocabulary_is_named():
-    with pytest.raises(UnusableModel, match=r"cannot be built: .*; set `pad_token_id`, which is 58100"):
+    with pytest.raises(
+        UnusableModel, match=r"cannot be built: .*; set `pad_token_id`, which is 58100"
+    ):
         recipe(model={"config": {**MARIAN, "vocab_size": 64}}).build("meta")
 
 
@@ -169,7 +177,9 @@ def test_batches_differ_from_each_other_and_not_between_arms():
     assert len(one) == 4
     assert all(torch.equal(a["input_ids"], b["input_ids"]) for a, b in zip(one, two, strict=True))
     assert not torch.equal(one[0]["input_ids"], one[1]["input_ids"])
-    assert not torch.equal(one[0]["input_ids"], inputs(model="bert", seed=1).batches()[0]["input_ids"])
+    assert not torch.equal(
+        one[0]["input_ids"], inputs(model="bert", seed=1).batches()[0]["input_ids"]
+    )
 
 
 def test_the_reference_reads_what_the_arms_read():
@@ -198,7 +208,11 @@ def test_special_ids_are_those_of_the_configuration():
     [
         ("bert", "BertForSequenceClassification", {"labels": (BATCH,)}),
         ("bert", "BertForTokenClassification", {"labels": (BATCH, LENGTH)}),
-        ("bert", "BertForQuestionAnswering", {"start_positions": (BATCH,), "end_positions": (BATCH,)}),
+        (
+            "bert",
+            "BertForQuestionAnswering",
+            {"start_positions": (BATCH,), "end_positions": (BATCH,)},
+        ),
         ("bert", "BertForNextSentencePrediction", {"labels": (BATCH,)}),
         ("bert", "BertModel", {}),
         ("t5", "T5Model", {"decoder_input_ids": (BATCH, LENGTH)}),
@@ -209,14 +223,20 @@ def test_labels_are_those_of_the_task_and_the_model_takes_them(model, architectu
     built = one.build()
     made = Inputs(options=one.options, model=built, dtype=torch.float32, device="cpu")
     batch = made.batches()[0]
-    assert {name: tuple(value.shape) for name, value in batch.items() if name not in {"input_ids", "attention_mask"}} == labels
+    assert {
+        name: tuple(value.shape)
+        for name, value in batch.items()
+        if name not in {"input_ids", "attention_mask"}
+    } == labels
     output = built(**batch, **made.fixed())
     assert (task_of(built) is not None) is (getattr(output, "loss", None) is not None)
 
 
 def test_waveforms_become_as_many_frames_as_the_sequence_is_long():
     kernels, strides = (10, 3, 3, 2), (5, 2, 2, 2)
-    stack = nn.Sequential(*(nn.Conv1d(1, 1, kernel, stride) for kernel, stride in zip(kernels, strides, strict=True)))
+    stack = nn.Sequential(
+        *(nn.Conv1d(1, 1, kernel, stride) for kernel, stride in zip(kernels, strides, strict=True))
+    )
     for frames in (2, 7, 50):
         samples = samples_of(frames, kernels, strides)
         assert stack(torch.zeros(1, 1, samples)).shape[-1] == frames
@@ -224,18 +244,36 @@ def test_waveforms_become_as_many_frames_as_the_sequence_is_long():
 
 
 def test_convolutional_networks_and_videos_and_spectrograms_are_fed():
-    assert described(inputs(model={"config": {"model_type": "resnet"}}).batches()[0]) == "pixel_values [2, 3, 224, 224]"
-    small = {"image_size": 32, "num_frames": 4, "num_hidden_layers": 1, "hidden_size": 24, "num_attention_heads": 2}
+    assert (
+        described(inputs(model={"config": {"model_type": "resnet"}}).batches()[0])
+        == "pixel_values [2, 3, 224, 224]"
+    )
+    small = {
+        "image_size": 32,
+        "num_frames": 4,
+        "num_hidden_layers": 1,
+        "hidden_size": 24,
+        "num_attention_heads": 2,
+    }
     video = {"model_type": "videomae", "architectures": ["VideoMAEForVideoClassification"], **small}
-    assert described(inputs(model={"config": video}).batches()[0]) == "pixel_values [2, 4, 3, 32, 32]"
-    sound = {"model_type": "audio-spectrogram-transformer", "max_length": 64, "num_mel_bins": 16, "num_hidden_layers": 1}
+    assert (
+        described(inputs(model={"config": video}).batches()[0]) == "pixel_values [2, 4, 3, 32, 32]"
+    )
+    sound = {
+        "model_type": "audio-spectrogram-transformer",
+        "max_length": 64,
+        "num_mel_bins": 16,
+        "num_hidden_layers": 1,
+    }
     assert described(inputs(model={"config": sound}).batches()[0]) == "input_values [2, 64, 16]"
 
 
 def test_what_no_inputs_are_made_for_is_skipped_with_the_reason():
     one = inputs(model="bert")
     one.model.main_input_name = "event_stream"
-    with pytest.raises(Unsupported, match="BertForMaskedLM reads event_stream, for which no inputs are made"):
+    with pytest.raises(
+        Unsupported, match="BertForMaskedLM reads event_stream, for which no inputs are made"
+    ):
         one.batches()
 
 
@@ -249,7 +287,11 @@ def test_what_no_inputs_are_made_for_is_skipped_with_the_reason():
         ("llama", {"sequence_length": 5000}, True),
         ("t5", {"sequence_length": 5000}, True),
         ("whisper", {"mode": "generation", "new_tokens": 512}, False),
-        ({"config": {"model_type": "xlnet", "d_model": 32, "n_layer": 1, "n_head": 4}}, {"sequence_length": 5000}, True),
+        (
+            {"config": {"model_type": "xlnet", "d_model": 32, "n_layer": 1, "n_head": 4}},
+            {"sequence_length": 5000},
+            True,
+        ),
         ("vit", {}, True),
     ],
 )

@@ -23,7 +23,9 @@ def test_one_stage_searches_and_the_limits_are_parameters():
     assert parse(only.params).largest == SizeLimits(most=64, memory_bytes=1_000_000_000)
     assert parse(only.params).as_params() == only.params
     searches = [stage for stage in SUITE.stages(only) if stage.kind is StageKind.SIZE]
-    assert [(stage.arms, stage.exclusive, stage.limits) for stage in searches] == [(("eager",), True, parse(only.params).largest)]
+    assert [(stage.arms, stage.exclusive, stage.limits) for stage in searches] == [
+        (("eager",), True, parse(only.params).largest)
+    ]
     assert StageKind.SIZE not in {stage.kind for stage in SUITE.stages(case(model="gpt2"))}
 
 
@@ -34,11 +36,16 @@ def test_largest_stands_beside_sizes_that_are_given():
 
 
 def test_limits_of_no_search_are_refused():
-    with pytest.raises(BadConfig, match=r"transformers\.largest_batch: no batch size is searched for; use `batch_size: largest`"):
+    with pytest.raises(
+        BadConfig,
+        match=r"transformers\.largest_batch: no batch size is searched for; use `batch_size: largest`",
+    ):
         SUITE.plan({"model": "gpt2", "batch_size": 4, "largest_batch": {"most": 8}})
 
 
-@pytest.mark.parametrize(("mode", "per_row"), [("inference", 1), ("training", 1), ("generation", 4)])
+@pytest.mark.parametrize(
+    ("mode", "per_row"), [("inference", 1), ("training", 1), ("generation", 4)]
+)
 def test_what_was_found_is_what_every_later_stage_opens(mode, per_row):
     only = case(**tiny("gpt2"), **LARGEST, mode=mode)
     before = open_workload(only, context())

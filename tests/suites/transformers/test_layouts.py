@@ -1,4 +1,7 @@
-"""Models that several processes train: what is planned, timed and skipped. `test_shared_trainings` has what is verified."""
+"""Models that several processes train: what is planned, timed and skipped.
+
+`test_shared_trainings` has what is verified.
+"""
 
 import pytest
 
@@ -25,13 +28,18 @@ def planned(model: str = "bert", **entry: object) -> Case:
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory):
-    folder, preload = tmp_path_factory.mktemp("layouts"), ("transformers.models.bert.modeling_bert",)
+    folder, preload = (
+        tmp_path_factory.mktemp("layouts"),
+        ("transformers.models.bert.modeling_bert",),
+    )
     with ranked_stages.opened(SUITE, folder, preload=preload, paths=(ranked_stages.HERE,)) as bench:
         yield bench
 
 
 def checks(evidence: Evidence, name: str) -> dict[str, tuple[Outcome, str]]:
-    return {check.arm: (check.outcome, check.detail) for check in evidence.checks if check.name == name}
+    return {
+        check.arm: (check.outcome, check.detail) for check in evidence.checks if check.name == name
+    }
 
 
 def test_timed_steps_are_refereed_and_replicas_that_drift_apart_fail(bench) -> None:
@@ -39,17 +47,30 @@ def test_timed_steps_are_refereed_and_replicas_that_drift_apart_fail(bench) -> N
     case = planned("vit", layouts=["fsdp", f"{PLANTED}unsynced"], sequence_length=None)
     ranked_stages.done(bench.prepared(case))
     evidence = bench.timed(case)
-    found = {name: checks(evidence, name) for name in ("replicas", "refereed", "updates_weights", "gradients", "finite_loss")}
-    assert {name: of["fsdp"][0] for name, of in found.items()} == dict.fromkeys(found, Outcome.PASS), found
+    found = {
+        name: checks(evidence, name)
+        for name in ("replicas", "refereed", "updates_weights", "gradients", "finite_loss")
+    }
+    assert {name: of["fsdp"][0] for name, of in found.items()} == dict.fromkeys(
+        found, Outcome.PASS
+    ), found
     drifting = f"{PLANTED}unsynced"
-    assert (found["replicas"][drifting][0], found["refereed"][drifting][0]) == (Outcome.FAIL,) * 2, found
+    assert (found["replicas"][drifting][0], found["refereed"][drifting][0]) == (
+        Outcome.FAIL,
+    ) * 2, found
     series = {(metric.name, metric.arm): metric for metric in evidence.metrics}
     assert series["step_time", "fsdp"].items == 5, "rows of all processes together"
     assert evidence.facts["ranks_fsdp"].count("rank ") == 2
 
 
 def test_one_case_for_each_number_of_processes_and_what_it_owes() -> None:
-    cases = SUITE.plan({**tiny("bert"), "layouts": ["ddp", {"layout": "fsdp", "backend": "eager"}], "processes": [2, 4]})
+    cases = SUITE.plan(
+        {
+            **tiny("bert"),
+            "layouts": ["ddp", {"layout": "fsdp", "backend": "eager"}],
+            "processes": [2, 4],
+        }
+    )
     assert [(case.id.rpartition(",")[2], case.arms) for case in cases] == [
         (f"processes={count}]", ("eager", "ddp", "fsdp+eager")) for count in (2, 4)
     ]
@@ -68,14 +89,38 @@ def test_one_case_for_each_number_of_processes_and_what_it_owes() -> None:
 @pytest.mark.parametrize(
     ("entry", "said"),
     [
-        ({"processes": 2}, "suites.transformers.processes: says how many share a layout, and no `layouts` are listed"),
-        ({"layouts": ["ddp"], "candidate": "inductor"}, "layouts: replaces `candidate`; remove one of them"),
-        ({"layouts": ["ddp"], "mode": ["training", "generation"]}, "layouts: share a training, and generation has none"),
-        ({"layouts": ["ddp"], "batch_size": [8, 1]}, "batch_size: 1 rows are too few for 2 processes; write `batch_size: 2`"),
-        ({"layouts": ["ddp"], "precision": "amp_fp16"}, "precision: amp_fp16 needs a loss scaler, which layouts do not have"),
-        ({"layouts": ["ddp"], "dynamic": True}, "dynamic: with `layouts`, processes share one batch size; leave it out"),
-        ({"layouts": ["ddp"], "batch_size": "largest"}, "batch_size: with `layouts`, the largest is found for one process"),
-        ({"layouts": ["ddp"], "memory_timeline": True}, "memory_timeline: is of one process, and layouts have several"),
+        (
+            {"processes": 2},
+            "suites.transformers.processes: says how many share a layout, and no `layouts` are listed",
+        ),
+        (
+            {"layouts": ["ddp"], "candidate": "inductor"},
+            "layouts: replaces `candidate`; remove one of them",
+        ),
+        (
+            {"layouts": ["ddp"], "mode": ["training", "generation"]},
+            "layouts: share a training, and generation has none",
+        ),
+        (
+            {"layouts": ["ddp"], "batch_size": [8, 1]},
+            "batch_size: 1 rows are too few for 2 processes; write `batch_size: 2`",
+        ),
+        (
+            {"layouts": ["ddp"], "precision": "amp_fp16"},
+            "precision: amp_fp16 needs a loss scaler, which layouts do not have",
+        ),
+        (
+            {"layouts": ["ddp"], "dynamic": True},
+            "dynamic: with `layouts`, processes share one batch size; leave it out",
+        ),
+        (
+            {"layouts": ["ddp"], "batch_size": "largest"},
+            "batch_size: with `layouts`, the largest is found for one process",
+        ),
+        (
+            {"layouts": ["ddp"], "memory_timeline": True},
+            "memory_timeline: is of one process, and layouts have several",
+        ),
     ],
 )
 def test_what_does_not_fit_together_is_refused_with_field_and_fix(entry: dict, said: str) -> None:

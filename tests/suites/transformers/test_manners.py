@@ -5,7 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 from transformers import GenerationMixin, LogitsProcessorList
-from transformers.generation.logits_process import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
+from transformers.generation.logits_process import (
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
 from transformers_builders import case, options, program, recipe, steps, tiny, verified, workload
 
 from ci_bench.records.results import Outcome
@@ -30,7 +34,9 @@ WIDE = {"initializer_range": 0.3}
 FAMILIES = {"gpt2": tiny("gpt2", config=WIDE), "llama": tiny("llama", config=WIDE)}
 OTHERS = {
     "t5": tiny("t5", config={"initializer_factor": 8.0}),
-    "whisper": {"model": {"path": "whisper", "config": {"max_source_positions": 10, "init_std": 0.3}}},
+    "whisper": {
+        "model": {"path": "whisper", "config": {"max_source_positions": 10, "init_std": 0.3}}
+    },
 }
 NEW = 6
 DRAWN = {"temperature": 0.7, "top_k": 40, "top_p": 0.9}
@@ -38,7 +44,14 @@ DRAWN = {"temperature": 0.7, "top_k": 40, "top_p": 0.9}
 
 def entry(model="gpt2", **more):
     families = {**FAMILIES, **OTHERS}
-    return {**families[model], "mode": "generation", "batch_size": 3, "new_tokens": NEW, "prepared_inputs": 2, **more}
+    return {
+        **families[model],
+        "mode": "generation",
+        "batch_size": 3,
+        "new_tokens": NEW,
+        "prepared_inputs": 2,
+        **more,
+    }
 
 
 def timed(arm="eager", count=2, **more):
@@ -63,15 +76,27 @@ MANNERS = {
 }
 
 
-EVERY = {(model, manner, cache) for model in FAMILIES for manner in MANNERS for cache in ("dynamic", "static")}
-CHOSEN = {("gpt2", "drawn", "static"), ("gpt2", "ragged", "static"), ("gpt2", "all", "static"), ("llama", "all", "dynamic")}
+EVERY = {
+    (model, manner, cache)
+    for model in FAMILIES
+    for manner in MANNERS
+    for cache in ("dynamic", "static")
+}
+CHOSEN = {
+    ("gpt2", "drawn", "static"),
+    ("gpt2", "ragged", "static"),
+    ("gpt2", "all", "static"),
+    ("llama", "all", "dynamic"),
+}
 """Each manner, model and cache at least once. The night takes the others."""
 
 
 def check_agreement(model, manner, cache):
     more = {"model": model, "cache": cache, **MANNERS[manner]}
     checks = {(check.name, check.arm): check for check in verified(**entry(**more)).checks}
-    assert set(checks) == {("agrees", "dynamo-eager")} | ({("rows_alone", "eager")} if "ragged" in MANNERS[manner] else set())
+    assert set(checks) == {("agrees", "dynamo-eager")} | (
+        {("rows_alone", "eager")} if "ragged" in MANNERS[manner] else set()
+    )
     assert {check.outcome for check in checks.values()} == {Outcome.PASS}, checks
     for arm in ("eager", "dynamo-eager"):
         checks = told(timed(arm, **more))
@@ -114,19 +139,35 @@ def test_an_encoder_decoder_is_driven_by_generate_as_by_the_own_loop(model):
 
 
 def test_a_compiled_encoder_decoder_is_driven_by_generate():
-    assert told(timed("dynamo-eager", model="t5", loop="generate", cache="static"))["timed_output_agrees"].outcome is Outcome.PASS
+    assert (
+        told(timed("dynamo-eager", model="t5", loop="generate", cache="static"))[
+            "timed_output_agrees"
+        ].outcome
+        is Outcome.PASS
+    )
 
 
 def test_what_a_model_brings_for_generate_is_put_aside():
     """A penalty, tokens that are never made, an end of the text after the first token."""
     one = recipe(**entry(loop="generate"))
     built = one.build()
-    (batch, _) = Inputs(options=one.options, model=built, dtype=torch.float32, device="cpu").batches()
+    (batch, _) = Inputs(
+        options=one.options, model=built, dtype=torch.float32, device="cpu"
+    ).batches()
     wanted = tokens_of(timed(count=1))
-    brought = {"repetition_penalty": 5.0, "suppress_tokens": wanted[0].tolist(), "eos_token_id": wanted[:, 0].tolist()}
+    brought = {
+        "repetition_penalty": 5.0,
+        "suppress_tokens": wanted[0].tolist(),
+        "eos_token_id": wanted[:, 0].tolist(),
+    }
 
     def generate():
-        return torch.cat(generation.ByGenerate(built, one.options, None, whole=False, first=0)(batch, {}, None, nothing), dim=1)
+        return torch.cat(
+            generation.ByGenerate(built, one.options, None, whole=False, first=0)(
+                batch, {}, None, nothing
+            ),
+            dim=1,
+        )
 
     built.generation_config.update(**brought)
     assert torch.equal(generate(), wanted)
@@ -135,7 +176,10 @@ def test_what_a_model_brings_for_generate_is_put_aside():
 
 @pytest.mark.usefixtures("untranslated")
 def test_each_generation_draws_other_tokens_and_both_arms_the_same():
-    one, other = (program(arm, **entry(sampling=DRAWN, prepared_inputs=1)) for arm in ("eager", "dynamo-eager"))
+    one, other = (
+        program(arm, **entry(sampling=DRAWN, prepared_inputs=1))
+        for arm in ("eager", "dynamo-eager")
+    )
     series = []
     for arm in (one, other):
         made = []
@@ -160,14 +204,19 @@ def test_the_candidate_of_generate_takes_single_tokens_alone_and_with_whole_the_
 
         monkeypatch.setattr(torch, "compile", compiling)
         candidate = {"backend": "eager", **({"whole": True} if whole else {})}
-        one = program("dynamo-eager" + ("+whole" if whole else ""), **entry(loop="generate", candidate=candidate))
+        one = program(
+            "dynamo-eager" + ("+whole" if whole else ""),
+            **entry(loop="generate", candidate=candidate),
+        )
         steps(one, 1)
         assert lengths == expected
 
 
 def test_ragged_prompts_are_padded_on_the_left_and_one_is_of_full_length():
     one = recipe(**entry(ragged=True, batch_size=64, sequence_length=8))
-    (batch, *_) = Inputs(options=one.options, model=one.build(), dtype=torch.float32, device="cpu").batches()
+    (batch, *_) = Inputs(
+        options=one.options, model=one.build(), dtype=torch.float32, device="cpu"
+    ).batches()
     lengths = batch["attention_mask"].sum(dim=1)
     assert sorted(lengths.unique().tolist()) == [2, 3, 4, 5, 6, 7, 8]
     assert lengths[0] == 8
@@ -195,7 +244,10 @@ def wrong_positions(monkeypatch):
     monkeypatch.setattr(
         generation.Padding,
         "token",
-        lambda self, number: {**real(self, number), "position_ids": torch.full_like(self._last, self._prompt - 1) + number},
+        lambda self, number: {
+            **real(self, number),
+            "position_ids": torch.full_like(self._last, self._prompt - 1) + number,
+        },
     )
 
 
@@ -210,9 +262,15 @@ def test_a_row_whose_padding_is_read_is_found_and_named(monkeypatch, plant, arm)
     check = told(one)["timed_output_agrees"]
     assert check.outcome is Outcome.FAIL, check.detail
     named = check.detail.partition("rows that are not: ")[2]
-    short = [row for row, length in enumerate(one._batch["attention_mask"].sum(dim=1).tolist()) if length < 8]
+    short = [
+        row
+        for row, length in enumerate(one._batch["attention_mask"].sum(dim=1).tolist())
+        if length < 8
+    ]
     assert named
-    assert {int(row) for row in named.split(", ")} <= ({2} if plant is ignored_padding else set(short))
+    assert {int(row) for row in named.split(", ")} <= (
+        {2} if plant is ignored_padding else set(short)
+    )
 
 
 @pytest.mark.usefixtures("untranslated")
@@ -221,7 +279,11 @@ def test_a_row_whose_padding_is_read_is_found_and_named(monkeypatch, plant, arm)
 @pytest.mark.parametrize("fault", ["temperature", "top_k", "top_p"])
 def test_a_sampler_that_ignores_what_it_is_told_is_found(monkeypatch, loop, arm, fault):
     if loop == "generate":
-        warper = {"temperature": TemperatureLogitsWarper, "top_k": TopKLogitsWarper, "top_p": TopPLogitsWarper}[fault]
+        warper = {
+            "temperature": TemperatureLogitsWarper,
+            "top_k": TopKLogitsWarper,
+            "top_p": TopPLogitsWarper,
+        }[fault]
         monkeypatch.setattr(warper, "__call__", lambda _, __, scores: scores)
     else:
         usual = {"temperature": 1.0, "top_k": None, "top_p": 1.0}
@@ -250,10 +312,15 @@ def test_a_candidate_that_decodes_wrongly_is_found_before_and_after_the_clock(mo
         return run
 
     monkeypatch.setattr(torch, "compile", compiling)
-    checks = {(check.name, check.arm): check for check in verified(**entry(**MANNERS[manner])).checks}
+    checks = {
+        (check.name, check.arm): check for check in verified(**entry(**MANNERS[manner])).checks
+    }
     assert checks["agrees", "dynamo-eager"].outcome is Outcome.FAIL
     assert {check.outcome for (_, arm), check in checks.items() if arm == "eager"} <= {Outcome.PASS}
-    assert told(timed("dynamo-eager", **MANNERS[manner]))["timed_output_agrees"].outcome is Outcome.FAIL
+    assert (
+        told(timed("dynamo-eager", **MANNERS[manner]))["timed_output_agrees"].outcome
+        is Outcome.FAIL
+    )
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
@@ -264,14 +331,20 @@ def test_other_rounding_is_no_other_choice(monkeypatch, precision):
     def compiling(model, **_):
         def run(*values, **named):
             output = model(*values, **named)
-            off = torch.randn(output.logits.shape, generator=random) * {"fp32": 2.0**-24, "bf16": 2.0**-8}[precision]
+            off = (
+                torch.randn(output.logits.shape, generator=random)
+                * {"fp32": 2.0**-24, "bf16": 2.0**-8}[precision]
+            )
             output.logits = (output.logits.float() * (1 + off)).to(output.logits.dtype)
             return output
 
         return run
 
     monkeypatch.setattr(torch, "compile", compiling)
-    one = program("dynamo-eager", **entry(sampling={"temperature": 1.2, "top_k": 20, "top_p": 0.8}, precision=precision))
+    one = program(
+        "dynamo-eager",
+        **entry(sampling={"temperature": 1.2, "top_k": 20, "top_p": 0.8}, precision=precision),
+    )
     for _ in range(20):
         steps(one, 1)
         check = told(one)["timed_output_agrees"]
@@ -344,25 +417,44 @@ def test_a_cache_that_drops_a_position_is_found(loop, planted):
 def test_ids_that_are_the_paddings_are_read_all_the_same():
     """Llama's prompts have id 0 in them, which `generate` takes for padding where it is given no mask."""
     one = recipe(**entry("llama"))
-    batches = Inputs(options=one.options, model=one.build(), dtype=torch.float32, device="cpu").batches()
+    batches = Inputs(
+        options=one.options, model=one.build(), dtype=torch.float32, device="cpu"
+    ).batches()
     assert any((batch["input_ids"] == 0).any() for batch in batches)
-    assert torch.equal(tokens_of(timed(model="llama", count=1)), tokens_of(timed(model="llama", count=1, loop="generate")))
+    assert torch.equal(
+        tokens_of(timed(model="llama", count=1)),
+        tokens_of(timed(model="llama", count=1, loop="generate")),
+    )
 
 
 # the arithmetic
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"temperature": 0.5}, {"top_k": 7}, {"top_p": 0.6}, {"temperature": 2.0, "top_k": 20, "top_p": 0.8}]
+    "settings",
+    [
+        {},
+        {"temperature": 0.5},
+        {"top_k": 7},
+        {"top_p": 0.6},
+        {"temperature": 2.0, "top_k": 20, "top_p": 0.8},
+    ],
 )
 def test_what_is_left_out_is_what_generate_leaves_out(settings):
     logits = torch.randn(32, 100, generator=torch.Generator().manual_seed(1)) * 3
     sampling = TokenSampling(**settings)
     built = recipe(**entry()).build()
     config = built.generation_config
-    config.update(do_sample=True, temperature=sampling.temperature, top_k=sampling.top_k or 0, top_p=sampling.top_p)
+    config.update(
+        do_sample=True,
+        temperature=sampling.temperature,
+        top_k=sampling.top_k or 0,
+        top_p=sampling.top_p,
+    )
     config._eos_token_tensor = None
-    theirs = GenerationMixin._get_logits_processor(built, generation_config=config, input_ids_seq_length=1)(None, logits.clone())
+    theirs = GenerationMixin._get_logits_processor(
+        built, generation_config=config, input_ids_seq_length=1
+    )(None, logits.clone())
     assert torch.equal(warped(logits, sampling), theirs)
 
 
@@ -382,7 +474,10 @@ def test_to_sample_is_to_be_greedy_about_perturbed_logits():
 @pytest.mark.parametrize("swapped", [1e-5, 0.5])
 def test_a_token_at_the_edge_of_the_likeliest_may_be_in_or_out_and_one_behind_it_is_not(swapped):
     """Logits of two computations: what is the second of two likeliest in one is the third in the other."""
-    theirs, own = torch.tensor([[3.0, 1.0 + swapped, 1.0, -9.0]]), torch.tensor([[3.0, 1.0, 1.0 + swapped, -9.0]])
+    theirs, own = (
+        torch.tensor([[3.0, 1.0 + swapped, 1.0, -9.0]]),
+        torch.tensor([[3.0, 1.0, 1.0 + swapped, -9.0]]),
+    )
     token, random = torch.tensor([[1]]), torch.tensor([[1.0, 1e-6, 1.0, 1.0]])
     sampling = TokenSampling(top_k=2)
     assert (warped(theirs, sampling) - random.log()).argmax() == 1
@@ -400,12 +495,17 @@ def test_nothing_depends_on_the_id_of_the_padding(monkeypatch):
 
 
 def test_the_id_tells_the_manner_and_results_of_before_keep_theirs():
-    assert case(**entry()).id.endswith("new=6,cache=dynamic,precision=fp32,attention=auto,arm=dynamo-eager]")
+    assert case(**entry()).id.endswith(
+        "new=6,cache=dynamic,precision=fp32,attention=auto,arm=dynamo-eager]"
+    )
     assert not {"loop", "sampling", "ragged"} & set(case(**entry()).params)
     every = case(**entry(**MANNERS["all"]))
     assert "cache=dynamic,loop=generate,sampled=0.7:40:0.9,prompts=ragged,precision" in every.id
     assert parse(every.params) == options(**entry(**MANNERS["all"]))
-    assert case(**{**entry(**MANNERS["all"]), "mode": "inference"}).params == case(**{**entry(), "mode": "inference"}).params
+    assert (
+        case(**{**entry(**MANNERS["all"]), "mode": "inference"}).params
+        == case(**{**entry(), "mode": "inference"}).params
+    )
 
 
 def test_ragged_prompts_of_an_encoder_are_skipped_with_the_reason():

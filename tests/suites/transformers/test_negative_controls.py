@@ -16,17 +16,32 @@ from ci_bench.suites.transformers.run import open_program
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("fresh_dynamo")]
 
 CANDIDATE = "planted_compilers:{}"
-ERRING = ("stale", "lagging", "slightly_off", "rounding", "another_dtype", "not_finite", "coarse_gelu")
+ERRING = (
+    "stale",
+    "lagging",
+    "slightly_off",
+    "rounding",
+    "another_dtype",
+    "not_finite",
+    "coarse_gelu",
+)
 
 
 def entry(backend="sound", model="bert", **more):
     return {**tiny(model), "candidate": CANDIDATE.format(backend), **more}
 
 
-@pytest.mark.parametrize(("optimizer", "outcome"), [("Signed", Outcome.PASS), ("Hasty", Outcome.FAIL)])
+@pytest.mark.parametrize(
+    ("optimizer", "outcome"), [("Signed", Outcome.PASS), ("Hasty", Outcome.FAIL)]
+)
 def test_an_optimizer_of_ones_own_is_held_against_itself_in_fp64(optimizer, outcome):
     whole = {"backend": "aot_eager", "whole": True}
-    given = {**tiny("bert"), "mode": "training", "candidate": whole, "optimizer": f"planted_compilers:{optimizer}"}
+    given = {
+        **tiny("bert"),
+        "mode": "training",
+        "candidate": whole,
+        "optimizer": f"planted_compilers:{optimizer}",
+    }
     check = agrees(**given)
     assert check.outcome is outcome, check.detail
 
@@ -56,14 +71,19 @@ def test_an_arm_that_errs_in_a_generation_is_caught(backend):
     assert check.outcome is Outcome.FAIL, check.detail
 
 
-@pytest.mark.parametrize(("model", "precision"), [("bert", "bf16"), ("vit", "amp_bf16"), ("vit", "fp16")])
+@pytest.mark.parametrize(
+    ("model", "precision"), [("bert", "bf16"), ("vit", "amp_bf16"), ("vit", "fp16")]
+)
 def test_stale_outputs_are_caught_in_narrow_formats_too(model, precision):
     assert agrees(**entry("sound", model=model, precision=precision)).outcome is Outcome.PASS
     torch._dynamo.reset()
     assert agrees(**entry("stale", model=model, precision=precision)).outcome is Outcome.FAIL
 
 
-@pytest.mark.parametrize(("backend", "outcome"), [("sound", Outcome.PASS), ("stale", Outcome.FAIL), ("lagging", Outcome.FAIL)])
+@pytest.mark.parametrize(
+    ("backend", "outcome"),
+    [("sound", Outcome.PASS), ("stale", Outcome.FAIL), ("lagging", Outcome.FAIL)],
+)
 def test_outputs_that_are_stale_while_timed_are_seen_after_the_clock(backend, outcome):
     arm = CANDIDATE.format(backend)
     timed = program(arm, **entry(backend))
@@ -107,7 +127,9 @@ class PartlyElsewhere(timed_steps.Training):
     def __init__(self, parts):
         super().__init__(parts)
         group = self._optimizer.param_groups[0]
-        group["params"] = [one for one in group["params"] if one is not parts.model.cls.predictions.bias]
+        group["params"] = [
+            one for one in group["params"] if one is not parts.model.cls.predictions.bias
+        ]
 
 
 class AnotherRate(timed_steps.Training):
@@ -157,14 +179,26 @@ class HalfBackward(timed_steps.Training):
     """Gradients are half of what they should be; Adam's update hardly differs."""
 
     def _train(self, batch, mark):
-        hook = self._optimizer.register_step_pre_hook(lambda *_: [one.grad.mul_(0.5) for one in self.model.parameters()] and None)
+        hook = self._optimizer.register_step_pre_hook(
+            lambda *_: [one.grad.mul_(0.5) for one in self.model.parameters()] and None
+        )
         try:
             return super()._train(batch, mark)
         finally:
             hook.remove()
 
 
-DEFECTS = (Accumulating, Elsewhere, PartlyElsewhere, AnotherRate, Undone, NoGradient, LostLoss, OneBatch, HalfBackward)
+DEFECTS = (
+    Accumulating,
+    Elsewhere,
+    PartlyElsewhere,
+    AnotherRate,
+    Undone,
+    NoGradient,
+    LostLoss,
+    OneBatch,
+    HalfBackward,
+)
 
 
 def opening(defect):
@@ -214,7 +248,11 @@ def test_an_update_that_a_format_rounds_away_is_no_defect():
         steps(timed, 3)
         still = timed._moved({name: one.grad for name, one in timed.model.named_parameters()})[1]
         assert still == []
-        unmoved = [name for name, value in timed_steps.fingerprints(timed.model).items() if value == timed._start[name]]
+        unmoved = [
+            name
+            for name, value in timed_steps.fingerprints(timed.model).items()
+            if value == timed._start[name]
+        ]
         assert unmoved, "or the test would see nothing"
 
 

@@ -34,7 +34,9 @@ def gradients_are_wrong(backend):
     found = []
     for compiler in ("eager", backend):
         torch.compiler.reset()
-        query = torch.randn(2, 2, 8, 16, generator=torch.Generator().manual_seed(0)).requires_grad_()
+        query = torch.randn(
+            2, 2, 8, 16, generator=torch.Generator().manual_seed(0)
+        ).requires_grad_()
         attention = torch.compile(functional.scaled_dot_product_attention, backend=compiler)
         attention(query, query, query).square().sum().backward()
         found.append(query.grad)

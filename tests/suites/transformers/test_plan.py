@@ -10,7 +10,14 @@ import pytest
 from ci_bench.errors import BadConfig
 from ci_bench.suites.contract import Cache, StageKind
 from ci_bench.suites.registry import find_suite
-from ci_bench.suites.transformers.options import Candidate, Mode, TransformersOptions, Way, candidate_from, parse
+from ci_bench.suites.transformers.options import (
+    Candidate,
+    Mode,
+    TransformersOptions,
+    Way,
+    candidate_from,
+    parse,
+)
 from ci_bench.suites.transformers.plan import SUITE
 
 PRESETS = ["bert", "gpt2", "t5", "llama", "vit"]
@@ -32,15 +39,24 @@ def test_the_default_is_every_preset_of_the_five_families():
 
 def test_lists_make_a_grid():
     found = ids(
-        model="bert", batch_size=[1, 4], sequence_length=[8, 16], mode=["inference", "training"], precision=["fp32", "bf16"]
+        model="bert",
+        batch_size=[1, 4],
+        sequence_length=[8, 16],
+        mode=["inference", "training"],
+        precision=["fp32", "bf16"],
     )
     assert len(set(found)) == len(found) == 16
-    assert "transformers/bert[mode=training,batch=4,seq=16,precision=bf16,attention=auto,arm=inductor]" in found
+    assert (
+        "transformers/bert[mode=training,batch=4,seq=16,precision=bf16,attention=auto,arm=inductor]"
+        in found
+    )
 
 
 def test_what_does_not_apply_makes_no_further_cases():
     assert len(ids(model="vit", sequence_length=[8, 16], cache=["dynamic", "static"])) == 1
-    assert len(ids(model="gpt2", mode=["inference", "generation"], cache=["dynamic", "static"])) == 3
+    assert (
+        len(ids(model="gpt2", mode=["inference", "generation"], cache=["dynamic", "static"])) == 3
+    )
 
 
 def test_a_generation_is_told_by_its_tokens_and_cache():
@@ -52,7 +68,15 @@ def test_a_generation_is_told_by_its_tokens_and_cache():
 
 def test_each_candidate_is_a_case_of_its_own():
     plan = SUITE.plan(
-        {"model": "bert", "candidate": ["none", "torchscript", "max-autotune", {"backend": "aot_eager", "whole": True}]}
+        {
+            "model": "bert",
+            "candidate": [
+                "none",
+                "torchscript",
+                "max-autotune",
+                {"backend": "aot_eager", "whole": True},
+            ],
+        }
     )
     assert [case.arms for case in plan] == [
         ("eager",),
@@ -72,9 +96,21 @@ def test_each_candidate_is_a_case_of_its_own():
         ("reduce-overhead", "inductor+reduce-overhead", Candidate(mode="reduce-overhead")),
         ("torchscript", "torchscript", Candidate(way=Way.TORCHSCRIPT)),
         ("export", "export", Candidate(way=Way.EXPORT)),
-        ("mine.backends:compile", "mine.backends:compile", Candidate(backend="mine.backends:compile")),
-        ({"fullgraph": True, "dynamic": False}, "inductor+fullgraph+static-shapes", Candidate(fullgraph=True, dynamic=False)),
-        ({"dynamic": True, "whole": True}, "inductor+dynamic-shapes+whole", Candidate(dynamic=True, whole=True)),
+        (
+            "mine.backends:compile",
+            "mine.backends:compile",
+            Candidate(backend="mine.backends:compile"),
+        ),
+        (
+            {"fullgraph": True, "dynamic": False},
+            "inductor+fullgraph+static-shapes",
+            Candidate(fullgraph=True, dynamic=False),
+        ),
+        (
+            {"dynamic": True, "whole": True},
+            "inductor+dynamic-shapes+whole",
+            Candidate(dynamic=True, whole=True),
+        ),
     ],
 )
 def test_a_candidate_is_read_and_named(word, arm, candidate):
@@ -82,9 +118,13 @@ def test_a_candidate_is_read_and_named(word, arm, candidate):
     assert candidate.arm == arm
 
 
-@pytest.mark.parametrize("words", [["inductor", "inductor"], ["none", "none"], ["eager", {"backend": "eager"}]])
+@pytest.mark.parametrize(
+    "words", [["inductor", "inductor"], ["none", "none"], ["eager", {"backend": "eager"}]]
+)
 def test_one_candidate_named_twice_is_refused(words):
-    with pytest.raises(BadConfig, match=r"suites\.transformers\.mine\.candidate: .* is listed twice"):
+    with pytest.raises(
+        BadConfig, match=r"suites\.transformers\.mine\.candidate: .* is listed twice"
+    ):
         SUITE.plan({"name": "mine", "candidate": words})
 
 
@@ -93,7 +133,10 @@ def test_one_candidate_named_twice_is_refused(words):
     [
         ({"speed": False, "memory": False}, r"memory: neither speed nor memory"),
         ({"memory": False, "memory_timeline": True}, r"memory_timeline: needs memory: true"),
-        ({"batch_size": list(range(1, 51)), "sequence_length": list(range(1, 51))}, r"the grid has more than 2,000 cases"),
+        (
+            {"batch_size": list(range(1, 51)), "sequence_length": list(range(1, 51))},
+            r"the grid has more than 2,000 cases",
+        ),
     ],
 )
 def test_contradictions_are_refused(entry, fault):
@@ -102,7 +145,13 @@ def test_contradictions_are_refused(entry, fault):
 
 
 FULL = {
-    "model": {"name": "mine", "path": "owner/model", "revision": "v1", "pretrained": True, "config": {"hidden_size": 8}},
+    "model": {
+        "name": "mine",
+        "path": "owner/model",
+        "revision": "v1",
+        "pretrained": True,
+        "config": {"hidden_size": 8},
+    },
     "mode": "generation",
     "batch_size": 3,
     "sequence_length": 5,
@@ -136,7 +185,12 @@ def test_every_field_of_an_entry_reaches_the_case():
     (case,) = SUITE.plan(FULL)
     options = parse(case.params)
     assert options.model.config == {"hidden_size": 8}
-    assert (options.model.path, options.model.revision, options.model.pretrained, options.model.on_hub) == (
+    assert (
+        options.model.path,
+        options.model.revision,
+        options.model.pretrained,
+        options.model.on_hub,
+    ) == (
         "owner/model",
         "v1",
         True,
@@ -149,7 +203,9 @@ def test_every_field_of_an_entry_reaches_the_case():
 
 def test_an_entrys_name_comes_before_the_models():
     assert ids(name="nightly", model="bert")[0].startswith("transformers/nightly.bert[")
-    assert ids(name="nightly", model={"path": "bert", "name": "wide"})[0].startswith("transformers/nightly.wide[")
+    assert ids(name="nightly", model={"path": "bert", "name": "wide"})[0].startswith(
+        "transformers/nightly.wide["
+    )
 
 
 def kinds(case):
@@ -200,8 +256,19 @@ def test_what_is_owed_depends_on_the_mode_and_the_candidate():
         for candidate in ("inductor", "torchscript")
         for case in SUITE.plan({"model": "gpt2", "mode": str(mode), "candidate": candidate})
     }
-    assert owed[Mode.INFERENCE, "inductor"].checks == ("compiled", "agrees", "refereed", "finite_output", "timed_output_agrees")
-    assert owed[Mode.INFERENCE, "torchscript"].checks == ("agrees", "refereed", "finite_output", "timed_output_agrees")
+    assert owed[Mode.INFERENCE, "inductor"].checks == (
+        "compiled",
+        "agrees",
+        "refereed",
+        "finite_output",
+        "timed_output_agrees",
+    )
+    assert owed[Mode.INFERENCE, "torchscript"].checks == (
+        "agrees",
+        "refereed",
+        "finite_output",
+        "timed_output_agrees",
+    )
     assert owed[Mode.TRAINING, "inductor"].checks == (
         "compiled",
         "agrees",
@@ -210,20 +277,34 @@ def test_what_is_owed_depends_on_the_mode_and_the_candidate():
         "gradients",
         "updates_weights",
     )
-    assert owed[Mode.TRAINING, "inductor"].times == owed[Mode.INFERENCE, "inductor"].times == ("step_time",)
+    assert (
+        owed[Mode.TRAINING, "inductor"].times
+        == owed[Mode.INFERENCE, "inductor"].times
+        == ("step_time",)
+    )
     assert owed[Mode.GENERATION, "inductor"].times == ("first_token_time", "token_time")
 
 
 def test_parts_of_a_step_are_shown_and_the_phases_of_a_generation_gate():
     (training,) = SUITE.plan({"model": "gpt2", "mode": "training"})
     (generation,) = SUITE.plan({"model": "gpt2", "mode": "generation"})
-    assert training.details == ("zero_grad_time", "forward_time", "backward_time", "optimizer_time", "process_vram")
+    assert training.details == (
+        "zero_grad_time",
+        "forward_time",
+        "backward_time",
+        "optimizer_time",
+        "process_vram",
+    )
     assert generation.details == ("step_time", "process_vram")
 
 
 @pytest.mark.parametrize(
     ("model", "needed"),
-    [("bert", False), ("google-bert/bert-base-uncased", True), ({"config": {"model_type": "bert"}}, False)],
+    [
+        ("bert", False),
+        ("google-bert/bert-base-uncased", True),
+        ({"config": {"model_type": "bert"}}, False),
+    ],
 )
 def test_only_ids_on_the_hub_need_a_network(model, needed):
     (case,) = SUITE.plan({"model": model})

@@ -41,14 +41,22 @@ except BaseException as error:
 
 
 def test_a_limit_on_the_cpu_lets_a_little_through_and_ends_much_in_a_memory_error():
-    told = subprocess.run([sys.executable, "-c", LIMITED], capture_output=True, text=True, check=True)
+    told = subprocess.run(
+        [sys.executable, "-c", LIMITED], capture_output=True, text=True, check=True
+    )
     assert told.stdout.split() == ["RuntimeError", "True"]
 
 
 def test_a_limit_on_a_gpu_is_a_share_of_its_memory(monkeypatch):
     set_to = []
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=1000))
-    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda share, device: set_to.append((share, device)))
+    monkeypatch.setattr(
+        torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=1000)
+    )
+    monkeypatch.setattr(
+        torch.cuda,
+        "set_per_process_memory_fraction",
+        lambda share, device: set_to.append((share, device)),
+    )
     for limit in (250, 4000, None):
         process_memory.limit_memory(limit, "cuda:1")
     assert set_to == [(0.25, "cuda:1"), (1.0, "cuda:1")]
@@ -76,7 +84,11 @@ def nvml(monkeypatch):
     nvml = FakeNvml(uuid="GPU-uuid-of-cuda:1")
     nvml.pids, nvml.bytes_by_pid = [os.getpid()], {os.getpid(): 123}
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid=f"uuid-of-{device}"))
+    monkeypatch.setattr(
+        torch.cuda,
+        "get_device_properties",
+        lambda device: SimpleNamespace(uuid=f"uuid-of-{device}"),
+    )
     return nvml
 
 
@@ -95,14 +107,20 @@ def test_a_driver_that_does_not_tell_is_no_error(nvml):
 
 def event(action, addr, size, *lines):
     frames = [
-        {"filename": f"/site-packages/{line.partition(':')[0]}", "line": int(line.partition(":")[2]), "name": "f"}
+        {
+            "filename": f"/site-packages/{line.partition(':')[0]}",
+            "line": int(line.partition(":")[2]),
+            "name": "f",
+        }
         for line in lines
     ]
     return {"action": action, "addr": addr, "size": size, "frames": frames}
 
 
 EVENTS = [
-    event("alloc", 1, 100, "torch/nn/functional.py:1", "transformers/models/bert/modeling_bert.py:10"),
+    event(
+        "alloc", 1, 100, "torch/nn/functional.py:1", "transformers/models/bert/modeling_bert.py:10"
+    ),
     event("alloc", 2, 50, "transformers/models/bert/modeling_bert.py:20"),
     event("free_requested", 1, 100),
     event("free_completed", 1, 100),
@@ -130,7 +148,9 @@ def test_the_largest_lines_are_told_and_the_rest_is_counted():
 def test_a_timeline_is_kept_as_lines_of_json(tmp_path, monkeypatch):
     calls = []
     memory = torch.cuda.memory
-    monkeypatch.setattr(memory, "_record_memory_history", lambda enabled="all", **named: calls.append(enabled))
+    monkeypatch.setattr(
+        memory, "_record_memory_history", lambda enabled="all", **named: calls.append(enabled)
+    )
     monkeypatch.setattr(memory, "_snapshot", lambda device: {"device_traces": [[], EVENTS]})
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device: calls.append("synchronize"))
     timeline = Timeline("cuda:1")
@@ -138,7 +158,10 @@ def test_a_timeline_is_kept_as_lines_of_json(tmp_path, monkeypatch):
         calls.append("step")
     assert calls == ["all", "step", "synchronize", None]
     timeline.write(tmp_path / "timeline.jsonl.gz")
-    lines = [json.loads(line) for line in gzip.decompress((tmp_path / "timeline.jsonl.gz").read_bytes()).splitlines()]
+    lines = [
+        json.loads(line)
+        for line in gzip.decompress((tmp_path / "timeline.jsonl.gz").read_bytes()).splitlines()
+    ]
     assert len(lines) == len(EVENTS)
     assert lines[1] == {
         "action": "alloc",
@@ -153,10 +176,15 @@ def test_a_long_timeline_is_kept_as_far_as_it_fits_and_says_what_is_left_out(tmp
     timeline = Timeline("cuda:0")
     noise = random.Random(0)
     names = [f"{noise.getrandbits(400):x}.py:1" for _ in range(3000)]
-    timeline._snapshot = {"device_traces": [[event("alloc", at, 1, name) for at, name in enumerate(names)]]}
+    timeline._snapshot = {
+        "device_traces": [[event("alloc", at, 1, name) for at, name in enumerate(names)]]
+    }
     timeline.write(tmp_path / "timeline.jsonl.gz")
     assert 20_000 < (tmp_path / "timeline.jsonl.gz").stat().st_size < 100_000
-    lines = [json.loads(line) for line in gzip.decompress((tmp_path / "timeline.jsonl.gz").read_bytes()).splitlines()]
+    lines = [
+        json.loads(line)
+        for line in gzip.decompress((tmp_path / "timeline.jsonl.gz").read_bytes()).splitlines()
+    ]
     assert lines[-1] == {"left_out": 3000 - (len(lines) - 1)}
 
 
@@ -170,7 +198,9 @@ def test_a_timeline_is_left_where_it_is_kept_with_the_run(tmp_path, monkeypatch)
 
 
 def _verifier(tmp_path, monkeypatch):
-    monkeypatch.setattr(torch.cuda.memory, "_record_memory_history", lambda enabled="all", **named: None)
+    monkeypatch.setattr(
+        torch.cuda.memory, "_record_memory_history", lambda enabled="all", **named: None
+    )
     monkeypatch.setattr(torch.cuda.memory, "_snapshot", lambda device: {"device_traces": [EVENTS]})
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
     context = Context(device="cuda:0", scratch=tmp_path, progress=lambda arm, done, total: None)

@@ -12,7 +12,9 @@ pytestmark = pytest.mark.engine
 
 def refereed(entry, **options):
     made = case(**entry)
-    return referee_checks(open_workload(made, context()), made.arms, context(), **options)[made.arms[-1]]
+    return referee_checks(open_workload(made, context()), made.arms, context(), **options)[
+        made.arms[-1]
+    ]
 
 
 @pytest.mark.parametrize(("mode", "calls"), [("inference", 2), ("training", 1), ("generation", 2)])

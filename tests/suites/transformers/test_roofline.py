@@ -32,13 +32,17 @@ def count_flops(step):
 def test_a_product_is_two_operations_for_each_pair():
     layer, rows = torch.nn.Linear(30, 50), torch.ones(7, 30)
     assert count_flops(lambda: layer(rows)) == 2 * 7 * 30 * 50
-    assert count_flops(lambda: layer(rows).sum().backward()) == 2 * 2 * 7 * 30 * 50, "no gradient for the input"
+    assert count_flops(lambda: layer(rows).sum().backward()) == 2 * 2 * 7 * 30 * 50, (
+        "no gradient for the input"
+    )
 
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_fused_attention_of_the_cpu_counts_as_its_two_products(causal):
     batch, heads, length, width = 2, 3, 16, 8
-    query, key, value = (torch.randn(batch, heads, length, width, requires_grad=True) for _ in range(3))
+    query, key, value = (
+        torch.randn(batch, heads, length, width, requires_grad=True) for _ in range(3)
+    )
     forward = 2 * 2 * batch * heads * length * length * width
 
     def attend():
@@ -55,7 +59,9 @@ def as_torch_2_11(monkeypatch):
 
     def strict(formula):
         def checked(*shapes):
-            assert len({shape[1] for shape in shapes}) == 1, "query/key/value shapes are incompatible"
+            assert len({shape[1] for shape in shapes}) == 1, (
+                "query/key/value shapes are incompatible"
+            )
             return formula(*shapes)
 
         return checked
@@ -98,12 +104,17 @@ def test_a_failing_formula_costs_one_fact(monkeypatch):
     assert "model_flops_per_step" not in facts
     assert "shapes are incompatible" in facts["work_unknown"]
     assert facts["measured_peak_flops_per_s"] > 0
-    assert "shapes are incompatible" in verified(**tiny("bert"), candidate="none").facts["work_unknown"]
+    assert (
+        "shapes are incompatible"
+        in verified(**tiny("bert"), candidate="none").facts["work_unknown"]
+    )
 
 
 def test_an_error_under_the_counter_costs_one_fact():
     def step():
-        raise NotImplementedError("There was no rule registered for HOP flex_attention and mode _Reads")
+        raise NotImplementedError(
+            "There was no rule registered for HOP flex_attention and mode _Reads"
+        )
 
     facts = step_facts(step, "cpu", "fp32")
     assert "flex_attention" in facts["work_unknown"]
@@ -114,10 +125,16 @@ def test_a_bert_is_counted_as_by_hand():
     """Per layer: four projections, two of the wide layer, two products of attention; then the head's two."""
     batch, length, hidden, wide, vocabulary = 2, 8, 32, 64, 64
     tokens = batch * length
-    layer = 4 * 2 * tokens * hidden * hidden + 2 * 2 * tokens * hidden * wide + 2 * 2 * batch * length * length * hidden
+    layer = (
+        4 * 2 * tokens * hidden * hidden
+        + 2 * 2 * tokens * hidden * wide
+        + 2 * 2 * batch * length * length * hidden
+    )
     head = 2 * tokens * hidden * hidden + 2 * tokens * hidden * vocabulary
     counted = {
-        attention: verified(**tiny("bert"), candidate="none", attention=attention).facts["model_flops_per_step"]
+        attention: verified(**tiny("bert"), candidate="none", attention=attention).facts[
+            "model_flops_per_step"
+        ]
         for attention in ("sdpa", "eager")
     }
     assert counted == {"sdpa": layer + head, "eager": layer + head}
@@ -197,7 +214,11 @@ def test_weights_and_inputs_are_read_once_and_what_a_step_made_itself_is_not_rea
 
 
 def test_rows_of_a_table_that_nobody_asked_for_are_not_read():
-    table, head, ids = torch.nn.Embedding(1000, 16), torch.nn.Linear(16, 4, bias=False), torch.arange(5)
+    table, head, ids = (
+        torch.nn.Embedding(1000, 16),
+        torch.nn.Linear(16, 4, bias=False),
+        torch.arange(5),
+    )
     assert reads(lambda: head(table(ids))) == 4 * 16 * 4
 
 
@@ -217,9 +238,15 @@ def test_the_bandwidth_of_a_gpu(gpu, tera):
 
 
 def test_a_cpus_bandwidth_is_measured_where_reading_may_be_the_limit():
-    few, many = (work_facts(Work(operations=1, read_bytes=size), "cpu", "fp32") for size in (LEAST_READ - 1, LEAST_READ))
+    few, many = (
+        work_facts(Work(operations=1, read_bytes=size), "cpu", "fp32")
+        for size in (LEAST_READ - 1, LEAST_READ)
+    )
     assert "read_bytes_per_step" not in few
-    assert (many["read_bytes_per_step"], many["measured_peak_bytes_per_s"] > 0) == (LEAST_READ, True)
+    assert (many["read_bytes_per_step"], many["measured_peak_bytes_per_s"] > 0) == (
+        LEAST_READ,
+        True,
+    )
 
 
 def test_a_plain_product_does_not_read_faster_than_the_measured_bandwidth_by_far():

@@ -31,10 +31,22 @@ def defaults(kind):
 
 def test_an_entry_has_the_fields_and_defaults_of_a_case():
     properties = DEFS["transformers"]["properties"]
-    assert {*properties} == {*FIELDS, "name", "cases", "arms", "compile", "layouts", "processes", "largest_batch"}
+    assert {*properties} == {
+        *FIELDS,
+        "name",
+        "cases",
+        "arms",
+        "compile",
+        "layouts",
+        "processes",
+        "largest_batch",
+    }
     told = {name: node["default"] for name, node in properties.items() if "default" in node}
     assert told.pop("model") == list(DEFAULT_MODELS)
-    assert told.pop("candidate") == TransformersOptions(model=TransformersModel(name="any")).candidate.backend
+    assert (
+        told.pop("candidate")
+        == TransformersOptions(model=TransformersModel(name="any")).candidate.backend
+    )
     own = {
         name: list(value) if isinstance(value, tuple) else value
         for name, value in defaults(TransformersOptions).items()
@@ -45,8 +57,12 @@ def test_an_entry_has_the_fields_and_defaults_of_a_case():
 
 
 def test_a_model_and_a_candidate_have_the_fields_of_their_dataclasses():
-    assert {*DEFS["transformers_model"]["properties"]} == {one.name for one in fields(TransformersModel)} - {"stored"}
-    assert {*DEFS["transformers_candidate"]["properties"]} == {one.name for one in fields(Candidate)} - {
+    assert {*DEFS["transformers_model"]["properties"]} == {
+        one.name for one in fields(TransformersModel)
+    } - {"stored"}
+    assert {*DEFS["transformers_candidate"]["properties"]} == {
+        one.name for one in fields(Candidate)
+    } - {
         "way",
         "compiled_autograd",
     }
@@ -70,7 +86,9 @@ def test_modes_of_compile_are_those_of_the_code():
 
 
 def test_every_preset_is_named():
-    assert all(name in DEFS["transformers"]["properties"]["model"]["description"] for name in PRESETS)
+    assert all(
+        name in DEFS["transformers"]["properties"]["model"]["description"] for name in PRESETS
+    )
 
 
 def test_a_case_is_within_what_results_hold():
@@ -109,9 +127,15 @@ def test_entries_are_taken(tmp_path, entry):
         ("{batch_size: [8, 0]}", r"batch_size\[1\]: 0 is less than 1"),
         ("{models: [bert]}", "models: unknown field; did you mean 'model'"),
         ("{dynamic: true, varies: [sequnce]}", r"varies.0.: 'sequnce' .* did you mean 'sequence'"),
-        ("{dynamic: true, dynamic_shapes: markd}", "dynamic_shapes: 'markd' .* did you mean 'marked'"),
+        (
+            "{dynamic: true, dynamic_shapes: markd}",
+            "dynamic_shapes: 'markd' .* did you mean 'marked'",
+        ),
         ("{batch_size: larges}", "batch_size: 'larges' is not 'largest'"),
-        ("{batch_size: largest, larges_batch: {}}", "larges_batch: unknown field; did you mean 'largest_batch'"),
+        (
+            "{batch_size: largest, larges_batch: {}}",
+            "larges_batch: unknown field; did you mean 'largest_batch'",
+        ),
         ("{candidate: {mod: x}}", "candidate.mod: unknown field; did you mean 'mode'"),
         ("{candidate: [3]}", r"candidate\[0\]"),
         ("{model: {path: bert, confg: {}}}", "model.confg: unknown field; did you mean 'config'"),

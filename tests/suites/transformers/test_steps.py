@@ -24,7 +24,9 @@ PASSED = {"finite_loss": Outcome.PASS, "gradients": Outcome.PASS, "updates_weigh
 
 
 def batches_of(one):
-    return Inputs(options=one.options, model=one.build("meta"), dtype=torch.float32, device="cpu").batches()
+    return Inputs(
+        options=one.options, model=one.build("meta"), dtype=torch.float32, device="cpu"
+    ).batches()
 
 
 @pytest.mark.parametrize("name", ["AdamW", "SGD", "Adafactor", "Rprop"])
@@ -39,7 +41,9 @@ def test_training_is_a_hand_written_loop_to_the_bit(name):
         optimizer.step()
     timed = program(**tiny("bert"), mode="training", optimizer=name, lr=0.01)
     steps(timed, 3)
-    assert all(torch.equal(a, b) for a, b in zip(timed.model.parameters(), plain.parameters(), strict=True))
+    assert all(
+        torch.equal(a, b) for a, b in zip(timed.model.parameters(), plain.parameters(), strict=True)
+    )
     assert outcomes(timed) == PASSED
 
 
@@ -86,7 +90,14 @@ def test_inputs_take_turns():
     forward = timed._forward
     timed._forward = lambda **batch: seen.append(batch["input_ids"]) or forward(**batch)
     steps(timed, 6)
-    assert [torch.equal(seen[0], other) for other in seen] == [True, False, False, True, False, False]
+    assert [torch.equal(seen[0], other) for other in seen] == [
+        True,
+        False,
+        False,
+        True,
+        False,
+        False,
+    ]
 
 
 def test_a_candidate_compiles_the_forward_pass_and_keeps_the_parts():
@@ -103,7 +114,9 @@ def test_a_whole_candidate_has_no_parts_and_trains_the_same():
     assert steps(whole, 2) == [0, 0]
     steps(plain, 2)
     assert outcomes(whole) == PASSED
-    torch.testing.assert_close(dict(whole.model.named_parameters()), dict(plain.model.named_parameters()))
+    torch.testing.assert_close(
+        dict(whole.model.named_parameters()), dict(plain.model.named_parameters())
+    )
 
 
 @pytest.mark.parametrize("precision", ["amp_bf16", "amp_fp16", "bf16", "fp16"])
@@ -129,11 +142,15 @@ def test_a_bare_model_is_trained_on_a_projection_of_its_output():
     timed = program(**entry)
     one = recipe(**entry)
     with torch.no_grad():
-        expected = (one.build()(**batches_of(one)[0]).last_hidden_state @ torch.arange(32.0).cos()).mean()
+        expected = (
+            one.build()(**batches_of(one)[0]).last_hidden_state @ torch.arange(32.0).cos()
+        ).mean()
     seen = timed.observe().values
     assert float(seen["loss: of the step"]) == pytest.approx(float(expected), rel=1e-4)
     gradient = seen["gradient: encoder.layer.0.attention.self.value.weight"]
-    assert float(gradient.abs().max()) > 1e-4, "the output is normalised, so that its mean and its size have no gradient"
+    assert float(gradient.abs().max()) > 1e-4, (
+        "the output is normalised, so that its mean and its size have no gradient"
+    )
     assert outcomes(timed) == PASSED
 
 
@@ -161,16 +178,24 @@ def test_a_wrong_option_of_an_optimizer_is_told(entry, fault):
 
 def test_adam_in_fp16_gets_an_epsilon_that_is_not_zero_there():
     model = torch.nn.Linear(2, 2)
-    assert build_optimizer(options(model="bert", precision="fp16"), model, "cpu").param_groups[0]["eps"] == 1e-4
+    assert (
+        build_optimizer(options(model="bert", precision="fp16"), model, "cpu").param_groups[0][
+            "eps"
+        ]
+        == 1e-4
+    )
     given = options(model="bert", precision="fp16", optimizer_options={"eps": 0.01})
     assert build_optimizer(given, model, "cpu").param_groups[0]["eps"] == 0.01
     assert build_optimizer(options(model="bert"), model, "cpu").param_groups[0]["eps"] == 1e-8
 
 
 @pytest.mark.parametrize(
-    ("arm", "captured", "capturable"), [(0, False, False), (-1, False, True), (0, True, True), (-1, True, True)]
+    ("arm", "captured", "capturable"),
+    [(0, False, False), (-1, False, True), (0, True, True), (-1, True, True)],
 )
-def test_capturable_is_for_steps_that_are_captured_or_compiled_as_a_whole(arm, captured, capturable, monkeypatch):
+def test_capturable_is_for_steps_that_are_captured_or_compiled_as_a_whole(
+    arm, captured, capturable, monkeypatch
+):
     asked = []
 
     def noting(*given, capturable):
@@ -178,15 +203,22 @@ def test_capturable_is_for_steps_that_are_captured_or_compiled_as_a_whole(arm, c
         return build_optimizer(*given, capturable=capturable)
 
     monkeypatch.setattr(timed_steps, "build_optimizer", noting)
-    one = replace(recipe(**tiny("bert"), mode="training", candidate={"whole": True}), captured=captured)
+    one = replace(
+        recipe(**tiny("bert"), mode="training", candidate={"whole": True}), captured=captured
+    )
     Training(make_parts(one, one.options.arms[arm]))
     assert asked == [capturable]
 
 
 def test_capturable_is_for_a_gpu():
     given, model = options(model="bert"), torch.nn.Linear(2, 2)
-    assert build_optimizer(given, model, "cpu", capturable=True).param_groups[0]["capturable"] is False
-    assert build_optimizer(given, model, "cuda:1", capturable=True).param_groups[0]["capturable"] is True
+    assert (
+        build_optimizer(given, model, "cpu", capturable=True).param_groups[0]["capturable"] is False
+    )
+    assert (
+        build_optimizer(given, model, "cuda:1", capturable=True).param_groups[0]["capturable"]
+        is True
+    )
     assert build_optimizer(given, model, "cuda:1").param_groups[0]["capturable"] is False
 
 
@@ -196,12 +228,16 @@ def test_a_fingerprint_tells_one_element():
     assert fingerprints(other) == before
     with torch.no_grad():
         other.weight[3, 5] += 1e-6
-    assert {name for name, value in fingerprints(other).items() if value != before[name]} == {"weight"}
+    assert {name for name, value in fingerprints(other).items() if value != before[name]} == {
+        "weight"
+    }
 
 
 @pytest.mark.parametrize("name", ["AdamW", "SGD", "RMSprop", "Adafactor"])
 def test_a_shadow_tells_what_the_optimizer_does(name):
-    timed = open_program(recipe(**tiny("bert"), mode="training", optimizer=name, lr=0.01), "eager", None)
+    timed = open_program(
+        recipe(**tiny("bert"), mode="training", optimizer=name, lr=0.01), "eager", None
+    )
     start = {key: value.detach().clone() for key, value in timed.model.named_parameters()}
     for _ in range(3):
         seen = timed.observe()
@@ -210,13 +246,18 @@ def test_a_shadow_tells_what_the_optimizer_does(name):
             size, weights = float(change.ideal.norm()), float(start[key.partition(": ")[2]].norm())
             assert size > 0
             moved = change.after.double() - change.start.double()
-            assert float((moved - change.ideal).norm()) <= 1e4 * 2.0**-23 * size + 2.0**-23 * weights, key
+            assert (
+                float((moved - change.ideal).norm()) <= 1e4 * 2.0**-23 * size + 2.0**-23 * weights
+            ), key
             assert torch.equal(change.start, start[key.partition(": ")[2]])
             assert torch.equal(change.after, timed.model.get_parameter(key.partition(": ")[2]))
 
 
 def test_a_shadow_does_not_run_as_a_gpu_would():
-    given = options(model="bert", optimizer_options={"fused": True, "capturable": True, "foreach": None, "weight_decay": 0.5})
+    given = options(
+        model="bert",
+        optimizer_options={"fused": True, "capturable": True, "foreach": None, "weight_decay": 0.5},
+    )
     shadow = Shadow(given, torch.nn.Linear(2, 2))
     group = shadow._optimizer.param_groups[0]
     assert (group["fused"], group["capturable"], group["weight_decay"]) == (None, False, 0.5)

@@ -33,7 +33,9 @@ def test_tracing_takes_every_input_and_agrees(way, model):
 def test_translating_is_in_the_first_call(way, monkeypatch):
     called = []
     real = Translated._translate
-    monkeypatch.setattr(Translated, "_translate", lambda self, batch: called.append(1) or real(self, batch))
+    monkeypatch.setattr(
+        Translated, "_translate", lambda self, batch: called.append(1) or real(self, batch)
+    )
     one = program(way, **tiny("bert"), candidate=way)
     assert called == []
     steps(one, 3)
@@ -45,7 +47,9 @@ def test_translating_is_in_the_first_call(way, monkeypatch):
 def test_torchscript_really_is_torchscript(monkeypatch):
     seen = []
     real = torch.jit.trace
-    monkeypatch.setattr(torch.jit, "trace", lambda *values, **named: seen.append(real(*values, **named)) or seen[-1])
+    monkeypatch.setattr(
+        torch.jit, "trace", lambda *values, **named: seen.append(real(*values, **named)) or seen[-1]
+    )
     steps(program("torchscript", **tiny("bert"), candidate="torchscript"), 1)
     assert isinstance(seen[0], torch.jit.ScriptModule)
 
@@ -53,7 +57,9 @@ def test_torchscript_really_is_torchscript(monkeypatch):
 @pytest.mark.parametrize("mode", [Mode.TRAINING, Mode.GENERATION])
 @pytest.mark.parametrize("way", [Way.TORCHSCRIPT, Way.EXPORT])
 def test_tracing_is_for_inference_alone(way, mode):
-    with pytest.raises(Unsupported, match=f"{way} translates a forward pass .* mode {mode} needs torch.compile"):
+    with pytest.raises(
+        Unsupported, match=f"{way} translates a forward pass .* mode {mode} needs torch.compile"
+    ):
         check_candidate(Candidate(way=way), mode)
 
 
@@ -61,7 +67,8 @@ def test_a_backend_by_name_or_import_or_not_at_all():
     check_candidate(Candidate(backend="inductor"), Mode.INFERENCE)
     check_candidate(Candidate(backend=f"{__name__}:passthrough"), Mode.INFERENCE)
     with pytest.raises(
-        LookupError, match=r"candidate: 'inducto' is not a backend of torch .*registered: none, torchscript, export, .*inductor"
+        LookupError,
+        match=r"candidate: 'inducto' is not a backend of torch .*registered: none, torchscript, export, .*inductor",
     ):
         check_candidate(Candidate(backend="inducto"), Mode.INFERENCE)
     with pytest.raises(LookupError, match=r"candidate: .* cannot be imported"):
@@ -85,8 +92,15 @@ def test_the_engine_is_told_what_translates():
 def test_arguments_reach_torch_compile(monkeypatch):
     seen = {}
     monkeypatch.setattr(torch, "compile", lambda model, **named: seen.update(named) or model)
-    forward_of(Candidate(mode="reduce-overhead", fullgraph=True, dynamic=False), torch.nn.Linear(2, 2), {})
-    assert seen == {"backend": "inductor", "mode": "reduce-overhead", "fullgraph": True, "dynamic": False}
+    forward_of(
+        Candidate(mode="reduce-overhead", fullgraph=True, dynamic=False), torch.nn.Linear(2, 2), {}
+    )
+    assert seen == {
+        "backend": "inductor",
+        "mode": "reduce-overhead",
+        "fullgraph": True,
+        "dynamic": False,
+    }
 
 
 def test_replays_of_cuda_graphs_begin_a_step(monkeypatch):
@@ -94,7 +108,11 @@ def test_replays_of_cuda_graphs_begin_a_step(monkeypatch):
     monkeypatch.setattr(torch.compiler, "cudagraph_mark_step_begin", lambda: begun.append(1))
     model = torch.nn.Linear(2, 2)
     monkeypatch.setattr(torch, "compile", lambda module, **named: module)
-    for candidate in (Candidate(mode="reduce-overhead"), Candidate(backend="cudagraphs"), Candidate()):
+    for candidate in (
+        Candidate(mode="reduce-overhead"),
+        Candidate(backend="cudagraphs"),
+        Candidate(),
+    ):
         forward_of(candidate, model, {})(input=torch.ones(1, 2))
     assert len(begun) == 2
     assert not has_cuda_graphs(None)
@@ -109,4 +127,8 @@ def test_preparing_finds_what_cannot_run():
 
 def test_tensors_are_named_by_their_place():
     nested = {"a": torch.ones(1), "b": (torch.zeros(2), None, 3), "c": [torch.ones(3)]}
-    assert {name: tuple(value.shape) for name, value in tensors_of(nested).items()} == {"0": (1,), "1": (2,), "2": (3,)}
+    assert {name: tuple(value.shape) for name, value in tensors_of(nested).items()} == {
+        "0": (1,),
+        "1": (2,),
+        "2": (3,),
+    }

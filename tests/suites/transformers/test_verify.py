@@ -18,9 +18,14 @@ def test_facts_describe_the_case():
     assert facts["inputs"] == "input_ids [2, 8], attention_mask [2, 8], labels [2, 8]"
     assert (facts["throughput_counts"], facts["loss"]) == ("rows", "the model's own")
     assert facts["parameters"] == facts["trainable_parameters"] > 0
-    bare = verified(**tiny("bert"), mode="training", candidate="none", only_pretrain_model=True).facts
+    bare = verified(
+        **tiny("bert"), mode="training", candidate="none", only_pretrain_model=True
+    ).facts
     assert bare["loss"] == "a fixed projection of its main output"
-    assert verified(**tiny("gpt2"), mode="generation", candidate="none").facts["throughput_counts"] == "tokens"
+    assert (
+        verified(**tiny("gpt2"), mode="generation", candidate="none").facts["throughput_counts"]
+        == "tokens"
+    )
 
 
 def test_a_reference_that_does_not_fit_leaves_the_answer_unknown():
@@ -52,7 +57,10 @@ def test_a_model_without_fp64_is_compared_with_eager():
     assert agrees(broken(exact_alone=True, wrong=True), **tiny("bert")).outcome is Outcome.FAIL
     generating = agrees(broken(exact_alone=True), **tiny("gpt2"), mode="generation")
     assert generating.outcome is Outcome.UNKNOWN
-    assert "does not generate in fp64, which the comparison needs: RuntimeError: broken" in generating.detail
+    assert (
+        "does not generate in fp64, which the comparison needs: RuntimeError: broken"
+        in generating.detail
+    )
 
 
 def test_a_model_that_fails_itself_is_the_cases():
@@ -68,7 +76,9 @@ MIXTRAL = {
 
 @pytest.mark.parametrize("mode", ["inference", "training"])
 def test_a_mixture_of_experts_is_compared(mode):
-    check = agrees(model={"config": MIXTRAL}, mode=mode, batch_size=1, sequence_length=8, candidate="aot_eager")
+    check = agrees(
+        model={"config": MIXTRAL}, mode=mode, batch_size=1, sequence_length=8, candidate="aot_eager"
+    )
     assert check.outcome is Outcome.PASS, check
 
 
@@ -81,7 +91,9 @@ def test_an_eager_arm_that_is_not_finite_is_no_measure():
 def test_dropout_is_timed_as_asked_and_compared_without():
     entry = {**tiny("bert"), "mode": "training", "dropout": True}
     timed = program(**entry)
-    assert {module.p for module in timed.model.modules() if isinstance(module, torch.nn.Dropout)} == {0.1}
+    assert {
+        module.p for module in timed.model.modules() if isinstance(module, torch.nn.Dropout)
+    } == {0.1}
     one, two = program(**entry), program(**entry)
     torch.manual_seed(1)
     first = one.observe().values["loss: of the step"]
@@ -97,7 +109,9 @@ def test_the_arms_see_the_same_bytes():
 
     def open_one(one, arm, script):
         opened = open_program(one, arm, script)
-        seen[arm, one.exact] = {name: value.double() for name, value in opened.model.state_dict().items()}
+        seen[arm, one.exact] = {
+            name: value.double() for name, value in opened.model.state_dict().items()
+        }
         return opened
 
     agrees(open_one, **tiny("gpt2"))
@@ -110,7 +124,10 @@ def test_the_arms_see_the_same_bytes():
     ("entry", "reason"),
     [
         ({"precision": "tf32"}, "precision tf32 needs an NVIDIA GPU"),
-        ({"attention": "flash_attention_2"}, "attention flash_attention_2 computes only in fp16 and bf16"),
+        (
+            {"attention": "flash_attention_2"},
+            "attention flash_attention_2 computes only in fp16 and bf16",
+        ),
     ],
 )
 def test_what_this_machine_lacks_is_a_reason_to_skip(entry, reason):
@@ -123,12 +140,19 @@ def test_a_look_on_a_gpu_brings_the_process_memory(monkeypatch):
     one = recipe(**tiny("bert"))
     looking = TransformersVerifier(
         recipe=one,
-        context=type(context())(device="cuda:0", scratch=context().scratch, progress=context().progress),
+        context=type(context())(
+            device="cuda:0", scratch=context().scratch, progress=context().progress
+        ),
         open_program=open_program,
     )
     evidence = looking.look("dynamo-eager")
     (metric,) = evidence.metrics
-    assert (metric.name, metric.arm, metric.unit, metric.lane) == ("process_vram", "dynamo-eager", Unit.BYTES, Lane.COUNTERS)
+    assert (metric.name, metric.arm, metric.unit, metric.lane) == (
+        "process_vram",
+        "dynamo-eager",
+        Unit.BYTES,
+        Lane.COUNTERS,
+    )
     assert metric.launches[0].values == (12345.0,)
     assert evidence.facts == {"process_vram_found_dynamo_eager": "by its pid"}
 
@@ -138,8 +162,13 @@ def test_unknown_process_memory_is_a_fact_and_no_zero(monkeypatch):
     one = recipe(**tiny("bert"))
     looking = TransformersVerifier(
         recipe=one,
-        context=type(context())(device="cuda:0", scratch=context().scratch, progress=context().progress),
+        context=type(context())(
+            device="cuda:0", scratch=context().scratch, progress=context().progress
+        ),
         open_program=open_program,
     )
     evidence = looking.look("eager")
-    assert (evidence.metrics, evidence.facts) == ((), {"process_vram_found_eager": "NVML does not tell"})
+    assert (evidence.metrics, evidence.facts) == (
+        (),
+        {"process_vram_found_eager": "NVML does not tell"},
+    )

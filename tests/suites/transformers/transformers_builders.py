@@ -16,7 +16,13 @@ SMALL = {"batch_size": 2, "sequence_length": 8, "new_tokens": 4, "candidate": "e
 """Dynamo's own backend `eager` is the candidate that is translated fastest."""
 
 ONE_LAYER = {
-    "bert": {"num_hidden_layers": 1, "hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64, "vocab_size": 64},
+    "bert": {
+        "num_hidden_layers": 1,
+        "hidden_size": 32,
+        "num_attention_heads": 2,
+        "intermediate_size": 64,
+        "vocab_size": 64,
+    },
     "gpt2": {"n_layer": 1, "n_embd": 32, "n_head": 2, "vocab_size": 64},
     "llama": {
         "num_hidden_layers": 1,
@@ -26,8 +32,21 @@ ONE_LAYER = {
         "intermediate_size": 48,
         "vocab_size": 64,
     },
-    "t5": {"num_layers": 1, "d_model": 32, "d_kv": 16, "d_ff": 64, "num_heads": 2, "vocab_size": 64},
-    "vit": {"num_hidden_layers": 1, "hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64, "image_size": 16},
+    "t5": {
+        "num_layers": 1,
+        "d_model": 32,
+        "d_kv": 16,
+        "d_ff": 64,
+        "num_heads": 2,
+        "vocab_size": 64,
+    },
+    "vit": {
+        "num_hidden_layers": 1,
+        "hidden_size": 32,
+        "num_attention_heads": 2,
+        "intermediate_size": 64,
+        "image_size": 16,
+    },
 }
 
 
@@ -46,7 +65,10 @@ def options(**entry: Any) -> TransformersOptions:
 
 def tiny(model: str, **entry: Any) -> dict[str, Any]:
     """An entry with one layer of a family."""
-    return {"model": {"path": model, "config": {**ONE_LAYER[model], **entry.pop("config", {})}}, **entry}
+    return {
+        "model": {"path": model, "config": {**ONE_LAYER[model], **entry.pop("config", {})}},
+        **entry,
+    }
 
 
 def recipe(**entry: Any) -> ModelRecipe:
@@ -66,7 +88,9 @@ def workload(**entry: Any):
 
 
 def verified(open_one=open_program, **entry: Any) -> Evidence:
-    return TransformersVerifier(recipe=recipe(**entry), context=context(), open_program=open_one).gather()
+    return TransformersVerifier(
+        recipe=recipe(**entry), context=context(), open_program=open_one
+    ).gather()
 
 
 def agrees(open_one=open_program, **entry: Any) -> Check:

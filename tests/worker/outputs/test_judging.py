@@ -22,7 +22,12 @@ EPSILON = numerics.FP32_EPSILON
 def computed(truth, **fields):
     plain = truth.float()
     return Computed(
-        arm="eager", epsilon=EPSILON, outputs={"output": plain}, runs=[{"output": plain}], truth={"output": truth}, **fields
+        arm="eager",
+        epsilon=EPSILON,
+        outputs={"output": plain},
+        runs=[{"output": plain}],
+        truth={"output": truth},
+        **fields,
     )
 
 
@@ -46,13 +51,17 @@ def answers(folder, *claims):
 
 
 def drawn(dtype=torch.float64):
-    return torch.randn(64, 64, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).to(dtype)
+    return torch.randn(64, 64, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).to(
+        dtype
+    )
 
 
 def test_what_agrees_passes_and_what_is_off_fails(tmp_path):
     truth = drawn()
     expected = computed(truth)
-    _, files, (found,) = answers(tmp_path, (truth.float(), expected), (1.01 * truth.float(), expected))
+    _, files, (found,) = answers(
+        tmp_path, (truth.float(), expected), (1.01 * truth.float(), expected)
+    )
     assert [one.outcome for one in (*judge(files[:1]), found)] == [Outcome.PASS, Outcome.FAIL]
     assert found.detail.startswith("compared by a process without code of the tree: ")
     assert files[0].expected == files[1].expected, "what the reference computed is written once"
@@ -72,7 +81,9 @@ def test_what_agrees_passes_and_what_is_off_fails(tmp_path):
     ids=["complex", "bf16", "whole", "scalar", "empty", "strided", "sparse"],
 )
 def test_right_results_of_any_kind_pass(tmp_path, value):
-    expected = Computed(arm="eager", epsilon=2.0**-9, outputs={"output": value}, runs=[{"output": value}])
+    expected = Computed(
+        arm="eager", epsilon=2.0**-9, outputs={"output": value}, runs=[{"output": value}]
+    )
     _, _, (found,) = answers(tmp_path, (value.clone(), expected))
     assert found.outcome is not Outcome.FAIL, found
 
@@ -98,7 +109,13 @@ def test_an_allowance_of_the_size_of_the_values_is_no_pass(tmp_path, loosened):
     """A worker may claim any rounding and any runs: agreement with zeros then means nothing."""
     truth, plain = drawn(), drawn(torch.float32)
     runs = [{"output": plain}, {"output": 2 * plain}] if "runs" in loosened else [{"output": plain}]
-    expected = Computed(arm="eager", epsilon=loosened["epsilon"], outputs={"output": plain}, runs=runs, truth={"output": truth})
+    expected = Computed(
+        arm="eager",
+        epsilon=loosened["epsilon"],
+        outputs={"output": plain},
+        runs=runs,
+        truth={"output": truth},
+    )
     _, _, (found,) = answers(tmp_path, (1.01 * plain, expected))
     assert found.outcome is Outcome.UNKNOWN, found
     sound = computed(truth)
@@ -107,8 +124,12 @@ def test_an_allowance_of_the_size_of_the_values_is_no_pass(tmp_path, loosened):
 
 
 def test_an_unknown_answer_counts_only_if_all_claims_were_kept():
-    unknown = Check(name="agrees", arm="mine", outcome=Outcome.UNKNOWN, detail="zeros would agree as well")
-    whole, cut = (KeptClaim(check="agrees", arm="mine", seen=seen) for seen in ("claim-1.safetensors", ""))
+    unknown = Check(
+        name="agrees", arm="mine", outcome=Outcome.UNKNOWN, detail="zeros would agree as well"
+    )
+    whole, cut = (
+        KeptClaim(check="agrees", arm="mine", seen=seen) for seen in ("claim-1.safetensors", "")
+    )
     assert _sure((unknown,), (whole,)) == (unknown,)
     assert _sure((unknown,), (whole, cut)) == ()
     assert _sure((replace(unknown, outcome=Outcome.FAIL),), (whole, cut)) != ()

@@ -35,17 +35,29 @@ ROWS, WIDTH = 16, 64
 def layer(x, weight, *, scale=1.0, eps=1e-5, order=slice(None), logit=0.0, tokens=None):
     """A linear layer and a normalisation: `order` is the order of its sum, the rest are planted changes."""
     y = x[:, order] @ weight[:, order].T
-    y = (y - y.mean(-1, keepdim=True)) / (y.var(-1, unbiased=False, keepdim=True) + eps).sqrt() * scale
+    y = (
+        (y - y.mean(-1, keepdim=True))
+        / (y.var(-1, unbiased=False, keepdim=True) + eps).sqrt()
+        * scale
+    )
     y = y.clone()
     y[3, 5] += logit
-    return {"outputs of step 1: 0": y, "outputs of step 1: tokens": y.argmax(-1) if tokens is None else tokens}
+    return {
+        "outputs of step 1: 0": y,
+        "outputs of step 1: tokens": y.argmax(-1) if tokens is None else tokens,
+    }
 
 
 def computed(*, dtype=torch.float32, epsilon=FP32, exact=True, shakes=2, **changes):
     generator = torch.Generator().manual_seed(3)
     drawn = (torch.randn(n, WIDTH, generator=generator, dtype=torch.float64) for n in (ROWS, WIDTH))
-    x, weight = ((one / WIDTH**0.25).to(dtype) for one in drawn)  # so that what is normalised has a variance of one
-    noise = [1 + epsilon * torch.randn(weight.shape, generator=generator, dtype=torch.float64) for _ in range(shakes)]
+    x, weight = (
+        (one / WIDTH**0.25).to(dtype) for one in drawn
+    )  # so that what is normalised has a variance of one
+    noise = [
+        1 + epsilon * torch.randn(weight.shape, generator=generator, dtype=torch.float64)
+        for _ in range(shakes)
+    ]
     return Computed(
         arm="eager",
         epsilon=epsilon,
@@ -75,9 +87,14 @@ def beside(keep):
     """Head's tensors held against base's."""
 
     def compared(base, head):
-        (theirs, base_file), (ours, head_file) = keep("base", base), keep("head", head, Keeping.OUTPUTS)
+        (theirs, base_file), (ours, head_file) = (
+            keep("base", base),
+            keep("head", head, Keeping.OUTPUTS),
+        )
         assert theirs.start.same_as(ours.start)
-        files = OutputFiles(base=str(base_file), base_digest=theirs.file, head=str(head_file), head_digest=ours.file)
+        files = OutputFiles(
+            base=str(base_file), base_digest=theirs.file, head=str(head_file), head_digest=ours.file
+        )
         return compare(files, base=theirs.digest)
 
     return compared
@@ -96,7 +113,9 @@ PLANTED = {
 @pytest.mark.parametrize("planted", PLANTED.values(), ids=PLANTED)
 def test_what_is_planted_is_a_change_in_any_precision(beside, planted, dtype) -> None:
     epsilon = FP32 if dtype is torch.float32 else BF16
-    found = beside(computed(dtype=dtype, epsilon=epsilon), computed(dtype=dtype, epsilon=epsilon, **planted))
+    found = beside(
+        computed(dtype=dtype, epsilon=epsilon), computed(dtype=dtype, epsilon=epsilon, **planted)
+    )
     assert not found.unknown
     assert found.worst[0].wrong, found.worst
 
@@ -105,7 +124,9 @@ def test_what_is_planted_is_a_change_in_any_precision(beside, planted, dtype) ->
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 def test_another_order_of_the_sum_is_no_change(beside, dtype, exact) -> None:
     more = {"dtype": dtype, "epsilon": torch.finfo(dtype).eps / 2, "exact": exact}
-    tokens = torch.zeros(ROWS)  # the likeliest token of a random row may hang on rounding, and is no part of this
+    tokens = torch.zeros(
+        ROWS
+    )  # the likeliest token of a random row may hang on rounding, and is no part of this
     backward = torch.arange(WIDTH - 1, -1, -1)
     found = beside(computed(tokens=tokens, **more), computed(tokens=tokens, order=backward, **more))
     assert not found.unknown
@@ -113,7 +134,9 @@ def test_another_order_of_the_sum_is_no_change(beside, dtype, exact) -> None:
 
 
 @pytest.mark.parametrize(("scale", "wrong"), [(1.0005, True), (1 + 4e-6, False)])
-def test_without_truth_or_runs_half_of_the_digits_is_a_change_and_less_is_unknown(beside, scale, wrong) -> None:
+def test_without_truth_or_runs_half_of_the_digits_is_a_change_and_less_is_unknown(
+    beside, scale, wrong
+) -> None:
     bare = {"exact": False, "shakes": 0, "tokens": torch.zeros(ROWS)}
     found = beside(computed(**bare), computed(scale=scale, **bare))
     assert found.worst[0].wrong
@@ -122,7 +145,10 @@ def test_without_truth_or_runs_half_of_the_digits_is_a_change_and_less_is_unknow
 
 def test_what_is_smaller_than_its_own_rounding_tells_nothing(beside) -> None:
     def noise(seed):
-        return {"gradients of step 1: bias": 1e-9 * torch.randn(WIDTH, generator=torch.Generator().manual_seed(seed))}
+        return {
+            "gradients of step 1: bias": 1e-9
+            * torch.randn(WIDTH, generator=torch.Generator().manual_seed(seed))
+        }
 
     plain = Computed(arm="eager", epsilon=FP32, outputs=noise(1), runs=[noise(2), noise(3)])
     found = beside(plain, replace(plain, outputs=noise(4)))
@@ -135,16 +161,23 @@ def test_a_tensor_of_another_form_or_none_at_all_is_a_change(beside) -> None:
     assert "float64" in beside(base, replace(base, outputs=wider)).worst[0].fault
     fewer = {"outputs of step 1: 0": base.outputs["outputs of step 1: 0"]}
     found = beside(base, replace(base, outputs=fewer, truth=None))
-    assert (found.worst[0].name, found.worst[0].fault) == ("outputs of step 1: tokens", "head does not compute it")
+    assert (found.worst[0].name, found.worst[0].fault) == (
+        "outputs of step 1: tokens",
+        "head does not compute it",
+    )
 
 
 def moved(scale=1.0):
-    return {f"{UPDATES}: weight": scale * torch.randn(WIDTH, generator=torch.Generator().manual_seed(5))}
+    return {
+        f"{UPDATES}: weight": scale * torch.randn(WIDTH, generator=torch.Generator().manual_seed(5))
+    }
 
 
 @pytest.mark.parametrize(("scale", "wrong"), [(1.002, True), (1.00005, False)])
 @pytest.mark.parametrize("epsilon", [FP32, BF16])
-def test_what_an_optimizer_makes_of_known_gradients_is_held_to_its_own_digits(beside, epsilon, scale, wrong) -> None:
+def test_what_an_optimizer_makes_of_known_gradients_is_held_to_its_own_digits(
+    beside, epsilon, scale, wrong
+) -> None:
     tokens = torch.zeros(ROWS)
     base, head = (
         replace(one, outputs=one.outputs | moved(factor), epsilon=epsilon)
@@ -160,11 +193,16 @@ def test_an_optimizer_that_one_side_alone_could_try_is_a_remark_and_no_change(be
     tried = replace(base, outputs=base.outputs | moved())
     for theirs, ours, which in ((tried, base, "head"), (base, tried, "base")):
         found = beside(theirs, ours)
-        assert (found.unknown, found.remark) == ("", f"{which}'s optimizer could not be tried on known gradients")
+        assert (found.unknown, found.remark) == (
+            "",
+            f"{which}'s optimizer could not be tried on known gradients",
+        )
         assert not any(one.wrong for one in found.worst)
 
 
-@pytest.mark.parametrize("name", ["input: 0", "input of the last call: 0", "outputs of step 1: inputs.0"])
+@pytest.mark.parametrize(
+    "name", ["input: 0", "input of the last call: 0", "outputs of step 1: inputs.0"]
+)
 def test_inputs_written_by_one_side_are_a_change(beside, name) -> None:
     plain = computed()
     writing = replace(plain, outputs={**plain.outputs, name: torch.ones(3)})
@@ -176,7 +214,9 @@ def test_inputs_written_by_one_side_are_a_change(beside, name) -> None:
 
 def test_more_than_base_computes_is_a_remark(beside) -> None:
     base = computed()
-    found = beside(base, replace(base, outputs={**base.outputs, "outputs of step 1: 2": torch.ones(3)}))
+    found = beside(
+        base, replace(base, outputs={**base.outputs, "outputs of step 1: 2": torch.ones(3)})
+    )
     assert found.remark == "1 more that base does not compute"
     assert not any(one.wrong for one in found.worst)
 
@@ -184,10 +224,26 @@ def test_more_than_base_computes_is_a_remark(beside) -> None:
 @pytest.mark.parametrize(
     ("theirs", "ours", "pairs"),
     [
-        ({"a": "x", "b": "y"}, {"b": "y", "a": "x"}, Pairs(named={"a": "a", "b": "b"}, guessed={}, missing=(), extra=0)),
-        ({"a": "x", "b": "x"}, {"c": "x", "d": "x"}, Pairs(named={"a": "c", "b": "d"}, guessed={}, missing=(), extra=0)),
-        ({"a": "x"}, {"c": "y", "d": "x"}, Pairs(named={}, guessed={"a": "d"}, missing=(), extra=1)),
-        ({"a": "x", "b": "y"}, {"a": "x"}, Pairs(named={"a": "a"}, guessed={}, missing=("b",), extra=0)),
+        (
+            {"a": "x", "b": "y"},
+            {"b": "y", "a": "x"},
+            Pairs(named={"a": "a", "b": "b"}, guessed={}, missing=(), extra=0),
+        ),
+        (
+            {"a": "x", "b": "x"},
+            {"c": "x", "d": "x"},
+            Pairs(named={"a": "c", "b": "d"}, guessed={}, missing=(), extra=0),
+        ),
+        (
+            {"a": "x"},
+            {"c": "y", "d": "x"},
+            Pairs(named={}, guessed={"a": "d"}, missing=(), extra=1),
+        ),
+        (
+            {"a": "x", "b": "y"},
+            {"a": "x"},
+            Pairs(named={"a": "a"}, guessed={}, missing=("b",), extra=0),
+        ),
         ({"a": "x"}, {"c": "y"}, Pairs(named={}, guessed={}, missing=("a",), extra=1)),
     ],
     ids=["by name", "renamed in order", "among others", "gone", "of another form"],
@@ -200,7 +256,10 @@ def test_renamed_tensors_are_compared_and_a_change_in_them_is_seen(beside) -> No
     base = computed(exact=False)
 
     def renamed(one):
-        return replace(one, outputs={name.replace(": ", ": model."): value for name, value in one.outputs.items()})
+        return replace(
+            one,
+            outputs={name.replace(": ", ": model."): value for name, value in one.outputs.items()},
+        )
 
     assert not any(one.wrong for one in beside(base, renamed(base)).worst)
     assert beside(base, renamed(computed(scale=1.5, exact=False))).worst[0].wrong
@@ -208,7 +267,10 @@ def test_renamed_tensors_are_compared_and_a_change_in_them_is_seen(beside) -> No
 
 def test_names_that_cannot_be_paired_for_certain_are_unknown_and_no_change(beside) -> None:
     base = computed(exact=False)
-    other = {"outputs of step 1: score": torch.ones(2), "outputs of step 1: logits": 2 * base.outputs["outputs of step 1: 0"]}
+    other = {
+        "outputs of step 1: score": torch.ones(2),
+        "outputs of step 1: logits": 2 * base.outputs["outputs of step 1: 0"],
+    }
     found = beside(base, replace(base, outputs=other))
     assert "head computes tensors with other names" in found.unknown
 
@@ -226,7 +288,11 @@ def test_digests_tell_start_inputs_and_random_numbers_apart(keep) -> None:
     record, _ = keep("base", base)
     assert replace(keep("again", base)[0], file=record.file) == record
     other, _ = keep("other", replace(base, inputs=[], start={}, generators=[torch.get_rng_state()]))
-    assert (other.digest, other.inputs == record.inputs, other.start.same_as(record.start)) == (record.digest, False, False)
+    assert (other.digest, other.inputs == record.inputs, other.start.same_as(record.start)) == (
+        record.digest,
+        False,
+        False,
+    )
     assert (record.drawn, bool(other.drawn)) == (None, True)
     renamed, _ = keep("renamed", replace(base, start={"model.weight": base.start["weight"]}))
     assert renamed.start.same_as(record.start)
@@ -237,7 +303,12 @@ def test_digests_tell_start_inputs_and_random_numbers_apart(keep) -> None:
     torch.ones(2, dtype=torch.bool), torch.randn(4, requires_grad=True), torch.ones(2, 2).expand(2, 2),
 ], ids=["strided", "a number", "complex", "sparse", "empty", "bool", "gradient", "expanded"])  # fmt: skip
 def test_any_tensor_is_kept_and_is_itself(beside, keep, value) -> None:
-    one = Computed(arm="eager", epsilon=FP32, outputs={"outputs of step 1: 0": value}, runs=[{"outputs of step 1: 0": value}])
+    one = Computed(
+        arm="eager",
+        epsilon=FP32,
+        outputs={"outputs of step 1: 0": value},
+        runs=[{"outputs of step 1: 0": value}],
+    )
     record, _ = keep("any", one)
     assert (record.tensors, record.remark) == (1, "")
     assert not any(error.wrong for error in beside(one, one).worst)
@@ -252,11 +323,17 @@ def test_what_is_too_large_is_kept_without_its_runs_and_then_not_at_all(keep, mo
     one = computed()
     size = sum(value.numel() * value.element_size() for value in one.outputs.values())
     truth = sum(value.numel() * value.element_size() for value in one.truth.values())
-    for room, held in ((10 * size, {"outputs", "truth", "run0", "run1"}), (size + truth, {"outputs", "truth"})):
+    for room, held in (
+        (10 * size, {"outputs", "truth", "run0", "run1"}),
+        (size + truth, {"outputs", "truth"}),
+    ):
         monkeypatch.setattr(keeping, "MAX_BYTES", room)
         _, file = keep("large", one)
         assert {name.partition(".")[0] for name in load_file(file)} == held
-    for room, said in ((size, "with a run that shows their rounding"), (size - 1, "are more than is kept")):
+    for room, said in (
+        (size, "with a run that shows their rounding"),
+        (size - 1, "are more than is kept"),
+    ):
         monkeypatch.setattr(keeping, "MAX_BYTES", room)
         record, _ = keep("larger", replace(one, runs=()) if room == size else one)
         assert record.file is None
@@ -280,8 +357,19 @@ def _no_header(path):
 
 def _rewritten(**metadata):
     def rewrite(path):
-        told = {"names": '["a"]', "runs": "0", "jolts": "0", "epsilon": "1e-7", "truth": "False", **metadata}
-        save_file({"outputs.0": torch.ones(2)}, path, metadata={name: value for name, value in told.items() if value})
+        told = {
+            "names": '["a"]',
+            "runs": "0",
+            "jolts": "0",
+            "epsilon": "1e-7",
+            "truth": "False",
+            **metadata,
+        }
+        save_file(
+            {"outputs.0": torch.ones(2)},
+            path,
+            metadata={name: value for name, value in told.items() if value},
+        )
 
     return rewrite
 
@@ -304,7 +392,9 @@ HOSTILE = {
 def test_a_hostile_file_is_an_unknown_with_its_reason(keep, spoil, said) -> None:
     (record, file), (ours, own) = keep("base", computed()), keep("head", computed())
     spoil(file)
-    files = OutputFiles(base=str(file), base_digest=file_digest(file), head=str(own), head_digest=ours.file)
+    files = OutputFiles(
+        base=str(file), base_digest=file_digest(file), head=str(own), head_digest=ours.file
+    )
     found = compare(files, base=record.digest)
     assert said in found.unknown
     assert found.worst == ()
@@ -312,14 +402,21 @@ def test_a_hostile_file_is_an_unknown_with_its_reason(keep, spoil, said) -> None
 
 def test_another_file_than_the_document_names_is_not_read(keep) -> None:
     (record, file), (ours, own) = keep("base", computed()), keep("head", computed())
-    files = OutputFiles(base=str(own), base_digest=record.file, head=str(file), head_digest=ours.file)
+    files = OutputFiles(
+        base=str(own), base_digest=record.file, head=str(file), head_digest=ours.file
+    )
     save_file({"outputs.0": torch.ones(2)}, file)
-    assert "not those that the results document names" in compare(replace(files, base=str(file)), base=record.digest).unknown
+    assert (
+        "not those that the results document names"
+        in compare(replace(files, base=str(file)), base=record.digest).unknown
+    )
 
 
 def test_a_file_that_is_too_large_or_gone_is_not_read(keep, monkeypatch) -> None:
     record, file = keep("base", computed())
-    files = OutputFiles(base=str(file), base_digest=record.file, head=f"{file}.gone", head_digest=record.file)
+    files = OutputFiles(
+        base=str(file), base_digest=record.file, head=f"{file}.gone", head_digest=record.file
+    )
     assert "cannot be read" in compare(files, base=record.digest).unknown
     monkeypatch.setattr("ci_bench.worker.comparing.MAX_BYTES", -(64 << 20))
     assert "are read at most" in compare(files, base=record.digest).unknown
@@ -335,7 +432,9 @@ class FakeSide:
 
     def __post_init__(self) -> None:
         self.side, self.claims = Side(name=self.name, environ=dict(os.environ)), {}
-        self.ledger = Ledger.open([CASE], reproduce={CASE.id: "again"}).with_outputs(CASE, self.record)
+        self.ledger = Ledger.open([CASE], reproduce={CASE.id: "again"}).with_outputs(
+            CASE, self.record
+        )
 
     def case_folder(self, _: Case) -> Path:
         return self.folder
@@ -344,17 +443,25 @@ class FakeSide:
 CASE = Case(id="s/a", suite="s", name="a", params={}, arms=("eager",), reference="eager")
 
 
-def test_an_interpreter_that_cannot_compare_leaves_an_unknown_with_its_reason(keep, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(beside_module, "Launcher", partial(beside_module.Launcher, python=Path("/bin/false")))
+def test_an_interpreter_that_cannot_compare_leaves_an_unknown_with_its_reason(
+    keep, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setattr(
+        beside_module, "Launcher", partial(beside_module.Launcher, python=Path("/bin/false"))
+    )
     runs = []
     for name, one in ((SideName.BASE, computed()), (SideName.HEAD, computed(scale=1.5))):
         record, file = keep(name, one)
         runs.append(FakeSide(name, record, file.parent))
-    sides = OutputsBesideBase(folder=tmp_path / "own", run_options=RunOptions(), options=OutputsOptions(), runs=runs)
+    sides = OutputsBesideBase(
+        folder=tmp_path / "own", run_options=RunOptions(), options=OutputsOptions(), runs=runs
+    )
     sides.settle(CASE)
     sides.close()
     found = runs[1].ledger.rows[CASE.id].outputs.beside
-    assert found.unknown.startswith("the tensors could not be compared: the process that starts the workers stopped answering")
+    assert found.unknown.startswith(
+        "the tensors could not be compared: the process that starts the workers stopped answering"
+    )
     assert not list(tmp_path.rglob("*.safetensors")), "nothing is left in the scratch"
 
 
@@ -384,7 +491,10 @@ def repeated(*, off=0.0):
     one = computed()
 
     def twice(run):
-        again = {name: value if not (off and value.is_floating_point()) else value + off for name, value in run.items()}
+        again = {
+            name: value if not (off and value.is_floating_point()) else value + off
+            for name, value in run.items()
+        }
         return {**run, **{f"again {name}": value for name, value in again.items()}}
 
     return replace(one, outputs=twice(one.outputs), runs=[twice(run) for run in one.runs])
@@ -407,5 +517,7 @@ def test_names_of_tensors_that_are_not_there_are_refused(keep, tmp_path) -> None
     with safe_open(path, framework="pt") as stream:
         metadata = stream.metadata()
     save_file(held, path, metadata={**metadata, "same": json.dumps({"outputs.1": "nowhere"})})
-    files = OutputFiles(base=str(path), base_digest=file_digest(path), head=str(path), head_digest=file_digest(path))
+    files = OutputFiles(
+        base=str(path), base_digest=file_digest(path), head=str(path), head_digest=file_digest(path)
+    )
     assert "do not say what they are" in compare(files, base=record.digest).unknown

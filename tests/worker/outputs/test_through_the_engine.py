@@ -52,7 +52,9 @@ def trees(tmp_path, monkeypatch):
 
 def short(case):
     """The case by its suite and what is in it: ``own.nets_split fp32`` becomes ``split``."""
-    return case.id.partition("[")[0].partition("/")[2].removeprefix("own.nets_") + (" bf16" if "bf16" in case.id else "")
+    return case.id.partition("[")[0].partition("/")[2].removeprefix("own.nets_") + (
+        " bf16" if "bf16" in case.id else ""
+    )
 
 
 def test_what_is_planted_on_head_fails_in_every_suite_and_honest_neighbours_pass(trees) -> None:
@@ -70,15 +72,24 @@ def test_what_is_planted_on_head_fails_in_every_suite_and_honest_neighbours_pass
     told = {name: one and (one.verdict, one.detail) for name, one in found.items()}
     assert all(found.values()), told
     changed = {name for name, one in found.items() if one.verdict is Sameness.CHANGED}
-    others = {name for name in found if name.startswith(("llama", "tiny", "aten", "softmax", "./tiny"))}
+    others = {
+        name for name in found if name.startswith(("llama", "tiny", "aten", "softmax", "./tiny"))
+    }
     assert len(others) == 3, told
     assert changed == {*PLANTED, "gradient", "half_more bf16", *others}, told
-    assert {name for name, one in found.items() if one.verdict is Sameness.UNKNOWN} == {*UNKNOWN, "masks"}, told
+    assert {name for name, one in found.items() if one.verdict is Sameness.UNKNOWN} == {
+        *UNKNOWN,
+        "masks",
+    }, told
     assert "gradients of step 1: body.weight" in found["gradient"].detail
     assert "the start weights differ" in found["start"].detail
     assert "the inputs differ" in found["inputs"].detail
     assert "other random numbers" in found["masks"].detail
-    failing = {finding.case for finding in comparison.judgement.findings if finding.severity is Severity.FAIL}
+    failing = {
+        finding.case
+        for finding in comparison.judgement.findings
+        if finding.severity is Severity.FAIL
+    }
     assert failing == {case.id for case in comparison.cases if short(case) in changed}
     assert comparison.judgement.exit_code == 1
     assert "outputs differ from base" in comparison.judgement.headline
@@ -86,12 +97,25 @@ def test_what_is_planted_on_head_fails_in_every_suite_and_honest_neighbours_pass
     assert len(honest) == len(HONEST) + 2, told
 
 
-def test_an_optimizer_that_steps_otherwise_on_head_fails_and_one_that_was_rewritten_passes(trees) -> None:
+def test_an_optimizer_that_steps_otherwise_on_head_fails_and_one_that_was_rewritten_passes(
+    trees,
+) -> None:
     folder = trees()
     plan = plan_of(
-        *(nets("split", mode="training", name=name, optimizer=f"optimizers:{name}") for name in OWN),
         *(
-            ("transformers", {**SAME, "name": f"llama-{name}", "mode": "training", "optimizer": f"optimizers:{name}"})
+            nets("split", mode="training", name=name, optimizer=f"optimizers:{name}")
+            for name in OWN
+        ),
+        *(
+            (
+                "transformers",
+                {
+                    **SAME,
+                    "name": f"llama-{name}",
+                    "mode": "training",
+                    "optimizer": f"optimizers:{name}",
+                },
+            )
             for name in ("Forgetful", "Rewritten")
         ),
     )
@@ -101,7 +125,10 @@ def test_an_optimizer_that_steps_otherwise_on_head_fails_and_one_that_was_rewrit
     for case, (verdict_of, detail) in told.items():
         wrong = "Forgetful" in case
         assert verdict_of.holds is not wrong, told
-        assert (verdict_of is Sameness.CHANGED, "updates by known gradients" in detail) == (wrong, wrong), told
+        assert (verdict_of is Sameness.CHANGED, "updates by known gradients" in detail) == (
+            wrong,
+            wrong,
+        ), told
 
 
 def test_saved_tensors_are_what_a_later_run_is_held_against(trees) -> None:

@@ -1,7 +1,7 @@
 """A repository on two sides: models, a configuration of transformers, a kernel of its own, and torch itself as each side has it.
 
-The sources are filled in: what base has, and what head changes. Each planted change and each honest one is a model of its own, so
-that one run of both sides shows them all.
+The sources are filled in: what base has, and what head changes. Each planted change and each honest
+one is a model of its own, so that one run of both sides shows them all.
 """
 
 import json
@@ -18,7 +18,19 @@ from ci_bench.judge.compare import compare
 from ci_bench.judge.times.sequential import fixed
 from ci_bench.records.comparison import BaselineMode, Comparison
 from ci_bench.records.config import Policy, Rule, RunOptions, Sampling, Severity
-from ci_bench.records.results import Better, Case, Lane, Launch, Metric, Results, Run, RunState, SideName, Status, Unit
+from ci_bench.records.results import (
+    Better,
+    Case,
+    Lane,
+    Launch,
+    Metric,
+    Results,
+    Run,
+    RunState,
+    SideName,
+    Status,
+    Unit,
+)
 from ci_bench.runner.beside import OutputsOptions
 from ci_bench.runner.ledger import Ledger
 from ci_bench.runner.recording import results_of
@@ -158,11 +170,16 @@ LIBRARY = """
 
 
 def write_tree(folder: Path, *, base: bool) -> Path:
-    """One side. What head changes in its configuration, kernel and library is planted; `nets` has honest changes, too."""
+    """One side.
+
+    What head changes in its configuration, kernel and library is planted; `nets` has honest
+    changes, too.
+    """
     wrong = not base
     folder.mkdir()
     made = "".join(
-        f"\ndef {what}():\n    return make({what!r})\n" for what in (*PLANTED, *HONEST, *UNKNOWN, "gradient", "masks", "renamed")
+        f"\ndef {what}():\n    return make({what!r})\n"
+        for what in (*PLANTED, *HONEST, *UNKNOWN, "gradient", "masks", "renamed")
     )
     (folder / "nets.py").write_text(textwrap.dedent(NETS).format(base=base) + made)
     (folder / "optimizers.py").write_text(textwrap.dedent(OPTIMIZERS).format(base=base))
@@ -181,7 +198,9 @@ def write_tree(folder: Path, *, base: bool) -> Path:
     }
     for name, own in (("tiny", {}), ("same", {"rms_norm_eps": 1e-6})):
         (folder / name).mkdir()
-        (folder / name / "config.json").write_text(json.dumps({"architectures": ["LlamaForCausalLM"], **config, **own}))
+        (folder / name / "config.json").write_text(
+            json.dumps({"architectures": ["LlamaForCausalLM"], **config, **own})
+        )
     return folder
 
 
@@ -207,7 +226,11 @@ class Verified(Suite):
         return ("torch", "torch._dynamo", "transformers")
 
     def stages(self, case: Case) -> tuple[Stage, ...]:
-        return tuple(one for one in self.suite.stages(case) if one.kind is StageKind.VERIFY and one.arms == case.arms)
+        return tuple(
+            one
+            for one in self.suite.stages(case)
+            if one.kind is StageKind.VERIFY and one.arms == case.arms
+        )
 
 
 class Kernel(Suite):
@@ -224,7 +247,11 @@ class Kernel(Suite):
 
 def plan_of(*entries: tuple[str, Mapping[str, Any]]) -> tuple[tuple[Any, Case], ...]:
     """The cases of built-in suites."""
-    return tuple((Verified(find_suite(name)), case) for name, options in entries for case in find_suite(name).plan(options))
+    return tuple(
+        (Verified(find_suite(name)), case)
+        for name, options in entries
+        for case in find_suite(name).plan(options)
+    )
 
 
 def nets(*names: str, **options: Any) -> tuple[str, dict[str, Any]]:
@@ -242,9 +269,23 @@ def nets(*names: str, **options: Any) -> tuple[str, dict[str, Any]]:
     return "torchbench", {**defaults, **options}
 
 
-KERNEL_CASE = Case(id="own_kernel/softmax", suite="own_kernel", name="softmax", params={}, arms=("kernel",), reference="kernel")
+KERNEL_CASE = Case(
+    id="own_kernel/softmax",
+    suite="own_kernel",
+    name="softmax",
+    params={},
+    arms=("kernel",),
+    reference="kernel",
+)
 TINY = {"model": {"path": "./tiny"}, "candidate": "none", "batch_size": 2, "sequence_length": 8}
-LSTM = {"variants": ["aten"], "hidden_size": 8, "input_size": 8, "seq_length": 5, "batch_size": 2, "num_layers": 1}
+LSTM = {
+    "variants": ["aten"],
+    "hidden_size": 8,
+    "input_size": 8,
+    "seq_length": 5,
+    "batch_size": 2,
+    "num_layers": 1,
+}
 
 
 def timed(results: Results) -> Results:
@@ -252,12 +293,24 @@ def timed(results: Results) -> Results:
     taken = (Launch(launch=0, values=(1.0,) * 8),)
     rows = []
     for row in results.cases:
-        common = {"unit": Unit.SECONDS, "better": Better.LOWER, "lane": Lane.WALL, "launches": taken}
-        rows.append(replace(row, metrics=tuple(Metric(name="step_time", arm=arm, **common) for arm in row.case.arms)))
+        common = {
+            "unit": Unit.SECONDS,
+            "better": Better.LOWER,
+            "lane": Lane.WALL,
+            "launches": taken,
+        }
+        rows.append(
+            replace(
+                row,
+                metrics=tuple(Metric(name="step_time", arm=arm, **common) for arm in row.case.arms),
+            )
+        )
     return replace(results, cases=tuple(rows))
 
 
-def measured(folder: Path, plan: Any, *, outputs: OutputsOptions | None = None, launches: int = 1) -> dict[SideName, Results]:
+def measured(
+    folder: Path, plan: Any, *, outputs: OutputsOptions | None = None, launches: int = 1
+) -> dict[SideName, Results]:
     """The sides that are in `folder`, verified by the engine."""
     sides = [
         Side(name=name, environ=caller_environment(folder / name, os.environ), folder=folder / name)
@@ -266,13 +319,31 @@ def measured(folder: Path, plan: Any, *, outputs: OutputsOptions | None = None, 
     ]
     options = RunOptions(device="cpu", threads=1, sampling=Sampling.FIXED, launches=launches)
     with TemporaryDirectory(dir=folder) as scratch:
-        runner = Runner(options=options, scratch=Path(scratch), observe=lambda _: None, outputs=outputs or OutputsOptions())
-        ledger = Ledger.open([case for _, case in plan], reproduce={case.id: "again" for _, case in plan})
+        runner = Runner(
+            options=options,
+            scratch=Path(scratch),
+            observe=lambda _: None,
+            outputs=outputs or OutputsOptions(),
+        )
+        ledger = Ledger.open(
+            [case for _, case in plan], reproduce={case.id: "again" for _, case in plan}
+        )
         found = runner.run(plan, sides, {side.name: ledger for side in sides}, lambda *_: None)
         left = [path.name for path in Path(scratch).rglob("*.safetensors")]
-    run = Run(id="r", started_at="2026-01-01T00:00:00Z", state=RunState.COMPLETE, config_digest="c", device="cpu")
+    run = Run(
+        id="r",
+        started_at="2026-01-01T00:00:00Z",
+        state=RunState.COMPLETE,
+        config_digest="c",
+        device="cpu",
+    )
     results = {side.name: timed(results_of(run, side.source, *found[side.name])) for side in sides}
-    failed = {row.case.id: row.failure for one in results.values() for row in one.cases if row.status is not Status.OK}
+    failed = {
+        row.case.id: row.failure
+        for one in results.values()
+        for row in one.cases
+        if row.status is not Status.OK
+    }
     assert (failed, left) == ({}, []), (failed, left)
     return results
 
@@ -285,7 +356,11 @@ def judged(folder: Path, plan: Any) -> Comparison:
 
 def verdict(base: Results, head: Results, *, launches: int = 1) -> Comparison:
     """What is said of two sides' outputs; all other findings are notes."""
-    severities = {**dict.fromkeys(Rule, Severity.NOTE), Rule.OUTPUTS_CHANGED: Severity.FAIL, Rule.OUTPUTS_UNKNOWN: Severity.WARN}
+    severities = {
+        **dict.fromkeys(Rule, Severity.NOTE),
+        Rule.OUTPUTS_CHANGED: Severity.FAIL,
+        Rule.OUTPUTS_UNKNOWN: Severity.WARN,
+    }
     return compare(
         base=base,
         head=head,

@@ -14,7 +14,10 @@ from ci_bench.worker.profiling.operators import Lines
 
 pytestmark = pytest.mark.engine
 
-MADE, LATER = SourceLine(place="m.py:3", code="y = y.t()"), SourceLine(place="m.py:7", code="y = y + 1")
+MADE, LATER = (
+    SourceLine(place="m.py:3", code="y = y.t()"),
+    SourceLine(place="m.py:7", code="y = y + 1"),
+)
 
 
 def test_a_layout_is_that_of_the_line_that_made_it_wherever_it_goes() -> None:
@@ -24,7 +27,11 @@ def test_a_layout_is_that_of_the_line_that_made_it_wherever_it_goes() -> None:
     later = turned + 1
     layouts.follow([turned, 1], [later], LATER)
     assert layout_of(later) is not None
-    assert (layouts.origin([y]), layouts.origin([2.0, turned]), layouts.origin([later])) == (None, MADE, MADE)
+    assert (layouts.origin([y]), layouts.origin([2.0, turned]), layouts.origin([later])) == (
+        None,
+        MADE,
+        MADE,
+    )
     copied = later.contiguous()
     layouts.follow([later], [copied], LATER)
     assert layouts.origin([copied]) is None, "what is contiguous has no layout to speak of"
@@ -45,7 +52,9 @@ def test_memory_that_is_used_again_forgets_what_lay_there() -> None:
     assert layouts.origin([y]) is None
 
 
-@pytest.mark.parametrize("value", [None, 3, "text", torch.randn(2, 2), torch.eye(3).to_sparse(), torch.randn(1, 1).t()])
+@pytest.mark.parametrize(
+    "value", [None, 3, "text", torch.randn(2, 2), torch.eye(3).to_sparse(), torch.randn(1, 1).t()]
+)
 def test_what_has_no_layout(value) -> None:
     assert layout_of(value) is None
 
@@ -55,7 +64,14 @@ def test_a_subclass_without_memory_is_passed_over() -> None:
 
     with FakeTensorMode():
         layout_of(torch.empty(2, 3).t())
-    assert layout_of(torch.vmap(lambda row: torch.zeros(()) if layout_of(row) else row.sum())(torch.randn(3, 2))) is None
+    assert (
+        layout_of(
+            torch.vmap(lambda row: torch.zeros(()) if layout_of(row) else row.sum())(
+                torch.randn(3, 2)
+            )
+        )
+        is None
+    )
 
 
 class Event:
@@ -82,12 +98,16 @@ def test_a_line_within_a_backward_pass_is_one_below_the_function_that_runs_it(tm
     from ci_bench.worker.profiling.sources import FrameSources
 
     def frame(name, file, line, back=None):
-        return SimpleNamespace(f_code=SimpleNamespace(co_name=name, co_filename=file), f_lineno=line, f_back=back)
+        return SimpleNamespace(
+            f_code=SimpleNamespace(co_name=name, co_filename=file), f_lineno=line, f_back=back
+        )
 
     own, sources = str(tmp_path / "model.py"), FrameSources(tmp_path)
     (tmp_path / "model.py").write_text("a\nloss.backward()\nreturn g.sort()\n")
     engine = frame("_engine_run_backward", torch.__file__, 9, frame("run", own, 2))
     assert sources.within(engine, "_engine_run_backward") is None, "an operator of the engine's own"
     backward = frame("apply", torch.__file__, 7, frame("backward", own, 3, engine))
-    assert sources.within(backward, "_engine_run_backward") == SourceLine(place="model.py:3", code="return g.sort()")
+    assert sources.within(backward, "_engine_run_backward") == SourceLine(
+        place="model.py:3", code="return g.sort()"
+    )
     assert sources.within(None, "_engine_run_backward") is None

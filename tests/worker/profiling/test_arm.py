@@ -40,26 +40,42 @@ def test_a_planted_slowdown_is_first_on_its_line(base, name) -> None:
     cause = cause_of(base, explained(plant.source(), compiled=False))
     assert answer_of(plant, cause).is_first, cause.parts[:3]
     assert any(TIMES[name] in part.after for part in cause.parts)
-    assert all(part.places[0].startswith("step.py:") for part in cause.parts if part.kind is RowKind.OPERATOR)
+    assert all(
+        part.places[0].startswith("step.py:")
+        for part in cause.parts
+        if part.kind is RowKind.OPERATOR
+    )
 
 
 def test_what_a_step_consists_of_comes_to_the_whole_of_it(base) -> None:
-    assert sum(row.seconds for row in base.rows) + base.left_out_s == pytest.approx(base.step_s, rel=1e-6)
+    assert sum(row.seconds for row in base.rows) + base.left_out_s == pytest.approx(
+        base.step_s, rel=1e-6
+    )
     assert base.notes == ()
     (product,) = [row for row in base.rows if row.name == "aten::mm"]
     assert [line.code for line in product.lines] == ["y = x @ w"]
-    assert sum(row.alive_bytes for row in base.rows) == pytest.approx(2 * 384 * 384 * 4, rel=0.02), "of an operator and its input"
+    assert sum(row.alive_bytes for row in base.rows) == pytest.approx(
+        2 * 384 * 384 * 4, rel=0.02
+    ), "of an operator and its input"
 
 
 def test_the_backward_pass_has_the_lines_of_the_forward_pass() -> None:
     profile = explained(STEPS["training"], compiled=False)
-    lines = {line.code for row in profile.rows if row.name == "aten::gelu_backward" for line in row.lines}
+    lines = {
+        line.code for row in profile.rows if row.name == "aten::gelu_backward" for line in row.lines
+    }
     assert lines == {"y = F.gelu(y)"}
 
 
-def test_what_own_code_calls_in_the_backward_pass_has_its_line_and_a_slow_layout_the_line_that_made_it() -> None:
+def test_what_own_code_calls_in_the_backward_pass_has_its_line_and_a_slow_layout_the_line_that_made_it() -> (
+    None
+):
     """A function of autograd that sorts, and a product's gradient that comes transposed to the GELU's backward operator."""
-    sources = [plant.source() for plant in PLANTS if plant.name in {"a slow backward", "a copy in both passes"}]
+    sources = [
+        plant.source()
+        for plant in PLANTS
+        if plant.name in {"a slow backward", "a copy in both passes"}
+    ]
     copied, slow = (explained(source, compiled=False) for source in sources)
     assert {line.code for row in slow.rows if row.name == "aten::sort" for line in row.lines} == {
         "return g.sort(-1).values # planted"
@@ -74,7 +90,11 @@ def test_a_graph_break_is_told_with_its_line_and_kernels_with_theirs() -> None:
     (broken,) = profile.breaks
     number = next(n for n, line in enumerate(plant.source().splitlines(), 1) if "# planted" in line)
     assert broken.place == f"step.py:{number}"
-    kernels = {row.name: [line.code for line in row.lines] for row in profile.rows if row.kind is RowKind.KERNEL}
+    kernels = {
+        row.name: [line.code for line in row.lines]
+        for row in profile.rows
+        if row.kind is RowKind.KERNEL
+    }
     assert any("y = F.gelu(y)" in codes for codes in kernels.values()), kernels
     base = explained(STEPS["compiled"], compiled=True)
     assert answer_of(plant, cause_of(base, profile)).is_first
@@ -83,7 +103,9 @@ def test_a_graph_break_is_told_with_its_line_and_kernels_with_theirs() -> None:
     assert [one.name for one in base.kernels] == [kernel.name]
     assert "erf" in base.kernels[0].source, "GELU, as C++"
     (changed, *others) = cause_of(base, profile).kernels
-    assert (changed.before, changed.after) == ("", profile.kernels[0].name), "a broken fusion has other kernels"
+    assert (changed.before, changed.after) == ("", profile.kernels[0].name), (
+        "a broken fusion has other kernels"
+    )
     assert {one.before for one in others} >= {kernel.name}
 
 
@@ -105,7 +127,10 @@ async_compile.wait(globals())
 def test_kernels_are_cut_out_of_the_code_of_a_graph() -> None:
     first, second, long = generated_kernels(WRAPPER % ("x" * 9999))
     assert (first.name, first.source.splitlines()[-1]) == ("cpp_fused_add_0", "{ }")
-    assert (second.name, second.source.splitlines()[0]) == ("triton_poi_fused_mul_1", "import triton")
+    assert (second.name, second.source.splitlines()[0]) == (
+        "triton_poi_fused_mul_1",
+        "import triton",
+    )
     assert len(long.source) == MOST_SOURCE
     assert generated_kernels("x = 3\n") == []
 
@@ -143,7 +168,9 @@ class Nested:
         return ()
 
 
-def test_a_program_that_bears_no_dispatch_mode_has_no_lines_and_says_so(tmp_path: Path, monkeypatch) -> None:
+def test_a_program_that_bears_no_dispatch_mode_has_no_lines_and_says_so(
+    tmp_path: Path, monkeypatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(arm, "MemoryHistory", History)
     context = Context(device="cpu", scratch=tmp_path, progress=lambda *_: None)
@@ -193,13 +220,22 @@ def test_names_lose_what_is_of_one_process(name, key) -> None:
 
 
 def test_a_function_of_c_is_called_by_its_name() -> None:
-    assert [c_name(f"<built-in {what} sleep>") for what in ("function", "method")] == ["sleep", "sleep"]
+    assert [c_name(f"<built-in {what} sleep>") for what in ("function", "method")] == [
+        "sleep",
+        "sleep",
+    ]
     assert c_name("something") == "something"
 
 
 def test_the_peak_is_of_what_is_there_at_once() -> None:
     one, two, three = (((RowKind.OPERATOR, name), ()) for name in "abc")
-    allocations = [(3, 0x2, -50, two), (1, 0x1, 100, one), (2, 0x2, 50, two), (4, 0x3, 20, three), (5, 0x9, -7, one)]
+    allocations = [
+        (3, 0x2, -50, two),
+        (1, 0x1, 100, one),
+        (2, 0x2, 50, two),
+        (4, 0x3, 20, three),
+        (5, 0x9, -7, one),
+    ]
     assert peak_of(allocations) == {one: 100.0, two: 50.0}
     assert peak_of([]) == {}
 
@@ -207,7 +243,12 @@ def test_the_peak_is_of_what_is_there_at_once() -> None:
 def test_a_profile_holds_as_many_rows_as_a_document(base) -> None:
     from ci_bench.worker.profiling.arm import _most
 
-    rows = [replace(base.rows[0], seconds=float(n), alive_bytes=1.0 if n < 3 else 0.0) for n in range(400)]
+    rows = [
+        replace(base.rows[0], seconds=float(n), alive_bytes=1.0 if n < 3 else 0.0)
+        for n in range(400)
+    ]
     kept, left = _most(rows)
     assert (len(kept), len(left)) == (MOST_ROWS, 250)
-    assert {row.seconds for row in kept} >= {0.0, 1.0, 2.0, 399.0}, "what holds memory stays, however quick"
+    assert {row.seconds for row in kept} >= {0.0, 1.0, 2.0, 399.0}, (
+        "what holds memory stays, however quick"
+    )

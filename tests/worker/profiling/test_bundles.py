@@ -30,14 +30,18 @@ def _compile(name: str, mode: str, folder: Path, writer, minified: bool) -> None
     os.environ["PYTHONPATH"] = str(PLANTED)
     os.chdir(folder)
     torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Dropout(0.3), torch.nn.GELU(), torch.nn.BatchNorm1d(8))
+    model = torch.nn.Sequential(
+        torch.nn.Linear(8, 8), torch.nn.Dropout(0.3), torch.nn.GELU(), torch.nn.BatchNorm1d(8)
+    )
     bundles.MOST_MINIFYING_S = 190.0 if minified else 0.0  # a busy machine is to reach the end
     graphs = Graphs()
     graphs.listen()
     x = torch.randn(5, 8) if mode != "large" else torch.randn(120_000, 8)
     try:
         with torch.no_grad() if mode == "inference" else torch.enable_grad():
-            found = torch.compile(model.eval() if mode == "inference" else model, backend=replay.compiler_of(name))(x)
+            found = torch.compile(
+                model.eval() if mode == "inference" else model, backend=replay.compiler_of(name)
+            )(x)
         if mode != "inference":
             found.sum().backward()
     except Exception as error:  # noqa: BLE001 - of a planted compiler
@@ -47,7 +51,9 @@ def _compile(name: str, mode: str, folder: Path, writer, minified: bool) -> None
     writer.send((graphs.bundle(folder, "arm", limit_s=390.0), graphs.note))
 
 
-def bundled(name: str, folder: Path, *, mode: str = "training", minified: bool = False) -> tuple[Bundle | None, str]:
+def bundled(
+    name: str, folder: Path, *, mode: str = "training", minified: bool = False
+) -> tuple[Bundle | None, str]:
     """The bundle that a compiler leaves in a folder, and what is noted; never of a fork of this process: torch has threads here."""
     context = get_context("forkserver")
     context.set_forkserver_preload(["ci_bench.worker.profiling.bundles"])
@@ -65,7 +71,15 @@ def replayed(path: Path, *arguments: str):
     """What a user sees who runs it: nothing of ci-bench is on the path but what is installed."""
     environ = {**os.environ, "PYTHONPATH": str(PLANTED)}
     command = [sys.executable, str(path), *arguments]
-    return subprocess.run(command, cwd=path.parent, env=environ, capture_output=True, text=True, timeout=200, check=False)
+    return subprocess.run(
+        command,
+        cwd=path.parent,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
 
 
 @pytest.mark.parametrize(
@@ -76,7 +90,9 @@ def replayed(path: Path, *arguments: str):
         ("planted_backends:refusing", "compiling fails: BackendCompilerFailed", "all 5"),
     ],
 )
-def test_a_planted_compiler_has_a_bundle_that_fails_for_it_and_passes_for_the_right_one(tmp_path, name, says, size) -> None:
+def test_a_planted_compiler_has_a_bundle_that_fails_for_it_and_passes_for_the_right_one(
+    tmp_path, name, says, size
+) -> None:
     bundle, note = bundled(name, tmp_path, minified=size != "all 5")
     assert bundle is not None, note
     assert bundle.file == "repro-arm.pyz"
@@ -94,7 +110,8 @@ def test_a_planted_compiler_has_a_bundle_that_fails_for_it_and_passes_for_the_ri
 
 
 @pytest.mark.parametrize(
-    ("name", "mode"), [("planted_backends:right", "training"), ("eager", "inference"), ("aot_eager", "training")]
+    ("name", "mode"),
+    [("planted_backends:right", "training"), ("eager", "inference"), ("aot_eager", "training")],
 )
 def test_the_right_compiler_has_none(tmp_path, name, mode) -> None:
     bundle, note = bundled(name, tmp_path, mode=mode)
@@ -104,7 +121,9 @@ def test_the_right_compiler_has_none(tmp_path, name, mode) -> None:
 def test_inputs_that_are_too_large_are_drawn_and_it_goes_wrong_all_the_same(tmp_path) -> None:
     bundle, note = bundled("planted_backends:scaled_output", tmp_path, mode="large")
     assert bundle is not None, note
-    assert (tmp_path / bundle.file).stat().st_size < 100_000, "the file is small, and it went wrong in a fresh process"
+    assert (tmp_path / bundle.file).stat().st_size < 100_000, (
+        "the file is small, and it went wrong in a fresh process"
+    )
     with zipfile.ZipFile(tmp_path / bundle.file) as archive:
         assert "'spread'" in archive.read("__main__.py").decode()
 
@@ -115,19 +134,38 @@ def test_what_goes_wrong_only_here_is_noted_and_not_kept(tmp_path, monkeypatch) 
 
     graph = torch.fx.symbolic_trace(torch.nn.Tanh())
     fields = {"compiler": "eager", "options": {}, "grad": False, "autocast": "", "device": "cpu"}
-    captured = bundles.CapturedBundle(graph=graph, inputs=(torch.ones(3),), compiled=lambda x: 2 * x, **fields)
+    captured = bundles.CapturedBundle(
+        graph=graph, inputs=(torch.ones(3),), compiled=lambda x: 2 * x, **fields
+    )
     assert captured.is_suspect()
     graphs.taken.append(captured)
-    monkeypatch.setattr(bundles, "check", lambda *_, **__: replay.ReplayOutcome(code=replay.RIGHT, says="1 tensors agree"))
+    monkeypatch.setattr(
+        bundles,
+        "check",
+        lambda *_, **__: replay.ReplayOutcome(code=replay.RIGHT, says="1 tensors agree"),
+    )
     monkeypatch.setattr(bundles, "minify", lambda *_, **__: False)
     assert graphs.bundle(tmp_path, "arm", limit_s=100.0) is None
-    assert graphs.note == "a graph seemed wrong, but its reproducer does not confirm that: 1 tensors agree"
+    assert (
+        graphs.note
+        == "a graph seemed wrong, but its reproducer does not confirm that: 1 tensors agree"
+    )
     assert list(tmp_path.iterdir()) == []
 
 
 def test_no_time_is_spent_beyond_the_limit(tmp_path) -> None:
     graphs = Graphs(
-        taken=[bundles.CapturedBundle(graph=None, inputs=(), compiler="x", options={}, grad=False, autocast="", device="cpu")]
+        taken=[
+            bundles.CapturedBundle(
+                graph=None,
+                inputs=(),
+                compiler="x",
+                options={},
+                grad=False,
+                autocast="",
+                device="cpu",
+            )
+        ]
     )
     graphs.taken[0].failed = True
     assert graphs.bundle(tmp_path, "arm", limit_s=bundles.LEAST_CHECK_S - 1) is None
@@ -136,10 +174,21 @@ def test_no_time_is_spent_beyond_the_limit(tmp_path) -> None:
 def test_a_bundle_that_cannot_run_says_nothing_of_the_compiler(tmp_path) -> None:
     import torch
 
-    fields = {"compiler": "no_such_module:backend", "options": {}, "grad": False, "autocast": "", "device": "cpu"}
+    fields = {
+        "compiler": "no_such_module:backend",
+        "options": {},
+        "grad": False,
+        "autocast": "",
+        "device": "cpu",
+    }
     bundles.write(
         tmp_path / "it.pyz",
-        bundles.CapturedBundle(graph=torch.fx.symbolic_trace(torch.nn.Tanh()), inputs=(torch.ones(3),), failed=True, **fields),
+        bundles.CapturedBundle(
+            graph=torch.fx.symbolic_trace(torch.nn.Tanh()),
+            inputs=(torch.ones(3),),
+            failed=True,
+            **fields,
+        ),
     )
     done = replayed(tmp_path / "it.pyz")
     assert done.returncode == replay.UNKNOWN
@@ -164,13 +213,17 @@ def smaller_graphs(name):
     ]
 
 
-@pytest.mark.parametrize("name", ["planted_backends:gelu_as_relu", "planted_backends:refusing_gelu"])
+@pytest.mark.parametrize(
+    "name", ["planted_backends:gelu_as_relu", "planted_backends:refusing_gelu"]
+)
 def test_what_is_left_is_the_operator_that_goes_wrong(name, monkeypatch) -> None:
     monkeypatch.syspath_prepend(str(PLANTED))
     operators, kept = smaller_graphs(name)
     assert operators == 7
     assert kept[-1] == ["gelu"]
-    assert sorted(map(len, kept), reverse=True) == [len(one) for one in kept], "each is smaller than the one before"
+    assert sorted(map(len, kept), reverse=True) == [len(one) for one in kept], (
+        "each is smaller than the one before"
+    )
 
 
 def test_a_right_compiler_leaves_nothing_to_minify(monkeypatch) -> None:
@@ -201,7 +254,9 @@ def test_minifying_ends_with_its_time(tmp_path, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("smaller", ["right", "broken"])
-def test_where_what_is_left_goes_wrong_no_more_the_whole_graph_is_kept(tmp_path, monkeypatch, smaller) -> None:
+def test_where_what_is_left_goes_wrong_no_more_the_whole_graph_is_kept(
+    tmp_path, monkeypatch, smaller
+) -> None:
     looked = []
 
     def check(path, *, limit_s):
@@ -211,13 +266,20 @@ def test_where_what_is_left_goes_wrong_no_more_the_whole_graph_is_kept(tmp_path,
         code = replay.RIGHT if path.name.startswith("smaller-") else replay.WRONG
         return replay.ReplayOutcome(code=code, says=f"{code}")
 
-    monkeypatch.setattr(bundles, "minify", lambda _, smaller, **__: smaller.write_text("a smaller one") > 0)
+    monkeypatch.setattr(
+        bundles, "minify", lambda _, smaller, **__: smaller.write_text("a smaller one") > 0
+    )
     monkeypatch.setattr(bundles, "check", check)
     fields = {"compiler": "eager", "options": {}, "grad": False, "autocast": "", "device": "cpu"}
-    captured = bundles.CapturedBundle(graph=torch.fx.symbolic_trace(Several()), inputs=(torch.ones(4, 4),), failed=True, **fields)
+    captured = bundles.CapturedBundle(
+        graph=torch.fx.symbolic_trace(Several()), inputs=(torch.ones(4, 4),), failed=True, **fields
+    )
     bundle = Graphs(taken=[captured]).bundle(tmp_path, "arm", limit_s=100.0)
     assert looked == ["smaller-repro-arm.pyz", "repro-arm.pyz"]
-    assert (bundle.says, [one.name for one in tmp_path.iterdir()]) == ("eager: 1", ["repro-arm.pyz"])
+    assert (bundle.says, [one.name for one in tmp_path.iterdir()]) == (
+        "eager: 1",
+        ["repro-arm.pyz"],
+    )
     assert zipfile.is_zipfile(tmp_path / bundle.file)
 
 

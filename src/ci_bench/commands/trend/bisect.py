@@ -58,7 +58,9 @@ class BisectOutcome:
 
 
 Remaining = Callable[[Sequence[str], str], Sequence[str]]
-"""`(good, bad)` to the commits after all of `good` and up to `bad`, `bad` among them, the one that halves them best first."""
+"""`(good, bad)` to the commits after all of `good` and up to `bad`, `bad` among them, the one that
+halves them best first.
+"""
 
 Judge = Callable[[str], TriedCommit]
 
@@ -70,10 +72,14 @@ def search(good: str, bad: str, *, remaining: Remaining, judge: Judge) -> Bisect
     while True:
         left = remaining(goods, bad)
         skipped = {one.commit for one in tried if one.answer is BisectAnswer.SKIP}
-        following = next((commit for commit in left if commit != bad and commit not in skipped), None)
+        following = next(
+            (commit for commit in left if commit != bad and commit not in skipped), None
+        )
         if following is None:
             suspects = tuple(left)
-            return BisectOutcome(culprit=bad if suspects == (bad,) else None, suspects=suspects, tried=tuple(tried))
+            return BisectOutcome(
+                culprit=bad if suspects == (bad,) else None, suspects=suspects, tried=tuple(tried)
+            )
         answer = judge(following)
         tried.append(answer)
         if answer.answer is BisectAnswer.GOOD:
@@ -111,14 +117,22 @@ def bisect(settings: Bisecting) -> int:
     git = git_here(settings)
     good, bad = commit_of(git, settings.good), commit_of(git, settings.bad)
     if good == bad or git.ask("merge-base", "--is-ancestor", good, bad) is None:
-        raise BadInput(f"GOOD ({good[:_SHORT]}) has to be an ancestor of BAD ({bad[:_SHORT]}), and a different commit")
+        raise BadInput(
+            f"GOOD ({good[:_SHORT]}) has to be an ancestor of BAD ({bad[:_SHORT]}), and a different"
+            " commit"
+        )
     bench = laboratory(settings)
     _require_metric(settings.metric, [entry.suite for entry in bench.config.entries])
     every = remaining(git, [good], bad, first_parent=settings.first_parent)
     needed = math.ceil(math.log2(len(every))) + 1
-    tell(f"{len(every)} commits after {good[:_SHORT]}, up to {bad[:_SHORT]}: {needed} comparisons if all can be measured")
+    tell(
+        f"{len(every)} commits after {good[:_SHORT]}, up to {bad[:_SHORT]}: {needed} comparisons if"
+        " all can be measured"
+    )
     target = _target(bench.compare(good, bad, settings.filter), settings.metric)
-    tell(f"following {target.name}: {bad[:_SHORT]} is {_change(target.speedup)} than {good[:_SHORT]}")
+    tell(
+        f"following {target.name}: {bad[:_SHORT]} is {_change(target.speedup)} than {good[:_SHORT]}"
+    )
 
     def judge(commit: str) -> TriedCommit:
         tried = _judge(bench, good, commit, target)
@@ -128,13 +142,18 @@ def bisect(settings: Bisecting) -> int:
     outcome = search(
         good,
         bad,
-        remaining=lambda goods, worst: remaining(git, goods, worst, first_parent=settings.first_parent),
+        remaining=lambda goods, worst: remaining(
+            git, goods, worst, first_parent=settings.first_parent
+        ),
         judge=judge,
     )
     tell(f"{len(outcome.tried) + 1} comparisons")
     if outcome.culprit is None:
         shown = "\n".join(f"  {_line(git, commit)}" for commit in outcome.suspects)
-        told = f"the change is in one of these {len(outcome.suspects)} commits, which could not be distinguished"
+        told = (
+            f"the change is in one of these {len(outcome.suspects)} commits, which could not be"
+            " distinguished"
+        )
         raise MeasuringFailed(f"{told}:\n{shown}")
     say(f"{_line(git, outcome.culprit)}\n{target.name}: {_change(target.speedup)}\n")
     return int(ExitCode.OK)
@@ -149,7 +168,9 @@ def _require_metric(metric: str | None, suites: Sequence[str]) -> None:
     """
     known = find_metrics()
     if metric is not None and metric not in known and {*suites} <= {*BUILT_IN} - {"command"}:
-        raise BadInput(f"--metric {metric}: no suite has a metric of this name{nearest(metric, tuple(known))}")
+        raise BadInput(
+            f"--metric {metric}: no suite has a metric of this name{nearest(metric, tuple(known))}"
+        )
 
 
 def remaining(git: Git, goods: Sequence[str], bad: str, *, first_parent: bool) -> list[str]:
@@ -157,24 +178,44 @@ def remaining(git: Git, goods: Sequence[str], bad: str, *, first_parent: bool) -
     those = (*(("--first-parent",) if first_parent else ()), bad, *(f"^{good}" for good in goods))
     newest = git.run("rev-list", "--topo-order", *those).split()
     told = git.run("rev-list", "--bisect-all", *those).splitlines()
-    distance = {line.split()[0]: int(line.rpartition("dist=")[2].rstrip(")")) for line in told if line}
+    distance = {
+        line.split()[0]: int(line.rpartition("dist=")[2].rstrip(")")) for line in told if line
+    }
     return sorted(newest, key=lambda commit: -distance[commit]) or [bad]
 
 
 def _target(comparison: Comparison | Unbuilt, metric: str | None) -> BisectTarget:
-    """The metric that got worse the most between GOOD and BAD. Raises `MeasuringFailed` if none did."""
+    """The metric that got worse the most between GOOD and BAD.
+
+    Raises `MeasuringFailed` if none did.
+    """
     if isinstance(comparison, Unbuilt):
-        raise MeasuringFailed(f"{comparison.commit[:_SHORT]} could not be measured: {comparison.reason}")
-    pairs = [(case.id, pair) for case in comparison.cases for pair in case.pairs if metric in {None, pair.metric}]
-    worse = [(case, pair) for case, pair in pairs if pair.verdict is Verdict.REGRESSED and pair.speedup]
+        raise MeasuringFailed(
+            f"{comparison.commit[:_SHORT]} could not be measured: {comparison.reason}"
+        )
+    pairs = [
+        (case.id, pair)
+        for case in comparison.cases
+        for pair in case.pairs
+        if metric in {None, pair.metric}
+    ]
+    worse = [
+        (case, pair) for case, pair in pairs if pair.verdict is Verdict.REGRESSED and pair.speedup
+    ]
     gating = [one for one in worse if not one[1].detail] or worse
     if not gating:
         said = "; ".join(
-            f"{case} {pair.title or pair.metric} ({pair.arm}): {pair.verdict}, {pair.reason}" for case, pair in pairs[:5]
+            f"{case} {pair.title or pair.metric} ({pair.arm}): {pair.verdict}, {pair.reason}"
+            for case, pair in pairs[:5]
         )
-        raise MeasuringFailed(f"BAD is not worse than GOOD, so there is nothing to look for: {said or 'nothing was measured'}")
+        raise MeasuringFailed(
+            "BAD is not worse than GOOD, so there is nothing to look for:"
+            f" {said or 'nothing was measured'}"
+        )
     case, pair = min(gating, key=lambda one: one[1].speedup or 1.0)
-    return BisectTarget(case=case, metric=pair.metric, arm=pair.arm, speedup=pair.speedup or 1.0, title=pair.title)
+    return BisectTarget(
+        case=case, metric=pair.metric, arm=pair.arm, speedup=pair.speedup or 1.0, title=pair.title
+    )
 
 
 def _judge(bench: Laboratory, good: str, commit: str, target: BisectTarget) -> TriedCommit:
@@ -186,27 +227,39 @@ def _judge(bench: Laboratory, good: str, commit: str, target: BisectTarget) -> T
     for _ in range(2):
         comparison = bench.compare(good, commit, (target.case,))
         if isinstance(comparison, Unbuilt):
-            return TriedCommit(commit=commit, answer=BisectAnswer.SKIP, reason=f"it cannot be measured: {comparison.reason}")
+            return TriedCommit(
+                commit=commit,
+                answer=BisectAnswer.SKIP,
+                reason=f"it cannot be measured: {comparison.reason}",
+            )
         pair = _pair(comparison, target)
         if pair is None or not pair.speedup:
-            return TriedCommit(commit=commit, answer=BisectAnswer.SKIP, reason=f"{target.metric} was not measured")
+            return TriedCommit(
+                commit=commit, answer=BisectAnswer.SKIP, reason=f"{target.metric} was not measured"
+            )
         answer = _side_of(pair, target.middle)
         reason = f"{_change(pair.speedup)} than {good[:_SHORT]}"
         if answer is not None:
             return TriedCommit(commit=commit, answer=answer, reason=reason)
     return TriedCommit(
-        commit=commit, answer=BisectAnswer.SKIP, reason=f"{reason}, which is too close to half of the change to decide"
+        commit=commit,
+        answer=BisectAnswer.SKIP,
+        reason=f"{reason}, which is too close to half of the change to decide",
     )
 
 
 def _pair(comparison: Comparison, target: BisectTarget) -> Pair | None:
     found = (pair for case in comparison.cases if case.id == target.case for pair in case.pairs)
-    return next((pair for pair in found if (pair.metric, pair.arm) == (target.metric, target.arm)), None)
+    return next(
+        (pair for pair in found if (pair.metric, pair.arm) == (target.metric, target.arm)), None
+    )
 
 
 def _side_of(pair: Pair, middle: float) -> BisectAnswer | None:
     """On which side of half of the change the whole interval lies; `None` if it has both."""
-    low, high = (pair.interval.low, pair.interval.high) if pair.interval else (pair.speedup, pair.speedup)
+    low, high = (
+        (pair.interval.low, pair.interval.high) if pair.interval else (pair.speedup, pair.speedup)
+    )
     if high is not None and high < middle:
         return BisectAnswer.BAD
     if low is not None and low > middle:

@@ -55,18 +55,26 @@ class Laboratory:
     here: Path
 
     def compare(self, base: str, head: str, filters: Sequence[str]) -> Comparison | Unbuilt:
-        """Measure `head` against `base` in turns, until the verdict is settled. Raises `CiBenchError`."""
+        """Measure `head` against `base` in turns, until the verdict is settled.
+
+        Raises `CiBenchError`.
+        """
         output = self.output / f"{base[:_SHORT]}-{head[:_SHORT]}"
         plan = planning.plan(self.config, filters, self.find)
         again = (*self.reproduce, base, head)
-        bench = Measurement(config=self.config, plan=plan, output=output, reproduce=again, environ=self.environ)
+        bench = Measurement(
+            config=self.config, plan=plan, output=output, reproduce=again, environ=self.environ
+        )
         with self._sides(base, head, output) as sides:
             broken = next((side for side in sides if side.failure is not None), None)
             if broken is not None:
                 return Unbuilt(commit=str(broken.source.commit), reason=str(broken.failure))
             results = bench.measure(sides, noise=self.noise)
         for name, commit in ((SideName.HEAD, head), (SideName.BASE, base)):
-            failed = next((row for row in results[name].cases if row.status is not Status.OK and row.failure), None)
+            failed = next(
+                (row for row in results[name].cases if row.status is not Status.OK and row.failure),
+                None,
+            )
             if failed is not None and failed.failure is not None:
                 return Unbuilt(commit=commit, reason=f"{failed.case.id}: {failed.failure.reason}")
         measured = results[SideName.HEAD]
@@ -92,13 +100,18 @@ class Laboratory:
             borrow(checkout, scratch / "store").add_worktree(head, folder)
             repository = folder / checkout.prefix
             if not repository.is_dir():
-                raise NoBase(f"{head[:_SHORT]} has no folder {checkout.prefix}; run this command at the top of the repository")
+                raise NoBase(
+                    f"{head[:_SHORT]} has no folder {checkout.prefix}; run this command at the top"
+                    " of the repository"
+                )
             place = Place(
                 repository=repository,
                 environ=self.environ,
                 scratch=scratch / "sides",
                 logs=output / "setup",
-                observe=lambda now: tell(f"{now.side}: set-up {now.done + 1} of {now.total}: {now.command}"),
+                observe=lambda now: tell(
+                    f"{now.side}: set-up {now.done + 1} of {now.total}: {now.command}"
+                ),
             )
             place.scratch.mkdir()
             with paired_sides(place, base=base, setup=setup) as pair:
@@ -123,7 +136,10 @@ def laboratory(settings: Measuring) -> Laboratory:
 
 
 def git_here(settings: Settings) -> Git:
-    """git, in the repository of the folder that the command was started in. Raises `BadCheckout`."""
+    """git, in the repository of the folder that the command was started in.
+
+    Raises `BadCheckout`.
+    """
     return open_checkout(settings.here, settings.environ).git
 
 
@@ -135,7 +151,9 @@ def commit_of(git: Git, name: str) -> str:
     return found
 
 
-def confirm(settings: Measuring, commits: tuple[str | None, str | None], alarms: Sequence[Alarm]) -> Mapping[str, Alarm]:
+def confirm(
+    settings: Measuring, commits: tuple[str | None, str | None], alarms: Sequence[Alarm]
+) -> Mapping[str, Alarm]:
     """The alarms of one pair of commits, by name, each with what a paired run of the two said.
 
     A change that the run does not find is only noted from then on: it came from the machine or its
@@ -143,9 +161,19 @@ def confirm(settings: Measuring, commits: tuple[str | None, str | None], alarms:
     """
     before, after = commits
     if before is None or after is None or before == after:
-        why = "not confirmed: the runs before and after are of one commit, so the environment or the machine caused the change"
-        why = why if before is not None and before == after else "not confirmed: the measured commits are unknown"
-        return {alarm.line.name: _with(alarm, why, stays=before is None or after is None) for alarm in alarms}
+        why = (
+            "not confirmed: the runs before and after are of one commit, so the environment or the"
+            " machine caused the change"
+        )
+        why = (
+            why
+            if before is not None and before == after
+            else "not confirmed: the measured commits are unknown"
+        )
+        return {
+            alarm.line.name: _with(alarm, why, stays=before is None or after is None)
+            for alarm in alarms
+        }
     tell(f"measuring {after[:_SHORT]} against {before[:_SHORT]}")
     try:
         git = git_here(settings)
@@ -153,9 +181,15 @@ def confirm(settings: Measuring, commits: tuple[str | None, str | None], alarms:
         cases = tuple(dict.fromkeys(alarm.line.points.case for alarm in alarms))
         compared = bench.compare(commit_of(git, before), commit_of(git, after), cases)
     except CiBenchError as error:
-        return {alarm.line.name: _with(alarm, f"could not be confirmed: {error}", stays=True) for alarm in alarms}
+        return {
+            alarm.line.name: _with(alarm, f"could not be confirmed: {error}", stays=True)
+            for alarm in alarms
+        }
     if isinstance(compared, Unbuilt):
-        why = f"could not be confirmed: {compared.commit[:_SHORT]} cannot be measured: {compared.reason}"
+        why = (
+            f"could not be confirmed: {compared.commit[:_SHORT]} cannot be measured:"
+            f" {compared.reason}"
+        )
         return {alarm.line.name: _with(alarm, why, stays=True) for alarm in alarms}
     return {alarm.line.name: _judged(alarm, compared) for alarm in alarms}
 
@@ -163,7 +197,9 @@ def confirm(settings: Measuring, commits: tuple[str | None, str | None], alarms:
 def _judged(alarm: Alarm, compared: Comparison) -> Alarm:
     pair = _pair(alarm, compared)
     if pair is None:
-        return _with(alarm, "could not be confirmed: the paired run did not measure this metric", stays=True)
+        return _with(
+            alarm, "could not be confirmed: the paired run did not measure this metric", stays=True
+        )
     said = f"{pair.verdict} when the two commits were measured in turns ({pair.reason})"
     if pair.verdict is Verdict.REGRESSED:
         return _with(alarm, f"confirmed: {said}", stays=True)
@@ -174,7 +210,9 @@ def _judged(alarm: Alarm, compared: Comparison) -> Alarm:
 def _pair(alarm: Alarm, compared: Comparison) -> Pair | None:
     points = alarm.line.points
     found = (pair for case in compared.cases if case.id == points.case for pair in case.pairs)
-    return next((pair for pair in found if (pair.metric, pair.arm) == (points.metric, points.arm)), None)
+    return next(
+        (pair for pair in found if (pair.metric, pair.arm) == (points.metric, points.arm)), None
+    )
 
 
 def _with(alarm: Alarm, why: str, *, stays: bool) -> Alarm:

@@ -77,7 +77,9 @@ def fetched(settings: TrendSettings) -> Iterator[History]:
     with Client(server_of(settings.environ), patience_s=PATIENCE_S) as client:
         every, _ = named(client, settings.artifact)
         ours = [one for one in every if _is_ours(one, context.repository_id, branch)]
-        for artifact in sorted(ours, key=lambda one: (one.created_at, one.id), reverse=True)[:NEWEST]:
+        for artifact in sorted(ours, key=lambda one: (one.created_at, one.id), reverse=True)[
+            :NEWEST
+        ]:
             try:
                 yield _history(download(client, artifact, wanted))
             except (UnsafeArchive, BadDocument, GitHubMissing) as error:
@@ -85,7 +87,10 @@ def fetched(settings: TrendSettings) -> Iterator[History]:
 
 
 def _is_ours(artifact: Artifact, repository: int | None, branch: str) -> bool:
-    own = artifact.repository_id == artifact.head_repository_id == repository and repository is not None
+    own = (
+        artifact.repository_id == artifact.head_repository_id == repository
+        and repository is not None
+    )
     return own and artifact.head_branch == branch and not artifact.expired
 
 
@@ -108,13 +113,19 @@ def imported(path: Path) -> History:
         with path.open("rb") as stream:
             content = stream.read(MAX_BYTES + 1)
     except OSError as error:
-        raise BadInput(f"{path}: cannot be read: {error.strerror or error}; check the path") from error
+        raise BadInput(
+            f"{path}: cannot be read: {error.strerror or error}; check the path"
+        ) from error
     if content.startswith(b"\x1f\x8b") or re.match(rb'\s*\{\s*"kind"\s*:\s*"history"', content):
         return documents.read_history(path)
     try:
-        whole, left_out = read_action_history(decode(content), tool_version=__version__, fingerprint=fingerprint)
+        whole, left_out = read_action_history(
+            decode(content), tool_version=__version__, fingerprint=fingerprint
+        )
     except Unreadable as error:
-        raise BadInput(f"{path}: {error}; it takes a data.js of github-action-benchmark, or {EXPORT}") from error
+        raise BadInput(
+            f"{path}: {error}; it takes a data.js of github-action-benchmark, or {EXPORT}"
+        ) from error
     for reason in left_out[:20]:
         tell(f"left out: {cleaned(reason)}")
     if len(left_out) > 20:  # noqa: PLR2004 - as many as were shown
@@ -129,7 +140,9 @@ def keep(store: Store, taken: History) -> int:
     kept = 0
     for machine, one in enumerate(taken.machines):
         places = [
-            place for place, run in enumerate(taken.runs) if run.machine == machine and (one.fingerprint, run.id) not in known
+            place
+            for place, run in enumerate(taken.runs)
+            if run.machine == machine and (one.fingerprint, run.id) not in known
         ]
         kept += len(places)
         for start in range(0, len(places), PACK_RUNS):
@@ -150,7 +163,8 @@ def add(settings: TrendSettings) -> int:
     store = open_store(settings)
     url = settings.url or _workflow_url(settings.environ)
     records = [
-        record_of(documents.read_results(results_path(path)), url=url, report=settings.run_report) for path in settings.runs
+        record_of(documents.read_results(results_path(path)), url=url, report=settings.run_report)
+        for path in settings.runs
     ]
     known = runs_of(read_store(store))
     new: dict[str, bytes] = {}
@@ -173,7 +187,10 @@ def _tidy(store: Store) -> None:
     """Compact where many single files have gathered: reading them is slow."""
     if sum(file.name.rpartition("/")[2].startswith("run-") for file in store.read().files) > LOOSE:
         done = shrink(store)
-        tell(f"compacted {done.files_before} files to {done.files_after} ({done.bytes_after:,} bytes)")
+        tell(
+            f"compacted {done.files_before} files to {done.files_after} ({done.bytes_after:,}"
+            " bytes)"
+        )
 
 
 def check(settings: TrendSettings) -> int:
@@ -188,7 +205,10 @@ def check(settings: TrendSettings) -> int:
         alarms = without_intended(settings, alarms)
     if settings.confirm:
         intended = tuple(alarm for alarm in alarms if alarm.confirmed)
-        alarms = (*_confirmed(settings, [alarm for alarm in alarms if not alarm.confirmed]), *intended)
+        alarms = (
+            *_confirmed(settings, [alarm for alarm in alarms if not alarm.confirmed]),
+            *intended,
+        )
     say(cleaned(told(alarms, lines=len(lines), runs=len(whole.runs))))
     failing = any(alarm.severity is Severity.FAIL for alarm in alarms)
     code = ExitCode.POLICY_NOT_MET if failing else ExitCode.OK
@@ -198,8 +218,14 @@ def check(settings: TrendSettings) -> int:
 def _confirmed(settings: TrendSettings, alarms: Sequence[Alarm]) -> tuple[Alarm, ...]:
     """The alarms after a paired run of the neighbouring commits of each; what that does not confirm is only noted."""
     ranges = list(dict.fromkeys(alarm.commits for alarm in alarms))[:MOST_PAIRS]
-    answers = {commits: confirm(settings, commits, [one for one in alarms if one.commits == commits]) for commits in ranges}
-    return tuple(answers[alarm.commits].get(alarm.line.name, alarm) if alarm.commits in answers else alarm for alarm in alarms)
+    answers = {
+        commits: confirm(settings, commits, [one for one in alarms if one.commits == commits])
+        for commits in ranges
+    }
+    return tuple(
+        answers[alarm.commits].get(alarm.line.name, alarm) if alarm.commits in answers else alarm
+        for alarm in alarms
+    )
 
 
 def _tell_github(settings: TrendSettings, alarms: Sequence[Alarm], code: ExitCode) -> int:
@@ -220,7 +246,11 @@ def _tell_github(settings: TrendSettings, alarms: Sequence[Alarm], code: ExitCod
 
 def _key(place: str) -> str:
     """Identify a history by its branch or folder, in the letters that a marker may have."""
-    return place if KEY.fullmatch(place) else f"history-{hashlib.sha256(place.encode()).hexdigest()[:16]}"
+    return (
+        place
+        if KEY.fullmatch(place)
+        else f"history-{hashlib.sha256(place.encode()).hexdigest()[:16]}"
+    )
 
 
 def page(settings: TrendSettings) -> int:
@@ -235,7 +265,9 @@ def page(settings: TrendSettings) -> int:
         passed=tuple(map(str, found.passed)),
         commits=_commits_url(whole),
     )
-    documents.write_text(render(sheet, page_assets("page.js", package="ci_bench.history")), settings.output)
+    documents.write_text(
+        render(sheet, page_assets("page.js", package="ci_bench.history")), settings.output
+    )
     tell(f"wrote {settings.output}: {len(lines)} series over {len(whole.runs)} runs")
     return int(ExitCode.OK)
 
@@ -245,7 +277,10 @@ def compact(settings: TrendSettings) -> int:
     store = open_store(settings)
     _kept(settings)
     done = shrink(store)
-    tell(f"{done.files_before} files, {done.bytes_before:,} bytes → {done.files_after} files, {done.bytes_after:,} bytes")
+    tell(
+        f"{done.files_before} files, {done.bytes_before:,} bytes → {done.files_after} files,"
+        f" {done.bytes_after:,} bytes"
+    )
     if done.dropped:
         tell(f"thinned out {done.dropped} old runs to fit")
     if settings.export is not None:
@@ -271,7 +306,9 @@ def _take(settings: TrendSettings) -> int:
     assert settings.file is not None  # noqa: S101 - the flag is required
     taken = imported(settings.file)
     kept = keep(open_store(settings), taken)
-    tell(f"{settings.file}: imported {kept} of {len(taken.runs)} runs; the others were there already")
+    tell(
+        f"{settings.file}: imported {kept} of {len(taken.runs)} runs; the others were there already"
+    )
     return int(ExitCode.OK)
 
 
@@ -297,7 +334,10 @@ ACTIONS: Mapping[str, Callable[[TrendSettings], int]] = {
 
 
 def open_store(settings: TrendSettings) -> Store:
-    """The store that the flags name: a folder, or a branch. Raises `BadInput`, `BadCheckout` and `GitFailed`."""
+    """The store that the flags name: a folder, or a branch.
+
+    Raises `BadInput`, `BadCheckout` and `GitFailed`.
+    """
     if settings.branch is None:
         if settings.remote is not None:
             message = "--remote needs --branch NAME, the branch that holds the history"
@@ -318,24 +358,38 @@ def _kept(settings: TrendSettings) -> Found:
         return found
     if settings.branch is None:
         place = str(settings.store)
-        why = "the folder does not exist" if not settings.store.exists() else "the folder holds no run that can be read"
+        why = (
+            "the folder does not exist"
+            if not settings.store.exists()
+            else "the folder holds no run that can be read"
+        )
     else:
         place = f"branch {settings.branch}" + (f" of {settings.remote}" if settings.remote else "")
         why = "it does not exist" if not found.state else "it holds no run that can be read"
     raise BadInput(
-        f"history at {place}: {why}; keep runs there with `ci-bench history add RUN`, or name another place (--store, --branch)"
+        f"history at {place}: {why}; keep runs there with `ci-bench history add RUN`, or name"
+        " another place (--store, --branch)"
     )
 
 
-def look(found: Found, policy: Policy, settings: TrendSettings) -> tuple[History, tuple[HistoryLine, ...]]:
-    """The whole history and its lines. Of times a change of `--least` matters, of anything else what the policy says.
+def look(
+    found: Found, policy: Policy, settings: TrendSettings
+) -> tuple[History, tuple[HistoryLine, ...]]:
+    """The whole history and its lines.
 
-    The policy's thresholds of times are for one pull request; a trend is for what stays below them again and again.
+    Of times a change of `--least` matters, of anything else what the policy says.
+
+    The policy's thresholds of times are for one pull request; a trend is for what stays below them
+    again and again.
     """
 
     def least(points: Points) -> float:
         timed = points.unit in TIMES
-        return settings.least if timed else policy.threshold(suite=points.suite, metric=points.metric, unit=points.unit)
+        return (
+            settings.least
+            if timed
+            else policy.threshold(suite=points.suite, metric=points.metric, unit=points.unit)
+        )
 
     whole = found.history
     return whole, lines_of(whole, least=least, recent=RECENT, title=policy.title)
@@ -351,7 +405,11 @@ def read_store(store: Store) -> Found:
 
 def runs_of(found: Found) -> set[tuple[str, str]]:
     """The fingerprint and the id of each run that a store holds."""
-    return {(file.history.machines[run.machine].fingerprint, run.id) for file in found.files for run in file.history.runs}
+    return {
+        (file.history.machines[run.machine].fingerprint, run.id)
+        for file in found.files
+        for run in file.history.runs
+    }
 
 
 def cleaned(text: str) -> str:
@@ -363,7 +421,9 @@ def cleaned(text: str) -> str:
 
 def _workflow_url(environ: Mapping[str, str]) -> str | None:
     """Return the address of this workflow's run; `None` outside of one."""
-    server, repository, run = (environ.get(f"GITHUB_{name}") for name in ("SERVER_URL", "REPOSITORY", "RUN_ID"))
+    server, repository, run = (
+        environ.get(f"GITHUB_{name}") for name in ("SERVER_URL", "REPOSITORY", "RUN_ID")
+    )
     return f"{server}/{repository}/actions/runs/{run}" if server and repository and run else None
 
 

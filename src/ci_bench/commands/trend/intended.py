@@ -1,9 +1,9 @@
 """Steps of a history that were accepted before they came.
 
-A step is intended if ``ci-bench-accepted.yml`` has an entry for it at the first measured commit with
-the new level, and if the entry belongs to what was merged since the last commit without it: it came
-in between, or a commit in between names its pull request. Later steps of the same case are not. The
-place of a step is an estimate, so both commits are taken two runs further away.
+A step is intended if ``ci-bench-accepted.yml`` has an entry for it at the first measured commit
+with the new level, and if the entry belongs to what was merged since the last commit without it: it
+came in between, or a commit in between names its pull request. Later steps of the same case are
+not. The place of a step is an estimate, so both commits are taken two runs further away.
 """
 
 import re
@@ -35,14 +35,23 @@ def without_intended(settings: TrendSettings, alarms: Sequence[Alarm]) -> tuple[
 
 def _judged(git: Git, alarm: Alarm) -> Alarm:
     runs, move = alarm.line.runs, alarm.move
-    before, after = runs[max(0, move.place - 1 - _NEAR)].commit, runs[min(len(runs) - 1, move.end + _NEAR)].commit
+    before, after = (
+        runs[max(0, move.place - 1 - _NEAR)].commit,
+        runs[min(len(runs) - 1, move.end + _NEAR)].commit,
+    )
     known = all(commit is not None and _COMMIT.fullmatch(commit) for commit in (before, after))
     if not known or move.until is not None:
         return alarm
-    earlier, subjects = _entries(git, before), git.ask("log", "--format=%s", f"{before}..{after}") or ""
+    earlier, subjects = (
+        _entries(git, before),
+        git.ask("log", "--format=%s", f"{before}..{after}") or "",
+    )
     for one in _entries(git, after):
         if _covers(one, alarm) and (one not in earlier or _names(subjects, one.pull_request)):
-            why = f"intended: accepted up to {one.bound} by {one.author} for pull request {one.pull_request} ({one.reason})"
+            why = (
+                f"intended: accepted up to {one.bound} by {one.author} for pull request"
+                f" {one.pull_request} ({one.reason})"
+            )
             return replace(alarm, severity=Severity.NOTE, confirmed=why)
     return alarm
 
@@ -64,9 +73,13 @@ def _covers(one: AcceptedChange, alarm: Alarm) -> bool:
     if one.share is not None:
         return move.worse <= one.share
     value = one.number
-    return value is not None and (move.after <= value if points.better is Better.LOWER else move.after >= value)
+    return value is not None and (
+        move.after <= value if points.better is Better.LOWER else move.after >= value
+    )
 
 
 def _names(subjects: str, number: int) -> bool:
     """Return whether a subject is that of a merge of the pull request, in GitHub's words."""
-    return re.search(rf"(?m)^Merge pull request #{number} from |\(#{number}\)$", subjects) is not None
+    return (
+        re.search(rf"(?m)^Merge pull request #{number} from |\(#{number}\)$", subjects) is not None
+    )

@@ -1,9 +1,9 @@
 """Answers a person who requests a run in a comment on a pull request. It measures nothing.
 
 Only a person with write access is answered, by GitHub's record of permissions; everyone else is
-ignored. The run is granted for the head that the person saw: GitHub dates the comment, the runs that
-each push starts, and every other move of the pull request, and the comment has to be the newest of
-them. Anything unknown grants nothing.
+ignored. The run is granted for the head that the person saw: GitHub dates the comment, the runs
+that each push starts, and every other move of the pull request, and the comment has to be the
+newest of them. Anything unknown grants nothing.
 """
 
 import math
@@ -36,14 +36,24 @@ from ci_bench.github.context import load_context
 from ci_bench.github.outcomes import PublishOutcome, State, attempt, exit_code
 from ci_bench.github.pulls import NoPullRequest, find_pulls
 from ci_bench.github.requests import MOST_WORDS, RunRequest, is_unchanged, read_request
-from ci_bench.github.rights import events_of, may_write, moment, newest_move, newest_reset, runs_of, workflow_of
+from ci_bench.github.rights import (
+    events_of,
+    may_write,
+    moment,
+    newest_move,
+    newest_reset,
+    runs_of,
+    workflow_of,
+)
 from ci_bench.github.server import ApiRecord
 from ci_bench.records.config import Config, fits_filters
 from ci_bench.records.results import Status
 from ci_bench.report.text import code, plain
 
 SETTLE_S = 10.0
-"""GitHub starts runs and writes events a moment after a push. Both are read this long after the head."""
+"""GitHub starts runs and writes events a moment after a push. Both are read this long after the
+head.
+"""
 SKEW = timedelta(seconds=5)
 """A force-push may be dated this much later than the run that it started."""
 MERGE_ROUNDS = 3
@@ -101,7 +111,9 @@ def answer_request(settings: Publishing) -> int:
         pull = client.get(f"pulls/{request.number}")
         edited = None if unchanged else "the comment was edited; write a new one"
         decision = edited or _decide(client, settings, request, pull)
-        outcome = attempt(PART, partial(publish_comment, client, _sticky(settings, request, pull, decision)))
+        outcome = attempt(
+            PART, partial(publish_comment, client, _sticky(settings, request, pull, decision))
+        )
     _tell(decision, outcome)
     append_outputs(settings, _outputs(decision if outcome.state is State.DONE else "", request))
     return exit_code(ExitCode.OK, (outcome,), read_only=False)
@@ -132,11 +144,16 @@ def _outputs(decision: Grant | str, request: RunRequest) -> Mapping[str, str]:
     }
 
 
-def _decide(client: Client, settings: Publishing, request: RunRequest, pull: ApiRecord) -> Grant | str:
+def _decide(
+    client: Client, settings: Publishing, request: RunRequest, pull: ApiRecord
+) -> Grant | str:
     """Return the granted run, or why it is refused. Raises `GitHubFailed`."""
     filters = request.filters
     if filters is None:
-        return f"a filter is made of letters, digits and `_./:=,+@[]-`, and a request has at most {MOST_WORDS}"
+        return (
+            "a filter is made of letters, digits and `_./:=,+@[]-`, and a request has at most"
+            f" {MOST_WORDS}"
+        )
     context = load_context(settings.environ, head=pull.need_text("head", "sha"))
     client.clock.sleep(SETTLE_S)
     pulls = find_pulls(client, context)
@@ -162,12 +179,14 @@ def _unseen(publishing: PublishContext, request: RunRequest, pull: ApiRecord) ->
     pushed = _last_push(publishing, pull)
     if pushed is None:
         return (
-            f"no run shows when {head} was pushed; a workflow of {branch} has to start on each push "
-            "of a pull request, and this one must not change that workflow"
+            f"no run shows when {head} was pushed; a workflow of {branch} has to start on each push"
+            " of a pull request, and this one must not change that workflow"
         )
     events = events_of(publishing.client, request.number)
     if request.created_at <= max(filter(None, (pushed, newest_move(events)))):
-        return f"the head {head} or its base is newer than the comment; look at it, and comment again"
+        return (
+            f"the head {head} or its base is newer than the comment; look at it, and comment again"
+        )
     reset = newest_reset(events)
     if reset is not None and reset > pushed + SKEW:
         return f"no run shows that {head} came after the last force-push; push again"
@@ -197,7 +216,11 @@ def _last_push(publishing: PublishContext, pull: ApiRecord) -> datetime | None:
     runs = [run for run in runs_of(publishing.client, sha) if _is_of(run, pull, source)]
     for path in sorted({workflow_of(run) for run in runs})[:MOST_WORKFLOWS]:
         ours = fetch_file(publishing, publishing.base_branch, path)
-        if ours is not None and starts_on_pushes(ours) and ours == fetch_file(publishing, sha, path):
+        if (
+            ours is not None
+            and starts_on_pushes(ours)
+            and ours == fetch_file(publishing, sha, path)
+        ):
             return max(moment(run) for run in runs if workflow_of(run) == path)
     return None
 
@@ -205,7 +228,9 @@ def _last_push(publishing: PublishContext, pull: ApiRecord) -> datetime | None:
 def _is_of(run: ApiRecord, pull: ApiRecord, source: int) -> bool:
     """Return whether a run is of this pull request's branch, since there is the pull request."""
     same = run.number("head_repository", "id") == source
-    return same and run.text("head_branch") == pull.text("head", "ref") and moment(run) >= moment(pull)
+    return (
+        same and run.text("head_branch") == pull.text("head", "ref") and moment(run) >= moment(pull)
+    )
 
 
 def starts_on_pushes(workflow: bytes) -> bool:
@@ -230,9 +255,14 @@ def _grant(publishing: PublishContext, filters: tuple[str, ...], pull: ApiRecord
         return f"{found.waits}, and a run on request is measured by that"
     selection = _select(found.config, filters)
     if not selection.number and not selection.open:
-        return f"no case of {publishing.settings.config_path} matches {' '.join(filters)}; `ci-bench list` prints all ids"
+        return (
+            f"no case of {publishing.settings.config_path} matches {' '.join(filters)}; `ci-bench"
+            " list` prints all ids"
+        )
     machine = MeasuredMachine(name="request", folder=publishing.output / "request")
-    base = Expecting(publishing=publishing, config=found.config).base_of(publishing.context.head.sha, machine)
+    base = Expecting(publishing=publishing, config=found.config).base_of(
+        publishing.context.head.sha, machine
+    )
     if not base.accepted:
         return f"the base commit is unknown: {base.words}"
     return Grant(
@@ -252,11 +282,19 @@ def _select(config: Config, filters: Sequence[str]) -> CaseSelection:
     known = {*ids}
     names = tuple(name for name in ids if fits_filters(name, filters, known))
     counts = [one.cases for one in foreign if isinstance(one.cases, int)]
-    unplanned = tuple(one.owner for one in foreign if one.cases is None or (filters and isinstance(one.cases, int)))
-    return CaseSelection(names=names, number=len(names) + (0 if filters else sum(counts)), open=unplanned)
+    unplanned = tuple(
+        one.owner
+        for one in foreign
+        if one.cases is None or (filters and isinstance(one.cases, int))
+    )
+    return CaseSelection(
+        names=names, number=len(names) + (0 if filters else sum(counts)), open=unplanned
+    )
 
 
-def _minutes(publishing: PublishContext, names: Sequence[str], filters: Sequence[str], pull: ApiRecord) -> tuple[int, int] | None:
+def _minutes(
+    publishing: PublishContext, names: Sequence[str], filters: Sequence[str], pull: ApiRecord
+) -> tuple[int, int] | None:
     """Estimate the minutes by the newest earlier run of all these cases. Returns them and the run.
 
     Its results are untrusted, and nothing but this estimate depends on them.
@@ -266,7 +304,9 @@ def _minutes(publishing: PublishContext, names: Sequence[str], filters: Sequence
             usual: Mapping[str, float] = {}
             with suppress(CiBenchError, UnsafeArchive):
                 usual = _durations(publishing, artifact)
-            chosen = [seconds for name, seconds in usual.items() if fits_filters(name, filters, usual)]
+            chosen = [
+                seconds for name, seconds in usual.items() if fits_filters(name, filters, usual)
+            ]
             if {*names} <= {*usual} and 0 < sum(chosen) < _LONGEST_S:
                 return math.ceil(_SIDES * sum(chosen) / 60), artifact.run_id or 0
     return None
@@ -277,10 +317,20 @@ def _earlier(publishing: PublishContext, pull: ApiRecord) -> list[Artifact]:
     settings, ours = publishing.settings, publishing.context.repository_id
     own = (pull.number("head", "repo", "id"), pull.text("head", "ref"))
     places = [own, (ours, publishing.base_branch)]
-    found = [one for name in (settings.artifact, settings.baseline_artifact) for one in named(publishing.client, name)[0]]
-    fitting = [one for one in found if not one.expired and (one.head_repository_id, one.head_branch) in places]
+    found = [
+        one
+        for name in (settings.artifact, settings.baseline_artifact)
+        for one in named(publishing.client, name)[0]
+    ]
+    fitting = [
+        one
+        for one in found
+        if not one.expired and (one.head_repository_id, one.head_branch) in places
+    ]
     newest_first = sorted(fitting, key=lambda one: (one.created_at, one.id), reverse=True)
-    return sorted(newest_first, key=lambda one: places.index((one.head_repository_id, one.head_branch)))
+    return sorted(
+        newest_first, key=lambda one: places.index((one.head_repository_id, one.head_branch))
+    )
 
 
 def _durations(publishing: PublishContext, artifact: Artifact) -> Mapping[str, float]:
@@ -291,14 +341,22 @@ def _durations(publishing: PublishContext, artifact: Artifact) -> Mapping[str, f
     folder = publishing.output / "earlier" / str(artifact.id)
     unpack(download(publishing.client, artifact, Contents(members=(RESULTS,))), folder)
     rows = read_results_of(folder / RESULTS).cases
-    return {row.case.id: row.duration_s for row in rows if row.status is Status.OK and row.duration_s is not None}
+    return {
+        row.case.id: row.duration_s
+        for row in rows
+        if row.status is Status.OK and row.duration_s is not None
+    }
 
 
-def _sticky(settings: Publishing, request: RunRequest, pull: ApiRecord, decision: Grant | str) -> Sticky:
+def _sticky(
+    settings: Publishing, request: RunRequest, pull: ApiRecord, decision: Grant | str
+) -> Sticky:
     """Return the answer. Each request has one; running its workflow again updates it."""
     context = load_context(settings.environ, head=pull.need_text("head", "sha"))
     marker = Marker(key=f"answer-{request.comment_id}", run=context.run, head=context.head.sha)
-    text = _declined(request, decision) if isinstance(decision, str) else _granted(request, decision)
+    text = (
+        _declined(request, decision) if isinstance(decision, str) else _granted(request, decision)
+    )
     return Sticky(
         number=request.number,
         marker=marker,
@@ -308,7 +366,10 @@ def _sticky(settings: Publishing, request: RunRequest, pull: ApiRecord, decision
 
 
 def _declined(request: RunRequest, reason: str) -> str:
-    return f"### Not measured\n\n{code(request.line, cap=200)} by {code(request.login)}: {plain(reason, cap=700)}."
+    return (
+        f"### Not measured\n\n{code(request.line, cap=200)} by {code(request.login)}:"
+        f" {plain(reason, cap=700)}."
+    )
 
 
 def _granted(request: RunRequest, grant: Grant) -> str:
@@ -317,15 +378,23 @@ def _granted(request: RunRequest, grant: Grant) -> str:
     number = f"{selection.number:,} {'case' if selection.number == 1 else 'cases'}"
     cases = [number] if selection.number else []
     if selection.open:
-        cases.append(f"the cases of {', '.join(map(code, selection.open))} that only the tree plans")
+        cases.append(
+            f"the cases of {', '.join(map(code, selection.open))} that only the tree plans"
+        )
     names = [f"- {code(name, cap=200)}" for name in selection.names[:MOST_NAMES]]
     rest = selection.number - len(names)
     names += [f"- and {rest:,} more"] if names and rest > 0 else []
     paragraphs = [
         f"### Measuring on request: {' and '.join(cases)}",
         "\n".join(names),
-        f"{code(context.head.sha)} is compared with {code(grant.base_sha)} in [this run]({context.run_url}). {_time(grant)}",
-        f"Requested by {code(request.login)}. The verdict follows in another comment. It gates nothing.",
+        (
+            f"{code(context.head.sha)} is compared with {code(grant.base_sha)} in [this"
+            f" run]({context.run_url}). {_time(grant)}"
+        ),
+        (
+            f"Requested by {code(request.login)}. The verdict follows in another comment. It gates"
+            " nothing."
+        ),
     ]
     return "\n\n".join(filter(None, paragraphs))
 

@@ -2,8 +2,8 @@
 
 Values in, text out.
 
-A machine without a comparison is reported as a failure with its reason: a gate must not look green because its results could
-not be read.
+A machine without a comparison is reported as a failure with its reason: a gate must not look green
+because its results could not be read.
 """
 
 from collections import Counter
@@ -25,15 +25,22 @@ _NOTE = 2_000
 
 
 WAITS = (
-    "The base branch's configuration applies to a pull request, and this one adds it. Until it is merged, its own is used: "
-    "it can fail this check and never pass it. The next pull request is compared."
+    "The base branch's configuration applies to a pull request, and this one adds it. Until it is"
+    " merged, its own is used: it can fail this check and never pass it. The next pull request is"
+    " compared."
 )
 """Comment on the first pull request, which adds the configuration."""
-SHARED = "_Another open pull request has the same head commit and does not pass; the commit's check covers both._"
+SHARED = (
+    "_Another open pull request has the same head commit and does not pass; the commit's check"
+    " covers both._"
+)
 """Note on a pull request that passes although the check does not."""
 
 
-OWN_RULES = "_Judged by this branch's own configuration: the check is neutral at best and does not count for a pull request._"
+OWN_RULES = (
+    "_Judged by this branch's own configuration: the check is neutral at best and does not count"
+    " for a pull request._"
+)
 """Note for a branch that is not the default branch."""
 
 
@@ -62,27 +69,40 @@ def title(judged: Judged) -> str:
     failed = [machine for machine in judged.machines if machine.failed]
     if not failed:
         return _of_several(judged)
-    return clean(f"Failed on {len(failed)} of {len(judged.machines)} machines: {_headline(failed[0])}", cap=250)
+    return clean(
+        f"Failed on {len(failed)} of {len(judged.machines)} machines: {_headline(failed[0])}",
+        cap=250,
+    )
 
 
 def _of_several(judged: Judged) -> str:
     found = [
         one
         for one in judged.machines
-        if one.doubt or (one.comparison and one.comparison.judgement.verdict is RunVerdict.UNDECIDED)
+        if one.doubt
+        or (one.comparison and one.comparison.judgement.verdict is RunVerdict.UNDECIDED)
     ]
     if not found:
         return f"Passed on all {len(judged.machines)} machines."
-    return clean(f"Not decided on {len(found)} of {len(judged.machines)} machines: {_headline(found[0])}", cap=250)
+    return clean(
+        f"Not decided on {len(found)} of {len(judged.machines)} machines: {_headline(found[0])}",
+        cap=250,
+    )
 
 
 def comment(judged: Judged, *, marker: str | None = None) -> str:
     """The comment: machines that failed first, the notes last. `marker` becomes the first line."""
     budget = (BUDGET - _NOTE) // max(1, len(judged.machines))
-    ordered = sorted(judged.machines, key=lambda machine: (not machine.failed, machine.exit_code == 0))
+    ordered = sorted(
+        judged.machines, key=lambda machine: (not machine.failed, machine.exit_code == 0)
+    )
     parts = [marker] if marker else []
     first = bool(judged.waits) and not judged.failed
-    parts += [f"### {_icon(judged)} {_plain(title(judged))}"] if len(judged.machines) != 1 or first else []
+    parts += (
+        [f"### {_icon(judged)} {_plain(title(judged))}"]
+        if len(judged.machines) != 1 or first
+        else []
+    )
     parts += [WAITS] if judged.waits else []
     for machine in ordered:
         parts += [f"---\n\n**{code(machine.name)}**"] if len(judged.machines) != 1 else []
@@ -92,7 +112,10 @@ def comment(judged: Judged, *, marker: str | None = None) -> str:
 
 
 def report(judged: Judged, *, closed: Sequence[str] = ()) -> str:
-    """The same without a limit, for the job's summary. `closed` says what could not be written to GitHub, and why."""
+    """The same without a limit, for the job's summary.
+
+    `closed` says what could not be written to GitHub, and why.
+    """
     parts = [f"## {_plain(title(judged))}", WAITS] if judged.waits else []
     for machine in judged.machines:
         parts += [f"## {code(machine.name)}"] if len(judged.machines) != 1 else []
@@ -107,7 +130,10 @@ def changed(judged: Judged) -> bool:
     return bool(judged.waits) or any(
         machine.comparison is None
         or not machine.comparison.judgement.met
-        or any(finding.severity is not Severity.NOTE for finding in machine.comparison.judgement.findings)
+        or any(
+            finding.severity is not Severity.NOTE
+            for finding in machine.comparison.judgement.findings
+        )
         or any(pair.verdict.moved for case in machine.comparison.cases for pair in case.pairs)
         for machine in judged.machines
     )
@@ -122,7 +148,11 @@ def annotations(judged: Judged, path: str) -> tuple[Annotation, ...]:
     several = len(judged.machines) != 1
     return tuple(
         Annotation(
-            path=path, line=1, level=levels[severity], title=name, message=_about(machine.name, message) if several else message
+            path=path,
+            line=1,
+            level=levels[severity],
+            title=name,
+            message=_about(machine.name, message) if several else message,
         )
         for machine in judged.machines
         for severity, name, message in _complaints(machine)
@@ -149,14 +179,23 @@ def counts(judged: Judged) -> Mapping[str, int]:
 
     Every word is there, with 0 if it does not occur.
     """
-    found = Counter(case.verdict for machine in judged.machines if machine.comparison for case in machine.comparison.cases)
+    found = Counter(
+        case.verdict
+        for machine in judged.machines
+        if machine.comparison
+        for case in machine.comparison.cases
+    )
     return {verdict.value: found[verdict] for verdict in Verdict}
 
 
 def _headline(machine: JudgedMachine) -> str:
     if machine.doubt and not machine.exit_code:
         return f"Not decided: {machine.doubt}."
-    return machine.comparison.judgement.headline if machine.comparison else f"No verdict: {machine.fault}"
+    return (
+        machine.comparison.judgement.headline
+        if machine.comparison
+        else f"No verdict: {machine.fault}"
+    )
 
 
 def _machine(machine: JudgedMachine, budget: int) -> str:
@@ -188,7 +227,11 @@ def _fault(machine: JudgedMachine) -> str:
 
 
 def _icon(judged: Judged) -> str:
-    moods = {RunVerdict.FAILED: Mood.BAD, RunVerdict.UNDECIDED: Mood.OPEN, RunVerdict.PASSED: Mood.GOOD}
+    moods = {
+        RunVerdict.FAILED: Mood.BAD,
+        RunVerdict.UNDECIDED: Mood.OPEN,
+        RunVerdict.PASSED: Mood.GOOD,
+    }
     return ICONS[moods[judged.verdict]]
 
 

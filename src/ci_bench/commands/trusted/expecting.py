@@ -3,10 +3,10 @@
 They come from GitHub's records and the base branch's configuration.
 
 The configuration is planned here; no code of the tree is run for it, and no torch is needed.
-`judge.policy.binding` compares results with the outcome. A run without a verdict is never green. A run
-that waits for approval, or that was skipped, is not reported: a required check continues to wait.
-One that was cancelled, and one whose pull request is closed or has moved on, ends its check as
-`cancelled`, which lets nothing pass and blames no one. docs/internals/outcomes.md has the table.
+`judge.policy.binding` compares results with the outcome. A run without a verdict is never green. A
+run that waits for approval, or that was skipped, is not reported: a required check continues to
+wait. One that was cancelled, and one whose pull request is closed or has moved on, ends its check
+as `cancelled`, which lets nothing pass and blames no one. docs/internals/outcomes.md has the table.
 """
 
 import re
@@ -104,7 +104,8 @@ _REMOTE = "origin/"
 class Expecting:
     """Requirements of one pull request, or one branch, for a run.
 
-    It asks GitHub for the commits that its machines name. `accepted` are the intended changes that count.
+    It asks GitHub for the commits that its machines name. `accepted` are the intended changes that
+    count.
     """
 
     publishing: PublishContext
@@ -120,7 +121,11 @@ class Expecting:
         """
         policy, compares = self.config.policy, self.publishing.settings.baseline != "none"
         by_hand = compares and self.publishing.context.event == BY_HAND
-        return replace(policy, severities={**policy.severities, Rule.NARROWED: Severity.WARN}) if by_hand else policy
+        return (
+            replace(policy, severities={**policy.severities, Rule.NARROWED: Severity.WARN})
+            if by_hand
+            else policy
+        )
 
     def of(self, machine: MeasuredMachine, head: Results) -> Expected:
         """Return the required properties of a machine's results.
@@ -136,7 +141,9 @@ class Expecting:
             config_digest=planning.digest(config),
             device=(config.written or config.run).device,
             machine=config.machines.get(machine.declared or "", Machine()),
-            workflow=WorkflowRun(repository=context.repository, run=context.run.id, attempt=context.run.attempt),
+            workflow=WorkflowRun(
+                repository=context.repository, run=context.run.id, attempt=context.run.attempt
+            ),
             head=self._head(head.source.commit),
             base=self._base(head, machine) if paired else None,
             tool_version=__version__,
@@ -146,26 +153,46 @@ class Expecting:
     def scope(self, head: Results, expected: Expected, base: Results | None = None) -> Scope:
         """Describe the measured part of the plan, and what this job's own flags narrow or change.
 
-        The workflow that reports on another run, or answers a request, is the default branch's; a pull request's own job can set
-        any flag.
+        The workflow that reports on another run, or answers a request, is the default branch's; a
+        pull request's own job can set any flag.
         """
-        found, settings, config = binding.scope(head, expected, base), self.publishing.settings, self.config
+        found, settings, config = (
+            binding.scope(head, expected, base),
+            self.publishing.settings,
+            self.config,
+        )
         moved: dict[str, str] = {}
         if settings.baseline == "artifact" and settings.base not in {None, config.base}:
             moved[BASE] = str(settings.base)
-        gated = isinstance(self.publishing.pull, PullRequest) or self.publishing.context.event == "merge_group"
-        if settings.baseline != config.baseline and (config.baseline in _MODES or (settings.baseline == "none" and gated)):
+        gated = (
+            isinstance(self.publishing.pull, PullRequest)
+            or self.publishing.context.event == "merge_group"
+        )
+        if settings.baseline != config.baseline and (
+            config.baseline in _MODES or (settings.baseline == "none" and gated)
+        ):
             moved["baseline"] = settings.baseline
         if self.publishing.context.reports_for_another_run or self.publishing.context.is_requested:
             return found
-        return replace(found, narrowed=(*found.narrowed, *(binding.moved_by(name, (value,)) for name, value in moved.items())))
+        return replace(
+            found,
+            narrowed=(
+                *found.narrowed,
+                *(binding.moved_by(name, (value,)) for name, value in moved.items()),
+            ),
+        )
 
     def _head(self, commit: str | None) -> Commits:
         """The measured commit, or GitHub's test merge of it: a commit of the base branch with it, in this order."""
         context, branch = self.publishing.context, self.publishing.base_branch
-        sha, for_pull = context.head.sha, isinstance(self.publishing.pull, PullRequest) or context.is_for_pull_request
+        sha, for_pull = (
+            context.head.sha,
+            isinstance(self.publishing.pull, PullRequest) or context.is_for_pull_request,
+        )
         if not for_pull or branch is None:
-            return Commits(accepted=(sha,), words=f"the commit that this run ({context.event}) is for")
+            return Commits(
+                accepted=(sha,), words=f"the commit that this run ({context.event}) is for"
+            )
         words = f"the head of the pull request, or GitHub's merge of it into {branch}"
         if commit is None or commit == sha or not _WHOLE.fullmatch(commit):
             return Commits(accepted=(sha,), words=words)
@@ -177,7 +204,11 @@ class Expecting:
             known = False
         if known is False:
             return Commits(accepted=(sha,), words=words)
-        doubt = None if known else f"GitHub no longer knows the merge {commit[:12]} that was measured; run it again"
+        doubt = (
+            None
+            if known
+            else f"GitHub no longer knows the merge {commit[:12]} that was measured; run it again"
+        )
         return Commits(accepted=(sha, commit), words=words, doubt=doubt)
 
     def _is_githubs(self, commit: str, first: str, sha: str) -> bool | None:
@@ -192,7 +223,9 @@ class Expecting:
             return True
         content = tree(client, commit)
         if branch_point(client, first, sha) == first:
-            return content == tree(client, sha)  # nothing is new on the branch: the merge is head's own content
+            return content == tree(
+                client, sha
+            )  # nothing is new on the branch: the merge is head's own content
         try:
             same = newest is not None and parents(client, newest) == (first, sha)
             return content == tree(client, newest) if newest is not None and same else None
@@ -202,16 +235,23 @@ class Expecting:
     def _base(self, head: Results, machine: MeasuredMachine) -> Commits:
         """The base commit of a paired run: what the configuration names, else what head's own commit says.
 
-        For a run on request, `answer-request` chose it by the same rules. So the results have no say.
+        For a run on request, `answer-request` chose it by the same rules. So the results have no
+        say.
         """
         commit, context = head.source.commit, self.publishing.context
         allowed = self.policy.severity(Rule.NARROWED) is not Severity.FAIL
-        asked = next(iter(head.run.asked.get(BASE, ())), None) if allowed and not context.is_requested else None
+        asked = (
+            next(iter(head.run.asked.get(BASE, ())), None)
+            if allowed and not context.is_requested
+            else None
+        )
         if commit is None or not _WHOLE.fullmatch(commit):
             return Commits(accepted=(), words="head's commit is not known")
         return self.base_of(commit, machine, named=asked)
 
-    def base_of(self, commit: str, machine: MeasuredMachine, *, named: str | None = None) -> Commits:
+    def base_of(
+        self, commit: str, machine: MeasuredMachine, *, named: str | None = None
+    ) -> Commits:
         """Return the base commits of a head: of `named`, of what the configuration names, or of head's history."""
         context, named = self.publishing.context, named or self.config.base
         try:
@@ -223,7 +263,9 @@ class Expecting:
                 return Commits(accepted=tuple(filter(None, (context.base_sha, point))), words=words)
             return self._of_head(commit)
         except GitHubMissing as error:
-            return Commits(accepted=(), words=f"GitHub does not report which commit it should be: {error}")
+            return Commits(
+                accepted=(), words=f"GitHub does not report which commit it should be: {error}"
+            )
 
     def _of_head(self, commit: str) -> Commits:
         """Return the base that `checkouts.bases` chooses.
@@ -231,40 +273,71 @@ class Expecting:
         That is head's first parent on the target branch, else where head left it.
         """
         publishing = self.publishing
-        for_pull = isinstance(publishing.pull, PullRequest) or publishing.context.is_for_pull_request
+        for_pull = (
+            isinstance(publishing.pull, PullRequest) or publishing.context.is_for_pull_request
+        )
         target = publishing.base_branch if for_pull else publishing.context.default_branch
         if target is None:
-            return Commits(accepted=(), words="this event does not name head's target branch; name one with `base:`")
+            return Commits(
+                accepted=(),
+                words="this event does not name head's target branch; name one with `base:`",
+            )
         before = parents(publishing.client, commit)
         if before and (
-            is_on(publishing.client, target, commit) or (len(before) > 1 and is_on(publishing.client, target, before[0]))
+            is_on(publishing.client, target, commit)
+            or (len(before) > 1 and is_on(publishing.client, target, before[0]))
         ):
             return Commits(accepted=before[:1], words=f"head's first parent, which is on {target}")
         point = branch_point(publishing.client, target, commit)
         if point == commit:
-            return Commits(accepted=(), words="head is the first commit: there is nothing before it to compare with")
+            return Commits(
+                accepted=(),
+                words="head is the first commit: there is nothing before it to compare with",
+            )
         return Commits(accepted=(point,), words=f"where head left {target}")
 
     def _named(self, name: str, commit: str, machine: MeasuredMachine) -> Commits:
         """The commit of a name; of a branch any commit that it had since head left it, as it may have moved while measuring."""
         client, (left, dots, right) = self.publishing.client, name.partition("...")
         if dots:
-            sides = (commit if one in {"", "HEAD"} else one.removeprefix(_REMOTE) for one in (left, right))
-            return Commits(accepted=(branch_point(client, *sides),), words=f"the merge base of {name}")
+            sides = (
+                commit if one in {"", "HEAD"} else one.removeprefix(_REMOTE)
+                for one in (left, right)
+            )
+            return Commits(
+                accepted=(branch_point(client, *sides),), words=f"the merge base of {name}"
+            )
         branch = name.removeprefix(_REMOTE)
         tip, point = resolve(client, branch), branch_point(client, branch, commit)
         measured = machine.base_commit()
-        since = measured is not None and is_on(client, branch, measured) and branch_point(client, measured, point) == point
-        return Commits(accepted=(tip, str(measured)) if since else (tip,), words=f"what `base: {name}` stands for")
+        since = (
+            measured is not None
+            and is_on(client, branch, measured)
+            and branch_point(client, measured, point) == point
+        )
+        return Commits(
+            accepted=(tip, str(measured)) if since else (tip,),
+            words=f"what `base: {name}` stands for",
+        )
 
 
 def plan_here(config: Config) -> tuple[tuple[Case, ...], tuple[Declaration, ...]]:
-    """The cases that can be planned without the tree, and what is declared of those that cannot. Raises `BadConfig`.
+    """The cases that can be planned without the tree, and what is declared of those that cannot.
+
+    Raises `BadConfig`.
 
     It reads no local file: its origin would be unknown.
     """
     entries = tuple(zip(config.entries, planning.declarations(config), strict=True))
     of_tree = [plans_from_tree(entry.suite, entry.options) for entry, _ in entries]
-    here = tuple(replace(entry, cases=None) for (entry, _), foreign in zip(entries, of_tree, strict=True) if not foreign)
-    declared = dict.fromkeys(declaration for (_, declaration), foreign in zip(entries, of_tree, strict=True) if foreign)
-    return tuple(case for _, case in planning.plan(replace(config, entries=here), ())), tuple(declared)
+    here = tuple(
+        replace(entry, cases=None)
+        for (entry, _), foreign in zip(entries, of_tree, strict=True)
+        if not foreign
+    )
+    declared = dict.fromkeys(
+        declaration for (_, declaration), foreign in zip(entries, of_tree, strict=True) if foreign
+    )
+    return tuple(case for _, case in planning.plan(replace(config, entries=here), ())), tuple(
+        declared
+    )

@@ -41,7 +41,10 @@ class Grants:
 
 
 def grants(publishing: PublishContext) -> Grants:
-    """Return the entries that count. A file that cannot be read, and a missing answer of GitHub, accept nothing."""
+    """Return the entries that count.
+
+    A file that cannot be read, and a missing answer of GitHub, accept nothing.
+    """
     number = _number(publishing)
     try:
         if number is not None:
@@ -67,11 +70,18 @@ def _is_push(publishing: PublishContext) -> bool:
 def _of_pull(publishing: PublishContext, number: int) -> Grants:
     name = _path(publishing)
     branch = publishing.base_branch
-    merged, faults = _entries(publishing, branch, number, f"{name} of {branch or 'the default branch'}")
-    proposed, more = _entries(publishing, publishing.context.head.sha, number, f"{name} of this branch")
+    merged, faults = _entries(
+        publishing, branch, number, f"{name} of {branch or 'the default branch'}"
+    )
+    proposed, more = _entries(
+        publishing, publishing.context.head.sha, number, f"{name} of this branch"
+    )
     proposed = [one for one in proposed if one not in merged]
     today = _today(publishing)
-    accepted = [_acceptance(one, f"{one.author}, on {branch or 'the default branch'}", today) for one in merged]
+    accepted = [
+        _acceptance(one, f"{one.author}, on {branch or 'the default branch'}", today)
+        for one in merged
+    ]
     notes = [*faults, *more]
     if proposed:
         label = _label(publishing, number)
@@ -80,8 +90,9 @@ def _of_pull(publishing: PublishContext, number: int) -> Grants:
         else:
             subjects = ", ".join(one.subject for one in proposed[:MOST_SUGGESTED])
             notes.append(
-                f"{name} of this branch has entries that do not count ({subjects}): {label.reason}. Someone with write access "
-                f"reviews them, sets the label {ACCEPT!r} after the last push, and re-runs this report"
+                f"{name} of this branch has entries that do not count ({subjects}): {label.reason}."
+                f" Someone with write access reviews them, sets the label {ACCEPT!r} after the last"
+                " push, and re-runs this report"
             )
     return Grants(accepted=tuple(accepted), notes=tuple(map(_note, notes)))
 
@@ -95,9 +106,17 @@ def _label(publishing: PublishContext, number: int) -> Granted | NotGranted:
     path = publishing.context.workflow
     file = None if path is None else path.partition("@")[0]
     ours = None if file is None else fetch_file(publishing, publishing.base_branch, file)
-    if file is None or ours is None or ours != fetch_file(publishing, publishing.context.head.sha, file):
+    if (
+        file is None
+        or ours is None
+        or ours != fetch_file(publishing, publishing.context.head.sha, file)
+    ):
         where = publishing.base_branch or "the default branch"
-        return NotGranted(reason=f"the measuring workflow ({file}) differs from that of {where}, so no label counts")
+        return NotGranted(
+            reason=(
+                f"the measuring workflow ({file}) differs from that of {where}, so no label counts"
+            )
+        )
     return accepting_label(publishing.client, number, workflow=file)
 
 
@@ -108,7 +127,11 @@ def _of_push(publishing: PublishContext) -> Grants:
     numbers = sorted({one.pull_request for one in entries}, reverse=True)[:MOST_PULLS]
     landed = {number for number in numbers if _merged_as(publishing, number) == sha}
     where = publishing.context.head.branch
-    accepted = (_acceptance(one, f"{one.author}, on {where}", today) for one in entries if one.pull_request in landed)
+    accepted = (
+        _acceptance(one, f"{one.author}, on {where}", today)
+        for one in entries
+        if one.pull_request in landed
+    )
     return Grants(accepted=tuple(accepted), notes=tuple(map(_note, faults)))
 
 
@@ -135,7 +158,9 @@ def _entries(
 
 
 def _acceptance(change: AcceptedChange, granted: str, today: date) -> Acceptance:
-    return Acceptance(change=change, granted=granted, expired=date.fromisoformat(change.expires) < today)
+    return Acceptance(
+        change=change, granted=granted, expired=date.fromisoformat(change.expires) < today
+    )
 
 
 def _path(publishing: PublishContext) -> str:
@@ -170,10 +195,23 @@ def _commands(judged: Judged, number: int | None) -> Iterator[str]:
             yield from dict.fromkeys(_of_findings(comparison.judgement.findings, cases, number))
 
 
-def _of_findings(findings: Iterable[Finding], cases: dict[str, CaseComparison], number: int | None) -> Iterator[str]:
+def _of_findings(
+    findings: Iterable[Finding], cases: dict[str, CaseComparison], number: int | None
+) -> Iterator[str]:
     for finding in findings:
         case = cases.get(finding.case or "")
-        words: Sequence[str] = suggested(finding.rule, case) if case and finding.severity is Severity.FAIL else ()
+        words: Sequence[str] = (
+            suggested(finding.rule, case) if case and finding.severity is Severity.FAIL else ()
+        )
         if case and words:
-            told = ("ci-bench", "accept", case.id, *words, "--pull-request", str(number), "--reason", "…")
+            told = (
+                "ci-bench",
+                "accept",
+                case.id,
+                *words,
+                "--pull-request",
+                str(number),
+                "--reason",
+                "…",
+            )
             yield shlex.join(told)

@@ -86,11 +86,17 @@ class Judged:
         """The worst of any machine: one that could not be judged fails."""
         if self.waits:
             return RunVerdict.FAILED if self.failed else RunVerdict.UNDECIDED
-        found = {machine.comparison.judgement.verdict for machine in self.machines if machine.comparison is not None}
+        found = {
+            machine.comparison.judgement.verdict
+            for machine in self.machines
+            if machine.comparison is not None
+        }
         if not self.machines or any(machine.failed for machine in self.machines):
             return RunVerdict.FAILED
         doubtful = any(machine.doubt is not None for machine in self.machines)
-        return RunVerdict.UNDECIDED if doubtful or RunVerdict.UNDECIDED in found else RunVerdict.PASSED
+        return (
+            RunVerdict.UNDECIDED if doubtful or RunVerdict.UNDECIDED in found else RunVerdict.PASSED
+        )
 
     @property
     def failed(self) -> bool:
@@ -103,16 +109,25 @@ class Judged:
 
         Otherwise all of them belong to another run.
         """
-        return bool(self.waits) or any(not isinstance(machine.fault, OtherResults) for machine in self.machines)
+        return bool(self.waits) or any(
+            not isinstance(machine.fault, OtherResults) for machine in self.machines
+        )
 
     @property
     def compared(self) -> bool:
         """Return whether any machine had a baseline."""
-        return any(machine.comparison is not None and machine.comparison.base is not None for machine in self.machines)
+        return any(
+            machine.comparison is not None and machine.comparison.base is not None
+            for machine in self.machines
+        )
 
 
 def judge_machine(
-    machine: MeasuredMachine, *, expecting: Expecting, output: Path, find_base: Callable[[], Baseline] | None
+    machine: MeasuredMachine,
+    *,
+    expecting: Expecting,
+    output: Path,
+    find_base: Callable[[], Baseline] | None,
 ) -> JudgedMachine:
     """Judge one machine by the base branch's configuration; `output` gets its `comparison.json`, `report.md` and `report.html`.
 
@@ -124,13 +139,21 @@ def judge_machine(
     except CiBenchError as error:
         told = str(error).replace(f"{machine.folder}/", "")  # the runner's path stays private
         return JudgedMachine(name=machine.name, fault=type(error)(told))
-    except Exception as error:  # a document that breaks the judge must not leave its pull request without a word
+    except (
+        Exception
+    ) as error:  # a document that breaks the judge must not leave its pull request without a word
         logger.debug("judging %s broke", machine.name, exc_info=True)
-        return JudgedMachine(name=machine.name, fault=MeasuringFailed(f"judging these results broke: {type(error).__name__}"))
+        return JudgedMachine(
+            name=machine.name,
+            fault=MeasuringFailed(f"judging these results broke: {type(error).__name__}"),
+        )
 
 
 def _judge(
-    machine: MeasuredMachine, expecting: Expecting, output: Path, find_base: Callable[[], Baseline] | None
+    machine: MeasuredMachine,
+    expecting: Expecting,
+    output: Path,
+    find_base: Callable[[], Baseline] | None,
 ) -> tuple[Comparison, str | None]:
     """The comparison, and why it may be of something else."""
     if machine.fault is not None:
@@ -140,7 +163,10 @@ def _judge(
     expected = expecting.of(machine, head)
     differences = binding.differences(head, None if find_base else baseline.results, expected)
     if differences:
-        raise OtherResults(f"these results are not the requested ones:\n{capped(differences[: binding.MOST_DIFFERENCES])}")
+        raise OtherResults(
+            "these results are not the requested"
+            f" ones:\n{capped(differences[: binding.MOST_DIFFERENCES])}"
+        )
     file = machine.folder / CALIBRATION
     calibration = documents.read_calibration(file, max_bytes=MAX_BYTES) if file.exists() else None
     judged = partial(
@@ -161,8 +187,13 @@ def _own_base(machine: MeasuredMachine, head: Results) -> Baseline:
     """The base side that was measured with head, in one run: against one of another moment, times are judged less finely."""
     path = machine.folder / BASE_RESULTS
     if not path.exists():
-        return Baseline(mode=BaselineMode.PAIRED, absence="the run has left no results of the base side")
+        return Baseline(
+            mode=BaselineMode.PAIRED, absence="the run has left no results of the base side"
+        )
     base = read_results_of(path)
     if base.run.id != head.run.id:
-        raise BadDocument(f"{BASE_RESULTS} belongs to another run than {RESULTS}; base and head must be measured in one run")
+        raise BadDocument(
+            f"{BASE_RESULTS} belongs to another run than {RESULTS}; base and head must be measured"
+            " in one run"
+        )
     return Baseline(mode=BaselineMode.PAIRED, results=base)

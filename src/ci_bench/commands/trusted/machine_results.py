@@ -45,7 +45,10 @@ class MeasuredMachine:
 
 
 def unpack(members: Mapping[str, bytes], folder: Path) -> None:
-    """Write the documents of an artifact as they came, under their own few names. Raises `CannotWrite`."""
+    """Write the documents of an artifact as they came, under their own few names.
+
+    Raises `CannotWrite`.
+    """
     for name, content in members.items():
         assert name in DOCUMENTS  # noqa: S101 - nothing else is asked for
         write_bytes(folder / name, content)
@@ -57,7 +60,9 @@ def write_bytes(path: Path, content: bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
     except OSError as error:
-        raise CannotWrite(f"{path}: cannot be written: {error.strerror or error}; choose another output folder") from error
+        raise CannotWrite(
+            f"{path}: cannot be written: {error.strerror or error}; choose another output folder"
+        ) from error
 
 
 def read_results_of(path: Path) -> Results:
@@ -66,7 +71,10 @@ def read_results_of(path: Path) -> Results:
     Raises `MeasuringFailed` if they are missing, and `BadDocument`.
     """
     if not path.exists():
-        raise MeasuringFailed(f"{path.name} is missing: the run ended before it had measured anything; look at its log")
+        raise MeasuringFailed(
+            f"{path.name} is missing: the run ended before it had measured anything; look at"
+            " its log"
+        )
     return documents.read_results(path, max_bytes=MAX_BYTES)
 
 
@@ -85,5 +93,10 @@ def complaint_about(members: Mapping[str, bytes], scratch: Path, commit: str | N
     finally:
         (scratch / RESULTS).unlink(missing_ok=True)
     return (
-        None if found == commit else f"its results are of the commit {found or 'that nobody recorded'}, and its run of {commit}"
+        None
+        if found == commit
+        else (
+            f"its results are of the commit {found or 'that nobody recorded'}, and its run of"
+            f" {commit}"
+        )
     )

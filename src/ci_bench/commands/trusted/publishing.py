@@ -73,7 +73,9 @@ def publish(settings: Publishing) -> int:
         halt = halted(context, pulls)
         if halt is not None:
             return _halt(client, context, settings, halt)
-        judgements = _judge_each(PublishContext(client=client, context=context, pull=None, settings=settings), pulls)
+        judgements = _judge_each(
+            PublishContext(client=client, context=context, pull=None, settings=settings), pulls
+        )
         judged = strictest(judgements)
         outcomes = _publish(judgements, judged)
     read_only = _is_read_only(context, settings)
@@ -122,9 +124,15 @@ def fetch_baseline(settings: Publishing) -> int:
     said = _said(found)
     _write_text(settings.output / OUTCOME, json.dumps(said, indent=1) + "\n")
     path = str(settings.output / RESULTS) if isinstance(found, FoundBaseline) else ""
-    append_outputs(settings, {"found": str(bool(path)).lower(), "path": path, "reason": str(said.get("reason", ""))})
+    append_outputs(
+        settings,
+        {"found": str(bool(path)).lower(), "path": path, "reason": str(said.get("reason", ""))},
+    )
     tell(_defused(str(said["message"])))
-    unanswered = not isinstance(found, FoundBaseline) and found.reason in {Absence.REFUSED, Absence.UNREACHABLE}
+    unanswered = not isinstance(found, FoundBaseline) and found.reason in {
+        Absence.REFUSED,
+        Absence.UNREACHABLE,
+    }
     return int(ExitCode.GITHUB if unanswered else ExitCode.OK)
 
 
@@ -148,12 +156,16 @@ def fetch_config(settings: Publishing) -> int:
 def client_of(settings: Publishing) -> Client:
     """Return a client of the repository that the job runs for. Raises `NotOnGitHub`."""
     holds_gpu = bool(settings.folders) or settings.action in {"fetch-baseline", "fetch-config"}
-    return Client(server_of(settings.environ), patience_s=PATIENCE_S if holds_gpu else HOSTED_PATIENCE_S)
+    return Client(
+        server_of(settings.environ), patience_s=PATIENCE_S if holds_gpu else HOSTED_PATIENCE_S
+    )
 
 
 def _for_request(settings: Publishing, context: EventContext) -> Publishing:
     """Give a run on request a comment for itself, whatever the workflow says: it gates nothing."""
-    return replace(settings, key=f"request-{context.comment_id}") if context.is_requested else settings
+    return (
+        replace(settings, key=f"request-{context.comment_id}") if context.is_requested else settings
+    )
 
 
 def _find_pulls(client: Client, context: EventContext) -> Pulls:
@@ -169,7 +181,10 @@ def _judge_each(publishing: PublishContext, pulls: Pulls) -> tuple[PublishedJudg
     if isinstance(pulls, NoPullRequest):
         alone = replace(publishing, pull=pulls)
         return (PublishedJudgement(publishing=alone, judged=_judge(alone)),)
-    desks = [replace(publishing, pull=pull, folder=f"pull-{pull.number}" if index else None) for index, pull in enumerate(pulls)]
+    desks = [
+        replace(publishing, pull=pull, folder=f"pull-{pull.number}" if index else None)
+        for index, pull in enumerate(pulls)
+    ]
     return tuple(PublishedJudgement(publishing=one, judged=_judge(one)) for one in desks)
 
 
@@ -183,13 +198,20 @@ def _judge(publishing: PublishContext) -> Judged:
 
     A configuration or artifact that cannot be read fails the run: it must not look green.
     """
-    if isinstance(publishing.pull, NoPullRequest) and not publishing.pull.answered and publishing.base_branch is None:
+    if (
+        isinstance(publishing.pull, NoPullRequest)
+        and not publishing.pull.answered
+        and publishing.base_branch is None
+    ):
         reason = f"the branch whose rules apply is unknown: {publishing.pull.reason}"
         return Judged(machines=(JudgedMachine(name="run", fault=GitHubFailed(reason)),))
     try:
         found = sources.base_config(publishing)
         config, notes = found.config, found.notes
-        machines, look = sources.find_machines(publishing, config), sources.baseline_finder(publishing)
+        machines, look = (
+            sources.find_machines(publishing, config),
+            sources.baseline_finder(publishing),
+        )
     except CiBenchError as error:
         return Judged(machines=(JudgedMachine(name="run", fault=error),))
     alone, granted = len(machines) == 1, grants(publishing)
@@ -215,14 +237,19 @@ def _judge(publishing: PublishContext) -> Judged:
         whole = Judged(machines=tuple(judged), notes=notes, is_part=is_part)
         return replace(whole, notes=(*notes, *suggestion(whole, publishing)))
     measured = tuple(machine for machine in judged if machine.fault is None)
-    missing = tuple(comment_text.not_measured(machine) for machine in judged if machine.fault is not None)
+    missing = tuple(
+        comment_text.not_measured(machine) for machine in judged if machine.fault is not None
+    )
     return Judged(machines=measured, notes=(*notes, *missing), waits=found.waits, is_part=is_part)
 
 
 def _halt(client: Client, context: EventContext, settings: Publishing, halt: Halt) -> int:
     """Nothing is judged: at most a check that lets nothing pass or, for a run on request, a comment."""
     say(f"{_defused(f'Not judged: {halt.reason}')}\n")
-    append_outputs(settings, {"verdict": "failed" if halt.told else "none", "exit_code": str(int(halt.exit_code))})
+    append_outputs(
+        settings,
+        {"verdict": "failed" if halt.told else "none", "exit_code": str(int(halt.exit_code))},
+    )
     if not halt.told:
         return int(halt.exit_code)
     check = CheckRun(
@@ -254,7 +281,9 @@ def _not_judged(context: EventContext, settings: Publishing, reason: str) -> tup
     return (Sticky(number=context.pull_number, marker=marker, text=text, author=author, mode=mode),)
 
 
-def _publish(judgements: Sequence[PublishedJudgement], judged: Judged) -> tuple[PublishOutcome, ...]:
+def _publish(
+    judgements: Sequence[PublishedJudgement], judged: Judged
+) -> tuple[PublishOutcome, ...]:
     """The strictest verdict as the commit's check, and to each pull request its own as a comment.
 
     If results belong to another pull request's base, that one's run reports to its pull request;
@@ -266,26 +295,38 @@ def _publish(judgements: Sequence[PublishedJudgement], judged: Judged) -> tuple[
     if not isinstance(first.pull, PullRequest):
         answered = first.pull is None or first.pull.answered
         reason = f"no pull request to comment on: {'' if first.pull is None else first.pull.reason}"
-        nobody = PublishOutcome(part=PART, state=State.SKIPPED if answered else State.FAILED, detail=reason)
+        nobody = PublishOutcome(
+            part=PART, state=State.SKIPPED if answered else State.FAILED, detail=reason
+        )
         return (*send(first.client, check), nobody)
     spoken = [one for one in judgements if one.judged.speaks]
     stickies = tuple(_sticky(one, strict=judged) for one in spoken or judgements)
     return send(first.client, check, stickies)
 
 
-def send(client: Client, check: CheckRun | None, stickies: Sequence[Sticky] = ()) -> tuple[PublishOutcome, ...]:
+def send(
+    client: Client, check: CheckRun | None, stickies: Sequence[Sticky] = ()
+) -> tuple[PublishOutcome, ...]:
     """Write the check, which can be required, and then a comment on each pull request.
 
     Each has an outcome, whatever becomes of the others. Never raises `GitHubFailed`.
     """
-    return mark(client, check), *(attempt(PART, partial(publish_comment, client, one)) for one in stickies)
+    return mark(client, check), *(
+        attempt(PART, partial(publish_comment, client, one)) for one in stickies
+    )
 
 
 def _sticky(judgement: PublishedJudgement, *, strict: Judged) -> Sticky:
     publishing, judged = judgement.publishing, judgement.judged
     assert isinstance(publishing.pull, PullRequest)  # noqa: S101 - only those are commented on
-    marker = Marker(key=publishing.settings.key, run=publishing.context.run, head=publishing.context.head.sha)
-    told = judged if judged.exit_code or not strict.exit_code else replace(judged, notes=(*judged.notes, comment_text.SHARED))
+    marker = Marker(
+        key=publishing.settings.key, run=publishing.context.run, head=publishing.context.head.sha
+    )
+    told = (
+        judged
+        if judged.exit_code or not strict.exit_code
+        else replace(judged, notes=(*judged.notes, comment_text.SHARED))
+    )
     return Sticky(
         number=publishing.pull.number,
         marker=marker,
@@ -332,17 +373,31 @@ def _check(context: EventContext, settings: Publishing, judged: Judged) -> Check
     )
 
 
-def _write_reports(judged: Judged, outcomes: Sequence[PublishOutcome], settings: Publishing, code: int) -> None:
-    """The job's summary and outputs, where there is a job. Outputs are our own words, counts, paths and addresses, no names."""
+def _write_reports(
+    judged: Judged, outcomes: Sequence[PublishOutcome], settings: Publishing, code: int
+) -> None:
+    """The job's summary and outputs, where there is a job.
+
+    Outputs are our own words, counts, paths and addresses, no names.
+    """
     _write_text(settings.output / "comment.md", comment_text.comment(judged))
     summary = settings.environ.get("GITHUB_STEP_SUMMARY")
     if summary:
-        workflow.append_summary(Path(summary), comment_text.report(judged, closed=_closed(outcomes)))
+        workflow.append_summary(
+            Path(summary), comment_text.report(judged, closed=_closed(outcomes))
+        )
     check, comment = outcomes[0], outcomes[min(1, len(outcomes) - 1)]
     urls = {"check_url": check.url or "", "comment_url": comment.url or ""}
     counted = {word: str(number) for word, number in comment_text.counts(judged).items()}
     append_outputs(
-        settings, {"verdict": str(judged.verdict), "exit_code": str(code), "report": str(settings.output), **counted, **urls}
+        settings,
+        {
+            "verdict": str(judged.verdict),
+            "exit_code": str(code),
+            "report": str(settings.output),
+            **counted,
+            **urls,
+        },
     )
 
 
@@ -358,14 +413,22 @@ def append_outputs(settings: Publishing, outputs: Mapping[str, str]) -> None:
         workflow.append(Path(path), workflow.outputs_text(outputs))
 
 
-def _tell(settings: Publishing, judged: Judged | None, outcomes: Sequence[PublishOutcome], *, read_only: bool) -> None:
+def _tell(
+    settings: Publishing,
+    judged: Judged | None,
+    outcomes: Sequence[PublishOutcome],
+    *,
+    read_only: bool,
+) -> None:
     """The verdict in the log, whatever became of the comment; what went wrong with that also as an annotation of the run."""
     if judged is not None:
         say(f"{_defused(comment_text.title(judged))}\n")
     for one in outcomes:
         tell(_defused(f"{one.part}: {one.state}: {one.detail}"))
         expected = one.state is State.CLOSED or (one.state is State.REFUSED and read_only)
-        if one.state in {State.CLOSED, State.REFUSED, State.FAILED} and settings.environ.get("GITHUB_ACTIONS"):
+        if one.state in {State.CLOSED, State.REFUSED, State.FAILED} and settings.environ.get(
+            "GITHUB_ACTIONS"
+        ):
             level = workflow.LogLevel.NOTICE if expected else workflow.LogLevel.WARNING
             say(f"{workflow.command(level, one.detail, title=f'ci-bench {one.part}')}\n")
 
@@ -381,7 +444,10 @@ def _said(found: FoundBaseline | NoBaseline) -> Mapping[str, str | int]:
         "commit": found.commit,
         "distance": found.distance,
         "created_at": found.artifact.created_at,
-        "message": f"the baseline is of {found.commit[:12]}, {found.distance} commits before the base commit",
+        "message": (
+            f"the baseline is of {found.commit[:12]}, {found.distance} commits before the base"
+            " commit"
+        ),
     }
 
 

@@ -12,12 +12,33 @@ from urllib.parse import quote
 from ci_bench.command_line.settings import Publishing
 from ci_bench.commands.baseline_files import read_baseline
 from ci_bench.commands.judging import Baseline
-from ci_bench.commands.trusted.machine_results import DOCUMENTS, RESULTS, MeasuredMachine, complaint_about, unpack, write_bytes
+from ci_bench.commands.trusted.machine_results import (
+    DOCUMENTS,
+    RESULTS,
+    MeasuredMachine,
+    complaint_about,
+    unpack,
+    write_bytes,
+)
 from ci_bench.configuration.config import load_config, parse
-from ci_bench.errors import BadConfig, BadDocument, BadInput, GitHubFailed, GitHubMissing, MeasuringFailed
+from ci_bench.errors import (
+    BadConfig,
+    BadDocument,
+    BadInput,
+    GitHubFailed,
+    GitHubMissing,
+    MeasuringFailed,
+)
 from ci_bench.github.archive import Contents, UnsafeArchive
 from ci_bench.github.artifacts import Artifact, download, of_run
-from ci_bench.github.baseline import FARTHEST, Absence, FoundBaseline, NoBaseline, WantedBaseline, find_baseline
+from ci_bench.github.baseline import (
+    FARTHEST,
+    Absence,
+    FoundBaseline,
+    NoBaseline,
+    WantedBaseline,
+    find_baseline,
+)
 from ci_bench.github.client import Client
 from ci_bench.github.commits import branch_point
 from ci_bench.github.context import EventContext
@@ -28,7 +49,14 @@ from ci_bench.records.config import Config
 from ci_bench.report.text import code
 from ci_bench.suites.registry import BUILT_IN
 
-_LIKELY = ("ci-bench.yml", "ci-bench.yaml", ".ci-bench.yml", ".ci-bench.yaml", "cibench.yml", ".github/ci-bench.yml")
+_LIKELY = (
+    "ci-bench.yml",
+    "ci-bench.yaml",
+    ".ci-bench.yml",
+    ".ci-bench.yaml",
+    "cibench.yml",
+    ".github/ci-bench.yml",
+)
 _MOST_OF_ONE_NAME = 5
 _FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -51,7 +79,11 @@ class PublishContext:
     @property
     def base_branch(self) -> str | None:
         """The branch whose word counts; `None` for the repository's default branch."""
-        return self.pull.base_branch if isinstance(self.pull, PullRequest) else self.context.base_branch
+        return (
+            self.pull.base_branch
+            if isinstance(self.pull, PullRequest)
+            else self.context.base_branch
+        )
 
     @property
     def base_sha(self) -> str | None:
@@ -77,8 +109,8 @@ def find_machines(publishing: PublishContext, config: Config) -> list[MeasuredMa
     strange = sorted({*found} - {*wanted})
     if strange:
         raise BadInput(
-            f"run {run} has left artifacts of undeclared machines: {', '.join(strange[:5])}; declare them "
-            "(`machines:`), or exclude them from the pattern"
+            f"run {run} has left artifacts of undeclared machines: {', '.join(strange[:5])};"
+            " declare them (`machines:`), or exclude them from the pattern"
         )
     machines = [
         replace(machine, declared=declared)
@@ -87,25 +119,38 @@ def find_machines(publishing: PublishContext, config: Config) -> list[MeasuredMa
         for machine in _of_one_name(publishing, found[name])
     ]
     for name in [name for name in wanted if name not in found]:
-        reason = f"run {run} has left no artifact {name}, which is expected; look at the log of the job that measures"
-        machines.append(MeasuredMachine(name=name, folder=publishing.output, fault=MeasuringFailed(reason)))
+        reason = (
+            f"run {run} has left no artifact {name}, which is expected; look at the log of the job"
+            " that measures"
+        )
+        machines.append(
+            MeasuredMachine(name=name, folder=publishing.output, fault=MeasuringFailed(reason))
+        )
     return machines
 
 
 def _machines(publishing: PublishContext, config: Config) -> tuple[str, ...]:
     """The names of the machines: the base branch's configuration declares them, else the workflow that reports. None is one."""
-    declared, named, pattern = tuple(config.machines), tuple(publishing.settings.machines or ()), publishing.settings.artifact
+    declared, named, pattern = (
+        tuple(config.machines),
+        tuple(publishing.settings.machines or ()),
+        publishing.settings.artifact,
+    )
     if declared and named and {*declared} != {*named}:
-        raise BadInput(f"--machines names {', '.join(named)}, and the base branch's configuration declares {', '.join(declared)}")
+        raise BadInput(
+            f"--machines names {', '.join(named)}, and the base branch's configuration declares"
+            f" {', '.join(declared)}"
+        )
     names = declared or named
     if names and "*" not in pattern:
         raise BadInput(
-            f"{len(names)} machines are declared ({', '.join(names)}), and --artifact {pattern} has no * for their names"
+            f"{len(names)} machines are declared ({', '.join(names)}), and --artifact {pattern} has"
+            " no * for their names"
         )
     if "*" in pattern and not names:
         raise BadInput(
-            f"--artifact {pattern} matches several machines, but none are declared: name them under `machines:` in the base "
-            "branch's configuration, or with --machines"
+            f"--artifact {pattern} matches several machines, but none are declared: name them under"
+            " `machines:` in the base branch's configuration, or with --machines"
         )
     return names
 
@@ -113,7 +158,9 @@ def _machines(publishing: PublishContext, config: Config) -> tuple[str, ...]:
 def is_part(publishing: PublishContext, config: Config) -> bool:
     """Return whether this job measured on one of several machines, and leaves the check to another job."""
     settings = publishing.settings
-    return settings.measures_only and len(settings.machines or config.machines) > len(settings.folders)
+    return settings.measures_only and len(settings.machines or config.machines) > len(
+        settings.folders
+    )
 
 
 def _folders(publishing: PublishContext, config: Config) -> list[MeasuredMachine]:
@@ -123,14 +170,26 @@ def _folders(publishing: PublishContext, config: Config) -> list[MeasuredMachine
     """
     folders = publishing.settings.folders
     names = [folder.resolve().name for folder in folders]
-    unique = names if len({*names}) == len(names) else [f"{index + 1}-{name}" for index, name in enumerate(names)]
-    machines = [MeasuredMachine(name=name, folder=folder) for name, folder in zip(unique, folders, strict=True)]
+    unique = (
+        names
+        if len({*names}) == len(names)
+        else [f"{index + 1}-{name}" for index, name in enumerate(names)]
+    )
+    machines = [
+        MeasuredMachine(name=name, folder=folder)
+        for name, folder in zip(unique, folders, strict=True)
+    ]
     declared = tuple(publishing.settings.machines or config.machines)
     if len(declared) > len(machines) and not publishing.settings.measures_only:
-        missing = f"{len(declared)} machines are declared ({', '.join(declared)}), and these are the results of {len(machines)}"
+        missing = (
+            f"{len(declared)} machines are declared ({', '.join(declared)}), and these are the"
+            f" results of {len(machines)}"
+        )
         machines.append(
             MeasuredMachine(
-                name="missing", folder=publishing.output, fault=MeasuringFailed(f"{missing}; let one job publish for all")
+                name="missing",
+                folder=publishing.output,
+                fault=MeasuringFailed(f"{missing}; let one job publish for all"),
             )
         )
     return machines
@@ -142,14 +201,26 @@ def _of_one_name(publishing: PublishContext, artifacts: list[Artifact]) -> list[
     Those of earlier attempts are left out; of two jobs of this attempt both are judged.
     """
     machines = [
-        replace(_download(publishing, artifact, number), name=f"{artifact.name} ({number})" if number > 1 else artifact.name)
+        replace(
+            _download(publishing, artifact, number),
+            name=f"{artifact.name} ({number})" if number > 1 else artifact.name,
+        )
         for number, artifact in enumerate(artifacts[:_MOST_OF_ONE_NAME], start=1)
     ]
     left_out = len(artifacts) - len(machines)
     if left_out:
-        reason = f"the run has left {len(artifacts)} artifacts of one name ({artifacts[0].name}): give each job a separate name"
-        machines.append(MeasuredMachine(name="too many", folder=publishing.output, fault=BadDocument(reason)))
-    newest = [machine for machine in machines if not _is_of_earlier_attempt(machine, publishing.context.run.attempt)]
+        reason = (
+            f"the run has left {len(artifacts)} artifacts of one name ({artifacts[0].name}): give"
+            " each job a separate name"
+        )
+        machines.append(
+            MeasuredMachine(name="too many", folder=publishing.output, fault=BadDocument(reason))
+        )
+    newest = [
+        machine
+        for machine in machines
+        if not _is_of_earlier_attempt(machine, publishing.context.run.attempt)
+    ]
     return newest or machines[:1]
 
 
@@ -163,14 +234,26 @@ def _download(publishing: PublishContext, artifact: Artifact, number: int) -> Me
 
     `number` counts the artifacts of its name.
     """
-    name = artifact.name if number == 1 and _FOLDER.fullmatch(artifact.name) else f"artifact-{artifact.id}"
+    name = (
+        artifact.name
+        if number == 1 and _FOLDER.fullmatch(artifact.name)
+        else f"artifact-{artifact.id}"
+    )
     folder = publishing.output / "machines" / name
     try:
         unpack(download(publishing.client, artifact, Contents(members=DOCUMENTS)), folder)
     except UnsafeArchive as error:
-        return MeasuredMachine(name=name, folder=folder, fault=BadDocument(f"the artifact {name} cannot be read: {error}"))
+        return MeasuredMachine(
+            name=name,
+            folder=folder,
+            fault=BadDocument(f"the artifact {name} cannot be read: {error}"),
+        )
     except GitHubMissing:
-        return MeasuredMachine(name=name, folder=folder, fault=MeasuringFailed(f"the artifact {name} has expired or was deleted"))
+        return MeasuredMachine(
+            name=name,
+            folder=folder,
+            fault=MeasuringFailed(f"the artifact {name} has expired or was deleted"),
+        )
     return MeasuredMachine(name=name, folder=folder)
 
 
@@ -178,7 +261,8 @@ def _download(publishing: PublishContext, artifact: Artifact, number: int) -> Me
 class JudgingConfig:
     """The configuration to judge by, and notes on it for a reader, in Markdown.
 
-    `waits` says that the base branch has none: the configuration is head's own then, which may fail head and never pass it.
+    `waits` says that the base branch has none: the configuration is head's own then, which may fail
+    head and never pass it.
     """
 
     config: Config
@@ -196,7 +280,10 @@ def base_config(publishing: PublishContext) -> JudgingConfig:
     settings, branch = publishing.settings, publishing.base_branch
     if settings.config is not None:
         return JudgingConfig(config=_read_config(settings.config))
-    shown, where = code(settings.config_path), "the default branch" if branch is None else code(branch)
+    shown, where = (
+        code(settings.config_path),
+        ("the default branch" if branch is None else code(branch)),
+    )
     ours, waits = _of_base(publishing)
     theirs = None if waits else fetch_file(publishing, publishing.context.head.sha)
     differs = f"_Judged by {shown} of {where}: this branch's own is different, and not used._"
@@ -231,15 +318,28 @@ def _of_base(publishing: PublishContext) -> tuple[bytes, str]:
     where = "the default branch" if branch is None else branch
     if (own := fetch_file(publishing, publishing.context.head.sha)) is not None:
         return own, f"{where} has no {path}"
-    others = [name for name in _LIKELY if name != path and fetch_file(publishing, branch, name) is not None]
-    meant = f"; did you mean {others[0]!r}?" if others else "; correct config_path, or add the file: `ci-bench init` writes one"
+    others = [
+        name
+        for name in _LIKELY
+        if name != path and fetch_file(publishing, branch, name) is not None
+    ]
+    meant = (
+        f"; did you mean {others[0]!r}?"
+        if others
+        else "; correct config_path, or add the file: `ci-bench init` writes one"
+    )
     raise BadConfig(f"{path}: neither {where} nor this commit has such a file{meant}")
 
 
-def fetch_file(publishing: PublishContext, ref: str | None, path: str | None = None) -> bytes | None:
+def fetch_file(
+    publishing: PublishContext, ref: str | None, path: str | None = None
+) -> bytes | None:
     """Return the configuration, or the file at `path`, at a branch or commit, or `None`."""
     try:
-        return publishing.client.raw(f"contents/{quote(path or publishing.settings.config_path)}", {"ref": ref} if ref else None)
+        return publishing.client.raw(
+            f"contents/{quote(path or publishing.settings.config_path)}",
+            {"ref": ref} if ref else None,
+        )
     except GitHubMissing:
         return None
 
@@ -266,10 +366,16 @@ def baseline_finder(publishing: PublishContext) -> Callable[[MeasuredMachine], B
 
     def look(machine: MeasuredMachine) -> Baseline:
         folder = publishing.output / "baselines" / machine.name
-        found = search(publishing, _baseline_name(machine.name, settings.artifact, settings.baseline_artifact), folder)
+        found = search(
+            publishing,
+            _baseline_name(machine.name, settings.artifact, settings.baseline_artifact),
+            folder,
+        )
         if isinstance(found, NoBaseline):
             return Baseline(mode=BaselineMode.ARTIFACT, absence=found.message)
-        return Baseline(mode=BaselineMode.ARTIFACT, results=documents.read_results(folder / RESULTS))
+        return Baseline(
+            mode=BaselineMode.ARTIFACT, results=documents.read_results(folder / RESULTS)
+        )
 
     return look
 
@@ -286,7 +392,9 @@ def search(publishing: PublishContext, name: str, folder: Path) -> FoundBaseline
     try:
         wanted = _wanted(publishing, name)
     except GitHubFailed as error:
-        return NoBaseline(reason=Absence.UNREACHABLE, message=f"where this branch began is unknown: {error}")
+        return NoBaseline(
+            reason=Absence.UNREACHABLE, message=f"where this branch began is unknown: {error}"
+        )
     if isinstance(wanted, NoBaseline):
         return wanted
     found = find_baseline(
@@ -306,7 +414,9 @@ def _wanted(publishing: PublishContext, name: str) -> WantedBaseline | NoBaselin
     branch, workflow = publishing.base_branch, settings.baseline_workflow or context.workflow
     if branch is None or workflow is None or context.repository_id is None:
         what = "branch" if branch is None else "workflow (--baseline-workflow)"
-        return NoBaseline(reason=Absence.NO_ANCESTOR, message=f"this event does not name the base {what}")
+        return NoBaseline(
+            reason=Absence.NO_ANCESTOR, message=f"this event does not name the base {what}"
+        )
     base, head = publishing.base_sha, context.head.sha
     return WantedBaseline(
         name=name,

@@ -16,7 +16,13 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any, Self
 
-from ci_bench.diagnostics.gpu_check.sections import SECTIONS, UNCHANGED, Figures, Section, SectionResult
+from ci_bench.diagnostics.gpu_check.sections import (
+    SECTIONS,
+    UNCHANGED,
+    Figures,
+    Section,
+    SectionResult,
+)
 from ci_bench.host.gpus import vendors
 from ci_bench.host.lock import device_lock, gpu_key
 from ci_bench.processes.environ import worker_environment
@@ -156,7 +162,10 @@ class _Probing:
         waited_s, last = time.monotonic() - begun, self._end()
         words = "torch could not be imported"
         if waited_s >= self._check.start_s:
-            words = f"torch was not imported within {self._check.start_s:g} s: a cold or slow disk? Run it again"
+            words = (
+                f"torch was not imported within {self._check.start_s:g} s: a cold or slow disk? Run"
+                " it again"
+            )
         return f"{words}{': ' if last else ''}{last}"
 
     def _end(self) -> str:
@@ -195,12 +204,17 @@ def _row(section: Section, answer: Mapping[str, Any]) -> CheckRow:
     """Return a section's row; wrong figures make it fail."""
     seconds, figures = float(answer.get("seconds", 0.0)), answer.get("figures")
     if not isinstance(figures, Mapping):
-        found = SectionResult(outcome=Outcome.FAIL, found=str(answer.get("error", "it reported nothing")))
+        found = SectionResult(
+            outcome=Outcome.FAIL, found=str(answer.get("error", "it reported nothing"))
+        )
         return CheckRow(section=section, found=found, seconds=seconds)
     try:
         found = section.judge(figures)
     except (KeyError, ValueError, TypeError, ZeroDivisionError) as error:
-        found = SectionResult(outcome=Outcome.FAIL, found=f"its figures are incomplete ({type(error).__name__}: {error})")
+        found = SectionResult(
+            outcome=Outcome.FAIL,
+            found=f"its figures are incomplete ({type(error).__name__}: {error})",
+        )
     return CheckRow(section=section, found=found, seconds=seconds, figures=figures)
 
 
@@ -209,7 +223,9 @@ def passed(rows: Sequence[CheckRow]) -> bool:
     return bool(rows) and all(row.found.outcome is not Outcome.FAIL for row in rows)
 
 
-def document(rows: Sequence[CheckRow], *, device: str, tool_version: str, started_at: str) -> dict[str, Any]:
+def document(
+    rows: Sequence[CheckRow], *, device: str, tool_version: str, started_at: str
+) -> dict[str, Any]:
     """Return a document to attach to an issue; its schema is schemas/gpu-check.json."""
     sections = [
         {
@@ -223,7 +239,13 @@ def document(rows: Sequence[CheckRow], *, device: str, tool_version: str, starte
         }
         for row in rows
     ]
-    head = {"kind": "gpu-check", "schema_version": 1, "tool_version": tool_version, "started_at": started_at, "device": device}
+    head = {
+        "kind": "gpu-check",
+        "schema_version": 1,
+        "tool_version": tool_version,
+        "started_at": started_at,
+        "device": device,
+    }
     return {**head, "passed": passed(rows), "sections": sections}
 
 
@@ -232,12 +254,25 @@ def render(rows: Sequence[CheckRow], console: "Console") -> None:
     from rich.table import Table
     from rich.text import Text
 
-    marks = {Outcome.PASS: Text("✓", "green"), Outcome.UNKNOWN: Text("?", "yellow"), Outcome.FAIL: Text("✗", "red")}
+    marks = {
+        Outcome.PASS: Text("✓", "green"),
+        Outcome.UNKNOWN: Text("?", "yellow"),
+        Outcome.FAIL: Text("✗", "red"),
+    }
     table = Table(box=None, pad_edge=False, show_header=False)
     for row in rows:
         table.add_row(marks[row.found.outcome], Text(row.section.name), Text(row.found.found))
         if row.found.means:
-            table.add_row("", "", Text(f"→ {row.found.means}", "bold" if row.found.outcome is not Outcome.PASS else "dim"))
+            table.add_row(
+                "",
+                "",
+                Text(
+                    f"→ {row.found.means}",
+                    "bold" if row.found.outcome is not Outcome.PASS else "dim",
+                ),
+            )
     console.print(table)
     wrong = [row.section.name for row in rows if row.found.outcome is Outcome.FAIL]
-    console.print(f"Wrong on this card: {', '.join(wrong)}." if wrong else "Nothing is wrong with this card.")
+    console.print(
+        f"Wrong on this card: {', '.join(wrong)}." if wrong else "Nothing is wrong with this card."
+    )

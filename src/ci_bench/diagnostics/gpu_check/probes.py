@@ -22,7 +22,14 @@ from ci_bench.host.gpus import vendors
 from ci_bench.host.gpus.protocol import Gpu, GpuUnreachable
 from ci_bench.host.health import HARMFUL
 from ci_bench.suites.contract import Compiler
-from ci_bench.worker.cuda_clock import FENCE_SHARE, CudaClock, SpoiltByCapture, capture, flush_bytes, make_flush
+from ci_bench.worker.cuda_clock import (
+    FENCE_SHARE,
+    CudaClock,
+    SpoiltByCapture,
+    capture,
+    flush_bytes,
+    make_flush,
+)
 from ci_bench.worker.fence import time_calls
 
 STEP_S = 2e-4
@@ -61,7 +68,9 @@ def _taken_s(clock: CudaClock, call: Callable[[], object], *, calls: int = 20) -
     program: Any = _Program(call)
     clock.take(program, calls=3)
     taken = [clock.take(program, calls=calls) for _ in range(5)]
-    return statistics.median(one.device_s if one.device_s is not None else one.wall_s for one in taken)
+    return statistics.median(
+        one.device_s if one.device_s is not None else one.wall_s for one in taken
+    )
 
 
 def _device_s(clock: CudaClock, call: Callable[[], object], *, calls: int) -> float | None:
@@ -71,7 +80,11 @@ def _device_s(clock: CudaClock, call: Callable[[], object], *, calls: int) -> fl
     """
     program: Any = _Program(call)
     clock.take(program, calls=3)
-    known = [one.device_s for one in (clock.take(program, calls=calls) for _ in range(5)) if one.device_s is not None]
+    known = [
+        one.device_s
+        for one in (clock.take(program, calls=calls) for _ in range(5))
+        if one.device_s is not None
+    ]
     return statistics.median(known) if known else None
 
 
@@ -116,11 +129,17 @@ def device(device: str) -> Figures:
         "uuid": uuid,
         "memory_bytes": properties.total_memory,
         "torch": torch.__version__,
-        "toolkit": f"HIP {torch.version.hip}" if torch.version.hip else f"CUDA {torch.version.cuda}",
+        "toolkit": (
+            f"HIP {torch.version.hip}" if torch.version.hip else f"CUDA {torch.version.cuda}"
+        ),
     }
     cards = [card for found in vendors.look() for card in found.cards]
-    figures["exclusive"] = next((card.exclusive for card in cards if card.uuid.endswith(uuid) and card.exclusive), None)
-    figures["keep_loaded"] = next((card.keep_loaded for card in cards if card.uuid.endswith(uuid) and card.keep_loaded), None)
+    figures["exclusive"] = next(
+        (card.exclusive for card in cards if card.uuid.endswith(uuid) and card.exclusive), None
+    )
+    figures["keep_loaded"] = next(
+        (card.keep_loaded for card in cards if card.uuid.endswith(uuid) and card.keep_loaded), None
+    )
     try:
         gpu = vendors.open_gpu(uuid)
     except GpuUnreachable as reason:
@@ -165,10 +184,17 @@ def ramp(device: str) -> Figures:
     steady_s = statistics.median(times[len(times) // 2 :])
     width = max(1, len(times) // 50)
     windows = [
-        (ends[place], statistics.median(times[place : place + width])) for place in range(0, len(times) - width + 1, width)
+        (ends[place], statistics.median(times[place : place + width]))
+        for place in range(0, len(times) - width + 1, width)
     ]
-    late = [end for end, middle_s in windows[: len(windows) // 2] if middle_s > steady_s * (1 + SETTLED)]
-    return {"steady_s": steady_s, "first_ratio": times[0] / steady_s, "ramp_s": max(late, default=0.0)}
+    late = [
+        end for end, middle_s in windows[: len(windows) // 2] if middle_s > steady_s * (1 + SETTLED)
+    ]
+    return {
+        "steady_s": steady_s,
+        "first_ratio": times[0] / steady_s,
+        "ramp_s": max(late, default=0.0),
+    }
 
 
 def hand_over(device: str) -> Figures:
@@ -194,7 +220,11 @@ def hand_over(device: str) -> Figures:
     os.close(from_here)
     os.waitpid(pid, 0)
     later_s = statistics.median(spent_s for turn in turns[1:] for spent_s in turn[1:])
-    return {"alone_s": alone_s, "first_s": statistics.median(turn[0] for turn in turns[1:]), "later_s": later_s}
+    return {
+        "alone_s": alone_s,
+        "first_s": statistics.median(turn[0] for turn in turns[1:]),
+        "later_s": later_s,
+    }
 
 
 def _turn(call: Callable[[], object], steps: int) -> list[float]:
@@ -223,9 +253,15 @@ def flush(device: str) -> Figures:
     """
     l2_bytes = flush_bytes(torch.cuda, device) // 2
     held = torch.ones(l2_bytes // 8, device=device)
-    overwrite = make_flush(torch.cuda, device, allocate=lambda size: torch.empty(size, dtype=torch.uint8, device=device))
+    overwrite = make_flush(
+        torch.cuda,
+        device,
+        allocate=lambda size: torch.empty(size, dtype=torch.uint8, device=device),
+    )
     hot, cold = CudaClock(torch.cuda, device), CudaClock(torch.cuda, device, flush=overwrite)
-    hot_s, cold_s = (_device_s(clock, lambda: held.mul_(1.0), calls=FLUSHED_CALLS) for clock in (hot, cold))
+    hot_s, cold_s = (
+        _device_s(clock, lambda: held.mul_(1.0), calls=FLUSHED_CALLS) for clock in (hot, cold)
+    )
     return {"l2_bytes": l2_bytes, "hot_s": hot_s, "cold_s": cold_s, "flushes": cold.flushes()}
 
 
@@ -240,7 +276,11 @@ def clocks(device: str) -> Figures:
             list(_spent(calls[name], 0.5))
             mhz = gpu.sm_mhz() if gpu else None
             seen[name] += [mhz] if mhz is not None else []
-            harmful |= dict.fromkeys(reason.word for reason in (gpu.reasons() if gpu else None) or () if reason.cause in HARMFUL)
+            harmful |= dict.fromkeys(
+                reason.word
+                for reason in (gpu.reasons() if gpu else None) or ()
+                if reason.cause in HARMFUL
+            )
     means = {f"{name}_mhz": statistics.mean(told) if told else None for name, told in seen.items()}
     return {**means, "harmful": ", ".join(harmful) or None}
 
@@ -261,7 +301,10 @@ def capture_graphs(device: str) -> Figures:
     before = float(held[0])
     replay_s = _taken_s(CudaClock(torch.cuda, device), found.replay, calls=3)
     made = float(held[0]) - before
-    figures: dict[str, float | str | None] = {"replay_ratio": replay_s / plain_s, "right": float(made == 3 + 5 * 3)}
+    figures: dict[str, float | str | None] = {
+        "replay_ratio": replay_s / plain_s,
+        "right": float(made == 3 + 5 * 3),
+    }
     try:
         waiting = capture(other.sum().item, torch.cuda, device, draw=draw)
     except SpoiltByCapture:
@@ -316,16 +359,22 @@ def energy(device: str) -> Figures:
     except Uncountable as reason:
         return {"why": str(reason)}
     moves = [later.at_s for earlier, later in pairwise(counts) if later.joules != earlier.joules]
-    return {"watts": watts, "period_s": statistics.median(later - earlier for earlier, later in pairwise(moves))}
+    return {
+        "watts": watts,
+        "period_s": statistics.median(later - earlier for earlier, later in pairwise(moves)),
+    }
 
 
 def caches(device: str) -> Figures:
     """Compile the same function in new processes: twice from one cache, and once from another.
 
-    Nothing of inductor is imported before they are forked: without NVML that asks the CUDA runtime, which poisons forks.
+    Nothing of inductor is imported before they are forked: without NVML that asks the CUDA runtime,
+    which poisons forks.
     """
     with tempfile.TemporaryDirectory() as top:
-        first_s, again_s, anew_s = (_compiled_s(device, f"{top}/{cache}") for cache in ("one", "one", "other"))
+        first_s, again_s, anew_s = (
+            _compiled_s(device, f"{top}/{cache}") for cache in ("one", "one", "other")
+        )
     return {
         "shared_ratio": max(first_s, again_s) / min(first_s, again_s),
         "fresh_ratio": max(first_s, anew_s) / min(first_s, anew_s),
@@ -344,7 +393,10 @@ def _compiled_s(device: str, cache: str) -> float:
             os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.environ["TRITON_CACHE_DIR"] = cache
             torch.manual_seed(0)
             left, right = (torch.randn(512, 512, device=device) for _ in range(2))
-            function = torch.compile(lambda one, other: torch.nn.functional.gelu(one @ other), mode="max-autotune-no-cudagraphs")
+            function = torch.compile(
+                lambda one, other: torch.nn.functional.gelu(one @ other),
+                mode="max-autotune-no-cudagraphs",
+            )
             told = _taken_s(CudaClock(torch.cuda, device), lambda: function(left, right))
             os.write(sender, f"{told!r}".encode())
         os._exit(0)

@@ -1,9 +1,9 @@
 """Run probes on request, each in a fork of a process that has torch.
 
-Prints a line of JSON for each. ``python -m ci_bench.diagnostics.gpu_check.serve DEVICE``, with lines
-``NAME SECONDS`` on stdin. A probe that fails, dies or does not end within its seconds does not
-affect the others: it is ended with all its processes. Nothing here touches the device, so each fork
-makes its own context.
+Prints a line of JSON for each. ``python -m ci_bench.diagnostics.gpu_check.serve DEVICE``, with
+lines ``NAME SECONDS`` on stdin. A probe that fails, dies or does not end within its seconds does
+not affect the others: it is ended with all its processes. Nothing here touches the device, so each
+fork makes its own context.
 """
 
 import json

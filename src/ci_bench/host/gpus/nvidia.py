@@ -1,4 +1,6 @@
-"""NVIDIA's GPUs, by NVML (the package nvidia-ml-py) and CUDA's rules of numbering. The only module that knows either.
+"""NVIDIA's GPUs, by NVML (the package nvidia-ml-py) and CUDA's rules of numbering.
+
+The only module that knows either.
 
 torch and NVML number GPUs differently, so a GPU is found by its UUID. CUDA's own rules decide which
 GPU is the first: `CUDA_VISIBLE_DEVICES` by index or by the beginning of a UUID, which ends at the
@@ -33,7 +35,9 @@ REASONS = {
 }
 """Reasons for reduced clocks: `nvmlClocksEventReason…` of NVML's API reference."""
 LEAST_DRIVERS = {"11": 450, "12": 525, "13": 580}
-"""By CUDA's major version: https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html."""
+"""By CUDA's major version:
+https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html.
+"""
 EXCLUSIVE = {1: "compute mode EXCLUSIVE_THREAD", 3: "compute mode EXCLUSIVE_PROCESS"}
 """Values of `nvmlComputeMode_t` with one process.
 
@@ -85,11 +89,17 @@ class Nvidia:
         except Exception as error:
             message = f"NVML cannot be used ({type(error).__name__}: {error})"
             raise GpuUnreachable(message) from error
-        for name in (uuid,) if uuid.startswith(PREFIXES) else (f"{prefix}{uuid}" for prefix in PREFIXES):
+        for name in (
+            (uuid,) if uuid.startswith(PREFIXES) else (f"{prefix}{uuid}" for prefix in PREFIXES)
+        ):
             handle = _asked(partial(nvml.nvmlDeviceGetHandleByUUID, name))
             if handle is not None:
                 part = name.startswith("MIG-")
-                whole = _asked(lambda: nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle)) if part else None  # noqa: B023
+                whole = (
+                    _asked(lambda: nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle))  # noqa: B023
+                    if part
+                    else None
+                )
                 return NvmlGpu(nvml, handle, whole)
         _asked(nvml.nvmlShutdown)
         message = f"NVML knows no GPU {uuid or '(torch told no UUID)'}"
@@ -97,11 +107,16 @@ class Nvidia:
 
     def look(self) -> Cards:
         """Return NVIDIA's GPUs of this machine, or why they are unknown. Never fails."""
-        nodes = tuple(sorted(str(path) for path in self.dev.glob("nvidia*") if _NODE.fullmatch(path.name)))
+        nodes = tuple(
+            sorted(str(path) for path in self.dev.glob("nvidia*") if _NODE.fullmatch(path.name))
+        )
         try:
             with _opened(self.load) as nvml:
                 driver = _text(nvml.nvmlSystemGetDriverVersion())
-                cards = tuple(_card(nvml, nvml.nvmlDeviceGetHandleByIndex(index)) for index in range(nvml.nvmlDeviceGetCount()))
+                cards = tuple(
+                    _card(nvml, nvml.nvmlDeviceGetHandleByIndex(index))
+                    for index in range(nvml.nvmlDeviceGetCount())
+                )
                 trouble = "" if cards else "it lists no GPU"
                 return Cards(vendor=self, cards=cards, driver=driver, nodes=nodes, trouble=trouble)
         except Exception as error:  # noqa: BLE001 - whatever NVML's bindings raise: it can't be used, and that is the answer
@@ -128,11 +143,17 @@ class Nvidia:
         Empty if unknown.
         """
         if "mismatch" in f"{words} {cards.trouble}".lower() or "803" in words:
-            return f"the driver was updated while its kernel module stayed loaded ({words}): reboot the machine"
+            return (
+                f"the driver was updated while its kernel module stayed loaded ({words}): reboot"
+                " the machine"
+            )
         least = LEAST_DRIVERS.get(toolkit_version.partition(".")[0], 0)
         major = re.match(r"[0-9]{1,6}", cards.driver)
         if major and int(major[0]) < least:
-            return f"torch is built for CUDA {toolkit_version}, which needs driver {least} or newer, and {cards.driver} is here"
+            return (
+                f"torch is built for CUDA {toolkit_version}, which needs driver {least} or newer,"
+                f" and {cards.driver} is here"
+            )
         return ""
 
 
@@ -145,7 +166,10 @@ class NvmlGpu:
     """
 
     def __init__(self, nvml: Any, handle: Any, whole: Any = None) -> None:
-        """`nvml` is initialised, and shut down on `close`. `whole` is the handle of the GPU that `handle` is a part of."""
+        """`nvml` is initialised, and shut down on `close`.
+
+        `whole` is the handle of the GPU that `handle` is a part of.
+        """
         self._nvml, self._handle = nvml, handle
         self._chip = handle if whole is None else whole
 
@@ -159,11 +183,15 @@ class NvmlGpu:
 
     def sm_mhz(self) -> int | None:
         """The clock of the multiprocessors now."""
-        return _asked(lambda: int(self._nvml.nvmlDeviceGetClockInfo(self._chip, self._nvml.NVML_CLOCK_SM)))
+        return _asked(
+            lambda: int(self._nvml.nvmlDeviceGetClockInfo(self._chip, self._nvml.NVML_CLOCK_SM))
+        )
 
     def memory_mhz(self) -> int | None:
         """The clock of the memory now."""
-        return _asked(lambda: int(self._nvml.nvmlDeviceGetClockInfo(self._chip, self._nvml.NVML_CLOCK_MEM)))
+        return _asked(
+            lambda: int(self._nvml.nvmlDeviceGetClockInfo(self._chip, self._nvml.NVML_CLOCK_MEM))
+        )
 
     def power_w(self) -> float | None:
         """Power drawn, in NVML's milliwatts; the GPU averages it over up to a second."""
@@ -176,11 +204,14 @@ class NvmlGpu:
     def chosen_mhz(self) -> int | None:
         """The application clock if a user has changed it.
 
-        NVML has no question for clocks that `nvidia-smi --lock-gpu-clocks` locked: these only show in `sm_mhz` under load.
+        NVML has no question for clocks that `nvidia-smi --lock-gpu-clocks` locked: these only show
+        in `sm_mhz` under load.
         """
         kind = _asked(lambda: self._nvml.NVML_CLOCK_SM)
         chosen = _asked(lambda: int(self._nvml.nvmlDeviceGetApplicationsClock(self._chip, kind)))
-        usual = _asked(lambda: int(self._nvml.nvmlDeviceGetDefaultApplicationsClock(self._chip, kind)))
+        usual = _asked(
+            lambda: int(self._nvml.nvmlDeviceGetDefaultApplicationsClock(self._chip, kind))
+        )
         return None if usual is None or chosen == usual else chosen
 
     def persistence(self) -> bool | None:
@@ -192,7 +223,12 @@ class NvmlGpu:
         words = _asked(lambda: list(self._nvml.nvmlDeviceGetCpuAffinity(self._chip, MASK_WORDS)))
         if words is None:
             return None
-        return frozenset(64 * place + bit for place, word in enumerate(words) for bit in range(64) if word >> bit & 1)
+        return frozenset(
+            64 * place + bit
+            for place, word in enumerate(words)
+            for bit in range(64)
+            if word >> bit & 1
+        )
 
     def energy_j(self) -> float | None:
         """Energy since the driver was loaded, in NVML's millijoules; Volta and newer, whole GPUs."""
@@ -200,7 +236,11 @@ class NvmlGpu:
 
     def temperature_c(self) -> int | None:
         """The temperature of the chip."""
-        return _asked(lambda: int(self._nvml.nvmlDeviceGetTemperature(self._chip, self._nvml.NVML_TEMPERATURE_GPU)))
+        return _asked(
+            lambda: int(
+                self._nvml.nvmlDeviceGetTemperature(self._chip, self._nvml.NVML_TEMPERATURE_GPU)
+            )
+        )
 
     def ecc(self) -> bool | None:
         """Return whether memory errors are corrected."""
@@ -213,11 +253,15 @@ class NvmlGpu:
         """
         mask = _asked(lambda: int(self._nvml.nvmlDeviceGetCurrentClocksEventReasons(self._chip)))
         if mask is None:  # the name before driver 535
-            mask = _asked(lambda: int(self._nvml.nvmlDeviceGetCurrentClocksThrottleReasons(self._chip)))
+            mask = _asked(
+                lambda: int(self._nvml.nvmlDeviceGetCurrentClocksThrottleReasons(self._chip))
+            )
         if mask is None:
             return None
         bits = (1 << position for position in range(mask.bit_length()) if mask >> position & 1)
-        return tuple(REASONS.get(bit, Reason(cause=ClockCause.OTHER, word=hex(bit))) for bit in bits)
+        return tuple(
+            REASONS.get(bit, Reason(cause=ClockCause.OTHER, word=hex(bit))) for bit in bits
+        )
 
     def thermal_s(self) -> float | None:
         """Return the seconds since the driver was loaded in which heat has kept the clocks down.
@@ -225,7 +269,9 @@ class NvmlGpu:
         NVML has nanoseconds.
         """
         policy = _asked(lambda: self._nvml.NVML_PERF_POLICY_THERMAL)
-        return _asked(lambda: self._nvml.nvmlDeviceGetViolationStatus(self._chip, policy).violationTime / 1e9)
+        return _asked(
+            lambda: self._nvml.nvmlDeviceGetViolationStatus(self._chip, policy).violationTime / 1e9
+        )
 
     def pids(self) -> frozenset[int] | None:
         """The processes with a compute context; in a container, their numbers may be those of the host."""
@@ -233,7 +279,9 @@ class NvmlGpu:
 
     def bytes_by_pid(self) -> dict[int, int | None] | None:
         """Return the memory of each of these processes; `None` if the driver does not report it."""
-        return _asked(lambda: {int(process.pid): process.usedGpuMemory for process in self._processes()})
+        return _asked(
+            lambda: {int(process.pid): process.usedGpuMemory for process in self._processes()}
+        )
 
     def _processes(self) -> Iterable[Any]:
         processes: Iterable[Any] = self._nvml.nvmlDeviceGetComputeRunningProcesses(self._handle)
@@ -249,13 +297,19 @@ def _named(cards: Cards, word: str, environ: Mapping[str, str]) -> tuple[str, ..
     return tuple(fits) if len(fits) <= 1 else None
 
 
-def _in_order(cards: Cards, environ: Mapping[str, str], numbers: Iterable[int]) -> tuple[str, ...] | None:
+def _in_order(
+    cards: Cards, environ: Mapping[str, str], numbers: Iterable[int]
+) -> tuple[str, ...] | None:
     """Sort GPUs in CUDA's order.
 
     The fastest is first by default, which is NVML's order only if all are alike.
     """
     wanted = [cards.cards[number] for number in numbers]
-    if wanted and environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID" and len({card.name for card in cards.cards}) > 1:
+    if (
+        wanted
+        and environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID"
+        and len({card.name for card in cards.cards}) > 1
+    ):
         return None
     if any(card.divided and not card.parts for card in wanted):
         return None

@@ -3,8 +3,8 @@
 Names no vendor: `vendors` has the table of them. Any question may go unanswered: the driver lacks
 the function, the GPU the sensor, the container the right. The answer is then `None`, whatever the
 vendor's library raised or returned; 0 is an answer. Units are in the names. Asking needs no torch,
-opens no context on the GPU and changes nothing. tests/host/gpus/test_contract.py checks this for every
-vendor in the table.
+opens no context on the GPU and changes nothing. tests/host/gpus/test_contract.py checks this for
+every vendor in the table.
 """
 
 from collections.abc import Mapping
@@ -139,16 +139,23 @@ class Cards:
         """Describe the GPUs that are present; empty without a sign of one."""
         if self.cards:
             names = ", ".join(dict.fromkeys(card.name or card.uuid for card in self.cards))
-            return f"{len(self.cards)} GPU{'s' if len(self.cards) > 1 else ''} ({names}; driver {self.driver or 'unknown'})"
+            return (
+                f"{len(self.cards)} GPU{'s' if len(self.cards) > 1 else ''} ({names}; driver"
+                f" {self.driver or 'unknown'})"
+            )
         return (
-            f"{', '.join(self.nodes)}, but {self.vendor.library} reports nothing about it ({self.trouble})" if self.nodes else ""
+            f"{', '.join(self.nodes)}, but {self.vendor.library} reports nothing about it"
+            f" ({self.trouble})"
+            if self.nodes
+            else ""
         )
 
 
 class Vendor(Protocol):
     """A vendor of GPUs: how they are found and opened, and the names that messages need.
 
-    Importing a vendor's module imports no library of the vendor's: that happens in `open_gpu` and `look`.
+    Importing a vendor's module imports no library of the vendor's: that happens in `open_gpu` and
+    `look`.
     """
 
     name: ClassVar[str]
@@ -157,7 +164,9 @@ class Vendor(Protocol):
     toolkit: ClassVar[str]
     """The toolkit that torch has to be built for."""
     torch_build: ClassVar[str]
-    """The field of `torch.version` with the toolkit's version, `None` in other builds; the identity has it by the same name."""
+    """The field of `torch.version` with the toolkit's version, `None` in other builds; the identity
+    has it by the same name.
+    """
     command: ClassVar[str]
     """The program that comes with the driver."""
     device_files: ClassVar[str]

@@ -45,7 +45,11 @@ def torch_builds(version: object) -> dict[str, str]:
     They are read from `torch.version`; empty in a build for the CPU.
     """
     found = {vendor.torch_build: getattr(version, vendor.torch_build, None) for vendor in VENDORS}
-    return {name: str(toolkit_version) for name, toolkit_version in found.items() if toolkit_version is not None}
+    return {
+        name: str(toolkit_version)
+        for name, toolkit_version in found.items()
+        if toolkit_version is not None
+    }
 
 
 def built_for(identity: Mapping[str, object]) -> Vendor | None:
@@ -53,4 +57,6 @@ def built_for(identity: Mapping[str, object]) -> Vendor | None:
 
     `None` for the CPU.
     """
-    return next((vendor for vendor in VENDORS if identity.get(vendor.torch_build) is not None), None)
+    return next(
+        (vendor for vendor in VENDORS if identity.get(vendor.torch_build) is not None), None
+    )

@@ -10,7 +10,15 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from ci_bench.judge.parity.runs import LARGEST, MANTISSA_BITS, Floats, Twins, finite_steps, length, series
+from ci_bench.judge.parity.runs import (
+    LARGEST,
+    MANTISSA_BITS,
+    Floats,
+    Twins,
+    finite_steps,
+    length,
+    series,
+)
 from ci_bench.judge.wording import count_of, percent
 from ci_bench.records.results import ParityEvidence, Role, Trace
 
@@ -18,7 +26,9 @@ LEAST_STEPS = 10
 LIMIT = 10.0
 """Parity holds up to this many widths of the envelope."""
 LARGEST_EPSILON = 2.0**-8
-"""No precision in use rounds as coarsely: an envelope from larger perturbations would let anything pass."""
+"""No precision in use rounds as coarsely: an envelope from larger perturbations would let anything
+pass.
+"""
 
 _ULPS, _NEIGHBOURS = 4.0, 2.0
 _LEAST_NORMAL = 2.0**-126
@@ -30,9 +40,13 @@ _DOUBLE = 2.0**-50
 """A number of decimals as text and back is equal to itself but for fp64's rounding."""
 
 
-def envelope_of(twins: Twins, reference: Floats, perturbed: tuple[Trace, ...], signal: str) -> Floats:
+def envelope_of(
+    twins: Twins, reference: Floats, perturbed: tuple[Trace, ...], signal: str
+) -> Floats:
     """The envelope around a signal of the reference, scaled, from runs that were perturbed."""
-    return envelope(reference, perturbed, signal, as_written=twins.as_written, loss_bits=twins.loss_bits)
+    return envelope(
+        reference, perturbed, signal, as_written=twins.as_written, loss_bits=twins.loss_bits
+    )
 
 
 def envelope(
@@ -45,21 +59,30 @@ def envelope(
 ) -> Floats:
     """Return how far rounding may drive the signal from `reference` up to each step.
 
-    Values that a program wrote (`as_written`) may be off by their last decimal, besides. Losses of fewer bits than fp32's may be
-    two of their numbers apart: each is rounded, and the mean of several processes' is of numbers that may lie twice as far apart.
+    Values that a program wrote (`as_written`) may be off by their last decimal, besides. Losses of
+    fewer bits than fp32's may be two of their numbers apart: each is rounded, and the mean of
+    several processes' is of numbers that may lie twice as far apart.
     """
-    floor = _ULPS * ulp(reference) if signal == "loss" else np.full(reference.shape, _ULPS * 2.0**-MANTISSA_BITS)
+    floor = (
+        _ULPS * ulp(reference)
+        if signal == "loss"
+        else np.full(reference.shape, _ULPS * 2.0**-MANTISSA_BITS)
+    )
     if signal == "loss" and loss_bits < MANTISSA_BITS:
         floor = np.maximum(floor, _NEIGHBOURS * ulp(reference, loss_bits) / (LIMIT - 1))
     if as_written:
         own = unscaled(reference, signal)
         digit = _last_digits(own, signal) / (LIMIT - 1)
-        floor = np.maximum(floor, digit if signal == "loss" else digit / np.maximum(own, _LEAST_NORMAL))
+        floor = np.maximum(
+            floor, digit if signal == "loss" else digit / np.maximum(own, _LEAST_NORMAL)
+        )
     widest = np.zeros(reference.shape)
     for trace in perturbed:
         values = scaled(series(trace, signal, min(length(trace), len(reference))), signal)
         apart = np.abs(values - reference[: len(values)])
-        np.fmax(widest[: len(values)], apart, out=widest[: len(values)])  # ignores steps that are not finite
+        np.fmax(
+            widest[: len(values)], apart, out=widest[: len(values)]
+        )  # ignores steps that are not finite
     bound: Floats = np.maximum(floor, np.maximum.accumulate(widest))
     return bound
 
@@ -80,8 +103,14 @@ def _last_digits(values: Floats, signal: str, *, as_written: bool = True) -> Flo
     scales = 10.0 ** np.floor(np.log10(np.maximum(np.abs(finite), _LEAST_NORMAL)))
     digits = _fewest(finite / scales, range(2 if few else 0, most), close)
     decimals = _fewest(finite, range(2 if few else 0, most + 1), close)
-    by_decimals = 0.0 if decimals is None or not _shown(finite, decimals, as_written=as_written) else 10.0**-decimals
-    last: Floats = np.maximum(by_decimals, np.zeros(values.shape) if digits is None else 10.0 ** (sizes - digits))
+    by_decimals = (
+        0.0
+        if decimals is None or not _shown(finite, decimals, as_written=as_written)
+        else 10.0**-decimals
+    )
+    last: Floats = np.maximum(
+        by_decimals, np.zeros(values.shape) if digits is None else 10.0 ** (sizes - digits)
+    )
     return last
 
 
@@ -102,7 +131,10 @@ def digit_score(reference: Trace, run: Trace, perturbed: Iterable[Trace], signal
 def _fewest(values: Floats, decimals: Iterable[int], close: float) -> int | None:
     """The fewest decimals with which all values can be written."""
     rounded = ((number, np.round(values, number)) for number in decimals)
-    return next((number for number, those in rounded if np.allclose(values, those, rtol=close, atol=0)), None)
+    return next(
+        (number for number, those in rounded if np.allclose(values, those, rtol=close, atol=0)),
+        None,
+    )
 
 
 def _shown(values: Floats, decimals: int, *, as_written: bool) -> bool:
@@ -133,13 +165,19 @@ def usable(evidence: ParityEvidence, reference: Trace) -> tuple[Trace, ...]:
     """
     if evidence.epsilon > LARGEST_EPSILON or (evidence.epsilon == 0 and not evidence.own_program):
         return ()
-    runs = (trace for trace in perturbed_runs(evidence, reference) if trace.start != reference.start)
+    runs = (
+        trace for trace in perturbed_runs(evidence, reference) if trace.start != reference.start
+    )
     enough = tuple(trace for trace in runs if finite_steps(trace) >= LEAST_STEPS)
     if not evidence.own_program:
         return enough
     if any(_first_apart(trace, reference) > LARGEST_EPSILON for trace in enough):
         return ()
-    return tuple(trace for trace in enough if trace.start.startswith(ROUNDED) or _tells_of_rounding(trace, reference))
+    return tuple(
+        trace
+        for trace in enough
+        if trace.start.startswith(ROUNDED) or _tells_of_rounding(trace, reference)
+    )
 
 
 def only_repeats(perturbed: tuple[Trace, ...], reference: Trace) -> bool:
@@ -155,7 +193,8 @@ def _tells_of_rounding(trace: Trace, reference: Trace) -> bool:
 
     It does if it came out differently, or if its log is too coarse to show that.
 
-    A log of four decimals may well be the same in another rounding: then rounding moves none of them. Full fp32 numbers are not.
+    A log of four decimals may well be the same in another rounding: then rounding moves none of
+    them. Full fp32 numbers are not.
     """
     if (trace.loss, trace.grad_norm) != (reference.loss, reference.grad_norm):
         return True
@@ -167,7 +206,11 @@ def _tells_of_rounding(trace: Trace, reference: Trace) -> bool:
 def perturbed_runs(evidence: ParityEvidence, reference: Trace) -> tuple[Trace, ...]:
     """All perturbed runs of the reference's arm, seed and data, usable or not."""
     of = (reference.arm, reference.seed, reference.data)
-    return tuple(one for one in evidence.traces if one.role is Role.PERTURBED and (one.arm, one.seed, one.data) == of)
+    return tuple(
+        one
+        for one in evidence.traces
+        if one.role is Role.PERTURBED and (one.arm, one.seed, one.data) == of
+    )
 
 
 def _first_apart(trace: Trace, reference: Trace) -> float:
@@ -187,12 +230,22 @@ def unscaled(values: Floats, signal: str) -> Floats:
 def why_unknown(evidence: ParityEvidence, reference: Trace) -> str:
     """Explain why no envelope is available: the fault of the perturbed runs, and what to do."""
     runs = perturbed_runs(evidence, reference)
-    apart = max((_first_apart(trace, reference) for trace in runs if trace.loss and reference.loss), default=0.0)
+    apart = max(
+        (_first_apart(trace, reference) for trace in runs if trace.loss and reference.loss),
+        default=0.0,
+    )
     if evidence.own_program and apart > LARGEST_EPSILON:
-        return f"the command does not repeat itself: run again, its first loss is {percent(apart)} off; have it set its seeds"
+        return (
+            f"the command does not repeat itself: run again, its first loss is {percent(apart)}"
+            " off; have it set its seeds"
+        )
     if evidence.own_program and runs:
         return (
-            f"the losses differ, and how far rounding drives them apart is unknown: {count_of(len(runs), 'run')} in other "
-            "environments repeated every bit; name some under `losses.rounding` that do not"
+            "the losses differ, and how far rounding drives them apart is unknown:"
+            f" {count_of(len(runs), 'run')} in other environments repeated every bit; name some"
+            " under `losses.rounding` that do not"
         )
-    return f"no usable perturbed run has seed {reference.seed}: how far rounding drives runs apart is unknown"
+    return (
+        f"no usable perturbed run has seed {reference.seed}: how far rounding drives runs apart is"
+        " unknown"
+    )

@@ -12,7 +12,9 @@ from ci_bench.judge.parity.runs import Floats
 
 LEAST_STEPS = 10
 _STILL, _GUESSING = 1e-6, 1e-3
-"""The range of the losses, as a share of their mean: a constant but for rounding, and the noise of batches around a guess."""
+"""The range of the losses, as a share of their mean: a constant but for rounding, and the noise of
+batches around a guess.
+"""
 _NEAR = 1e-3
 """The share by which a loss may miss ln(V)."""
 _MOST_CLASSES = 1_000_000
@@ -30,7 +32,11 @@ def why_unlearned(losses: Sequence[float | None], norms: Sequence[float | None] 
     values, sizes = _finite(losses), _finite(norms)
     if len(values) < LEAST_STEPS:
         return ""
-    reasons = (_placeholders("loss", values), _standstill(values), _placeholders("gradient norm", sizes))
+    reasons = (
+        _placeholders("loss", values),
+        _standstill(values),
+        _placeholders("gradient norm", sizes),
+    )
     return next(filter(None, reasons), "")
 
 

@@ -41,7 +41,8 @@ Ask = Callable[[ParityEvidence, Trace], ParityFinding]
 class Matched:
     """The steps that both logs have, as labels, with what keeps them from passing (`short`) and what is only said (`notes`).
 
-    `losses` and `norms` are the labels at which both sides have a finite value; `recorded` is the length of the longer log.
+    `losses` and `norms` are the labels at which both sides have a finite value; `recorded` is the
+    length of the longer log.
     """
 
     losses: tuple[str, ...]
@@ -67,20 +68,34 @@ def log_finding(evidence: ParityEvidence, run: Trace, masks: Masks, judge: Judge
         return _closed(stopped(stop, run, masks=masks, tier=Tier.NUMERIC), reference, run)
     found = _over(evidence, reference, run, matched, lambda whole, one: judge(whole, one, masks))
     if found.verdict.holds and (reason := why_unlearned(reference.loss, reference.grad_norm)):
-        found = replace(found, verdict=Parity.INSUFFICIENT_DATA, detail=f"learning unknown: {reason}")
+        found = replace(
+            found, verdict=Parity.INSUFFICIENT_DATA, detail=f"learning unknown: {reason}"
+        )
     if found.verdict.holds:
         found = _with_evaluations(found, evidence, reference, run, whole=not matched.short)
     if found.verdict.holds and (matched.short or 2 * len(matched.losses) < matched.recorded):
-        few = "" if matched.short else f"{len(matched.losses)} of {matched.recorded} recorded steps are too few"
-        detail = _joined(f"no difference in the {len(matched.losses)} steps that both runs have", matched.short, few)
+        few = (
+            ""
+            if matched.short
+            else f"{len(matched.losses)} of {matched.recorded} recorded steps are too few"
+        )
+        detail = _joined(
+            f"no difference in the {len(matched.losses)} steps that both runs have",
+            matched.short,
+            few,
+        )
         found = replace(found, verdict=Parity.INSUFFICIENT_DATA, detail=detail)
     return _closed(replace(found, detail=_joined(found.detail, matched.notes)), reference, run)
 
 
-def _over(evidence: ParityEvidence, reference: Trace, run: Trace, matched: Matched, ask: Ask) -> ParityFinding:
+def _over(
+    evidence: ParityEvidence, reference: Trace, run: Trace, matched: Matched, ask: Ask
+) -> ParityFinding:
     """The finding over the matched steps; norms that some of these lack are judged over their own steps."""
     apart = 0 < len(matched.norms) < len(matched.losses)
-    cut = _cut_evidence(evidence, reference, matched.losses, norms=bool(matched.norms) and not apart)
+    cut = _cut_evidence(
+        evidence, reference, matched.losses, norms=bool(matched.norms) and not apart
+    )
     ours = _cut(run, matched.losses, norms=bool(matched.norms) and not apart)
     found = _certain(ask(cut, ours), cut, ours)
     if found.verdict.holds and not why_unlearned(reference.loss, reference.grad_norm):
@@ -99,8 +114,12 @@ def _match(reference: Trace, run: Trace) -> Matched:
     ours, theirs = _labels(run), _labels(reference)
     shared = set(ours) & set(theirs)
     common = [label for label in theirs if label in shared]
-    losses, norms = (_finite_on_both(common, _values(reference, name), _values(run, name)) for name in SIGNALS)
-    recorded = [set(common) - _missing(trace) if trace.grad_norm else set() for trace in (reference, run)]
+    losses, norms = (
+        _finite_on_both(common, _values(reference, name), _values(run, name)) for name in SIGNALS
+    )
+    recorded = [
+        set(common) - _missing(trace) if trace.grad_norm else set() for trace in (reference, run)
+    ]
     shorts = [_lengths(theirs, ours) if len(shared) < max(len(ours), len(theirs)) else ""]
     counts = [0 if trace.ranks is None else len(trace.ranks.loss) for trace in (reference, run)]
     shorts.append(_ranks(*counts) if counts[0] != counts[1] else "")
@@ -137,23 +156,42 @@ def _values(trace: Trace, signal: str) -> dict[str, float]:
 def _missing(trace: Trace) -> set[str]:
     """The steps whose gradient norm was not recorded."""
     labels = _labels(trace)
-    return {labels[hole.step] for hole in trace.non_finite if hole.signal == "grad_norm" and hole.value == MISSING}
+    return {
+        labels[hole.step]
+        for hole in trace.non_finite
+        if hole.signal == "grad_norm" and hole.value == MISSING
+    }
 
 
 def _lengths(theirs: Sequence[str], ours: Sequence[str]) -> str:
     if len(theirs) != len(ours):
-        return f"the runs have {len(ours):,} (candidate) and {len(theirs):,} (reference) steps: they must be equally long"
-    return f"the candidate's steps are {ours[0]} to {ours[-1]}, and the reference's {theirs[0]} to {theirs[-1]}"
+        return (
+            f"the runs have {len(ours):,} (candidate) and {len(theirs):,} (reference) steps: they"
+            " must be equally long"
+        )
+    return (
+        f"the candidate's steps are {ours[0]} to {ours[-1]}, and the reference's {theirs[0]} to"
+        f" {theirs[-1]}"
+    )
 
 
 def _ranks(theirs: int, ours: int) -> str:
-    return f"the logs are of {ours or 1} (candidate) and {theirs or 1} (reference) ranks: both must have as many"
+    return (
+        f"the logs are of {ours or 1} (candidate) and {theirs or 1} (reference) ranks: both must"
+        " have as many"
+    )
 
 
 def _norms(reference: Trace, run: Trace, theirs: int, ours: int) -> str:
     if not (reference.grad_norm and run.grad_norm):
-        return f"only the {'reference' if reference.grad_norm else 'candidate'} has gradient norms: both must have them"
-    return f"{ours} (candidate) and {theirs} (reference) steps have a gradient norm: both must have the same ones"
+        return (
+            f"only the {'reference' if reference.grad_norm else 'candidate'} has gradient norms:"
+            " both must have them"
+        )
+    return (
+        f"{ours} (candidate) and {theirs} (reference) steps have a gradient norm: both must have"
+        " the same ones"
+    )
 
 
 def _lone_hole(reference: Trace, run: Trace) -> ParityFinding | None:
@@ -166,7 +204,11 @@ def _lone_hole(reference: Trace, run: Trace) -> ParityFinding | None:
         theirs, ours = _holes(reference, signal), _holes(run, signal)
         order = {label: position for position, label in enumerate(_labels(run))}
         shared = [label for label in _labels(reference) if label in order]
-        alone = [(order[label], label, signal) for label in shared if (label in ours) != (label in theirs)]
+        alone = [
+            (order[label], label, signal)
+            for label in shared
+            if (label in ours) != (label in theirs)
+        ]
         diverged = shared and shared[-1] in ours and shared[-1] in theirs
         found += alone if len(alone) > 1 or not diverged else []
     if not found:
@@ -174,10 +216,16 @@ def _lone_hole(reference: Trace, run: Trace) -> ParityFinding | None:
     position, label, signal = min(found, key=lambda hole: (hole[0], hole[2] != "loss"))
     name = step_name(run, position)
     if label in (ours := _holes(run, signal)):
-        verdict, detail = Parity.NON_FINITE, f"{signal} is {ours[label]} at {name}, where the reference is finite"
+        verdict, detail = (
+            Parity.NON_FINITE,
+            f"{signal} is {ours[label]} at {name}, where the reference is finite",
+        )
     else:
         verdict = Parity.INCONCLUSIVE
-        detail = f"the reference itself is not finite ({signal} at {name}): lower the learning rate or fix the model"
+        detail = (
+            f"the reference itself is not finite ({signal} at {name}): lower the learning rate or"
+            " fix the model"
+        )
     return ParityFinding(
         arm=run.arm,
         verdict=verdict,
@@ -194,13 +242,23 @@ def _lone_hole(reference: Trace, run: Trace) -> ParityFinding | None:
 def _holes(trace: Trace, signal: str) -> dict[str, str]:
     """The steps at which a signal was recorded and is not finite, with what it was."""
     labels = _labels(trace)
-    found = {labels[hole.step]: hole.value for hole in trace.non_finite if hole.signal == signal and hole.value != MISSING}
+    found = {
+        labels[hole.step]: hole.value
+        for hole in trace.non_finite
+        if hole.signal == signal and hole.value != MISSING
+    }
     values: Sequence[float | None] = getattr(trace, signal)
-    huge = (label for label, value in zip(labels, values, strict=False) if value is not None and abs(value) >= LARGEST)
+    huge = (
+        label
+        for label, value in zip(labels, values, strict=False)
+        if value is not None and abs(value) >= LARGEST
+    )
     return {**dict.fromkeys(huge, "not finite"), **found}
 
 
-def _cut_evidence(evidence: ParityEvidence, reference: Trace, labels: Sequence[str], *, norms: bool) -> ParityEvidence:
+def _cut_evidence(
+    evidence: ParityEvidence, reference: Trace, labels: Sequence[str], *, norms: bool
+) -> ParityEvidence:
     """The reference and the perturbed runs at these steps; a perturbed run ends where it lacks one."""
     others = [trace for trace in evidence.traces if trace.role is Role.PERTURBED]
     others = [replace(trace, steps=trace.steps if reference.steps else ()) for trace in others]
@@ -210,7 +268,9 @@ def _cut_evidence(evidence: ParityEvidence, reference: Trace, labels: Sequence[s
 
 def _cut(trace: Trace, labels: Sequence[str], *, norms: bool) -> Trace:
     places = {label: position for position, label in enumerate(_labels(trace))}
-    kept = labels[: next((index for index, label in enumerate(labels) if label not in places), len(labels))]
+    kept = labels[
+        : next((index for index, label in enumerate(labels) if label not in places), len(labels))
+    ]
     picked = [places[label] for label in kept]
     loss = tuple(trace.loss[position] for position in picked)
     norm = tuple(trace.grad_norm[position] for position in picked) if norms else ()
@@ -238,7 +298,9 @@ def _certain(found: ParityFinding, evidence: ParityEvidence, run: Trace) -> Pari
     No precision in use rounds as coarsely as 2^-8, so a larger difference is a change.
     """
     reference = evidence.traces[0]
-    if found.verdict is not Parity.DIFFERENT_MATH or not only_repeats(usable(evidence, reference), reference):
+    if found.verdict is not Parity.DIFFERENT_MATH or not only_repeats(
+        usable(evidence, reference), reference
+    ):
         return found
     pairs = [(reference.loss, run.loss), (reference.grad_norm, run.grad_norm)]
     shares = [
@@ -280,7 +342,8 @@ def _control_score(evidence: ParityEvidence, reference: Trace, ask: Ask, *, firs
     themselves: they hide such a loss.
     """
     raised = tuple(
-        loss if loss is None or step < first else loss + CONTROL * abs(loss) for step, loss in enumerate(reference.loss)
+        loss if loss is None or step < first else loss + CONTROL * abs(loss)
+        for step, loss in enumerate(reference.loss)
     )
     control = replace(reference, role=Role.CANDIDATE, loss=raised, ranks=None)
     found = ask(evidence, control)
@@ -289,7 +352,9 @@ def _control_score(evidence: ParityEvidence, reference: Trace, ask: Ask, *, firs
     losses = np.asarray([math.nan if loss is None else loss for loss in reference.loss])
     higher = np.asarray([math.nan if loss is None else loss for loss in raised])
     runs = perturbed_runs(evidence, reference)
-    return float(np.nanmax(np.abs(higher - losses) / envelope(losses, runs, "loss", as_written=True)))
+    return float(
+        np.nanmax(np.abs(higher - losses) / envelope(losses, runs, "loss", as_written=True))
+    )
 
 
 def _with_evaluations(
@@ -305,22 +370,36 @@ def _with_evaluations(
     if ours == theirs:
         return found
     if len(ours) != len(theirs):
-        detail = f"the training is equal, but there are {len(ours)} (candidate) and {len(theirs)} (reference) evaluations"
+        detail = (
+            f"the training is equal, but there are {len(ours)} (candidate) and {len(theirs)}"
+            " (reference) evaluations"
+        )
         return replace(found, verdict=Parity.INSUFFICIENT_DATA, detail=detail)
-    runs = [trace.evaluations[: len(theirs)] for trace in usable(evidence, reference) if len(trace.evaluations) >= len(theirs)]
-    base, head, *others = (np.asarray([math.nan if value is None else value for value in one]) for one in (theirs, ours, *runs))
+    runs = [
+        trace.evaluations[: len(theirs)]
+        for trace in usable(evidence, reference)
+        if len(trace.evaluations) >= len(theirs)
+    ]
+    base, head, *others = (
+        np.asarray([math.nan if value is None else value for value in one])
+        for one in (theirs, ours, *runs)
+    )
     width = np.nan_to_num(envelope(np.nan_to_num(base), (), "loss", as_written=True))
     for other in others:
         width = np.fmax(width, np.abs(other - base))
     apart = np.isnan(head) != np.isnan(base)
-    scores = np.where(apart, np.inf, np.nan_to_num(np.abs(head - base)) / np.maximum.accumulate(width))
+    scores = np.where(
+        apart, np.inf, np.nan_to_num(np.abs(head - base)) / np.maximum.accumulate(width)
+    )
     beyond = np.flatnonzero(scores > LIMIT)
     if not beyond.size:
         return found
     first = int(beyond[0])
     share = (head[first] - base[first]) / abs(base[first]) if base[first] else math.nan
     size = f"off by {percent(share)}" if math.isfinite(share) else "not finite on one side"
-    detail = f"the training is equal, but the loss of evaluation {first + 1} of {len(theirs)} is {size}"
+    detail = (
+        f"the training is equal, but the loss of evaluation {first + 1} of {len(theirs)} is {size}"
+    )
     unknown = not runs
     why = f"; {why_unknown(evidence, reference)}" if unknown else ""
     verdict = Parity.INSUFFICIENT_DATA if unknown else Parity.DIFFERENT_MATH
@@ -351,7 +430,11 @@ def _reading(reference: Trace, run: Trace) -> str:
         for one, other in zip(_parts(reference.reading), _parts(run.reading), strict=True)
     )
     course, other = _course(reference), _course(run)
-    sides = f"loss {course} on both sides" if course == other else f"loss {other} (candidate), {course} (reference)"
+    sides = (
+        f"loss {course} on both sides"
+        if course == other
+        else f"loss {other} (candidate), {course} (reference)"
+    )
     return _joined(f"read {steps} steps{f' of {of}' if of else ''}", sides, left)
 
 

@@ -16,7 +16,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ci_bench.judge.parity.runs import Floats, Stopped, Twins, first_of, insufficient, match, series, stopped
+from ci_bench.judge.parity.runs import (
+    Floats,
+    Stopped,
+    Twins,
+    first_of,
+    insufficient,
+    match,
+    series,
+    stopped,
+)
 from ci_bench.judge.times.ratios import LEVEL, t_quantile
 from ci_bench.judge.wording import count_of, percent
 from ci_bench.records.comparison import AccuracyParity, Interval, Parity, ParityFinding, Tier
@@ -63,14 +72,21 @@ class Question:
 OF_MASKS = Question(apart="dropout masks differ", chance="other dropout masks")
 
 
-def statistical_finding(evidence: ParityEvidence, runs: tuple[Trace, ...], masks: Masks) -> ParityFinding:
+def statistical_finding(
+    evidence: ParityEvidence, runs: tuple[Trace, ...], masks: Masks
+) -> ParityFinding:
     """Judge all runs of a candidate arm with its own masks, one per seed, by `seeds_finding`."""
     matched = [match(evidence, run) for run in one_per_seed(runs)]
     return seeds_finding(matched, _other_masks(evidence), runs[0], masks=masks, question=OF_MASKS)
 
 
 def seeds_finding(
-    matched: Sequence[Twins | Stopped], null: Sequence[Twins], run: Trace, *, masks: Masks | None, question: Question
+    matched: Sequence[Twins | Stopped],
+    null: Sequence[Twins],
+    run: Trace,
+    *,
+    masks: Masks | None,
+    question: Question,
 ) -> ParityFinding:
     """Compare runs of one arm, such as `run`, with the reference's of their seeds.
 
@@ -83,31 +99,45 @@ def seeds_finding(
     ``mean f + t(0.95) se < margin``.
     """
     twins = [pair for pair in matched if isinstance(pair, Twins)]
-    problem = _problem([pair for pair in matched if isinstance(pair, Stopped)], twins, question.apart)
+    problem = _problem(
+        [pair for pair in matched if isinstance(pair, Stopped)], twins, question.apart
+    )
     if problem:
         return stopped(problem, run, masks=masks, tier=Tier.STATISTICAL)
     others = usable_twins(null)
-    estimate = pooled([_tail_difference(pair) for pair in twins], [_tail_difference(pair) for pair in others])
+    estimate = pooled(
+        [_tail_difference(pair) for pair in twins], [_tail_difference(pair) for pair in others]
+    )
     margin = _margin(twins)
     verdict, detail = _ruling(estimate, margin, len(twins), question)
     drift = pooled([_drift(pair) for pair in twins], [_drift(pair) for pair in others])
-    growth, room = (drift.mean, margin + max(0.0, -estimate.mean)) if question.lower else (abs(drift.mean), margin)
+    growth, room = (
+        (drift.mean, margin + max(0.0, -estimate.mean))
+        if question.lower
+        else (abs(drift.mean), margin)
+    )
     if verdict is Parity.EQUIVALENT and growth - drift.reach(_EQUIVALENT_LEVEL) > room:
         verdict = Parity.INCONCLUSIVE
-        detail = f"the difference is still growing, by {percent(drift.mean)} over the run: train longer to decide ({detail})"
+        detail = (
+            f"the difference is still growing, by {percent(drift.mean)} over the run: train longer"
+            f" to decide ({detail})"
+        )
     return _finding(twins, masks, estimate, margin, (verdict, detail))
 
 
 def pooled(differences: Sequence[float], null: Sequence[float]) -> Estimate:
     """The mean of `differences`, with a spread pooled from them and from `null`, whose true mean is zero.
 
-    ``s^2 = (n0 s0^2 + S) / (n0 + r - 1)`` with ``n0 s0^2`` the sum of squares of `null` and S that of the differences about
-    their mean: the classical pooled variance, https://en.wikipedia.org/wiki/Pooled_variance.
+    ``s^2 = (n0 s0^2 + S) / (n0 + r - 1)`` with ``n0 s0^2`` the sum of squares of `null` and S that
+    of the differences about their mean: the classical pooled variance,
+    https://en.wikipedia.org/wiki/Pooled_variance.
     """
     mean = statistics.fmean(differences)
     squares = sum(value**2 for value in null) + sum((value - mean) ** 2 for value in differences)
     freedom = len(null) + len(differences) - 1.0
-    return Estimate(mean=mean, error=math.sqrt(squares / freedom / len(differences)), freedom=freedom)
+    return Estimate(
+        mean=mean, error=math.sqrt(squares / freedom / len(differences)), freedom=freedom
+    )
 
 
 def one_per_seed(runs: tuple[Trace, ...]) -> list[Trace]:
@@ -123,15 +153,24 @@ def _problem(stops: list[Stopped], twins: list[Twins], apart: str) -> Stopped | 
         return min(stops, key=lambda stop: order.index(stop.verdict))
     steps = min(pair.steps for pair in twins)
     if len(twins) < LEAST_SEEDS:
-        return insufficient(f"{apart}, and {count_of(len(twins), 'seed')} cannot decide: it needs {LEAST_SEEDS}", steps)
+        return insufficient(
+            f"{apart}, and {count_of(len(twins), 'seed')} cannot decide: it needs {LEAST_SEEDS}",
+            steps,
+        )
     for pair in twins:
         if pair.short:
             return insufficient(f"seed {pair.candidate.seed}: {pair.short}", steps)
     if steps < LEAST_STEPS:
         notes = "".join(f"; {pair.note}" for pair in twins if pair.note)
-        return insufficient(f"{apart}, and {steps} steps are too few: it needs {LEAST_STEPS}{notes}", steps)
+        return insufficient(
+            f"{apart}, and {steps} steps are too few: it needs {LEAST_STEPS}{notes}", steps
+        )
     if not all(_tail_loss(pair) > 0 for pair in twins):
-        return Stopped(verdict=Parity.INCONCLUSIVE, detail="the reference's loss is not positive: no relative size", steps=steps)
+        return Stopped(
+            verdict=Parity.INCONCLUSIVE,
+            detail="the reference's loss is not positive: no relative size",
+            steps=steps,
+        )
     return None
 
 
@@ -153,7 +192,9 @@ def _tail_loss(pair: Twins) -> float:
 
 def _relative(pair: Twins) -> Floats:
     """The relative difference of every step, cut at a size where it is different anyway and its square cannot overflow."""
-    candidate, reference = (series(trace, "loss", pair.steps) for trace in (pair.candidate, pair.reference))
+    candidate, reference = (
+        series(trace, "loss", pair.steps) for trace in (pair.candidate, pair.reference)
+    )
     with np.errstate(over="ignore"):
         return np.clip((candidate - reference) / _tail_loss(pair), -_LARGEST, _LARGEST)
 
@@ -176,12 +217,16 @@ def _margin(twins: list[Twins]) -> float:
     return max(LEAST_MARGIN, min(LARGEST_MARGIN, _SEED_SHARE * spread))
 
 
-def _ruling(estimate: Estimate, margin: float, seeds: int, question: Question) -> tuple[Parity, str]:
+def _ruling(
+    estimate: Estimate, margin: float, seeds: int, question: Question
+) -> tuple[Parity, str]:
     size = abs(estimate.mean)
     differs = size - estimate.reach(_DIFFERENT_LEVEL) > 0
     seen = f"final loss differs by {100 * estimate.mean:+.3f} % (margin {percent(margin)})"
     if size + estimate.reach(_EQUIVALENT_LEVEL) < margin:
-        return Parity.EQUIVALENT, f"{seen}; statistically a difference, but inside the margin" if differs else seen
+        return Parity.EQUIVALENT, (
+            f"{seen}; statistically a difference, but inside the margin" if differs else seen
+        )
     if question.lower and estimate.mean + estimate.reach(_EQUIVALENT_LEVEL) < margin:
         return Parity.EQUIVALENT, f"{seen}; {question.lower}" if differs else seen
     if differs and not (question.lower and estimate.mean < 0):
@@ -189,7 +234,10 @@ def _ruling(estimate: Estimate, margin: float, seeds: int, question: Question) -
     wanted = _seeds_to_decide(estimate, margin, seeds)
     return (
         Parity.INCONCLUSIVE,
-        f"{seen}; too uncertain to decide: train more seeds (about {wanted:,} for a difference of the margin)",
+        (
+            f"{seen}; too uncertain to decide: train more seeds (about {wanted:,} for a difference"
+            " of the margin)"
+        ),
     )
 
 
@@ -202,7 +250,11 @@ def _seeds_to_decide(estimate: Estimate, margin: float, seeds: int) -> int:
 
 
 def _finding(
-    twins: list[Twins], masks: Masks | None, estimate: Estimate, margin: float, ruling: tuple[Parity, str]
+    twins: list[Twins],
+    masks: Masks | None,
+    estimate: Estimate,
+    margin: float,
+    ruling: tuple[Parity, str],
 ) -> ParityFinding:
     verdict, detail = ruling
     notes = "".join(f"; seed {pair.candidate.seed}: {pair.note}" for pair in twins if pair.note)
@@ -221,7 +273,9 @@ def _finding(
 
 
 FLIPPED = 0.005
-"""The share of rows that may flip when the same weights are evaluated both ways: ties broken by rounding."""
+"""The share of rows that may flip when the same weights are evaluated both ways: ties broken by
+rounding.
+"""
 
 _PEERS = (Role.REFERENCE, Role.PERTURBED, Role.OTHER_MASKS)
 
@@ -235,14 +289,22 @@ def accuracy_parity(evidence: ParityEvidence, arm: str) -> AccuracyParity | None
     flip between the two ways of evaluating the same weights. If perturbed runs of the only seed
     were cut short, parity is broken unless it holds for any outcome of theirs (`certain_limit`).
     """
-    runs = [trace for trace in evidence.traces if trace.role is Role.CANDIDATE and trace.arm == arm and _evaluated(trace)]
+    runs = [
+        trace
+        for trace in evidence.traces
+        if trace.role is Role.CANDIDATE and trace.arm == arm and _evaluated(trace)
+    ]
     groups = [(run, peers) for run in runs if (peers := _peers(evidence, run.seed))]
     if not groups:
         return None
     deviations = [_share(run) - statistics.fmean(peers) for run, peers in groups]
     spread = spread_of([peers for _, peers in groups])
     missing = _cut_short(evidence, groups[0][0].seed) if len(groups) == 1 else 0
-    limit = max(0.0, certain_limit(groups[0][1], missing=missing)) if missing else limit_of([peers for _, peers in groups])
+    limit = (
+        max(0.0, certain_limit(groups[0][1], missing=missing))
+        if missing
+        else limit_of([peers for _, peers in groups])
+    )
     flipped, rows = _flipped(evidence, [run for run, _ in groups])
     difference = statistics.fmean(deviations)
     return AccuracyParity(
@@ -272,7 +334,9 @@ def _peers(evidence: ParityEvidence, seed: int) -> list[float]:
     return [
         _share(trace)
         for trace in evidence.traces
-        if trace.role in _PEERS and (trace.arm, trace.seed, trace.data) == same and _evaluated(trace)
+        if trace.role in _PEERS
+        and (trace.arm, trace.seed, trace.data) == same
+        and _evaluated(trace)
     ]
 
 
@@ -280,13 +344,19 @@ def _cut_short(evidence: ParityEvidence, seed: int) -> int:
     """Count the perturbed runs of a seed that were not evaluated: they ended with the envelope."""
     reference = first_of(evidence, Role.REFERENCE, seed)
     same = None if reference is None else (reference.arm, seed, reference.data)
-    perturbed = [one for one in evidence.traces if one.role is Role.PERTURBED and (one.arm, one.seed, one.data) == same]
+    perturbed = [
+        one
+        for one in evidence.traces
+        if one.role is Role.PERTURBED and (one.arm, one.seed, one.data) == same
+    ]
     return sum(1 for one in perturbed if not _evaluated(one))
 
 
 def _flipped(evidence: ParityEvidence, runs: list[Trace]) -> tuple[float, int]:
     counted = [run.disagreements for run in runs if run.disagreements is not None]
-    return float(sum(sum(map(abs, pair)) for pair in counted)), evidence.evaluation_rows * len(counted)
+    return float(sum(sum(map(abs, pair)) for pair in counted)), evidence.evaluation_rows * len(
+        counted
+    )
 
 
 def _detail(difference: float, limit: float, noise: str, flips: str) -> str:
@@ -296,11 +366,19 @@ def _detail(difference: float, limit: float, noise: str, flips: str) -> str:
 def _noise(spread: float | None, missing: int) -> str:
     if missing:
         return f"whatever {count_of(missing, 'perturbed run')}, cut short, would have shown"
-    return "rounding's own spread is unknown" if spread is None else f"rounding spreads runs by {100 * spread:.2f}"
+    return (
+        "rounding's own spread is unknown"
+        if spread is None
+        else f"rounding spreads runs by {100 * spread:.2f}"
+    )
 
 
 def _flips(flipped: float, rows: int) -> str:
-    return f"; {flipped:.0f} of {rows} rows flip when the same weights are evaluated both ways" if rows else ""
+    return (
+        f"; {flipped:.0f} of {rows} rows flip when the same weights are evaluated both ways"
+        if rows
+        else ""
+    )
 
 
 OF_STARTS = Question(
@@ -334,7 +412,11 @@ def starts_finding(base: CaseResult, head: CaseResult) -> ParityFinding | None:
     runs = [replace(ours[seed], role=Role.CANDIDATE, start=theirs[seed].start) for seed in shared]
     matched = [match(base.parity, run) for run in runs]
     found = seeds_finding(
-        matched, [*_drawn_again(base.parity, arm), *_drawn_again(head.parity, arm)], runs[0], masks=None, question=OF_STARTS
+        matched,
+        [*_drawn_again(base.parity, arm), *_drawn_again(head.parity, arm)],
+        runs[0],
+        masks=None,
+        question=OF_STARTS,
     )
     first = _first_apart(matched)
     if first is None:
@@ -343,7 +425,10 @@ def starts_finding(base: CaseResult, head: CaseResult) -> ParityFinding | None:
     off = f" ({percent(share)} off)" if share is not None else ""
     return replace(
         found,
-        detail=f"the start weights differ from base's, and so do the losses from step {step} on{off}; {_beside(found)}",
+        detail=(
+            f"the start weights differ from base's, and so do the losses from step {step} on{off};"
+            f" {_beside(found)}"
+        ),
         first_step=step,
         signal="loss",
         apart_first=share,
@@ -354,11 +439,17 @@ def _first_apart(matched: Sequence[Twins | Stopped]) -> tuple[int, float | None]
     """The first step whose losses differ, of the first seed where some do, and by what share of base's there."""
     for pair in matched:
         if isinstance(pair, Twins):
-            theirs, ours = (series(trace, "loss", pair.steps) for trace in (pair.reference, pair.candidate))
+            theirs, ours = (
+                series(trace, "loss", pair.steps) for trace in (pair.reference, pair.candidate)
+            )
             apart = np.flatnonzero(theirs != ours)
             if apart.size:
                 step = int(apart[0])
-                share = float((ours[step] - theirs[step]) / abs(theirs[step])) if theirs[step] else math.nan
+                share = (
+                    float((ours[step] - theirs[step]) / abs(theirs[step]))
+                    if theirs[step]
+                    else math.nan
+                )
                 return step, share if math.isfinite(share) else None
     return None
 
@@ -368,7 +459,9 @@ def _beside(found: ParityFinding) -> str:
     if found.interval is None:
         return f"head against base: {found.detail}"
     low, high = (f"{100 * value:+.3g}" for value in (found.interval.low, found.interval.high))
-    said = "head learns as well as base" if found.verdict is Parity.EQUIVALENT else "head against base"
+    said = (
+        "head learns as well as base" if found.verdict is Parity.EQUIVALENT else "head against base"
+    )
     return f"{said}: {found.detail}; {100 * found.interval.level:.0f} % interval {low} to {high} %"
 
 
@@ -382,7 +475,9 @@ def _first_runs(base: CaseResult, head: CaseResult) -> tuple[Trace, Trace] | Non
 
 def _references(evidence: ParityEvidence, arm: str) -> dict[int, Trace]:
     """The reference run of each seed."""
-    runs = tuple(trace for trace in evidence.traces if trace.role is Role.REFERENCE and trace.arm == arm)
+    runs = tuple(
+        trace for trace in evidence.traces if trace.role is Role.REFERENCE and trace.arm == arm
+    )
     return {run.seed: run for run in one_per_seed(runs)}
 
 

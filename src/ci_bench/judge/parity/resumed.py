@@ -13,7 +13,11 @@ from ci_bench.records.results import ParityEvidence, RankSeries, Resumed, Role, 
 
 
 def first_apart(
-    evidence: ParityEvidence, arm: str, judge: Callable[[ParityEvidence, Trace], ParityFinding], *, broken: Collection[str]
+    evidence: ParityEvidence,
+    arm: str,
+    judge: Callable[[ParityEvidence, Trace], ParityFinding],
+    *,
+    broken: Collection[str],
 ) -> ParityFinding | None:
     """Return the finding of the first resumed run of `arm` whose parity does not hold.
 
@@ -25,7 +29,11 @@ def first_apart(
         if run.resumed is not None and run.resumed.saved_by in broken:
             continue
         spliced = spliced_in(evidence, run)
-        found = stopped(spliced, run, masks=None, tier=Tier.NUMERIC) if isinstance(spliced, Stopped) else judge(*spliced)
+        found = (
+            stopped(spliced, run, masks=None, tier=Tier.NUMERIC)
+            if isinstance(spliced, Stopped)
+            else judge(*spliced)
+        )
         if not found.verdict.holds:
             return replace(found, detail=f"{resumption(run)}: {found.detail}")
     return None
@@ -34,14 +42,25 @@ def first_apart(
 def resumed_runs(evidence: ParityEvidence, arm: str) -> tuple[Trace, ...]:
     """The resumed runs whose parity is that of `arm`: its own, and those of one process from what it saved."""
     references = {trace.arm for trace in evidence.traces if trace.role is Role.REFERENCE}
-    runs = [trace for trace in evidence.traces if trace.role is Role.RESUMED and trace.resumed is not None]
-    return tuple(run for run in runs if run.arm == arm or (run.arm in references and run.resumed and run.resumed.saved_by == arm))
+    runs = [
+        trace
+        for trace in evidence.traces
+        if trace.role is Role.RESUMED and trace.resumed is not None
+    ]
+    return tuple(
+        run
+        for run in runs
+        if run.arm == arm or (run.arm in references and run.resumed and run.resumed.saved_by == arm)
+    )
 
 
 def resumption(run: Trace) -> str:
     """Describe a resumed run."""
     assert run.resumed is not None, "one of `resumed_runs`"  # noqa: S101 - our own bug if not
-    return f"{run.arm} resumed at step {run.resumed.step} from the checkpoint that {run.resumed.saved_by} saved"
+    return (
+        f"{run.arm} resumed at step {run.resumed.step} from the checkpoint that"
+        f" {run.resumed.saved_by} saved"
+    )
 
 
 def spliced_in(evidence: ParityEvidence, run: Trace) -> tuple[ParityEvidence, Trace] | Stopped:
@@ -54,11 +73,15 @@ def spliced_in(evidence: ParityEvidence, run: Trace) -> tuple[ParityEvidence, Tr
     if reference is None or resumed is None:
         return insufficient(f"no reference run has seed {run.seed}")
     if not run.loss or len(reference.loss) < resumed.step + len(run.loss):
-        return insufficient(f"it has {len(run.loss)} steps, and the reference has none to compare with")
+        return insufficient(
+            f"it has {len(run.loss)} steps, and the reference has none to compare with"
+        )
     if run.data != reference.data:
         return insufficient("it did not see the same data as the reference")
     if run.start == reference.start:
-        return insufficient("it began from the reference's own weights, so loading the checkpoint shows nothing")
+        return insufficient(
+            "it began from the reference's own weights, so loading the checkpoint shows nothing"
+        )
     end = resumed.step + len(run.loss)
     shorter = _cut(reference, end)
     traces = tuple(shorter if trace is reference else trace for trace in evidence.traces)
@@ -75,7 +98,9 @@ def _cut(trace: Trace, end: int) -> Trace:
             rows=tuple(rank[:end] for rank in ranks.rows),
         )
     holes = tuple(hole for hole in trace.non_finite if hole.step < end)
-    return replace(trace, loss=trace.loss[:end], grad_norm=trace.grad_norm[:end], non_finite=holes, ranks=ranks)
+    return replace(
+        trace, loss=trace.loss[:end], grad_norm=trace.grad_norm[:end], non_finite=holes, ranks=ranks
+    )
 
 
 def _spliced(reference: Trace, run: Trace, resumed: Resumed) -> Trace:

@@ -1,10 +1,11 @@
 """Two training runs of one seed, side by side: may they be compared, and over which steps?
 
-Owns what must hold before any loss is compared (same start, same data, same length, finite values), and, for information only,
-the verdict of PyTorch's training_loss.py on the same runs:
-https://github.com/pytorch/pytorch/blob/main/benchmarks/dynamo/training_loss.py (`check_loss` and the loss history of
-`model_training_evaluation`), kept with its quirks: windows of 100 batches inside an epoch whose trailing part is dropped, the
-last 10 windows at most, divided by 10 even when there are fewer.
+Owns what must hold before any loss is compared (same start, same data, same length, finite values),
+and, for information only, the verdict of PyTorch's training_loss.py on the same runs:
+https://github.com/pytorch/pytorch/blob/main/benchmarks/dynamo/training_loss.py (`check_loss` and
+the loss history of `model_training_evaluation`), kept with its quirks: windows of 100 batches
+inside an epoch whose trailing part is dropped, the last 10 windows at most, divided by 10 even when
+there are fewer.
 """
 
 import math
@@ -29,12 +30,14 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Twins:
-    """Two runs that both recorded `steps` steps. `skipped` are those of them in which neither is finite.
+    """Two runs that both recorded `steps` steps.
+
+    `skipped` are those of them in which neither is finite.
 
     `note` describes the skipped steps; `short` says why the runs can never pass.
 
-    `as_written` says that values are what a program of the user's wrote, with as many decimals as it wrote. `loss_bits` are those
-    of the mantissa of the reference's losses.
+    `as_written` says that values are what a program of the user's wrote, with as many decimals as
+    it wrote. `loss_bits` are those of the mantissa of the reference's losses.
     """
 
     reference: Trace
@@ -55,7 +58,9 @@ class Twins:
         """Return the same runs without the skipped steps, to take means of."""
         if not self.skipped:
             return self
-        one, two = (_without(trace, self.skipped, self.steps) for trace in (self.reference, self.candidate))
+        one, two = (
+            _without(trace, self.skipped, self.steps) for trace in (self.reference, self.candidate)
+        )
         return replace(self, reference=one, candidate=two, steps=self.compared(), skipped=())
 
 
@@ -82,7 +87,9 @@ def match(evidence: ParityEvidence, run: Trace) -> Twins | Stopped:
     found = _finite_part(reference, run)
     if isinstance(found, Stopped):
         return found
-    return replace(found, as_written=evidence.own_program, loss_bits=_loss_bits(evidence.precision, reference))
+    return replace(
+        found, as_written=evidence.own_program, loss_bits=_loss_bits(evidence.precision, reference)
+    )
 
 
 def _loss_bits(precision: str, reference: Trace) -> int:
@@ -130,7 +137,9 @@ def holes_of(trace: Trace) -> dict[int, str]:
 def series(trace: Trace, signal: str, steps: int) -> Floats:
     """The first `steps` values of a signal; nan if one is missing or counts as not finite."""
     values: tuple[float | None, ...] = getattr(trace, signal)
-    numbers = np.asarray([math.nan if value is None else value for value in values[:steps]], dtype=np.float64)
+    numbers = np.asarray(
+        [math.nan if value is None else value for value in values[:steps]], dtype=np.float64
+    )
     return np.where(np.abs(numbers) < LARGEST, numbers, math.nan)
 
 
@@ -162,8 +171,16 @@ def as_rank_sees(trace: Trace, rank: int, seen: RankSeries) -> Trace | None:
     if not seen.own_rows:
         return trace
     first = rank // seen.sharing * seen.sharing
-    losses = _of_rows_together(trace.ranks, range(first, first + seen.sharing)) if trace.ranks is not None else ()
-    return replace(trace, loss=losses) if len(losses) == len(trace.loss) and None not in losses else None
+    losses = (
+        _of_rows_together(trace.ranks, range(first, first + seen.sharing))
+        if trace.ranks is not None
+        else ()
+    )
+    return (
+        replace(trace, loss=losses)
+        if len(losses) == len(trace.loss) and None not in losses
+        else None
+    )
 
 
 def _of_rows_together(series: RankSeries, ranks: range) -> tuple[float | None, ...]:
@@ -174,7 +191,9 @@ def _of_rows_together(series: RankSeries, ranks: range) -> tuple[float | None, .
         return series.loss[ranks.start]
     if ranks.stop > len(series.rows):
         return ()
-    of_steps = zip(*(zip(series.loss[rank], series.rows[rank], strict=False) for rank in ranks), strict=False)
+    of_steps = zip(
+        *(zip(series.loss[rank], series.rows[rank], strict=False) for rank in ranks), strict=False
+    )
     return tuple(_mean(own) for own in of_steps)
 
 
@@ -192,12 +211,16 @@ def insufficient(detail: str, steps: int = 0) -> Stopped:
 
 def _holes(trace: Trace, signal: str) -> Iterable[int]:
     values: tuple[float | None, ...] = getattr(trace, signal)
-    yield from (step for step, value in enumerate(values) if value is None or not abs(value) < LARGEST)
+    yield from (
+        step for step, value in enumerate(values) if value is None or not abs(value) < LARGEST
+    )
     yield from (hole.step for hole in trace.non_finite if hole.signal == signal)
 
 
 def _finite_part(reference: Trace, run: Trace) -> Twins | Stopped:
-    """The steps with a number on both sides. Only one side without a number is a finding, from the first such step on.
+    """The steps with a number on both sides.
+
+    Only one side without a number is a finding, from the first such step on.
 
     Rounding may move an overflow by one step. If both runs have equally many holes, or both end in
     one, adjacent holes count as the same.
@@ -206,45 +229,80 @@ def _finite_part(reference: Trace, run: Trace) -> Twins | Stopped:
     ours, theirs = holes_of(run), holes_of(reference)
     moved = len(ours) == len(theirs) or (steps - 1 in ours and steps - 1 in theirs)
     reach = (-1, 0, 1) if moved else (0,)
-    alone = [step for step in ours if step < length(reference) and not any(step + by in theirs for by in reach)]
-    theirs_alone = [step for step in theirs if step < length(run) and not any(step + by in ours for by in reach)]
+    alone = [
+        step
+        for step in ours
+        if step < length(reference) and not any(step + by in theirs for by in reach)
+    ]
+    theirs_alone = [
+        step for step in theirs if step < length(run) and not any(step + by in ours for by in reach)
+    ]
     if alone and alone[0] <= min(theirs_alone, default=alone[0]):
         return _candidate_not_finite(run, alone[0], ours[alone[0]])
     if theirs_alone:
         first = theirs_alone[0]
         signal = theirs[first]
-        detail = f"the reference itself is not finite ({signal} at step {first}): lower the learning rate or fix the model"
+        detail = (
+            f"the reference itself is not finite ({signal} at step {first}): lower the learning"
+            " rate or fix the model"
+        )
         return Stopped(verdict=Parity.INCONCLUSIVE, detail=detail, steps=first)
     skipped = tuple(step for step in range(steps) if step in ours or step in theirs)
-    note = f"both runs are not finite at {_steps(skipped)}, which is not compared" if skipped else ""
-    return Twins(reference=reference, candidate=run, steps=steps, skipped=skipped, note=note, short=_shortness(reference, run))
+    note = (
+        f"both runs are not finite at {_steps(skipped)}, which is not compared" if skipped else ""
+    )
+    return Twins(
+        reference=reference,
+        candidate=run,
+        steps=steps,
+        skipped=skipped,
+        note=note,
+        short=_shortness(reference, run),
+    )
 
 
 def _steps(skipped: tuple[int, ...]) -> str:
-    return f"step {skipped[0]}" if len(skipped) == 1 else f"{len(skipped)} steps from step {skipped[0]} on"
+    return (
+        f"step {skipped[0]}"
+        if len(skipped) == 1
+        else f"{len(skipped)} steps from step {skipped[0]} on"
+    )
 
 
 def _without(trace: Trace, skipped: tuple[int, ...], steps: int) -> Trace:
     kept = [step for step in range(steps) if step not in skipped]
     norms = tuple(trace.grad_norm[step] for step in kept) if trace.grad_norm else ()
-    return replace(trace, loss=tuple(trace.loss[step] for step in kept), grad_norm=norms, non_finite=())
+    return replace(
+        trace, loss=tuple(trace.loss[step] for step in kept), grad_norm=norms, non_finite=()
+    )
 
 
 def _candidate_not_finite(run: Trace, step: int, signal: str) -> Stopped:
-    value = next((hole.value for hole in run.non_finite if (hole.signal, hole.step) == (signal, step)), "not finite")
+    value = next(
+        (hole.value for hole in run.non_finite if (hole.signal, hole.step) == (signal, step)),
+        "not finite",
+    )
     detail = f"{signal} is {value} at step {step}, where the reference is finite"
-    return Stopped(verdict=Parity.NON_FINITE, detail=detail, steps=step, first_step=step, signal=signal)
+    return Stopped(
+        verdict=Parity.NON_FINITE, detail=detail, steps=step, first_step=step, signal=signal
+    )
 
 
 def _shortness(reference: Trace, run: Trace) -> str:
     lengths = {len(reference.loss), len(run.loss)}
     if reference.grad_norm or run.grad_norm:
         if not (reference.grad_norm and run.grad_norm):
-            return f"only the {'reference' if reference.grad_norm else 'candidate'} has gradient norms: both must have them"
+            return (
+                f"only the {'reference' if reference.grad_norm else 'candidate'} has gradient"
+                " norms: both must have them"
+            )
         lengths |= {len(reference.grad_norm), len(run.grad_norm)}
     if len(lengths) == 1:
         return ""
-    return f"the runs have {length(run)} (candidate) and {length(reference)} (reference) steps: they must be equally long"
+    return (
+        f"the runs have {length(run)} (candidate) and {length(reference)} (reference) steps: they"
+        " must be equally long"
+    )
 
 
 WINDOW = 100
@@ -255,38 +313,63 @@ ALLOWANCE = 0.1
 def seed_rule(evidence: ParityEvidence, arm: str) -> SeedRule | None:
     """The rule on the first seed that reference and candidate `arm` share; `None` if they share none."""
     references = {trace.seed: trace for trace in _ordered(evidence, Role.REFERENCE)}
-    candidates = {trace.seed: trace for trace in _ordered(evidence, Role.CANDIDATE) if trace.arm == arm}
+    candidates = {
+        trace.seed: trace for trace in _ordered(evidence, Role.CANDIDATE) if trace.arm == arm
+    }
     shared = sorted(references.keys() & candidates.keys())
     if not shared:
         return None
-    sides = [window_means(side[shared[0]].loss, steps_per_epoch=evidence.steps_per_epoch) for side in (references, candidates)]
+    sides = [
+        window_means(side[shared[0]].loss, steps_per_epoch=evidence.steps_per_epoch)
+        for side in (references, candidates)
+    ]
     return _decide(sides[0], sides[1])
 
 
 def window_means(losses: tuple[float | None, ...], *, steps_per_epoch: int) -> tuple[float, ...]:
     """The mean of every full window of `WINDOW` batches inside an epoch; nan if a loss is missing."""
     epoch = max(1, steps_per_epoch)
-    starts = (begin + offset for begin in range(0, len(losses), epoch) for offset in range(0, epoch - WINDOW + 1, WINDOW))
+    starts = (
+        begin + offset
+        for begin in range(0, len(losses), epoch)
+        for offset in range(0, epoch - WINDOW + 1, WINDOW)
+    )
     windows = (losses[start : start + WINDOW] for start in starts)
-    return tuple(sum(math.nan if x is None else x for x in one) / WINDOW for one in windows if len(one) == WINDOW)
+    return tuple(
+        sum(math.nan if x is None else x for x in one) / WINDOW
+        for one in windows
+        if len(one) == WINDOW
+    )
 
 
 def _ordered(evidence: ParityEvidence, role: Role) -> list[Trace]:
     """Return the traces of a role, a seed's first index last, so a mapping by seed keeps it."""
-    return sorted((trace for trace in evidence.traces if trace.role is role), key=lambda trace: (trace.seed, -trace.index))
+    return sorted(
+        (trace for trace in evidence.traces if trace.role is role),
+        key=lambda trace: (trace.seed, -trace.index),
+    )
 
 
 def _decide(reference: tuple[float, ...], candidate: tuple[float, ...]) -> SeedRule:
     if len(reference) != len(candidate):
-        return SeedRule(passed=False, detail=f"{len(reference)} windows in the reference, {len(candidate)} in the candidate")
+        return SeedRule(
+            passed=False,
+            detail=f"{len(reference)} windows in the reference, {len(candidate)} in the candidate",
+        )
     if not reference:
         return SeedRule(
             passed=None,
-            detail="no window of 100 batches in an epoch: the rule has nothing to compare (it would have passed)",
+            detail=(
+                "no window of 100 batches in an epoch: the rule has nothing to compare (it would"
+                " have passed)"
+            ),
         )
     expected, actual = (sum(side[-TAIL:]) / TAIL for side in (reference, candidate))
     passed = actual <= expected + ALLOWANCE
     return SeedRule(
         passed=passed,
-        detail=f"tail {actual:.4f} against {expected:.4f} + {ALLOWANCE}, from {min(TAIL, len(reference))} of {TAIL} windows",
+        detail=(
+            f"tail {actual:.4f} against {expected:.4f} + {ALLOWANCE}, from"
+            f" {min(TAIL, len(reference))} of {TAIL} windows"
+        ),
     )

@@ -23,7 +23,10 @@ Judge = Callable[[ParityEvidence, Trace, Masks], ParityFinding]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sensitivity:
-    """The control's score by the rule of candidates, and where parity ends. `caught` is false too if nothing was trained."""
+    """The control's score by the rule of candidates, and where parity ends.
+
+    `caught` is false too if nothing was trained.
+    """
 
     score: float | None
     limit: float
@@ -51,26 +54,44 @@ def with_sensitivity(found: ParityFinding, seen: Sensitivity, remedy: str) -> Pa
 def backed(found: ParityFinding, evidence: ParityEvidence, judge: Judge) -> ParityFinding:
     """The finding if its training learned, its twin holds as well, and the control was caught; else the reason why not.
 
-    Findings that do not hold and findings over seeds have no control; logs are judged in `parity_logs`.
+    Findings that do not hold and findings over seeds have no control; logs are judged in
+    `parity_logs`.
     """
     if not found.verdict.holds or evidence.own_program:
         return found
     if reason := _unlearned(evidence):
-        return replace(found, verdict=Parity.INSUFFICIENT_SENSITIVITY, detail=f"learning unknown: {reason}")
+        return replace(
+            found, verdict=Parity.INSUFFICIENT_SENSITIVITY, detail=f"learning unknown: {reason}"
+        )
     if found.tier is not Tier.NUMERIC:
         return found
     masks = found.masks or Masks.ALIGNED
     twin = _of_twin(found, evidence, judge, masks)
     if twin is not None and not twin.verdict.holds:
         detail = f"the same training in fp32: {twin.detail}"
-        return replace(twin, masks=found.masks, accuracy=found.accuracy, seed_rule=found.seed_rule, detail=detail)
-    detail = found.detail if twin is None else f"{found.detail}; the same training in fp32: {twin.detail}"
+        return replace(
+            twin,
+            masks=found.masks,
+            accuracy=found.accuracy,
+            seed_rule=found.seed_rule,
+            detail=detail,
+        )
+    detail = (
+        found.detail
+        if twin is None
+        else f"{found.detail}; the same training in fp32: {twin.detail}"
+    )
     sources = [evidence] if twin is None or evidence.twin is None else [evidence.twin, evidence]
-    seen = max((sensitivity_of(one, judge, masks) for one in sources), key=lambda one: (one.caught, one.score or 0.0))
+    seen = max(
+        (sensitivity_of(one, judge, masks) for one in sources),
+        key=lambda one: (one.caught, one.score or 0.0),
+    )
     return with_sensitivity(replace(found, detail=detail), seen, _remedy(evidence))
 
 
-def sensitivity_of(evidence: ParityEvidence, judge: Judge, masks: Masks = Masks.ALIGNED) -> Sensitivity:
+def sensitivity_of(
+    evidence: ParityEvidence, judge: Judge, masks: Masks = Masks.ALIGNED
+) -> Sensitivity:
     """The control's score, as if it were a candidate.
 
     If a model rounds its losses and norms to few digits, the last one counts as in a log.
@@ -80,8 +101,16 @@ def sensitivity_of(evidence: ParityEvidence, judge: Judge, masks: Masks = Masks.
     if control is None or reference is None:
         return Sensitivity(score=None, limit=0.0, caught=False)
     steps = min(len(control.loss), len(reference.loss))
-    traces = tuple(shortened(trace, steps) for trace in evidence.traces if trace.role in {Role.REFERENCE, Role.PERTURBED})
-    found = judge(replace(evidence, traces=traces), replace(shortened(control, steps), role=Role.CANDIDATE), masks)
+    traces = tuple(
+        shortened(trace, steps)
+        for trace in evidence.traces
+        if trace.role in {Role.REFERENCE, Role.PERTURBED}
+    )
+    found = judge(
+        replace(evidence, traces=traces),
+        replace(shortened(control, steps), role=Role.CANDIDATE),
+        masks,
+    )
     if found.limit is None and not found.verdict.broken:
         return Sensitivity(score=None, limit=0.0, caught=False, unknown=found.detail)
     score = max(found.loss_score or 0.0, found.grad_norm_score or 0.0)
@@ -95,12 +124,24 @@ def sensitivity_of(evidence: ParityEvidence, judge: Judge, masks: Masks = Masks.
 def shortened(trace: Trace, steps: int) -> Trace:
     """The first steps of a run."""
     holes = tuple(hole for hole in trace.non_finite if hole.step < steps)
-    return replace(trace, loss=trace.loss[:steps], grad_norm=trace.grad_norm[:steps], non_finite=holes, ranks=None)
+    return replace(
+        trace,
+        loss=trace.loss[:steps],
+        grad_norm=trace.grad_norm[:steps],
+        non_finite=holes,
+        ranks=None,
+    )
 
 
-def _of_twin(found: ParityFinding, evidence: ParityEvidence, judge: Judge, masks: Masks) -> ParityFinding | None:
+def _of_twin(
+    found: ParityFinding, evidence: ParityEvidence, judge: Judge, masks: Masks
+) -> ParityFinding | None:
     twin = evidence.twin
-    runs = [] if twin is None else [one for one in twin.traces if one.role is Role.CANDIDATE and one.arm == found.arm]
+    runs = (
+        []
+        if twin is None
+        else [one for one in twin.traces if one.role is Role.CANDIDATE and one.arm == found.arm]
+    )
     return judge(twin, runs[0], masks) if twin is not None and runs else None
 
 

@@ -40,7 +40,9 @@ class _Windows:
         return int(beyond[0]) if beyond.size else None
 
 
-def with_tail(found: ParityFinding, twins: Twins, perturbed: tuple[Trace, ...], judged: int) -> ParityFinding:
+def with_tail(
+    found: ParityFinding, twins: Twins, perturbed: tuple[Trace, ...], judged: int
+) -> ParityFinding:
     """The finding of the first `judged` steps, extended to all others by their windows.
 
     A window's score is ``|mean(x_cand - x_ref)| / E``, for the loss and for the logarithm of the
@@ -51,7 +53,10 @@ def with_tail(found: ParityFinding, twins: Twins, perturbed: tuple[Trace, ...], 
     if twins.steps <= judged:
         return found
     bounds = _bounds(judged, twins.steps)
-    windows = [_windows(twins, perturbed, signal, bounds) for signal in signals_of(twins.reference, twins.candidate)]
+    windows = [
+        _windows(twins, perturbed, signal, bounds)
+        for signal in signals_of(twins.reference, twins.candidate)
+    ]
     worst_of = {one.signal: one.worst for one in windows}
     extended = replace(
         found,
@@ -59,7 +64,11 @@ def with_tail(found: ParityFinding, twins: Twins, perturbed: tuple[Trace, ...], 
         loss_score=_larger(found.loss_score, worst_of.get("loss")),
         grad_norm_score=_larger(found.grad_norm_score, worst_of.get("grad_norm")),
     )
-    broken = min((one for one in windows if one.first is not None), key=lambda one: one.first or 0, default=None)
+    broken = min(
+        (one for one in windows if one.first is not None),
+        key=lambda one: one.first or 0,
+        default=None,
+    )
     if broken is None or broken.first is None:
         means = " and ".join(_name(one.signal, "losses", "gradient norms") for one in windows)
         steps, worst = _steps(twins, judged, twins.steps), max(one.worst for one in windows)
@@ -90,18 +99,29 @@ def _bounds(first: int, end: int) -> list[tuple[int, int]]:
     return list(zip(starts, [*starts[1:], end], strict=True))
 
 
-def _windows(twins: Twins, perturbed: tuple[Trace, ...], signal: str, bounds: list[tuple[int, int]]) -> _Windows:
+def _windows(
+    twins: Twins, perturbed: tuple[Trace, ...], signal: str, bounds: list[tuple[int, int]]
+) -> _Windows:
     reference, candidate, *others = (
-        scaled(series(trace, signal, twins.steps), signal) for trace in (twins.reference, twins.candidate, *perturbed)
+        scaled(series(trace, signal, twins.steps), signal)
+        for trace in (twins.reference, twins.candidate, *perturbed)
     )
     known = np.isfinite(reference)
     filled = np.where(known, reference, 0.0)
     judged = bounds[0][0]
     before = envelope_of(twins, filled[:judged], perturbed, signal)[known[:judged]]
-    spread = max([float(before[-1]) if before.size else 0.0, *(_largest(_means(reference, other, bounds)) for other in others)])
+    spread = max(
+        [
+            float(before[-1]) if before.size else 0.0,
+            *(_largest(_means(reference, other, bounds)) for other in others),
+        ]
+    )
     digits = envelope_of(twins, filled, (), signal)
     widths = [max(spread, float(digits[low:high].max())) for low, high in bounds]
-    apart, mean = _means(reference, candidate, bounds), _means(np.zeros_like(reference), reference, bounds)
+    apart, mean = (
+        _means(reference, candidate, bounds),
+        _means(np.zeros_like(reference), reference, bounds),
+    )
     with np.errstate(divide="ignore", invalid="ignore"):
         shares = apart / np.abs(mean) if signal == "loss" else np.expm1(apart)
     scores = np.minimum(np.nan_to_num(np.abs(apart)) / widths, _LARGEST_SCORE)
@@ -113,7 +133,9 @@ def _means(reference: Floats, run: Floats, bounds: list[tuple[int, int]]) -> Flo
     apart = run - reference[: len(run)]
     windows = [apart[low:high] if high <= len(run) else apart[:0] for low, high in bounds]
     means = [values[np.isfinite(values)] for values in windows]
-    return np.asarray([values.mean() if values.size else math.nan for values in means], dtype=np.float64)
+    return np.asarray(
+        [values.mean() if values.size else math.nan for values in means], dtype=np.float64
+    )
 
 
 def _larger(score: float | None, other: float | None) -> float | None:
@@ -130,5 +152,7 @@ def _name(signal: str, loss: str, norm: str) -> str:
 
 def _steps(twins: Twins, low: int, high: int) -> str:
     """``steps 50 to 74``, by the names of a log's own steps."""
-    first, last = (step_name(twins.candidate, step).removeprefix("step ") for step in (low, high - 1))
+    first, last = (
+        step_name(twins.candidate, step).removeprefix("step ") for step in (low, high - 1)
+    )
     return f"steps {first} to {last}"

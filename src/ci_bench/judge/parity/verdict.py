@@ -15,7 +15,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ci_bench.judge.parity.envelope import LEAST_STEPS, LIMIT, envelope_of, scaled, unscaled, usable, why_unknown
+from ci_bench.judge.parity.envelope import (
+    LEAST_STEPS,
+    LIMIT,
+    envelope_of,
+    scaled,
+    unscaled,
+    usable,
+    why_unknown,
+)
 from ci_bench.judge.parity.logs import log_finding
 from ci_bench.judge.parity.over_seeds import accuracy_parity, starts_finding, statistical_finding
 from ci_bench.judge.parity.resumed import first_apart
@@ -37,7 +45,14 @@ from ci_bench.judge.parity.sensitivity import backed, has_control
 from ci_bench.judge.parity.tail import with_tail
 from ci_bench.judge.wording import count_of, percent
 from ci_bench.records.comparison import Closeness, Parity, ParityFinding, Tier
-from ci_bench.records.outputs import BesideBase, OutputsFinding, ReferenceOutputs, Sameness, TensorError, describe_deviation
+from ci_bench.records.outputs import (
+    BesideBase,
+    OutputsFinding,
+    ReferenceOutputs,
+    Sameness,
+    TensorError,
+    describe_deviation,
+)
 from ci_bench.records.results import CaseResult, Masks, ParityEvidence, Role, Status, Trace
 
 STEPS = 50
@@ -56,9 +71,10 @@ class Score:
 def numeric_finding(evidence: ParityEvidence, run: Trace, masks: Masks) -> ParityFinding:
     """Judges one candidate run.
 
-    ``E_t = max(4 ulp(L_t), max over u <= t and perturbed runs j of |L_u^j - L_u^ref|)``, likewise for ln(gradient norm) with
-    floor ``4 * 2^-23``; the score is ``max over t < 50 of |L_t - L_t^ref| / E_t``, and parity ends at ten envelopes. Losses that
-    are bf16 numbers may be two of them apart.
+    ``E_t = max(4 ulp(L_t), max over u <= t and perturbed runs j of |L_u^j - L_u^ref|)``, likewise
+    for ln(gradient norm) with floor ``4 * 2^-23``; the score is ``max over t < 50 of |L_t -
+    L_t^ref| / E_t``, and parity ends at ten envelopes. Losses that are bf16 numbers may be two of
+    them apart.
     """
     if evidence.own_program:
         return log_finding(evidence, run, masks, _by_steps)
@@ -73,12 +89,17 @@ def _by_steps(evidence: ParityEvidence, run: Trace, masks: Masks) -> ParityFindi
     return found if run.ranks is None else _with_ranks(found, evidence, twins)
 
 
-def _of_whole_batches(evidence: ParityEvidence, run: Trace, masks: Masks, twins: Twins) -> ParityFinding:
+def _of_whole_batches(
+    evidence: ParityEvidence, run: Trace, masks: Masks, twins: Twins
+) -> ParityFinding:
     compared = twins.compared()
     if compared < LEAST_STEPS or 2 * compared < twins.steps or twins.compared(STEPS) < LEAST_STEPS:
         few = f"parity needs {LEAST_STEPS} steps, and {compared} were compared"
         if twins.skipped:
-            few = f"only {compared} of {twins.steps} steps have numbers ({twins.compared(STEPS)} of the first {STEPS})"
+            few = (
+                f"only {compared} of {twins.steps} steps have numbers ({twins.compared(STEPS)} of"
+                f" the first {STEPS})"
+            )
         detail = _joined(few, twins.short, twins.note)
         return stopped(insufficient(detail, compared), run, masks=masks, tier=Tier.NUMERIC)
     if not twins.short and _bitwise(twins):
@@ -113,16 +134,27 @@ def _with_ranks(found: ParityFinding, evidence: ParityEvidence, twins: Twins) ->
         return _with_tails(found, evidence, twins) if found.verdict.holds else found
     step = min(score.step for score in apart)
     at_first = [score for score in apart if score.step == step]
-    first = [score for score in at_first if score.signal == "loss"] or at_first  # all see one norm; a loss is the rank's own
+    first = [
+        score for score in at_first if score.signal == "loss"
+    ] or at_first  # all see one norm; a loss is the rank's own
     ranks = sorted({score.rank for score in first})
     count = len(twins.candidate.ranks.loss) if twins.candidate.ranks else 0
-    who = f"all {count} ranks" if len(ranks) == count else f"rank {', '.join(map(str, ranks))} of {count}"
+    who = (
+        f"all {count} ranks"
+        if len(ranks) == count
+        else f"rank {', '.join(map(str, ranks))} of {count}"
+    )
     signal = first[0].signal.replace("grad_norm", "gradient norm")
     told = f"{who} first, by the {signal} at {step_name(twins.candidate, step)}"
     if not found.verdict.holds:
         return replace(found, detail=f"{found.detail}; {told}")
-    detail = f"{told}: up to {max(score.worst for score in first):.3g} times the width of its rounding envelope (limit {LIMIT:g})"
-    return replace(found, verdict=Parity.DIFFERENT_MATH, detail=detail, first_step=step, signal=first[0].signal)
+    detail = (
+        f"{told}: up to {max(score.worst for score in first):.3g} times the width of its rounding"
+        f" envelope (limit {LIMIT:g})"
+    )
+    return replace(
+        found, verdict=Parity.DIFFERENT_MATH, detail=detail, first_step=step, signal=first[0].signal
+    )
 
 
 def ranks_apart(evidence: ParityEvidence, twins: Twins) -> tuple[RankScore, ...]:
@@ -140,11 +172,15 @@ def ranks_apart(evidence: ParityEvidence, twins: Twins) -> tuple[RankScore, ...]
                 continue
             scored = score(beside, others, signal, steps)
             if scored.first_step is not None:
-                found.append(RankScore(rank=rank, signal=signal, step=scored.first_step, worst=scored.worst))
+                found.append(
+                    RankScore(rank=rank, signal=signal, step=scored.first_step, worst=scored.worst)
+                )
     return tuple(found)
 
 
-def _ranks_beside(evidence: ParityEvidence, twins: Twins) -> Iterator[tuple[int, Twins, tuple[Trace, ...], int]]:
+def _ranks_beside(
+    evidence: ParityEvidence, twins: Twins
+) -> Iterator[tuple[int, Twins, tuple[Trace, ...], int]]:
     """Each rank with its reference, the perturbed runs as the rank sees them, and the steps judged one by one."""
     reference, ranks = twins.reference, twins.candidate.ranks
     perturbed = usable(evidence, reference)
@@ -154,7 +190,11 @@ def _ranks_beside(evidence: ParityEvidence, twins: Twins) -> Iterator[tuple[int,
     for rank in range(len(ranks.loss)):
         expected = [as_rank_sees(trace, rank, ranks) for trace in (reference, *perturbed)]
         norms = ranks.grad_norm[rank] if rank < len(ranks.grad_norm) else reference.grad_norm
-        if any(trace is None for trace in expected) or len(ranks.loss[rank]) < steps or 0 < len(norms) < steps:
+        if (
+            any(trace is None for trace in expected)
+            or len(ranks.loss[rank]) < steps
+            or 0 < len(norms) < steps
+        ):
             continue
         first, *others = [trace for trace in expected if trace is not None]
         candidate = replace(twins.candidate, loss=ranks.loss[rank], grad_norm=norms)
@@ -172,7 +212,9 @@ def _with_tails(found: ParityFinding, evidence: ParityEvidence, twins: Twins) ->
 
 
 def _first_hole(twins: Twins, signal: str, steps: int) -> int | None:
-    holes = ~np.isfinite(series(twins.candidate, signal, steps)) & np.isfinite(series(twins.reference, signal, steps))
+    holes = ~np.isfinite(series(twins.candidate, signal, steps)) & np.isfinite(
+        series(twins.reference, signal, steps)
+    )
     alone = [step for step in np.flatnonzero(holes).tolist() if step not in twins.skipped]
     return alone[0] if alone else None
 
@@ -183,9 +225,13 @@ def _signals(twins: Twins) -> tuple[str, ...]:
 
 def score(twins: Twins, perturbed: tuple[Trace, ...], signal: str, steps: int) -> Score:
     """The score of one signal over the first `steps` steps."""
-    reference, candidate = (scaled(series(trace, signal, steps), signal) for trace in (twins.reference, twins.candidate))
+    reference, candidate = (
+        scaled(series(trace, signal, steps), signal) for trace in (twins.reference, twins.candidate)
+    )
     with np.errstate(over="ignore"):
-        ratios = np.nan_to_num(np.abs(candidate - reference) / envelope_of(twins, reference, perturbed, signal))
+        ratios = np.nan_to_num(
+            np.abs(candidate - reference) / envelope_of(twins, reference, perturbed, signal)
+        )
     beyond = np.flatnonzero(ratios > LIMIT)
     worst = min(LARGEST_SCORE, float(ratios.max()))
     return Score(signal=signal, worst=worst, first_step=int(beyond[0]) if beyond.size else None)
@@ -198,8 +244,15 @@ def _bitwise(twins: Twins) -> bool:
 
 def _finding(twins: Twins, masks: Masks, scores: tuple[Score, ...], steps: int) -> ParityFinding:
     """Put the scores (none: equal in every bit) into words."""
-    broken = min((s for s in scores if s.first_step is not None), key=lambda s: s.first_step or 0, default=None)
-    first, last = (_apart(twins, broken.signal, step) if broken else None for step in (_step(broken), steps - 1))
+    broken = min(
+        (s for s in scores if s.first_step is not None),
+        key=lambda s: s.first_step or 0,
+        default=None,
+    )
+    first, last = (
+        _apart(twins, broken.signal, step) if broken else None
+        for step in (_step(broken), steps - 1)
+    )
     compared = twins.compared(steps)
     verdict, detail = _ruling(twins, scores, broken, compared, _percents(first, last))
     worst = {**dict.fromkeys(_signals(twins), 0.0), **{s.signal: s.worst for s in scores}}
@@ -227,23 +280,33 @@ def _step(broken: Score | None) -> int:
 
 def _apart(twins: Twins, signal: str, step: int) -> float | None:
     """Return the relative deviation of the candidate's signal; `None` if it is not a number."""
-    reference, candidate = (float(series(trace, signal, step + 1)[step]) for trace in (twins.reference, twins.candidate))
+    reference, candidate = (
+        float(series(trace, signal, step + 1)[step]) for trace in (twins.reference, twins.candidate)
+    )
     share = (candidate - reference) / abs(reference) if reference else math.nan
     return share if math.isfinite(share) else None
 
 
 def _percents(first: float | None, last: float | None) -> str:
     """``off by 0.01 % there, by 3.4 % at the end``; empty if neither is known."""
-    parts = [f"by {percent(share)} {where}" for share, where in ((first, "there"), (last, "at the end")) if share is not None]
+    parts = [
+        f"by {percent(share)} {where}"
+        for share, where in ((first, "there"), (last, "at the end"))
+        if share is not None
+    ]
     return f"off {', '.join(parts)}" if parts else ""
 
 
-def _ruling(twins: Twins, scores: tuple[Score, ...], broken: Score | None, steps: int, size: str) -> tuple[Parity, str]:
+def _ruling(
+    twins: Twins, scores: tuple[Score, ...], broken: Score | None, steps: int, size: str
+) -> tuple[Parity, str]:
     if broken:
         apart = max(s.worst for s in scores)
         signal = broken.signal.replace("grad_norm", "gradient norm")
         where = step_name(twins.candidate, _step(broken))
-        detail = f"{signal} leaves the rounding envelope at {where}: {_joined_by_comma(size, apart)}"
+        detail = (
+            f"{signal} leaves the rounding envelope at {where}: {_joined_by_comma(size, apart)}"
+        )
         return Parity.DIFFERENT_MATH, f"{detail} (limit {LIMIT:g})"
     if twins.short:
         return Parity.INSUFFICIENT_DATA, f"no difference in the {steps} steps that both runs have"
@@ -252,7 +315,10 @@ def _ruling(twins: Twins, scores: tuple[Score, ...], broken: Score | None, steps
         return Parity.BITWISE, f"every loss{norms} of {steps} steps is equal in every bit"
     apart = max(s.worst for s in scores)
     compared = f"{steps} of {twins.steps} steps" if steps < twins.compared() else f"{steps} steps"
-    return Parity.NUMERIC_PARITY, f"{compared} within {apart:.2g} rounding envelopes of the reference (limit {LIMIT:g})"
+    return (
+        Parity.NUMERIC_PARITY,
+        f"{compared} within {apart:.2g} rounding envelopes of the reference (limit {LIMIT:g})",
+    )
 
 
 def _joined_by_comma(size: str, envelopes: float) -> str:
@@ -318,17 +384,25 @@ def outputs_of(base: CaseResult | None, head: CaseResult) -> OutputsFinding | No
 
     `None` if the cases are not compared, the suite keeps no outputs, or neither side returns any.
     """
-    if base is None or not (_has_evidence(base) and _has_evidence(head)) or base.case.params != head.case.params:
+    if (
+        base is None
+        or not (_has_evidence(base) and _has_evidence(head))
+        or base.case.params != head.case.params
+    ):
         return None
     theirs, ours = base.outputs if base.outputs and base.outputs.tensors else None, head.outputs
     if theirs is None and not (ours and ours.tensors):
         return None
     if theirs is None or ours is None:
         lacking = "base" if theirs is None else "head"
-        return _unknown(head.case.reference, f"nothing that {lacking}'s computed was kept", ours or theirs)
+        return _unknown(
+            head.case.reference, f"nothing that {lacking}'s computed was kept", ours or theirs
+        )
     if (ours.arm, ours.digest) == (theirs.arm, theirs.digest):
         detail = f"{count_of(ours.tensors, 'tensor')} equal base bit for bit"
-        return OutputsFinding(arm=ours.arm, verdict=Sameness.BITWISE, detail=detail, tensors=ours.tensors)
+        return OutputsFinding(
+            arm=ours.arm, verdict=Sameness.BITWISE, detail=detail, tensors=ours.tensors
+        )
     apart = ours.apart_from(theirs)
     return _unknown(ours.arm, apart, ours) if apart else _by_figures(theirs, ours)
 
@@ -337,7 +411,9 @@ def _by_figures(theirs: ReferenceOutputs, ours: ReferenceOutputs) -> OutputsFind
     beside = ours.beside
     if beside is None or beside.base != theirs.digest:
         why = ours.remark or theirs.remark or NO_BASE
-        return _unknown(ours.arm, f"the bytes differ from base's, and how far is unknown: {why}", ours)
+        return _unknown(
+            ours.arm, f"the bytes differ from base's, and how far is unknown: {why}", ours
+        )
     wrong = list(_distinct(error for error in beside.worst if error.wrong))
     if beside.unknown:
         return _found(ours, Sameness.UNKNOWN, beside.unknown, beside)
@@ -347,17 +423,28 @@ def _by_figures(theirs: ReferenceOutputs, ours: ReferenceOutputs) -> OutputsFind
         matching = f"{count_of(beside.tensors, 'tensor')} match base{figures}"
         return _found(ours, Sameness.WITHIN_ROUNDING, matching, beside)
     if ours.drawn != theirs.drawn and theirs.drawn is not None:
-        return _found(ours, Sameness.UNKNOWN, f"head draws other random numbers than base does; {_listed(wrong)}", beside)
+        return _found(
+            ours,
+            Sameness.UNKNOWN,
+            f"head draws other random numbers than base does; {_listed(wrong)}",
+            beside,
+        )
     return _found(ours, Sameness.CHANGED, f"differs from base: {_listed(wrong)}", beside)
 
 
-def _found(ours: ReferenceOutputs, verdict: Sameness, detail: str, beside: BesideBase) -> OutputsFinding:
+def _found(
+    ours: ReferenceOutputs, verdict: Sameness, detail: str, beside: BesideBase
+) -> OutputsFinding:
     told = f"{detail}; {beside.remark}" if beside.remark else detail
-    return OutputsFinding(arm=ours.arm, verdict=verdict, detail=told, tensors=beside.tensors, worst=beside.worst)
+    return OutputsFinding(
+        arm=ours.arm, verdict=verdict, detail=told, tensors=beside.tensors, worst=beside.worst
+    )
 
 
 def _unknown(arm: str, why: str, kept: ReferenceOutputs | None) -> OutputsFinding:
-    return OutputsFinding(arm=arm, verdict=Sameness.UNKNOWN, detail=why, tensors=kept.tensors if kept else 0)
+    return OutputsFinding(
+        arm=arm, verdict=Sameness.UNKNOWN, detail=why, tensors=kept.tensors if kept else 0
+    )
 
 
 def _distinct(wrong: Iterable[TensorError]) -> Iterator[TensorError]:
@@ -397,30 +484,43 @@ WORST_FIRST = (
 """Broken findings come before undecided ones, and those before parity that holds."""
 
 
-def parity_findings(evidence: ParityEvidence, *, arms: tuple[str, ...] = ()) -> tuple[ParityFinding, ...]:
+def parity_findings(
+    evidence: ParityEvidence, *, arms: tuple[str, ...] = ()
+) -> tuple[ParityFinding, ...]:
     """One finding per candidate arm: those the evidence names, and those of `arms` that it should have named."""
     named = [entry.arm for entry in evidence.masks]
     ran = [trace.arm for trace in evidence.traces if trace.role is Role.CANDIDATE]
     found = {arm: _arm_finding(evidence, arm) for arm in dict.fromkeys([*named, *ran, *arms])}
     broken = {arm for arm, finding in found.items() if not finding.verdict.holds}
     return tuple(
-        finding if arm in broken else _with_resumed(finding, evidence, arm, broken=broken) for arm, finding in found.items()
+        finding if arm in broken else _with_resumed(finding, evidence, arm, broken=broken)
+        for arm, finding in found.items()
     )
 
 
-def _with_resumed(finding: ParityFinding, evidence: ParityEvidence, arm: str, *, broken: set[str]) -> ParityFinding:
+def _with_resumed(
+    finding: ParityFinding, evidence: ParityEvidence, arm: str, *, broken: set[str]
+) -> ParityFinding:
     """The finding of an arm that holds, or that of the first run that resumed from a checkpoint and does not."""
     masks = finding.masks
     if finding.tier is not Tier.NUMERIC or masks is None:
         return finding
-    apart = first_apart(evidence, arm, lambda whole, run: numeric_finding(whole, run, masks), broken=broken)
-    return finding if apart is None else replace(apart, arm=arm, accuracy=finding.accuracy, seed_rule=finding.seed_rule)
+    apart = first_apart(
+        evidence, arm, lambda whole, run: numeric_finding(whole, run, masks), broken=broken
+    )
+    return (
+        finding
+        if apart is None
+        else replace(apart, arm=arm, accuracy=finding.accuracy, seed_rule=finding.seed_rule)
+    )
 
 
 def _arm_finding(evidence: ParityEvidence, arm: str) -> ParityFinding:
     probed = next((entry for entry in evidence.masks if entry.arm == arm), None)
     masks = probed.masks if probed else None
-    runs = tuple(trace for trace in evidence.traces if trace.role is Role.CANDIDATE and trace.arm == arm)
+    runs = tuple(
+        trace for trace in evidence.traces if trace.role is Role.CANDIDATE and trace.arm == arm
+    )
     finding = _judged(evidence, arm, masks, runs)
     if probed and probed.detail and finding.tier is Tier.STATISTICAL:
         finding = replace(finding, detail=f"{finding.detail}; {probed.detail}")
@@ -430,30 +530,46 @@ def _arm_finding(evidence: ParityEvidence, arm: str) -> ParityFinding:
     if accuracy is not None or evidence.evaluation_rows == 0:
         return finding
     verdict = Parity.INSUFFICIENT_DATA if finding.verdict.holds else finding.verdict
-    return replace(finding, verdict=verdict, detail=f"{finding.detail}; evaluation was on, but accuracy is missing")
+    return replace(
+        finding,
+        verdict=verdict,
+        detail=f"{finding.detail}; evaluation was on, but accuracy is missing",
+    )
 
 
-def _judged(evidence: ParityEvidence, arm: str, masks: Masks | None, runs: tuple[Trace, ...]) -> ParityFinding:
+def _judged(
+    evidence: ParityEvidence, arm: str, masks: Masks | None, runs: tuple[Trace, ...]
+) -> ParityFinding:
     if not runs:
         return _undecided(arm, masks, "the candidate was never trained")
     if masks is None:
         return _undecided(arm, masks, "whether the dropout masks match was never probed")
     if masks is Masks.DIFFER:
         return statistical_finding(evidence, runs, masks)
-    findings = [_of_seed(numeric_finding(evidence, run, masks), run.seed, len(runs)) for run in runs]
+    findings = [
+        _of_seed(numeric_finding(evidence, run, masks), run.seed, len(runs)) for run in runs
+    ]
     return min(findings, key=_badness)
 
 
 def _undecided(arm: str, masks: Masks | None, detail: str) -> ParityFinding:
-    return ParityFinding(arm=arm, verdict=Parity.INSUFFICIENT_DATA, tier=None, masks=masks, steps=0, detail=detail)
+    return ParityFinding(
+        arm=arm, verdict=Parity.INSUFFICIENT_DATA, tier=None, masks=masks, steps=0, detail=detail
+    )
 
 
 def _of_seed(finding: ParityFinding, seed: int, seeds: int) -> ParityFinding:
-    return finding if seeds == 1 else replace(finding, detail=f"worst of {seeds} seeds, {seed}: {finding.detail}")
+    return (
+        finding
+        if seeds == 1
+        else replace(finding, detail=f"worst of {seeds} seeds, {seed}: {finding.detail}")
+    )
 
 
 def _badness(finding: ParityFinding) -> tuple[int, float]:
-    return WORST_FIRST.index(finding.verdict), -max(finding.loss_score or 0.0, finding.grad_norm_score or 0.0)
+    return WORST_FIRST.index(finding.verdict), -max(
+        finding.loss_score or 0.0, finding.grad_norm_score or 0.0
+    )
 
 
 def beside_base(base: CaseResult, head: CaseResult) -> ParityEvidence | None:
@@ -461,7 +577,9 @@ def beside_base(base: CaseResult, head: CaseResult) -> ParityEvidence | None:
     return _beside(base.parity, head.parity, head.case.reference)
 
 
-def _beside(base: ParityEvidence | None, head: ParityEvidence | None, arm: str) -> ParityEvidence | None:
+def _beside(
+    base: ParityEvidence | None, head: ParityEvidence | None, arm: str
+) -> ParityEvidence | None:
     """The same for evidence. The control is base's, or head's if base trained none."""
     if base is None or head is None:
         return None
@@ -501,13 +619,22 @@ def learning_of(base: CaseResult | None, head: CaseResult) -> ParityFinding | No
         over_seeds = starts_finding(base, head) if ours.data == theirs.data else None
         return over_seeds or _not_told(ours.arm, ours, theirs)
     found = backed(numeric_finding(both, ours, Masks.ALIGNED), both, numeric_finding)
-    if found.verdict is Parity.INSUFFICIENT_SENSITIVITY and not (both.own_program or has_control(both)):
+    if found.verdict is Parity.INSUFFICIENT_SENSITIVITY and not (
+        both.own_program or has_control(both)
+    ):
         found = replace(found, verdict=Parity.INSUFFICIENT_DATA)  # a baseline of an earlier version
-    narrow = NARROW if _perturbed_runs(both) == 1 and not (found.verdict.holds or both.own_program) else ""
+    narrow = (
+        NARROW
+        if _perturbed_runs(both) == 1 and not (found.verdict.holds or both.own_program)
+        else ""
+    )
     return replace(found, masks=None, detail=_joined(f"head against base: {found.detail}", narrow))
 
 
-NARROW = "only one training shows how far rounding drives base apart: measure base again with more `perturbations`"
+NARROW = (
+    "only one training shows how far rounding drives base apart: measure base again with more"
+    " `perturbations`"
+)
 
 
 def _perturbed_runs(evidence: ParityEvidence) -> int:

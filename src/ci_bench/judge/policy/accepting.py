@@ -21,15 +21,21 @@ _ROUNDING = 1e-9
 """A change of exactly the bound is within it, whatever the last bit of a ratio says."""
 
 
-def settle_metric(accepted: Sequence[Acceptance], case: CaseComparison, pair: Pair, rule: Rule, message: str) -> tuple[Rule, str]:
+def settle_metric(
+    accepted: Sequence[Acceptance], case: CaseComparison, pair: Pair, rule: Rule, message: str
+) -> tuple[Rule, str]:
     """Return the rule and message of a metric that is worse, after the entries that count for it."""
     if rule not in _WORSE:
         return rule, message
     entries = _of_case(accepted, case, Accepted.METRIC)
-    return _settled([one for one in entries if _is_for(one, pair) and _covers_pair(one, pair)], rule, message)
+    return _settled(
+        [one for one in entries if _is_for(one, pair) and _covers_pair(one, pair)], rule, message
+    )
 
 
-def settle_outputs(accepted: Sequence[Acceptance], case: CaseComparison, rule: Rule, message: str) -> tuple[Rule, str]:
+def settle_outputs(
+    accepted: Sequence[Acceptance], case: CaseComparison, rule: Rule, message: str
+) -> tuple[Rule, str]:
     """Return the rule and message of changed outputs, after the entries that count for them."""
     if rule is not Rule.OUTPUTS_CHANGED or case.outputs is None:
         return rule, message
@@ -37,7 +43,9 @@ def settle_outputs(accepted: Sequence[Acceptance], case: CaseComparison, rule: R
     return _settled([one for one in entries if _covers_outputs(one, finding)], rule, message)
 
 
-def settle_learning(accepted: Sequence[Acceptance], case: CaseComparison, rule: Rule, message: str) -> tuple[Rule, str]:
+def settle_learning(
+    accepted: Sequence[Acceptance], case: CaseComparison, rule: Rule, message: str
+) -> tuple[Rule, str]:
     """Return the rule and message of a changed training, after the entries that count for it."""
     if rule is not Rule.LEARNING_CHANGED or case.learning is None:
         return rule, message
@@ -50,24 +58,42 @@ def unused(accepted: Sequence[Acceptance], cases: Sequence[CaseComparison]) -> I
     for one in accepted:
         change, fitting = one.change, [case for case in cases if fits(one.change.case, case.id)]
         if one.expired:
-            yield f"{change.subject}: accepted until {change.expires}, which has passed; remove the entry, or renew it"
+            yield (
+                f"{change.subject}: accepted until {change.expires}, which has passed; remove the"
+                " entry, or renew it"
+            )
         elif not fitting:
-            yield f"{change.subject}: accepted, but this run has no such case; correct the entry, or remove it"
+            yield (
+                f"{change.subject}: accepted, but this run has no such case; correct the entry, or"
+                " remove it"
+            )
         elif not any(_needs(one, case) for case in fitting):
             yield f"{change.subject}: accepted, but nothing got worse; remove the entry"
         elif any(_exceeds(one, case) for case in fitting):
-            yield f"{change.subject}: accepted up to {_bound(one)}, and the change is larger or has another measure"
+            yield (
+                f"{change.subject}: accepted up to {_bound(one)}, and the change is larger or has"
+                " another measure"
+            )
 
 
 def _settled(covering: Sequence[Acceptance], rule: Rule, message: str) -> tuple[Rule, str]:
     one = next(iter(covering), None)
     if one is None:
         return rule, message
-    return Rule.ACCEPTED, f"accepted up to {_bound(one)} by {one.granted} ({one.change.reason}); {message}"
+    return (
+        Rule.ACCEPTED,
+        f"accepted up to {_bound(one)} by {one.granted} ({one.change.reason}); {message}",
+    )
 
 
-def _of_case(accepted: Sequence[Acceptance], case: CaseComparison, kind: Accepted) -> list[Acceptance]:
-    return [one for one in accepted if one.change.kind is kind and not one.expired and fits(one.change.case, case.id)]
+def _of_case(
+    accepted: Sequence[Acceptance], case: CaseComparison, kind: Accepted
+) -> list[Acceptance]:
+    return [
+        one
+        for one in accepted
+        if one.change.kind is kind and not one.expired and fits(one.change.case, case.id)
+    ]
 
 
 def _is_for(one: Acceptance, pair: Pair) -> bool:
@@ -78,7 +104,9 @@ def _is_for(one: Acceptance, pair: Pair) -> bool:
 def _covers_pair(one: Acceptance, pair: Pair) -> bool:
     share, number = one.change.share, one.change.number
     if number is not None and pair.head is not None:
-        within = pair.head.figure - number if pair.better is Better.LOWER else number - pair.head.figure
+        within = (
+            pair.head.figure - number if pair.better is Better.LOWER else number - pair.head.figure
+        )
         return within <= _ROUNDING * abs(number)
     if share is None or pair.speedup is None:
         return False
@@ -96,7 +124,10 @@ def _covers_outputs(one: Acceptance, finding: OutputsFinding) -> bool:
 
 def outputs_score(finding: OutputsFinding) -> float:
     """Return the worst tensor's error as a multiple of rounding; infinite if any has no size."""
-    return max((_score(error.error, error.allowed, error.fault) for error in finding.worst), default=math.inf)
+    return max(
+        (_score(error.error, error.allowed, error.fault) for error in finding.worst),
+        default=math.inf,
+    )
 
 
 def _score(error: float | None, allowed: float | None, fault: str) -> float:
@@ -106,14 +137,19 @@ def _score(error: float | None, allowed: float | None, fault: str) -> float:
 
 def training_score(finding: ParityFinding) -> float:
     """Return how many rounding envelopes two trainings are apart; infinite if unknown."""
-    return max((score for score in (finding.loss_score, finding.grad_norm_score) if score is not None), default=math.inf)
+    return max(
+        (score for score in (finding.loss_score, finding.grad_norm_score) if score is not None),
+        default=math.inf,
+    )
 
 
 def _covers_learning(one: Acceptance, finding: ParityFinding) -> bool:
     if finding.verdict is Parity.NON_FINITE:
         return False
     if finding.difference is not None:
-        return one.change.share is not None and abs(finding.difference) <= one.change.share + _ROUNDING
+        return (
+            one.change.share is not None and abs(finding.difference) <= one.change.share + _ROUNDING
+        )
     return one.change.number is not None and training_score(finding) <= one.change.number
 
 
@@ -134,13 +170,25 @@ def _exceeds(one: Acceptance, case: CaseComparison) -> bool:
     """Return whether a change of the case that the entry is for goes beyond its bound."""
     match one.change.kind:
         case Accepted.METRIC:
-            worse = (pair for pair in case.pairs if _is_for(one, pair) and pair.verdict.worse and not pair.detail)
+            worse = (
+                pair
+                for pair in case.pairs
+                if _is_for(one, pair) and pair.verdict.worse and not pair.detail
+            )
             return any(not _covers_pair(one, pair) for pair in worse)
         case Accepted.OUTPUTS:
             found = case.outputs
-            return found is not None and found.verdict is Sameness.CHANGED and not _covers_outputs(one, found)
+            return (
+                found is not None
+                and found.verdict is Sameness.CHANGED
+                and not _covers_outputs(one, found)
+            )
         case Accepted.LEARNING:
-            return case.learning is not None and case.learning.verdict.broken and not _covers_learning(one, case.learning)
+            return (
+                case.learning is not None
+                and case.learning.verdict.broken
+                and not _covers_learning(one, case.learning)
+            )
 
 
 def _bound(one: Acceptance) -> str:
@@ -149,7 +197,11 @@ def _bound(one: Acceptance) -> str:
         return percent(change.share)
     if change.number is None:
         return "any size"
-    return f"{change.number:g}" if change.kind is Accepted.METRIC else f"{format_factor(change.number)} times rounding"
+    return (
+        f"{change.number:g}"
+        if change.kind is Accepted.METRIC
+        else f"{format_factor(change.number)} times rounding"
+    )
 
 
 def suggested(rule: Rule, case: CaseComparison) -> tuple[str, ...]:
@@ -163,9 +215,17 @@ def suggested(rule: Rule, case: CaseComparison) -> tuple[str, ...]:
         return () if farthest is None else _for_metric(farthest)
     if rule is Rule.OUTPUTS_CHANGED and case.outputs is not None:
         return ("--outputs", "--bound", _rounded_up(outputs_score(case.outputs)) or ANY)
-    if rule is Rule.LEARNING_CHANGED and case.learning is not None and case.learning.verdict is not Parity.NON_FINITE:
+    if (
+        rule is Rule.LEARNING_CHANGED
+        and case.learning is not None
+        and case.learning.verdict is not Parity.NON_FINITE
+    ):
         off = case.learning.difference
-        bound = _rounded_up(training_score(case.learning)) if off is None else f"{_rounded_up(100 * abs(off))}%"
+        bound = (
+            _rounded_up(training_score(case.learning))
+            if off is None
+            else f"{_rounded_up(100 * abs(off))}%"
+        )
         return ("--learning", "--bound", bound) if bound else ()
     return ()
 

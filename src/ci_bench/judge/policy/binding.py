@@ -6,7 +6,8 @@ are refused, and each difference names its field. Settings that a workflow may c
 known only to the measured tree, are not differences: the policy has rules for them, and `scope`
 words them.
 
-Not here: how `Expected` is derived (`commands.trusted.expecting`), and whether what was measured is any good (`compare`).
+Not here: how `Expected` is derived (`commands.trusted.expecting`), and whether what was measured is
+any good (`compare`).
 """
 
 import json
@@ -23,14 +24,18 @@ FILTER, DEVICE, BASE = "filter", "device", "base"
 MOST_DIFFERENCES = 30
 _RE_RUN = "re-run all jobs of the workflow"
 _AUTO = "auto"
-_ALLOW = "allow it by `policy.severities.narrowed` in the base branch's configuration, or take the flag out of the workflow"
+_ALLOW = (
+    "allow it by `policy.severities.narrowed` in the base branch's configuration, or take the flag"
+    " out of the workflow"
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Commits:
     """The commits that a side may be of, and what they are in words (``the head of pull request 7``).
 
-    Without any, `words` says why none is known, and every commit is refused. `doubt` is why an accepted one may be another.
+    Without any, `words` says why none is known, and every commit is refused. `doubt` is why an
+    accepted one may be another.
     """
 
     accepted: tuple[str, ...]
@@ -106,19 +111,30 @@ def narrowings(head: Results, expected: Expected) -> tuple[str, ...]:
         chosen, whole = len(_chosen(expected, filters)), len(expected.cases)
         flags = " ".join(f"--filter {text}" for text in filters)
         unplanned = " of the suites that are planned here" if expected.foreign else ""
-        found.append(f"the workflow measured only {chosen} of {whole} cases{unplanned} ({flags}); {_ALLOW}")
+        found.append(
+            f"the workflow measured only {chosen} of {whole} cases{unplanned} ({flags}); {_ALLOW}"
+        )
     right = expected.base.accepted if expected.base else ()
-    moved = {name: values for name, values in asked.items() if name != FILTER and not (name == BASE and {*values} <= {*right})}
+    moved = {
+        name: values
+        for name, values in asked.items()
+        if name != FILTER and not (name == BASE and {*values} <= {*right})
+    }
     found += [moved_by(name, moved[name]) for name in sorted(moved)]
     if head.source.dirty:
-        found.append("head was measured with changes that no commit holds: measure a clean checkout")
+        found.append(
+            "head was measured with changes that no commit holds: measure a clean checkout"
+        )
     return tuple(found)
 
 
 def moved_by(name: str, values: Sequence[str]) -> str:
     """Describe the difference of a flag from the configuration, in a sentence."""
     flag = name.removesuffix("_s").replace("_", "-")
-    return f"the workflow set --{flag} {' '.join(values)}, which the configuration does not say; {_ALLOW}"
+    return (
+        f"the workflow set --{flag} {' '.join(values)}, which the configuration does not say;"
+        f" {_ALLOW}"
+    )
 
 
 def undeclared(base: Results | None, expected: Expected) -> tuple[str, ...]:
@@ -129,8 +145,8 @@ def undeclared(base: Results | None, expected: Expected) -> tuple[str, ...]:
     if base is not None and (expected.base is None or base.source.own_plan):
         return ()
     return tuple(
-        f"cases of `{one.owner}` are planned only by head's tree, so a missing case goes unnoticed; declare them in "
-        f"the base branch's configuration, as `{one.field}`: {HOW}"
+        f"cases of `{one.owner}` are planned only by head's tree, so a missing case goes unnoticed;"
+        f" declare them in the base branch's configuration, as `{one.field}`: {HOW}"
         for one in expected.foreign
         if one.cases is None
     )
@@ -139,11 +155,17 @@ def undeclared(base: Results | None, expected: Expected) -> tuple[str, ...]:
 def _of_pair(head: Results, base: Results) -> Iterator[Difference]:
     """Base and head are measured in one run, each in turns with the other: by head's plan, unless base's is its own."""
     if base.run.id != head.run.id:
-        message = f"is of another run than head's ({show(base.run.id)}, {show(head.run.id)}); both have to be measured in one"
+        message = (
+            f"is of another run than head's ({show(base.run.id)}, {show(head.run.id)}); both have"
+            " to be measured in one"
+        )
         yield Difference(field="run.id", message=message)
     for name in ("started_at", "device", "asked"):
         if getattr(base.run, name) != getattr(head.run, name):
-            yield Difference(field=f"run.{name}", message="differs from head's, and both sides are measured in one run")
+            yield Difference(
+                field=f"run.{name}",
+                message="differs from head's, and both sides are measured in one run",
+            )
     ids = [[row.case.id for row in side.cases] for side in (base, head)]
     if not base.source.own_plan and sorted(ids[0]) != sorted(ids[1]):
         yield Difference(field="cases", message=f"are not head's: {_apart(ids[0], ids[1])}")
@@ -154,52 +176,87 @@ def _of_side(results: Results, expected: Expected, commits: Commits) -> Iterator
     yield from _of_workflow(results.run.workflow, expected.workflow)
     if results.run.config_digest != expected.config_digest:
         other = results.tool_version != expected.tool_version
-        versions = f", or ci-bench {show(results.tool_version)} reads it otherwise than {expected.tool_version}" if other else ""
+        versions = (
+            f", or ci-bench {show(results.tool_version)} reads it otherwise than"
+            f" {expected.tool_version}"
+            if other
+            else ""
+        )
         message = "it was measured by another configuration than the base branch's"
-        yield Difference(field="run.config_digest", message=f"{message}, which may have changed since{versions}; {_RE_RUN}")
+        yield Difference(
+            field="run.config_digest",
+            message=f"{message}, which may have changed since{versions}; {_RE_RUN}",
+        )
     yield from _of_device(results, expected)
     yield from _of_cases(results, expected)
 
 
 def _of_commit(commit: str | None, commits: Commits) -> Iterator[Difference]:
     if commit is None:
-        yield Difference(field="source.commit", message="is not recorded: ci-bench has to measure a git checkout")
+        yield Difference(
+            field="source.commit", message="is not recorded: ci-bench has to measure a git checkout"
+        )
     elif not commits.accepted:
         yield Difference(
-            field="source.commit", message=f"is {show(commit)}, and cannot be compared with anything: {commits.words}"
+            field="source.commit",
+            message=f"is {show(commit)}, and cannot be compared with anything: {commits.words}",
         )
     elif commit not in commits.accepted:
-        message = f"is {show(commit)}, and has to be {' or '.join(commits.accepted)}: {commits.words}; {_RE_RUN}"
+        message = (
+            f"is {show(commit)}, and has to be {' or '.join(commits.accepted)}: {commits.words};"
+            f" {_RE_RUN}"
+        )
         yield Difference(field="source.commit", message=message)
 
 
 def _of_workflow(found: WorkflowRun | None, expected: WorkflowRun) -> Iterator[Difference]:
     if found is None:
-        message = "is not recorded: these results were not measured in a workflow, or by a ci-bench that did not say in which"
+        message = (
+            "is not recorded: these results were not measured in a workflow, or by a ci-bench that"
+            " did not say in which"
+        )
         yield Difference(field="run.workflow", message=message)
         return
     for name in ("repository", "run", "attempt"):
         is_, wanted = getattr(found, name), getattr(expected, name)
         same = is_.casefold() == wanted.casefold() if isinstance(is_, str) else is_ == wanted
         if not same:
-            hint = f"; the artifact of another attempt is not this one's: {_RE_RUN}" if name == "attempt" else ""
-            yield Difference(field=f"run.workflow.{name}", message=f"is {show(is_)}, and has to be {wanted}{hint}")
+            hint = (
+                f"; the artifact of another attempt is not this one's: {_RE_RUN}"
+                if name == "attempt"
+                else ""
+            )
+            yield Difference(
+                field=f"run.workflow.{name}",
+                message=f"is {show(is_)}, and has to be {wanted}{hint}",
+            )
 
 
 def _of_device(results: Results, expected: Expected) -> Iterator[Difference]:
     """Check the kind of device used for measuring. If no case completed, nothing was measured."""
     device = next(iter(results.run.asked.get(DEVICE, ())), expected.device)
     if results.run.device != device:
-        yield Difference(field="run.device", message=f"is {show(results.run.device)}, and has to be {device}")
+        yield Difference(
+            field="run.device", message=f"is {show(results.run.device)}, and has to be {device}"
+        )
     if not any(row.status is Status.OK for row in results.cases):
         return
     identity, machine = results.environment.identity, expected.machine
     kind = machine.device or (None if device == _AUTO else device.partition(":")[0])
     if kind is not None and identity.get(DEVICE) != kind:
-        message = f"is {show(identity.get(DEVICE))}, and has to be {kind}; look at the log of the machine that measured"
+        message = (
+            f"is {show(identity.get(DEVICE))}, and has to be {kind}; look at the log of the machine"
+            " that measured"
+        )
         yield Difference(field="environment.identity.device", message=message)
-    if machine.gpu is not None and machine.gpu.casefold() not in str(identity.get("gpu", "")).casefold():
-        message = f"is {show(identity.get('gpu'))}, and `machines` says that its name contains {machine.gpu}"
+    if (
+        machine.gpu is not None
+        and machine.gpu.casefold() not in str(identity.get("gpu", "")).casefold()
+    ):
+        message = (
+            f"is {show(identity.get('gpu'))}, and `machines` says that its name contains"
+            f" {machine.gpu}"
+        )
         yield Difference(field="environment.identity.gpu", message=message)
 
 
@@ -210,11 +267,19 @@ def _of_cases(results: Results, expected: Expected) -> Iterator[Difference]:
     planned = {case.id: case for case in _chosen(expected, filters)}
     missing = [name for name in planned if name not in rows]
     if missing:
-        yield Difference(field="cases", message=f"{_count(missing)} that the configuration plans: {names(missing)} missing")
+        yield Difference(
+            field="cases",
+            message=f"{_count(missing)} that the configuration plans: {names(missing)} missing",
+        )
     suites = {one.suite for one in expected.foreign}
-    surplus = [name for name, case in rows.items() if name not in planned and case.suite not in suites]
+    surplus = [
+        name for name, case in rows.items() if name not in planned and case.suite not in suites
+    ]
     if surplus:
-        yield Difference(field="cases", message=f"{_count(surplus)} that the configuration does not plan: {names(surplus)}")
+        yield Difference(
+            field="cases",
+            message=f"{_count(surplus)} that the configuration does not plan: {names(surplus)}",
+        )
     for index, row in enumerate(results.cases):
         if row.case.id in planned:
             yield from _of_case(f"cases[{index}].case", row.case, planned[row.case.id])
@@ -230,15 +295,24 @@ def _of_cases(results: Results, expected: Expected) -> Iterator[Difference]:
 def _of_case(path: str, case: Case, planned: Case) -> Iterator[Difference]:
     for one in fields(Case):
         found, wanted = getattr(case, one.name), getattr(planned, one.name)
-        if one.name == "body" or (one.name == "stages" and not found):  # of the tree; of an earlier version, which wrote none
+        if one.name == "body" or (
+            one.name == "stages" and not found
+        ):  # of the tree; of an earlier version, which wrote none
             continue
         if _text(found) != _text(wanted):
-            message = f"of {show(case.id)} is {show(_text(found))}, and the configuration plans {show(_text(wanted))}"
+            message = (
+                f"of {show(case.id)} is {show(_text(found))}, and the configuration plans"
+                f" {show(_text(wanted))}"
+            )
             yield Difference(field=f"{path}.{one.name}", message=message)
 
 
 def _of_declared(
-    suite: str, declared: Sequence[Declaration], own: list[str], filters: tuple[str, ...], ids: Container[str]
+    suite: str,
+    declared: Sequence[Declaration],
+    own: list[str],
+    filters: tuple[str, ...],
+    ids: Container[str],
 ) -> Iterator[Difference]:
     """Compare the ids of one suite with the declared ids and numbers.
 
@@ -247,7 +321,9 @@ def _of_declared(
     named = [name for one in declared if isinstance(one.cases, tuple) for name in one.cases]
     wanted = [name for name in named if fits_filters(name, filters, ids)]
     number = sum(one.cases for one in declared if isinstance(one.cases, int))
-    naming, counting = ([one.field for one in declared if isinstance(one.cases, kind)] for kind in (tuple, int))
+    naming, counting = (
+        [one.field for one in declared if isinstance(one.cases, kind)] for kind in (tuple, int)
+    )
     is_open = any(one.cases is None for one in declared)
     others = without(own, wanted)
     found = without(own, others) if counting or is_open else own
@@ -258,7 +334,10 @@ def _of_declared(
     if counting and (too_few or too_many):
         besides = " besides those that are named" if naming else ""
         yield Difference(
-            field="cases", message=f"{len(others)} of the suite {suite}{besides}, and {_where(counting)} says {number}"
+            field="cases",
+            message=(
+                f"{len(others)} of the suite {suite}{besides}, and {_where(counting)} says {number}"
+            ),
         )
 
 
@@ -278,14 +357,18 @@ def _chosen(expected: Expected, filters: tuple[str, ...]) -> list[Case]:
 
 def _ids(expected: Expected) -> frozenset[str]:
     """Return all ids that the base branch's configuration plans or declares."""
-    declared = (name for one in expected.foreign if isinstance(one.cases, tuple) for name in one.cases)
+    declared = (
+        name for one in expected.foreign if isinstance(one.cases, tuple) for name in one.cases
+    )
     return frozenset((*(case.id for case in expected.cases), *declared))
 
 
 def _apart(found: Sequence[str], wanted: Sequence[str]) -> str:
     """Describe the missing and the surplus names."""
     parts = (("missing", without(wanted, found)), ("too many", without(found, wanted)))
-    return "; ".join(f"{names(ids)} {word}" for word, ids in parts if ids) or "one of them comes twice"
+    return (
+        "; ".join(f"{names(ids)} {word}" for word, ids in parts if ids) or "one of them comes twice"
+    )
 
 
 def _count(ids: Sequence[str]) -> str:

@@ -46,8 +46,15 @@ def arms_to_explain(case: CaseComparison) -> tuple[str, ...]:
     """
     worse = [pair.arm for pair in _worse(case.pairs)]
     broken = [found.arm for found in case.parity if found.verdict.broken]
-    failed = [check.arm for check in case.checks if check.outcome is Outcome.FAIL and not check.informative]
-    apart = case.learning is not None and case.learning.verdict in {Parity.DIFFERENT_MATH, Parity.DIFFERENT}
+    failed = [
+        check.arm
+        for check in case.checks
+        if check.outcome is Outcome.FAIL and not check.informative
+    ]
+    apart = case.learning is not None and case.learning.verdict in {
+        Parity.DIFFERENT_MATH,
+        Parity.DIFFERENT,
+    }
     reference = [case.reference] if apart and case.reference else []
     found = dict.fromkeys((*worse, *broken, *failed, *reference))
     return tuple(arm for arm in found if arm in case.arms)
@@ -88,21 +95,35 @@ def cause_of(base: Profile | None, head: Profile, *, slower: bool = False) -> Ca
     if base is None or base.step_s is None or head.step_s is None:
         base_s = base.step_s if base else None
         unknown = _why(base, head)
-        return Cause(arm=head.arm, slower=slower, base_s=base_s, head_s=head.step_s, unknown=unknown, bundle=head.bundle)
+        return Cause(
+            arm=head.arm,
+            slower=slower,
+            base_s=base_s,
+            head_s=head.step_s,
+            unknown=unknown,
+            bundle=head.bundle,
+        )
     matches = matched(base.rows, head.rows)
     change_s = head.step_s - base.step_s
-    moved = ranked_by_what_is_beyond([one for one in matches if one.moved(base.step_s)], matches, slower=slower or change_s >= 0)
+    moved = ranked_by_what_is_beyond(
+        [one for one in matches if one.moved(base.step_s)], matches, slower=slower or change_s >= 0
+    )
     old = {_text(line) for row in base.rows for line in row.lines}
     ranked = [part for match in moved if (part := _part(match, old)) is not None]
     is_known = abs(change_s) > LEAST_SHARE_OF_STEP * base.step_s
-    kernels = [{row.name for row in side.rows if row.kind is RowKind.KERNEL} for side in (base, head)]
+    kernels = [
+        {row.name for row in side.rows if row.kind is RowKind.KERNEL} for side in (base, head)
+    ]
     return Cause(
         arm=head.arm,
         slower=slower,
         base_s=base.step_s,
         head_s=head.step_s,
         attributed=_attributed(ranked, change_s) if is_known else None,
-        parts=tuple(replace(part, share=part.change_s / change_s if is_known else None) for part in ranked[:MOST_PARTS]),
+        parts=tuple(
+            replace(part, share=part.change_s / change_s if is_known else None)
+            for part in ranked[:MOST_PARTS]
+        ),
         memory=_memory(base.rows, head.rows),
         new_breaks=_more_breaks(base.breaks, head.breaks),
         gone_breaks=_more_breaks(head.breaks, base.breaks),
@@ -118,7 +139,11 @@ def _why(base: Profile | None, head: Profile) -> str:
     if base is None:
         return "base was not explained"
     return next(
-        (f"{side}: {one.unknown or 'nothing is known'}" for side, one in (("base", base), ("head", head)) if one.step_s is None)
+        (
+            f"{side}: {one.unknown or 'nothing is known'}"
+            for side, one in (("base", base), ("head", head))
+            if one.step_s is None
+        )
     )
 
 
@@ -146,7 +171,12 @@ class KernelMatch:
     @property
     def is_same(self) -> bool:
         """Return whether it is one row that both sides call equally often."""
-        if len(self.base) != 1 or len(self.head) != 1 or self.layout or plain_name(self.base[0]) != plain_name(self.head[0]):
+        if (
+            len(self.base) != 1
+            or len(self.head) != 1
+            or self.layout
+            or plain_name(self.base[0]) != plain_name(self.head[0])
+        ):
             return False
         return abs(self.head[0].calls - self.base[0].calls) <= SAME_CALLS * self.base[0].calls
 
@@ -156,7 +186,9 @@ class KernelMatch:
         return abs(self.change_s) > max(NOISE_ERRORS * error_s, LEAST_SHARE_OF_STEP * step_s)
 
 
-def ranked_by_what_is_beyond(moved: Iterable[KernelMatch], every: Iterable[KernelMatch], *, slower: bool) -> list[KernelMatch]:
+def ranked_by_what_is_beyond(
+    moved: Iterable[KernelMatch], every: Iterable[KernelMatch], *, slower: bool
+) -> list[KernelMatch]:
     """Rank rows by how far they moved in the step's direction, beyond the noise between processes.
 
     Ties are ordered by the whole movement.
@@ -169,7 +201,9 @@ def ranked_by_what_is_beyond(moved: Iterable[KernelMatch], every: Iterable[Kerne
 
     def beyond(match: KernelMatch) -> tuple[float, float]:
         allowance_s = (
-            SCATTERS * scatter_of([one for one in same if one is not match]) * match.base[0].seconds if match.is_same else 0.0
+            SCATTERS * scatter_of([one for one in same if one is not match]) * match.base[0].seconds
+            if match.is_same
+            else 0.0
         )
         return max(0.0, sign * match.change_s - allowance_s), sign * match.change_s
 
@@ -181,8 +215,14 @@ def scatter_of(same: Sequence[KernelMatch]) -> float:
 
     Each row counts by base's seconds.
     """
-    deviations = sorted((abs(one.change_s) / one.base[0].seconds, one.base[0].seconds) for one in same)
-    half_s = sum(seconds for _, seconds in deviations) / 2 if len(deviations) >= FEWEST_SAME else math.inf
+    deviations = sorted(
+        (abs(one.change_s) / one.base[0].seconds, one.base[0].seconds) for one in same
+    )
+    half_s = (
+        sum(seconds for _, seconds in deviations) / 2
+        if len(deviations) >= FEWEST_SAME
+        else math.inf
+    )
     for deviation, seconds in deviations:
         half_s -= seconds
         if half_s <= 0:
@@ -218,7 +258,11 @@ def _by_name(row: ProfileRow) -> Hashable:
 
 
 def _by_operators(row: ProfileRow) -> Hashable | None:
-    return (row.kind, operators_of(row.name)) if row.kind is RowKind.KERNEL and operators_of(row.name) else None
+    return (
+        (row.kind, operators_of(row.name))
+        if row.kind is RowKind.KERNEL and operators_of(row.name)
+        else None
+    )
 
 
 def plain_name(row: ProfileRow) -> str:
@@ -226,14 +270,16 @@ def plain_name(row: ProfileRow) -> str:
     return unnumbered(row.name) if row.kind is RowKind.KERNEL else row.name
 
 
-def _by_lines(base: Sequence[ProfileRow], head: Sequence[ProfileRow]) -> list[tuple[ProfileRow, ProfileRow]]:
+def _by_lines(
+    base: Sequence[ProfileRow], head: Sequence[ProfileRow]
+) -> list[tuple[ProfileRow, ProfileRow]]:
     """In the order of their lines, with the least difference of seconds."""
     return closest(sorted(base, key=_order), sorted(head, key=_order), lambda row: row.seconds)
 
 
 def _order(row: ProfileRow) -> tuple[str, int]:
     file, _, number = row.lines[0].place.rpartition(":") if row.lines else ("", "", "")
-    return file, int(number) if number.isdigit() and len(number) < 10 else 0  # noqa: PLR2004 - digits of a line's number
+    return file, (int(number) if number.isdigit() and len(number) < 10 else 0)  # noqa: PLR2004 - digits of a line's number
 
 
 def _replaced(base: list[ProfileRow], head: list[ProfileRow]) -> list[KernelMatch]:
@@ -243,9 +289,14 @@ def _replaced(base: list[ProfileRow], head: list[ProfileRow]) -> list[KernelMatc
     """
     groups = [KernelMatch(base=rows) for rows in _by_line(base)]
     for rows in _by_line(head):
-        related = [group for group in groups if group.base and any(_is_related(*pair) for pair in product(_rows(group), rows))]
+        related = [
+            group
+            for group in groups
+            if group.base and any(_is_related(*pair) for pair in product(_rows(group), rows))
+        ]
         merged = KernelMatch(
-            base=[row for one in related for row in one.base], head=[*(row for one in related for row in one.head), *rows]
+            base=[row for one in related for row in one.base],
+            head=[*(row for one in related for row in one.head), *rows],
         )
         groups = [*(group for group in groups if not any(group is one for one in related)), merged]
     return groups
@@ -280,16 +331,26 @@ def _by_layout(matches: Sequence[KernelMatch]) -> list[KernelMatch]:
     others = []
     for match in matches:
         reads = {line for row in match.head for line in row.laid_out if _text(line) not in old}
-        is_known = bool(match.base) or all(_text(line) in lines for row in match.head for line in row.lines)
+        is_known = bool(match.base) or all(
+            _text(line) in lines for row in match.head for line in row.lines
+        )
         if reads and is_known:
             readers[min(reads, key=lambda line: line.place)].append(match)
         else:
             others.append(match)
     for line, own in readers.items():
-        own += [match for match in others if not match.base and all(row.lines == (line,) for row in match.head)]
+        own += [
+            match
+            for match in others
+            if not match.base and all(row.lines == (line,) for row in match.head)
+        ]
     taken = {id(match) for own in readers.values() for match in own}
     together = (
-        KernelMatch(base=[row for one in own for row in one.base], head=[row for one in own for row in one.head], layout=(line,))
+        KernelMatch(
+            base=[row for one in own for row in one.base],
+            head=[row for one in own for row in one.head],
+            layout=(line,),
+        )
         for line, own in readers.items()
     )
     return [*(match for match in others if id(match) not in taken), *together]
@@ -308,7 +369,9 @@ def _is_related(one: ProfileRow, two: ProfileRow) -> bool:
         return len(words[0] & words[1]) * 2 >= min(len(words[0]), len(words[1]))
     if any(words):
         fused, other = (one, two) if words[0] else (two, one)
-        return other.name.removeprefix("aten::").strip("_") in operators_of(fused.name) or _share_a_line(one, two)
+        return other.name.removeprefix("aten::").strip("_") in operators_of(
+            fused.name
+        ) or _share_a_line(one, two)
     return _share_a_line(one, two)
 
 
@@ -317,12 +380,17 @@ def _share_a_line(one: ProfileRow, two: ProfileRow) -> bool:
 
 
 def _part(match: KernelMatch, old: AbstractSet[tuple[str, str]]) -> CausePart | None:
-    """A match as a part of the change. Lines whose text base does not have come first: a fused kernel has more than are shown."""
+    """A match as a part of the change.
+
+    Lines whose text base does not have come first: a fused kernel has more than are shown.
+    """
     rows = (*match.base, *match.head)
     if not any(row.name for row in rows):
         return None
     before, after = (_names(side) for side in (match.base, match.head))
-    every = dict.fromkeys((*match.layout, *(line for row in _largest(match.head or match.base) for line in row.lines)))
+    every = dict.fromkeys(
+        (*match.layout, *(line for row in _largest(match.head or match.base) for line in row.lines))
+    )
     lines = sorted(every, key=lambda line: not line.code or _text(line) in old)
     return CausePart(
         kind=_largest(rows)[0].kind,
@@ -362,14 +430,21 @@ def _memory(base: Iterable[ProfileRow], head: Iterable[ProfileRow]) -> tuple[Mem
                 places[key] = tuple(line.place for line in row.lines)[:MOST_PLACES]
         sides.append(held)
     parts = (
-        MemoryPart(name=key[0], places=where, base_bytes=sides[0].get(key, 0.0), head_bytes=sides[1].get(key, 0.0))
+        MemoryPart(
+            name=key[0],
+            places=where,
+            base_bytes=sides[0].get(key, 0.0),
+            head_bytes=sides[1].get(key, 0.0),
+        )
         for key, where in places.items()
     )
     moved = (part for part in parts if abs(part.change_bytes) >= LEAST_MEMORY)
     return tuple(sorted(moved, key=lambda part: part.change_bytes, reverse=True))[:MOST_PARTS]
 
 
-def _more_breaks(before: Sequence[GraphBreak], after: Sequence[GraphBreak]) -> tuple[GraphBreak, ...]:
+def _more_breaks(
+    before: Sequence[GraphBreak], after: Sequence[GraphBreak]
+) -> tuple[GraphBreak, ...]:
     """Breaks that are new by their reason, or come more often; the line is the last of those."""
     counts: Mapping[str, int] = _counted(before)
     more = []

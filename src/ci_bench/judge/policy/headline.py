@@ -9,11 +9,27 @@ import re
 from collections.abc import Iterator
 
 from ci_bench.errors import ExitCode
-from ci_bench.judge.policy.rules import Compared, find, is_first, measured, nothing_compared, out_of_budget
+from ci_bench.judge.policy.rules import (
+    Compared,
+    find,
+    is_first,
+    measured,
+    nothing_compared,
+    out_of_budget,
+)
 from ci_bench.judge.policy.sizes import sized
 from ci_bench.judge.policy.undecided import few, is_open, open_pairs, undecided, what_it_takes
 from ci_bench.judge.wording import change, change_size, count_of, effect_rank
-from ci_bench.records.comparison import BaselineMode, CaseComparison, Finding, Judgement, Pair, RunVerdict, Verdict, tally
+from ci_bench.records.comparison import (
+    BaselineMode,
+    CaseComparison,
+    Finding,
+    Judgement,
+    Pair,
+    RunVerdict,
+    Verdict,
+    tally,
+)
 from ci_bench.records.config import UNANSWERED, Policy, Rule, Severity
 from ci_bench.records.graph_breaks import first_break, leading
 from ci_bench.records.labels import FAILING_WORDS, labels
@@ -21,7 +37,9 @@ from ci_bench.records.metrics import GRAPH_BREAKS
 from ci_bench.records.results import Status, Unit
 
 _MOST_CLAUSES = 2
-"""Of the worst case, and of the run as a whole; a single one of a case if others have findings, too."""
+"""Of the worst case, and of the run as a whole; a single one of a case if others have findings,
+too.
+"""
 _VALUES = re.compile(r"[\d.,e+-]+( [A-Za-z]+)? to [\d.,e+-]+")
 _OF_THE_BASELINE = {Rule.INCOMPARABLE, Rule.BASELINE_MISSING}
 
@@ -49,18 +67,33 @@ _OF_A_CASE = {
 }
 
 
-def headline(compared: Compared, findings: tuple[Finding, ...], *, verdict: RunVerdict, nothing_measured: bool) -> str:
+def headline(
+    compared: Compared,
+    findings: tuple[Finding, ...],
+    *,
+    verdict: RunVerdict,
+    nothing_measured: bool,
+) -> str:
     """Summarise the run in one sentence.
 
     It says what failed and by how much, what is open, or what passed; then differences of the
     machines that the policy allows.
     """
     told = _sentence(compared, findings, verdict=verdict, nothing_measured=nothing_measured)
-    fields = few((f"{one.field} ({one.base} on base, {one.head} on head)" for one in compared.across), "field")
+    fields = few(
+        (f"{one.field} ({one.base} on base, {one.head} on head)" for one in compared.across),
+        "field",
+    )
     return f"{told.removesuffix('.')}; compared across {fields}." if fields else told
 
 
-def _sentence(compared: Compared, findings: tuple[Finding, ...], *, verdict: RunVerdict, nothing_measured: bool) -> str:
+def _sentence(
+    compared: Compared,
+    findings: tuple[Finding, ...],
+    *,
+    verdict: RunVerdict,
+    nothing_measured: bool,
+) -> str:
     if compared.unready:
         return f"Failed: {'; '.join(compared.unready)}."
     if nothing_measured:
@@ -71,17 +104,31 @@ def _sentence(compared: Compared, findings: tuple[Finding, ...], *, verdict: Run
             return f"Passed: {_passed(compared, findings)}."
         case RunVerdict.UNDECIDED if not _unanswered(findings):
             reason = nothing_compared(compared)
-            return f"{reason[0].upper()}{reason[1:]}." if _is_early(compared) else f"Not decided: {reason}."
+            return (
+                f"{reason[0].upper()}{reason[1:]}."
+                if _is_early(compared)
+                else f"Not decided: {reason}."
+            )
         case RunVerdict.UNDECIDED:
             return f"Not decided: {'; '.join(_undecided(compared, _unanswered(findings)))}."
         case RunVerdict.FAILED:
             failing = [finding for finding in findings if finding.severity is Severity.FAIL]
-            outcome = "Failed" if {finding.rule for finding in failing} - _OF_THE_BASELINE else "Not compared"
-            return f"{outcome}: {'; '.join(_wrong(compared, failing, fails=True))}.".replace("?.", "?")
+            outcome = (
+                "Failed"
+                if {finding.rule for finding in failing} - _OF_THE_BASELINE
+                else "Not compared"
+            )
+            return f"{outcome}: {'; '.join(_wrong(compared, failing, fails=True))}.".replace(
+                "?.", "?"
+            )
 
 
 def _unanswered(findings: tuple[Finding, ...]) -> list[Finding]:
-    return [finding for finding in findings if finding.severity is Severity.WARN and finding.rule in UNANSWERED]
+    return [
+        finding
+        for finding in findings
+        if finding.severity is Severity.WARN and finding.rule in UNANSWERED
+    ]
 
 
 def _undecided(compared: Compared, unanswered: list[Finding]) -> Iterator[str]:
@@ -92,7 +139,11 @@ def _undecided(compared: Compared, unanswered: list[Finding]) -> Iterator[str]:
     of_metrics = {Rule.POSSIBLE, Rule.UNDECIDED, Rule.INCONCLUSIVE}
     if possible := [finding for finding in unanswered if finding.rule is Rule.POSSIBLE]:
         yield _possible(possible, compared.cases)
-    others = [finding for finding in unanswered if finding.rule not in of_metrics or _is_of_budget(finding)]
+    others = [
+        finding
+        for finding in unanswered
+        if finding.rule not in of_metrics or _is_of_budget(finding)
+    ]
     yield from _wrong(compared, others, fails=False)
     if any(finding.rule in of_metrics and not _is_of_budget(finding) for finding in unanswered):
         named = len(possible) == sum(len(open_pairs(case)) for case in compared.cases)
@@ -113,18 +164,32 @@ def _wrong(compared: Compared, findings: list[Finding], *, fails: bool) -> Itera
     The findings all fail the run (`fails`), or all are without an answer.
     """
     rules = {finding.rule for finding in findings}
-    implied = {Rule.BASELINE_MISSING} if Rule.CASE_REMOVED in rules else set()  # which is why nothing was compared
-    of_all = (finding for finding in findings if finding.case is None and finding.rule not in implied)
+    implied = (
+        {Rule.BASELINE_MISSING} if Rule.CASE_REMOVED in rules else set()
+    )  # which is why nothing was compared
+    of_all = (
+        finding for finding in findings if finding.case is None and finding.rule not in implied
+    )
     of_run = list(dict.fromkeys(_of_run(finding, compared) for finding in of_all))
     yield from _fewer(of_run, "run-wide failure" if fails else "run-wide question")
     names = list(dict.fromkeys(finding.case for finding in findings if finding.case is not None))
     if names:
         case = next(case for case in compared.cases if case.id == names[0])
-        clauses = list(dict.fromkeys(_clauses(case, [finding for finding in findings if finding.case == case.id])))
+        clauses = list(
+            dict.fromkeys(
+                _clauses(case, [finding for finding in findings if finding.case == case.id])
+            )
+        )
         shown = _fewer(clauses, "finding", most=_MOST_CLAUSES if len(names) == 1 else 1)
-        yield ", ".join(shown) if case.head_status is None else _of_one_arm(labels(compared.cases)[case.id], shown)
+        yield (
+            ", ".join(shown)
+            if case.head_status is None
+            else _of_one_arm(labels(compared.cases)[case.id], shown)
+        )
     if len(names) > 1:
-        kinds = few((_kind(finding.rule) for finding in findings if finding.case in names[1:]), "kind")
+        kinds = few(
+            (_kind(finding.rule) for finding in findings if finding.case in names[1:]), "kind"
+        )
         fail = f"fail{'s' if len(names) == 2 else ''} ({kinds})"  # noqa: PLR2004 - one more
         yield f"{count_of(len(names) - 1, 'more case')} {fail if fails else 'without an answer'}"
 
@@ -142,7 +207,11 @@ def _fewer(clauses: list[str], noun: str, *, most: int = _MOST_CLAUSES) -> list[
 
 def _of_one_arm(label: str, clauses: list[str]) -> str:
     """Join the clauses on a case: ``a (inductor): step time 8 % slower, peak memory 12 % more`` if all are of one arm."""
-    arms = [found[0] if (found := _ARM.search(clause)) else "" for clause in clauses if not _MORE.match(clause)]
+    arms = [
+        found[0] if (found := _ARM.search(clause)) else ""
+        for clause in clauses
+        if not _MORE.match(clause)
+    ]
     if len(arms) == 1 or len({*arms}) > 1 or "" in arms:
         return f"{label}: {', '.join(clauses)}"
     return f"{label}{arms[0]}: {', '.join(_ARM.sub('', clause) for clause in clauses)}"
@@ -158,11 +227,16 @@ def _clauses(case: CaseComparison, findings: list[Finding]) -> Iterator[str]:
     """List a case's faults: regressed metrics by size, then the rest in order of the findings."""
     for rule in dict.fromkeys(finding.rule for finding in findings):
         if rule not in _WORSE:
-            yield _OF_A_CASE[rule] if rule in _OF_A_CASE else sized(case, next(one for one in findings if one.rule is rule))
+            yield (
+                _OF_A_CASE[rule]
+                if rule in _OF_A_CASE
+                else sized(case, next(one for one in findings if one.rule is rule))
+            )
             continue
         pairs = leading(pair for pair in case.pairs if _rule_of(pair) is rule)
         yield from (
-            _WORSE[rule] + _effect(pair, case) for pair in sorted(pairs, key=lambda pair: (effect_rank(pair), -change_size(pair)))
+            _WORSE[rule] + _effect(pair, case)
+            for pair in sorted(pairs, key=lambda pair: (effect_rank(pair), -change_size(pair)))
         )
 
 
@@ -183,21 +257,29 @@ def _effect(pair: Pair, case: CaseComparison) -> str:
     by_words = f"from {pair.reason}" if _VALUES.match(pair.reason) else pair.reason
     effect = by_words if by_value else change(pair.speedup or 1.0, pair.unit, pair.better)
     arms = {*case.arms, *(one.arm for one in case.pairs), *(one.arm for one in case.parity)}
-    said = _new_breaks(pair) or f"{pair.title or pair.metric}{' may be' if pair.possible else ''} {effect}"
+    said = (
+        _new_breaks(pair)
+        or f"{pair.title or pair.metric}{' may be' if pair.possible else ''} {effect}"
+    )
     place = first_break(case, pair)
-    return f"{said}{f', first at {place}' if place else ''}{f' ({pair.arm})' if len(arms) > 1 else ''}"
+    return (
+        f"{said}{f', first at {place}' if place else ''}{f' ({pair.arm})' if len(arms) > 1 else ''}"
+    )
 
 
 def _new_breaks(pair: Pair) -> str:
     """``4 graph breaks``, if base has none; else empty."""
     is_first = pair.metric == GRAPH_BREAKS.name and pair.base is not None and not pair.base.figure
-    return count_of(int(pair.head.figure), "graph break") if is_first and pair.head is not None else ""
+    return (
+        count_of(int(pair.head.figure), "graph break") if is_first and pair.head is not None else ""
+    )
 
 
 def _passed(compared: Compared, findings: tuple[Finding, ...]) -> str:
     count = sum(measured(case) for case in compared.cases if case.head_status is Status.OK)
     accepted = sum(finding.rule is Rule.ACCEPTED for finding in findings)
-    clauses = [f"{count_of(count, 'case')}, {_movement(compared, allowed='' if accepted else ', which the policy allows')}"]
+    movement = _movement(compared, allowed="" if accepted else ", which the policy allows")
+    clauses = [f"{count_of(count, 'case')}, {movement}"]
     clauses += [f"{count_of(accepted, 'change')} accepted"] if accepted else []
     verdicts = [finding.verdict for case in compared.cases for finding in case.parity]
     if verdicts and all(verdict.holds for verdict in verdicts):
@@ -206,8 +288,15 @@ def _passed(compared: Compared, findings: tuple[Finding, ...]) -> str:
         clauses.append(f"losses do not match {_references(compared)}, which the policy allows")
     learned = [case.learning.verdict for case in compared.cases if case.learning is not None]
     if learned and all(verdict.holds for verdict in learned):
-        elsewhere = any(case.learning is not None and case.learning.from_another_start for case in compared.cases)
-        clauses.append("training from another start ends as well as base's" if elsewhere else "training matches base")
+        elsewhere = any(
+            case.learning is not None and case.learning.from_another_start
+            for case in compared.cases
+        )
+        clauses.append(
+            "training from another start ends as well as base's"
+            if elsewhere
+            else "training matches base"
+        )
     clauses += [finding.message for finding in findings if finding.rule is Rule.CASE_NEW]
     warnings = sum(finding.severity is Severity.WARN for finding in findings)
     if warnings:
@@ -224,14 +313,23 @@ def _references(compared: Compared) -> str:
 def _possible(findings: list[Finding], cases: tuple[CaseComparison, ...]) -> str:
     """The largest change that may be one for the worse, and how many more there are."""
     named = {finding.case for finding in findings}
-    found = [(case, pair) for case in cases if case.id in named for pair in case.pairs if _rule_of(pair) is Rule.POSSIBLE]
+    found = [
+        (case, pair)
+        for case in cases
+        if case.id in named
+        for pair in case.pairs
+        if _rule_of(pair) is Rule.POSSIBLE
+    ]
     case, pair = max(found, key=lambda item: change_size(item[1]))
     more = f", and {len(findings) - 1} more" if len(findings) > 1 else ""
     return f"{labels(cases)[case.id]}: {_WORSE[Rule.POSSIBLE]}{_effect(pair, case)}{more}"
 
 
 def _movement(compared: Compared, *, allowed: str) -> str:
-    """Summarise the metrics that gate, and why worse ones are `allowed`. "Nothing regressed" refers only to decided ones."""
+    """Summarise the metrics that gate, and why worse ones are `allowed`.
+
+    "Nothing regressed" refers only to decided ones.
+    """
     if compared.base is None:
         return "no baseline to compare with"
     verdicts = [pair.verdict for case in compared.cases for pair in case.pairs if not pair.detail]
@@ -247,7 +345,11 @@ def _movement(compared: Compared, *, allowed: str) -> str:
         words = f"nothing regressed{of}"
     else:
         words = "nothing decided"
-    return f"{words}{better}" + (f", {counted.undecided} undecided ({_open_cases(compared.cases)})" if counted.undecided else "")
+    return f"{words}{better}" + (
+        f", {counted.undecided} undecided ({_open_cases(compared.cases)})"
+        if counted.undecided
+        else ""
+    )
 
 
 def _open_cases(cases: tuple[CaseComparison, ...]) -> str:
@@ -266,7 +368,11 @@ def judge(compared: Compared, policy: Policy) -> Judgement:
     code = _exit_code(findings, nothing_measured=nothing_measured)
     is_open = bool(_unanswered(findings)) or bool(nothing_compared(compared))
     open_or_passed = RunVerdict.UNDECIDED if is_open else RunVerdict.PASSED
-    verdict = open_or_passed if code is ExitCode.OK or _has_no_baseline_yet(compared, findings) else RunVerdict.FAILED
+    verdict = (
+        open_or_passed
+        if code is ExitCode.OK or _has_no_baseline_yet(compared, findings)
+        else RunVerdict.FAILED
+    )
     return Judgement(
         verdict=verdict,
         exit_code=int(code),
@@ -294,7 +400,9 @@ def _nothing_measured(cases: tuple[CaseComparison, ...]) -> bool:
     Nor were cases that no budget was left for.
     """
     planned = [case for case in cases if case.head_status is not None]
-    tried = any(case.head_status is not Status.SKIPPED and not out_of_budget(case) for case in planned)
+    tried = any(
+        case.head_status is not Status.SKIPPED and not out_of_budget(case) for case in planned
+    )
     return tried and not any(measured(case) for case in planned)
 
 

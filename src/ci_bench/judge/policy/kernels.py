@@ -29,10 +29,14 @@ def unnumbered(name: str) -> str:
 def operators_of(name: str) -> frozenset[str]:
     """The words of the operators that a fused kernel's name lists; empty for other names."""
     plain = unnumbered(name)
-    return frozenset(_FUSED.sub("", plain).split("_")) - {""} if _FUSED.match(plain) else frozenset()
+    return (
+        frozenset(_FUSED.sub("", plain).split("_")) - {""} if _FUSED.match(plain) else frozenset()
+    )
 
 
-def kernel_changes(base: Sequence[GeneratedKernel], head: Sequence[GeneratedKernel]) -> tuple[KernelChange, ...]:
+def kernel_changes(
+    base: Sequence[GeneratedKernel], head: Sequence[GeneratedKernel]
+) -> tuple[KernelChange, ...]:
     """List different kernels: on both sides first, then new, then gone.
 
     A side without any kernels is unknown.
@@ -46,7 +50,11 @@ def kernel_changes(base: Sequence[GeneratedKernel], head: Sequence[GeneratedKern
         lambda one: operators_of(one.name) or None,
     )
     pairs = [pair for key in keys for pair in pair_off(left, right, key)]
-    changed = [KernelChange(before=one.name, after=two.name, diff=diff) for one, two in pairs if (diff := diff_of(one, two))]
+    changed = [
+        KernelChange(before=one.name, after=two.name, diff=diff)
+        for one, two in pairs
+        if (diff := diff_of(one, two))
+    ]
     new = [KernelChange(before="", after=one.name, diff=_alone(one, "+")) for one in right]
     gone = [KernelChange(before=one.name, after="", diff=_alone(one, "-")) for one in left]
     return (*changed, *new, *gone)[:MOST_CHANGES]
@@ -75,4 +83,6 @@ def _lines(kernel: GeneratedKernel) -> list[str]:
 def _capped(lines: Iterable[str], most: int) -> str:
     shown = [line if len(line) <= MOST_LINE else f"{line[: MOST_LINE - 1]}…" for line in lines]
     more = len(shown) - most
-    return "\n".join([*shown[:most], *([f"… {more:,} more line{'s' if more > 1 else ''}"] if more > 0 else [])])
+    return "\n".join(
+        [*shown[:most], *([f"… {more:,} more line{'s' if more > 1 else ''}"] if more > 0 else [])]
+    )

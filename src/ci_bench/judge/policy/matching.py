@@ -31,18 +31,24 @@ def pair_off(
         for item in items:
             if (name := key(item)) is not None:
                 own[name].append(item)
-    found = [pair for name, before in sides[0].items() for pair in pairs_of(before, sides[1].get(name, []))]
+    found = [
+        pair
+        for name, before in sides[0].items()
+        for pair in pairs_of(before, sides[1].get(name, []))
+    ]
     for one, two in found:
         base.remove(one)
         head.remove(two)
     return found
 
 
-def closest(base: Sequence[Item], head: Sequence[Item], size: Callable[[Item], float]) -> list[tuple[Item, Item]]:
+def closest(
+    base: Sequence[Item], head: Sequence[Item], size: Callable[[Item], float]
+) -> list[tuple[Item, Item]]:
     """Pair as many as possible, in order on both sides, with the least total difference of sizes.
 
-    The shortest edit script with these costs (Wagner and Fischer, 1974); where there are more on one side, those left over are
-    what fits worst.
+    The shortest edit script with these costs (Wagner and Fischer, 1974); where there are more on
+    one side, those left over are what fits worst.
     """
     few, many = sorted((base, head), key=len)
     if not few:

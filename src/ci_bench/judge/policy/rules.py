@@ -43,7 +43,8 @@ def below_floors(case: CaseComparison, policy: Policy) -> Iterator[tuple[str, fl
 
     Each comes with its sentence, and how far below it is.
 
-    An interval must lie below the floor as a whole; a figure without one (a single launch) must not lie below.
+    An interval must lie below the floor as a whole; a figure without one (a single launch) must not
+    lie below.
     """
     if case.head_status is not Status.OK:
         return
@@ -54,25 +55,38 @@ def below_floors(case: CaseComparison, policy: Policy) -> Iterator[tuple[str, fl
             continue
         for arm in case.arms:
             if arm != case.reference:
-                figures = [(policy.title(name), speedups.get((name, arm))) for name in metrics_of(case, floor)]
+                figures = [
+                    (policy.title(name), speedups.get((name, arm)))
+                    for name in metrics_of(case, floor)
+                ]
                 yield from _below(floor, limit, arm, figures)
 
 
 def idle_patterns(cases: Iterable[CaseComparison], policy: Policy) -> Iterator[str]:
     """The patterns of the policy that no case of head's run fits: they set nothing apart."""
     measured = [case.id for case in cases if case.head_status is not None]
-    return (pattern for pattern in policy.cases if not any(fits(pattern, case) for case in measured))
+    return (
+        pattern for pattern in policy.cases if not any(fits(pattern, case) for case in measured)
+    )
 
 
-def _below(floor: Floor, limit: float, arm: str, figures: list[tuple[str, ArmSpeedup | None]]) -> Iterator[tuple[str, float]]:
+def _below(
+    floor: Floor, limit: float, arm: str, figures: list[tuple[str, ArmSpeedup | None]]
+) -> Iterator[tuple[str, float]]:
     if not figures:
-        yield f"{arm}: no {floor} is known, and it must reach {limit:g}: nothing was measured for it", math.inf
+        yield (
+            f"{arm}: no {floor} is known, and it must reach {limit:g}: nothing was measured for it",
+            math.inf,
+        )
     for metric, found in figures:
         if found is None:
             yield f"{arm}: no {floor} of {metric} is known, and it must reach {limit:g}", math.inf
         elif (found.interval.high if found.interval else found.speedup) < limit:
             seen = interval_text(found.interval) if found.interval else "no interval"
-            said = f"{arm}: the {floor} of {metric} is {found.speedup:.3f} ({seen}), below the floor of {limit:g}"
+            said = (
+                f"{arm}: the {floor} of {metric} is {found.speedup:.3f} ({seen}), below the floor"
+                f" of {limit:g}"
+            )
             yield said, math.log(limit / found.speedup)
 
 
@@ -82,7 +96,9 @@ def metrics_of(case: CaseComparison, floor: Floor) -> list[str]:
         names = {pair.metric for pair in case.pairs if pair.unit is Unit.BYTES}
         return [peak.name for peak in PEAKS if peak.name in names][:1]
     times = [pair for pair in case.pairs if pair.unit in TIMES and not pair.detail]
-    names_of_times = list(dict.fromkeys(pair.metric for pair in times if not pair.metric.startswith(COMPILATION)))
+    names_of_times = list(
+        dict.fromkeys(pair.metric for pair in times if not pair.metric.startswith(COMPILATION))
+    )
     return [STEP_TIME.name] if STEP_TIME.name in names_of_times else names_of_times
 
 
@@ -96,28 +112,38 @@ Each is given in words, as a fact of the case (the reference's), and as facts of
 second.
 """
 BEYOND_PEAK = 2.0
-"""A step may do this many times the peak: a compiler may leave counted work out, do it in fewer operations (Winograd's), or keep
-weights in a narrower format."""
+"""A step may do this many times the peak: a compiler may leave counted work out, do it in fewer
+operations (Winograd's), or keep weights in a narrower format.
+"""
 
 
 def implausible(case: CaseComparison, policy: Policy) -> Iterator[tuple[str, float]]:
     """Yield every implausibly fast candidate arm: its sentence, and how far it is beyond the limit.
 
-    An interval has to lie beyond the limit as a whole. A limit that a pattern of `policy.cases` sets explains the roofline, too.
+    An interval has to lie beyond the limit as a whole. A limit that a pattern of `policy.cases`
+    sets explains the roofline, too.
     """
     if case.head_status is not Status.OK:
         return
     explained = policy.explained_speedup(case.id)
     limit = policy.implausible_speedup if explained is None else explained
-    sure = ((found, found.interval.low if found.interval else found.speedup) for found in case.speedups)
+    sure = (
+        (found, found.interval.low if found.interval else found.speedup) for found in case.speedups
+    )
     beyond = [(found, least) for found, least in sure if least > limit]
     metrics = metrics_of(case, Floor.SPEEDUP) if beyond else []
     for found, least in beyond:
         if found.metric in metrics:
             title = policy.title(found.metric)
-            said = f"{found.arm}: {title} is {found.speedup:.1f} times as fast as {found.reference}'s (at most {limit:g})"
+            said = (
+                f"{found.arm}: {title} is {found.speedup:.1f} times as fast as {found.reference}'s"
+                f" (at most {limit:g})"
+            )
             yield (
-                f"{said}: was it computed? If so, raise implausible_speedup for this case in policy.cases",
+                (
+                    f"{said}: was it computed? If so, raise implausible_speedup for this case in"
+                    " policy.cases"
+                ),
                 math.log(least / limit),
             )
     if explained is None:
@@ -129,7 +155,8 @@ def beyond_belief(case: CaseComparison, policy: Policy) -> Iterator[tuple[str, f
 
     Each comes with its sentence and size.
 
-    Memory, counts of the engine and compilations may improve by any factor: a cache or a smaller model explains that.
+    Memory, counts of the engine and compilations may improve by any factor: a cache or a smaller
+    model explains that.
     """
     explained = policy.explained_speedup(case.id)
     limit = policy.implausible_speedup if explained is None else explained
@@ -141,21 +168,35 @@ def beyond_belief(case: CaseComparison, policy: Policy) -> Iterator[tuple[str, f
             and pair.speedup > limit
             and not _may_vanish(pair)
         ):
-            said = f"{place(pair)}: {pair.speedup:.1f} times as good as base's, and more than {limit:g} is hard to believe"
+            said = (
+                f"{place(pair)}: {pair.speedup:.1f} times as good as base's, and more than"
+                f" {limit:g} is hard to believe"
+            )
             yield (
-                f"{said}: has its unit or its work changed? If not, raise implausible_speedup for this case in policy.cases",
+                (
+                    f"{said}: has its unit or its work changed? If not, raise implausible_speedup"
+                    " for this case in policy.cases"
+                ),
                 math.log(pair.speedup / limit),
             )
         elif explained is None and _takes_no_time(pair):
             yield (
-                f"{place(pair)}: {pair.reason}: was it run? If so, set implausible_speedup for this case in policy.cases",
+                (
+                    f"{place(pair)}: {pair.reason}: was it run? If so, set implausible_speedup for"
+                    " this case in policy.cases"
+                ),
                 math.inf,
             )
 
 
 def _takes_no_time(pair: Pair) -> bool:
     """Return whether another tool measured no time where base took some."""
-    return pair.verdict is Verdict.IMPROVED and pair.unit is Unit.SECONDS and pair.speedup is None and not pair.detail
+    return (
+        pair.verdict is Verdict.IMPROVED
+        and pair.unit is Unit.SECONDS
+        and pair.speedup is None
+        and not pair.detail
+    )
 
 
 def _may_vanish(pair: Pair) -> bool:
@@ -166,19 +207,42 @@ def _may_vanish(pair: Pair) -> bool:
 def _beyond_roofline(case: CaseComparison) -> Iterator[tuple[str, float]]:
     for words, fact, rates in ROOFS:
         amount = case.facts.get(fact)
-        peak = next((value for value in map(case.facts.get, rates) if isinstance(value, int | float) and value > 0), None)
+        peak = next(
+            (
+                value
+                for value in map(case.facts.get, rates)
+                if isinstance(value, int | float) and value > 0
+            ),
+            None,
+        )
         if isinstance(amount, int | float) and peak is not None:
             yield from _beyond(case, f"{amount:.3g} {words}", amount, peak)
 
 
-def _beyond(case: CaseComparison, work: str, amount: float, peak: float) -> Iterator[tuple[str, float]]:
+def _beyond(
+    case: CaseComparison, work: str, amount: float, peak: float
+) -> Iterator[tuple[str, float]]:
     for pair in case.pairs:
-        if pair.metric != STEP_TIME.name or pair.unit is not Unit.SECONDS or pair.head is None or pair.head.median <= 0:
+        if (
+            pair.metric != STEP_TIME.name
+            or pair.unit is not Unit.SECONDS
+            or pair.head is None
+            or pair.head.median <= 0
+        ):
             continue
         share = amount / pair.head.median / peak
         if share > BEYOND_PEAK:
-            said = f"{pair.arm}: {work} in {pair.head.median:.3g} s are {share:.1f} times this device's peak"
-            yield f"{said} of {peak:.3g} per second: not all was computed, or policy.cases explains it", math.log(share)
+            said = (
+                f"{pair.arm}: {work} in {pair.head.median:.3g} s are {share:.1f} times this"
+                " device's peak"
+            )
+            yield (
+                (
+                    f"{said} of {peak:.3g} per second: not all was computed, or policy.cases"
+                    " explains it"
+                ),
+                math.log(share),
+            )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -197,8 +261,8 @@ class Scope:
 class Compared:
     """A comparison that has not been judged yet; the fields are those of `Comparison`, and the `scope` of head.
 
-    `unready` says of each side that could not be made ready why: nothing was measured then. `accepted` are the entries for
-    intended changes that count.
+    `unready` says of each side that could not be made ready why: nothing was measured then.
+    `accepted` are the entries for intended changes that count.
     """
 
     mode: BaselineMode
@@ -249,9 +313,21 @@ _STATUS_RULES = {Status.SKIPPED: Rule.CASE_SKIPPED, Status.NOT_RUN: Rule.CASE_NO
 def find(compared: Compared, policy: Policy) -> tuple[Finding, ...]:
     """All findings: failing ones first, then by rule, and within a rule the largest effect first."""
     severities, rules = list(Severity), list(Rule)
-    seen = [(one, policy.severity(one.rule, suite=one.suite)) for one in _observations(compared, policy)]
-    seen.sort(key=lambda pair: (severities.index(pair[1]), rules.index(pair[0].rule), pair[0].rank, -pair[0].size))
-    return tuple(Finding(rule=one.rule, severity=severity, message=one.message, case=one.case) for one, severity in seen)
+    seen = [
+        (one, policy.severity(one.rule, suite=one.suite)) for one in _observations(compared, policy)
+    ]
+    seen.sort(
+        key=lambda pair: (
+            severities.index(pair[1]),
+            rules.index(pair[0].rule),
+            pair[0].rank,
+            -pair[0].size,
+        )
+    )
+    return tuple(
+        Finding(rule=one.rule, severity=severity, message=one.message, case=one.case)
+        for one, severity in seen
+    )
 
 
 def measured(case: CaseComparison) -> bool:
@@ -264,7 +340,9 @@ def out_of_budget(case: CaseComparison) -> bool:
 
     That is not a fault of the code, and gives no answer.
     """
-    return case.head_status is Status.NOT_RUN and any(check.name == WITHIN_BUDGET for check in case.checks)
+    return case.head_status is Status.NOT_RUN and any(
+        check.name == WITHIN_BUDGET for check in case.checks
+    )
 
 
 def _observations(compared: Compared, policy: Policy) -> Iterator[Observation]:
@@ -277,27 +355,43 @@ def _observations(compared: Compared, policy: Policy) -> Iterator[Observation]:
     for case in compared.cases:
         yield from _of_case(case, compared)
         for message, size in below_floors(case, policy):
-            yield Observation(rule=Rule.BELOW_FLOOR, message=message, case=case.id, suite=case.suite, size=size)
+            yield Observation(
+                rule=Rule.BELOW_FLOOR, message=message, case=case.id, suite=case.suite, size=size
+            )
         for message, size in implausible(case, policy):
-            yield Observation(rule=Rule.IMPLAUSIBLE, message=message, case=case.id, suite=case.suite, size=size)
+            yield Observation(
+                rule=Rule.IMPLAUSIBLE, message=message, case=case.id, suite=case.suite, size=size
+            )
         for message, size in beyond_belief(case, policy):
-            yield Observation(rule=Rule.CHECK_UNKNOWN, message=message, case=case.id, suite=case.suite, size=size)
+            yield Observation(
+                rule=Rule.CHECK_UNKNOWN, message=message, case=case.id, suite=case.suite, size=size
+            )
     for message in unused(compared.accepted, compared.cases):
         yield Observation(rule=Rule.ACCEPTANCE_UNUSED, message=message)
     for pattern in idle_patterns(compared.cases, policy):
-        message = f"policy.cases: no case of this run fits {pattern!r}, so it sets nothing apart; correct it, or take it out"
+        message = (
+            f"policy.cases: no case of this run fits {pattern!r}, so it sets nothing apart; correct"
+            " it, or take it out"
+        )
         yield Observation(rule=Rule.CHECK_UNKNOWN, message=message)
 
 
 def _of_run(compared: Compared) -> Iterator[Observation]:
     planned = [case for case in compared.cases if case.head_status is not None]
     if not planned:
-        yield Observation(rule=Rule.EMPTY_RUN, message="no case was planned, so nothing was measured")
+        yield Observation(
+            rule=Rule.EMPTY_RUN, message="no case was planned, so nothing was measured"
+        )
     elif all(case.head_status is Status.SKIPPED for case in planned):
-        message = f"nothing was measured: {count_of(len(planned), 'case')} planned, and all were skipped"
+        message = (
+            f"nothing was measured: {count_of(len(planned), 'case')} planned, and all were skipped"
+        )
         yield Observation(rule=Rule.EMPTY_RUN, message=message)
     if compared.head.run.state is RunState.PARTIAL:
-        yield Observation(rule=Rule.PARTIAL_RUN, message="the run did not come to its end: what follows is only a part of it")
+        yield Observation(
+            rule=Rule.PARTIAL_RUN,
+            message="the run did not come to its end: what follows is only a part of it",
+        )
     for message in compared.scope.narrowed:
         yield Observation(rule=Rule.NARROWED, message=message)
     for message in compared.scope.undeclared:
@@ -308,25 +402,39 @@ def _of_run(compared: Compared) -> Iterator[Observation]:
     yield from _of_replaced(compared.cases)
     for shift in compared.shifts:
         if rule := _SHIFT_RULES.get(shift.verdict):
-            yield Observation(rule=rule, message=shift.reason, suite=shift.suite, size=abs(math.log(shift.speedup)))
+            yield Observation(
+                rule=rule,
+                message=shift.reason,
+                suite=shift.suite,
+                size=abs(math.log(shift.speedup)),
+            )
 
 
 def _of_baseline(compared: Compared) -> Iterator[Observation]:
     """Yield a requested baseline that is missing, or that shares no case with head."""
     if compared.base is not None and compared.base.run.state is RunState.PARTIAL:
-        yield Observation(rule=Rule.BASELINE_FAILED, message="the baseline's run did not come to its end")
+        yield Observation(
+            rule=Rule.BASELINE_FAILED, message="the baseline's run did not come to its end"
+        )
     if compared.base is None and compared.mode is not BaselineMode.NONE:
-        yield Observation(rule=Rule.BASELINE_MISSING, message=f"there is no baseline: {compared.absence}")
+        yield Observation(
+            rule=Rule.BASELINE_MISSING, message=f"there is no baseline: {compared.absence}"
+        )
     elif compared.mode is BaselineMode.NONE or any(map(out_of_budget, compared.cases)):
         return
-    elif _ended_well(compared.cases) and (message := nothing_compared(compared)) and not _is_barred(compared.cases):
+    elif (
+        _ended_well(compared.cases)
+        and (message := nothing_compared(compared))
+        and not _is_barred(compared.cases)
+    ):
         yield Observation(rule=Rule.BASELINE_MISSING, message=message)
 
 
 def nothing_compared(compared: Compared) -> str:
     """Explain why nothing was compared; empty if something was. Such a run never passes.
 
-    Without a baseline, arms of a case that are compared with each other, and checks, are enough where none was asked for.
+    Without a baseline, arms of a case that are compared with each other, and checks, are enough
+    where none was asked for.
     """
     ended_well = _ended_well(compared.cases)
     alone = compared.base is None and compared.mode is BaselineMode.NONE
@@ -335,7 +443,10 @@ def nothing_compared(compared: Compared) -> str:
     if not ended_well:
         return "nothing was measured, so nothing was compared"
     if alone:
-        return "nothing was compared: no baseline was asked for, and no case has a check or a second arm"
+        return (
+            "nothing was compared: no baseline was asked for, and no case has a check or a"
+            " second arm"
+        )
     return _why_not_compared(compared, ended_well)
 
 
@@ -344,10 +455,14 @@ def _why_not_compared(compared: Compared, ended_well: Sequence[CaseComparison]) 
         return "there is no baseline, so nothing was compared"
     if is_first(compared):
         names = few((short(case) for case in ended_well), "case")
-        return f"nothing to compare with yet: {count_of(len(ended_well), 'new benchmark')} ({names})"
+        return (
+            f"nothing to compare with yet: {count_of(len(ended_well), 'new benchmark')} ({names})"
+        )
     if not any(case.base_status is not None for case in compared.cases):
         return "the baseline has no cases, so nothing was compared"
-    if not any(case.base_status is not None and case.head_status is not None for case in compared.cases):
+    if not any(
+        case.base_status is not None and case.head_status is not None for case in compared.cases
+    ):
         return "the baseline has no case of this run, so nothing was compared"
     return "the baseline has no metric of this run that can fail it, so nothing was compared"
 
@@ -365,7 +480,9 @@ def is_first(compared: Compared) -> bool:
     """Return whether all of head's cases are new: base was planned in the same run, without any."""
     planned = [case for case in compared.cases if case.head_status is not None]
     return (
-        compared.base is not None and compared.mode is BaselineMode.PAIRED and all(case.base_status is None for case in planned)
+        compared.base is not None
+        and compared.mode is BaselineMode.PAIRED
+        and all(case.base_status is None for case in planned)
     )
 
 
@@ -380,23 +497,34 @@ def _is_judged_alone(case: CaseComparison) -> bool:
 
     Either one arm is compared with another, or a check has an answer.
     """
-    answered = any(check.outcome is not Outcome.UNKNOWN and not check.informative for check in case.checks)
+    answered = any(
+        check.outcome is not Outcome.UNKNOWN and not check.informative for check in case.checks
+    )
     return bool(case.speedups or case.parity) or answered
 
 
 def _of_new(compared: Compared) -> Iterator[Observation]:
     """One observation for each suite, for the policy of each: cases of head's that base does not have."""
-    new = [case for case in compared.cases if case.base_status is None and case.head_status is Status.OK]
+    new = [
+        case
+        for case in compared.cases
+        if case.base_status is None and case.head_status is Status.OK
+    ]
     for suite in dict.fromkeys(case.suite for case in new) if compared.base is not None else ():
         own = [case for case in new if case.suite == suite]
-        message = f"{count_of(len(own), 'new benchmark')}: nothing to compare with yet ({few(map(short, own), 'case')})"
+        message = (
+            f"{count_of(len(own), 'new benchmark')}: nothing to compare with yet"
+            f" ({few(map(short, own), 'case')})"
+        )
         yield Observation(rule=Rule.CASE_NEW, message=message, suite=suite)
 
 
 def _of_undecided(compared: Compared) -> Iterator[Observation]:
     """One observation per suite, for the policy of each: what is open in it, and what it would take."""
     for suite in dict.fromkeys(case.suite for case in compared.cases):
-        if message := undecided([case for case in compared.cases if case.suite == suite], compared.mode):
+        if message := undecided(
+            [case for case in compared.cases if case.suite == suite], compared.mode
+        ):
             yield Observation(rule=Rule.UNDECIDED, message=message, suite=suite)
 
 
@@ -405,7 +533,11 @@ def _of_machines(compared: Compared) -> Iterator[Observation]:
     if not compared.mismatches:
         return
     fields = ", ".join(one.field for one in compared.mismatches)
-    hit = [case.suite for case in compared.cases if any(pair.verdict is Verdict.INCOMPARABLE for pair in case.pairs)]
+    hit = [
+        case.suite
+        for case in compared.cases
+        if any(pair.verdict is Verdict.INCOMPARABLE for pair in case.pairs)
+    ]
     for suite in dict.fromkeys(hit):
         cases = count_of(hit.count(suite), "case")
         message = f"{cases} of {suite} cannot be compared: the runs differ in {fields}"
@@ -418,13 +550,17 @@ def _of_replaced(cases: tuple[CaseComparison, ...]) -> Iterator[Observation]:
         hit = [
             case
             for case in cases
-            if any(pair.metric == name and pair.detail and pair.verdict is Verdict.REMOVED for pair in case.pairs)
+            if any(
+                pair.metric == name and pair.detail and pair.verdict is Verdict.REMOVED
+                for pair in case.pairs
+            )
         ]
         if hit:
             measured_then, now = ENGINE[name].title if name in ENGINE else name, kind.title
             of = f"of {count_of(len(hit), 'case')}"
             message = (
-                f"the baseline has the {measured_then} {of}, from before {now} was measured in its place; save a new baseline"
+                f"the baseline has the {measured_then} {of}, from before {now} was measured in its"
+                " place; save a new baseline"
             )
             yield Observation(rule=Rule.METRIC_REPLACED, message=f"{message} to compare it")
 
@@ -434,8 +570,14 @@ def _of_case(case: CaseComparison, compared: Compared) -> Iterator[Observation]:
         *((rule, message, 0.0) for rule, message in _of_status(case, compared.mode)),
         *((Rule.CASE_REDUCED, _reduction(clause), 0.0) for clause in case.reduced),
         *(found for finding in case.parity for found in _of_parity(finding)),
-        *((*settle_learning(compared.accepted, case, rule, said), size) for rule, said, size in _of_learning(case.learning)),
-        *((*settle_outputs(compared.accepted, case, rule, said), size) for rule, said, size in _of_outputs(case.outputs)),
+        *(
+            (*settle_learning(compared.accepted, case, rule, said), size)
+            for rule, said, size in _of_learning(case.learning)
+        ),
+        *(
+            (*settle_outputs(compared.accepted, case, rule, said), size)
+            for rule, said, size in _of_outputs(case.outputs)
+        ),
     ):
         yield Observation(rule=rule, message=message, case=case.id, suite=case.suite, size=size)
     for pair in case.pairs:
@@ -443,7 +585,9 @@ def _of_case(case: CaseComparison, compared: Compared) -> Iterator[Observation]:
             rule, message, size = found
             rule, message = settle_metric(compared.accepted, case, pair, rule, message)
             rank = effect_rank(pair)
-            yield Observation(rule=rule, message=message, case=case.id, suite=case.suite, size=size, rank=rank)
+            yield Observation(
+                rule=rule, message=message, case=case.id, suite=case.suite, size=size, rank=rank
+            )
     for check in case.checks:
         if check.informative or (check.name == WITHIN_BUDGET and out_of_budget(case)):
             continue
@@ -461,7 +605,10 @@ def _of_case(case: CaseComparison, compared: Compared) -> Iterator[Observation]:
 
 def _reduction(clause: str) -> str:
     if clause.startswith(OTHER_WORK):
-        return f"head does {clause}, so times and results cannot be compared; case_reduced in base's policy can accept it"
+        return (
+            f"head does {clause}, so times and results cannot be compared; case_reduced in base's"
+            " policy can accept it"
+        )
     return f"head owes less than base: {clause}"
 
 
@@ -480,10 +627,17 @@ def _of_status(case: CaseComparison, mode: BaselineMode) -> Iterator[tuple[Rule,
         if case.suite == IMPORTED and case.base_status is case.head_status:
             yield Rule.BASELINE_FAILED, f"it failed on both sides: {case.reason}"
             return
-        also = "" if case.base_status in {None, Status.OK} else f" (in the baseline it ended {case.base_status})"
+        also = (
+            ""
+            if case.base_status in {None, Status.OK}
+            else f" (in the baseline it ended {case.base_status})"
+        )
         yield _STATUS_RULES.get(case.head_status, Rule.CASE_FAILED), case.reason + also
     elif case.base_status in CRASHED and mode is BaselineMode.PAIRED:
-        yield Rule.BASELINE_CRASHED, f"head ended well, and was compared with nothing: {case.reason}"
+        yield (
+            Rule.BASELINE_CRASHED,
+            f"head ended well, and was compared with nothing: {case.reason}",
+        )
     elif case.base_status not in {None, Status.OK} and not case.reduced:
         yield _of_failed_base(case)
     if case.head_status is Status.OK and not case.pairs and not measured(case):
@@ -499,12 +653,18 @@ def _of_failed_base(case: CaseComparison) -> tuple[Rule, str]:
     return Rule.BASELINE_FAILED, case.reason
 
 
-def _of_pair(pair: Pair, case: CaseComparison, compared: Compared) -> tuple[Rule, str, float] | None:
+def _of_pair(
+    pair: Pair, case: CaseComparison, compared: Compared
+) -> tuple[Rule, str, float] | None:
     """The rule of a pair with a verdict that has one; none if the case or the run as a whole says it already."""
     rule = Rule.POSSIBLE if pair.possible else _PAIR_RULES[pair.verdict]
     if pair.verdict is Verdict.INCOMPARABLE and pair.reason == OTHER_BODY:
         rule = Rule.METRIC_REPLACED
-    if pair.detail or case.head_status is None or (rule is Rule.INCOMPARABLE and compared.mismatches):
+    if (
+        pair.detail
+        or case.head_status is None
+        or (rule is Rule.INCOMPARABLE and compared.mismatches)
+    ):
         return None
     if rule is Rule.METRIC_MISSING and case.head_status is not Status.OK:
         return None

@@ -25,7 +25,9 @@ def sized(case: CaseComparison, finding: Finding) -> str:
     if finding.rule is not Rule.BELOW_FLOOR:
         return told
     over = f" over {case.reference}" if case.reference else ""
-    return _FLOOR.sub(lambda found: f"{found[2]}{over} {found[3]} ({found[1]}), floor {found[4]}", told)
+    return _FLOOR.sub(
+        lambda found: f"{found[2]}{over} {found[3]} ({found[1]}), floor {found[4]}", told
+    )
 
 
 def times_rounding(error: float | None, allowed: float | None) -> str:
@@ -56,7 +58,9 @@ def training_distance(finding: ParityFinding) -> float:
     """Return the distance of two trainings, to order findings; infinite if one is not finite."""
     if finding.verdict is Parity.NON_FINITE:
         return math.inf
-    return max(finding.loss_score or 0.0, finding.grad_norm_score or 0.0, abs(finding.difference or 0.0))
+    return max(
+        finding.loss_score or 0.0, finding.grad_norm_score or 0.0, abs(finding.difference or 0.0)
+    )
 
 
 def _signal(finding: ParityFinding) -> str:
@@ -64,9 +68,16 @@ def _signal(finding: ParityFinding) -> str:
 
 
 def _broken_parity(case: CaseComparison) -> str:
-    found = max((one for one in case.parity if one.verdict.broken), key=training_distance, default=None)
+    found = max(
+        (one for one in case.parity if one.verdict.broken), key=training_distance, default=None
+    )
     return (
-        "" if found is None else f"{_signal(found)} {_of_parity(found)} ({found.arm} against {case.reference or 'its reference'})"
+        ""
+        if found is None
+        else (
+            f"{_signal(found)} {_of_parity(found)} ({found.arm} against"
+            f" {case.reference or 'its reference'})"
+        )
     )
 
 
@@ -75,7 +86,11 @@ def _changed_learning(case: CaseComparison) -> str:
     if found is None:
         return ""
     evaluated = found.signal == "evaluation_loss"
-    what, rest = ("evaluation loss", "the training is equal, ") if evaluated else (f"{_signal(found)} of the training", "")
+    what, rest = (
+        ("evaluation loss", "the training is equal, ")
+        if evaluated
+        else (f"{_signal(found)} of the training", "")
+    )
     return f"{what} {_of_parity(found)} ({rest}head against base)"
 
 
@@ -90,14 +105,25 @@ def _changed_outputs(case: CaseComparison) -> str:
 
 def _broken_accuracy(case: CaseComparison) -> str:
     every = (*case.parity, *([case.learning] if case.learning else []))
-    found = next((one.accuracy for one in every if one.accuracy is not None and not one.accuracy.holds), None)
-    return "" if found is None else f"accuracy {100 * found.candidate:.1f} %, {100 * found.reference:.1f} % expected"
+    found = next(
+        (one.accuracy for one in every if one.accuracy is not None and not one.accuracy.holds), None
+    )
+    return (
+        ""
+        if found is None
+        else f"accuracy {100 * found.candidate:.1f} %, {100 * found.reference:.1f} % expected"
+    )
 
 
 def _failed_check(case: CaseComparison) -> str:
-    failed = [check for check in case.checks if check.outcome is Outcome.FAIL and not check.informative]
+    failed = [
+        check for check in case.checks if check.outcome is Outcome.FAIL and not check.informative
+    ]
     names = ", ".join(dict.fromkeys(check.name for check in failed))
-    if len(failed) == 1 and len(text := f"check {failed[0].name} failed: {failed[0].detail}") <= _LONGEST:
+    if (
+        len(failed) == 1
+        and len(text := f"check {failed[0].name} failed: {failed[0].detail}") <= _LONGEST
+    ):
         return text
     return f"check failed: {names}" if len(names) <= _LONGEST else f"{len(failed)} checks failed"
 

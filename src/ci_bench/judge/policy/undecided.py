@@ -31,7 +31,10 @@ def undecided(cases: Sequence[CaseComparison], mode: BaselineMode) -> str:
         return ""
     number = sum(len(pairs) for _, pairs in found)
     names = labels(cases)
-    counted = f"{number:,} of {count_of(tally(cases).all, 'metric')} ({few((names[case.id] for case, _ in found), 'case')})"
+    counted = (
+        f"{number:,} of {count_of(tally(cases).all, 'metric')}"
+        f" ({few((names[case.id] for case, _ in found), 'case')})"
+    )
     return f"{counted}: {what_it_takes(cases, mode)}"
 
 
@@ -59,7 +62,9 @@ def is_open(pair: Pair) -> bool:
     return pair.verdict is Verdict.INCONCLUSIVE and not pair.detail
 
 
-def _what_it_takes(found: Sequence[tuple[CaseComparison, list[Pair]]], number: int) -> Iterator[str]:
+def _what_it_takes(
+    found: Sequence[tuple[CaseComparison, list[Pair]]], number: int
+) -> Iterator[str]:
     """Describe what more launches would decide of `number` metrics, and how long they take.
 
     Then say how many metrics they leave open.
@@ -87,7 +92,11 @@ def _why_hopeless(hopeless: Sequence[Pair]) -> str:
     if max(known) <= min(thresholds):
         return "too close to the threshold for any number of launches"
     seen = f" to see {percent(max(thresholds))}" if len(thresholds) == 1 else ""
-    shown = "" if max(known) > _MOST_ADVISED else f", only changes above {percent(max(known))} would show"
+    shown = (
+        ""
+        if max(known) > _MOST_ADVISED
+        else f", only changes above {percent(max(known))} would show"
+    )
     return f"too noisy{seen} here{shown}"
 
 

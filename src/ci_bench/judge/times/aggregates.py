@@ -1,7 +1,7 @@
 """Figures over many cases: false discovery rates, and the geometric mean.
 
-Owns no decision on a case; those come from `sequential`. Ratios are natural logarithms of head over base in seconds: above
-zero head is slower.
+Owns no decision on a case; those come from `sequential`. Ratios are natural logarithms of head over
+base in seconds: above zero head is slower.
 """
 
 import math
@@ -30,13 +30,18 @@ class Mean:
 
 def p_values(ruling: Ruling) -> Floats:
     """The two-sided p of each case at the look where it stopped; NaN if nothing was measured."""
-    return np.asarray(2.0 * stdtr(ruling.freedom, -np.abs(ruling.mean) / ruling.error), dtype=np.float64)
+    return np.asarray(
+        2.0 * stdtr(ruling.freedom, -np.abs(ruling.mean) / ruling.error), dtype=np.float64
+    )
 
 
 def false_discovery(p: Floats) -> Floats:
-    """Benjamini-Hochberg q values of p values [cases]: ``q_(i) = min over j >= i of p_(j) n / j``. NaN stay NaN.
+    """Benjamini-Hochberg q values of p values [cases]: ``q_(i) = min over j >= i of p_(j) n / j``.
 
-    https://en.wikipedia.org/wiki/False_discovery_rate#Benjamini%E2%80%93Hochberg_procedure; for the report, never the gate.
+    NaN stay NaN.
+
+    https://en.wikipedia.org/wiki/False_discovery_rate#Benjamini%E2%80%93Hochberg_procedure; for the
+    report, never the gate.
     """
     known = np.flatnonzero(np.isfinite(p))
     order = known[np.argsort(p[known], kind="stable")]
@@ -49,17 +54,21 @@ def false_discovery(p: Floats) -> Floats:
 def geometric_mean(d: Floats, learned: Learned, *, level: float = 0.95) -> Mean:
     """The mean log-ratio over cases [cases, launches], with an interval that takes launches as what is replicated.
 
-    ``g_i`` is the mean over cases of launch i, and G the mean of the g_i, over launches in which every case ran (cases that
-    never ran are left out). Its spread is pooled with the history, however short, as a case's is (`sequential.replay`):
-    ``s0_G^2 = sum s0_c^2 / C^2`` with Satterthwaite's degrees of freedom
-    (https://en.wikipedia.org/wiki/Welch%E2%80%93Satterthwaite_equation). It speaks of the cases measured, not of others.
+    ``g_i`` is the mean over cases of launch i, and G the mean of the g_i, over launches in which
+    every case ran (cases that never ran are left out). Its spread is pooled with the history,
+    however short, as a case's is (`sequential.replay`): ``s0_G^2 = sum s0_c^2 / C^2`` with
+    Satterthwaite's degrees of freedom
+    (https://en.wikipedia.org/wiki/Welch%E2%80%93Satterthwaite_equation). It speaks of the cases
+    measured, not of others.
     """
     there = np.isfinite(d).any(axis=-1)
     whole = np.isfinite(d[there]).all(axis=0)
     g = d[there][:, whole].mean(axis=0) if there.any() else np.empty(0)
     value = float(g.mean()) if g.size else float("nan")
     half = _half_width(g, learned.spread[there], learned.freedom[there], level)
-    return Mean(value=value, low=value - half, high=value + half, cases=int(there.sum()), launches=g.size)
+    return Mean(
+        value=value, low=value - half, high=value + half, cases=int(there.sum()), launches=g.size
+    )
 
 
 def _half_width(g: Floats, spread: Floats, freedom: Floats, level: float) -> float:
@@ -73,4 +82,8 @@ def _half_width(g: Floats, spread: Floats, freedom: Floats, level: float) -> flo
     if total <= 0:
         return float("nan")
     variance = (equivalent * prior + float(np.sum((g - g.mean()) ** 2))) / total
-    return float(stdtrit(total, (1 + level) / 2)) * max(math.sqrt(variance), LEAST_SPREAD) / math.sqrt(g.size)
+    return (
+        float(stdtrit(total, (1 + level) / 2))
+        * max(math.sqrt(variance), LEAST_SPREAD)
+        / math.sqrt(g.size)
+    )

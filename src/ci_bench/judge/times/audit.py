@@ -1,6 +1,9 @@
-"""Does the rule hold on this machine what it promises? The false alarms it would have given on past runs of unchanged code.
+"""Does the rule hold on this machine what it promises?
 
-Owns the count and its interval. Each run is judged by what all others taught, as if it had been a pull request.
+The false alarms it would have given on past runs of unchanged code.
+
+Owns the count and its interval. Each run is judged by what all others taught, as if it had been a
+pull request.
 """
 
 from collections.abc import Sequence
@@ -33,7 +36,8 @@ class Audit:
 
     `promised` is what the rule allows.
 
-    `share` is `None` without runs. `improved` counts the runs with a false improvement, which fails nothing.
+    `share` is `None` without runs. `improved` counts the runs with a false improvement, which fails
+    nothing.
     """
 
     runs: int
@@ -52,11 +56,17 @@ class Audit:
 def audit(calibration: Calibration, *, policy: Policy, rule: SequentialRule | None = None) -> Audit:
     """Judges every past run by the history of all others, under the thresholds of `policy`, and counts false alarms.
 
-    Runs without any launch that is left are not counted, and neither are gates, whose code may have changed.
+    Runs without any launch that is left are not counted, and neither are gates, whose code may have
+    changed.
     """
     names = [(series.case, series.metric, series.arm) for series in calibration.series]
     thresholds = np.array([policy.threshold(suite=_suite(name), metric=name[1]) for name in names])
-    own = replace(rule or SequentialRule(), tau=np.log1p(thresholds), margin=np.log1p(margins(thresholds)), gating=len(names))
+    own = replace(
+        rule or SequentialRule(),
+        tau=np.log1p(thresholds),
+        margin=np.log1p(margins(thresholds)),
+        gating=len(names),
+    )
     alarms, improved, runs = [], 0, 0
     for number, run in enumerate(calibration.runs):
         ruling = None if run.gate else _judge(calibration, names, number, own)
@@ -85,7 +95,11 @@ def binomial_interval(successes: int, trials: int, level: float = 0.95) -> tuple
     """
     tail = (1 - level) / 2
     low = 0.0 if successes == 0 else float(betaincinv(successes, trials - successes + 1, tail))
-    high = 1.0 if successes == trials else float(betaincinv(successes + 1, trials - successes, 1 - tail))
+    high = (
+        1.0
+        if successes == trials
+        else float(betaincinv(successes + 1, trials - successes, 1 - tail))
+    )
     return low, high
 
 
@@ -93,14 +107,18 @@ def _suite(name: Name) -> str:
     return name[0].partition("/")[0]
 
 
-def _judge(calibration: Calibration, names: Sequence[Name], number: int, rule: SequentialRule) -> Ruling | None:
+def _judge(
+    calibration: Calibration, names: Sequence[Name], number: int, rule: SequentialRule
+) -> Ruling | None:
     """Apply the rule to the runs one after the other; `None` if no run is left to judge."""
     own = [_launches(series, number) for series in calibration.series]
     most = max((len(launches) for launches, _ in own), default=0)
     if not most:
         return None
     d, within = (_table([pair[side] for pair in own], most) for side in (0, 1))
-    others = replace(calibration, series=tuple(_without(series, number) for series in calibration.series))
+    others = replace(
+        calibration, series=tuple(_without(series, number) for series in calibration.series)
+    )
     history = learned(others, names, now=_latest(calibration))
     return sequential.replay(d, within, history, rule)
 
@@ -109,9 +127,13 @@ def _latest(calibration: Calibration) -> str:
     return max((run.at for run in calibration.runs), key=instant)
 
 
-def _launches(series: PastSeries, number: int) -> tuple[tuple[float, ...], tuple[float | None, ...]]:
+def _launches(
+    series: PastSeries, number: int
+) -> tuple[tuple[float, ...], tuple[float | None, ...]]:
     places = [place for place, run in enumerate(series.runs) if run == number]
-    return tuple(series.ratios[place] for place in places), tuple(series.within[place] for place in places)
+    return tuple(series.ratios[place] for place in places), tuple(
+        series.within[place] for place in places
+    )
 
 
 def _without(series: PastSeries, number: int) -> PastSeries:

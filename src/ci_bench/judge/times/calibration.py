@@ -2,8 +2,8 @@
 
 Owns how it is collected and prepared for the rule.
 
-Owns how past launches become a history. The document is in `records.calibration`, the estimators are in `noise`, whether the
-rule held what it promises on past runs is in `audit`.
+Owns how past launches become a history. The document is in `records.calibration`, the estimators
+are in `noise`, whether the rule held what it promises on past runs is in `audit`.
 """
 
 import hashlib
@@ -33,10 +33,14 @@ MOST_LAUNCHES = 200
 MOST_RUNS = 1000
 """Runs kept in all; metrics that came and went would let them grow without bound."""
 MOST_DAYS = 183.0
-"""Launches older than half a year are forgotten: after six half-lives they count for one and a half per cent."""
+"""Launches older than half a year are forgotten: after six half-lives they count for one and a half
+per cent.
+"""
 
 MOST_PLAUSIBLE = math.log(1.5)
-"""Noise beyond this is not used: a rule that knows it would let any change pass (docs/internals/adr/0082)."""
+"""Noise beyond this is not used: a rule that knows it would let any change pass
+(docs/internals/adr/0082).
+"""
 
 _DAY_S = 86_400.0
 
@@ -79,16 +83,26 @@ def collect(base: Results, head: Results, *, tool_version: str) -> Calibration:
         BadInput: the sides differ in machine or commit, so a difference may not be noise.
     """
     if dict(base.environment.identity) != dict(head.environment.identity):
-        message = "the two sides ran on different machines or software; a calibration measures one machine against itself"
+        message = (
+            "the two sides ran on different machines or software; a calibration measures one"
+            " machine against itself"
+        )
         raise BadInput(message)
     commits = base.source.commit, head.source.commit
     if None not in commits and commits[0] != commits[1]:
-        message = f"the two sides are commits {commits[0]} and {commits[1]}; a calibration measures one commit against itself"
+        message = (
+            f"the two sides are commits {commits[0]} and {commits[1]}; a calibration measures one"
+            " commit against itself"
+        )
         raise BadInput(message)
     lines = times_of_both(*in_turns(base, head))
     numbers = {launch.launch for line in lines for launch in line.head[0].launches}
     found = figures([(line.base[0], line.head[0]) for line in lines], most=len(numbers))
-    series = tuple(filter(None, (_series(line, found.d[row], found.within[row]) for row, line in enumerate(lines))))
+    series = tuple(
+        filter(
+            None, (_series(line, found.d[row], found.within[row]) for row, line in enumerate(lines))
+        )
+    )
     return Calibration(
         tool_version=tool_version,
         fingerprint=fingerprint(head.environment.identity),
@@ -103,21 +117,29 @@ def collect_gate(base: Results, head: Results, comparison: Comparison) -> Calibr
 
     It uses the first launch of each time that is not certainly changed.
 
-    The first launch is taken whatever it shows; how many follow depends on that, and around their own mean those of a case that
-    ended early scatter too little. True changes that stay in make the noise look larger, once a gate and not with each launch.
+    The first launch is taken whatever it shows; how many follow depends on that, and around their
+    own mean those of a case that ended early scatter too little. True changes that stay in make the
+    noise look larger, once a gate and not with each launch.
     """
-    if head.run.state is not RunState.COMPLETE or dict(base.environment.identity) != dict(head.environment.identity):
+    if head.run.state is not RunState.COMPLETE or dict(base.environment.identity) != dict(
+        head.environment.identity
+    ):
         return None
     changed = {
         (case.id, pair.metric, pair.arm)
         for case in comparison.cases
         for pair in case.pairs
-        if pair.verdict in {Verdict.REGRESSED, Verdict.IMPROVED} or case.head_status is not Status.OK
+        if pair.verdict in {Verdict.REGRESSED, Verdict.IMPROVED}
+        or case.head_status is not Status.OK
     }
     lines = [line for line in times_of_both(*in_turns(base, head)) if line.key not in changed]
     pairs = [(_first_launch(line.base[0]), _first_launch(line.head[0])) for line in lines]
     found = figures(pairs, most=1)
-    series = tuple(filter(None, (_series(line, found.d[row], found.within[row]) for row, line in enumerate(lines))))
+    series = tuple(
+        filter(
+            None, (_series(line, found.d[row], found.within[row]) for row, line in enumerate(lines))
+        )
+    )
     if not series:
         return None
     return Calibration(
@@ -130,7 +152,9 @@ def collect_gate(base: Results, head: Results, comparison: Comparison) -> Calibr
 
 
 def _first_launch(metric: Metric) -> Metric:
-    return replace(metric, launches=tuple(launch for launch in metric.launches if launch.launch == 0))
+    return replace(
+        metric, launches=tuple(launch for launch in metric.launches if launch.launch == 0)
+    )
 
 
 def _series(line: Line, d: Floats, within: Floats) -> PastSeries | None:
@@ -158,10 +182,16 @@ def merge(old: Calibration | None, new: Calibration) -> Calibration:
     if old is None:
         return new
     if old.fingerprint != new.fingerprint:
-        message = f"the calibrations are of different machines: {differences(old.identity, new.identity)}; keep one for each"
+        message = (
+            "the calibrations are of different machines:"
+            f" {differences(old.identity, new.identity)}; keep one for each"
+        )
         raise BadInput(message)
     known = {run.id for run in old.runs}
-    runs = sorted({**{run.id: run for run in new.runs}, **{run.id: run for run in old.runs}}.values(), key=_when)
+    runs = sorted(
+        {**{run.id: run for run in new.runs}, **{run.id: run for run in old.runs}}.values(),
+        key=_when,
+    )
     kept = [run for run in runs if _when(runs[-1]) - _when(run) <= MOST_DAYS * _DAY_S][-MOST_RUNS:]
     place = {run.id: index for index, run in enumerate(kept)}
     both: dict[Name, list[tuple[int, float, float | None]]] = {}
@@ -172,12 +202,22 @@ def merge(old: Calibration | None, new: Calibration) -> Calibration:
                 name = document.runs[run].id
                 if name in place and not (document is new and name in known):
                     launches.append((place[name], ratio, within))
-    return _compact(replace(new, runs=tuple(kept), series=tuple(_past(name, both[name]) for name in both if both[name])))
+    return _compact(
+        replace(
+            new,
+            runs=tuple(kept),
+            series=tuple(_past(name, both[name]) for name in both if both[name]),
+        )
+    )
 
 
 def _past(name: Name, launches: list[tuple[int, float, float | None]]) -> PastSeries:
-    runs, ratios, within = zip(*sorted(launches, key=lambda launch: launch[0])[-MOST_LAUNCHES:], strict=True)
-    return PastSeries(case=name[0], metric=name[1], arm=name[2], ratios=ratios, within=within, runs=runs)
+    runs, ratios, within = zip(
+        *sorted(launches, key=lambda launch: launch[0])[-MOST_LAUNCHES:], strict=True
+    )
+    return PastSeries(
+        case=name[0], metric=name[1], arm=name[2], ratios=ratios, within=within, runs=runs
+    )
 
 
 def _compact(calibration: Calibration) -> Calibration:
@@ -187,7 +227,10 @@ def _compact(calibration: Calibration) -> Calibration:
     return replace(
         calibration,
         runs=tuple(calibration.runs[run] for run in used),
-        series=tuple(replace(series, runs=tuple(place[run] for run in series.runs)) for series in calibration.series),
+        series=tuple(
+            replace(series, runs=tuple(place[run] for run in series.runs))
+            for series in calibration.series
+        ),
     )
 
 
@@ -208,13 +251,15 @@ def instant(moment: datetime | str) -> float:
     return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
 
 
-def learned(calibration: Calibration | None, names: Sequence[Name], *, now: datetime | str) -> Learned:
+def learned(
+    calibration: Calibration | None, names: Sequence[Name], *, now: datetime | str
+) -> Learned:
     """Return a calibration's knowledge of each name.
 
     Older launches count less, missing ones are NaN.
 
-    Gates count less with each later one, too (`noise.fading`), and where unchanged code was run against itself they can only make
-    a machine noisier than that showed.
+    Gates count less with each later one, too (`noise.fading`), and where unchanged code was run
+    against itself they can only make a machine noisier than that showed.
     """
     if calibration is None:
         return noise.nothing_learned(len(names))
@@ -249,7 +294,11 @@ def _ranks(runs: NDArray[np.intp]) -> NDArray[np.intp]:
 
 
 def noise_floors(
-    calibration: Calibration, *, now: datetime | str, launches: int = 3, rule: SequentialRule | None = None
+    calibration: Calibration,
+    *,
+    now: datetime | str,
+    launches: int = 3,
+    rule: SequentialRule | None = None,
 ) -> tuple[NoiseFloor, ...]:
     """List the noise of each metric, the noisiest first.
 
@@ -258,7 +307,9 @@ def noise_floors(
     names = [(series.case, series.metric, series.arm) for series in calibration.series]
     history = learned(calibration, names, now=now)
     own = rule or SequentialRule()
-    told = resolvable(history, launches, own if own.gating else replace(own, gating=max(1, len(names))))
+    told = resolvable(
+        history, launches, own if own.gating else replace(own, gating=max(1, len(names)))
+    )
     floors = [
         NoiseFloor(
             case=series.case,
@@ -277,16 +328,28 @@ def noise_floors(
 
 def differences(one: Mapping[str, Fact], two: Mapping[str, Fact]) -> str:
     """The fields in which two identities differ."""
-    fields = sorted(field for field in {*one, *two} if field not in one or field not in two or one[field] != two[field])
+    fields = sorted(
+        field
+        for field in {*one, *two}
+        if field not in one or field not in two or one[field] != two[field]
+    )
     return f"they differ in {', '.join(fields)}" if fields else "their digests differ"
 
 
-def describe(calibration: Calibration | None, identity: Mapping[str, Fact]) -> tuple[Calibration | None, str]:
+def describe(
+    calibration: Calibration | None, identity: Mapping[str, Fact]
+) -> tuple[Calibration | None, str]:
     """The calibration if it is of this machine, and in words where the noise is known from, or why it isn't."""
     if calibration is None:
-        return None, "none; run ci-bench calibrate on this machine, and verdicts take fewer launches"
+        return (
+            None,
+            "none; run ci-bench calibrate on this machine, and verdicts take fewer launches",
+        )
     if calibration.fingerprint != fingerprint(identity):
-        return None, f"not used, it is of another machine: {differences(calibration.identity, identity)}"
+        return (
+            None,
+            f"not used, it is of another machine: {differences(calibration.identity, identity)}",
+        )
     if not calibration.runs:
         return None, "not used, it holds no run"
     gates, latest = sum(run.gate for run in calibration.runs), calibration.runs[-1].at[:10]
@@ -297,13 +360,19 @@ def describe(calibration: Calibration | None, identity: Mapping[str, Fact]) -> t
     wild = [series for series in calibration.series if scatter(series) > MOST_PLAUSIBLE]
     if not wild:
         return calibration, words
-    usable = replace(calibration, series=tuple(series for series in calibration.series if series not in wild))
+    usable = replace(
+        calibration, series=tuple(series for series in calibration.series if series not in wild)
+    )
     return usable, f"{words}; {refused(wild)}"
 
 
 def scatter(series: PastSeries) -> float:
     """The root mean square of the log-ratios of unchanged code, whose true mean is zero."""
-    return math.sqrt(sum(ratio * ratio for ratio in series.ratios) / len(series.ratios)) if series.ratios else 0.0
+    return (
+        math.sqrt(sum(ratio * ratio for ratio in series.ratios) / len(series.ratios))
+        if series.ratios
+        else 0.0
+    )
 
 
 def refused(wild: Sequence[PastSeries]) -> str:
@@ -313,6 +382,6 @@ def refused(wild: Sequence[PastSeries]) -> str:
     differ = f"launches of unchanged code differ by {percent(math.expm1(scatter(worst)))}"
     most = percent(math.expm1(MOST_PLAUSIBLE))
     return (
-        f"not used for {worst.metric} of {worst.case} ({worst.arm}){more}: {differ}, and more than {most} is beyond "
-        "any machine's noise; run ci-bench calibrate again on a quiet machine"
+        f"not used for {worst.metric} of {worst.case} ({worst.arm}){more}: {differ}, and more than"
+        f" {most} is beyond any machine's noise; run ci-bench calibrate again on a quiet machine"
     )

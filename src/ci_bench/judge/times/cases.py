@@ -1,8 +1,9 @@
 """Checks of one case without base: candidate arms against the reference, and missing results.
 
-Owns speedups and memory compression ratios within a run (arms share their launches, so what a launch does to both cancels), and
-what is expected of a case: what it says it owes, what its reference arm has, and what the baseline's run had. Each gap becomes a
-row, never a silence. How bad a gap is, the policy decides.
+Owns speedups and memory compression ratios within a run (arms share their launches, so what a
+launch does to both cancels), and what is expected of a case: what it says it owes, what its
+reference arm has, and what the baseline's run had. Each gap becomes a row, never a silence. How bad
+a gap is, the policy decides.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,7 +12,14 @@ from typing import NamedTuple
 from ci_bench.judge.times import ratios
 from ci_bench.judge.times.pairing import Keyed, Match, oriented, times_owed
 from ci_bench.judge.times.ratios import Known
-from ci_bench.records.comparison import ArmSpeedup, Pair, Parity, ParityFinding, SpeedupChange, Verdict
+from ci_bench.records.comparison import (
+    ArmSpeedup,
+    Pair,
+    Parity,
+    ParityFinding,
+    SpeedupChange,
+    Verdict,
+)
 from ci_bench.records.config import MetricPolicy
 from ci_bench.records.open_cases import SeriesName
 from ci_bench.records.results import (
@@ -44,12 +52,15 @@ class _Found(NamedTuple):
     base: tuple[Metric, Metric] | None
 
 
-def arm_speedups(matches: Sequence[Match], known: Known, changes: Changes, *, with_base: bool) -> list[tuple[ArmSpeedup, ...]]:
+def arm_speedups(
+    matches: Sequence[Match], known: Known, changes: Changes, *, with_base: bool
+) -> list[tuple[ArmSpeedup, ...]]:
     """Compute arm speedups of each case, in the metrics that an arm shares with the reference.
 
     They are times, rates and peaks of head and, `with_base`, of base too.
 
-    `known` holds the facts of all series, `changes` what a paired run says of whether head changed a speedup.
+    `known` holds the facts of all series, `changes` what a paired run says of whether head changed
+    a speedup.
     """
     parts = (matches[at : at + _MOST_AT_ONCE] for at in range(0, len(matches), _MOST_AT_ONCE))
     return [of for part in parts for of in _arm_speedups(part, known, changes, with_base=with_base)]
@@ -58,7 +69,11 @@ def arm_speedups(matches: Sequence[Match], known: Known, changes: Changes, *, wi
 def _arm_speedups(
     matches: Sequence[Match], known: Known, changes: Changes, *, with_base: bool
 ) -> Iterator[tuple[ArmSpeedup, ...]]:
-    found = [one for case, match in enumerate(matches) for one in _shared(case, match, with_base=with_base)]
+    found = [
+        one
+        for case, match in enumerate(matches)
+        for one in _shared(case, match, with_base=with_base)
+    ]
     measured = ratios.ratios([oriented(*one.head) for one in found], known, paired=True)
     answers: list[list[ArmSpeedup]] = [[] for _ in matches]
     for one, ratio in zip(found, measured, strict=True):
@@ -140,12 +155,24 @@ def missing_checks(base: CaseResult | None, head: CaseResult) -> tuple[Check, ..
     if head.status is not Status.OK:
         return ()
     before = base.checks if base else ()
-    answers = [check for check in before if check.outcome is not Outcome.UNKNOWN and check.name not in AFTER_A_CHANGE]
+    answers = [
+        check
+        for check in before
+        if check.outcome is not Outcome.UNKNOWN and check.name not in AFTER_A_CHANGE
+    ]
     owed = {(check.name, check.arm): "the baseline's run has one" for check in answers}
-    owed |= {(name, arm): "every candidate arm owes one" for name in _due(base, head).checks for arm in _candidates(head)}
+    owed |= {
+        (name, arm): "every candidate arm owes one"
+        for name in _due(base, head).checks
+        for arm in _candidates(head)
+    }
     answered = {(check.name, check.arm) for check in head.checks}
     if base is not None and len(base.case.arms) == 1 < len(head.case.arms):
-        refereed = [one.arm for one in head.checks if one.name == OF_ARMS and one.outcome is not Outcome.UNKNOWN]
+        refereed = [
+            one.arm
+            for one in head.checks
+            if one.name == OF_ARMS and one.outcome is not Outcome.UNKNOWN
+        ]
         answered |= {(OF_A_LONE_ARM, arm) for arm in refereed}
     return tuple(
         Check(name=name, arm=arm, outcome=Outcome.FAIL, detail=f"the answer is missing, and {why}")
@@ -162,7 +189,8 @@ def missing_parity(base: CaseResult | None, head: CaseResult) -> tuple[ParityFin
     detail = "no evidence on loss parity was gathered"
     verdict = Parity.INSUFFICIENT_DATA
     return tuple(
-        ParityFinding(arm=arm, verdict=verdict, tier=None, masks=None, steps=0, detail=detail) for arm in _candidates(head)
+        ParityFinding(arm=arm, verdict=verdict, tier=None, masks=None, steps=0, detail=detail)
+        for arm in _candidates(head)
     )
 
 
@@ -192,7 +220,11 @@ def _owed(match: Match) -> Iterator[tuple[str, str, Unit, Better, str]]:
         reason = "not measured, and every arm owes it"
         yield from ((name, arm, Unit.SECONDS, Better.LOWER, reason) for name in owed)
     for (name, owner), (metric, *_) in match.after.items():
-        if owner == head.case.reference and metric.lane is not Lane.DEVICE and name not in head.case.details:
+        if (
+            owner == head.case.reference
+            and metric.lane is not Lane.DEVICE
+            and name not in head.case.details
+        ):
             reason = f"not measured, though {owner} was"
             for arm in candidates:
                 if name not in times[arm]:

@@ -5,7 +5,8 @@ their ratio. The remainder is a random effect of device and case. Launches on on
 and more launches don't average it away. Owns its size, how many devices contribute to a mean, and
 whether a change shows without any single one of them. The rule that uses it is in `sequential`.
 
-Arrays are [..., cases, launches]; NaN stands for a launch that wasn't run, and slots are small numbers, below 0 if unknown.
+Arrays are [..., cases, launches]; NaN stands for a launch that wasn't run, and slots are small
+numbers, below 0 if unknown.
 """
 
 from collections.abc import Mapping
@@ -17,7 +18,9 @@ from ci_bench.judge.times.noise import Floats
 from ci_bench.records.results import Results
 
 USUAL, USUAL_WEIGHT = 0.25, 20.0
-"""The variance between devices, relative to that of a launch, that is assumed, and how many degrees of freedom that weighs."""
+"""The variance between devices, relative to that of a launch, that is assumed, and how many degrees
+of freedom that weighs.
+"""
 
 _STEPS = 8
 
@@ -28,9 +31,10 @@ Slots = np.ndarray[tuple[int, ...], np.dtype[np.intp]]
 class DeviceLayout:
     """Distribution of the launches of each case over devices.
 
-    `own` is how many launches of its case each launch shares its device with (itself included), `means` the mean of those, both
-    [..., cases, launches]; `count` is how many launches there are, `devices` how many devices, `mean` the mean, all
-    [..., cases]. `concentration` is ``H = sum n_j^2 / r^2``: 1 where all launches are on one device, 1/r where each has its own.
+    `own` is how many launches of its case each launch shares its device with (itself included),
+    `means` the mean of those, both [..., cases, launches]; `count` is how many launches there are,
+    `devices` how many devices, `mean` the mean, all [..., cases]. `concentration` is ``H = sum
+    n_j^2 / r^2``: 1 where all launches are on one device, 1/r where each has its own.
     """
 
     own: Floats
@@ -46,7 +50,9 @@ def layout(d: Floats, slots: Slots) -> DeviceLayout:
     there = np.isfinite(d)
     values = np.where(there, d, 0.0)
     slots = np.broadcast_to(slots, d.shape)
-    together = (slots[..., :, None] == slots[..., None, :]) & there[..., :, None] & there[..., None, :]
+    together = (
+        (slots[..., :, None] == slots[..., None, :]) & there[..., :, None] & there[..., None, :]
+    )
     own = together.sum(axis=-1).astype(np.float64)
     means = np.einsum("...ij,...j->...i", together, values) / np.maximum(own, 1.0)
     count = there.sum(axis=-1).astype(np.float64)
@@ -64,11 +70,12 @@ def layout(d: Floats, slots: Slots) -> DeviceLayout:
 def between(lying: DeviceLayout, spread: Floats) -> Floats:
     """The variance between devices of each case, relative to ``spread^2``, that of a launch: [..., cases].
 
-    By the analysis of variance, ``E[SSB] = (J - 1) (s^2 + n0 g^2)`` with ``n0 = (r - sum n_j^2 / r) / (J - 1)`` (Searle, Casella
-    & McCulloch, Variance Components, 1992, section 3.6). A case has too few devices to know its own ``g``, so all cases say it
-    together, twice: as a share of each one's spread (and as if `USUAL_WEIGHT` degrees of freedom more had shown `USUAL`), and as
-    one figure for all, each weighed by how well it knows, ``1 / (s^2 + n0 g^2)^2`` (Paule & Mandel 1982,
-    https://doi.org/10.6028/jres.087.022). The larger counts. One device shows nothing.
+    By the analysis of variance, ``E[SSB] = (J - 1) (s^2 + n0 g^2)`` with ``n0 = (r - sum n_j^2 / r)
+    / (J - 1)`` (Searle, Casella & McCulloch, Variance Components, 1992, section 3.6). A case has
+    too few devices to know its own ``g``, so all cases say it together, twice: as a share of each
+    one's spread (and as if `USUAL_WEIGHT` degrees of freedom more had shown `USUAL`), and as one
+    figure for all, each weighed by how well it knows, ``1 / (s^2 + n0 g^2)^2`` (Paule & Mandel
+    1982, https://doi.org/10.6028/jres.087.022). The larger counts. One device shows nothing.
     """
     several = (lying.devices > 1.5) & np.isfinite(spread)  # noqa: PLR2004 - two or more
     variance = np.where(several, spread, 1.0) ** 2
@@ -78,7 +85,9 @@ def between(lying: DeviceLayout, spread: Floats) -> Floats:
     relative = np.sum(squares / variance - freedom, axis=-1) + USUAL * USUAL_WEIGHT
     share = np.maximum(relative / (np.sum(weight, axis=-1) + USUAL_WEIGHT), 0.0)[..., None]
     common = _common(squares, freedom, weight, variance)
-    return np.asarray(np.maximum(share, common / np.where(several, spread, np.inf) ** 2), dtype=np.float64)
+    return np.asarray(
+        np.maximum(share, common / np.where(several, spread, np.inf) ** 2), dtype=np.float64
+    )
 
 
 def _common(squares: Floats, freedom: Floats, weight: Floats, variance: Floats) -> Floats:
@@ -102,10 +111,17 @@ def least_without_one(lying: DeviceLayout) -> tuple[Floats, Floats]:
     """
     left = lying.count[..., None] - lying.own
     total = lying.mean * lying.count
-    rest = np.divide(total[..., None] - lying.own * lying.means, left, out=np.full(left.shape, np.nan), where=left > 0)
+    rest = np.divide(
+        total[..., None] - lying.own * lying.means,
+        left,
+        out=np.full(left.shape, np.nan),
+        where=left > 0,
+    )
     rest = np.where(np.isfinite(rest), rest * np.sign(lying.mean)[..., None], np.inf)
     place = rest.argmin(axis=-1)[..., None]
-    least, launches = (np.take_along_axis(values, place, axis=-1)[..., 0] for values in (rest, left))
+    least, launches = (
+        np.take_along_axis(values, place, axis=-1)[..., 0] for values in (rest, left)
+    )
     return np.where(np.isfinite(least), least, np.nan), launches
 
 
@@ -115,4 +131,7 @@ def slots_of(results: Results) -> Mapping[str, Mapping[int, int]]:
     if len(names) < 2:  # noqa: PLR2004 - with one device there is nothing between devices
         return {}
     places = [names.index(part.slot) for part in results.parts]
-    return {row.case.id: {origin.launch: places[origin.part] for origin in row.origins} for row in results.cases}
+    return {
+        row.case.id: {origin.launch: places[origin.part] for origin in row.origins}
+        for row in results.cases
+    }

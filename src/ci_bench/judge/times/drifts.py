@@ -17,7 +17,9 @@ from ci_bench.judge.times.noise import Floats
 LEAST_RUNS = 8
 """The runs that a drift takes at least; what is faster is a step."""
 EVIDENCE = 10.0
-"""The difference of two BICs that is "very strong" evidence (Kass and Raftery 1995, doi:10.1080/01621459.1995.10476572)."""
+"""The difference of two BICs that is "very strong" evidence (Kass and Raftery 1995,
+doi:10.1080/01621459.1995.10476572).
+"""
 MOST_PLACES = 200
 """Places tried as begin and end of a drift: a longer stretch gets this many, equally spaced."""
 LEAST_STRETCH = 3
@@ -72,7 +74,8 @@ def evidence_for(ramp: Ramp, values: Floats, places: Sequence[int], *, independe
 
     The steps are those at `places` and, beyond `EVIDENCE`, the two that fit best.
 
-    ``BIC = n ln(squares / n) + parameters ln(n)`` of normal noise, with as many values n as are `independent`.
+    ``BIC = n ln(squares / n) + parameters ln(n)`` of normal noise, with as many values n as are
+    `independent`.
     """
     rounding = len(values) * (_ROUNDING * float(np.abs(values).max(initial=1.0))) ** 2
     left = max(float(np.sum((values - ramp.along(len(values))) ** 2)), rounding)

@@ -1,8 +1,9 @@
 """Conversion of lines to pairs: each metric of an arm, base against head, with verdict and reason.
 
-Owns which rule applies to which metric, the rules for what is counted rather than sampled (numbers of things, peaks of memory),
-and what happens to samples taken while the machine was disturbed (`Block.doubt`): they are left out where enough others remain,
-and reported. Times are judged in `screening` and `paired`; what a verdict means for the run is decided in `policy`.
+Owns which rule applies to which metric, the rules for what is counted rather than sampled (numbers
+of things, peaks of memory), and what happens to samples taken while the machine was disturbed
+(`Block.doubt`): they are left out where enough others remain, and reported. Times are judged in
+`screening` and `paired`; what a verdict means for the run is decided in `policy`.
 """
 
 import math
@@ -11,18 +12,38 @@ from dataclasses import replace
 from statistics import median
 
 from ci_bench.judge import wording
-from ci_bench.judge.times.pairing import JudgedTimes, Line, MetricVerdict, is_exact, settled, undecided
+from ci_bench.judge.times.pairing import (
+    JudgedTimes,
+    Line,
+    MetricVerdict,
+    is_exact,
+    settled,
+    undecided,
+)
 from ci_bench.judge.times.ratios import LARGEST, LEAST_LAUNCHES, Known, samples
 from ci_bench.judge.times.suspicion import NoiseSource, Suspicion, suspicion_of_one
 from ci_bench.records.comparison import Pair, Summary, Verdict
 from ci_bench.records.metrics import LEAST_BYTES
-from ci_bench.records.results import Better, CaseResult, Check, Launch, Metric, Outcome, Results, Unit
+from ci_bench.records.results import (
+    Better,
+    CaseResult,
+    Check,
+    Launch,
+    Metric,
+    Outcome,
+    Results,
+    Unit,
+)
 
 _RANGES = 2.0
 REPEATS = 3
-"""Launches of each side after which peaks that all lie within what counts as a change are unchanged."""
+"""Launches of each side after which peaks that all lie within what counts as a change are
+unchanged.
+"""
 _AGREES = 0.25
-"""The share of what counts as a change by which two peaks may differ that need no second launch: each repeats the other."""
+"""The share of what counts as a change by which two peaks may differ that need no second launch:
+each repeats the other.
+"""
 
 
 def by_count(base: Metric, head: Metric, threshold: float) -> MetricVerdict:
@@ -36,7 +57,9 @@ def by_count(base: Metric, head: Metric, threshold: float) -> MetricVerdict:
     reason = f"{wording.quantity(before, Unit.COUNT)} to {shown}"
     if max(before, after) <= min(before, after) * (1 + threshold):
         reason = f"{shown} on both sides" if before == after else f"{reason}, within the threshold"
-        return MetricVerdict(verdict=Verdict.UNCHANGED, reason=reason, speedup=speedup, estimates=(before, after))
+        return MetricVerdict(
+            verdict=Verdict.UNCHANGED, reason=reason, speedup=speedup, estimates=(before, after)
+        )
     verdict = _direction(before, after, head.better)
     return MetricVerdict(verdict=verdict, reason=reason, speedup=speedup, estimates=(before, after))
 
@@ -61,7 +84,9 @@ def _by_difference(base: Metric, head: Metric, threshold: float) -> MetricVerdic
     return MetricVerdict(verdict=verdict, reason=reason, estimates=(before, after))
 
 
-def by_memory(base: Metric, head: Metric, threshold: float, *, least: float = LEAST_BYTES, gating: int = 0) -> MetricVerdict:
+def by_memory(
+    base: Metric, head: Metric, threshold: float, *, least: float = LEAST_BYTES, gating: int = 0
+) -> MetricVerdict:
     """Compare amounts of memory.
 
     Sides that repeat exactly are compared exactly; otherwise a change has to exceed twice the range
@@ -78,17 +103,28 @@ def by_memory(base: Metric, head: Metric, threshold: float, *, least: float = LE
     speedup = _speedup(before, after, head.better)
     floor = memory_floor(base, head, threshold, least)
     if min(map(len, sides)) < LEAST_LAUNCHES and abs(after - before) > _AGREES * floor:
-        return _of_one_launch(before, after, speedup, threshold, gating if abs(after - before) > least else 0)
+        return _of_one_launch(
+            before, after, speedup, threshold, gating if abs(after - before) > least else 0
+        )
     noise = _RANGES * max(max(side) - min(side) for side in sides)
     reason = f"{wording.quantity(before, Unit.BYTES)} to {wording.quantity(after, Unit.BYTES)}"
     if abs(after - before) > max(floor, noise):
         share = "" if speedup is None else f", {wording.change(speedup, head.unit, head.better)}"
-        return MetricVerdict(verdict=_direction(before, after, head.better), reason=f"{reason}{share}", speedup=speedup)
+        return MetricVerdict(
+            verdict=_direction(before, after, head.better),
+            reason=f"{reason}{share}",
+            speedup=speedup,
+        )
     if noise <= floor or (min(map(len, sides)) >= REPEATS and lie_within(base, head, floor)):
         reason = f"{reason}, within {wording.quantity(floor, Unit.BYTES)}"
         return MetricVerdict(verdict=Verdict.UNCHANGED, reason=reason, speedup=speedup)
-    unclear = f"{reason}; launches of one side differ by up to {wording.quantity(noise / _RANGES, Unit.BYTES)}"
-    reason = f"{unclear}, so only changes of more than {wording.quantity(noise, Unit.BYTES)} would show"
+    unclear = (
+        f"{reason}; launches of one side differ by up to"
+        f" {wording.quantity(noise / _RANGES, Unit.BYTES)}"
+    )
+    reason = (
+        f"{unclear}, so only changes of more than {wording.quantity(noise, Unit.BYTES)} would show"
+    )
     return MetricVerdict(verdict=Verdict.INCONCLUSIVE, reason=reason, speedup=speedup)
 
 
@@ -103,11 +139,15 @@ def lie_within(base: Metric, head: Metric, floor: float) -> bool:
     return max(values) - min(values) <= floor
 
 
-def _of_one_launch(before: float, after: float, speedup: float | None, threshold: float, gating: int) -> MetricVerdict:
+def _of_one_launch(
+    before: float, after: float, speedup: float | None, threshold: float, gating: int
+) -> MetricVerdict:
     advice = "a peak of one launch may not repeat: measure at least 2 launches on each side"
     suspicion = Suspicion.NONE
     if gating and speedup is not None:
-        suspicion = suspicion_of_one(-math.log(speedup), math.log1p(threshold), NoiseSource.RUNS, gating=gating)
+        suspicion = suspicion_of_one(
+            -math.log(speedup), math.log1p(threshold), NoiseSource.RUNS, gating=gating
+        )
     change = f"{wording.quantity(before, Unit.BYTES)} to {wording.quantity(after, Unit.BYTES)}"
     return undecided(suspicion, change=change, advice=advice, speedup=speedup)
 
@@ -150,7 +190,12 @@ def _settled(results: Results, found: Mapping[str, Doubts]) -> Results:
     if not any(found.values()):
         return results
     rows = ((row, found[row.case.id]) for row in results.cases)
-    return replace(results, cases=tuple(_told(_without(row, doubts), row, doubts) if doubts else row for row, doubts in rows))
+    return replace(
+        results,
+        cases=tuple(
+            _told(_without(row, doubts), row, doubts) if doubts else row for row, doubts in rows
+        ),
+    )
 
 
 def _doubts(row: CaseResult) -> Doubts:
@@ -158,16 +203,23 @@ def _doubts(row: CaseResult) -> Doubts:
 
 
 def _without(row: CaseResult, doubts: Doubts) -> CaseResult:
-    metrics = (replace(one, launches=tuple(_cleared(launch, doubts) for launch in one.launches)) for one in row.metrics)
+    metrics = (
+        replace(one, launches=tuple(_cleared(launch, doubts) for launch in one.launches))
+        for one in row.metrics
+    )
     return replace(row, metrics=tuple(metrics))
 
 
 def _cleared(launch: Launch, doubts: Doubts) -> Launch:
-    kept = [place for place, block in enumerate(launch.blocks) if (launch.launch, block) not in doubts]
+    kept = [
+        place for place, block in enumerate(launch.blocks) if (launch.launch, block) not in doubts
+    ]
     if len(launch.blocks) != len(launch.values) or len(kept) < LEAST_SHARE * len(launch.values):
         return launch
     return replace(
-        launch, values=tuple(launch.values[place] for place in kept), blocks=tuple(launch.blocks[place] for place in kept)
+        launch,
+        values=tuple(launch.values[place] for place in kept),
+        blocks=tuple(launch.blocks[place] for place in kept),
     )
 
 
@@ -195,13 +247,20 @@ SampledRule = Callable[[Sequence[Line], Known], JudgedTimes]
 """Judges all sampled metrics of a run together, in order; it receives the facts of all series."""
 
 
-def judge_lines(lines: Sequence[Line], known: Known, sampled: SampledRule) -> tuple[list[Pair], JudgedTimes]:
+def judge_lines(
+    lines: Sequence[Line], known: Known, sampled: SampledRule
+) -> tuple[list[Pair], JudgedTimes]:
     """The pair of each line, in their order, and what `sampled` saw over all that it judged."""
     gating = sum(not line.detail for line in lines)
     settled_ones = [_without_statistics(line, known, gating) for line in lines]
-    judged = sampled([line for line, outcome in zip(lines, settled_ones, strict=True) if outcome is None], known)
+    judged = sampled(
+        [line for line, outcome in zip(lines, settled_ones, strict=True) if outcome is None], known
+    )
     others = iter(judged.outcomes)
-    pairs = [_pair(line, outcome or next(others), known) for line, outcome in zip(lines, settled_ones, strict=True)]
+    pairs = [
+        _pair(line, outcome or next(others), known)
+        for line, outcome in zip(lines, settled_ones, strict=True)
+    ]
     assert next(others, None) is None  # noqa: S101 - only a bug of ours breaks it
     return pairs, replace(judged, outcomes=())
 
@@ -215,7 +274,9 @@ def _without_statistics(line: Line, known: Known, gating: int) -> MetricVerdict 
     base, head = line.base[0], line.head[0]
     if head.unit is Unit.COUNT:
         return by_count(base, head, line.threshold)
-    return by_memory(base, head, line.threshold, least=line.least, gating=0 if line.detail else gating)
+    return by_memory(
+        base, head, line.threshold, least=line.least, gating=0 if line.detail else gating
+    )
 
 
 def _pair(line: Line, outcome: MetricVerdict, known: Known) -> Pair:

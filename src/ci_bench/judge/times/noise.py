@@ -17,13 +17,17 @@ from ci_bench.statistics.special_functions import polygamma, psi
 Floats = NDArray[np.float64]
 
 TRIMMED = 0.2
-"""The share of samples cut at each end: within 11 % of the best of six estimators on five noise models."""
+"""The share of samples cut at each end: within 11 % of the best of six estimators on five noise
+models.
+"""
 
 NORMAL_MAD = 1.4826
 """Makes the median absolute deviation of normal values their standard deviation: 1 / Phi^-1(3/4)."""
 
 LEAST_SPREAD = 1e-5
-"""No case is believed quieter than this (0.001 %): a clock's own resolution would pass for a change."""
+"""No case is believed quieter than this (0.001 %): a clock's own resolution would pass for a
+change.
+"""
 
 LEAST_HISTORY = 4.0
 """Below this many effective launches a history counts as none."""
@@ -57,7 +61,9 @@ _EXCURSION_LAUNCHES = 250.0
 """The weight of `FEW_EXCURSIONS` in launches: it equals half an excursion in this many."""
 
 MOST_BOUND = 0.9
-"""The largest share of the variance that a case's launches showed which is believed to be bound to a run."""
+"""The largest share of the variance that a case's launches showed which is believed to be bound to
+a run.
+"""
 
 _LIKE = 12
 """The fewest cases that are pooled to find what launches of a run have in common."""
@@ -69,7 +75,9 @@ _DIGITS, _DIGITS_TELL = 3, 8
 """Figures of this many significant digits are coarse; of few values even if each is another."""
 
 _STEP_OF_TWO, _MORE_THAN_TWO = 0.025, 3
-"""The largest step, relative to a value, that two different values can show: a printed figure of two digits or more."""
+"""The largest step, relative to a value, that two different values can show: a printed figure of
+two digits or more.
+"""
 
 _ROUNDING, _OFF_GRID = 1e-12, 0.1
 """Tolerances: of a figure against its digits, and of a distance against a multiple of the step."""
@@ -99,7 +107,9 @@ class Learned:
 
     def only(self, which: NDArray[np.bool_] | NDArray[np.intp]) -> "Learned":
         """Select some of the cases; `excursions` stays that of all."""
-        bound, grid = (np.broadcast_to(figure, self.spread.shape)[which] for figure in (self.bound, self.grid))
+        bound, grid = (
+            np.broadcast_to(figure, self.spread.shape)[which] for figure in (self.bound, self.grid)
+        )
         rest = {name: getattr(self, name)[which] for name in ("spread", "freedom", "within")}
         return replace(self, bound=bound, grid=grid, **rest)
 
@@ -115,17 +125,23 @@ def grid_step(*sides: Floats) -> float:
 
     It is 0 if the values are not on such a grid.
 
-    Positive values of at most `_DIGITS` digits have the last of them as their step; a whole number has a step of 1 at most.
-    Values of which most repeat have the least distance of two, if all distances are multiples of it, as ticks of a clock are. Of
-    two values the distance may be the change: if no side has both of them, it shows no step over `_STEP_OF_TWO`.
+    Positive values of at most `_DIGITS` digits have the last of them as their step; a whole number
+    has a step of 1 at most. Values of which most repeat have the least distance of two, if all
+    distances are multiples of it, as ticks of a clock are. Of two values the distance may be the
+    change: if no side has both of them, it shows no step over `_STEP_OF_TWO`.
     """
     values = np.concatenate([np.ravel(side) for side in sides]) if sides else np.empty(0)
     distinct = np.asarray(sorted({*values.ravel().tolist()}))  # `np.unique` would load `numpy.ma`
     if distinct.size < 2 or distinct[0] <= 0 or 2 * distinct.size > max(values.size, _DIGITS_TELL):  # noqa: PLR2004 - one has no distance
         return 0.0
-    middle, whole = float(distinct[(distinct.size - 1) // 2]), math.floor(math.log10(float(distinct[-1]))) + 1
+    middle, whole = (
+        float(distinct[(distinct.size - 1) // 2]),
+        math.floor(math.log10(float(distinct[-1]))) + 1,
+    )
     for decimals in range(max(0, 1 - whole), max(0, _DIGITS - whole) + 1):
-        if whole + decimals <= _DIGITS and np.allclose(distinct, np.round(distinct, decimals), rtol=_ROUNDING, atol=0):
+        if whole + decimals <= _DIGITS and np.allclose(
+            distinct, np.round(distinct, decimals), rtol=_ROUNDING, atol=0
+        ):
             step = float(10.0**-decimals) / middle
             return step if distinct.size > 2 or step <= _STEP_OF_TWO else 0.0  # noqa: PLR2004 - as said
     gaps = np.diff(distinct)
@@ -155,7 +171,10 @@ def trimmed_mean(samples: Floats, share: float = TRIMMED) -> Floats:
     margin = np.floor(share * count)
     kept = (np.arange(size) >= margin) & (np.arange(size) < count - margin)
     total, number = np.sum(ordered, axis=-1, where=kept), np.sum(kept, axis=-1)
-    return np.asarray(np.divide(total, number, out=np.full(total.shape, np.nan), where=number > 0), dtype=np.float64)
+    return np.asarray(
+        np.divide(total, number, out=np.full(total.shape, np.nan), where=number > 0),
+        dtype=np.float64,
+    )
 
 
 def launch_ratio(base: Floats, head: Floats) -> Floats:
@@ -166,7 +185,8 @@ def launch_ratio(base: Floats, head: Floats) -> Floats:
 def within_spread(base: Floats, head: Floats, *, per_block: int = 2) -> Floats:
     """``w = 1.4826 MAD`` of the differences between head and base, block by block, inside each launch.
 
-    `per_block` samples of an arm in a row belong to one ABBA block. NaN if a launch has fewer than two blocks.
+    `per_block` samples of an arm in a row belong to one ABBA block. NaN if a launch has fewer than
+    two blocks.
     """
     blocks = base.shape[-1] // per_block
     there = np.isfinite(base) & np.isfinite(head)
@@ -182,8 +202,10 @@ def within_spread(base: Floats, head: Floats, *, per_block: int = 2) -> Floats:
 def learn(past: Floats, within: Floats, weights: Floats) -> Learned:
     """Estimate noise from the log-ratios `past` and spreads `within`, both [..., cases, launches].
 
-    ``s0^2 = sum w h^2 / sum w`` (the true mean of an A/A ratio is zero) and ``nu0 = (sum w)^2 / sum w^2``, Kish's effective
-    sample size (https://en.wikipedia.org/wiki/Effective_sample_size#Weighted_samples); see `forgetting` for `weights`.
+    ``s0^2 = sum w h^2 / sum w`` (the true mean of an A/A ratio is zero) and ``nu0 = (sum w)^2 / sum
+    w^2``, Kish's effective sample size
+    (https://en.wikipedia.org/wiki/Effective_sample_size#Weighted_samples); see `forgetting` for
+    `weights`.
     """
     there = np.isfinite(past)
     share = np.where(there, weights, 0.0)
@@ -246,9 +268,13 @@ def _common_variance(past: Floats, spread: Floats, run: NDArray[np.intp]) -> Flo
     count = by_run(there)
     pairs = np.sum(count * (count - 1), axis=-1) / 2
     total = np.sum(by_run(kept) ** 2 - by_run(kept**2), axis=-1) / 2
-    pooled = _among_like(np.divide(total, pairs, out=np.full(pairs.shape, np.nan), where=pairs > 0), spread)
+    pooled = _among_like(
+        np.divide(total, pairs, out=np.full(pairs.shape, np.nan), where=pairs > 0), spread
+    )
     every = pairs.sum(axis=-1, keepdims=True)
-    return np.asarray(np.maximum(np.nan_to_num(pooled), 0.0) * every / (every + _SHARE_PAIRS), dtype=np.float64)
+    return np.asarray(
+        np.maximum(np.nan_to_num(pooled), 0.0) * every / (every + _SHARE_PAIRS), dtype=np.float64
+    )
 
 
 def _among_like(figures: Floats, spread: Floats) -> Floats:
@@ -283,8 +309,9 @@ def moderated(variances: Floats, freedom: Floats) -> tuple[Floats, Floats]:
 
     `freedom` is that of each variance, as many. Empirical Bayes of limma (Smyth 2004,
     https://doi.org/10.2202/1544-6115.1027, section 6.2): with ``e = ln s^2 - psi(f/2) + ln(f/2)``:
-    ``psi'(d0/2) = var(e) - mean psi'(f/2)`` and ``ln s0^2 = mean(e) + psi(d0/2) - ln(d0/2)``. It is believed no more than what
-    the other cases showed, ``sum f - mean f``: two that happen to agree don't prove that all are alike. Without two cases: 0.
+    ``psi'(d0/2) = var(e) - mean psi'(f/2)`` and ``ln s0^2 = mean(e) + psi(d0/2) - ln(d0/2)``. It is
+    believed no more than what the other cases showed, ``sum f - mean f``: two that happen to agree
+    don't prove that all are alike. Without two cases: 0.
     """
     usable = np.isfinite(variances) & (variances > 0) & (freedom > 0)
     half = np.where(usable, freedom, 1.0) / 2.0
@@ -293,7 +320,10 @@ def moderated(variances: Floats, freedom: Floats) -> tuple[Floats, Floats]:
     cases = np.maximum(count, 1)
     mean = np.sum(logs, axis=-1, where=usable) / cases
     squares = np.sum((logs - mean[..., None]) ** 2, axis=-1, where=usable)
-    excess = squares / np.maximum(count - 1, 1) - np.sum(polygamma(1, half), axis=-1, where=usable) / cases
+    excess = (
+        squares / np.maximum(count - 1, 1)
+        - np.sum(polygamma(1, half), axis=-1, where=usable) / cases
+    )
     others = np.sum(freedom, axis=-1, where=usable) * (count - 1) / cases
     prior = np.clip(2.0 * trigamma_inverse(np.maximum(excess, 1e-6)), 1e-3, 1e6)
     spread = np.exp((mean + psi(prior / 2.0) - np.log(prior / 2.0)) / 2.0)
@@ -309,7 +339,9 @@ def trigamma_inverse(value: Floats) -> Floats:
     return np.asarray(x, dtype=np.float64)
 
 
-def worth_today(squares: Floats, count: NDArray[np.intp], usually: Floats, freedom: Floats) -> tuple[Floats, Floats]:
+def worth_today(
+    squares: Floats, count: NDArray[np.intp], usually: Floats, freedom: Floats
+) -> tuple[Floats, Floats]:
     """Return the degrees of freedom of each history today, and by how many more it counts for unchanged.
 
     `squares` are the squared deviations of `count` launches, `usually` the variance that the
@@ -341,16 +373,19 @@ def inflation(d: Floats, within: Floats, learned: Learned) -> Floats:
 def _launch_scale(d: Floats, spread: Floats) -> Floats:
     """The robust scale of launches against the learned spread, [...]: the least of three.
 
-    Of first launches around zero, of first launches around their common median, and of successive launches of each case
-    around each other. Only the last is blind to true changes, and only the first two to which cases went on; a change common
-    to many cases must not pass for noise, or no gate would ever see it.
+    Of first launches around zero, of first launches around their common median, and of successive
+    launches of each case around each other. Only the last is blind to true changes, and only the
+    first two to which cases went on; a change common to many cases must not pass for noise, or no
+    gate would ever see it.
     """
     first = d[..., 0]
     around_zero = _scale(first / spread)
     around_common = _scale((first - nan_median(first, axis=-1)[..., None]) / spread)
     steps = np.diff(d, axis=-1) / (np.sqrt(2.0) * spread[..., None])
     around_each_other = _scale(steps.reshape(*d.shape[:-2], -1))
-    return np.asarray(np.fmin(np.fmin(around_zero, around_common), around_each_other), dtype=np.float64)
+    return np.asarray(
+        np.fmin(np.fmin(around_zero, around_common), around_each_other), dtype=np.float64
+    )
 
 
 def _scale(standardised: Floats) -> Floats:
@@ -366,7 +401,9 @@ def nan_median(values: Floats, axis: int) -> Floats:
     if not size:
         return np.full(ordered.shape[:-1], np.nan)
     if not np.isnan(ordered[..., -1]).any():
-        return np.asarray((ordered[..., (size - 1) // 2] + ordered[..., size // 2]) / 2.0, dtype=np.float64)
+        return np.asarray(
+            (ordered[..., (size - 1) // 2] + ordered[..., size // 2]) / 2.0, dtype=np.float64
+        )
     count = np.sum(~np.isnan(ordered), axis=-1, keepdims=True)
     low = np.take_along_axis(ordered, (count - 1) // 2, axis=-1)
     high = np.take_along_axis(ordered, count // 2, axis=-1)

@@ -1,8 +1,9 @@
 """Times of a paired run: base and head measured in turns, judged launch by launch by the sequential rule.
 
-Owns which samples are compared (the log-ratio of the sides in each launch, and the spread inside it), which figures the rule is
-given, and the reasons of its verdicts: effect, interval, launches, and what it would take to decide. The rule is in `sequential`,
-the estimators in `noise`, the history in `calibration`. A run whose sides were measured at other times is judged in `screening`.
+Owns which samples are compared (the log-ratio of the sides in each launch, and the spread inside
+it), which figures the rule is given, and the reasons of its verdicts: effect, interval, launches,
+and what it would take to decide. The rule is in `sequential`, the estimators in `noise`, the
+history in `calibration`. A run whose sides were measured at other times is judged in `screening`.
 """
 
 import math
@@ -20,7 +21,14 @@ from ci_bench.judge.times.devices import Slots
 from ci_bench.judge.times.noise import LEAST_HISTORY, Floats, Learned
 from ci_bench.judge.times.pairing import JudgedTimes, Line, MetricVerdict
 from ci_bench.judge.times.sequential import Code, Counts, Ruling, SequentialRule, Truths
-from ci_bench.judge.times.suspicion import PRIORS, NoiseSource, Suspicion, Undecided, suspicions, wider_scatter
+from ci_bench.judge.times.suspicion import (
+    PRIORS,
+    NoiseSource,
+    Suspicion,
+    Undecided,
+    suspicions,
+    wider_scatter,
+)
 from ci_bench.judge.wording import change, count_of, doubt, interval_text, percent
 from ci_bench.records.comparison import Interval, MeanSpeedup, Pairing, SpeedupChange, Verdict
 from ci_bench.records.metrics import COMPILATION
@@ -53,9 +61,9 @@ class _Group:
 class Figures:
     """Figures of each metric's launches, both [metrics, launches]; NaN if a side lacks the launch.
 
-    `d` is the log-ratio of head over base, turned so that above zero head is worse; `within` is NaN for a single value. `base` is
-    the logarithm of base's trimmed mean. `slots` is the device of each launch, a small number (-1 where unknown); `None` if
-    all were taken on one.
+    `d` is the log-ratio of head over base, turned so that above zero head is worse; `within` is NaN
+    for a single value. `base` is the logarithm of base's trimmed mean. `slots` is the device of
+    each launch, a small number (-1 where unknown); `None` if all were taken on one.
     """
 
     d: Floats
@@ -69,8 +77,15 @@ class Figures:
         return np.asarray(np.isfinite(self.within).any(axis=-1), dtype=np.bool_)
 
 
-def figures(pairs: Sequence[tuple[Metric, Metric]], *, most: int, slots: Sequence[Mapping[int, int]] | None = None) -> Figures:
-    """The figures of base and head metrics with positive samples, for `most` launches at most. `slots` has the device of each.
+def figures(
+    pairs: Sequence[tuple[Metric, Metric]],
+    *,
+    most: int,
+    slots: Sequence[Mapping[int, int]] | None = None,
+) -> Figures:
+    """The figures of base and head metrics with positive samples, for `most` launches at most.
+
+    `slots` has the device of each.
 
     Launches are matched by number, samples by block; those without a counterpart are left out. A
     launch's column is its number, so one that failed everywhere leaves a hole; numbers that don't
@@ -98,7 +113,10 @@ def figures(pairs: Sequence[tuple[Metric, Metric]], *, most: int, slots: Sequenc
     for (base_size, head_size, per_block), group in groups.items():
         step = max(1, _MOST_AT_ONCE // max(base_size, head_size))
         for part in (slice(at, at + step) for at in range(0, len(group.rows), step)):
-            rows, place = np.array(group.rows[part]), np.array([columns[number] for number in group.numbers[part]])
+            rows, place = (
+                np.array(group.rows[part]),
+                np.array([columns[number] for number in group.numbers[part]]),
+            )
             kept = place < most
             ratio, spread, base_level = _launches_of(group.base[part], group.head[part], per_block)
             d[rows[kept], place[kept]], within[rows[kept], place[kept]] = ratio[kept], spread[kept]
@@ -113,10 +131,16 @@ def _columns(numbers: set[int], most: int) -> dict[int, int]:
     return {number: number if fitting else rank for rank, number in enumerate(sorted(numbers))}
 
 
-def _launches_of(base: list[Values], head: list[Values], per_block: int) -> tuple[Floats, Floats, Floats]:
+def _launches_of(
+    base: list[Values], head: list[Values], per_block: int
+) -> tuple[Floats, Floats, Floats]:
     """Return each launch's log-ratio, spread inside it (NaN without blocks), and base's level."""
     sides = _logs(base), _logs(head)
-    spread = noise.within_spread(*sides, per_block=per_block) if per_block else np.full(len(base), np.nan)
+    spread = (
+        noise.within_spread(*sides, per_block=per_block)
+        if per_block
+        else np.full(len(base), np.nan)
+    )
     return noise.launch_ratio(*sides), spread, noise.trimmed_mean(sides[0])
 
 
@@ -127,24 +151,35 @@ def _logs(rows: list[Values]) -> Floats:
 def _matched(base: Launch, head: Launch) -> tuple[Values, Values, int]:
     """The samples of the blocks that both sides have, in the order of the blocks, and how many of a side make a block.
 
-    Without blocks, all samples, and 0; 0 also where blocks are of different sizes, since then none stands for the others.
+    Without blocks, all samples, and 0; 0 also where blocks are of different sizes, since then none
+    stands for the others.
     """
     one, two = samples_of((base, head))
     if len(base.blocks) * FLOAT_BYTES != len(one) or len(head.blocks) * FLOAT_BYTES != len(two):
         return one, two, 0
     if base.blocks == head.blocks:
         order, size = _layout(base.blocks)
-        return (one, two, size) if order is None else (_picked(one, order), _picked(two, order), size)
+        return (
+            (one, two, size) if order is None else (_picked(one, order), _picked(two, order), size)
+        )
     counts = Counter(base.blocks), Counter(head.blocks)
     shared = {block: count for block, count in counts[0].items() if counts[1].get(block) == count}
-    one, two = _picked(one, _of_blocks(base.blocks, shared)), _picked(two, _of_blocks(head.blocks, shared))
+    one, two = (
+        _picked(one, _of_blocks(base.blocks, shared)),
+        _picked(two, _of_blocks(head.blocks, shared)),
+    )
     sizes = {*shared.values()}
     return one, two, sizes.pop() if len(sizes) == 1 else 0
 
 
 def _of_blocks(blocks: tuple[int, ...], shared: Container[int]) -> list[int]:
     """Return the indices of the samples whose blocks are shared, in the order of the blocks."""
-    return [place for _, place in sorted((block, place) for place, block in enumerate(blocks) if block in shared)]
+    return [
+        place
+        for _, place in sorted(
+            (block, place) for place, block in enumerate(blocks) if block in shared
+        )
+    ]
 
 
 def _picked(values: Values, places: Sequence[int]) -> Values:
@@ -159,7 +194,9 @@ def _layout(blocks: tuple[int, ...]) -> tuple[tuple[int, ...] | None, int]:
     """
     sizes = {*Counter(blocks).values()}
     order = tuple(sorted(range(len(blocks)), key=blocks.__getitem__))
-    return None if order == tuple(range(len(blocks))) else order, sizes.pop() if len(sizes) == 1 else 0
+    return None if order == tuple(range(len(blocks))) else order, (
+        sizes.pop() if len(sizes) == 1 else 0
+    )
 
 
 class TimeAnswer(NamedTuple):
@@ -167,8 +204,9 @@ class TimeAnswer(NamedTuple):
 
     `resolvable`, `threshold` and `margin` are relative.
 
-    `needed` is how many launches in all would tell a change of `margin`; `None` if no number would. `scatter` is how many
-    times as widely as base's the launches of head scatter, where that is certain.
+    `needed` is how many launches in all would tell a change of `margin`; `None` if no number would.
+    `scatter` is how many times as widely as base's the launches of head scatter, where that is
+    certain.
     """
 
     verdict: Verdict
@@ -190,14 +228,20 @@ def reason(answer: TimeAnswer, unit: Unit, better: Better, cold_launches: int) -
         return "base and head have no launch in common: measure again"
     launches = count_of(answer.launches, "launch")
     if answer.interval is None:
-        return f"{change(answer.speedup, unit, better)} in {launches}; {_doubt(answer)}{_too_few(cold_launches)}"
+        return (
+            f"{change(answer.speedup, unit, better)} in {launches};"
+            f" {_doubt(answer)}{_too_few(cold_launches)}"
+        )
     figures = f"speedup {answer.speedup:.3f}, {interval_text(answer.interval)}, {launches}"
     return f"{change(answer.speedup, unit, better)} ({figures}){_conclusion(answer)}"
 
 
 def _conclusion(answer: TimeAnswer) -> str:
     if answer.scatter is not None:
-        return f"; head's launches scatter {answer.scatter:.3g} times as widely as base's: see what differs between them"
+        return (
+            f"; head's launches scatter {answer.scatter:.3g} times as widely as base's: see what"
+            " differs between them"
+        )
     match answer.verdict:
         case Verdict.REGRESSED | Verdict.IMPROVED:
             return f", beyond the threshold of {percent(answer.threshold)}"
@@ -216,7 +260,11 @@ def _would_decide(answer: TimeAnswer, cold_launches: int) -> float | None:
         return None
     if answer.interval is None:
         return float(cold_launches) if answer.launches < cold_launches else None
-    return answer.needed if answer.needed is not None and answer.launches < answer.needed <= MOST_LAUNCHES else None
+    return (
+        answer.needed
+        if answer.needed is not None and answer.launches < answer.needed <= MOST_LAUNCHES
+        else None
+    )
 
 
 def _doubt(answer: TimeAnswer) -> str:
@@ -225,7 +273,9 @@ def _doubt(answer: TimeAnswer) -> str:
 
 def _too_few(cold_launches: int) -> str:
     """Without a history, the first launches only show how noisy the machine is."""
-    return f"without a calibration of this machine a verdict takes {count_of(cold_launches, 'launch')}"
+    return (
+        f"without a calibration of this machine a verdict takes {count_of(cold_launches, 'launch')}"
+    )
 
 
 def _what_would_tell(answer: TimeAnswer) -> str:
@@ -240,7 +290,10 @@ def _what_would_tell(answer: TimeAnswer) -> str:
         return f"{told}; {margin} would take more than {MOST_LAUNCHES} launches"
     if answer.needed > answer.launches:
         return f"{told}; {margin} would take about {answer.needed:.0f} launches"
-    return f"{told}; too close to the threshold of {percent(answer.threshold)}, or its launches disagree"
+    return (
+        f"{told}; too close to the threshold of {percent(answer.threshold)}, or its launches"
+        " disagree"
+    )
 
 
 _COARSE = 1e-4
@@ -262,8 +315,9 @@ _LONGEST_LOG = 700.0
 class JudgedTurns:
     """The lines of a paired run with the figures of their launches and what past runs taught of each, in the same order.
 
-    `gating` marks those that can fail the run, `measured` those whose noise past runs of this machine taught; `learned` holds the
-    prior of latencies of compilation where none did. `source` is the `NoiseSource` of each.
+    `gating` marks those that can fail the run, `measured` those whose noise past runs of this
+    machine taught; `learned` holds the prior of latencies of compilation where none did. `source`
+    is the `NoiseSource` of each.
     """
 
     lines: Sequence[Line]
@@ -276,15 +330,21 @@ class JudgedTurns:
 
     def ruling(self) -> Ruling:
         """Return the rule's decisions on all lines."""
-        return sequential.replay(self.figures.d, self.figures.within, self.learned, self.rule, slots=self.figures.slots)
+        return sequential.replay(
+            self.figures.d, self.figures.within, self.learned, self.rule, slots=self.figures.slots
+        )
 
 
 def turns_of(
-    lines: Sequence[Line], learned: Learned, rule: SequentialRule, slots: SlotsOfCases = MappingProxyType({})
+    lines: Sequence[Line],
+    learned: Learned,
+    rule: SequentialRule,
+    slots: SlotsOfCases = MappingProxyType({}),
 ) -> JudgedTurns:
     """Prepare lines that have both sides, for `rule` with the thresholds of each; `slots` is what `devices.slots_of` says.
 
-    The threshold is the smallest change that is flagged, and twice of it what must not be called unchanged.
+    The threshold is the smallest change that is flagged, and twice of it what must not be called
+    unchanged.
     """
     gating = np.array([not line.detail for line in lines], dtype=np.bool_)
     thresholds = np.array([max(line.threshold, 0.0) for line in lines], dtype=np.float64)
@@ -295,14 +355,28 @@ def turns_of(
         gating=max(1, int(gating.sum())),
     )
     places = [slots.get(line.case, {}) for line in lines] if slots else None
-    found = figures([(line.base[0], line.head[0]) for line in lines], most=rule.looks[-1], slots=places)
-    compiled = np.array([line.metric.name.startswith(COMPILATION) for line in lines], dtype=np.bool_)
-    source = np.where(compiled, NoiseSource.COMPILATION, np.where(found.in_turns, NoiseSource.TURNS, NoiseSource.RUNS)).astype(
-        np.intp
+    found = figures(
+        [(line.base[0], line.head[0]) for line in lines], most=rule.looks[-1], slots=places
     )
+    compiled = np.array(
+        [line.metric.name.startswith(COMPILATION) for line in lines], dtype=np.bool_
+    )
+    source = np.where(
+        compiled,
+        NoiseSource.COMPILATION,
+        np.where(found.in_turns, NoiseSource.TURNS, NoiseSource.RUNS),
+    ).astype(np.intp)
     measured = np.isfinite(learned.spread) & (learned.freedom >= LEAST_HISTORY)
     history = _with_grid(_with_prior(learned, compiled & ~measured), lines)
-    return JudgedTurns(lines=lines, figures=found, learned=history, rule=own, gating=gating, measured=measured, source=source)
+    return JudgedTurns(
+        lines=lines,
+        figures=found,
+        learned=history,
+        rule=own,
+        gating=gating,
+        measured=measured,
+        source=source,
+    )
 
 
 def _with_prior(learned: Learned, which: Truths) -> Learned:
@@ -320,13 +394,18 @@ def _with_grid(learned: Learned, lines: Sequence[Line]) -> Learned:
 
     A device's clock counts in half microseconds at most, and its times are not printed figures.
     """
-    steps = [0.0 if line.head[0].lane is Lane.DEVICE else noise.grid_step(*_values_of_sides(line)) for line in lines]
+    steps = [
+        0.0 if line.head[0].lane is Lane.DEVICE else noise.grid_step(*_values_of_sides(line))
+        for line in lines
+    ]
     coarse = np.array([step if step > _COARSE else 0.0 for step in steps], dtype=np.float64)
     return replace(learned, grid=coarse) if coarse.any() else learned
 
 
 def _values_of_sides(line: Line) -> list[Floats]:
-    return [np.frombuffer(b"".join(samples_of(side.launches))) for side in (line.base[0], line.head[0])]
+    return [
+        np.frombuffer(b"".join(samples_of(side.launches))) for side in (line.base[0], line.head[0])
+    ]
 
 
 def margins(thresholds: Floats) -> Floats:
@@ -341,9 +420,15 @@ def judge_turns(turns: JudgedTurns, *, calibration: str) -> JudgedTimes:
         calibration=calibration,
         gating=int(turns.gating.sum()),
         launches=int(ruling.launches.max(initial=0)),
-        inflation=float(np.nanmax(ruling.inflation)) if np.isfinite(ruling.inflation).any() else None,
+        inflation=(
+            float(np.nanmax(ruling.inflation)) if np.isfinite(ruling.inflation).any() else None
+        ),
         mean=_mean(turns),
-        devices=1 if turns.figures.slots is None else max(1, len({*turns.figures.slots.ravel().tolist()} - {-1})),
+        devices=(
+            1
+            if turns.figures.slots is None
+            else max(1, len({*turns.figures.slots.ravel().tolist()} - {-1}))
+        ),
     )
     return JudgedTimes(outcomes=_outcomes(turns, ruling), pairing=pairing, changes=_changes(turns))
 
@@ -358,7 +443,10 @@ def _outcomes(turns: JudgedTurns, ruling: Ruling) -> Iterator[MetricVerdict]:
     ]
     answers = map(
         TimeAnswer,
-        [Verdict.SUSPECTED if doubt is Suspicion.SUSPECTED else word for word, doubt in zip(verdicts, doubts, strict=True)],
+        [
+            Verdict.SUSPECTED if doubt is Suspicion.SUSPECTED else word
+            for word, doubt in zip(verdicts, doubts, strict=True)
+        ],
         _speedups(ruling.mean),
         _intervals(ruling.low, ruling.high, turns.rule.level),
         ruling.launches.tolist(),
@@ -379,7 +467,9 @@ def _outcomes(turns: JudgedTurns, ruling: Ruling) -> Iterator[MetricVerdict]:
     noise = _shares(np.where(turns.measured, turns.learned.spread, np.nan))
     q = _known(aggregates.false_discovery(aggregates.p_values(ruling)))
     estimates = _estimates(turns, ruling)
-    for line, answer, spread, discovery, sides in zip(turns.lines, answers, noise, q, estimates, strict=True):
+    for line, answer, spread, discovery, sides in zip(
+        turns.lines, answers, noise, q, estimates, strict=True
+    ):
         yield MetricVerdict(
             verdict=answer.verdict,
             reason=reason(answer, line.metric.unit, line.metric.better, turns.rule.cold_launches),
@@ -403,7 +493,9 @@ def _same(figures: list[float]) -> list[float]:
 
 def _scatters(turns: JudgedTurns, ruling: Ruling) -> list[float | None]:
     """Return how many times as widely head's launches scatter as base's; `None` if not certain."""
-    worse_is_lower = np.array([line.metric.better is Better.HIGHER for line in turns.lines], dtype=np.bool_)
+    worse_is_lower = np.array(
+        [line.metric.better is Better.HIGHER for line in turns.lines], dtype=np.bool_
+    )
     judged = np.cumsum(np.isfinite(turns.figures.d), axis=-1) <= ruling.launches[:, None]
     base = np.where(judged, turns.figures.base, np.nan)
     head = base + np.where(worse_is_lower[:, None], -turns.figures.d, turns.figures.d)
@@ -415,8 +507,15 @@ def _estimates(turns: JudgedTurns, ruling: Ruling) -> Iterator[tuple[float, floa
     taken = np.cumsum(np.isfinite(turns.figures.d), axis=-1) <= ruling.launches[:, None]
     used = taken & np.isfinite(turns.figures.d)
     count = used.sum(axis=-1)
-    base = np.divide(np.sum(turns.figures.base, axis=-1, where=used), count, out=np.full(count.shape, np.nan), where=count > 0)
-    worse_is_lower = np.array([line.metric.better is Better.HIGHER for line in turns.lines], dtype=np.bool_)
+    base = np.divide(
+        np.sum(turns.figures.base, axis=-1, where=used),
+        count,
+        out=np.full(count.shape, np.nan),
+        where=count > 0,
+    )
+    worse_is_lower = np.array(
+        [line.metric.better is Better.HIGHER for line in turns.lines], dtype=np.bool_
+    )
     head = base + np.where(worse_is_lower, -ruling.mean, ruling.mean)
     for one, two in zip(_known(np.exp(base)), _known(np.exp(head)), strict=True):
         yield None if one is None or two is None else (one, two)
@@ -440,11 +539,15 @@ def _mean(turns: JudgedTurns) -> MeanSpeedup | None:
     chosen = turns.gating & turns.figures.in_turns
     if not chosen.any():
         return None
-    mean = aggregates.geometric_mean(turns.figures.d[chosen], turns.learned.only(chosen), level=turns.rule.level)
+    mean = aggregates.geometric_mean(
+        turns.figures.d[chosen], turns.learned.only(chosen), level=turns.rule.level
+    )
     if not math.isfinite(mean.value):
         return None
     (interval,) = _intervals(np.array([mean.low]), np.array([mean.high]), turns.rule.level)
-    return MeanSpeedup(speedup=math.exp(-mean.value), interval=interval, metrics=mean.cases, launches=mean.launches)
+    return MeanSpeedup(
+        speedup=math.exp(-mean.value), interval=interval, metrics=mean.cases, launches=mean.launches
+    )
 
 
 def _changes(turns: JudgedTurns) -> dict[str, dict[SeriesName, SpeedupChange]]:
@@ -454,20 +557,40 @@ def _changes(turns: JudgedTurns) -> dict[str, dict[SeriesName, SpeedupChange]]:
 
     Changes that an arm and its reference share cancel. The difference itself has no history.
     """
-    place = {line.key: row for row, line in enumerate(turns.lines) if line.metric.arm == line.reference}
-    candidates = ((row, line) for row, line in enumerate(turns.lines) if line.metric.arm != line.reference and turns.gating[row])
-    found = ((row, place.get((line.case, line.metric.name, line.reference))) for row, line in candidates)
+    place = {
+        line.key: row for row, line in enumerate(turns.lines) if line.metric.arm == line.reference
+    }
+    candidates = (
+        (row, line)
+        for row, line in enumerate(turns.lines)
+        if line.metric.arm != line.reference and turns.gating[row]
+    )
+    found = (
+        (row, place.get((line.case, line.metric.name, line.reference))) for row, line in candidates
+    )
     pairs = [(row, reference) for row, reference in found if reference is not None]
     if not pairs:
         return {}
     arms, references = np.array(pairs, dtype=np.intp).T
     d = turns.figures.d[arms] - turns.figures.d[references]
     nothing = np.full(d.shape, np.nan)
-    rule = replace(turns.rule, gating=None, tau=_rows(turns.rule.tau, arms), margin=_rows(turns.rule.margin, arms))
+    rule = replace(
+        turns.rule,
+        gating=None,
+        tau=_rows(turns.rule.tau, arms),
+        margin=_rows(turns.rule.margin, arms),
+    )
     slots = None if turns.figures.slots is None else turns.figures.slots[arms]
-    ruling = sequential.replay(d, nothing, _of_contrasts(turns.learned, arms, references), rule, slots=slots)
+    ruling = sequential.replay(
+        d, nothing, _of_contrasts(turns.learned, arms, references), rule, slots=slots
+    )
     changes: dict[str, dict[SeriesName, SpeedupChange]] = {}
-    columns = (arms.tolist(), ruling.code.tolist(), _speedups(ruling.mean), _intervals(ruling.low, ruling.high, rule.level))
+    columns = (
+        arms.tolist(),
+        ruling.code.tolist(),
+        _speedups(ruling.mean),
+        _intervals(ruling.low, ruling.high, rule.level),
+    )
     for row, code, ratio, interval in zip(*columns, strict=True):
         if ratio is not None:
             case, metric, arm = turns.lines[row].key
@@ -512,7 +635,10 @@ def _shares(log_ratios: Floats) -> list[float | None]:
 def _intervals(low: Floats, high: Floats, level: float) -> list[Interval | None]:
     """Convert intervals of log-ratios to intervals of speedups; `None` for NaN."""
     ends = zip(_speedups(high), _speedups(low), strict=True)
-    return [None if low is None or high is None else Interval(low=low, high=high, level=level) for low, high in ends]
+    return [
+        None if low is None or high is None else Interval(low=low, high=high, level=level)
+        for low, high in ends
+    ]
 
 
 def _known(figures: Floats) -> list[float | None]:
@@ -520,4 +646,7 @@ def _known(figures: Floats) -> list[float | None]:
     finite = np.isfinite(figures)
     if finite.all():
         return list(figures.tolist())
-    return [figure if there else None for figure, there in zip(figures.tolist(), finite.tolist(), strict=True)]
+    return [
+        figure if there else None
+        for figure, there in zip(figures.tolist(), finite.tolist(), strict=True)
+    ]

@@ -1,7 +1,7 @@
 """Pairing of two documents: which case, arm and metric are compared, and reasons if none can be.
 
-Owns the matching of cases and metrics, the answer for one line and for several, the word for a case as a whole with the order of
-verdicts, and which metrics can fail a run. Nothing is compared here.
+Owns the matching of cases and metrics, the answer for one line and for several, the word for a case
+as a whole with the order of verdicts, and which metrics can fail a run. Nothing is compared here.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,7 +18,15 @@ from ci_bench.judge.wording import change_size, count_of, place
 from ci_bench.records.comparison import CommonShift, Interval, Pair, Pairing, SpeedupChange, Verdict
 from ci_bench.records.config import PROCESS_PEAKS, MetricPolicy, Policy
 from ci_bench.records.labels import DOING
-from ci_bench.records.metrics import COMPILE_COLD, ENGINE, IMPORTED, LEAST_BYTES, REPLACED, STEP_TIME, MetricKind
+from ci_bench.records.metrics import (
+    COMPILE_COLD,
+    ENGINE,
+    IMPORTED,
+    LEAST_BYTES,
+    REPLACED,
+    STEP_TIME,
+    MetricKind,
+)
 from ci_bench.records.open_cases import SeriesName
 from ci_bench.records.results import (
     GRAPHED,
@@ -36,9 +44,14 @@ from ci_bench.records.results import (
 from ci_bench.records.units import TIMES
 
 LEAST_TIME_S = 0.005
-"""Shorter times are hyperfine's own error, as it says itself; it takes off what a shell needs, and prints 0 for less."""
+"""Shorter times are hyperfine's own error, as it says itself; it takes off what a shell needs, and
+prints 0 for less.
+"""
 OTHER_BODY = "the benchmark's own code changed, as its tool says, so it measures something else"
-NOTHING = "has values of 0 next to others, which have no ratio: let each run do more work, such as several rounds"
+NOTHING = (
+    "has values of 0 next to others, which have no ratio: let each run do more work, such as"
+    " several rounds"
+)
 _EXACT = frozenset({Unit.COUNT, Unit.BYTES})
 _FIELDS = ("unit", "better", "lane")
 
@@ -97,7 +110,10 @@ class Line:
 
 
 def keyed(metrics: Iterable[Metric]) -> Keyed:
-    """Metrics by name and arm. One without any sample counts as absent: emptying a series must not hide its loss."""
+    """Metrics by name and arm.
+
+    One without any sample counts as absent: emptying a series must not hide its loss.
+    """
     groups: Keyed = {}
     for metric in metrics:
         if has_samples(metric.launches):
@@ -113,13 +129,19 @@ def _series(name: str, arm: str) -> SeriesName:
 
 
 def lines_of(
-    before: Keyed, after: Keyed, head: CaseResult, *, planned: CaseResult | None, ground: CaseGround, rules: Rules
+    before: Keyed,
+    after: Keyed,
+    head: CaseResult,
+    *,
+    planned: CaseResult | None,
+    ground: CaseGround,
+    rules: Rules,
 ) -> Iterator[Line]:
     """The lines of a case: head's metrics (`after`) in their order, then what only base has (`before`).
 
-    `planned` is base's row of the case, also where nothing of it can be compared. A metric fails nothing that the case names as a
-    detail, that is shown only, or that was read from the device's clock; but head cannot take one out of the gate that was in it,
-    nor one that either side owes.
+    `planned` is base's row of the case, also where nothing of it can be compared. A metric fails
+    nothing that the case names as a detail, that is shown only, or that was read from the device's
+    clock; but head cannot take one out of the gate that was in it, nor one that either side owes.
     """
     case = head.case
     cases = [case, planned.case] if planned else [case]
@@ -140,10 +162,19 @@ def lines_of(
             base=base_side,
             head=head_side,
             threshold=threshold,
-            ground=ground if successor is None else replace(ground, missing_reason=f"{successor.title} took its place"),
+            ground=(
+                ground
+                if successor is None
+                else replace(ground, missing_reason=f"{successor.title} took its place")
+            ),
             detail=successor is not None
             or (ground.ended and _compiled_once(base_side, head_side, threshold))
-            or (key[0] not in owed[key[1]] and (key[0] in details or not rule.gates or _by_device(metric, base_side, head_side))),
+            or (
+                key[0] not in owed[key[1]]
+                and (
+                    key[0] in details or not rule.gates or _by_device(metric, base_side, head_side)
+                )
+            ),
             title=_title(rule, metric),
             least=_least(rule, metric, (*base_side, *head_side)),
         )
@@ -151,26 +182,41 @@ def lines_of(
 
 def _least(rule: MetricPolicy, metric: Metric, sides: Sequence[Metric]) -> float:
     """The policy's, or none for peaks that no process can have: those of an operator or an allocator repeat exactly."""
-    if metric.unit is not Unit.BYTES or metric.name in ENGINE or not PROCESS_PEAKS.search(metric.name):
+    if (
+        metric.unit is not Unit.BYTES
+        or metric.name in ENGINE
+        or not PROCESS_PEAKS.search(metric.name)
+    ):
         return rule.least
-    smallest = min((value for one in sides for launch in one.launches for value in launch.values), default=LEAST_BYTES)
+    smallest = min(
+        (value for one in sides for launch in one.launches for value in launch.values),
+        default=LEAST_BYTES,
+    )
     return rule.least if smallest >= LEAST_BYTES else 0.0
 
 
 def _compiled_once(base: tuple[Metric, ...], head: tuple[Metric, ...], threshold: float) -> bool:
     """Return whether each side compiled from cold once, and head was not slower beyond the threshold.
 
-    One compilation decides nothing: where the budget allows no second one, it is shown only, unless it looks slower.
+    One compilation decides nothing: where the budget allows no second one, it is shown only, unless
+    it looks slower.
     """
     if not base or not head or head[0].name != COMPILE_COLD.name:
         return False
-    taken = [[value for one in side for launch in one.launches for value in launch.values] for side in (base, head)]
-    return all(len(values) == 1 for values in taken) and taken[1][0] <= taken[0][0] * (1 + threshold)
+    taken = [
+        [value for one in side for launch in one.launches for value in launch.values]
+        for side in (base, head)
+    ]
+    return all(len(values) == 1 for values in taken) and taken[1][0] <= taken[0][0] * (
+        1 + threshold
+    )
 
 
 def _threshold(rule: MetricPolicy, metric: Metric, asked: float | None) -> float:
     """The policy's, or for times less where a side's case has `asked` for less: head cannot loosen what base's holds it to."""
-    return rule.threshold if asked is None or metric.unit not in TIMES else min(rule.threshold, asked)
+    return (
+        rule.threshold if asked is None or metric.unit not in TIMES else min(rule.threshold, asked)
+    )
 
 
 def times_owed(head: CaseResult, base: CaseResult | None, arm: str) -> tuple[str, ...]:
@@ -179,8 +225,15 @@ def times_owed(head: CaseResult, base: CaseResult | None, arm: str) -> tuple[str
     A step that head replayed from a CUDA graph has no parts, so a case that owes parts owes the
     whole instead.
     """
-    owed = tuple(dict.fromkeys(name for side in (head, base) if side is not None for name in side.case.due.times))
-    replayed = any((check.name, check.arm, check.outcome) == (GRAPHED, arm, Outcome.PASS) for check in head.checks)
+    owed = tuple(
+        dict.fromkeys(
+            name for side in (head, base) if side is not None for name in side.case.due.times
+        )
+    )
+    replayed = any(
+        (check.name, check.arm, check.outcome) == (GRAPHED, arm, Outcome.PASS)
+        for check in head.checks
+    )
     return (STEP_TIME.name,) if owed and replayed else owed
 
 
@@ -208,10 +261,14 @@ def _by_device(metric: Metric, base: tuple[Metric, ...], head: tuple[Metric, ...
 
 def known_of(lines: Iterable[Line]) -> Known:
     """Collect the facts of all series of the lines."""
-    return describe(metric.launches for line in lines for side in (line.base, line.head) for metric in side)
+    return describe(
+        metric.launches for line in lines for side in (line.base, line.head) for metric in side
+    )
 
 
-def lines_of_both(base: Results, head: Results, rules: Callable[[str, Metric], MetricPolicy]) -> list[Line]:
+def lines_of_both(
+    base: Results, head: Results, rules: Callable[[str, Metric], MetricPolicy]
+) -> list[Line]:
     """All metrics that both sides have and that can be compared, whatever became of their cases.
 
     `rules` says what holds for a metric of a suite.
@@ -229,7 +286,11 @@ def lines_of_both(base: Results, head: Results, rules: Callable[[str, Metric], M
 
 def times_of_both(base: Results, head: Results) -> list[Line]:
     """The times among `lines_of_both`, without thresholds."""
-    return [line for line in lines_of_both(base, head, lambda _, __: MetricPolicy(threshold=0.0)) if line.timed]
+    return [
+        line
+        for line in lines_of_both(base, head, lambda _, __: MetricPolicy(threshold=0.0))
+        if line.timed
+    ]
 
 
 def settled(line: Line, known: Known) -> tuple[Verdict, str] | None:
@@ -245,7 +306,9 @@ def settled(line: Line, known: Known) -> tuple[Verdict, str] | None:
     return _unusable(line.base[0], line.head[0], known, foreign=line.suite == IMPORTED)
 
 
-def _unusable(base: Metric, head: Metric, known: Known, *, foreign: bool) -> tuple[Verdict, str] | None:
+def _unusable(
+    base: Metric, head: Metric, known: Known, *, foreign: bool
+) -> tuple[Verdict, str] | None:
     if base.unit != head.unit or base.better != head.better or base.lane != head.lane:
         differing = [field for field in _FIELDS if getattr(base, field) != getattr(head, field)]
         return Verdict.INCOMPARABLE, f"base and head differ in {', '.join(differing)}"
@@ -276,11 +339,17 @@ def _from_or_to_nothing(base: Metric, head: Metric, known: Known) -> tuple[Verdi
         return None
     if any(facts.odd or facts.least < 0 or not any(facts.sizes) for facts in sides):
         return None
-    values = [[value for launch in metric.launches for value in launch.values] for metric in (base, head)]
+    values = [
+        [value for launch in metric.launches for value in launch.values] for metric in (base, head)
+    ]
     before, after = (any(side) for side in values)
     if not before and not after:
         nothing = Verdict.UNCHANGED if head.unit is Unit.BYTES else Verdict.INCONCLUSIVE
-        return nothing, "0 on both sides" if head.unit is Unit.BYTES else "0 on both sides: less than the tool can show"
+        return nothing, (
+            "0 on both sides"
+            if head.unit is Unit.BYTES
+            else "0 on both sides: less than the tool can show"
+        )
     return _of_nothing(values, head) if before != after and all(values[after]) else None
 
 
@@ -288,9 +357,14 @@ def _of_nothing(values: Sequence[Sequence[float]], head: Metric) -> tuple[Verdic
     """The word where base's or head's values are all zero, and the other side's are not."""
     reason = " to ".join(wording.quantity(median(side), head.unit) for side in values)
     if head.unit is Unit.SECONDS and max(map(median, values)) < LEAST_TIME_S:
-        return Verdict.INCONCLUSIVE, f"{reason}: no more than what tools take off for starting a program"
+        return (
+            Verdict.INCONCLUSIVE,
+            f"{reason}: no more than what tools take off for starting a program",
+        )
     appeared = any(values[1])
-    return (Verdict.REGRESSED if appeared == (head.better is Better.LOWER) else Verdict.IMPROVED), reason
+    return (
+        Verdict.REGRESSED if appeared == (head.better is Better.LOWER) else Verdict.IMPROVED
+    ), reason
 
 
 def is_exact(line: Line, known: Known) -> bool:
@@ -300,7 +374,9 @@ def is_exact(line: Line, known: Known) -> bool:
     """
     if line.metric.unit is Unit.COUNT:
         return True
-    return line.metric.unit is Unit.BYTES and all(single(side[0], known) for side in (line.base, line.head))
+    return line.metric.unit is Unit.BYTES and all(
+        single(side[0], known) for side in (line.base, line.head)
+    )
 
 
 def single(metric: Metric, known: Known) -> bool:
@@ -334,12 +410,16 @@ class MetricVerdict(NamedTuple):
     estimates: tuple[float, float] | None = None
 
 
-def undecided(suspicion: Suspicion, *, change: str, advice: str, speedup: float | None) -> MetricVerdict:
+def undecided(
+    suspicion: Suspicion, *, change: str, advice: str, speedup: float | None
+) -> MetricVerdict:
     """Judge a line with too few launches to decide: suspected, or inconclusive.
 
     `advice` says what would decide it.
     """
-    said = wording.doubt(suspected=suspicion is Suspicion.SUSPECTED, possible=suspicion is Suspicion.POSSIBLE)
+    said = wording.doubt(
+        suspected=suspicion is Suspicion.SUSPECTED, possible=suspicion is Suspicion.POSSIBLE
+    )
     return MetricVerdict(
         verdict=Verdict.SUSPECTED if suspicion is Suspicion.SUSPECTED else Verdict.INCONCLUSIVE,
         reason=f"{change}; {said}{advice}" if suspicion else advice,
@@ -381,7 +461,9 @@ because a metric added to a case says nothing about the rest.
 """
 
 
-def case_verdict(base: CaseResult | None, head: CaseResult, pairs: Sequence[Pair], new_reason: str) -> tuple[Verdict, str]:
+def case_verdict(
+    base: CaseResult | None, head: CaseResult, pairs: Sequence[Pair], new_reason: str
+) -> tuple[Verdict, str]:
     """A status other than ok speaks first, then what was never measured, then the lack of a base, then the worst pair.
 
     `new_reason` says why there is nothing to compare with, where that is so.
@@ -454,12 +536,16 @@ class Matching:
     same_rules: bool = True
     rules: dict[tuple[str, str, Unit], MetricPolicy] = field(default_factory=dict)
 
-    def matches(self, base: Sequence[CaseResult], head: Sequence[CaseResult]) -> list[tuple[Match, tuple[Line, ...]]]:
+    def matches(
+        self, base: Sequence[CaseResult], head: Sequence[CaseResult]
+    ) -> list[tuple[Match, tuple[Line, ...]]]:
         """Head's ledger in its order, with the lines of each case."""
         before = {result.case.id: result for result in base}
         return [self._match(before.get(result.case.id), result) for result in head]
 
-    def removed(self, base: Sequence[CaseResult], head: Sequence[CaseResult]) -> list[tuple[CaseResult, tuple[Line, ...]]]:
+    def removed(
+        self, base: Sequence[CaseResult], head: Sequence[CaseResult]
+    ) -> list[tuple[CaseResult, tuple[Line, ...]]]:
         """List the cases that only base has, with their lines."""
         planned = {result.case.id for result in head}
         return [(result, self._lost(result)) for result in base if result.case.id not in planned]
@@ -471,26 +557,48 @@ class Matching:
         before, after = keyed(usable.metrics if usable else ()), keyed(head.metrics)
         rules = partial(self._rules, head.case.suite)
         lines = tuple(lines_of(before, after, head, planned=base, ground=ground, rules=rules))
-        return Match(base=base, head=head, usable=usable, new_reason=new_reason, before=before, after=after), lines
+        return (
+            Match(
+                base=base,
+                head=head,
+                usable=usable,
+                new_reason=new_reason,
+                before=before,
+                after=after,
+            ),
+            lines,
+        )
 
     def _lost(self, base: CaseResult) -> tuple[Line, ...]:
         ground = CaseGround(missing_reason="the case is not in this run")
         rules = partial(self._rules, base.case.suite)
-        return tuple(lines_of(keyed(base.metrics), {}, base, planned=base, ground=ground, rules=rules))
+        return tuple(
+            lines_of(keyed(base.metrics), {}, base, planned=base, ground=ground, rules=rules)
+        )
 
     def _rules(self, suite: str, metric: Metric) -> MetricPolicy:
         key = suite, metric.name, metric.unit
         if key not in self.rules:
-            self.rules[key] = self.policy.of_metric(suite=suite, metric=metric.name, unit=metric.unit)
+            self.rules[key] = self.policy.of_metric(
+                suite=suite, metric=metric.name, unit=metric.unit
+            )
         return self.rules[key]
 
     def _ground(self, usable: CaseResult | None, head: CaseResult, new_reason: str) -> CaseGround:
         barrier = (self.barrier or _other_options(usable, head)) if usable else None
         if head.status is Status.OK:
-            return CaseGround(barrier=barrier, new_reason=new_reason, saved=not self.paired, ended=True)
+            return CaseGround(
+                barrier=barrier, new_reason=new_reason, saved=not self.paired, ended=True
+            )
         never_began = head.status in {Status.SKIPPED, Status.NOT_RUN}
         missing = Verdict.SKIPPED if never_began else Verdict.FAILED
-        return CaseGround(barrier=barrier, new_reason=new_reason, missing=missing, missing_reason=ending(head), ended=True)
+        return CaseGround(
+            barrier=barrier,
+            new_reason=new_reason,
+            missing=missing,
+            missing_reason=ending(head),
+            ended=True,
+        )
 
     def _new_reason(self, base: CaseResult | None) -> str:
         if not self.has_base:
@@ -504,9 +612,20 @@ def _other_options(base: CaseResult, head: CaseResult) -> str | None:
     """Two cases of one id that were given other options, or found another batch to fit, are not the same measurement."""
     if differing := changed_parameters(base.case, head.case):
         return f"the case's options differ: {', '.join(differing)}"
-    if base.case.suite == IMPORTED and base.case.body and head.case.body and base.case.body != head.case.body:
+    if (
+        base.case.suite == IMPORTED
+        and base.case.body
+        and head.case.body
+        and base.case.body != head.case.body
+    ):
         return OTHER_BODY
     if have_other_inputs(base, head):
-        return "head's inputs differ from base's, under the same id: give the benchmark another name"
+        return (
+            "head's inputs differ from base's, under the same id: give the benchmark another name"
+        )
     rows = [side.facts.get(LARGEST_BATCH) for side in (base, head)]
-    return None if rows[0] == rows[1] else f"the largest batch was of {rows[0]} rows in the baseline, and is of {rows[1]} now"
+    return (
+        None
+        if rows[0] == rows[1]
+        else f"the largest batch was of {rows[0]} rows in the baseline, and is of {rows[1]} now"
+    )

@@ -91,7 +91,9 @@ def _counts(lengths: Sizes) -> tuple[int, int]:
 
 
 Known = Mapping[int, RatioFacts]
-"""The facts of series by `id`: they are looked at many times, and comparing them takes longer than all else."""
+"""The facts of series by `id`: they are looked at many times, and comparing them takes longer than
+all else.
+"""
 
 
 def describe(every: Iterable[Series]) -> Known:
@@ -100,7 +102,10 @@ def describe(every: Iterable[Series]) -> Known:
     held = samples_of(chain.from_iterable(distinct.values()))
     sizes_of_all = iter(_sizes(held))
     same: dict[Sizes, Sizes] = {}
-    lengths = [same.setdefault(of, of) for of in (tuple(islice(sizes_of_all, len(series))) for series in distinct.values())]
+    lengths = [
+        same.setdefault(of, of)
+        for of in (tuple(islice(sizes_of_all, len(series))) for series in distinct.values())
+    ]
     launches = iter(held)
     facts = chain.from_iterable(_describe(launches, lengths[part]) for part in _slices(lengths))
     return dict(zip(distinct, facts, strict=True))
@@ -151,7 +156,9 @@ def _medians(values: Floats, starts: Counts, counts: Counts) -> Floats:
     for count in {*counts.tolist()} - {0}:
         rows = np.flatnonzero(counts == count)
         with np.errstate(all="ignore"):  # not-a-number values are odd
-            answer[rows] = _middle(np.sort(values[starts[rows][:, None] + np.arange(count)], axis=1))
+            answer[rows] = _middle(
+                np.sort(values[starts[rows][:, None] + np.arange(count)], axis=1)
+            )
     return answer
 
 
@@ -168,7 +175,9 @@ LEAST_LAUNCHES = 2
 LEAST_SAMPLES = 3
 _MOST_LAUNCHES, _MOST_SAMPLES = 16, 128
 _MOST_AT_ONCE = 25_000
-"""Samples of a side in one go: memory stays bounded however many pairs there are, and what is worked on stays in the cache."""
+"""Samples of a side in one go: memory stays bounded however many pairs there are, and what is
+worked on stays in the cache.
+"""
 _LONGEST_LOG = 700.0
 _TINY = float(np.finfo(np.float64).tiny)
 _MEDIAN_ERROR = 1.2533
@@ -178,7 +187,10 @@ Bounds = tuple[Floats, Floats]
 
 
 class Ratio(NamedTuple):
-    """A ratio of medians. `interval` is `None` if the samples cannot carry one; `reason` then says why and what to do."""
+    """A ratio of medians.
+
+    `interval` is `None` if the samples cannot carry one; `reason` then says why and what to do.
+    """
 
     value: float | None
     interval: Interval | None = None
@@ -203,14 +215,17 @@ def t_quantile(share: float, freedom: float) -> float:
     return float(stdtrit(freedom, share))
 
 
-def ratios(pairs: Sequence[tuple[Series, Series]], known: Known, *, paired: bool = False) -> list[Ratio]:
+def ratios(
+    pairs: Sequence[tuple[Series, Series]], known: Known, *, paired: bool = False
+) -> list[Ratio]:
     """The ratio of the medians of two series of positive samples, with its interval at `LEVEL`, for each pair of series.
 
-    Series with several samples per launch get the interval of a hierarchical bootstrap (launches are resampled, then the
-    samples within) in closed form, see `_median_bounds`; with `paired`, launches of the same number shared a process, and
-    what they share cancels. Series of one value per launch get Student's t over the logarithms of the launches, and so do series
-    with too few samples in most launches, by their medians. Either needs two launches on each side. Swapping the series inverts
-    value and interval.
+    Series with several samples per launch get the interval of a hierarchical bootstrap (launches
+    are resampled, then the samples within) in closed form, see `_median_bounds`; with `paired`,
+    launches of the same number shared a process, and what they share cancels. Series of one value
+    per launch get Student's t over the logarithms of the launches, and so do series with too few
+    samples in most launches, by their medians. Either needs two launches on each side. Swapping the
+    series inverts value and interval.
     """
     answers: list[Ratio] = []
     waiting: dict[tuple[Sizes, Sizes, bool], list[_Open]] = {}
@@ -236,11 +251,17 @@ def ratio_of_medians(one: RatioFacts, two: RatioFacts) -> float | None:
     return _exp(math.log(one.median) - math.log(two.median))
 
 
-def _classify(place: int, pair: tuple[Series, Series], facts: tuple[RatioFacts, RatioFacts]) -> Ratio | _Open:
+def _classify(
+    place: int, pair: tuple[Series, Series], facts: tuple[RatioFacts, RatioFacts]
+) -> Ratio | _Open:
     """A pair that can carry an interval, or the answer for one that cannot."""
     one, two = facts
-    if one.sound and two.sound and _is_usual(one.sizes) and _is_usual(two.sizes):  # as nearly always
-        return _Open(place, math.log(one.median) - math.log(two.median), *pair, (one.sizes, two.sizes))
+    if (
+        one.sound and two.sound and _is_usual(one.sizes) and _is_usual(two.sizes)
+    ):  # as nearly always
+        return _Open(
+            place, math.log(one.median) - math.log(two.median), *pair, (one.sizes, two.sizes)
+        )
     return _classify_odd(place, pair, facts)
 
 
@@ -251,13 +272,18 @@ def _is_usual(lengths: Sizes) -> bool:
     return enough and len(lengths) <= _MOST_LAUNCHES and max(lengths) <= _MOST_SAMPLES
 
 
-def _classify_odd(place: int, pair: tuple[Series, Series], facts: tuple[RatioFacts, RatioFacts]) -> Ratio | _Open:
+def _classify_odd(
+    place: int, pair: tuple[Series, Series], facts: tuple[RatioFacts, RatioFacts]
+) -> Ratio | _Open:
     for name, of in zip(("the first series", "the second series"), facts, strict=True):
         if wrong := of.fault(zero_allowed=False):
             return Ratio(value=None, reason=f"{name} {wrong}")
     centre = math.log(facts[0].median) - math.log(facts[1].median)
     least = 1 if facts[0].single and facts[1].single else LEAST_SAMPLES
-    one, two = (_thinned(tuple(launch for launch in series if len(launch.values) >= least)) for series in pair)
+    one, two = (
+        _thinned(tuple(launch for launch in series if len(launch.values) >= least))
+        for series in pair
+    )
     if min(len(one), len(two)) < LEAST_LAUNCHES < min(map(_filled, pair)) + 1:
         one, two = (_thinned(_medians_of(series)) for series in pair)
     if min(len(one), len(two)) < LEAST_LAUNCHES:
@@ -272,7 +298,9 @@ def _filled(series: Series) -> int:
 
 def _medians_of(series: Series) -> Series:
     """One value for each launch, whose few samples say nothing of its spread."""
-    return tuple(Launch(launch=one.launch, values=(median(one.values),)) for one in series if one.values)
+    return tuple(
+        Launch(launch=one.launch, values=(median(one.values),)) for one in series if one.values
+    )
 
 
 def _numbers(series: Series) -> tuple[int, ...]:
@@ -282,13 +310,19 @@ def _numbers(series: Series) -> tuple[int, ...]:
 def _thinned(series: Series) -> Series:
     """Thin launches and samples evenly: a document cannot exhaust the judge's memory."""
     kept = series[:: max(1, -(-len(series) // _MOST_LAUNCHES))]
-    return tuple(Launch(launch=one.launch, values=one.values[:: -(-len(one.values) // _MOST_SAMPLES)]) for one in kept)
+    return tuple(
+        Launch(launch=one.launch, values=one.values[:: -(-len(one.values) // _MOST_SAMPLES)])
+        for one in kept
+    )
 
 
 def _too_few(seen: int, least: int) -> str:
     of = f" of {least} samples" if least > 1 else ""
     have = f"{seen} launch{'' if seen == 1 else 'es'}{of}"
-    return f"{have} is too little to tell noise from change: measure at least {LEAST_LAUNCHES} launches{of} on each side"
+    return (
+        f"{have} is too little to tell noise from change: measure at least {LEAST_LAUNCHES}"
+        f" launches{of} on each side"
+    )
 
 
 def _exp(value: float) -> float:
@@ -310,9 +344,15 @@ def _solve(group: list[_Open], shape: tuple[Sizes, Sizes], *, paired: bool) -> l
         down, up = _together(one, two, shape, centre)
     else:
         down, up = _apart(one, two, shape)
-    value, low, high = (np.exp(np.clip(log, -_LONGEST_LOG, _LONGEST_LOG)) for log in (centre, centre - down, centre + up))
+    value, low, high = (
+        np.exp(np.clip(log, -_LONGEST_LOG, _LONGEST_LOG))
+        for log in (centre, centre - down, centre + up)
+    )
     columns = value.tolist(), np.minimum(low, value).tolist(), np.maximum(high, value).tolist()
-    return [Ratio(of, Interval(low=at, high=to, level=LEVEL)) for of, at, to in zip(*columns, strict=True)]
+    return [
+        Ratio(of, Interval(low=at, high=to, level=LEVEL))
+        for of, at, to in zip(*columns, strict=True)
+    ]
 
 
 def _logs(group: list[_Open], side: str) -> Floats:
@@ -333,10 +373,15 @@ def _student(one: Floats, two: Floats, *, paired: bool) -> Bounds:
         error2 = differences.var(axis=1, ddof=1) / differences.shape[1]
         freedom = np.full(len(one), differences.shape[1] - 1.0)
     else:
-        parts = [(side.var(axis=1, ddof=1) / side.shape[1], side.shape[1] - 1) for side in (one, two)]
+        parts = [
+            (side.var(axis=1, ddof=1) / side.shape[1], side.shape[1] - 1) for side in (one, two)
+        ]
         error2 = parts[0][0] + parts[1][0]
         known = np.where(error2 > 0, error2, 1.0)
-        spread = np.sum([(np.where(error2 > 0, part, known) / known) ** 2 / freedom for part, freedom in parts], axis=0)
+        spread = np.sum(
+            [(np.where(error2 > 0, part, known) / known) ** 2 / freedom for part, freedom in parts],
+            axis=0,
+        )
         freedom = 1.0 / spread
     half = stdtrit(freedom, (1 + LEVEL) / 2) * np.sqrt(error2)
     return half, half
@@ -345,10 +390,14 @@ def _student(one: Floats, two: Floats, *, paired: bool) -> Bounds:
 def _apart(one: Floats, two: Floats, shape: tuple[Sizes, Sizes]) -> Bounds:
     """Return the reach of the interval of a difference of medians: each median's own, combined.
 
-    The square-and-add rule keeps their skewness (MOVER: Zou & Donner 2008, https://doi.org/10.1002/sim.3095).
+    The square-and-add rule keeps their skewness (MOVER: Zou & Donner 2008,
+    https://doi.org/10.1002/sim.3095).
     """
     reach = t_quantile((1 + LEVEL) / 2, len(shape[0]) + len(shape[1]))
-    (down, up), (other_down, other_up) = _median_bounds(one, shape[0], reach), _median_bounds(two, shape[1], reach)
+    (down, up), (other_down, other_up) = (
+        _median_bounds(one, shape[0], reach),
+        _median_bounds(two, shape[1], reach),
+    )
     return np.hypot(down, other_up), np.hypot(up, other_down)
 
 
@@ -357,11 +406,13 @@ def _median_bounds(logs: Floats, lengths: Sizes, reach: float) -> Bounds:
 
     It is a hierarchical bootstrap in closed form.
 
-    A resample draws as many launches as there are, then as many samples of each. Its median lies above v where fewer than half
-    of them are below: a sum of independent draws, whose mean and variance follow from how many samples x_i of each launch of
-    n_i lie below v. With ``c_i = x_i - n_i / 2``: mean ``sum c_i``, variance ``sum x_i (1 - x_i / n_i) + sum c_i^2 - (sum c_i)^2
-    / launches``. So v is a bound where mean / sd is ``-+ reach``. No draws, and twenty times as fast; `reach` is Student's with
-    as many degrees of freedom as there are launches, since the bootstrap's own interval is too narrow for a few.
+    A resample draws as many launches as there are, then as many samples of each. Its median lies
+    above v where fewer than half of them are below: a sum of independent draws, whose mean and
+    variance follow from how many samples x_i of each launch of n_i lie below v. With ``c_i = x_i -
+    n_i / 2``: mean ``sum c_i``, variance ``sum x_i (1 - x_i / n_i) + sum c_i^2 - (sum c_i)^2 /
+    launches``. So v is a bound where mean / sd is ``-+ reach``. No draws, and twenty times as fast;
+    `reach` is Student's with as many degrees of freedom as there are launches, since the
+    bootstrap's own interval is too narrow for a few.
     """
     edges = np.cumsum((0, *lengths))
     within = np.concatenate([np.sort(logs[:, at:to], axis=1) for at, to in pairwise(edges)], axis=1)
@@ -385,7 +436,9 @@ def _median_bounds(logs: Floats, lengths: Sizes, reach: float) -> Bounds:
     deviation = np.sqrt(np.maximum(variance, _TINY, out=variance), out=variance)
     z = np.maximum.accumulate(np.divide(mean, deviation, out=deviation), axis=1)
     middle = (ranked[:, (edges[-1] - 1) // 2] + ranked[:, edges[-1] // 2]) / 2
-    return np.maximum(middle - _where(z, ranked, -reach), 0.0), np.maximum(_where(z, ranked, reach) - middle, 0.0)
+    return np.maximum(middle - _where(z, ranked, -reach), 0.0), np.maximum(
+        _where(z, ranked, reach) - middle, 0.0
+    )
 
 
 def _in_order(values: Floats) -> tuple[Counts, Floats]:
@@ -411,7 +464,9 @@ def _where(z: Floats, ranked: Floats, target: float) -> Floats:
     """The value at which z reaches the target, between its neighbours; the outermost where it never does."""
     after = np.sum(z < target, axis=1)
     ends = [np.clip(place, 0, z.shape[1] - 1)[:, None] for place in (after - 1, after)]
-    (z0, z1), (low, high) = ([np.take_along_axis(table, end, axis=1)[:, 0] for end in ends] for table in (z, ranked))
+    (z0, z1), (low, high) = (
+        [np.take_along_axis(table, end, axis=1)[:, 0] for end in ends] for table in (z, ranked)
+    )
     share = np.divide(target - z0, z1 - z0, out=np.ones(len(z)), where=z1 > z0)
     return np.asarray(low + share * (high - low), dtype=np.float64)
 
@@ -421,13 +476,16 @@ def _together(one: Floats, two: Floats, shape: tuple[Sizes, Sizes], centre: Floa
 
     It is centred on the mean of the launches' differences.
 
-    As in the bootstrap, what launches scatter and what the samples within them do add up. Student's t with one degree of
-    freedom more than there are launches covers the truth as often as the bootstrap did or more, in the noise of simulated GPUs.
+    As in the bootstrap, what launches scatter and what the samples within them do add up. Student's
+    t with one degree of freedom more than there are launches covers the truth as often as the
+    bootstrap did or more, in the noise of simulated GPUs.
     """
     (middle, error), (other, other_error) = _by_launch(one, shape[0]), _by_launch(two, shape[1])
     differences, inside = middle - other, error**2 + other_error**2
     launches = len(shape[0])
-    half = t_quantile((1 + LEVEL) / 2, launches + 1) * np.sqrt((differences.var(axis=1) + inside.mean(axis=1)) / launches)
+    half = t_quantile((1 + LEVEL) / 2, launches + 1) * np.sqrt(
+        (differences.var(axis=1) + inside.mean(axis=1)) / launches
+    )
     off = differences.mean(axis=1) - centre
     return half - off, half + off
 
@@ -447,4 +505,6 @@ def _median_and_error(samples: Floats) -> Bounds:
     """Over the last axis."""
     middle = nan_median(samples, axis=-1)
     spread = NORMAL_MAD * nan_median(np.abs(samples - middle[..., None]), axis=-1)
-    return middle, np.asarray(_MEDIAN_ERROR * spread / math.sqrt(samples.shape[-1]), dtype=np.float64)
+    return middle, np.asarray(
+        _MEDIAN_ERROR * spread / math.sqrt(samples.shape[-1]), dtype=np.float64
+    )

@@ -13,7 +13,14 @@ from statistics import median
 
 from ci_bench.judge import wording
 from ci_bench.judge.times import ratios
-from ci_bench.judge.times.pairing import JudgedTimes, Line, MetricVerdict, oriented, single, undecided
+from ci_bench.judge.times.pairing import (
+    JudgedTimes,
+    Line,
+    MetricVerdict,
+    oriented,
+    single,
+    undecided,
+)
 from ci_bench.judge.times.ratios import Known
 from ci_bench.judge.times.suspicion import NoiseSource, Suspicion, suspicion_of_one
 from ci_bench.records.comparison import CommonShift, Interval, Verdict
@@ -25,7 +32,9 @@ LEAST_TIMES = 5
 """A common shift cannot be estimated from fewer times of a suite."""
 
 _ALPHA = 0.01
-"""The chance that a case of unchanged code moves beyond its share of the drift, where moments differ as `drift` says."""
+"""The chance that a case of unchanged code moves beyond its share of the drift, where moments
+differ as `drift` says.
+"""
 
 _SHOWN_SHIFT = 0.005
 
@@ -34,15 +43,23 @@ Logs = tuple[float, float, float]
 
 
 def screen(lines: Sequence[Line], known: Known, *, drift: float) -> JudgedTimes:
-    """Judges lines by the ratio of their medians. `drift` is how far times move by themselves between two moments.
+    """Judges lines by the ratio of their medians.
+
+    `drift` is how far times move by themselves between two moments.
 
     The common shift of all times of a suite is removed first and judged separately: a slower moment
     must not fail single metrics, and a general slowdown must not vanish. Without drift nothing is
     removed. Latencies of compilation, of one value per launch, are excluded.
     """
     moved = ratios.ratios([oriented(line.base[0], line.head[0]) for line in lines], known)
-    sharing = [line.timed and not (single(line.base[0], known) or single(line.head[0], known)) for line in lines]
-    shifts = _common_shifts([of for of, shares in zip(zip(lines, moved, strict=True), sharing, strict=True) if shares], drift)
+    sharing = [
+        line.timed and not (single(line.base[0], known) or single(line.head[0], known))
+        for line in lines
+    ]
+    shifts = _common_shifts(
+        [of for of, shares in zip(zip(lines, moved, strict=True), sharing, strict=True) if shares],
+        drift,
+    )
     common = {suite: math.log(shift.speedup) for suite, shift in shifts.items()}
     gating = sum(not line.detail for line in lines)
     cases = len({line.case for line in lines if line.timed and not line.detail})
@@ -69,25 +86,39 @@ def shared_drift(drift: float, cases: int) -> float:
     return math.expm1(math.log1p(drift) * most)
 
 
-def _common_shifts(lines: Sequence[tuple[Line, ratios.Ratio]], drift: float) -> dict[str, CommonShift]:
+def _common_shifts(
+    lines: Sequence[tuple[Line, ratios.Ratio]], drift: float
+) -> dict[str, CommonShift]:
     """The median shift of each suite that has enough times, if moments drift at all; parts of a step would count twice."""
     found: dict[str, list[tuple[float, float]]] = {}
     for line, ratio in lines:
         if ratio.value is not None and ratio.interval and not line.detail and drift > 0:
             found.setdefault(line.suite, []).append((math.log(ratio.value), line.threshold))
-    return {suite: _common_shift(suite, times, drift) for suite, times in found.items() if len(times) >= LEAST_TIMES}
+    return {
+        suite: _common_shift(suite, times, drift)
+        for suite, times in found.items()
+        if len(times) >= LEAST_TIMES
+    }
 
 
 def _common_shift(suite: str, times: list[tuple[float, float]], drift: float) -> CommonShift:
     logs, threshold = sorted(log for log, _ in times), median(threshold for _, threshold in times)
     low, high, level = median_interval(logs)
     centre = median(logs)
-    verdict = _ratio_verdict((low, centre, high), math.log1p(threshold), math.log1p(max(threshold, drift)))
-    speedup, interval = math.exp(centre), Interval(low=math.exp(low), high=math.exp(high), level=level)
+    verdict = _ratio_verdict(
+        (low, centre, high), math.log1p(threshold), math.log1p(max(threshold, drift))
+    )
+    speedup, interval = (
+        math.exp(centre),
+        Interval(low=math.exp(low), high=math.exp(high), level=level),
+    )
     moved = wording.change(speedup, Unit.SECONDS, Better.LOWER)
     reason = f"suite {suite}: all {wording.count_of(len(logs), 'timing')} {moved}"
     if verdict is Verdict.INCONCLUSIVE:
-        clear = _ratio_verdict((low, centre, high), math.log1p(threshold), math.log1p(threshold)) is not verdict
+        clear = (
+            _ratio_verdict((low, centre, high), math.log1p(threshold), math.log1p(threshold))
+            is not verdict
+        )
         reason += f"; {_drift_text(drift) if clear else 'they do not agree on it'}"
     return CommonShift(
         suite=suite,
@@ -100,11 +131,13 @@ def _common_shift(suite: str, times: list[tuple[float, float]], drift: float) ->
     )
 
 
-def median_interval(ordered: Sequence[float], level: float = ratios.LEVEL) -> tuple[float, float, float]:
+def median_interval(
+    ordered: Sequence[float], level: float = ratios.LEVEL
+) -> tuple[float, float, float]:
     """The distribution-free interval of a median from values in rising order, and its true level.
 
-    Between the k-th value from below and from above it misses with ``2 P(B < k)``, B binomial with n tries at 1/2; the
-    narrowest that reaches `level`, or all of them where none does.
+    Between the k-th value from below and from above it misses with ``2 P(B < k)``, B binomial with
+    n tries at 1/2; the narrowest that reaches `level`, or all of them where none does.
     https://en.wikipedia.org/wiki/Median#Confidence_intervals
     """
     size = len(ordered)
@@ -127,7 +160,9 @@ def _limits(threshold: float, drift: float) -> _Limits:
     return _Limits(margin=math.log1p(threshold), size=math.log1p(max(threshold, drift)))
 
 
-def _by_ratio(line: Line, ratio: ratios.Ratio, *, drift: float, shift: float, gating: int) -> MetricVerdict:
+def _by_ratio(
+    line: Line, ratio: ratios.Ratio, *, drift: float, shift: float, gating: int
+) -> MetricVerdict:
     limits = _limits(line.threshold, drift)
     if ratio.value is None or ratio.interval is None:
         return _of_one_launch(line, ratio, limits.size, shift, gating)
@@ -139,7 +174,13 @@ def _by_ratio(line: Line, ratio: ratios.Ratio, *, drift: float, shift: float, ga
     verdict = _ratio_verdict(logs, limits.margin, limits.size)
     reason = f"{_seen(line, ratio, shift)}{_why(verdict, logs, limits, line.threshold, drift)}"
     possible = verdict is Verdict.INCONCLUSIVE and not line.detail and _looks_worse(logs, limits)
-    return MetricVerdict(verdict=verdict, reason=reason, speedup=ratio.value, interval=ratio.interval, possible=possible)
+    return MetricVerdict(
+        verdict=verdict,
+        reason=reason,
+        speedup=ratio.value,
+        interval=ratio.interval,
+        possible=possible,
+    )
 
 
 def _looks_worse(logs: Logs, limits: _Limits) -> bool:
@@ -148,16 +189,26 @@ def _looks_worse(logs: Logs, limits: _Limits) -> bool:
     return logs[2] < 0 and logs[1] < low_enough
 
 
-def _of_one_launch(line: Line, ratio: ratios.Ratio, size: float, shift: float, gating: int) -> MetricVerdict:
+def _of_one_launch(
+    line: Line, ratio: ratios.Ratio, size: float, shift: float, gating: int
+) -> MetricVerdict:
     """Judge a line with too few launches on one side.
 
     Nothing is certain, but a change for the worse beyond any noise seen is suspected.
     """
     suspicion = Suspicion.NONE
     if ratio.value is not None and not line.detail:
-        source = NoiseSource.COMPILATION if line.metric.name.startswith(COMPILATION) else NoiseSource.RUNS
+        source = (
+            NoiseSource.COMPILATION
+            if line.metric.name.startswith(COMPILATION)
+            else NoiseSource.RUNS
+        )
         suspicion = suspicion_of_one(shift - math.log(ratio.value), size, source, gating=gating)
-    change = "" if ratio.value is None else wording.change(ratio.value, line.metric.unit, line.metric.better)
+    change = (
+        ""
+        if ratio.value is None
+        else wording.change(ratio.value, line.metric.unit, line.metric.better)
+    )
     return undecided(suspicion, change=change, advice=ratio.reason, speedup=ratio.value)
 
 
@@ -201,8 +252,9 @@ def _ratio_verdict(logs: Logs, margin: float, size: float) -> Verdict:
 def _drift_text(drift: float) -> str:
     """The samples are clear, but they are of two moments."""
     return (
-        f"times of unchanged code move by up to {wording.percent(drift)} between runs at different moments (policy.drift), "
-        "so this may be the machine: measure both sides in turns (baseline: paired), or again, one right after the other"
+        f"times of unchanged code move by up to {wording.percent(drift)} between runs at different"
+        " moments (policy.drift), so this may be the machine: measure both sides in turns"
+        " (baseline: paired), or again, one right after the other"
     )
 
 
@@ -210,6 +262,6 @@ def _what_to_do(logs: Logs, margin: float, limit: str) -> str:
     """The smallest effect that this much noise lets us see: half the interval, and never below the threshold."""
     resolvable = math.expm1(max(margin, (logs[2] - logs[0]) / 2))
     return (
-        f"the interval reaches past {limit}; only changes above {wording.percent(resolvable)} would show: "
-        "measure more launches, stop other work on this machine, or raise the threshold"
+        f"the interval reaches past {limit}; only changes above {wording.percent(resolvable)} would"
+        " show: measure more launches, stop other work on this machine, or raise the threshold"
     )

@@ -5,8 +5,8 @@ from `strays`; ratios, spreads and what was learned come from `noise`. Pure: `re
 launches run so far and gives the same answer whenever it is asked, live after each round or later
 from the document.
 
-Arrays are [..., cases, launches]; NaN stands for a launch that wasn't run. Ratios are natural logarithms of head over base, in
-seconds: above zero head is slower.
+Arrays are [..., cases, launches]; NaN stands for a launch that wasn't run. Ratios are natural
+logarithms of head over base, in seconds: above zero head is slower.
 """
 
 import math
@@ -43,7 +43,9 @@ POWER = 0.9
 """The chance with which an effect of the size `Ruling.resolvable` would be found."""
 
 TAU, MARGIN = math.log1p(DEFAULT_THRESHOLD), math.log1p(2 * DEFAULT_THRESHOLD)
-"""The smallest change that is flagged, and the smallest that must not be called unchanged, unless a case has its own."""
+"""The smallest change that is flagged, and the smallest that must not be called unchanged, unless a
+case has its own.
+"""
 
 COLD_LAUNCHES = 5
 """Launches from which on a case without a history may be called changed."""
@@ -62,8 +64,10 @@ The median of six workloads on a CPU (0.3 to 2; 0.2 to 0.4 if both sides use the
 
 
 LIKE_ONE_LOOK = 0.22
-"""Looks at a growing mean are much alike: of up to eight between 1 and 16 launches, each may have this share of a level (Pocock
-1977, https://doi.org/10.1093/biomet/64.2.191, with looks at 1, 2, 3, 4, 6, 8, 12 and 16)."""
+"""Looks at a growing mean are much alike: of up to eight between 1 and 16 launches, each may have
+this share of a level (Pocock 1977, https://doi.org/10.1093/biomet/64.2.191, with looks at 1, 2, 3,
+4, 6, 8, 12 and 16).
+"""
 
 
 class Code(IntEnum):
@@ -117,12 +121,21 @@ class SequentialRule:
 
     def __post_init__(self) -> None:
         """Refuses parameters under which `alpha` would not bound the false alarms."""
-        if len(self.alpha_shares) != len(self.looks) or min(self.alpha_shares) < 0 or sum(self.alpha_shares) > 1 + 1e-9:
-            raise ValueError("alpha_shares needs a share of at least 0 for each look, and a sum of at most 1")
+        if (
+            len(self.alpha_shares) != len(self.looks)
+            or min(self.alpha_shares) < 0
+            or sum(self.alpha_shares) > 1 + 1e-9
+        ):
+            raise ValueError(
+                "alpha_shares needs a share of at least 0 for each look, and a sum of at most 1"
+            )
         if sorted(set(self.looks)) != list(self.looks) or self.looks[0] < 1:
             raise ValueError("looks must be launch counts in rising order")
         if min(self.cold_launches, self.cold_unchanged) <= 1:
-            raise ValueError("cold_launches and cold_unchanged must be at least 2: one launch says nothing of noise")
+            raise ValueError(
+                "cold_launches and cold_unchanged must be at least 2: one launch says nothing of"
+                " noise"
+            )
 
     @property
     def beta_of_a_look(self) -> float:
@@ -140,9 +153,15 @@ def adaptive(most: int) -> SequentialRule:
     whole = SequentialRule()
     if most >= whole.looks[-1]:
         return whole
-    early = [(look, share) for look, share in zip(whole.looks, whole.alpha_shares, strict=True) if look < most]
+    early = [
+        (look, share)
+        for look, share in zip(whole.looks, whole.alpha_shares, strict=True)
+        if look < most
+    ]
     looks, shares = (*(look for look, _ in early), most), tuple(share for _, share in early)
-    return replace(whole, looks=looks, alpha_shares=(*shares, 1.0 - sum(shares)), cold_launches=_cold(most))
+    return replace(
+        whole, looks=looks, alpha_shares=(*shares, 1.0 - sum(shares)), cold_launches=_cold(most)
+    )
 
 
 def _cold(most: int) -> int:
@@ -154,13 +173,13 @@ def _cold(most: int) -> int:
 class Ruling:
     """Estimates of each case at its decision, or so far: all [..., cases], NaN if unknown.
 
-    `mean` with its interval `low` to `high` (nominal `SequentialRule.level` at the look where the case
-    stopped), `error` and `freedom` (its standard error and degrees of freedom), `resolvable` (the
-    change that would be found with `POWER`), `needed` (launches in all to find a change of
+    `mean` with its interval `low` to `high` (nominal `SequentialRule.level` at the look where the
+    case stopped), `error` and `freedom` (its standard error and degrees of freedom), `resolvable`
+    (the change that would be found with `POWER`), `needed` (launches in all to find a change of
     `SequentialRule.margin` with `POWER`; infinite if none would do), `launches` (used), `next_look`
     (launches to have before asking again, 0 if decided or given up), `excursions` (the share of
-    launches that stray, learned or of today), `inflation` (the noise guard's factor), `calibrated` (a
-    history was there).
+    launches that stray, learned or of today), `inflation` (the noise guard's factor), `calibrated`
+    (a history was there).
     """
 
     code: Codes
@@ -206,12 +225,14 @@ class _State:
 class _Evidence:
     """The figures of cases at one look, each [cases]: mean, spread of a launch, its degrees of freedom, launches.
 
-    `bound` is the share of the variance of one launch that the others of the run share (`Learned.bound`), `apart` what devices
-    add to the variance of the mean, relative to that of a launch (0 with one device), `excursions` the share of launches that
-    stray, the larger of what was learned and what today shows. `early` are cases of which too little is known to call them
-    changed. `left` is what the mean is, in its own direction, without the device that shows most of it, and `others` how many
-    launches that leaves; NaN with one device. `more` is by how much more a history is believed where a case is called unchanged.
-    `grid` is how far rounding to the grid of a clock can move a mean at most.
+    `bound` is the share of the variance of one launch that the others of the run share
+    (`Learned.bound`), `apart` what devices add to the variance of the mean, relative to that of a
+    launch (0 with one device), `excursions` the share of launches that stray, the larger of what
+    was learned and what today shows. `early` are cases of which too little is known to call them
+    changed. `left` is what the mean is, in its own direction, without the device that shows most of
+    it, and `others` how many launches that leaves; NaN with one device. `more` is by how much more
+    a history is believed where a case is called unchanged. `grid` is how far rounding to the grid
+    of a clock can move a mean at most.
     """
 
     mean: Floats
@@ -229,7 +250,10 @@ class _Evidence:
 
     def error(self, launches: Counts | Floats | int) -> Floats:
         """Return the standard error of a mean: ``s sqrt((1 - bound) / r + bound + apart)``."""
-        return np.asarray(self.spread * np.sqrt((1 - self.bound) / launches + self.bound + self.apart), dtype=np.float64)
+        return np.asarray(
+            self.spread * np.sqrt((1 - self.bound) / launches + self.bound + self.apart),
+            dtype=np.float64,
+        )
 
     def only(self, which: Truths) -> "_Evidence":
         """The figures of some of the cases."""
@@ -237,11 +261,16 @@ class _Evidence:
 
     def without_spread(self, which: Truths) -> "_Evidence":
         """Return the same evidence, with the spread of some of the cases unknown."""
-        spread, freedom = np.where(which, np.nan, self.spread), np.where(which, np.nan, self.freedom)
+        spread, freedom = (
+            np.where(which, np.nan, self.spread),
+            np.where(which, np.nan, self.freedom),
+        )
         return replace(self, spread=spread, freedom=freedom)
 
 
-def replay(d: Floats, within: Floats, learned: Learned, rule: SequentialRule, *, slots: Slots | None = None) -> Ruling:
+def replay(
+    d: Floats, within: Floats, learned: Learned, rule: SequentialRule, *, slots: Slots | None = None
+) -> Ruling:
     """Decides each case at the first look at which it can be, from launches [..., cases, launches] run so far.
 
     Steps (`m` mean and `S` squared deviations of the r launches so far, `phi` from
@@ -275,13 +304,17 @@ def replay(d: Floats, within: Floats, learned: Learned, rule: SequentialRule, *,
         inside = np.where(seen, within[..., :look], np.nan)
         factor = inflation(masked, inside, learned)
         usual = np.fmax(COLD_SHARE * nan_median(inside, axis=-1), COLD_SPREAD)
-        evidence = _weigh(masked, going, factor, learned, rule, usual=usual, lying=_laid(masked, slots, look))
+        evidence = _weigh(
+            masked, going, factor, learned, rule, usual=usual, lying=_laid(masked, slots, look)
+        )
         own = replace(rule, tau=_of(rule.tau, going), margin=_of(rule.margin, going))
         codes = _decide(masked[going], evidence, own, number, gating)
         rest = without_shifts(masked, rule.tau, rule.alpha * rule.alpha_shares[number])
         if rest is not None:
             alone = replace(evidence, mean=_moments(rest)[1][going])
-            codes = np.where(codes == _decide(rest[going], alone, own, number, gating), codes, Code.OPEN).astype(np.int8)
+            codes = np.where(
+                codes == _decide(rest[going], alone, own, number, gating), codes, Code.OPEN
+            ).astype(np.int8)
         state.code[going] = codes
         evidence = evidence.without_spread(evidence.early & (codes == Code.OPEN))
         _record(state, going, evidence, np.broadcast_to(factor, going.shape)[going])
@@ -301,7 +334,9 @@ def resolvable(learned: Learned, launches: int, rule: SequentialRule) -> Floats:
     With the largest share of alpha that any look has.
     """
     learned = _floored(learned)
-    freedom = np.where(_known(learned), np.minimum(learned.freedom, MOST_HISTORY) + launches - 1, np.nan)
+    freedom = np.where(
+        _known(learned), np.minimum(learned.freedom, MOST_HISTORY) + launches - 1, np.nan
+    )
     reach = _reach(freedom, rule, rule.gating or freedom.shape[-1]) * learned.spread
     share = (learned.bound / learned.spread) ** 2
     share = np.minimum(share, MOST_BOUND)
@@ -311,7 +346,9 @@ def resolvable(learned: Learned, launches: int, rule: SequentialRule) -> Floats:
 
 def _reach(freedom: Floats, rule: SequentialRule, gating: int) -> Floats:
     """Return the change, in standard errors, found with `POWER` at the look with most of alpha."""
-    return _quantile(1 - rule.alpha * max(rule.alpha_shares) / gating, freedom) + float(ndtri(POWER))
+    return _quantile(1 - rule.alpha * max(rule.alpha_shares) / gating, freedom) + float(
+        ndtri(POWER)
+    )
 
 
 def _plausible(values: Floats) -> Floats:
@@ -363,7 +400,14 @@ def _going(d: Floats, state: _State, looks: tuple[int, ...], number: int) -> Tru
 
 
 def _weigh(
-    d: Floats, going: Truths, factor: Floats, learned: Learned, rule: SequentialRule, *, usual: Floats, lying: DeviceLayout | None
+    d: Floats,
+    going: Truths,
+    factor: Floats,
+    learned: Learned,
+    rule: SequentialRule,
+    *,
+    usual: Floats,
+    lying: DeviceLayout | None,
 ) -> _Evidence:
     """Return mean and pooled spread of continuing cases; those without a history share a prior.
 
@@ -372,13 +416,22 @@ def _weigh(
     count, mean, squares = _moments(d)
     common = np.broadcast_to(np.asarray(learned.bound, dtype=np.float64) ** 2, count.shape)
     known = _known(learned)
-    usually = np.maximum(learned.spread**2 - common, (1 - MOST_BOUND) * learned.spread**2) * factor**2
-    freedom, more = worth_today(squares, count, np.where(known, usually, np.nan), np.where(known, learned.freedom, np.nan))
+    usually = (
+        np.maximum(learned.spread**2 - common, (1 - MOST_BOUND) * learned.spread**2) * factor**2
+    )
+    freedom, more = worth_today(
+        squares, count, np.where(known, usually, np.nan), np.where(known, learned.freedom, np.nan)
+    )
     energy = np.where(known, freedom * usually, np.nan)
-    cold, early = ~known & (count >= rule.cold_launches), ~known & (count >= rule.cold_unchanged) & (count < rule.cold_launches)
+    cold, early = (
+        ~known & (count >= rule.cold_launches),
+        ~known & (count >= rule.cold_unchanged) & (count < rule.cold_launches),
+    )
     for which, worth in ((cold, 0.0), (early, COLD_FREEDOM)):
         if which.any():
-            spread, equivalent = moderated(np.where(which, squares / np.maximum(count - 1, 1), np.nan), np.subtract(count, 1.0))
+            spread, equivalent = moderated(
+                np.where(which, squares / np.maximum(count - 1, 1), np.nan), np.subtract(count, 1.0)
+            )
             shared = np.where(equivalent > 0, equivalent * spread**2, 0.0)
             freedom = np.where(which, equivalent[..., None] + worth, freedom)
             energy = np.where(which, shared[..., None] + worth * usual**2, energy)
@@ -388,9 +441,18 @@ def _weigh(
     pooled, bound = np.sqrt(within_run + common), common / (within_run + common)
     strayed = np.maximum(learned.excursions, today(d, learned.spread * factor))
     strayed = np.broadcast_to(strayed, count.shape)
-    apart, (left, others) = np.zeros(count.shape), (np.full(count.shape, np.nan), np.zeros(count.shape))
+    apart, (left, others) = (
+        np.zeros(count.shape),
+        (
+            np.full(count.shape, np.nan),
+            np.zeros(count.shape),
+        ),
+    )
     if lying is not None:
-        apart, (left, others) = between(lying, pooled) * lying.concentration, least_without_one(lying)
+        apart, (left, others) = (
+            between(lying, pooled) * lying.concentration,
+            least_without_one(lying),
+        )
     every = _Evidence(
         mean=mean,
         spread=pooled,
@@ -412,7 +474,9 @@ def _moments(d: Floats) -> tuple[Counts, Floats, Floats]:
     """Number, mean and sum of squared deviations of the launches."""
     there = np.isfinite(d)
     count = there.sum(axis=-1)
-    mean = np.divide(np.sum(d, axis=-1, where=there), count, out=np.full(count.shape, np.nan), where=count > 0)
+    mean = np.divide(
+        np.sum(d, axis=-1, where=there), count, out=np.full(count.shape, np.nan), where=count > 0
+    )
     return count, mean, np.sum((d - mean[..., None]) ** 2, axis=-1, where=there)
 
 
@@ -431,7 +495,9 @@ def _record(state: _State, going: Truths, evidence: _Evidence, factor: Floats) -
     state.inflation[going] = factor
 
 
-def _decide(d: Floats, evidence: _Evidence, rule: SequentialRule, number: int, gating: int) -> Codes:
+def _decide(
+    d: Floats, evidence: _Evidence, rule: SequentialRule, number: int, gating: int
+) -> Codes:
     """The codes of cases [cases] at look `number`; a figure that isn't a number leaves its case open."""
     size, error = np.abs(evidence.mean), evidence.error(evidence.count)
     chance = rule.alpha * rule.alpha_shares[number] / gating
@@ -441,7 +507,9 @@ def _decide(d: Floats, evidence: _Evidence, rule: SequentialRule, number: int, g
     changed = suspicious & ~evidence.early
     changed[changed] = _recurs(d[changed], evidence.only(changed), rule, chance)
     unchanged = ~suspicious & (size + evidence.grid + lenient * error < rule.margin)
-    return np.where(changed, np.sign(evidence.mean), np.where(unchanged, Code.UNCHANGED, Code.OPEN)).astype(np.int8)
+    return np.where(
+        changed, np.sign(evidence.mean), np.where(unchanged, Code.UNCHANGED, Code.OPEN)
+    ).astype(np.int8)
 
 
 def _worthwhile(evidence: _Evidence, rule: SequentialRule, look: int) -> Truths:
@@ -459,11 +527,16 @@ def _worthwhile(evidence: _Evidence, rule: SequentialRule, look: int) -> Truths:
 def _recurs(d: Floats, evidence: _Evidence, rule: SequentialRule, chance: float) -> Truths:
     """Return whether launches show the change without the most extreme one: a change recurs.
 
-    Without one of them, without as many as may have strayed by chance, and without any single device where there are several.
+    Without one of them, without as many as may have strayed by chance, and without any single
+    device where there are several.
     """
-    ordered = np.sort(np.where(np.isfinite(d), d * np.sign(evidence.mean)[:, None], np.inf), axis=-1)
+    ordered = np.sort(
+        np.where(np.isfinite(d), d * np.sign(evidence.mean)[:, None], np.inf), axis=-1
+    )
     strayed = by_chance(evidence.count, evidence.excursions, chance)
-    elsewhere = evidence.left > _quantile(rule.confirmation, evidence.freedom) * evidence.error(np.maximum(evidence.others, 1.0))
+    elsewhere = evidence.left > _quantile(rule.confirmation, evidence.freedom) * evidence.error(
+        np.maximum(evidence.others, 1.0)
+    )
     return (
         _without(ordered, evidence, np.ones_like(strayed), rule.recurrence)
         & _without(ordered, evidence, strayed, rule.confirmation)
@@ -484,7 +557,10 @@ def _quantile(level: float, freedom: Floats) -> Floats:
     """Return Student's t quantile, with freedom rounded down to eighths to share it among cases."""
     grid = np.floor(np.minimum(freedom, _MOST_FREEDOM) * _GRAIN)
     distinct, place = np.unique(grid, return_inverse=True)
-    return np.asarray(stdtrit(np.maximum(distinct / _GRAIN, 1.0), level)[place].reshape(freedom.shape), dtype=np.float64)
+    return np.asarray(
+        stdtrit(np.maximum(distinct / _GRAIN, 1.0), level)[place].reshape(freedom.shape),
+        dtype=np.float64,
+    )
 
 
 def _ruling(state: _State, d: Floats, learned: Learned, rule: SequentialRule) -> Ruling:
@@ -512,7 +588,9 @@ def _ruling(state: _State, d: Floats, learned: Learned, rule: SequentialRule) ->
     )
 
 
-def _needed(reach: Floats, bound: Floats, common: Floats, margin: Floats | float, least: Floats) -> Floats:
+def _needed(
+    reach: Floats, bound: Floats, common: Floats, margin: Floats | float, least: Floats
+) -> Floats:
     """Return the least r >= `least` with ``reach sqrt((1 - b) / r + c) <= margin``, or infinity.
 
     `common` is what more launches on the same devices don't average away: b, and what devices add.
@@ -524,7 +602,11 @@ def _needed(reach: Floats, bound: Floats, common: Floats, margin: Floats | float
 
 def _next_look(state: _State, looks: tuple[int, ...]) -> Counts:
     following = dict(_steps(looks))
-    due = np.vectorize(following.__getitem__, otypes=[np.intp])(state.stop) if state.stop.size else state.stop
+    due = (
+        np.vectorize(following.__getitem__, otypes=[np.intp])(state.stop)
+        if state.stop.size
+        else state.stop
+    )
     return np.where(state.active, due, 0)
 
 
@@ -535,4 +617,8 @@ def _steps(looks: tuple[int, ...]) -> Iterator[tuple[int, int]]:
 
 def rule_of(options: RunOptions) -> SequentialRule:
     """The rule by which a paired run with these options is judged."""
-    return fixed(options.launches) if options.sampling is Sampling.FIXED else adaptive(options.max_launches)
+    return (
+        fixed(options.launches)
+        if options.sampling is Sampling.FIXED
+        else adaptive(options.max_launches)
+    )

@@ -44,7 +44,10 @@ def is_repeated(shifts: Floats, chance: float) -> Truths:
     squares = np.sum((shifts - mean[..., None]) ** 2, axis=-1, where=there)
     freedom = np.maximum(count - 1, 1)
     error = np.maximum(np.sqrt(squares / freedom / divisor), LEAST_SPREAD)
-    return np.asarray((count > 1) & (np.abs(mean) > stdtrit(freedom.astype(np.float64), 1 - chance) * error), dtype=np.bool_)
+    return np.asarray(
+        (count > 1) & (np.abs(mean) > stdtrit(freedom.astype(np.float64), 1 - chance) * error),
+        dtype=np.bool_,
+    )
 
 
 def without_shifts(d: Floats, tau: Floats | float, chance: float) -> Floats | None:

@@ -25,7 +25,9 @@ from ci_bench.records.open_cases import OpenCase
 from ci_bench.records.results import Fact, Metric, Results, Unit
 
 PEAKS = 5
-"""Launches that a larger peak of memory has to show in before measuring ends (docs/internals/adr/0088)."""
+"""Launches that a larger peak of memory has to show in before measuring ends
+(docs/internals/adr/0088).
+"""
 
 
 def next_look(launches_done: int, rule: SequentialRule) -> int:
@@ -48,29 +50,38 @@ def still_open(
 ) -> Mapping[str, OpenCase]:
     """The cases that need more launches after `launches_done` of them, by id, with their open metrics.
 
-    A metric is open while it can fail the run, is undecided and worth another look, however its samples came to be: in turns,
-    from a command that measures itself, one compilation a launch. A peak of memory that differs between the sides is open until a
-    second launch shows whether it repeats, a larger one until `PEAKS` launches confirm it, and one that no launch shows to be
+    A metric is open while it can fail the run, is undecided and worth another look, however its
+    samples came to be: in turns, from a command that measures itself, one compilation a launch. A
+    peak of memory that differs between the sides is open until a second launch shows whether it
+    repeats, a larger one until `PEAKS` launches confirm it, and one that no launch shows to be
     larger by what counts until `REPEATS` do; a count never is.
 
-    Before the first look everything is open; between two looks the answer is that of the look before. No case stays open for
-    ever: after the last look all are closed, and so is one without a usable launch since the look before (it failed, or its
-    sides have no launch in common). Cases that the engine gave up may be in the answer, and cases without any metric of both
-    sides never are after a look. Where the two sides are not of one machine nothing is open: no number of launches makes them
-    comparable.
+    Before the first look everything is open; between two looks the answer is that of the look
+    before. No case stays open for ever: after the last look all are closed, and so is one without a
+    usable launch since the look before (it failed, or its sides have no launch in common). Cases
+    that the engine gave up may be in the answer, and cases without any metric of both sides never
+    are after a look. Where the two sides are not of one machine nothing is open: no number of
+    launches makes them comparable.
 
     `now` is the moment against which past runs are old; without it, head's own start.
     """
-    if not next_look(launches_done, rule) or _are_different(base.environment.identity, head.environment.identity, policy):
+    if not next_look(launches_done, rule) or _are_different(
+        base.environment.identity, head.environment.identity, policy
+    ):
         return {}
     looks = [look for look in rule.looks if look <= launches_done]
     if not looks:
         return {
-            result.case.id: OpenCase(metrics=frozenset((one.name, one.arm) for one in result.metrics)) for result in head.cases
+            result.case.id: OpenCase(
+                metrics=frozenset((one.name, one.arm) for one in result.metrics)
+            )
+            for result in head.cases
         }
     lines = lines_of_both(*in_turns(base, head), partial(_rules, policy))
     known = known_of(lines)
-    unrepeated = [line for line in lines if is_exact(line, known) and _may_not_repeat(line, launches_done)]
+    unrepeated = [
+        line for line in lines if is_exact(line, known) and _may_not_repeat(line, launches_done)
+    ]
     sampled = [line for line in lines if not is_exact(line, known)]
     usable, _ = describe(calibration, head.environment.identity)
     history = learned(usable, [line.key for line in sampled], now=now or head.run.started_at)
@@ -79,12 +90,17 @@ def still_open(
     ruling = turns.ruling()
     undecided = turns.gating & (ruling.next_look > launches_done)
     worse = _launches_for_the_worse(turns, ruling, launches_done).tolist()
-    return _by_case([(line, 0) for line in unrepeated] + [(sampled[row], worse[row]) for row in np.flatnonzero(undecided)])
+    return _by_case(
+        [(line, 0) for line in unrepeated]
+        + [(sampled[row], worse[row]) for row in np.flatnonzero(undecided)]
+    )
 
 
 def _are_different(base: Mapping[str, Fact], head: Mapping[str, Fact], policy: Policy) -> bool:
     """Return whether two machines differ in a field that the policy does not allow."""
-    return any(base.get(name) != head.get(name) for name in {*base, *head} - {*policy.compare_across})
+    return any(
+        base.get(name) != head.get(name) for name in {*base, *head} - {*policy.compare_across}
+    )
 
 
 def _launches_for_the_worse(turns: JudgedTurns, ruling: Ruling, launches_done: int) -> Counts:
@@ -92,7 +108,8 @@ def _launches_for_the_worse(turns: JudgedTurns, ruling: Ruling, launches_done: i
 
     0 for lines that do not look worse.
 
-    That is the next look, or the first from `SequentialRule.cold_launches` on where past runs did not teach how noisy it is.
+    That is the next look, or the first from `SequentialRule.cold_launches` on where past runs did
+    not teach how noisy it is.
     """
     looks = np.array(turns.rule.looks)
     least = np.where(turns.measured, 1, turns.rule.cold_launches)
@@ -119,7 +136,11 @@ def _may_not_repeat(line: Line, launches_done: int) -> bool:
     if launches < LEAST_LAUNCHES:
         return verdict is not Verdict.UNCHANGED
     if verdict is Verdict.INCONCLUSIVE and launches < REPEATS:
-        return lie_within(line.base[0], line.head[0], memory_floor(line.base[0], line.head[0], line.threshold, line.least))
+        return lie_within(
+            line.base[0],
+            line.head[0],
+            memory_floor(line.base[0], line.head[0], line.threshold, line.least),
+        )
     return verdict is Verdict.REGRESSED and launches < PEAKS
 
 
@@ -130,7 +151,8 @@ def _by_case(lines: Iterable[tuple[Line, int]]) -> Mapping[str, OpenCase]:
         cases.setdefault(line.case, []).append((line, worse))
     return {
         case: OpenCase(
-            metrics=frozenset((line.metric.name, line.metric.arm) for line, _ in own), worse=max(worse for _, worse in own)
+            metrics=frozenset((line.metric.name, line.metric.arm) for line, _ in own),
+            worse=max(worse for _, worse in own),
         )
         for case, own in cases.items()
     }

@@ -36,14 +36,16 @@ def today(d: Floats, spread: Floats) -> Floats:
     strayed, taken = np.zeros(count.shape), np.where(judged, count, 0)
     strayed[judged] = np.minimum(far, count[judged] // 2)
     expected = FEW_EXCURSIONS * TODAY_LAUNCHES
-    return np.asarray((strayed.sum(axis=-1) + expected) / (taken.sum(axis=-1) + TODAY_LAUNCHES), dtype=np.float64)[..., None]
+    return np.asarray(
+        (strayed.sum(axis=-1) + expected) / (taken.sum(axis=-1) + TODAY_LAUNCHES), dtype=np.float64
+    )[..., None]
 
 
 def by_chance(count: Counts, share: Floats, chance: Floats | float) -> Counts:
     """Return how many of `count` launches may be outliers on one side, all [cases].
 
-    The least k >= 1 with ``P(Bin(count, share / 2) > k) <= chance``, at most `count`. Base strays as often as head
-    does, hence half of the share for each side.
+    The least k >= 1 with ``P(Bin(count, share / 2) > k) <= chance``, at most `count`. Base strays
+    as often as head does, hence half of the share for each side.
     """
     most = np.minimum(count, 1)
     while (more := (most < count) & (bdtrc(most, count, share / 2) > chance)).any():
@@ -58,4 +60,6 @@ def least_launches(share: Floats, chance: float) -> Floats:
     """
     if chance <= 0:
         return np.full(share.shape, np.inf)
-    return np.asarray(np.maximum(np.ceil(np.log(chance) / np.log(share / 2)), 2.0), dtype=np.float64)
+    return np.asarray(
+        np.maximum(np.ceil(np.log(chance) / np.log(share / 2)), 2.0), dtype=np.float64
+    )

@@ -20,8 +20,8 @@ from ci_bench.statistics.special_functions import stdtrit
 ALPHA = 0.0025
 """The chance, over all gating metrics of a run of unchanged code, that any is suspected.
 
-It comes on top of `Rule.alpha`: the two bounds add up to 1.25 %. How often unchanged code is called either in simulated runs,
-`python -m benchmarks.suspicion_quality` says.
+It comes on top of `Rule.alpha`: the two bounds add up to 1.25 %. How often unchanged code is called
+either in simulated runs, `python -m benchmarks.suspicion_quality` says.
 """
 
 POSSIBLE_ERRORS = 2.0
@@ -31,8 +31,8 @@ RECURRENCE = 0.99
 """The level at which a suspicion must hold without the launches that may have strayed."""
 
 DISTANT_LAUNCHES, DISTANT_ALPHA = 3, 0.025
-"""Launches that have to be far off by themselves, and the chance that noise of any size moves a mean so
-far, over all gating metrics.
+"""Launches that have to be far off by themselves, and the chance that noise of any size moves a
+mean so far, over all gating metrics.
 """
 
 
@@ -49,7 +49,9 @@ class NoiseSource(IntEnum):
     TURNS = 0
     """Both sides resident, in turns."""
     RUNS = 1
-    """One run of each side after the other in a launch: a command that measures itself, a peak of memory."""
+    """One run of each side after the other in a launch: a command that measures itself, a peak of
+    memory.
+    """
     COMPILATION = 2
     """One compilation of each side in a launch."""
 
@@ -87,8 +89,9 @@ class Suspicion(IntEnum):
 class Undecided:
     """Log-ratios of launches [..., cases, launches] (NaN for none), what is known of them, what decides; all else [..., cases].
 
-    `tau` is the smallest change that counts, `source` a `NoiseSource`, `within` the spread inside a launch (NaN if unknown),
-    `excursions` the share of launches that stray (`Learned.excursions`); where more do today (`Ruling.excursions`), those count.
+    `tau` is the smallest change that counts, `source` a `NoiseSource`, `within` the spread inside a
+    launch (NaN if unknown), `excursions` the share of launches that stray (`Learned.excursions`);
+    where more do today (`Ruling.excursions`), those count.
     """
 
     d: Floats
@@ -123,17 +126,24 @@ def suspicions(cases: Undecided, ruling: Ruling) -> Counts:
     limit = quantile(1 - chance, freedom) * error
     recurs = _recurs(cases, np.fmax(cases.excursions, ruling.excursions), evidence, chance)
     repeated = (cases.source != NoiseSource.COMPILATION) | (evidence[0] > 1)
-    suspected = asked & repeated & (((mean > limit) & recurs) | (~ruling.calibrated & _are_distant(cases, evidence, chance)))
+    suspected = (
+        asked
+        & repeated
+        & (((mean > limit) & recurs) | (~ruling.calibrated & _are_distant(cases, evidence, chance)))
+    )
     possible = asked & (mean > POSSIBLE_ERRORS * error)
-    return np.where(suspected, Suspicion.SUSPECTED, np.where(possible, Suspicion.POSSIBLE, Suspicion.NONE)).astype(np.intp)
+    return np.where(
+        suspected, Suspicion.SUSPECTED, np.where(possible, Suspicion.POSSIBLE, Suspicion.NONE)
+    ).astype(np.intp)
 
 
 def wider_scatter(base: Floats, head: Floats, gating: Truths) -> Floats:
     """Return how many times as widely as base's the launches of head scatter; NaN if not certain.
 
-    `base` and `head` are logarithms of what launches took [cases, launches], NaN for none. Pitman's and Morgan's test of two
-    variances of paired values (Biometrika 31, 1939): ``h + b`` and ``h - b`` correlate where head's is the larger one. It has to
-    hold at `ALPHA` over all gating cases without head's launch that is furthest out, which may have strayed.
+    `base` and `head` are logarithms of what launches took [cases, launches], NaN for none. Pitman's
+    and Morgan's test of two variances of paired values (Biometrika 31, 1939): ``h + b`` and ``h -
+    b`` correlate where head's is the larger one. It has to hold at `ALPHA` over all gating cases
+    without head's launch that is furthest out, which may have strayed.
     """
     there = np.isfinite(base) & np.isfinite(head)
     b, h = np.where(there, base, np.nan), np.where(there, head, np.nan)
@@ -146,30 +156,47 @@ def wider_scatter(base: Floats, head: Floats, gating: Truths) -> Floats:
         r = _correlation(*both, count)
         t = r * np.sqrt((count - 2) / np.maximum(1 - r**2, np.finfo(np.float64).tiny))
         sure = gating & (count > 2) & (t > quantile(np.full(count.shape, 1 - chance), count - 2.0))  # noqa: PLR2004 - of a correlation
-        return np.where(sure & (own > np.maximum(SCATTER_LEAST, SCATTER_TIMES * others)), own / others, np.nan)
+        return np.where(
+            sure & (own > np.maximum(SCATTER_LEAST, SCATTER_TIMES * others)), own / others, np.nan
+        )
 
 
 def _furthest(values: Floats) -> Truths:
     """Mark the value of each row that is furthest from its median; none in a row without values."""
-    distance = np.where(np.isfinite(values), np.abs(values - nan_median(values, axis=-1)[..., None]), -1.0)
-    return np.asarray((np.arange(values.shape[-1]) == distance.argmax(axis=-1)[..., None]) & (distance >= 0), dtype=np.bool_)
+    distance = np.where(
+        np.isfinite(values), np.abs(values - nan_median(values, axis=-1)[..., None]), -1.0
+    )
+    return np.asarray(
+        (np.arange(values.shape[-1]) == distance.argmax(axis=-1)[..., None]) & (distance >= 0),
+        dtype=np.bool_,
+    )
 
 
 def _spread(values: Floats, kept: Truths) -> Floats:
     """The standard deviation of what is kept of each row."""
     count = kept.sum(axis=-1)
     mean = np.sum(values, axis=-1, where=kept) / count
-    return np.asarray(np.sqrt(np.sum((values - mean[..., None]) ** 2, axis=-1, where=kept) / (count - 1)), dtype=np.float64)
+    return np.asarray(
+        np.sqrt(np.sum((values - mean[..., None]) ** 2, axis=-1, where=kept) / (count - 1)),
+        dtype=np.float64,
+    )
 
 
 def _correlation(one: Floats, two: Floats, count: Counts) -> Floats:
     kept = np.isfinite(one)
-    x, y = (values - (np.sum(values, axis=-1, where=kept) / count)[..., None] for values in (one, two))
-    product, squares = np.sum(x * y, axis=-1, where=kept), np.sum(x**2, axis=-1, where=kept) * np.sum(y**2, axis=-1, where=kept)
+    x, y = (
+        values - (np.sum(values, axis=-1, where=kept) / count)[..., None] for values in (one, two)
+    )
+    product, squares = (
+        np.sum(x * y, axis=-1, where=kept),
+        np.sum(x**2, axis=-1, where=kept) * np.sum(y**2, axis=-1, where=kept),
+    )
     return np.asarray(product / np.sqrt(squares), dtype=np.float64)
 
 
-def suspicion_of_one(log_ratio: float, tau: float, source: NoiseSource, *, gating: int) -> Suspicion:
+def suspicion_of_one(
+    log_ratio: float, tau: float, source: NoiseSource, *, gating: int
+) -> Suspicion:
     """The same for one launch on either side of two runs, of which nothing is known but the prior of either."""
     prior = PRIORS[source]
     error = prior.spread * np.sqrt(2.0)
@@ -188,7 +215,12 @@ def _evidence(cases: Undecided, ruling: Ruling) -> tuple[Counts, Floats, Floats,
     """Launches, mean, standard error and degrees of freedom: the ruling's, else from the prior."""
     there = np.isfinite(cases.d)
     count = there.sum(axis=-1)
-    mean = np.divide(np.sum(cases.d, axis=-1, where=there), count, out=np.full(count.shape, np.nan), where=count > 0)
+    mean = np.divide(
+        np.sum(cases.d, axis=-1, where=there),
+        count,
+        out=np.full(count.shape, np.nan),
+        where=count > 0,
+    )
     squares = np.sum((cases.d - mean[..., None]) ** 2, axis=-1, where=there)
     spread, freedom = _prior(cases)
     total = freedom + np.maximum(count - 1, 0)
@@ -210,7 +242,9 @@ def _prior(cases: Undecided) -> tuple[Floats, Floats]:
     return np.maximum(spread, inside), np.array([prior.freedom for prior in kinds])[cases.source]
 
 
-def _recurs(cases: Undecided, share: Floats, evidence: tuple[Counts, Floats, Floats, Floats], chance: Floats) -> Truths:
+def _recurs(
+    cases: Undecided, share: Floats, evidence: tuple[Counts, Floats, Floats, Floats], chance: Floats
+) -> Truths:
     """Return whether the change shows without likely outliers, or each launch exceeds any outlier.
 
     How far that is, the prior says. One launch has no other to ask.
@@ -223,7 +257,9 @@ def _recurs(cases: Undecided, share: Floats, evidence: tuple[Counts, Floats, Flo
     rest = np.sum(ordered, axis=-1, where=kept) / np.maximum(others, 1)
     wider = error * np.sqrt(np.maximum(count, 1) / np.maximum(others, 1))
     is_far = ordered[..., 0] > _far(cases, chance)
-    return np.asarray((count == 1) | is_far | (rest > quantile(RECURRENCE, freedom) * wider), dtype=np.bool_)
+    return np.asarray(
+        (count == 1) | is_far | (rest > quantile(RECURRENCE, freedom) * wider), dtype=np.bool_
+    )
 
 
 def _far(cases: Undecided, chance: Floats) -> Floats:
@@ -232,7 +268,9 @@ def _far(cases: Undecided, chance: Floats) -> Floats:
     return quantile(1 - chance, freedom) * spread
 
 
-def _are_distant(cases: Undecided, evidence: tuple[Counts, Floats, Floats, Floats], chance: Floats) -> Truths:
+def _are_distant(
+    cases: Undecided, evidence: tuple[Counts, Floats, Floats, Floats], chance: Floats
+) -> Truths:
     """Return whether all launches but one exceed any outlier, and their mean certainly changed."""
     count, mean, error, freedom = evidence
     far = np.sum(np.isfinite(cases.d) & (cases.d > _far(cases, chance)[..., None]), axis=-1)

@@ -41,7 +41,10 @@ _ROUNDING = 1e-12
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scans:
-    """The strongest step of each series: how strong (`score`), and before which index (`place`). Both are [series]."""
+    """The strongest step of each series: how strong (`score`), and before which index (`place`).
+
+    Both are [series].
+    """
 
     score: Floats
     place: Places
@@ -50,8 +53,8 @@ class Scans:
 def winsorised(values: Floats) -> Floats:
     """Each row [series, points] with values beyond `PULL` robust standard deviations from a running median pulled in to there.
 
-    Towards either end the window reaches two values further inwards than outwards: three values of a new level are followed, a
-    single wild one is not.
+    Towards either end the window reaches two values further inwards than outwards: three values of
+    a new level are followed, a single wild one is not.
     """
     half, places = WINDOW // 2, np.arange(values.shape[1])[:, None]
     back, on = np.minimum(places, half), np.minimum(places[::-1], half)
@@ -61,7 +64,9 @@ def winsorised(values: Floats) -> Floats:
     middle = nan_median(np.where(seen, windows, np.nan), axis=-1)
     apart = values - middle
     reach = PULL * _NORMAL_MAD * np.median(np.abs(apart), axis=1, keepdims=True)
-    return np.asarray(middle + np.where(reach > 0, np.clip(apart, -reach, reach), apart), dtype=np.float64)
+    return np.asarray(
+        middle + np.where(reach > 0, np.clip(apart, -reach, reach), apart), dtype=np.float64
+    )
 
 
 def scan(values: Floats) -> Scans:
@@ -72,7 +77,8 @@ def scan(values: Floats) -> Scans:
     right = points - left
     sums = np.cumsum(centred, axis=1)[:, EDGE - 1 : points - EDGE]
     total = np.sum(centred**2, axis=1, keepdims=True)
-    # With a mean of zero the right sum is minus the left one, and the squares around both levels are what the step leaves.
+    # With a mean of zero the right sum is minus the left one, and the squares around both levels
+    # are what the step leaves.
     rounding = points * (_ROUNDING * np.abs(values).max(axis=1, keepdims=True)) ** 2
     gain = np.where(total > rounding, sums**2 * (1 / left + 1 / right), 0.0)
     rest = np.maximum(total - gain, 0.0)
@@ -129,8 +135,8 @@ MOST_POINTS = 800
 class TrendStep:
     """A change of level: its first place that is off the old level, and how strong it is.
 
-    Of a drift, `until` is the first place of the new level, `score` the evidence that it is a slope and no steps, and `levels`
-    are those at its ends, as they were fitted.
+    Of a drift, `until` is the first place of the new level, `score` the evidence that it is a slope
+    and no steps, and `levels` are those at its ends, as they were fitted.
     """
 
     place: int
@@ -146,7 +152,11 @@ class TrendStep:
 
 def threshold(points: int) -> float:
     """Return the score beyond which a step among `points` points counts; infinite for too few."""
-    return float(np.interp(math.log(points), np.log(_POINTS), _THRESHOLDS)) if points >= LEAST else math.inf
+    return (
+        float(np.interp(math.log(points), np.log(_POINTS), _THRESHOLDS))
+        if points >= LEAST
+        else math.inf
+    )
 
 
 def find_steps(values: Floats, *, least: float) -> tuple[TrendStep, ...]:
@@ -179,11 +189,19 @@ def _confirmed(values: Floats, places: Sequence[int], least: float) -> tuple[Tre
     kept = list(places)
     while kept:
         ends = [0, *kept, len(values)]
-        steps = [_step(values, ends[index], ends[index + 2], least, about=place) for index, place in enumerate(kept)]
+        steps = [
+            _step(values, ends[index], ends[index + 2], least, about=place)
+            for index, place in enumerate(kept)
+        ]
         lost = next((index for index, step in enumerate(steps) if step is None), None)
         if lost is None:
             lost = next(
-                (index for index, (one, two) in enumerate(pairwise(steps)) if one and two and two.place <= one.place), None
+                (
+                    index
+                    for index, (one, two) in enumerate(pairwise(steps))
+                    if one and two and two.place <= one.place
+                ),
+                None,
             )
         if lost is None:
             return tuple(step for step in steps if step is not None)
@@ -191,7 +209,9 @@ def _confirmed(values: Floats, places: Sequence[int], least: float) -> tuple[Tre
     return ()
 
 
-def _step(values: Floats, start: int, stop: int, least: float, *, about: int | None = None) -> TrendStep | None:
+def _step(
+    values: Floats, start: int, stop: int, least: float, *, about: int | None = None
+) -> TrendStep | None:
     """The strongest step of a stretch, if it counts; of a long one, what lies around `about`."""
     if about is not None:
         start, stop = max(start, about - MOST_POINTS // 2), min(stop, about + MOST_POINTS // 2)
@@ -201,7 +221,10 @@ def _step(values: Floats, start: int, stop: int, least: float, *, about: int | N
     found = scan(stretch)
     place = start + int(found.place[0])
     left, right = values[start:place], values[place:stop]
-    if not found.score[0] > threshold(stop - start) or abs(float(np.median(right)) - float(np.median(left))) < least:
+    if (
+        not found.score[0] > threshold(stop - start)
+        or abs(float(np.median(right)) - float(np.median(left))) < least
+    ):
         return None
     if not (_keeps(right, left) and _keeps(left, right)):
         return None
@@ -217,25 +240,43 @@ def _keeps(part: Floats, other: Floats) -> bool:
     return len(part) > EDGE or bool(np.all(np.abs(part - own) < np.abs(part - across)))
 
 
-def with_drifts(values: Floats, steps: Sequence[TrendStep], *, least: float) -> tuple[TrendStep, ...]:
+def with_drifts(
+    values: Floats, steps: Sequence[TrendStep], *, least: float
+) -> tuple[TrendStep, ...]:
     """The steps of one series, those that a slope explains clearly better put together to one drift; and drifts between them.
 
-    Neighbouring steps to one side are tried together, as many of them as possible first. A drift over most of a stretch shows no
-    step there, since the values around two levels follow each other. Clearly is `drifts.EVIDENCE`.
+    Neighbouring steps to one side are tried together, as many of them as possible first. A drift
+    over most of a stretch shows no step there, since the values around two levels follow each
+    other. Clearly is `drifts.EVIDENCE`.
     """
     ends = [0, *(step.place for step in steps), len(values)]
-    levels = [float(np.median(values[start:stop])) for start, stop in pairwise(ends) if stop > start]
+    levels = [
+        float(np.median(values[start:stop])) for start, stop in pairwise(ends) if stop > start
+    ]
     kept: list[TrendStep] = []
     first = 0
     while first < len(steps):
         rises = levels[first + 1] > levels[first]
-        last = next((at for at in range(first + 1, len(steps)) if (levels[at + 1] > levels[at]) is not rises), len(steps))
+        last = next(
+            (
+                at
+                for at in range(first + 1, len(steps))
+                if (levels[at + 1] > levels[at]) is not rises
+            ),
+            len(steps),
+        )
         tried = ((_drift(values, ends[first : stop + 2]), stop) for stop in range(last, first, -1))
-        drift, after = next(((found, stop) for found, stop in tried if found is not None), (None, first + 1))
+        drift, after = next(
+            ((found, stop) for found, stop in tried if found is not None), (None, first + 1)
+        )
         kept.append(drift or steps[first])
         first = after
         ends[first] = kept[-1].until or ends[first]
-    bounds = [0, *(bound for step in kept for bound in (step.place, step.until or step.place)), len(values)]
+    bounds = [
+        0,
+        *(bound for step in kept for bound in (step.place, step.until or step.place)),
+        len(values),
+    ]
     between = [_drift(values, stretch) for stretch in zip(bounds[::2], bounds[1::2], strict=True)]
     more = [drift for drift in between if drift is not None and abs(drift.rise) >= least]
     return tuple(sorted([*kept, *more], key=lambda step: step.place))
@@ -243,7 +284,10 @@ def with_drifts(values: Floats, steps: Sequence[TrendStep], *, least: float) -> 
 
 def _drift(values: Floats, ends: Sequence[int]) -> TrendStep | None:
     """Return the drift that replaces the steps between `ends`, if it fits them clearly better."""
-    start, stop = max(ends[0], ends[1] - MOST_POINTS // 2), min(ends[-1], ends[-2] + MOST_POINTS // 2)
+    start, stop = (
+        max(ends[0], ends[1] - MOST_POINTS // 2),
+        min(ends[-1], ends[-2] + MOST_POINTS // 2),
+    )
     if len(ends) == 2:  # noqa: PLR2004 - no step is between them
         start, stop = max(ends[0], ends[1] - MOST_POINTS), ends[1]
     stretch = winsorised(values[None, start:stop])[0] if stop > start else values[start:stop]
@@ -252,10 +296,17 @@ def _drift(values: Floats, ends: Sequence[int]) -> TrendStep | None:
         return None
     apart = stretch - ramp.along(len(stretch))
     independent = len(stretch) * float(_dependence(apart[None])[0]) ** 2
-    score = evidence_for(ramp, stretch, [place - start for place in ends[1:-1]], independent=independent)
+    score = evidence_for(
+        ramp, stretch, [place - start for place in ends[1:-1]], independent=independent
+    )
     if not score > EVIDENCE:
         return None
-    return TrendStep(place=start + ramp.start + 1, score=score, until=start + ramp.stop, levels=(ramp.before, ramp.after))
+    return TrendStep(
+        place=start + ramp.start + 1,
+        score=score,
+        until=start + ramp.stop,
+        levels=(ramp.before, ramp.after),
+    )
 
 
 RECENT = 100
@@ -268,9 +319,9 @@ _TINY = 1e-12
 class Move:
     """A change of level: `place` is the first run that is off the old level.
 
-    Of a step it is the first with the new one; of a drift that is `until`, else `None`. `before` and `after` are the levels, in
-    the metric's unit. `worse` is the relative change, above zero for the worse; infinite if the level was zero. `score` says
-    how far it stands out.
+    Of a step it is the first with the new one; of a drift that is `until`, else `None`. `before`
+    and `after` are the levels, in the metric's unit. `worse` is the relative change, above zero for
+    the worse; infinite if the level was zero. `score` says how far it stands out.
     """
 
     place: int
@@ -303,7 +354,8 @@ class Move:
 class Trend:
     """A series looked at: its moves in order, the level of each stretch between them, and the relative noise of one run.
 
-    `alarm` is the move for the worse that is still open: the level has not come back, and it is recent.
+    `alarm` is the move for the worse that is still open: the level has not come back, and it is
+    recent.
     """
 
     moves: tuple[Move, ...]
@@ -315,8 +367,8 @@ class Trend:
 def look(values: Sequence[float], *, better: Better, least: float, recent: int = RECENT) -> Trend:
     """Find the moves of a series of finite values, in the order of the runs.
 
-    `least` is the smallest relative change that matters, `recent` how many runs back an alarm reaches. Positive values are
-    compared by ratio; where one is zero or less, by difference.
+    `least` is the smallest relative change that matters, `recent` how many runs back an alarm
+    reaches. Positive values are compared by ratio; where one is zero or less, by difference.
     """
     table = np.asarray(values, dtype=np.float64)
     ratios = bool(table.size) and bool(np.all(table > 0))
@@ -348,10 +400,16 @@ def look(values: Sequence[float], *, better: Better, least: float, recent: int =
 def _flats(changes: Sequence[tuple[int, int | None]], points: int) -> list[tuple[int, int]]:
     """The stretches of one level, between what changes it."""
     starts = [0, *(place if until is None else until for place, until in changes)]
-    return [(start, stop) for start, stop in zip(starts, [*(place for place, _ in changes), points], strict=True) if stop > start]
+    return [
+        (start, stop)
+        for start, stop in zip(starts, [*(place for place, _ in changes), points], strict=True)
+        if stop > start
+    ]
 
 
-def _levels(table: Floats, steps: Sequence[TrendStep], flats: Sequence[tuple[int, int]], *, ratios: bool) -> list[float]:
+def _levels(
+    table: Floats, steps: Sequence[TrendStep], flats: Sequence[tuple[int, int]], *, ratios: bool
+) -> list[float]:
     """The median of each stretch; of one at the end of a drift with too few runs for that, what was fitted."""
     levels = [float(np.median(table[start:stop])) for start, stop in flats]
     for index, step in enumerate(steps):
@@ -371,7 +429,13 @@ def worsening(before: float, after: float, better: Better) -> float:
 
 
 def _open(
-    moves: Sequence[Move], levels: Sequence[float], points: int, *, better: Better, least: float, recent: int
+    moves: Sequence[Move],
+    levels: Sequence[float],
+    points: int,
+    *,
+    better: Better,
+    least: float,
+    recent: int,
 ) -> Move | None:
     """The first of the recent moves for the worse whose old level has not come back."""
     for move in moves:
@@ -387,8 +451,15 @@ def _noise(table: Floats, flats: Sequence[tuple[int, int]], moves: Sequence[Move
         return 0.0
     expected = [np.full(stop - start, np.median(table[start:stop])) for start, stop in flats]
     slopes = [
-        np.linspace(move.before, move.after, move.runs + 1)[1:-1] if move.until is not None else np.empty(0) for move in moves
+        (
+            np.linspace(move.before, move.after, move.runs + 1)[1:-1]
+            if move.until is not None
+            else np.empty(0)
+        )
+        for move in moves
     ]
-    along = np.concatenate([part for pair in zip(expected, [*slopes, np.empty(0)], strict=True) for part in pair])
+    along = np.concatenate(
+        [part for pair in zip(expected, [*slopes, np.empty(0)], strict=True) for part in pair]
+    )
     scale = np.where(along == 0, 1.0, np.abs(along))
     return float(_NORMAL_MAD * np.median(np.abs(table - along) / scale))

@@ -1,12 +1,21 @@
 """Charts that need no raw samples: the changes of the whole run, medians side by side, and the training runs of a case.
 
-Training runs lie above each other, with the noise envelope that parity is judged by and the first step that left it.
+Training runs lie above each other, with the noise envelope that parity is judged by and the first
+step that left it.
 """
 
 import math
 from collections.abc import Iterable
 
-from ci_bench.records.comparison import BESIDE_BASE, CaseComparison, Closeness, Comparison, Pair, ParityFinding, Verdict
+from ci_bench.records.comparison import (
+    BESIDE_BASE,
+    CaseComparison,
+    Closeness,
+    Comparison,
+    Pair,
+    ParityFinding,
+    Verdict,
+)
 from ci_bench.records.metrics import COMPILATION
 from ci_bench.records.results import ParityEvidence, Role, SideName, Trace, Unit
 from ci_bench.report.charts.samples import Sides, rows_of, sample_charts
@@ -45,23 +54,37 @@ def curve_charts(
     if head is None:
         return ()
     base = evidence.get(SideName.BASE)
-    seeds = list(dict.fromkeys(trace.seed for trace in head.traces if trace.role is Role.CANDIDATE))[:_MOST_SEEDS]
+    seeds = list(
+        dict.fromkeys(trace.seed for trace in head.traces if trace.role is Role.CANDIDATE)
+    )[:_MOST_SEEDS]
     charts = []
     for seed in seeds:
         runs = [(_label(trace, "head" if base else None), trace) for trace in _runs(head, seed)]
-        runs += [(_label(trace, "base"), trace) for trace in _runs(base, seed) if not _told(trace, runs)]
+        runs += [
+            (_label(trace, "base"), trace) for trace in _runs(base, seed) if not _told(trace, runs)
+        ]
         own = [one for one in closeness if one.seed == seed and one.arm != BESIDE_BASE]
-        recorded = [signal for signal in _SIGNALS if any(getattr(trace, signal) for _, trace in runs)]
-        charts += [_chart(signal, seed, runs, own, first=_first_step(found, signal), most=most) for signal in recorded]
+        recorded = [
+            signal for signal in _SIGNALS if any(getattr(trace, signal) for _, trace in runs)
+        ]
+        charts += [
+            _chart(signal, seed, runs, own, first=_first_step(found, signal), most=most)
+            for signal in recorded
+        ]
     return tuple(charts)
 
 
-def score_charts(closeness: tuple[Closeness, ...], found: tuple[ParityFinding, ...], *, most: int) -> tuple[ScoreChart, ...]:
+def score_charts(
+    closeness: tuple[Closeness, ...], found: tuple[ParityFinding, ...], *, most: int
+) -> tuple[ScoreChart, ...]:
     """Return each candidate's distance from the reference, in envelopes, at about `most` steps."""
     seeds = list(dict.fromkeys(one.seed for one in closeness))[:_MOST_SEEDS]
     scored = {(one.seed, one.signal) for one in closeness}
     return tuple(
-        _score_chart(signal, seed, closeness, found, most) for seed in seeds for signal in _SIGNALS if (seed, signal) in scored
+        _score_chart(signal, seed, closeness, found, most)
+        for seed in seeds
+        for signal in _SIGNALS
+        if (seed, signal) in scored
     )
 
 
@@ -70,7 +93,10 @@ def _told(trace: Trace, runs: list[tuple[str, Trace]]) -> bool:
 
     One curve would only hide the other.
     """
-    return any((one.arm, one.loss, one.grad_norm) == (trace.arm, trace.loss, trace.grad_norm) for _, one in runs)
+    return any(
+        (one.arm, one.loss, one.grad_norm) == (trace.arm, trace.loss, trace.grad_norm)
+        for _, one in runs
+    )
 
 
 def _label(trace: Trace, side: str | None) -> str:
@@ -79,11 +105,19 @@ def _label(trace: Trace, side: str | None) -> str:
 
 
 def _chart(
-    signal: str, seed: int, runs: list[tuple[str, Trace]], own: list[Closeness], *, first: int | None, most: int
+    signal: str,
+    seed: int,
+    runs: list[tuple[str, Trace]],
+    own: list[Closeness],
+    *,
+    first: int | None,
+    most: int,
 ) -> CurveChart:
     total = max(len(getattr(trace, signal)) for _, trace in runs)
     steps = _steps(total, first, most)
-    envelope = max((one for one in own if one.signal == signal), key=lambda one: len(one.low), default=None)
+    envelope = max(
+        (one for one in own if one.signal == signal), key=lambda one: len(one.low), default=None
+    )
     curves = (
         Curve(label=label, colour=number, values=_picked(getattr(trace, signal), steps))
         for number, (label, trace) in enumerate(runs)
@@ -101,24 +135,44 @@ def _chart(
 
 
 def _score_chart(
-    signal: str, seed: int, closeness: tuple[Closeness, ...], found: tuple[ParityFinding, ...], most: int
+    signal: str,
+    seed: int,
+    closeness: tuple[Closeness, ...],
+    found: tuple[ParityFinding, ...],
+    most: int,
 ) -> ScoreChart:
     own = [one for one in closeness if (one.seed, one.signal) == (seed, signal)]
     first = _first_step(found, signal)
     steps = _steps(max(len(one.scores) for one in own), first, most)
-    curves = (Curve(label=one.arm, colour=number + 1, values=_picked(one.scores, steps)) for number, one in enumerate(own))
-    return ScoreChart(signal=signal, seed=seed, steps=steps, curves=tuple(curves), limit=own[0].limit, first_step=first)
+    curves = (
+        Curve(label=one.arm, colour=number + 1, values=_picked(one.scores, steps))
+        for number, one in enumerate(own)
+    )
+    return ScoreChart(
+        signal=signal,
+        seed=seed,
+        steps=steps,
+        curves=tuple(curves),
+        limit=own[0].limit,
+        first_step=first,
+    )
 
 
 def _runs(evidence: ParityEvidence | None, seed: int) -> Iterable[Trace]:
     """The reference, then the candidates; perturbed runs are in the envelope."""
     wanted = (Role.REFERENCE, Role.CANDIDATE)
     traces = evidence.traces if evidence else ()
-    return (trace for role in wanted for trace in traces if trace.role is role and trace.seed == seed)
+    return (
+        trace for role in wanted for trace in traces if trace.role is role and trace.seed == seed
+    )
 
 
 def _first_step(found: tuple[ParityFinding, ...], signal: str) -> int | None:
-    steps = [one.first_step for one in found if one.first_step is not None and one.signal in {signal, None}]
+    steps = [
+        one.first_step
+        for one in found
+        if one.first_step is not None and one.signal in {signal, None}
+    ]
     return min(steps, default=None)
 
 
@@ -131,7 +185,10 @@ def _steps(total: int, first: int | None, most: int) -> tuple[int, ...]:
 
 def _picked(values: tuple[float | None, ...], steps: tuple[int, ...]) -> tuple[float | None, ...]:
     kept = (values[step] if step < len(values) else None for step in steps)
-    return tuple(None if value is None or not math.isfinite(value) else short(value, digits=_DIGITS) for value in kept)
+    return tuple(
+        None if value is None or not math.isfinite(value) else short(value, digits=_DIGITS)
+        for value in kept
+    )
 
 
 def _bound(values: tuple[float, ...], steps: tuple[int, ...]) -> tuple[float, ...]:
@@ -144,7 +201,9 @@ FULL = Density()
 
 def change_chart(comparison: Comparison) -> ChangeChart:
     """Every judged metric with an interval, the worst first."""
-    judged = [(case, pair) for case, pair in worst_pairs(comparison) if not pair.detail and _judged(pair)]
+    judged = [
+        (case, pair) for case, pair in worst_pairs(comparison) if not pair.detail and _judged(pair)
+    ]
     shown = labels(comparison)
     rows = tuple(_change_row(case, pair, shown[case.id]) for case, pair in judged[:MOST_CHANGES])
     return ChangeChart(rows=rows, left_out=len(judged) - len(rows))
@@ -167,11 +226,21 @@ def case_charts(case: CaseComparison, material: Material, drawn: Density = FULL)
 def dot_charts(case: CaseComparison, *, sampled: frozenset[str]) -> tuple[DotChart, ...]:
     """Memory and compilation of all arms; times too where their samples aren't at hand."""
     memory = [pair for pair in case.pairs if pair.unit is Unit.BYTES]
-    compiling = [pair for pair in case.pairs if pair.metric.startswith(COMPILATION) and pair.unit is Unit.SECONDS]
-    timed = (pair for pair in case.pairs if pair.unit is Unit.SECONDS and not pair.metric.startswith(COMPILATION))
+    compiling = [
+        pair
+        for pair in case.pairs
+        if pair.metric.startswith(COMPILATION) and pair.unit is Unit.SECONDS
+    ]
+    timed = (
+        pair
+        for pair in case.pairs
+        if pair.unit is Unit.SECONDS and not pair.metric.startswith(COMPILATION)
+    )
     times = [pair for pair in timed if pair.metric not in sampled]
     titled = (("Memory", memory), ("Compilation", compiling), ("Times", times))
-    return tuple(chart for title, pairs in titled if (chart := _dot_chart(title, pairs)) is not None)
+    return tuple(
+        chart for title, pairs in titled if (chart := _dot_chart(title, pairs)) is not None
+    )
 
 
 def _dot_chart(title: str, pairs: list[Pair]) -> DotChart | None:
@@ -197,7 +266,9 @@ def _judged(pair: Pair) -> bool:
         return False
     ratios = (pair.speedup, pair.interval.low, pair.interval.high)
     drawn = all(ratio > 0 and math.isfinite(_worse(ratio)) for ratio in ratios)
-    return drawn and (pair.verdict.moved or pair.verdict in {Verdict.UNCHANGED, Verdict.INCONCLUSIVE})
+    return drawn and (
+        pair.verdict.moved or pair.verdict in {Verdict.UNCHANGED, Verdict.INCONCLUSIVE}
+    )
 
 
 def _worse(ratio: float) -> float:

@@ -16,7 +16,15 @@ from ci_bench.records.comparison import ArmSpeedup, CaseComparison, Interval, Pa
 from ci_bench.records.metrics import COMPILATION, STEP_TIME
 from ci_bench.records.results import CaseResult, Launch, Metric, SideName, samples_of
 from ci_bench.records.units import TIMES
-from ci_bench.report.charts.values import Material, Places, SampleChart, SampleSeries, axis, decimals, short
+from ci_bench.report.charts.values import (
+    Material,
+    Places,
+    SampleChart,
+    SampleSeries,
+    axis,
+    decimals,
+    short,
+)
 from ci_bench.report.columns import title_of
 
 _FEWEST = 2
@@ -30,7 +38,10 @@ Sides = tuple[tuple[SideName, CaseResult], ...]
 
 
 class _Taken(NamedTuple):
-    """The samples of one metric in the order taken: where each was taken, and why it is doubtful. `median` is NaN without any."""
+    """The samples of one metric in the order taken: where each was taken, and why it is doubtful.
+
+    `median` is NaN without any.
+    """
 
     places: Places
     values: Floats
@@ -54,11 +65,18 @@ def rows_of(case: str, material: Material) -> Sides:
 def sample_charts(case: CaseComparison, sides: Sides, *, most: int) -> tuple[SampleChart, ...]:
     """A chart for every duration and rate that was sampled more than once on some side, of about `most` samples a series."""
     metrics = (metric for _, row in sides for metric in row.metrics if metric.unit in TIMES)
-    names = dict.fromkeys(metric.name for metric in metrics if sum(map(_size, metric.launches)) >= _FEWEST)
+    names = dict.fromkeys(
+        metric.name for metric in metrics if sum(map(_size, metric.launches)) >= _FEWEST
+    )
     judged = {pair.metric for pair in case.pairs if not pair.detail}
-    ordered = sorted(names, key=lambda name: (name != STEP_TIME.name, name.startswith(COMPILATION), name not in judged))
+    ordered = sorted(
+        names,
+        key=lambda name: (name != STEP_TIME.name, name.startswith(COMPILATION), name not in judged),
+    )
     found = _found(case)
-    return tuple(_chart(found, name, sides, most) for name in ordered if not name.startswith(COMPILATION))
+    return tuple(
+        _chart(found, name, sides, most) for name in ordered if not name.startswith(COMPILATION)
+    )
 
 
 def _found(case: CaseComparison) -> _FoundSamples:
@@ -75,7 +93,9 @@ def _size(launch: Launch) -> int:
 
 
 def _chart(judged: _FoundSamples, name: str, sides: Sides, most: int) -> SampleChart:
-    found = [(side, row, metric) for side, row in sides for metric in row.metrics if metric.name == name]
+    found = [
+        (side, row, metric) for side, row in sides for metric in row.metrics if metric.name == name
+    ]
     starts = _starts(metric for _, _, metric in found)
     every = [_taken(metric, starts, _doubts(row)) for _, row, metric in found]
     size, unit = axis((taken.median for taken in every), found[0][2].unit)
@@ -83,7 +103,11 @@ def _chart(judged: _FoundSamples, name: str, sides: Sides, most: int) -> SampleC
     both = SideName.BASE in {side for side, _ in sides}
     series, shared = [], dict[Places, int]()
     for (side, _, metric), taken in zip(found, every, strict=True):
-        colour = (0 if side is SideName.BASE else 1) + 2 * arms.index(metric.arm) if both else arms.index(metric.arm)
+        colour = (
+            (0 if side is SideName.BASE else 1) + 2 * arms.index(metric.arm)
+            if both
+            else arms.index(metric.arm)
+        )
         if len(taken.values):
             label = f"{side} · {metric.arm}" if both else metric.arm
             series.append(_series(label, colour, taken, shared, size=size, most=most))
@@ -91,7 +115,9 @@ def _chart(judged: _FoundSamples, name: str, sides: Sides, most: int) -> SampleC
     better = found[0][2].better
     return SampleChart(
         metric=name,
-        title=next((title_of(pair) for (metric, _), pair in judged.pairs.items() if metric == name), name),
+        title=next(
+            (title_of(pair) for (metric, _), pair in judged.pairs.items() if metric == name), name
+        ),
         unit=unit,
         better=better,
         series=_with_intervals(by_arm, judged, name, better),
@@ -117,8 +143,13 @@ def _starts(metrics: Iterable[Metric]) -> dict[int, float]:
     return starts
 
 
-def _taken(metric: Metric, starts: Mapping[int, float], doubts: Mapping[tuple[int, int | None], str]) -> _Taken:
-    standing = [(one.launch, starts[one.launch], one.blocks or tuple(range(len(one.values)))) for one in metric.launches]
+def _taken(
+    metric: Metric, starts: Mapping[int, float], doubts: Mapping[tuple[int, int | None], str]
+) -> _Taken:
+    standing = [
+        (one.launch, starts[one.launch], one.blocks or tuple(range(len(one.values))))
+        for one in metric.launches
+    ]
     places = _places(tuple(standing))
     values = np.frombuffer(b"".join(samples_of(metric.launches)))
     listed = values.tolist()
@@ -128,7 +159,11 @@ def _taken(metric: Metric, starts: Mapping[int, float], doubts: Mapping[tuple[in
     middle = median(listed) if listed else math.nan
     if not doubts:
         return _Taken(places, values, (None,) * len(values), middle)
-    doubted = [doubts.get((one.launch, block)) for one in metric.launches for block in one.blocks or [None] * len(one.values)]
+    doubted = [
+        doubts.get((one.launch, block))
+        for one in metric.launches
+        for block in one.blocks or [None] * len(one.values)
+    ]
     return _Taken(places, values, tuple(doubted), middle)
 
 
@@ -138,7 +173,8 @@ def _places(taken: tuple[tuple[int, float, tuple[int, ...]], ...]) -> Places:
 
     They follow from the number, the start and the blocks of each launch.
 
-    Samples of one block lie within it, one after the other. Most metrics of a run were taken in the same blocks.
+    Samples of one block lie within it, one after the other. Most metrics of a run were taken in the
+    same blocks.
     """
     at, launches = [], []
     for number, start, blocks in taken:
@@ -154,23 +190,34 @@ def _doubts(row: CaseResult) -> dict[tuple[int, int | None], str]:
     return {(block.launch, block.block): block.doubt for block in row.blocks if block.doubt}
 
 
-def _series(label: str, colour: int, taken: _Taken, shared: dict[Places, int], *, size: float, most: int) -> SampleSeries:
-    """The values of one line; where they were taken joins `shared`. Of very many, a part is drawn, and every doubtful one."""
+def _series(
+    label: str, colour: int, taken: _Taken, shared: dict[Places, int], *, size: float, most: int
+) -> SampleSeries:
+    """The values of one line; where they were taken joins `shared`.
+
+    Of very many, a part is drawn, and every doubtful one.
+    """
     count = len(taken.values)
     stride = -(-count // most)
     drawn: Sequence[int] = range(count)
     places, doubts = taken.places, dict[int, str]()
     if stride > 1 or any(taken.doubts):
-        drawn = [place for place, doubt in enumerate(taken.doubts) if doubt or place % stride == 0][: 2 * most]
+        drawn = [place for place, doubt in enumerate(taken.doubts) if doubt or place % stride == 0][
+            : 2 * most
+        ]
         places = Places(_drawn(places.at, drawn), _drawn(places.launches, drawn))
-        doubts = {index: doubt for index, place in enumerate(drawn) if (doubt := taken.doubts[place])}
+        doubts = {
+            index: doubt for index, place in enumerate(drawn) if (doubt := taken.doubts[place])
+        }
     middle = taken.median / size
     kept = decimals(middle, digits=5)
     return SampleSeries(
         label=label,
         colour=colour,
         places=shared.setdefault(places, len(shared)),
-        values=_rounded((taken.values if len(drawn) == count else taken.values[list(drawn)]) / size, kept),
+        values=_rounded(
+            (taken.values if len(drawn) == count else taken.values[list(drawn)]) / size, kept
+        ),
         median=short(middle),
         doubtful=tuple(doubts),
         doubts=tuple(doubts.values()),
@@ -192,7 +239,9 @@ def _drawn(column: tuple[_Value, ...], places: Sequence[int]) -> tuple[_Value, .
     return column if len(places) == len(column) else tuple([column[place] for place in places])
 
 
-def _with_intervals(drawn: Sequence[SampleSeries], judged: _FoundSamples, metric: str, better: str) -> tuple[SampleSeries, ...]:
+def _with_intervals(
+    drawn: Sequence[SampleSeries], judged: _FoundSamples, metric: str, better: str
+) -> tuple[SampleSeries, ...]:
     """The judged interval, as a range in which the median lies: of head around base's, else of an arm around the reference's."""
     named = {one.label: one for one in drawn}
     series = []
@@ -212,6 +261,10 @@ def _with_intervals(drawn: Sequence[SampleSeries], judged: _FoundSamples, metric
 def _range(median_: float, interval: Interval | None, better: str) -> tuple[float, float] | None:
     if interval is None or interval.low <= 0:
         return None
-    low, high = (interval.low, interval.high) if better == "higher" else (1 / interval.high, 1 / interval.low)
+    low, high = (
+        (interval.low, interval.high)
+        if better == "higher"
+        else (1 / interval.high, 1 / interval.low)
+    )
     bounds = short(median_ * low), short(median_ * high)
     return bounds if all(map(math.isfinite, bounds)) else None

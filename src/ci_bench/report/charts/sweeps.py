@@ -30,7 +30,11 @@ def sweep_charts(comparison: Comparison) -> tuple[SweepChart, ...]:
     named: dict[str, list[Timed]] = {}
     for case in comparison.cases:
         name, parameters = parted(case.id)
-        pairs = {pair.arm: pair for pair in case.pairs if pair.metric == STEP_TIME.name and pair.head and pair.head.figure > 0}
+        pairs = {
+            pair.arm: pair
+            for pair in case.pairs
+            if pair.metric == STEP_TIME.name and pair.head and pair.head.figure > 0
+        }
         if pairs:
             named.setdefault(name, []).append((dict(parameters), pairs))
     charts = [chart for name, cases in named.items() for chart in _sweeps(name, cases)]
@@ -48,11 +52,17 @@ def _sweeps(name: str, cases: Sequence[Timed]) -> Iterator[SweepChart]:
             rest = frozenset(parameters.items() - {(parameter, parameters.get(parameter, ""))})
             others.setdefault(parameters.get(parameter, ""), set()).add(rest)
         alike = all(rest == others[next(iter(others))] for rest in others.values())
-        if alike and LEAST_PLACES <= len(others) <= MOST_PLACES and all(map(_NUMBERS.fullmatch, others)):
+        if (
+            alike
+            and LEAST_PLACES <= len(others) <= MOST_PLACES
+            and all(map(_NUMBERS.fullmatch, others))
+        ):
             yield _sweep(name, parameter, arms, cases, each=len(cases) // len(others))
 
 
-def _sweep(name: str, parameter: str, arms: Sequence[str], cases: Sequence[Timed], *, each: int) -> SweepChart:
+def _sweep(
+    name: str, parameter: str, arms: Sequence[str], cases: Sequence[Timed], *, each: int
+) -> SweepChart:
     places = sorted({parameters[parameter] for parameters, _ in cases}, key=_size)
     logs = {arm: dict.fromkeys(places, 0.0) for arm in arms}
     for parameters, pairs in cases:
@@ -65,7 +75,14 @@ def _sweep(name: str, parameter: str, arms: Sequence[str], cases: Sequence[Timed
         Curve(label=arm, colour=number, values=tuple(short(value / size) for value in means[arm]))
         for number, arm in enumerate(arms)
     )
-    return SweepChart(name=name, parameter=parameter, unit=unit, places=tuple(places), cases=each, curves=tuple(curves))
+    return SweepChart(
+        name=name,
+        parameter=parameter,
+        unit=unit,
+        places=tuple(places),
+        cases=each,
+        curves=tuple(curves),
+    )
 
 
 def _size(place: str) -> tuple[float, ...]:

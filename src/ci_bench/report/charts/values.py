@@ -1,7 +1,7 @@
 """The values that charts are drawn from, and the material that they are made of.
 
-Numbers are already in the unit that the axis names: one for a whole axis, and figures no longer than a reader or a file needs.
-A colour is a number: the renderer owns the palette.
+Numbers are already in the unit that the axis names: one for a whole axis, and figures no longer
+than a reader or a file needs. A colour is a number: the renderer owns the palette.
 """
 
 import math
@@ -19,7 +19,10 @@ def axis(values: Iterable[float], unit: Unit) -> tuple[float, str]:
     """The size and the name of the unit in which the largest value is at least 1."""
     largest = max(map(abs, filter(math.isfinite, values)), default=0.0)
     choices = UNITS[unit].sizes
-    return next(((size, name) for size, name in choices if largest >= size), choices[-1] if largest else choices[0])
+    return next(
+        ((size, name) for size, name in choices if largest >= size),
+        choices[-1] if largest else choices[0],
+    )
 
 
 def short(value: float, *, digits: int = 6) -> float:
@@ -32,7 +35,11 @@ def decimals(typical: float, *, digits: int) -> int:
 
     A typical one should keep `digits` significant digits.
     """
-    return digits - 1 - math.floor(math.log10(abs(typical))) if typical and math.isfinite(typical) else digits
+    return (
+        digits - 1 - math.floor(math.log10(abs(typical)))
+        if typical and math.isfinite(typical)
+        else digits
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,8 +48,8 @@ class Material:
 
     Without them, only medians are drawn.
 
-    `head` and `base` have the rows of the results by the case's id; `closeness` how close head's training runs stayed to theirs;
-    `spent` where the time of the run went, for the sides `timed`.
+    `head` and `base` have the rows of the results by the case's id; `closeness` how close head's
+    training runs stayed to theirs; `spent` where the time of the run went, for the sides `timed`.
     """
 
     head: Mapping[str, CaseResult] = field(default_factory=dict)
@@ -70,7 +77,8 @@ def density(cases: int) -> Density:
     """
     full = Density()
     return Density(
-        samples=max(30, min(full.samples, 30_000 // max(1, cases))), steps=max(40, min(full.steps, 20_000 // max(1, cases)))
+        samples=max(30, min(full.samples, 30_000 // max(1, cases))),
+        steps=max(40, min(full.steps, 20_000 // max(1, cases))),
     )
 
 
@@ -85,9 +93,10 @@ class Places(NamedTuple):
 class SampleSeries:
     """The samples of one arm on one side, in the order taken.
 
-    `places` is which of the chart's places `values` were taken at, one by one. `doubtful` are the indices of samples
-    that were taken while the machine was throttled or disturbed, `doubts` the reasons. `interval` is the judged interval of the
-    change, laid around the other side's (or the reference arm's) median. `left_out` samples are not drawn.
+    `places` is which of the chart's places `values` were taken at, one by one. `doubtful` are the
+    indices of samples that were taken while the machine was throttled or disturbed, `doubts` the
+    reasons. `interval` is the judged interval of the change, laid around the other side's (or the
+    reference arm's) median. `left_out` samples are not drawn.
     """
 
     label: str
@@ -103,7 +112,9 @@ class SampleSeries:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SampleChart:
-    """One metric of one case: every side and arm. `starts` is where each launch but the first begins.
+    """One metric of one case: every side and arm.
+
+    `starts` is where each launch but the first begins.
 
     Arms and sides that are measured in turns share their `places`.
     """
@@ -119,7 +130,10 @@ class SampleChart:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DotRow:
-    """One metric of one arm: a dot for each side that has it. `changed` says that the judge calls it better or worse."""
+    """One metric of one arm: a dot for each side that has it.
+
+    `changed` says that the judge calls it better or worse.
+    """
 
     label: str
     base: float | None
@@ -129,7 +143,10 @@ class DotRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DotChart:
-    """Medians side by side, of metrics of one unit. `arm` is the one that all are of, which labels then needn't say."""
+    """Medians side by side, of metrics of one unit.
+
+    `arm` is the one that all are of, which labels then needn't say.
+    """
 
     title: str
     unit: str
@@ -139,7 +156,10 @@ class DotChart:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Curve:
-    """One training run, or one arm. `None` is a step whose value is not a number, or a place without one."""
+    """One training run, or one arm.
+
+    `None` is a step whose value is not a number, or a place without one.
+    """
 
     label: str
     colour: int
@@ -150,8 +170,9 @@ class Curve:
 class CurveChart:
     """A signal of training over its steps, all runs of one seed above each other.
 
-    Value `i` of each series is that of step ``steps[i]``. `low` and `high` bound the noise envelope around the reference, where
-    that is known, and may be shorter than the curves. `first_step` is the first step that left it.
+    Value `i` of each series is that of step ``steps[i]``. `low` and `high` bound the noise envelope
+    around the reference, where that is known, and may be shorter than the curves. `first_step` is
+    the first step that left it.
     """
 
     signal: str
@@ -178,7 +199,10 @@ class ScoreChart:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChangeRow:
-    """One judged metric: its change in per cent with the interval, and the threshold. Positive is worse."""
+    """One judged metric: its change in per cent with the interval, and the threshold.
+
+    Positive is worse.
+    """
 
     label: str
     case: str

@@ -1,7 +1,7 @@
 """The cases in the HTML report: the table that a reader searches, filters and sorts, and everything on one case.
 
-The table has one row for each arm of each case, worst first. One case is its tables, a place for its charts, the machine while
-it was measured, its log, its command.
+The table has one row for each arm of each case, worst first. One case is its tables, a place for
+its charts, the machine while it was measured, its log, its command.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,7 +20,17 @@ from ci_bench.report.charts.samples import Sides
 from ci_bench.report.columns import ColumnKind, Columns, of_one_case
 from ci_bench.report.html.icicles import icicle
 from ci_bench.report.html.markup import Child, Html, join, lines, tag
-from ci_bench.report.html.tables import drawer, drawn, fact, folded, identifier, scrolling, table, titled, word
+from ci_bench.report.html.tables import (
+    drawer,
+    drawn,
+    fact,
+    folded,
+    identifier,
+    scrolling,
+    table,
+    titled,
+    word,
+)
 from ci_bench.report.rows import Row, main_rows
 from ci_bench.report.text import UNKNOWN, count, percent, seconds
 from ci_bench.report.words import Mood, check_rank
@@ -35,7 +45,9 @@ def case_table(comparison: Comparison, anchors: Mapping[str, str]) -> Html:
     heads = (tag("th", title, scope="col", aria_sort="none") for title in titles)
     body = tag("tbody", *(_row(row, anchors[row.case.id]) for row in rows))
     caption = tag(
-        "caption", "One row for each arm of each case, the worst first. Speedup is reference ÷ arm: above 1× is better."
+        "caption",
+        "One row for each arm of each case, the worst first. Speedup is reference ÷ arm: above 1×"
+        " is better.",
     )
     whole = tag("table", caption, tag("thead", tag("tr", *heads)), body, id="cases")
     return join((_tools(rows), scrolling("Cases", whole)))
@@ -45,7 +57,11 @@ def _tools(rows: tuple[Row, ...]) -> Html:
     """Search and filters; `data-column` says which column's `data-filter` a choice is about."""
     verdicts = dict.fromkeys(row.word for row in rows)
     suites = dict.fromkeys(row.case.suite for row in rows)
-    search = tag("label", "Search", tag("input", type="search", id="search", placeholder="case, arm, verdict …"))
+    search = tag(
+        "label",
+        "Search",
+        tag("input", type="search", id="search", placeholder="case, arm, verdict …"),
+    )
     parts = (search, _choice("Verdict", "0", list(verdicts)), _choice("Suite", "1", list(suites)))
     told = tag("p", id="count", class_="muted", role="status")
     every = tag("button", "Open all cases", type="button", id="open-all")
@@ -54,7 +70,9 @@ def _tools(rows: tuple[Row, ...]) -> Html:
 
 def _choice(title: str, column: str, values: list[str]) -> Html:
     options = (tag("option", value, value=value) for value in values)
-    select = tag("select", tag("option", "all", value=""), *options, data_column=column, class_="filter")
+    select = tag(
+        "select", tag("option", "all", value=""), *options, data_column=column, class_="filter"
+    )
     return tag("label", title, select)
 
 
@@ -82,8 +100,13 @@ _LOG_LINES = 60
 T = TypeVar("T")
 
 
-def case_fold(case: CaseComparison, *, anchor: str, number: int, mood: Mood, shown: str, opened: bool) -> Html:
-    """The line of one case; `opened` shows what is in it. The page's script fills it from the packed data of case `number`."""
+def case_fold(
+    case: CaseComparison, *, anchor: str, number: int, mood: Mood, shown: str, opened: bool
+) -> Html:
+    """The line of one case; `opened` shows what is in it.
+
+    The page's script fills it from the packed data of case `number`.
+    """
     title = tag("summary", word(shown, mood.name.lower()), " ", tag("h3", identifier(case.called)))
     inside = tag("div", class_="inside", data_number=str(number))
     return tag("details", title, inside, class_="case", id=anchor, open=opened)
@@ -98,16 +121,27 @@ def case_parts(case: CaseComparison, sides: Sides, *, anchor: str) -> Html:
     return join(
         (
             tag("p", case.reason) if case.reason else None,
-            tag("p", f"Base: {_status(case.base_status)} · head: {_status(case.head_status)}", class_="muted"),
+            tag(
+                "p",
+                f"Base: {_status(case.base_status)} · head: {_status(case.head_status)}",
+                class_="muted",
+            ),
             *(tag("p", word("base side", "unsure"), " ", fault) for fault in case.base_faults),
             _reproduce(case, anchor),
             charts,
             titled("Metrics", _table("Metrics", columns.METRICS, case, _ranked(case))),
             *(_cause(cause, sides) for cause in case.causes),
-            titled("Arms against their reference", _table("Arms", columns.ARMS, case, case.speedups)),
-            titled("Loss parity", _table("Loss parity", columns.PARITY, case, words.trainings(case))),
+            titled(
+                "Arms against their reference", _table("Arms", columns.ARMS, case, case.speedups)
+            ),
+            titled(
+                "Loss parity", _table("Loss parity", columns.PARITY, case, words.trainings(case))
+            ),
             _outputs(case),
-            titled("Checks", _table("Checks", columns.CHECKS, case, sorted(case.checks, key=check_rank))),
+            titled(
+                "Checks",
+                _table("Checks", columns.CHECKS, case, sorted(case.checks, key=check_rank)),
+            ),
             _machine(sides),
             _facts(case),
             _log(case),
@@ -119,7 +153,9 @@ def _status(status: object) -> str:
     return "not there" if status is None else str(status).replace("_", " ")
 
 
-def _table(label: str, shown: Columns[tuple[CaseComparison, T]], case: CaseComparison, items: Iterable[T]) -> Html | None:
+def _table(
+    label: str, shown: Columns[tuple[CaseComparison, T]], case: CaseComparison, items: Iterable[T]
+) -> Html | None:
     """A table about one case."""
     return drawn(label, of_one_case(shown), ((case, item) for item in items), names=2)
 
@@ -137,7 +173,11 @@ def _outputs(case: CaseComparison) -> Html | None:
     if found is None:
         return None
     title = "Outputs against base"
-    return titled(title, _table(title, columns.OUTPUTS, case, [found]), drawn("The worst tensors", columns.TENSORS, found.worst))
+    return titled(
+        title,
+        _table(title, columns.OUTPUTS, case, [found]),
+        drawn("The worst tensors", columns.TENSORS, found.worst),
+    )
 
 
 def _cause(cause: Cause, sides: Sides) -> Html | None:
@@ -145,16 +185,30 @@ def _cause(cause: Cause, sides: Sides) -> Html | None:
 
     It has pictures of both sides at one scale, and a table of all changes.
     """
-    profiles = {side: one for side, row in sides for one in row.profiles if one.arm == cause.arm and one.step_s}
+    profiles = {
+        side: one
+        for side, row in sides
+        for one in row.profiles
+        if one.arm == cause.arm and one.step_s
+    }
     scale_s = max((one.step_s or 0.0 for one in profiles.values()), default=0.0)
-    pictures = [icicle(one, scale_s=scale_s, side=side.value) for side, one in profiles.items()] if scale_s else []
+    pictures = (
+        [icicle(one, scale_s=scale_s, side=side.value) for side, one in profiles.items()]
+        if scale_s
+        else []
+    )
     kernels = [
         tag("p", f"Kernels that only {side} has: ", *_listed(names))
         for side, names in (("head", cause.new_kernels), ("base", cause.gone_kernels))
         if names
     ]
     breaks = [
-        tag("li", f"{kind} graph break: {one.reason}", f" at {one.place}" if one.place else "", f" ({one.times:,}×)")
+        tag(
+            "li",
+            f"{kind} graph break: {one.reason}",
+            f" at {one.place}" if one.place else "",
+            f" ({one.times:,}×)",
+        )
         for kind, found in (("new", cause.new_breaks), ("gone", cause.gone_breaks))
         for one in found
     ]
@@ -166,10 +220,17 @@ def _cause(cause: Cause, sides: Sides) -> Html | None:
         _bundle(cause),
         tag("figure", *pictures, class_="icicles") if pictures else None,
         drawn("Changes by operator", columns.PARTS, cause.parts),
-        folded("Memory at the peak of a step", drawn("Memory at the peak", columns.MEMORY_PARTS, cause.memory)),
+        folded(
+            "Memory at the peak of a step",
+            drawn("Memory at the peak", columns.MEMORY_PARTS, cause.memory),
+        ),
         tag("ul", *breaks, *recompiles) if breaks or recompiles else None,
         *kernels,
-        folded("Generated kernels that changed", *map(_kernel, cause.kernels)) if cause.kernels else None,
+        (
+            folded("Generated kernels that changed", *map(_kernel, cause.kernels))
+            if cause.kernels
+            else None
+        ),
         *(tag("p", f"Note: {note}", class_="muted") for note in notes),
     )
 
@@ -178,7 +239,13 @@ def _kernel(change: KernelChange) -> Html:
     """The names of a generated kernel, and what changed of its source."""
     names = " → ".join(name for name in dict.fromkeys((change.before, change.after)) if name)
     kind = "" if change.before and change.after else ", new" if change.after else ", gone"
-    shown = tag("pre", tag("code", lines(change.diff)), tabindex="0", role="group", aria_label=f"Source of {names}")
+    shown = tag(
+        "pre",
+        tag("code", lines(change.diff)),
+        tabindex="0",
+        role="group",
+        aria_label=f"Source of {names}",
+    )
     return tag("div", tag("p", identifier(names), kind), shown)
 
 
@@ -187,7 +254,9 @@ def _bundle(cause: Cause) -> Html | None:
         return None
     command = reproducing(cause.bundle)
     run = (" Reproduce: ", tag("code", command), ".") if command else (" Its file was not kept.",)
-    return tag("p", f"One of its compiled graphs fails in a fresh process: {cause.bundle.says}.", *run)
+    return tag(
+        "p", f"One of its compiled graphs fails in a fresh process: {cause.bundle.says}.", *run
+    )
 
 
 def _listed(names: Sequence[str]) -> Iterator[Child]:
@@ -199,22 +268,50 @@ def _attributed(cause: Cause) -> str:
     """Describe how much of the change the table explains."""
     if cause.unknown or cause.base_s is None or cause.head_s is None:
         return f"Not explained: {cause.unknown or 'nothing is known'}."
-    took = f"Under the profiler a step took {seconds(cause.base_s)} on base, {seconds(cause.head_s)} on head"
-    told = "nothing changed" if cause.attributed is None else f"{percent(cause.attributed)} of the change attributed"
-    return f"{took}: {told}. Means over the quickest quarter of steps, in a separate process; no sample comes from it."
+    took = (
+        f"Under the profiler a step took {seconds(cause.base_s)} on base, {seconds(cause.head_s)}"
+        " on head"
+    )
+    told = (
+        "nothing changed"
+        if cause.attributed is None
+        else f"{percent(cause.attributed)} of the change attributed"
+    )
+    return (
+        f"{took}: {told}. Means over the quickest quarter of steps, in a separate process; no"
+        " sample comes from it."
+    )
 
 
 def _machine(sides: Sides) -> Html | None:
     """The condition of the machine while the case was measured: medians over its blocks, and what was doubtful or taken again."""
     fields = dict.fromkeys(name for _, row in sides for block in row.blocks for name in block.facts)
-    rows: list[tuple[Child, ...]] = [(name, *_both(sides, partial(_typical, name))) for name in fields]
+    rows: list[tuple[Child, ...]] = [
+        (name, *_both(sides, partial(_typical, name))) for name in fields
+    ]
     if any(row.blocks for _, row in sides):
         rows.append(("blocks", *_both(sides, lambda row: count(len(row.blocks)))))
-        rows.append(("doubtful blocks", *_both(sides, lambda row: count(sum(bool(block.doubt) for block in row.blocks)))))
-        rows.append(("taken again", *_both(sides, lambda row: count(sum(len(block.redone) for block in row.blocks)))))
+        rows.append(
+            (
+                "doubtful blocks",
+                *_both(sides, lambda row: count(sum(bool(block.doubt) for block in row.blocks))),
+            )
+        )
+        rows.append(
+            (
+                "taken again",
+                *_both(sides, lambda row: count(sum(len(block.redone) for block in row.blocks))),
+            )
+        )
     marked = [(row[0], *_marked(row[1:])) for row in rows]
     title = "The machine while this was measured"
-    reasons = dict.fromkeys(text for _, row in sides for block in row.blocks for text in (block.doubt, *block.redone) if text)
+    reasons = dict.fromkeys(
+        text
+        for _, row in sides
+        for block in row.blocks
+        for text in (block.doubt, *block.redone)
+        if text
+    )
     told = tag("ul", *(tag("li", reason) for reason in list(reasons)[:10])) if reasons else None
     return folded(title, table(title, ("Condition", "Base", "Head"), marked), told)
 
@@ -233,7 +330,9 @@ def _marked(values: Iterable[Child]) -> tuple[Child, ...]:
 
 def _typical(name: str, row: CaseResult) -> str:
     values: list[Fact] = [block.facts[name] for block in row.blocks if name in block.facts]
-    numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
+    numbers = [
+        value for value in values if isinstance(value, int | float) and not isinstance(value, bool)
+    ]
     if numbers and len(numbers) == len(values):
         return fact(name, float(median(numbers)))
     return ", ".join(dict.fromkeys(fact(name, value) for value in values)) or UNKNOWN
@@ -248,13 +347,28 @@ def _log(case: CaseComparison) -> Html | None:
     if not case.log_tail.strip():
         return None
     text = tag("code", lines(case.log_tail, last=_LOG_LINES))
-    return titled("End of the log", tag("pre", text, tabindex="0", role="group", aria_label="End of the log"))
+    return titled(
+        "End of the log", tag("pre", text, tabindex="0", role="group", aria_label="End of the log")
+    )
 
 
 def _reproduce(case: CaseComparison, anchor: str) -> Html | None:
     if not case.reproduce:
         return None
     name = f"{anchor}-command"
-    shown = tag("pre", tag("code", lines(case.reproduce), id=name), tabindex="0", role="group", aria_label="Command")
-    button = tag("button", "Copy", type="button", class_="copy", data_copies=name, aria_label="Copy the command")
+    shown = tag(
+        "pre",
+        tag("code", lines(case.reproduce), id=name),
+        tabindex="0",
+        role="group",
+        aria_label="Command",
+    )
+    button = tag(
+        "button",
+        "Copy",
+        type="button",
+        class_="copy",
+        data_copies=name,
+        aria_label="Copy the command",
+    )
     return titled("Run it again", tag("div", shown, button, class_="command"))

@@ -2,9 +2,10 @@
 
 They are tables whose cells are coloured, with the figures in them.
 
-A cell is the median change of the cases that have its two values, whatever their other parameters, and says how many of them
-moved: the colour only repeats it. The parameters are those of the largest group (`report.groups`), else those with most values.
-Names with few cases, or with less than two such parameters, have no map.
+A cell is the median change of the cases that have its two values, whatever their other parameters,
+and says how many of them moved: the colour only repeats it. The parameters are those of the largest
+group (`report.groups`), else those with most values. Names with few cases, or with less than two
+such parameters, have no map.
 """
 
 import re
@@ -65,7 +66,12 @@ def heat_maps(comparison: Comparison, found: Sequence[Group]) -> tuple[HeatMap, 
 
 
 def _map(
-    name: str, arm: str, cases: Sequence[tuple[Values, Pair]], found: Sequence[Group], *, several_arms: bool
+    name: str,
+    arm: str,
+    cases: Sequence[tuple[Values, Pair]],
+    found: Sequence[Group],
+    *,
+    several_arms: bool,
 ) -> HeatMap | None:
     values: dict[str, set[str]] = {}
     for parameters, _ in cases:
@@ -73,10 +79,13 @@ def _map(
             values.setdefault(parameter, set()).add(value)
     everywhere = [one for one in values if all(one in parameters for parameters, _ in cases)]
     fitting = sorted(
-        (one for one in everywhere if len(values[one]) in range(2, MOST_VALUES + 1)), key=lambda one: -len(values[one])
+        (one for one in everywhere if len(values[one]) in range(2, MOST_VALUES + 1)),
+        key=lambda one: -len(values[one]),
     )
     group = next((group for group in found if (group.name, group.arm) == (name, arm)), None)
-    first = [parameter for parameter, _ in group.conditions if parameter in fitting] if group else []
+    first = (
+        [parameter for parameter, _ in group.conditions if parameter in fitting] if group else []
+    )
     match sorted([*dict.fromkeys([*first, *fitting])][:2], key=lambda one: -len(values[one])):
         case [down, across] if len(cases) >= LEAST_CASES:
             pass
@@ -88,7 +97,14 @@ def _map(
         cells[place] = (*cells.get(place, ()), pair)
     rows, columns = (tuple(sorted(values[one], key=_natural)) for one in (down, across))
     return HeatMap(
-        name=name, arm=arm, several_arms=several_arms, down=down, across=across, rows=rows, columns=columns, cells=cells
+        name=name,
+        arm=arm,
+        several_arms=several_arms,
+        down=down,
+        across=across,
+        rows=rows,
+        columns=columns,
+        cells=cells,
     )
 
 
@@ -96,7 +112,10 @@ def drawn_maps(maps: Sequence[HeatMap]) -> Html | None:
     """The part of the page with all maps, the first of them open; `None` without any."""
     if not maps:
         return None
-    said = "Change of the step time, base to head: the median of the cases with both values, and how many of them moved."
+    said = (
+        "Change of the step time, base to head: the median of the cases with both values, and how"
+        " many of them moved."
+    )
     hidden = len(maps) - MOST_MAPS
     more = tag("p", f"{hidden:,} more grids are not drawn.", class_="muted") if hidden > 0 else None
     folds = (_fold(one, opened=place == 0) for place, one in enumerate(maps[:MOST_MAPS]))
@@ -107,9 +126,16 @@ def _fold(one: HeatMap, *, opened: bool) -> Html:
     arm = f", {one.arm}" if one.several_arms else ""
     title = f"{one.name}{arm}, over {one.down} and {one.across}"
     corner = tag("th", f"{one.down} \\ {one.across}", scope="col")
-    head = tag("thead", tag("tr", corner, *(tag("th", identifier(value), scope="col") for value in one.columns)))
+    head = tag(
+        "thead",
+        tag("tr", corner, *(tag("th", identifier(value), scope="col") for value in one.columns)),
+    )
     rows = (
-        tag("tr", tag("th", identifier(row), scope="row"), *(_cell(one.cells.get((row, column), ())) for column in one.columns))
+        tag(
+            "tr",
+            tag("th", identifier(row), scope="row"),
+            *(_cell(one.cells.get((row, column), ())) for column in one.columns),
+        )
         for row in one.rows
     )
     table = tag("table", head, tag("tbody", *rows), class_="heat")
@@ -129,9 +155,16 @@ def _cell(pairs: Sequence[Pair]) -> Html:
 def _moved(pairs: Sequence[Pair]) -> list[Html]:
     """Summarise the cases' changes, unless all of them are unchanged."""
     told = [verdict for verdict in WORST_FIRST if verdict is not Verdict.UNCHANGED]
-    counts = [(words.verdict_word(verdict), sum(pair.verdict is verdict for pair in pairs)) for verdict in told]
+    counts = [
+        (words.verdict_word(verdict), sum(pair.verdict is verdict for pair in pairs))
+        for verdict in told
+    ]
     return [
-        tag("div", word if number == len(pairs) else f"{word}: {number:,} of {len(pairs):,}", class_="muted")
+        tag(
+            "div",
+            word if number == len(pairs) else f"{word}: {number:,} of {len(pairs):,}",
+            class_="muted",
+        )
         for word, number in counts
         if number
     ]
@@ -146,4 +179,7 @@ def _shade(worse_by: float) -> str | None:
 def _natural(value: str) -> tuple[tuple[int, float, str], ...]:
     """Numbers within a text by their size."""
     parts = re.split(r"(\d+)", value)
-    return tuple((0, float(part), "") if part.isdigit() and part.isascii() else (1, 0.0, part) for part in parts)
+    return tuple(
+        (0, float(part), "") if part.isdigit() and part.isascii() else (1, 0.0, part)
+        for part in parts
+    )

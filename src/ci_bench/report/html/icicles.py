@@ -1,4 +1,6 @@
-"""A step of each side as an icicle: the step, its lines, what they call, as wide as they take long. One scale for both sides.
+"""A step of each side as an icicle: the step, its lines, what they call, as wide as they take long.
+
+One scale for both sides.
 
 Drawn here as SVG, which needs no script and no network. The picture repeats the table next to it,
 which serves readers who don't see the picture.
@@ -39,16 +41,31 @@ class _Box:
         label = tag("text", words, x=f"{x + 4:.1f}", y=f"{y + 15:.1f}") if words else None
         size = {"width": f"{width:.1f}", "height": f"{HEIGHT:g}"}
         rect = tag("rect", x=f"{x:.1f}", y=f"{y:.1f}", class_=f"t{self.colour}", **size)
-        return tag("g", tag("title", f"{clean(self.name, cap=200)}: {seconds(self.taken_s)}"), rect, label)
+        return tag(
+            "g", tag("title", f"{clean(self.name, cap=200)}: {seconds(self.taken_s)}"), rect, label
+        )
 
 
 def icicle(profile: Profile, *, scale_s: float, side: str) -> Html:
     """One side; `scale_s` is what the whole width stands for."""
     step_s = profile.step_s or 0.0
-    whole = _Box(begun_s=0.0, taken_s=step_s, level=0, name=f"{side}: {seconds(step_s)} a step", colour=5)
-    boxes = [one.drawn(scale_s) for one in (whole, *_lines(profile.rows)) if WIDTH * one.taken_s / scale_s >= NARROWEST]
+    whole = _Box(
+        begun_s=0.0, taken_s=step_s, level=0, name=f"{side}: {seconds(step_s)} a step", colour=5
+    )
+    boxes = [
+        one.drawn(scale_s)
+        for one in (whole, *_lines(profile.rows))
+        if WIDTH * one.taken_s / scale_s >= NARROWEST
+    ]
     told = f"{side}: a step of {seconds(step_s)} by line and operator; the table has the figures"
-    return tag("svg", *boxes, viewBox=f"0 0 {WIDTH:g} {3 * (HEIGHT + GAP):g}", role="img", aria_label=told, class_="icicle")
+    return tag(
+        "svg",
+        *boxes,
+        viewBox=f"0 0 {WIDTH:g} {3 * (HEIGHT + GAP):g}",
+        role="img",
+        aria_label=told,
+        class_="icicle",
+    )
 
 
 def _lines(rows: Sequence[ProfileRow]) -> Iterator[_Box]:

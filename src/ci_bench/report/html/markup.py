@@ -41,11 +41,18 @@ def tag(name: str, *children: Child, **attributes: str | bool | None) -> Html:
     ``class_`` becomes ``class``, ``aria_label`` ``aria-label``; `True` gives an attribute without a
     value, `False` is left out.
 
-    Text comes out as one line of visible characters (`report.text.clean`), escaped; a space at an end stays.
+    Text comes out as one line of visible characters (`report.text.clean`), escaped; a space at an
+    end stays.
     """
     words = ""
     if attributes:
-        words = "".join([_attribute(key, value) for key, value in attributes.items() if value not in {None, False}])
+        words = "".join(
+            [
+                _attribute(key, value)
+                for key, value in attributes.items()
+                if value not in {None, False}
+            ]
+        )
     end = "" if name in _WITHOUT_END else f"</{name}>"
     return Html(f"<{name}{words}>{''.join(map(_child, children))}{end}")
 

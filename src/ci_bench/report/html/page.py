@@ -4,8 +4,9 @@ Owns the frame: the policy that lets nothing leave or enter the page (Content-Se
 theme, and how data gets in. The texts of style and scripts are handed in (`page_assets` reads
 them): nothing here touches a file.
 
-A page's own script finds what it needs in ``ciBench`` (shell.js): ``ciBench.data`` is a promise of the data, ``ciBench.chart``
-draws with Observable Plot when a chart comes into view, ``ciBench.table`` makes a table searchable and sortable.
+A page's own script finds what it needs in ``ciBench`` (shell.js): ``ciBench.data`` is a promise of
+the data, ``ciBench.chart`` draws with Observable Plot when a chart comes into view,
+``ciBench.table`` makes a table searchable and sortable.
 """
 
 import base64
@@ -31,7 +32,9 @@ PLOT_STYLE = """:where(.plot-d6a7b5) {
 :where(.plot-d6a7b5 tspan) {
   white-space: pre;
 }"""
-"""The one style sheet that Observable Plot 0.6.17 puts into each chart; the page's policy allows these very bytes."""
+"""The one style sheet that Observable Plot 0.6.17 puts into each chart; the page's policy allows
+these very bytes.
+"""
 
 PACKING = 4
 """zlib's level: a third of the time of its default, for a tenth more."""
@@ -65,7 +68,14 @@ def render_page(*, title: str, body: Html, assets: Assets, data: Any = None) -> 
     packed = Html(f'<script type="text/plain" id="data">{pack(data)}</script>')
     scripts = join(_raw("script", script) for script in assets.scripts)
     top = join((tag("a", "Skip to the content", class_="skip", href="#content"), _theme_button()))
-    frame = join((tag("header", top, class_="top"), tag("main", body, id="content", tabindex="-1"), packed, scripts))
+    frame = join(
+        (
+            tag("header", top, class_="top"),
+            tag("main", body, id="content", tabindex="-1"),
+            packed,
+            scripts,
+        )
+    )
     return f'<!doctype html>\n<html lang="en"><head>{head}</head><body>{frame}</body></html>\n'
 
 
@@ -73,12 +83,17 @@ def policy(assets: Assets) -> str:
     """Return the page's policy: only its own scripts and style. Nothing is loaded from anywhere."""
     scripts = " ".join(_digests(assets.scripts))
     styles = " ".join(_digests((assets.style, PLOT_STYLE)))
-    return f"default-src 'none'; script-src {scripts}; style-src {styles}; base-uri 'none'; form-action 'none'"
+    return (
+        f"default-src 'none'; script-src {scripts}; style-src {styles}; base-uri 'none';"
+        " form-action 'none'"
+    )
 
 
 def pack(data: Any) -> str:
     """JSON, compressed, in base64. Dataclasses become objects; copying them first would take longer than all else."""
-    text = json.dumps(data, allow_nan=False, separators=(",", ":"), ensure_ascii=True, default=values_of)
+    text = json.dumps(
+        data, allow_nan=False, separators=(",", ":"), ensure_ascii=True, default=values_of
+    )
     return base64.b64encode(zlib.compress(text.encode(), PACKING)).decode()
 
 
@@ -94,14 +109,22 @@ def _names(kind: type[Any]) -> tuple[str, ...]:
 
 
 def _digests(texts: Iterable[str]) -> list[str]:
-    return [f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" for text in texts]
+    return [
+        f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+        for text in texts
+    ]
 
 
 def _raw(name: str, text: str) -> Html:
-    """A script or a style as it is. Ours and the library's only: one that could end its own element is a bug."""
+    """A script or a style as it is.
+
+    Ours and the library's only: one that could end its own element is a bug.
+    """
     assert not re.search(rf"</{name}|<!--", text, re.IGNORECASE), f"this {name} could end"  # noqa: S101 - only a bug of ours
     return Html(f"<{name}>{text}</{name}>")
 
 
 def _theme_button() -> Html:
-    return tag("button", "Dark or light", type="button", class_="theme", id="theme", aria_pressed="false")
+    return tag(
+        "button", "Dark or light", type="button", class_="theme", id="theme", aria_pressed="false"
+    )

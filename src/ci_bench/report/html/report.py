@@ -1,12 +1,19 @@
 """The HTML report of a comparison: verdict and policy first, then the cases, each with its charts, then the machines.
 
-Owns the order of the parts. Every text goes through `markup.tag`, every figure of a chart through the page's packed data.
+Owns the order of the parts. Every text goes through `markup.tag`, every figure of a chart through
+the page's packed data.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ci_bench.records.comparison import BaselineMode, CaseComparison, ComparedSide, Comparison, Finding
+from ci_bench.records.comparison import (
+    BaselineMode,
+    CaseComparison,
+    ComparedSide,
+    Comparison,
+    Finding,
+)
 from ci_bench.records.config import Severity
 from ci_bench.report import columns
 from ci_bench.report.averages import averages
@@ -30,8 +37,17 @@ from ci_bench.report.words import Mood
 
 NOTHING = Material()
 _OPEN_AT_FIRST = 3
-_SEVERITIES = {Severity.FAIL: ("fails the run", "bad"), Severity.WARN: ("warning", "unsure"), Severity.NOTE: ("note", "new")}
-_OUTCOMES = {Mood.BAD: "Failed", Mood.OPEN: "Not decided", Mood.UNSURE: "Passed with warnings", Mood.GOOD: "Passed"}
+_SEVERITIES = {
+    Severity.FAIL: ("fails the run", "bad"),
+    Severity.WARN: ("warning", "unsure"),
+    Severity.NOTE: ("note", "new"),
+}
+_OUTCOMES = {
+    Mood.BAD: "Failed",
+    Mood.OPEN: "Not decided",
+    Mood.UNSURE: "Passed with warnings",
+    Mood.GOOD: "Passed",
+}
 _MODES = {
     BaselineMode.PAIRED: "base and head measured in turns, in one run",
     BaselineMode.FILE: "head against an earlier run",
@@ -41,7 +57,10 @@ _MODES = {
 
 
 def render_html(comparison: Comparison, *, assets: Assets, material: Material = NOTHING) -> str:
-    """The whole page. Without the raw documents in `material`, charts show medians and intervals only."""
+    """The whole page.
+
+    Without the raw documents in `material`, charts show medians and intervals only.
+    """
     anchors = {case.id: f"case-{number}" for number, case in enumerate(comparison.cases)}
     headline = comparison.judgement.headline
     alike, judged = groups(comparison), change_chart(comparison)
@@ -76,15 +95,22 @@ def render_html(comparison: Comparison, *, assets: Assets, material: Material = 
         "sweeps": sweeps,
         "cases": [_packed(case, material, anchors[case.id], drawn) for case in comparison.cases],
     }
-    return render_page(title=f"ci-bench: {clean(headline, cap=120)}", body=join(body), assets=assets, data=data)
+    return render_page(
+        title=f"ci-bench: {clean(headline, cap=120)}", body=join(body), assets=assets, data=data
+    )
 
 
 def _verdict(comparison: Comparison) -> Html:
     mood = outcome_mood(comparison)
     judgement = comparison.judgement
     policy = "The policy is met" if judgement.met else "The policy is not met"
-    counted = {severity: sum(found.severity is severity for found in judgement.findings) for severity in _SEVERITIES}
-    tally = ", ".join(f"{number:,} {_plural(severity, number)}" for severity, number in counted.items() if number)
+    counted = {
+        severity: sum(found.severity is severity for found in judgement.findings)
+        for severity in _SEVERITIES
+    }
+    tally = ", ".join(
+        f"{number:,} {_plural(severity, number)}" for severity, number in counted.items() if number
+    )
     return tag(
         "section",
         tag("p", judgement.headline, class_="headline"),
@@ -94,7 +120,11 @@ def _verdict(comparison: Comparison) -> Html:
             f" {policy}: exit code {judgement.exit_code}{f'; {tally}' if tally else ''}.",
         ),
         _next(comparison),
-        tag("p", "No baseline: ", comparison.absence or "none was given") if comparison.base is None else None,
+        (
+            tag("p", "No baseline: ", comparison.absence or "none was given")
+            if comparison.base is None
+            else None
+        ),
         _statistics(summary(comparison)),
         class_=f"verdict {mood.name.lower()}",
         aria_label="Verdict",
@@ -124,11 +154,15 @@ def _statistics(lines: Sequence[str]) -> Html | None:
     """The statistics of the run, folded as in the comment."""
     if not lines:
         return None
-    return tag("details", tag("summary", "How sure"), *(tag("p", line) for line in lines), class_="figures")
+    return tag(
+        "details", tag("summary", "How sure"), *(tag("p", line) for line in lines), class_="figures"
+    )
 
 
 def _plural(severity: Severity, number: int) -> str:
-    one = {Severity.FAIL: "failing finding", Severity.WARN: "warning", Severity.NOTE: "note"}[severity]
+    one = {Severity.FAIL: "failing finding", Severity.WARN: "warning", Severity.NOTE: "note"}[
+        severity
+    ]
     return one if number == 1 else f"{one}s"
 
 
@@ -144,32 +178,56 @@ def _group(found: Group) -> tuple[Child, ...]:
     where = identifier(named) if named else "everywhere"
     said, mood = ("worse", "bad") if found.worse else ("better", "better")
     arm = identifier(found.arm) if found.several_arms else None
-    return word(said, mood), identifier(found.name), where, found.title, arm, found.change, found.extent
+    return (
+        word(said, mood),
+        identifier(found.name),
+        where,
+        found.title,
+        arm,
+        found.change,
+        found.extent,
+    )
 
 
-def _findings(comparison: Comparison, anchors: Mapping[str, str], said: frozenset[Finding]) -> Html | None:
+def _findings(
+    comparison: Comparison, anchors: Mapping[str, str], said: frozenset[Finding]
+) -> Html | None:
     """What the policy has a word on: what fails the run is in sight, notes and what groups say are folded."""
-    loud = [found for found in comparison.judgement.findings if found.severity is not Severity.NOTE and found not in said]
-    alike = [found for found in comparison.judgement.findings if found.severity is not Severity.NOTE and found in said]
+    loud = [
+        found
+        for found in comparison.judgement.findings
+        if found.severity is not Severity.NOTE and found not in said
+    ]
+    alike = [
+        found
+        for found in comparison.judgement.findings
+        if found.severity is not Severity.NOTE and found in said
+    ]
     quiet = [found for found in comparison.judgement.findings if found.severity is Severity.NOTE]
     headers, short = ("Policy", "Rule", "Finding", "Case"), labels(comparison)
     shown = table("Findings", headers, (_finding(found, anchors, short) for found in loud), names=3)
-    together = table("Findings of groups", headers, (_finding(found, anchors, short) for found in alike), names=3)
+    together = table(
+        "Findings of groups", headers, (_finding(found, anchors, short) for found in alike), names=3
+    )
     notes = table("Notes", headers, (_finding(found, anchors, short) for found in quiet), names=3)
     title = tag("h2", "Policy") if shown or together or notes else None
     of_groups = folded(f"Findings of these groups, case by case ({len(alike):,})", together)
     return join((title, shown, of_groups, folded(f"Notes ({len(quiet):,})", notes)))
 
 
-def _finding(found: Finding, anchors: Mapping[str, str], short: Mapping[str, str]) -> tuple[Html | str | None, ...]:
+def _finding(
+    found: Finding, anchors: Mapping[str, str], short: Mapping[str, str]
+) -> tuple[Html | str | None, ...]:
     said, mood = _SEVERITIES[found.severity]
     case = found.case
     linked = (
         None
         if case is None
-        else identifier(case)
-        if case not in anchors
-        else tag("a", identifier(short[case]), href=f"#{anchors[case]}")
+        else (
+            identifier(case)
+            if case not in anchors
+            else tag("a", identifier(short[case]), href=f"#{anchors[case]}")
+        )
     )
     return word(said, mood), found.rule.replace("_", " "), found.message, linked
 
@@ -179,7 +237,13 @@ def _run(comparison: Comparison) -> Html | None:
     sides = {"base": comparison.base, "head": comparison.head}
     rows = ((name, *_side(side)) for name, side in sides.items() if side is not None)
     headers = ("Side", "Commit", "Branch", "Chosen by", "Started (UTC)", "Device", "State")
-    return join((tag("h2", "Runs"), tag("p", f"How: {_MODES[comparison.mode]}."), table("Runs", headers, rows)))
+    return join(
+        (
+            tag("h2", "Runs"),
+            tag("p", f"How: {_MODES[comparison.mode]}."),
+            table("Runs", headers, rows),
+        )
+    )
 
 
 def _side(side: ComparedSide) -> tuple[str, ...]:
@@ -197,7 +261,9 @@ def _thresholds(comparison: Comparison) -> Html | None:
         for pair in case.pairs
         if not pair.detail
     ]
-    rows = [(suite, metric, percent(threshold)) for suite, metric, threshold in dict.fromkeys(pairs)]
+    rows = [
+        (suite, metric, percent(threshold)) for suite, metric, threshold in dict.fromkeys(pairs)
+    ]
     return folded(
         f"Thresholds in force ({len(rows):,})",
         table("Thresholds", ("Suite", "Metric", "Least change that counts"), rows, names=3),
@@ -206,7 +272,12 @@ def _thresholds(comparison: Comparison) -> Html | None:
 
 def _mismatches(comparison: Comparison) -> Html | None:
     rows = [(m.field, fact(m.field, m.base), fact(m.field, m.head)) for m in comparison.mismatches]
-    shown = table("Differences between the machines", ("The two runs differ in", "Base", "Head"), rows, names=3)
+    shown = table(
+        "Differences between the machines",
+        ("The two runs differ in", "Base", "Head"),
+        rows,
+        names=3,
+    )
     return join((tag("h2", "Why they cannot be compared"), shown)) if shown else None
 
 
@@ -216,10 +287,19 @@ def _modes(comparison: Comparison) -> Html | None:
     if not found:
         return None
     tables = (
-        join((tag("h3", one.suite), drawn(f"Compile modes of {one.suite}", columns.of_modes(one.arms), one.rows, names=2)))
+        join(
+            (
+                tag("h3", one.suite),
+                drawn(
+                    f"Compile modes of {one.suite}", columns.of_modes(one.arms), one.rows, names=2
+                ),
+            )
+        )
         for one in found
     )
-    return join((tag("h2", "Compile modes"), *tables, tag("p", columns.MODES_LEGEND, class_="muted")))
+    return join(
+        (tag("h2", "Compile modes"), *tables, tag("p", columns.MODES_LEGEND, class_="muted"))
+    )
 
 
 def _means(comparison: Comparison) -> Html | None:
@@ -228,7 +308,9 @@ def _means(comparison: Comparison) -> Html | None:
     return join((tag("h2", "Means over cases"), shown)) if shown else None
 
 
-def _packed(case: CaseComparison, material: Material, anchor: str, drawn: Density) -> dict[str, Any]:
+def _packed(
+    case: CaseComparison, material: Material, anchor: str, drawn: Density
+) -> dict[str, Any]:
     """What a case holds, for the page's packed data: it compresses to a tenth of what it would take as it is."""
     parts = case_parts(case, rows_of(case.id, material), anchor=anchor)
     return {**values_of(case_charts(case, material, drawn)), "html": str(parts)}
@@ -243,7 +325,14 @@ def _cases(comparison: Comparison, anchors: Mapping[str, str]) -> Html:
     sections = []
     for rank, (name, row) in enumerate(worst.items()):
         opened = rank < _OPEN_AT_FIRST and (row.mood is Mood.BAD or len(worst) < _OPEN_AT_FIRST)
-        fold = case_fold(row.case, anchor=anchors[name], number=numbers[name], mood=row.mood, shown=row.word, opened=opened)
+        fold = case_fold(
+            row.case,
+            anchor=anchors[name],
+            number=numbers[name],
+            mood=row.mood,
+            shown=row.word,
+            opened=opened,
+        )
         sections.append(fold)
     return join(sections)
 
@@ -262,19 +351,30 @@ def _time(material: Material) -> Html | None:
         tag("li", tag("span", class_=f"swatch s{place}"), f"{name}, {seconds:.1f} s")
         for place, (name, seconds) in enumerate(parts)
     ]
-    rows = [(stage, phase, *(f"{one:.1f}" for one in seconds)) for stage, phase, seconds in spent.rows]
+    rows = [
+        (stage, phase, *(f"{one:.1f}" for one in seconds)) for stage, phase, seconds in spent.rows
+    ]
     return join(
         (
             tag("h2", "Where the time went"),
             tag("p", f"{spent.share}.") if spent.share else None,
-            tag("p", "Seconds of both sides; if both worked simultaneously, both count.", class_="muted")
-            if len(material.timed) > 1
-            else None,
+            (
+                tag(
+                    "p",
+                    "Seconds of both sides; if both worked simultaneously, both count.",
+                    class_="muted",
+                )
+                if len(material.timed) > 1
+                else None
+            ),
             tag("figure", _bar(parts, whole), tag("ul", *legend, class_="legend"), class_="time"),
             folded(
                 f"All of it ({len(rows):,})",
                 table(
-                    "Seconds by stage and phase", ("Stage", "Phase", *(f"{name} (s)" for name in material.timed)), rows, names=2
+                    "Seconds by stage and phase",
+                    ("Stage", "Phase", *(f"{name} (s)" for name in material.timed)),
+                    rows,
+                    names=2,
                 ),
             ),
         )
@@ -286,9 +386,13 @@ def _bar(parts: Sequence[tuple[str, float]], whole: float) -> Html:
     begun, drawn_parts = 0.0, []
     for place, (_, seconds) in enumerate(parts):
         width = 1000 * seconds / whole if whole else 0.0
-        drawn_parts.append(tag("rect", x=f"{begun:.1f}", width=f"{width:.1f}", height="14", class_=f"t{place}"))
+        drawn_parts.append(
+            tag("rect", x=f"{begun:.1f}", width=f"{width:.1f}", height="14", class_=f"t{place}")
+        )
         begun += width
-    return tag("svg", *drawn_parts, viewBox="0 0 1000 14", preserveAspectRatio="none", aria_hidden="true")
+    return tag(
+        "svg", *drawn_parts, viewBox="0 0 1000 14", preserveAspectRatio="none", aria_hidden="true"
+    )
 
 
 def _environment(comparison: Comparison) -> Html | None:
@@ -300,8 +404,13 @@ def _environment(comparison: Comparison) -> Html | None:
     rows.sort(key=lambda row: len(set(row[1])) == 1)
     headers = ("Field", "Base", "Head") if comparison.base else ("Field", "Head")
     identity = {name for one in sides for name in one.identity}
-    cells: list[list[Child]] = [[_field(name, identity), *_differing(values)] for name, values in rows]
-    note = "Fields of the identity decide whether two runs can be compared; the condition is for information. Differences first."
+    cells: list[list[Child]] = [
+        [_field(name, identity), *_differing(values)] for name, values in rows
+    ]
+    note = (
+        "Fields of the identity decide whether two runs can be compared; the condition is for"
+        " information. Differences first."
+    )
     return join((tag("p", note, class_="muted"), table("Environment", headers, cells, names=3)))
 
 
@@ -311,7 +420,10 @@ _UNITS = {"_bytes": "", "_c": " (°C)", "_w": " (W)", "_mhz": " (MHz)"}
 
 def _field(name: str, identity: set[str]) -> Html:
     """What people call a field; its name in documents is the title."""
-    stem, unit = next(((name.removesuffix(end), unit) for end, unit in _UNITS.items() if name.endswith(end)), (name, ""))
+    stem, unit = next(
+        ((name.removesuffix(end), unit) for end, unit in _UNITS.items() if name.endswith(end)),
+        (name, ""),
+    )
     title = f"{stem.replace('_', ' ')}{unit}"
     return tag("td", f"{title} (identity)" if name in identity else title, title=name)
 

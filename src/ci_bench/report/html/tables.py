@@ -1,4 +1,7 @@
-"""Tables of the HTML report: rows of texts in, one element out. Columns that nothing is known about are left out."""
+"""Tables of the HTML report: rows of texts in, one element out.
+
+Columns that nothing is known about are left out.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
@@ -15,7 +18,9 @@ Row = Sequence[Child]
 T = TypeVar("T")
 
 
-def table(label: str, headers: Sequence[str], rows: Iterable[Row], *, names: int = 1) -> Html | None:
+def table(
+    label: str, headers: Sequence[str], rows: Iterable[Row], *, names: int = 1
+) -> Html | None:
     """Return a table that scrolls separately; `None` without rows.
 
     The first `names` columns always stay; the first names its row.
@@ -23,7 +28,11 @@ def table(label: str, headers: Sequence[str], rows: Iterable[Row], *, names: int
     every = [list(row) for row in rows]
     if not every:
         return None
-    kept = [index for index in range(len(headers)) if index < names or any(_is_known(row[index]) for row in every)]
+    kept = [
+        index
+        for index in range(len(headers))
+        if index < names or any(_is_known(row[index]) for row in every)
+    ]
     head = tag("thead", tag("tr", *(tag("th", headers[index], scope="col") for index in kept)))
     body = tag("tbody", *(table_row([row[index] for index in kept]) for row in every))
     return scrolling(label, tag("table", head, body))
@@ -36,7 +45,12 @@ def _is_known(content: Child) -> bool:
 def drawn(label: str, shown: Columns[T], items: Iterable[T], *, names: int = 1) -> Html | None:
     """A table of these columns, a row for each item; `None` without items."""
     cells = [drawer(column) for column in shown]
-    return table(label, [column.title for column in shown], ([draw(item) for draw in cells] for item in items), names=names)
+    return table(
+        label,
+        [column.title for column in shown],
+        ([draw(item) for draw in cells] for item in items),
+        names=names,
+    )
 
 
 def drawer(column: Column[T]) -> Callable[[T], Child]:

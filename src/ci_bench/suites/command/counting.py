@@ -45,7 +45,14 @@ class Count:
     tool: Counting
 
 
-def count(argv: Sequence[str], place: CommandPlace, *, asked: Counting, timeout_s: float, exit_codes: Sequence[int]) -> Count:
+def count(
+    argv: Sequence[str],
+    place: CommandPlace,
+    *,
+    asked: Counting,
+    timeout_s: float,
+    exit_codes: Sequence[int],
+) -> Count:
     """Count a command's instructions in two runs, and return the lower count.
 
     The first requested tool that works here counts.
@@ -63,8 +70,9 @@ def count(argv: Sequence[str], place: CommandPlace, *, asked: Counting, timeout_
         if max(found) > min(found) * (1 + REPEATS):
             apart = max(found) / max(min(found), 1) - 1
             raise NotCounted(
-                f"{tool} counts {min(found):,} and {max(found):,} instructions in two runs of the same code, {apart:.1%} apart; "
-                f"{REPEATS:.1%} is allowed: run one thread, and seed what is drawn"
+                f"{tool} counts {min(found):,} and {max(found):,} instructions in two runs of the"
+                f" same code, {apart:.1%} apart; {REPEATS:.1%} is allowed: run one thread, and seed"
+                " what is drawn"
             )
         return Count(instructions=min(found), tool=tool)
     raise NotCounted("; ".join(lacking))
@@ -85,12 +93,17 @@ def _lacks_perf(place: CommandPlace) -> str:
     told = place.folder / "perf"
     try:
         command = [*_perf(told), "true"]
-        ended = subprocess.run(command, env=place.environ, capture_output=True, text=True, timeout=PROBE_S, check=False)
+        ended = subprocess.run(
+            command, env=place.environ, capture_output=True, text=True, timeout=PROBE_S, check=False
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
     if ended.returncode:
         said = next((line.strip() for line in ended.stderr.splitlines() if line.strip()), "")
-        return f"it may not count here ({said[:LINE] or f'exit code {ended.returncode}'}); see kernel.perf_event_paranoid"
+        return (
+            f"it may not count here ({said[:LINE] or f'exit code {ended.returncode}'}); see"
+            " kernel.perf_event_paranoid"
+        )
     try:
         read_perf(told.read_text(errors="replace"))
     except NotCounted as error:
@@ -98,7 +111,9 @@ def _lacks_perf(place: CommandPlace) -> str:
     return ""
 
 
-def _by_perf(argv: Sequence[str], place: CommandPlace, timeout_s: float, exit_codes: Sequence[int]) -> int:
+def _by_perf(
+    argv: Sequence[str], place: CommandPlace, timeout_s: float, exit_codes: Sequence[int]
+) -> int:
     told = place.folder / "perf"
     told.unlink(missing_ok=True)
     _run(Counting.PERF, [*_perf(told), *argv], place, timeout_s, exit_codes)
@@ -118,11 +133,17 @@ def read_perf(text: str) -> int:
     Raises:
         NotCounted: the number is missing.
     """
-    rows = [line.split(",") for line in text.splitlines() if "instructions" in line and not line.startswith("#")]
+    rows = [
+        line.split(",")
+        for line in text.splitlines()
+        if "instructions" in line and not line.startswith("#")
+    ]
     numbers = [int(row[0]) for row in rows if row[0].isdecimal()]
     if not numbers:
         said = rows[0][0] if rows else "nothing"
-        raise NotCounted(f"the processor's counter is out of reach ({said}), as in most virtual machines")
+        raise NotCounted(
+            f"the processor's counter is out of reach ({said}), as in most virtual machines"
+        )
     return sum(numbers)
 
 
@@ -130,7 +151,9 @@ def _lacks_valgrind(place: CommandPlace) -> str:
     return "" if _found("valgrind", place) else "valgrind is not installed"
 
 
-def _by_callgrind(argv: Sequence[str], place: CommandPlace, timeout_s: float, exit_codes: Sequence[int]) -> int:
+def _by_callgrind(
+    argv: Sequence[str], place: CommandPlace, timeout_s: float, exit_codes: Sequence[int]
+) -> int:
     folder = place.folder / "callgrind"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
@@ -142,10 +165,15 @@ def _by_callgrind(argv: Sequence[str], place: CommandPlace, timeout_s: float, ex
         timeout_s,
         exit_codes,
     )
-    found = sum(read_callgrind(path.read_text(errors="replace")) for path in folder.glob("counts.*"))
+    found = sum(
+        read_callgrind(path.read_text(errors="replace")) for path in folder.glob("counts.*")
+    )
     shutil.rmtree(folder, ignore_errors=True)
     if not found:
-        raise NotCounted("callgrind wrote no count; a program that is linked statically or runs as another user has none")
+        raise NotCounted(
+            "callgrind wrote no count; a program that is linked statically or runs as another user"
+            " has none"
+        )
     return found
 
 
@@ -158,7 +186,13 @@ def _found(program: str, place: CommandPlace) -> bool:
     return shutil.which(program, path=place.environ.get("PATH")) is not None
 
 
-def _run(tool: Counting, argv: Sequence[str], place: CommandPlace, timeout_s: float, exit_codes: Sequence[int]) -> None:
+def _run(
+    tool: Counting,
+    argv: Sequence[str],
+    place: CommandPlace,
+    timeout_s: float,
+    exit_codes: Sequence[int],
+) -> None:
     """Run the command under a tool. Python's hashes stay the same unless the entry sets them."""
     quiet = replace(place, environ={"PYTHONHASHSEED": "0", **place.environ})
     try:

@@ -33,7 +33,8 @@ WATCH_EVERY_S = 0.02
 class EndedProcesses:
     """A run that succeeded: its seconds, and the processes that it left running, by name.
 
-    `worked_s` is the CPU time that the leftovers used in the `watched_s` after the run, before they were ended.
+    `worked_s` is the CPU time that the leftovers used in the `watched_s` after the run, before they
+    were ended.
     """
 
     seconds: float
@@ -62,7 +63,10 @@ def watch(spared: frozenset[int], watch_s: float) -> Watched:
         time.sleep(WATCH_EVERY_S)
         now = _descendants(spared)
         seen = {**{pid: replace(process, alive=False) for pid, process in seen.items()}, **now}
-    ticks = {pid: process.ticks - (before[pid].ticks if pid in before else 0) for pid, process in seen.items()}
+    ticks = {
+        pid: process.ticks - (before[pid].ticks if pid in before else 0)
+        for pid, process in seen.items()
+    }
     return Watched(
         names=tuple(seen[pid].name for pid, used in ticks.items() if used),
         worked_s=sum(ticks.values()) / os.sysconf("SC_CLK_TCK"),
@@ -95,7 +99,11 @@ def _descendants(spared: frozenset[int]) -> dict[int, _Process]:
             )
     below, edge = set[int](), {os.getpid()}
     while edge:
-        edge = {pid for pid, process in found.items() if process.parent in edge and pid not in spared and pid not in below}
+        edge = {
+            pid
+            for pid, process in found.items()
+            if process.parent in edge and pid not in spared and pid not in below
+        }
         below |= edge
     return {pid: found[pid] for pid in below}
 
@@ -111,12 +119,22 @@ def leftovers_check(arm: str, runs: Iterable[EndedProcesses]) -> Check | None:
     if worst is None:
         return None
     names = list(dict.fromkeys(worst.left))
-    listed = ", ".join(names[:MOST_NAMES]) + (f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else "")
+    listed = ", ".join(names[:MOST_NAMES]) + (
+        f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    )
     said = f"left {listed} running, which was ended"
-    used = f"it used {worst.worked_s:.2g} s of CPU time in the {worst.watched_s:.2g} s after the command of {worst.seconds:.2g} s"
+    used = (
+        f"it used {worst.worked_s:.2g} s of CPU time in the {worst.watched_s:.2g} s after the"
+        f" command of {worst.seconds:.2g} s"
+    )
     endless = worst.worked_s > max(NOTICEABLE_S, BUSY * worst.watched_s)
     if not endless and worst.worked_s <= max(NOTICEABLE_S, NOTICEABLE * worst.seconds):
         return Check(name="leftovers", arm=arm, outcome=Outcome.PASS, detail=f"{said}: it was idle")
     lacking = worst.worked_s > max(LACKING_S, LACKING * worst.seconds)
     outcome = Outcome.FAIL if endless or lacking else Outcome.UNKNOWN
-    return Check(name="leftovers", arm=arm, outcome=outcome, detail=f"{said}: {used}; have the command wait for it")
+    return Check(
+        name="leftovers",
+        arm=arm,
+        outcome=outcome,
+        detail=f"{said}: {used}; have the command wait for it",
+    )

@@ -50,11 +50,16 @@ def steps_of(loop: Callable[..., Any], arguments: Mapping[str, Any], target: str
     """
     yielded = loop(**arguments)
     if not hasattr(yielded, "__next__"):
-        raise BadLoop(f"{target} is not a generator, it returned a {type(yielded).__name__}; have it {EXAMPLE}")
+        raise BadLoop(
+            f"{target} is not a generator, it returned a {type(yielded).__name__}; have it"
+            f" {EXAMPLE}"
+        )
     return yielded  # type: ignore[no-any-return]
 
 
-def drive(steps: Iterator[Any], most: int | None, note: Callable[[Step, float, float], None], target: str) -> None:
+def drive(
+    steps: Iterator[Any], most: int | None, note: Callable[[Step, float, float], None], target: str
+) -> None:
     """Go through the steps, `most` of them at most, and `note` the numbers of each with its seconds of wall and CPU time.
 
     Raises:
@@ -63,7 +68,9 @@ def drive(steps: Iterator[Any], most: int | None, note: Callable[[Step, float, f
     count, begun, begun_cpu = 0, time.perf_counter(), time.process_time()
     for step in steps:
         if not isinstance(step, Step):
-            raise BadLoop(f"{target} yielded a {type(step).__name__} as step {count}; have it {EXAMPLE}")
+            raise BadLoop(
+                f"{target} yielded a {type(step).__name__} as step {count}; have it {EXAMPLE}"
+            )
         numbers = read_numbers(step)
         _wait_for_the_device()
         seconds, cpu_seconds = time.perf_counter() - begun, time.process_time() - begun_cpu
@@ -111,16 +118,29 @@ def main(argv: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m ci_bench.suites.command.looping")
     parser.add_argument("target", metavar="package.module:function")
     parser.add_argument("--steps", type=int, help="end the loop after this many steps")
-    parser.add_argument("--arguments", type=json.loads, default={}, metavar="JSON", help="keyword arguments of the function")
+    parser.add_argument(
+        "--arguments",
+        type=json.loads,
+        default={},
+        metavar="JSON",
+        help="keyword arguments of the function",
+    )
     given = parser.parse_args(argv)
-    file = os.environ.pop(OUTPUT_VARIABLE, "")  # what the loop tells by ci_bench.step would be there twice
+    file = os.environ.pop(
+        OUTPUT_VARIABLE, ""
+    )  # what the loop tells by ci_bench.step would be there twice
 
     def note(step: Step, seconds: float, cpu_seconds: float) -> None:
         if file:
             write(file, step, step_time=seconds, cpu_time=cpu_seconds)
 
     try:
-        drive(steps_of(load(given.target), given.arguments, given.target), given.steps, note, given.target)
+        drive(
+            steps_of(load(given.target), given.arguments, given.target),
+            given.steps,
+            note,
+            given.target,
+        )
     except BadLoop as error:
         sys.exit(str(error))
     _end_with_the_others()

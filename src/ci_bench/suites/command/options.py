@@ -39,7 +39,9 @@ ROUNDINGS: tuple[Mapping[str, str], ...] = (
     {"OMP_NUM_THREADS": "3"},
     {"ATEN_CPU_CAPABILITY": "default", "OMP_NUM_THREADS": "3"},
 )
-"""Environments in which torch on a CPU sums the same numbers in other orders: other vector instructions, other threads."""
+"""Environments in which torch on a CPU sums the same numbers in other orders: other vector
+instructions, other threads.
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,9 +49,9 @@ class Losses:
     """Steps that a training writes: their `format`, and the `names` that it uses.
 
     See `formats.training_log`. `warmup_steps` are the first steps, whose times are kept separate;
-    `steps` end a loop. `target` is a loss to reach. `rounding` are environments in which the command computes the same but for
-    rounding: head's losses may differ by as much as these do. `None`: `ROUNDINGS` on a CPU, else
-    none.
+    `steps` end a loop. `target` is a loss to reach. `rounding` are environments in which the
+    command computes the same but for rounding: head's losses may differ by as much as these do.
+    `None`: `ROUNDINGS` on a CPU, else none.
     """
 
     format: str = "auto"
@@ -120,18 +122,25 @@ def parse(values: Mapping[str, Any]) -> CommandOptions:
     else:
         commands = _commands(given)
         if losses is not None and losses.get("steps") is not None:
-            _complain(name, "losses.steps", "only a `loop` can be ended after a number of steps; limit the command itself")
+            _complain(
+                name,
+                "losses.steps",
+                "only a `loop` can be ended after a number of steps; limit the command itself",
+            )
     given = {option: value for option, value in given.items() if option not in {"command", "arms"}}
     reference = given.pop("reference", next(iter(commands)))
     if reference not in commands:
-        _complain(name, "reference", f"{reference!r} is not one of the arms ({', '.join(commands)})")
+        _complain(
+            name, "reference", f"{reference!r} is not one of the arms ({', '.join(commands)})"
+        )
     _require_format(given, has_losses=losses is not None)
     counting = Counting(given.pop("instructions", Counting.NEVER))
     if counting is not Counting.NEVER and (losses is not None or given.get("format") is not None):
         _complain(
             name,
             "instructions",
-            "instructions are counted only of commands that are timed directly; write an entry without format",
+            "instructions are counted only of commands that are timed directly; write an entry"
+            " without format",
         )
     return CommandOptions(
         instructions=counting,
@@ -150,9 +159,18 @@ def _commands(given: Mapping[str, Any]) -> Mapping[str, Command]:
     if command is not None and arms is not None:
         _complain(name, "command", "the entry has arms, too; write the command as one of them")
     if given.get("arguments") is not None:
-        _complain(name, "arguments", "only a `loop` has arguments; write them into the command, or a command for each arm")
+        _complain(
+            name,
+            "arguments",
+            "only a `loop` has arguments; write them into the command, or a command for each arm",
+        )
     if given.get("processes", 1) != 1:
-        _complain(name, "processes", "a command starts its own, with torchrun or otherwise; only a `loop` is started in several")
+        _complain(
+            name,
+            "processes",
+            "a command starts its own, with torchrun or otherwise; only a `loop` is started in"
+            " several",
+        )
     commands = arms if arms is not None else {ONLY_ARM: [] if command is None else command}
     return {arm: one if isinstance(one, str) else tuple(one) for arm, one in commands.items()}
 
@@ -163,9 +181,17 @@ def _loops(given: Mapping[str, Any], losses: Mapping[str, Any]) -> Mapping[str, 
     for option in ("command", "arms", "output", "format", "metrics"):
         if given.get(option):
             hint = "; its arms are `arguments`" if option == "arms" else ""
-            _complain(name, option, f"the entry has a `loop`, whose steps are known; write an entry for each{hint}")
+            _complain(
+                name,
+                option,
+                f"the entry has a `loop`, whose steps are known; write an entry for each{hint}",
+            )
     for option in losses.keys() - {"warmup_steps", "rounding", "steps", "target"}:
-        _complain(name, f"losses.{option}", "the entry has a `loop`, which yields its losses under names that are known")
+        _complain(
+            name,
+            f"losses.{option}",
+            "the entry has a `loop`, which yields its losses under names that are known",
+        )
     processes, steps = given.get("processes", 1), losses.get("steps")
     start = ["python"] if processes == 1 else ["torchrun", f"--nproc-per-node={processes}"]
     start += ["-m", RUNNER, given["loop"]]
@@ -181,11 +207,17 @@ def _require_format(given: Mapping[str, Any], *, has_losses: bool) -> None:
     if has_losses:
         for option in ("format", "metrics"):
             if given.get(option):
-                _complain(given["name"], option, "the entry has `losses`, too; write an entry for each")
+                _complain(
+                    given["name"], option, "the entry has `losses`, too; write an entry for each"
+                )
         return
     for option in ("output", "metrics"):
         if option in given and given.get("format") is None:
-            _complain(given["name"], option, "nothing is read without a format; add `format: auto`, or `losses` of a training")
+            _complain(
+                given["name"],
+                option,
+                "nothing is read without a format; add `format: auto`, or `losses` of a training",
+            )
 
 
 def _losses(values: Mapping[str, Any]) -> Losses:

@@ -45,13 +45,20 @@ class Output:
         candidates = self._candidates()
         fresh = [file for file in candidates if self.before.get(file) != _stamp(file)]
         if len(fresh) > MOST_FILES:
-            raise BadOutput(f"{self.named}: {len(fresh)} files were written; at most {MOST_FILES} are read")
+            raise BadOutput(
+                f"{self.named}: {len(fresh)} files were written; at most {MOST_FILES} are read"
+            )
         if fresh:
             return fresh
         if candidates:
-            raise BadOutput(f"{self.named}: this file existed before the run, and the run did not write it")
+            raise BadOutput(
+                f"{self.named}: this file existed before the run, and the run did not write it"
+            )
         if self.named is None:
-            raise BadOutput(f"the command wrote nothing to {OUTPUT_VARIABLE} (or {PLACE}); or say where it writes, with `output`")
+            raise BadOutput(
+                f"the command wrote nothing to {OUTPUT_VARIABLE} (or {PLACE}); or say where it"
+                " writes, with `output`"
+            )
         raise BadOutput(f"{self.named}: the command wrote no such file in {self.place.cwd}")
 
     def _candidates(self) -> list[Path]:
@@ -59,7 +66,11 @@ class Output:
             return [self.own] if self.own.is_file() else []
         if self.named == STDOUT:
             return [self.place.stdout] if self.place.stdout.is_file() else []
-        found = self.place.cwd.glob(self.named) if not Path(self.named).is_absolute() else iter([Path(self.named)])
+        found = (
+            self.place.cwd.glob(self.named)
+            if not Path(self.named).is_absolute()
+            else iter([Path(self.named)])
+        )
         return sorted(file for file in found if file.is_file())
 
 
@@ -142,8 +153,13 @@ def read_steps(files: Sequence[Path], losses: Losses) -> training_log.Log:
     if form not in training_events.FORMATS:
         text = "\n".join(catalogue.decode(_bytes(file)) for file in files)
         return training_log.read(text, losses.names, losses.format)
-    once = {file.resolve(): file for file in reversed(files)}  # wandb/latest-run is a link to a run in the same folder
-    read = [training_events.File(folder=str(file.parent), name=file.name, content=_bytes(file)) for file in once.values()]
+    once = {
+        file.resolve(): file for file in reversed(files)
+    }  # wandb/latest-run is a link to a run in the same folder
+    read = [
+        training_events.File(folder=str(file.parent), name=file.name, content=_bytes(file))
+        for file in once.values()
+    ]
     return training_log.Log(ranks=training_events.read(read, losses.names, form))
 
 
@@ -161,7 +177,13 @@ def _bytes(file: Path) -> bytes:
 
 
 def _refused(file: Path, output: Output, form: str, error: Exception) -> BadOutput:
-    where = "standard output" if output.named == STDOUT else file.name if output.named else OUTPUT_VARIABLE
+    where = (
+        "standard output"
+        if output.named == STDOUT
+        else file.name
+        if output.named
+        else OUTPUT_VARIABLE
+    )
     tried = "" if form == catalogue.AUTO else f" as {form}"
     return BadOutput(f"{where} cannot be read{tried}: {error}")
 

@@ -52,7 +52,9 @@ class CommandSuite(Suite):
             return Stage(kind=StageKind.VERIFY, arms=case.arms), reading
         if options.format is not None:
             return (reading,)
-        peaks = tuple(Stage(kind=StageKind.RUN, arms=(arm,), launches=MEMORY_LAUNCHES) for arm in case.arms)
+        peaks = tuple(
+            Stage(kind=StageKind.RUN, arms=(arm,), launches=MEMORY_LAUNCHES) for arm in case.arms
+        )
         return (*peaks, Stage(kind=StageKind.TIME, arms=case.arms, launches=None))
 
 

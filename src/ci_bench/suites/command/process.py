@@ -110,7 +110,9 @@ def run(
     begun = time.monotonic()
     process = _start(argv, place, piped=stamps is not None)
     stamper = None if stamps is None else _Stamper(process, place.stdout, stamps)
-    guard = _Guard(pid=process.pid, deadline=time.monotonic() + timeout_s, files=(place.stdout, place.stderr))
+    guard = _Guard(
+        pid=process.pid, deadline=time.monotonic() + timeout_s, files=(place.stdout, place.stderr)
+    )
     guard.start()
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     seconds = time.monotonic() - begun
@@ -131,7 +133,9 @@ def run(
         kind = CommandLate if guard.late else CommandFailed
         raise kind(f"{_shown(argv)} {why}" + (f": {cause}" if cause else ""))
     names = tuple(dict.fromkeys((*watched.names, *left)))
-    return EndedProcesses(seconds=seconds, left=names, worked_s=watched.worked_s, watched_s=watched.watched_s)
+    return EndedProcesses(
+        seconds=seconds, left=names, worked_s=watched.worked_s, watched_s=watched.watched_s
+    )
 
 
 def peak_bytes(
@@ -152,7 +156,9 @@ def peak_bytes(
     told = place.folder / "peak"
     told.unlink(missing_ok=True)
     metered = (*_METERED, str(told), *argv)
-    ended = run(metered, place, timeout_s=timeout_s, exit_codes=exit_codes, stamps=stamps, watch_s=watch_s)
+    ended = run(
+        metered, place, timeout_s=timeout_s, exit_codes=exit_codes, stamps=stamps, watch_s=watch_s
+    )
     if not told.exists():
         raise CommandFailed(f"{_shown(argv)} cannot be started")
     return int(told.read_text()), ended

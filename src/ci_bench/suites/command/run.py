@@ -16,7 +16,15 @@ from ci_bench.records.results import Case, Check, Fact, Lane, Launch, Metric, Ou
 from ci_bench.suites.command import INSTRUCTIONS, training
 from ci_bench.suites.command.counting import Count, NotCounted, count
 from ci_bench.suites.command.leftovers import WATCH_S, EndedProcesses, leftovers_check
-from ci_bench.suites.command.options import OUTPUT_VARIABLE, PLACE, STDOUT, CommandOptions, Counting, Losses, parse
+from ci_bench.suites.command.options import (
+    OUTPUT_VARIABLE,
+    PLACE,
+    STDOUT,
+    CommandOptions,
+    Counting,
+    Losses,
+    parse,
+)
 from ci_bench.suites.command.outputs import Output, find_losses, read_losses, read_output
 from ci_bench.suites.command.process import CommandPlace, arguments, peak_bytes, run
 from ci_bench.suites.command.selecting import BadOutput, SeriesSelection, select
@@ -32,7 +40,10 @@ FIRST_REPEAT = 100
 
 
 def open_workload(case: Case, context: Context) -> "CommandWorkload":
-    """The workload of one case. Commands run relative to the worker's folder, which is the side's tree."""
+    """The workload of one case.
+
+    Commands run relative to the worker's folder, which is the side's tree.
+    """
     return CommandWorkload(parse(case.params), context)
 
 
@@ -74,13 +85,21 @@ class CommandWorkload:
             (reference, training.TraceKind(role=Role.REFERENCE), {}),
             *((arm, training.TraceKind(role=Role.CANDIDATE), {}) for arm in candidates),
             *(
-                (reference, training.TraceKind(role=Role.PERTURBED, start=f"rounding_{number}", index=number), environ)
+                (
+                    reference,
+                    training.TraceKind(
+                        role=Role.PERTURBED, start=f"rounding_{number}", index=number
+                    ),
+                    environ,
+                )
                 for number, environ in enumerate(losses.environments(self._context.device), 1)
             ),
         ]
         traces = []
         for done, (arm, kind, environ) in enumerate(runs, 1):
-            more = {**environ, training.ROUNDING_VARIABLE: str(kind.index)} if kind.index else environ
+            more = (
+                {**environ, training.ROUNDING_VARIABLE: str(kind.index)} if kind.index else environ
+            )
             traces.append(training.trace_of(self._train(arm, losses, more).log, arm, kind))
             self._context.progress(arm, done, len(runs))
         return Evidence(parity=training.evidence(traces, candidates=candidates))
@@ -96,14 +115,21 @@ class CommandWorkload:
             return self._trained(arms, self._options.losses)
         if self._options.format is None:
             return self._weighed(arms)
-        selections = {arm: self._read(arm, self._options.format) for arm in self._in_fair_order(arms)}
+        selections = {
+            arm: self._read(arm, self._options.format) for arm in self._in_fair_order(arms)
+        }
         metrics = tuple(metric for arm in arms for metric in selections[arm].metrics)
         if len(metrics) > MOST_METRICS:
             raise BadOutput(
-                f"{len(metrics):,} metrics of all arms, and a case holds {MOST_METRICS:,}; choose some under `metrics`"
+                f"{len(metrics):,} metrics of all arms, and a case holds {MOST_METRICS:,}; choose"
+                " some under `metrics`"
             )
         checks = tuple(check for arm in arms for check in _checks(arm, selections[arm]))
-        return Evidence(metrics=metrics, checks=(*checks, *self._leftovers()), facts=_facts(list(selections.values())))
+        return Evidence(
+            metrics=metrics,
+            checks=(*checks, *self._leftovers()),
+            facts=_facts(list(selections.values())),
+        )
 
     def _leftovers(self) -> Iterator[Check]:
         """Judge the processes that watched runs of each arm left running."""
@@ -131,7 +157,15 @@ class CommandWorkload:
                 found = self._counted(arm)
             except NotCounted as error:
                 reason = f"not counted: {error}"[:MOST_DETAIL]
-                checks.append(Check(name=INSTRUCTIONS.name, arm=arm, outcome=Outcome.UNKNOWN, detail=reason, informative=True))
+                checks.append(
+                    Check(
+                        name=INSTRUCTIONS.name,
+                        arm=arm,
+                        outcome=Outcome.UNKNOWN,
+                        detail=reason,
+                        informative=True,
+                    )
+                )
             else:
                 taken = Launch(launch=self._context.launch, values=(float(found.instructions),))
                 counts.append(INSTRUCTIONS.of(arm, taken, lane=Lane.COUNTERS))
@@ -142,16 +176,27 @@ class CommandWorkload:
         """Raises `NotCounted`."""
         options = self._options
         if self._context.device != "cpu":
-            raise NotCounted("on a GPU the processor's instructions are those of waiting for it; measure with run.device: cpu")
+            raise NotCounted(
+                "on a GPU the processor's instructions are those of waiting for it; measure with"
+                " run.device: cpu"
+            )
         argv = _with_output(arguments(options.arms[arm]), self._own_file(arm))
         place = self._place(arm)
-        return count(argv, place, asked=options.instructions, timeout_s=options.timeout_s, exit_codes=options.exit_codes)
+        return count(
+            argv,
+            place,
+            asked=options.instructions,
+            timeout_s=options.timeout_s,
+            exit_codes=options.exit_codes,
+        )
 
     def _peak(self, arm: str) -> Metric:
         options = self._options
         argv = _with_output(arguments(options.arms[arm]), self._own_file(arm))
         timeout_s, codes = options.timeout_s, options.exit_codes
-        peak, ended = peak_bytes(argv, self._place(arm), timeout_s=timeout_s, exit_codes=codes, watch_s=WATCH_S)
+        peak, ended = peak_bytes(
+            argv, self._place(arm), timeout_s=timeout_s, exit_codes=codes, watch_s=WATCH_S
+        )
         self._keep(arm, ended)
         self._context.progress(arm, 1, 1)
         taken = Launch(launch=self._context.launch, values=(float(peak),))
@@ -162,9 +207,20 @@ class CommandWorkload:
         argv = _with_output(arguments(options.arms[arm]), own)
         output = Output(named=options.output, own=own, place=place)
         output.remember()
-        self._keep(arm, run(argv, place, timeout_s=options.timeout_s, exit_codes=options.exit_codes, watch_s=WATCH_S))
+        self._keep(
+            arm,
+            run(
+                argv,
+                place,
+                timeout_s=options.timeout_s,
+                exit_codes=options.exit_codes,
+                watch_s=WATCH_S,
+            ),
+        )
         self._context.progress(arm, 1, 1)
-        return select(read_output(output, form), options.metrics, arm=arm, launch=self._context.launch)
+        return select(
+            read_output(output, form), options.metrics, arm=arm, launch=self._context.launch
+        )
 
     def _trained(self, arms: tuple[str, ...], losses: Losses) -> Evidence:
         """Times and memory of one run of each arm; the reference's losses show if it repeats."""
@@ -176,19 +232,33 @@ class CommandWorkload:
             ranks = trained.log.ranks
             times = training.step_times(ranks, trained.stamps)
             if times:
-                metrics += training.timing(ranks, times, arm, launch=launch, warmup_steps=losses.warmup_steps)
+                metrics += training.timing(
+                    ranks, times, arm, launch=launch, warmup_steps=losses.warmup_steps
+                )
             else:
-                metrics += [STEP_TIME.of(arm, Launch(launch=launch, values=(trained.seconds,)), lane=Lane.WALL)]
+                metrics += [
+                    STEP_TIME.of(
+                        arm, Launch(launch=launch, values=(trained.seconds,)), lane=Lane.WALL
+                    )
+                ]
             metrics += training.to_target(ranks, times, arm, launch=launch, target=losses.target)
             metrics += training.memory(ranks, arm, launch=launch, warmup_steps=losses.warmup_steps)
-            metrics += [PEAK_RSS.of(arm, Launch(launch=launch, values=(float(trained.peak),)), lane=Lane.COUNTERS)]
+            metrics += [
+                PEAK_RSS.of(
+                    arm, Launch(launch=launch, values=(float(trained.peak),)), lane=Lane.COUNTERS
+                )
+            ]
             self._context.progress(arm, 1, 1)
             if arm == self._options.reference:
                 facts = dict(training.facts(ranks, times))
-                again = training.TraceKind(role=Role.PERTURBED, start=f"again_{launch}", index=FIRST_REPEAT + launch)
+                again = training.TraceKind(
+                    role=Role.PERTURBED, start=f"again_{launch}", index=FIRST_REPEAT + launch
+                )
                 traces = [training.trace_of(trained.log, arm, again)]
         kept = training.evidence(traces, candidates=()) if launch < training.MOST_REPEATS else None
-        return Evidence(metrics=tuple(metrics), checks=tuple(self._leftovers()), parity=kept, facts=facts)
+        return Evidence(
+            metrics=tuple(metrics), checks=tuple(self._leftovers()), parity=kept, facts=facts
+        )
 
     def _train(self, arm: str, losses: Losses, environ: Mapping[str, str]) -> _Training:
         options, own = self._options, self._own_file(arm)
@@ -199,11 +269,15 @@ class CommandWorkload:
         argv = _with_output(arguments(options.arms[arm]), own)
         stamps: list[float] | None = [] if options.output in {None, STDOUT} else None
         timeout_s, codes = options.timeout_s, options.exit_codes
-        peak, ended = peak_bytes(argv, place, timeout_s=timeout_s, exit_codes=codes, stamps=stamps, watch_s=WATCH_S)
+        peak, ended = peak_bytes(
+            argv, place, timeout_s=timeout_s, exit_codes=codes, stamps=stamps, watch_s=WATCH_S
+        )
         self._keep(arm, ended)
         output = find_losses(output, losses)
         printed = stamps if stamps and output.named == STDOUT else ()
-        return _Training(log=read_losses(output, losses), seconds=ended.seconds, peak=peak, stamps=printed)
+        return _Training(
+            log=read_losses(output, losses), seconds=ended.seconds, peak=peak, stamps=printed
+        )
 
     def _own_file(self, arm: str) -> Path:
         """The file that the command finds in CI_BENCH_OUTPUT."""
@@ -220,7 +294,9 @@ class CommandWorkload:
             **self._options.env,
             OUTPUT_VARIABLE: str(self._own_file(arm)),
         }
-        return CommandPlace(cwd=Path.cwd() / self._options.cwd, environ=environ, folder=self._context.scratch)
+        return CommandPlace(
+            cwd=Path.cwd() / self._options.cwd, environ=environ, folder=self._context.scratch
+        )
 
 
 class TimedCommand:
@@ -233,7 +309,9 @@ class TimedCommand:
     def __init__(self, arm: str, options: CommandOptions, place: CommandPlace) -> None:
         """The clock is the engine's: a step is the whole run, with the start of the process and its end."""
         self._arm, self._options, self._place = arm, options, place
-        self._argv = _with_output(arguments(options.arms[arm]), Path(place.environ[OUTPUT_VARIABLE]))
+        self._argv = _with_output(
+            arguments(options.arms[arm]), Path(place.environ[OUTPUT_VARIABLE])
+        )
         self._runs = 0
         self._leaves = False
 
@@ -253,8 +331,15 @@ class TimedCommand:
         """
         expected = " or ".join(map(str, self._options.exit_codes))
         outcome = Outcome.PASS if self._runs else Outcome.FAIL
-        ran = Check(name="exit_code", arm=self._arm, outcome=outcome, detail=f"{expected} in each of {self._runs} runs")
-        leftovers = leftovers_check(self._arm, [self._run(watch_s=WATCH_S)]) if self._leaves else None
+        ran = Check(
+            name="exit_code",
+            arm=self._arm,
+            outcome=outcome,
+            detail=f"{expected} in each of {self._runs} runs",
+        )
+        leftovers = (
+            leftovers_check(self._arm, [self._run(watch_s=WATCH_S)]) if self._leaves else None
+        )
         return (ran,) if leftovers is None else (ran, leftovers)
 
 
@@ -283,17 +368,31 @@ def _with_output(argv: Sequence[str], own: Path) -> tuple[str, ...]:
 
 def _checks(arm: str, selection: SeriesSelection) -> tuple[Check, ...]:
     """Report if a benchmark went wrong, and list the series without a direction."""
-    skipped = f"; skipped: {_listed([one.benchmark for one in selection.skipped])}" if selection.skipped else ""
+    skipped = (
+        f"; skipped: {_listed([one.benchmark for one in selection.skipped])}"
+        if selection.skipped
+        else ""
+    )
     if selection.failed:
         outcome = Outcome.FAIL
-        detail = "failed: " + _listed([f"{one.benchmark} ({one.reason})" for one in selection.failed])
+        detail = "failed: " + _listed(
+            [f"{one.benchmark} ({one.reason})" for one in selection.failed]
+        )
     else:
         outcome, detail = Outcome.PASS, f"{len(selection.metrics)} series are used"
     found = (Check(name="benchmarks", arm=arm, outcome=outcome, detail=(detail + skipped)[:5000]),)
     if not selection.undirected:
         return found
-    said = f"not used, because it is unknown which way is better (add `better` under `metrics`): {_listed(selection.undirected)}"
-    return (*found, Check(name="direction", arm=arm, outcome=Outcome.UNKNOWN, detail=said[:5000], informative=True))
+    said = (
+        "not used, because it is unknown which way is better (add `better` under `metrics`):"
+        f" {_listed(selection.undirected)}"
+    )
+    return (
+        *found,
+        Check(
+            name="direction", arm=arm, outcome=Outcome.UNKNOWN, detail=said[:5000], informative=True
+        ),
+    )
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -49,7 +49,9 @@ class _Picked:
     undirected: list[str] = field(default_factory=list)
 
 
-def select(reading: Reading, rules: Sequence[SelectionRule], *, arm: str, launch: int) -> SeriesSelection:
+def select(
+    reading: Reading, rules: Sequence[SelectionRule], *, arm: str, launch: int
+) -> SeriesSelection:
     """Apply the first rule that fits a series.
 
     Without a rule, series with a direction that are not derived are used.
@@ -65,7 +67,10 @@ def select(reading: Reading, rules: Sequence[SelectionRule], *, arm: str, launch
     skipped = _not_ignored(reading.skipped, rules, picked.used)
     for position, rule in enumerate(rules):
         if position not in picked.used:
-            raise BadOutput(f"metrics[{position}].match: {rule.match!r} matches nothing; the output has {_listed(reading)}")
+            raise BadOutput(
+                f"metrics[{position}].match: {rule.match!r} matches nothing; the output has"
+                f" {_listed(reading)}"
+            )
     if not picked.metrics and not failed:
         raise BadOutput(_nothing_left(reading, picked))
     return SeriesSelection(
@@ -78,7 +83,9 @@ def select(reading: Reading, rules: Sequence[SelectionRule], *, arm: str, launch
     )
 
 
-def _pick(series: Series, rules: Sequence[SelectionRule], picked: _Picked, *, arm: str, launch: int) -> None:
+def _pick(
+    series: Series, rules: Sequence[SelectionRule], picked: _Picked, *, arm: str, launch: int
+) -> None:
     position = _first_fitting(rules, series.label)
     rule = rules[position] if position is not None else None
     if position is not None:
@@ -88,22 +95,34 @@ def _pick(series: Series, rules: Sequence[SelectionRule], picked: _Picked, *, ar
     better = (rule.better if rule else None) or series.better
     if better is None:
         if rule is not None:
-            raise BadOutput(f"metrics[{position}]: the tool does not say which way {series.label!r} is better; add `better`")
+            raise BadOutput(
+                f"metrics[{position}]: the tool does not say which way {series.label!r} is better;"
+                " add `better`"
+            )
         picked.undirected.append(series.label)
         return
     name = (rule.name if rule else None) or metric_name(series.benchmark, series.measure)
     if name in picked.metrics:
-        raise BadOutput(f"{series.label!r} and {picked.names[name]!r} would both be called {name}; give one another `name`")
+        raise BadOutput(
+            f"{series.label!r} and {picked.names[name]!r} would both be called {name}; give one"
+            " another `name`"
+        )
     unit = (rule.unit if rule else None) or series.unit
     metric = _metric(name, series, unit, better, arm=arm, launch=launch)
-    picked.metrics[name] = metric if rule and rule.name else replace(metric, title=_title(name, series))
+    picked.metrics[name] = (
+        metric if rule and rule.name else replace(metric, title=_title(name, series))
+    )
     picked.names[name] = series.label
 
 
-def _metric(name: str, series: Series, unit: str, better: Better, *, arm: str, launch: int) -> Metric:
+def _metric(
+    name: str, series: Series, unit: str, better: Better, *, arm: str, launch: int
+) -> Metric:
     """One run of a command is one launch, whatever it started itself."""
     try:
-        return metric_of(series, (series.values,), name=name, unit=unit, better=better, arm=arm, first=launch)
+        return metric_of(
+            series, (series.values,), name=name, unit=unit, better=better, arm=arm, first=launch
+        )
     except Unreadable as error:
         raise BadOutput(f"{error}; leave it out: `metrics: [{{match: …, use: false}}]`") from error
 
@@ -113,7 +132,9 @@ def _title(name: str, series: Series) -> str:
     return "" if series.label == name else series.label[:LONGEST_TITLE]
 
 
-def _not_ignored(absent: Sequence[Absent], rules: Sequence[SelectionRule], used: set[int]) -> tuple[Absent, ...]:
+def _not_ignored(
+    absent: Sequence[Absent], rules: Sequence[SelectionRule], used: set[int]
+) -> tuple[Absent, ...]:
     kept = []
     for one in absent:
         position = _first_fitting(rules, one.benchmark)
@@ -140,13 +161,16 @@ def _nothing_left(reading: Reading, picked: _Picked) -> str:
     if picked.undirected:
         example = f"`metrics: [{{match: {picked.undirected[0]!r}, better: lower}}]`"
         return (
-            f"the tool does not say which way its numbers are better; say it, as in {example}. The output has {_listed(reading)}"
+            f"the tool does not say which way its numbers are better; say it, as in {example}. The"
+            f" output has {_listed(reading)}"
         )
     return f"nothing of the output is used; it has {_listed(reading)}"
 
 
 def _listed(reading: Reading) -> str:
     """The first names of a reading."""
-    labels = [series.label for series in reading.series] + [absent.benchmark for absent in (*reading.failed, *reading.skipped)]
+    labels = [series.label for series in reading.series] + [
+        absent.benchmark for absent in (*reading.failed, *reading.skipped)
+    ]
     more = f" and {len(labels) - SHOWN} more" if len(labels) > SHOWN else ""
     return ", ".join(repr(label[:100]) for label in labels[:SHOWN]) + more

@@ -37,7 +37,11 @@ class Step:
 
 
 def step(
-    *, loss: SupportsFloat, grad_norm: SupportsFloat | None = None, tokens: int | None = None, rank: int | None = None
+    *,
+    loss: SupportsFloat,
+    grad_norm: SupportsFloat | None = None,
+    tokens: int | None = None,
+    rank: int | None = None,
 ) -> None:
     """Note that a training step ended: its loss, and, if you like, the global gradient norm and the step's tokens (or rows).
 
@@ -67,13 +71,22 @@ def read_numbers(step: Step) -> Step:
 
 
 def write(
-    file: str, step: Step, *, rank: int | None = None, step_time: float | None = None, cpu_time: float | None = None
+    file: str,
+    step: Step,
+    *,
+    rank: int | None = None,
+    step_time: float | None = None,
+    cpu_time: float | None = None,
 ) -> None:
     """Append a step of plain numbers to a file, as one line in one write; `step_time` and `cpu_time` in seconds, if known."""
     begun = time.monotonic()
     memory = read_memory()
     _Clock.reading_s += time.monotonic() - begun
-    record: dict[str, Any] = {"loss": step.loss, "clock": time.monotonic() - _Clock.reading_s, **memory}
+    record: dict[str, Any] = {
+        "loss": step.loss,
+        "clock": time.monotonic() - _Clock.reading_s,
+        **memory,
+    }
     own_rank = int(os.environ.get("RANK", "0")) if rank is None else rank
     record |= {"rank": own_rank} if own_rank or "RANK" in os.environ else {}
     record |= {} if step.grad_norm is None else {"grad_norm": step.grad_norm}
@@ -108,8 +121,8 @@ class _Clock:
 def read_memory() -> dict[str, int]:
     """Return the bytes that allocations hold now, and the peak on a GPU, by the names of records; unknown ones are missing.
 
-    The C library counts its allocations exactly (glibc's mallinfo2(3)), which resident memory does not: freed pieces
-    stay resident. On GPUs torch's allocator counts, if the program has used one.
+    The C library counts its allocations exactly (glibc's mallinfo2(3)), which resident memory does
+    not: freed pieces stay resident. On GPUs torch's allocator counts, if the program has used one.
     """
     found: dict[str, int] = {}
     mallinfo = getattr(ctypes.CDLL(None), "mallinfo2", None)
@@ -120,7 +133,9 @@ def read_memory() -> dict[str, int]:
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     if cuda is not None and cuda.is_initialized():
         devices = range(cuda.device_count())
-        found["allocated_bytes"] = found.get("allocated_bytes", 0) + sum(map(cuda.memory_allocated, devices))
+        found["allocated_bytes"] = found.get("allocated_bytes", 0) + sum(
+            map(cuda.memory_allocated, devices)
+        )
         found["peak_allocated_bytes"] = max(map(cuda.max_memory_allocated, devices))
     return found
 

@@ -62,7 +62,10 @@ class TraceKind:
 
 def evidence(traces: Sequence[Trace], *, candidates: Sequence[str]) -> ParityEvidence:
     """Evidence on losses from these runs of a program whose weights were not perturbed."""
-    masks = [ArmMasks(arm=arm, masks=Masks.ALIGNED, detail="not probed: as the commands draw them") for arm in candidates]
+    masks = [
+        ArmMasks(arm=arm, masks=Masks.ALIGNED, detail="not probed: as the commands draw them")
+        for arm in candidates
+    ]
     steps = max((len(trace.loss) for trace in traces), default=1)
     return ParityEvidence(
         precision="own",
@@ -105,7 +108,9 @@ def trace_of(log: Log, arm: str, kind: TraceKind) -> Trace:
 def _reading(log: Log) -> str:
     """Describe in words which ranks were read, and what was left out."""
     ranks = f"rank {log.numbers[0]}" if len(log.ranks) == 1 else f"{len(log.ranks)} ranks"
-    shown = ", ".join(map(repr, log.others[:MOST_OTHERS])) + (" …" if len(log.others) > MOST_OTHERS else "")
+    shown = ", ".join(map(repr, log.others[:MOST_OTHERS])) + (
+        " …" if len(log.others) > MOST_OTHERS else ""
+    )
     parts = [
         ranks,
         f"the loss is {log.loss!r}" if log.loss else "",
@@ -115,10 +120,18 @@ def _reading(log: Log) -> str:
     return "; ".join(filter(None, parts))[:MOST_READING]
 
 
-def _series(losses: Sequence[Sequence[float]], norms: Sequence[Sequence[float | None]]) -> RankSeries:
+def _series(
+    losses: Sequence[Sequence[float]], norms: Sequence[Sequence[float | None]]
+) -> RankSeries:
     complete = all(norm is not None for rank in norms for norm in rank)
-    own = tuple(tuple(None if norm is None else _finite(norm) for norm in rank) for rank in norms) if complete else ()
-    return RankSeries(own_rows=True, loss=tuple(tuple(map(_finite, rank)) for rank in losses), grad_norm=own)
+    own = (
+        tuple(tuple(None if norm is None else _finite(norm) for norm in rank) for rank in norms)
+        if complete
+        else ()
+    )
+    return RankSeries(
+        own_rows=True, loss=tuple(tuple(map(_finite, rank)) for rank in losses), grad_norm=own
+    )
 
 
 def _finite(value: float | None) -> float | None:
@@ -165,7 +178,9 @@ def _differences(moments: Sequence[float]) -> tuple[float, ...]:
     return tuple(later - earlier for earlier, later in pairwise(moments))
 
 
-def timing(ranks: Ranks, times: Sequence[Sequence[float]], arm: str, *, launch: int, warmup_steps: int) -> tuple[Metric, ...]:
+def timing(
+    ranks: Ranks, times: Sequence[Sequence[float]], arm: str, *, launch: int, warmup_steps: int
+) -> tuple[Metric, ...]:
     """The time of a step as a metric: of each step that of the slowest rank.
 
     Raises:
@@ -174,9 +189,15 @@ def timing(ranks: Ranks, times: Sequence[Sequence[float]], arm: str, *, launch: 
     slowest = [max(step) for step in zip(*times, strict=True)]
     warmup, values = slowest[:warmup_steps], slowest[warmup_steps:]
     if not values:
-        raise BadOutput(f"losses.warmup_steps: {len(slowest)} steps have a time, and none is left after the first {warmup_steps}")
+        raise BadOutput(
+            f"losses.warmup_steps: {len(slowest)} steps have a time, and none is left after the"
+            f" first {warmup_steps}"
+        )
     if min(slowest) <= 0:
-        raise BadOutput(f"step {slowest.index(min(slowest))} has no positive duration; check the field that holds its time")
+        raise BadOutput(
+            f"step {slowest.index(min(slowest))} has no positive duration; check the field that"
+            " holds its time"
+        )
     taken = Launch(launch=launch, values=_thinned(values), warmup=_thinned(warmup))
     return (STEP_TIME.of(arm, taken, lane=Lane.WALL, items=_items(ranks)),)
 
@@ -191,10 +212,16 @@ def to_target(
     """
     losses = [sum(record.loss for record in step) / len(step) for step in zip(*ranks, strict=True)]
     means = (sum(losses[end - LATEST : end]) / LATEST for end in range(LATEST, len(losses) + 1))
-    reached = None if target is None else next((step for step, loss in enumerate(means, LATEST) if loss <= target), None)
+    reached = (
+        None
+        if target is None
+        else next((step for step, loss in enumerate(means, LATEST) if loss <= target), None)
+    )
     if reached is None:
         return ()
-    steps = STEPS_TO_TARGET.of(arm, Launch(launch=launch, values=(float(reached),)), lane=Lane.COUNTERS)
+    steps = STEPS_TO_TARGET.of(
+        arm, Launch(launch=launch, values=(float(reached),)), lane=Lane.COUNTERS
+    )
     slowest = [max(step) for step in zip(*times, strict=True)]
     untimed = len(losses) - len(slowest)
     if not slowest or untimed > 1:
@@ -206,7 +233,10 @@ def to_target(
 def memory(ranks: Ranks, arm: str, *, launch: int, warmup_steps: int) -> tuple[Metric, ...]:
     """The growth of allocated memory over the steps, and on a GPU torch's peak: of the rank with the most of each."""
     found = []
-    held = [[record.allocated for record in steps[warmup_steps:] if record.allocated is not None] for steps in ranks]
+    held = [
+        [record.allocated for record in steps[warmup_steps:] if record.allocated is not None]
+        for steps in ranks
+    ]
     if min(map(len, held)) >= LEAST_READINGS:
         taken = Launch(launch=launch, values=(max(map(growth, held)),))
         found.append(ALLOCATED_GROWTH.of(arm, taken, lane=Lane.COUNTERS))
@@ -237,8 +267,15 @@ def facts(ranks: Ranks, times: Sequence[Sequence[float]]) -> Mapping[str, Fact]:
     if len(ranks) > 1:
         found["training_ranks"] = len(ranks)
         typical = [statistics.median(rank) for rank in times if rank]
-        found |= {f"rank_{rank}_step_s": seconds for rank, seconds in enumerate(typical[:MOST_NAMED])}
-        computed = [[record.cpu_s for record in steps if record.cpu_s is not None] for steps in ranks]
+        found |= {
+            f"rank_{rank}_step_s": seconds for rank, seconds in enumerate(typical[:MOST_NAMED])
+        }
+        computed = [
+            [record.cpu_s for record in steps if record.cpu_s is not None] for steps in ranks
+        ]
         if all(computed):
-            found |= {f"rank_{rank}_cpu_s": statistics.median(own) for rank, own in enumerate(computed[:MOST_NAMED])}
+            found |= {
+                f"rank_{rank}_cpu_s": statistics.median(own)
+                for rank, own in enumerate(computed[:MOST_NAMED])
+            }
     return found

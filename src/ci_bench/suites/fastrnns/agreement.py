@@ -26,7 +26,14 @@ from ci_bench.suites.contract import Computed
 from ci_bench.suites.fastrnns.initial_state import GivenState, draw
 from ci_bench.suites.fastrnns.networks import Network, build_network
 from ci_bench.suites.fastrnns.options import Dtype, FastrnnsJob
-from ci_bench.suites.fastrnns.reference import GRADIENT, Observed, ReferenceNetwork, observe, plain_lstm, plain_network
+from ci_bench.suites.fastrnns.reference import (
+    GRADIENT,
+    Observed,
+    ReferenceNetwork,
+    observe,
+    plain_lstm,
+    plain_network,
+)
 from ci_bench.suites.shared.worker.digests import digest, digests
 from ci_bench.suites.shared.worker.numerics import agree, jolt_of, shaken
 
@@ -36,7 +43,9 @@ ROUNDING: Mapping[Dtype, float] = {
     Dtype.BFLOAT16: 2.0**-8,
     Dtype.FLOAT16: 2.0**-11,
 }
-"""Half the distance from 1 to the next number: the most that one rounding moves a value, as a share of it."""
+"""Half the distance from 1 to the next number: the most that one rounding moves a value, as a share
+of it.
+"""
 TF32_ROUNDING = 2.0**-11
 SHAKES = 2
 
@@ -63,10 +72,15 @@ def expect(job: FastrnnsJob, given: GivenState, reference: ReferenceNetwork) -> 
     """The exact values of a start, and the same with rounding."""
     rounding = rounding_of(job)
     runs = [reference.observe(given, exact=False)]
-    runs += [reference.observe(shake(given, rounding, seed=1 + index), exact=False) for index in range(SHAKES)]
+    runs += [
+        reference.observe(shake(given, rounding, seed=1 + index), exact=False)
+        for index in range(SHAKES)
+    ]
     jolt = jolt_of(rounding)
     jolts = [reference.observe(shake(given, jolt, seed=1 + SHAKES), exact=False)] if jolt else []
-    return ExpectedValues(exact=reference.observe(given), runs=tuple(runs), jolts=tuple(jolts), epsilon=rounding)
+    return ExpectedValues(
+        exact=reference.observe(given), runs=tuple(runs), jolts=tuple(jolts), epsilon=rounding
+    )
 
 
 def rounding_of(job: FastrnnsJob) -> float:
@@ -76,8 +90,18 @@ def rounding_of(job: FastrnnsJob) -> float:
 
 def compare(seen: Observed, expected: ExpectedValues) -> AgreementVerdict:
     """Every tensor against the truth. Other names, types or shapes fail, whatever the values."""
-    answer = agree(seen, truth=expected.exact, runs=expected.runs, epsilon=expected.epsilon, jolts=expected.jolts)
-    more = "; a wider dtype, a shorter sequence or a larger batch would decide" if answer.outcome is Outcome.UNKNOWN else ""
+    answer = agree(
+        seen,
+        truth=expected.exact,
+        runs=expected.runs,
+        epsilon=expected.epsilon,
+        jolts=expected.jolts,
+    )
+    more = (
+        "; a wider dtype, a shorter sequence or a larger batch would decide"
+        if answer.outcome is Outcome.UNKNOWN
+        else ""
+    )
     return AgreementVerdict(outcome=answer.outcome, detail=f"{answer.detail}{more}")
 
 
@@ -85,7 +109,12 @@ def as_computed(job: FastrnnsJob, expected: ExpectedValues) -> Computed:
     """The same for a process that compares again."""
     plain, *runs = expected.runs
     return Computed(
-        arm=job.variant.name, epsilon=expected.epsilon, outputs=plain, runs=runs, jolts=expected.jolts, truth=expected.exact
+        arm=job.variant.name,
+        epsilon=expected.epsilon,
+        outputs=plain,
+        runs=runs,
+        jolts=expected.jolts,
+        truth=expected.exact,
     )
 
 
@@ -97,7 +126,11 @@ def shake(given: GivenState, rounding: float, *, seed: int) -> GivenState:
     generator = torch.Generator().manual_seed(1_000_003 + seed)
 
     def listed(values: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-        return tuple(shaken({str(place): value for place, value in enumerate(values)}, rounding, generator).values())
+        return tuple(
+            shaken(
+                {str(place): value for place, value in enumerate(values)}, rounding, generator
+            ).values()
+        )
 
     return GivenState(
         weights=shaken(given.weights, rounding, generator),
@@ -135,7 +168,9 @@ def check_masks(job: FastrnnsJob, device: str) -> AgreementVerdict:
     given = draw(small)
     given = given.to(given.gradient.dtype, device)
     network = build_network(small, given)
-    rounds = min(MOST_ROUNDS, math.ceil(FEATURES / (job.options.hidden_size * (job.options.num_layers - 1))))
+    rounds = min(
+        MOST_ROUNDS, math.ceil(FEATURES / (job.options.hidden_size * (job.options.num_layers - 1)))
+    )
     torch.manual_seed(job.options.seed)
     seen: list[tuple[Tensor, ...]] = []
     for _ in range(rounds):
@@ -171,11 +206,15 @@ def _share_of(rounds: list[tuple[Tensor, ...]], wanted: float) -> AgreementVerdi
     if abs(share - wanted) > allowed:
         return AgreementVerdict(outcome=Outcome.FAIL, detail=detail)
     if len(rounds) > 1 and 0 < wanted < 1 and bool((features == features[0]).all()):
-        return AgreementVerdict(outcome=Outcome.FAIL, detail=f"{detail}, the same ones in all {len(rounds)} rounds")
+        return AgreementVerdict(
+            outcome=Outcome.FAIL, detail=f"{detail}, the same ones in all {len(rounds)} rounds"
+        )
     return AgreementVerdict(outcome=Outcome.PASS, detail=detail)
 
 
-def rnn_computed(job: FastrnnsJob, given: GivenState, seen: Observed, expected: ExpectedValues) -> Computed:
+def rnn_computed(
+    job: FastrnnsJob, given: GivenState, seen: Observed, expected: ExpectedValues
+) -> Computed:
     """One round of an arm, with the reference's own rounds in the case's format, and in double precision for the truth."""
     inputs = (*given.inputs, *given.states, given.gradient)
     return Computed(
@@ -196,4 +235,8 @@ def _named(seen: Observed) -> Observed:
 
 
 def _kind(name: str) -> str:
-    return f"gradient: {name.removeprefix(GRADIENT)}" if name.startswith(GRADIENT) else f"output: {name}"
+    return (
+        f"gradient: {name.removeprefix(GRADIENT)}"
+        if name.startswith(GRADIENT)
+        else f"output: {name}"
+    )

@@ -29,13 +29,17 @@ def lstm_cell(  # noqa: PLR0917
     return gated(torch.mm(x, w_ih.t()) + torch.mm(hidden, w_hh.t()) + b_ih + b_hh, cell)
 
 
-def premul_cell(xw: Tensor, state: tuple[Tensor, Tensor], w_hh: Tensor, b_ih: Tensor, b_hh: Tensor) -> tuple[Tensor, Tensor]:
+def premul_cell(
+    xw: Tensor, state: tuple[Tensor, Tensor], w_hh: Tensor, b_ih: Tensor, b_hh: Tensor
+) -> tuple[Tensor, Tensor]:
     """The step's share of the large product, and both biases in each step."""
     hidden, cell = state
     return gated(xw + torch.mm(hidden, w_hh.t()) + b_ih + b_hh, cell)
 
 
-def premul_bias_cell(xw: Tensor, state: tuple[Tensor, Tensor], w_hh: Tensor, b_hh: Tensor) -> tuple[Tensor, Tensor]:
+def premul_bias_cell(
+    xw: Tensor, state: tuple[Tensor, Tensor], w_hh: Tensor, b_hh: Tensor
+) -> tuple[Tensor, Tensor]:
     """As `premul_cell`, with b_ih in the large product already."""
     hidden, cell = state
     return gated(xw + torch.mm(hidden, w_hh.t()) + b_hh, cell)
@@ -58,7 +62,9 @@ def milstm_cell(  # noqa: PLR0917
     return gated(alpha * wx * uh + beta_ih * wx + beta_hh * uh + bias, cell)
 
 
-def gru_cell(x: Tensor, hidden: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh: Tensor) -> Tensor:  # noqa: PLR0917
+def gru_cell(  # noqa: PLR0917
+    x: Tensor, hidden: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh: Tensor
+) -> Tensor:
     """Gates r, z, n in blocks of H: n = tanh(W_n x + r (U_n h)), h' = n + z (h - n)."""
     r_x, z_x, n_x = (torch.mm(x, w_ih.t()) + b_ih).chunk(3, 1)
     r_h, z_h, n_h = (torch.mm(hidden, w_hh.t()) + b_hh).chunk(3, 1)
@@ -68,12 +74,16 @@ def gru_cell(x: Tensor, hidden: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor
     return new + update * (hidden - new)
 
 
-def relu_cell(x: Tensor, hidden: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh: Tensor) -> Tensor:  # noqa: PLR0917
+def relu_cell(  # noqa: PLR0917
+    x: Tensor, hidden: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh: Tensor
+) -> Tensor:
     """The ReLU cell: h' = relu(x W_ih^T + h W_hh^T + b_ih + b_hh)."""
     return torch.relu(torch.mm(x, w_ih.t()) + torch.mm(hidden, w_hh.t()) + b_ih + b_hh)
 
 
-def tanh_cell(x: Tensor, hidden: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh: Tensor) -> Tensor:  # noqa: PLR0917
+def tanh_cell(  # noqa: PLR0917
+    x: Tensor, hidden: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh: Tensor
+) -> Tensor:
     """The tanh cell: h' = tanh(x W_ih^T + h W_hh^T + b_ih + b_hh)."""
     return torch.tanh(torch.mm(x, w_ih.t()) + torch.mm(hidden, w_hh.t()) + b_ih + b_hh)
 

@@ -1,8 +1,8 @@
 """Start of a case: weights, inputs, states and output gradient, drawn from the seed on the CPU.
 
-All arms of a case get the same bytes, in every process. Weights are uniform in ±1/sqrt(H), as `torch.nn.LSTM` draws its own;
-inputs, states and gradient are standard normal. Values are drawn in double precision and rounded once, to the case's number
-format.
+All arms of a case get the same bytes, in every process. Weights are uniform in ±1/sqrt(H), as
+`torch.nn.LSTM` draws its own; inputs, states and gradient are standard normal. Values are drawn in
+double precision and rounded once, to the case's number format.
 """
 
 import math
@@ -16,20 +16,28 @@ from ci_bench.suites.fastrnns.options import FastrnnsJob, FastrnnsOptions
 from ci_bench.suites.fastrnns.residual import draw_weights
 from ci_bench.suites.fastrnns.variants import FastrnnsTask
 
-DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "float16": torch.float16}
+DTYPES = {
+    "float32": torch.float32,
+    "float64": torch.float64,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
 SHORTEST = 0.3
 """Variable lengths are uniform from this share of `seq_length` to below all of it: 30 to 99 of 100."""
 GATES = {FastrnnsTask.GRU: 3, FastrnnsTask.RNN_RELU: 1, FastrnnsTask.RNN_TANH: 1}
 NORM_SPREAD = 0.1
-"""Scales are drawn around 1 and shifts around 0: at exactly 1 and 0, a structure without them would compute the same."""
+"""Scales are drawn around 1 and shifts around 0: at exactly 1 and 0, a structure without them would
+compute the same.
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GivenState:
     """The start of one case.
 
-    `weights` by name, in the order in which a structure takes them; `inputs` is x (T, B, I) alone, the sequences (length, 1, I)
-    of the rows, or the images; `states` are (L, B, H) each; `gradient` has the shape of what is driven.
+    `weights` by name, in the order in which a structure takes them; `inputs` is x (T, B, I) alone,
+    the sequences (length, 1, I) of the rows, or the images; `states` are (L, B, H) each; `gradient`
+    has the shape of what is driven.
     """
 
     weights: dict[str, Tensor]
@@ -41,7 +49,9 @@ class GivenState:
         """Copy to a number format and a device. Counts stay integral."""
 
         def moved(value: Tensor) -> Tensor:
-            return value.detach().to(device=device, dtype=dtype if value.is_floating_point() else value.dtype, copy=True)
+            return value.detach().to(
+                device=device, dtype=dtype if value.is_floating_point() else value.dtype, copy=True
+            )
 
         return GivenState(
             weights={name: moved(value) for name, value in self.weights.items()},
@@ -66,26 +76,40 @@ def _images(job: FastrnnsJob, generator: torch.Generator) -> GivenState:
     options = job.options
     pixels = _normal(generator, options.cnn_batch_size, 3, options.image_size, options.image_size)
     weights = draw_weights(options, job.variant.task)
-    return GivenState(weights=weights, inputs=(pixels,), states=(), gradient=_normal(generator, options.cnn_batch_size, 1000))
+    return GivenState(
+        weights=weights,
+        inputs=(pixels,),
+        states=(),
+        gradient=_normal(generator, options.cnn_batch_size, 1000),
+    )
 
 
 def _sequences(job: FastrnnsJob, generator: torch.Generator) -> GivenState:
     options, task = job.options, job.variant.task
     steps, batch, hidden = options.seq_length, options.batch_size, options.hidden_size
     directions = 2 if task is FastrnnsTask.BIDIRECTIONAL else 1
-    weights = {name: _weight(name, shape, hidden, generator) for name, shape in weight_shapes(options, task)}
+    weights = {
+        name: _weight(name, shape, hidden, generator)
+        for name, shape in weight_shapes(options, task)
+    }
     count = 1 if task in GATES else 2
-    states = tuple(_normal(generator, options.num_layers * directions, batch, hidden) for _ in range(count))
+    states = tuple(
+        _normal(generator, options.num_layers * directions, batch, hidden) for _ in range(count)
+    )
     inputs: tuple[Tensor, ...] = (_normal(generator, steps, batch, options.input_size),)
     driven: tuple[int, ...] = (steps, batch, hidden * directions)
     if task is FastrnnsTask.LAST_STATE:
         driven = (batch, hidden)
     if task is FastrnnsTask.VARIABLE_LENGTH:
         shortest = max(1, int(SHORTEST * steps))
-        lengths = torch.randint(shortest, max(shortest + 1, steps), (batch,), generator=generator).tolist()
+        lengths = torch.randint(
+            shortest, max(shortest + 1, steps), (batch,), generator=generator
+        ).tolist()
         inputs = tuple(_normal(generator, length, 1, options.input_size) for length in lengths)
         driven = (max(lengths), batch, hidden)
-    return GivenState(weights=weights, inputs=inputs, states=states, gradient=_normal(generator, *driven))
+    return GivenState(
+        weights=weights, inputs=inputs, states=states, gradient=_normal(generator, *driven)
+    )
 
 
 def _weight(name: str, shape: tuple[int, ...], hidden: int, generator: torch.Generator) -> Tensor:
@@ -97,7 +121,9 @@ def _weight(name: str, shape: tuple[int, ...], hidden: int, generator: torch.Gen
     return (2 * torch.rand(shape, generator=generator, dtype=torch.float64) - 1) * bound
 
 
-def weight_shapes(options: FastrnnsOptions, task: FastrnnsTask) -> Iterator[tuple[str, tuple[int, ...]]]:
+def weight_shapes(
+    options: FastrnnsOptions, task: FastrnnsTask
+) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Names and shapes of all weights of a recurrent task, in the order in which structures take them; names as torch.nn's."""
     hidden = options.hidden_size
     gates = GATES.get(task, 4) * hidden

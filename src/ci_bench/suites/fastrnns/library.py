@@ -18,7 +18,9 @@ Outputs = tuple[Tensor, tuple[Tensor, ...]]
 """The tensor at which the gradient enters, and the final states."""
 
 
-def build_module(options: FastrnnsOptions, task: FastrnnsTask, weights: dict[str, Tensor]) -> nn.RNNBase:
+def build_module(
+    options: FastrnnsOptions, task: FastrnnsTask, weights: dict[str, Tensor]
+) -> nn.RNNBase:
     """The module of a task with the given weights, in their number format and on their device, in training mode.
 
     Weights that the task does not have are zero: the biases of an LSTM with layer normalisation.
@@ -28,7 +30,9 @@ def build_module(options: FastrnnsOptions, task: FastrnnsTask, weights: dict[str
         FastrnnsTask.RNN_RELU: nn.RNN,
         FastrnnsTask.RNN_TANH: nn.RNN,
     }
-    more: dict[str, Any] = {"nonlinearity": str(task).removeprefix("rnn_")} if kinds.get(task) is nn.RNN else {}
+    more: dict[str, Any] = (
+        {"nonlinearity": str(task).removeprefix("rnn_")} if kinds.get(task) is nn.RNN else {}
+    )
     some = weights["weight_ih_l0"]
     module = kinds.get(task, nn.LSTM)(
         options.input_size,
@@ -78,7 +82,9 @@ def _packed(call: Callable[..., Any], sequences: tuple[Tensor, ...], states: Any
     return rnn.pad_packed_sequence(output)[0], tuple(finals)
 
 
-def _with_norms(run: Callable[[], Outputs], options: FastrnnsOptions, given: GivenState) -> Callable[[], Outputs]:
+def _with_norms(
+    run: Callable[[], Outputs], options: FastrnnsOptions, given: GivenState
+) -> Callable[[], Outputs]:
     """Add three layer normalisations per step and layer to the module.
 
     Two are over 4 H on fixed numbers, one on the cell.
@@ -134,7 +140,10 @@ def _compiled(module: nn.RNNBase, job: FastrnnsJob) -> Callable[..., Any]:
 
 @contextmanager
 def switched_off(backend: Any) -> Iterator[None]:
-    """A backend of torch off for a while. Its own context managers set precision, too, and warn about that."""
+    """A backend of torch off for a while.
+
+    Its own context managers set precision, too, and warn about that.
+    """
     before = backend.enabled
     backend.enabled = False
     try:

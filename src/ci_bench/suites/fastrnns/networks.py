@@ -35,7 +35,9 @@ from ci_bench.suites.shared.worker.compiling import compiled
 Function = Callable[..., Any]
 
 
-def translated(function: Function, form: Form, arm: CompiledArm | None = None, *, whole: bool = False) -> Function:
+def translated(
+    function: Function, form: Form, arm: CompiledArm | None = None, *, whole: bool = False
+) -> Function:
     """Return a function that runs `function` in a form, compiled for `arm`.
 
     `whole` refuses graph breaks, for functions that can only run as one graph.
@@ -52,7 +54,9 @@ def translated(function: Function, form: Form, arm: CompiledArm | None = None, *
 class Lazy:
     """A function that TorchScript translates when it is first called, from its text or from that call's arguments."""
 
-    def __init__(self, function: Function, translate: Callable[[Function, tuple[Any, ...]], Function]) -> None:
+    def __init__(
+        self, function: Function, translate: Callable[[Function, tuple[Any, ...]], Function]
+    ) -> None:
         """Nothing is translated yet."""
         self._function = function
         self._translate = translate
@@ -73,11 +77,17 @@ def require_torchscript() -> None:
     """
     for name in ("script", "trace"):
         if not callable(getattr(getattr(torch, "jit", None), name, None)):
-            message = f"torch {torch.__version__} has no torch.jit.{name}; use the compiled form of the structure"
+            message = (
+                f"torch {torch.__version__} has no torch.jit.{name}; use the compiled form of the"
+                " structure"
+            )
             raise Unsupported(message)
     with _no_deprecation():
         if _add_one is torch.jit.script(_add_one):
-            raise Unsupported("TorchScript is switched off here (PYTORCH_JIT=0); unset the variable to run scripted forms")
+            raise Unsupported(
+                "TorchScript is switched off here (PYTORCH_JIT=0); unset the variable to run"
+                " scripted forms"
+            )
 
 
 def _add_one(x: torch.Tensor) -> torch.Tensor:
@@ -93,7 +103,8 @@ def _script(function: Function, _: tuple[Any, ...]) -> Function:
 def _trace(function: Function, arguments: tuple[Any, ...]) -> Function:
     """Trace without torch's own comparison: the suite checks agreement, with gradients."""
     with _no_deprecation():
-        # A model asks for sizes on its way, and a trace has the answers built in: the sizes are the same in every step.
+        # A model asks for sizes on its way, and a trace has the answers built in: the sizes are the
+        # same in every step.
         warnings.filterwarnings("ignore", category=torch.jit.TracerWarning)  # type: ignore[attr-defined]
         traced: Function = torch.jit.trace(function, arguments, check_trace=False)  # type: ignore[no-untyped-call]
     return traced
@@ -103,7 +114,9 @@ def _trace(function: Function, arguments: tuple[Any, ...]) -> Function:
 def _no_deprecation() -> Iterator[None]:
     """Silence TorchScript, which reports in every call that it is deprecated."""
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=r"`torch\.jit\.\w+` is (deprecated|not supported)")
+        warnings.filterwarnings(
+            "ignore", message=r"`torch\.jit\.\w+` is (deprecated|not supported)"
+        )
         yield
 
 
@@ -111,12 +124,17 @@ def scanned() -> Structure:
     """A scan for each layer."""
     operator = _operator("scan")
 
-    def layer(x: Tensor, state: tuple[Tensor, Tensor], weights: list[Tensor]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    def layer(
+        x: Tensor, state: tuple[Tensor, Tensor], weights: list[Tensor]
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         w_ih, w_hh, b_ih, b_hh = weights
 
         def step(carry: tuple[Tensor, Tensor], x: Tensor) -> tuple[tuple[Tensor, Tensor], Tensor]:
-            h, c = gated(functional.linear(x, w_ih, b_ih) + functional.linear(carry[0], w_hh, b_hh), carry[1])
-            # Copies, since what backward saves must not be an output, too: https://github.com/pytorch/pytorch/issues/195977
+            h, c = gated(
+                functional.linear(x, w_ih, b_ih) + functional.linear(carry[0], w_hh, b_hh), carry[1]
+            )
+            # Copies, since what backward saves must not be an output, too:
+            # https://github.com/pytorch/pytorch/issues/195977
             return (h.clone(), c.clone()), h.clone()
 
         final, outputs = operator(step, state, x)
@@ -129,7 +147,9 @@ def looped() -> Structure:
     """One loop over time, with all layers in its body."""
     operator = _operator("while_loop")
 
-    def structure(x: Tensor, states: list[Tensor], weights: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+    def structure(
+        x: Tensor, states: list[Tensor], weights: list[Tensor]
+    ) -> tuple[Tensor, list[Tensor]]:
         layers, steps = states[0].size(0), x.size(0)
 
         def going(step: Tensor, *_: Tensor) -> Tensor:
@@ -142,11 +162,14 @@ def looped() -> Structure:
             for k in range(layers):
                 w_ih, w_hh, b_ih, b_hh = weights[4 * k : 4 * k + 4]
                 h, c = carried[2 * k], carried[2 * k + 1]
-                feature, c = gated(functional.linear(feature, w_ih, b_ih) + functional.linear(h, w_hh, b_hh), c)
+                feature, c = gated(
+                    functional.linear(feature, w_ih, b_ih) + functional.linear(h, w_hh, b_hh), c
+                )
                 new += [feature.clone(), c.clone()]
             return (step + 1, outputs.index_copy(0, at, feature.unsqueeze(0)), *new)
 
-        # If a carry needs no gradient at the start, torch 2.13 drops the part of the weights' gradients that flows through it.
+        # If a carry needs no gradient at the start, torch 2.13 drops the part of the weights'
+        # gradients that flows through it.
         nothing = 0 * weights[0].sum()
         start = [state + nothing for k in range(layers) for state in (states[0][k], states[1][k])]
         outputs = x.new_zeros(steps, x.size(1), states[0].size(2)) + nothing
@@ -164,7 +187,8 @@ HIGHER_ORDER: Mapping[str, Callable[[], Structure]] = {"scan": scanned, "while_l
 def keep_saved_buffers() -> None:
     """Keep inductor from reusing what backward still reads: in the body of a loop it takes the wrong buffers for donated.
 
-    https://github.com/pytorch/pytorch/pull/193787 names the fault, of which gradients are wrong without an error.
+    https://github.com/pytorch/pytorch/pull/193787 names the fault, of which gradients are wrong
+    without an error.
     """
     from torch._functorch import config
 
@@ -174,7 +198,9 @@ def keep_saved_buffers() -> None:
 def _operator(name: str) -> Callable[..., Any]:
     """Imported by name, since the modules are private: one that is gone is a reason to skip."""
     try:
-        operator: Callable[..., Any] = getattr(import_module(f"torch._higher_order_ops.{name}"), name)
+        operator: Callable[..., Any] = getattr(
+            import_module(f"torch._higher_order_ops.{name}"), name
+        )
     except (ImportError, AttributeError) as error:
         message = f"torch {torch.__version__} has no higher-order operator {name}"
         raise Unsupported(message) from error
@@ -196,7 +222,9 @@ class Network:
 
     def zero_gradients(self) -> None:
         """Set every gradient to zero, in place."""
-        torch._foreach_zero_([parameter.grad for parameter in self.parameters.values() if parameter.grad is not None])
+        torch._foreach_zero_(
+            [parameter.grad for parameter in self.parameters.values() if parameter.grad is not None]
+        )
 
 
 def build_network(job: FastrnnsJob, given: GivenState) -> Network:
@@ -221,7 +249,11 @@ def _residual(job: FastrnnsJob, given: GivenState) -> Network:
     model.to(dtype=given.gradient.dtype)
     run = translated(model, job.variant.form, job.compiled)
     (images,) = given.inputs
-    return Network(parameters=dict(model.named_parameters()), forward=lambda: (run(images), ()), drop=_nothing_to_drop)
+    return Network(
+        parameters=dict(model.named_parameters()),
+        forward=lambda: (run(images), ()),
+        drop=_nothing_to_drop,
+    )
 
 
 def _of_library(job: FastrnnsJob, given: GivenState) -> Network:
@@ -232,11 +264,17 @@ def _of_library(job: FastrnnsJob, given: GivenState) -> Network:
         # Not by `eval`: cuDNN has no backward for a module that is not in training mode.
         module.dropout = share if on else 0.0
 
-    return Network(parameters=dict(module.named_parameters()), forward=library.forward_of(module, job, given), drop=drop)
+    return Network(
+        parameters=dict(module.named_parameters()),
+        forward=library.forward_of(module, job, given),
+        drop=drop,
+    )
 
 
 def _hand_written(job: FastrnnsJob, given: GivenState) -> Network:
-    parameters = {name: value.detach().clone().requires_grad_() for name, value in given.weights.items()}
+    parameters = {
+        name: value.detach().clone().requires_grad_() for name, value in given.weights.items()
+    }
     run, states, weights = _function(job), list(given.states), list(parameters.values())
     training = True
 
@@ -263,7 +301,10 @@ def _hand_written(job: FastrnnsJob, given: GivenState) -> Network:
 
 
 def _function(job: FastrnnsJob) -> Callable[..., Any]:
-    """The structure in its form. Sequences of every length would each be unrolled into a graph, so there the cell is compiled."""
+    """The structure in its form.
+
+    Sequences of every length would each be unrolled into a graph, so there the cell is compiled.
+    """
     form, structure = job.variant.form, job.variant.structure
     if structure in HIGHER_ORDER:
         keep_saved_buffers()

@@ -153,7 +153,12 @@ class FastrnnsJob:
             mode = CompileMode(compiled.mode or CompileMode.DEFAULT)
             return replace(self, mode=mode, how=compiled, listed=())
         variant = VARIANTS[arm]
-        return replace(self, variant=variant, mode=self.mode if variant.form is Form.COMPILE else None, listed=())
+        return replace(
+            self,
+            variant=variant,
+            mode=self.mode if variant.form is Form.COMPILE else None,
+            listed=(),
+        )
 
     def as_params(self) -> dict[str, Any]:
         """The variant and the options that matter to it, as `parse_job` reads them: equal params, same measurement."""
@@ -215,14 +220,28 @@ def parse_job(params: Mapping[str, Any]) -> FastrnnsJob:
     variant = VARIANTS[values.pop("variant")]
     mode = values.pop("compile_mode", None)
     listed = tuple(map(read_arm, values.pop("arms", ())))
-    assert (mode is not None or bool(listed)) == (variant.form is Form.COMPILE), "a mode belongs to what is compiled"  # noqa: S101 - our own bug if not
-    return FastrnnsJob(variant=variant, mode=None if mode is None else CompileMode(mode), options=_options(values), listed=listed)
+    assert (mode is not None or bool(listed)) == (variant.form is Form.COMPILE), (  # noqa: S101 - our own bug if not
+        "a mode belongs to what is compiled"
+    )
+    return FastrnnsJob(
+        variant=variant,
+        mode=None if mode is None else CompileMode(mode),
+        options=_options(values),
+        listed=listed,
+    )
 
 
-ENUMS: Mapping[str, type[StrEnum]] = {"dtype": Dtype, "cnn_library": CnnLibrary, "fuser": Fuser, "executor": Executor}
+ENUMS: Mapping[str, type[StrEnum]] = {
+    "dtype": Dtype,
+    "cnn_library": CnnLibrary,
+    "fuser": Fuser,
+    "executor": Executor,
+}
 OPTION_NAMES = tuple(one.name for one in fields(FastrnnsOptions))
 
 
 def _options(values: Mapping[str, Any]) -> FastrnnsOptions:
-    typed: dict[str, Any] = {name: ENUMS[name](value) if name in ENUMS else value for name, value in values.items()}
+    typed: dict[str, Any] = {
+        name: ENUMS[name](value) if name in ENUMS else value for name, value in values.items()
+    }
     return FastrnnsOptions(**typed)

@@ -16,15 +16,29 @@ from ci_bench.suites.fastrnns.options import (
     parse_entry,
     parse_job,
 )
-from ci_bench.suites.fastrnns.variants import FastrnnsTask, Form, Variant, chosen, compiled_form, reference_of
-from ci_bench.suites.shared.planning.arms import INDUCTOR, Experiment, compiled_backends, listed_arms
+from ci_bench.suites.fastrnns.variants import (
+    FastrnnsTask,
+    Form,
+    Variant,
+    chosen,
+    compiled_form,
+    reference_of,
+)
+from ci_bench.suites.shared.planning.arms import (
+    INDUCTOR,
+    Experiment,
+    compiled_backends,
+    listed_arms,
+)
 
 MEMORY_LAUNCHES = (0, 1)
 """Peaks are taken in two launches: where they repeat exactly they can be compared exactly."""
 FORWARD, BACKWARD = (part.name for part in STEP_PARTS[1:3])
 _NETWORKS = (FastrnnsTask.RESNET18, FastrnnsTask.RESNET50)
 WHOLE = (STEP_TIME.name, DEVICE_TIME.name)
-"""The step as a whole: forward, backward and the zeroing of gradients. Shown, and judged by its parts."""
+"""The step as a whole: forward, backward and the zeroing of gradients. Shown, and judged by its
+parts.
+"""
 
 
 class FastRnns(Suite):
@@ -57,15 +71,22 @@ class FastRnns(Suite):
         """Return the compiler's modules for compiled cases, and the library of networks if used."""
         variant = parse_job(case.params).variant
         compiling = COMPILING if variant.form is Form.COMPILE else ()
-        networks = ("transformers.models.resnet.modeling_resnet",) if variant.task in _NETWORKS else ()
+        networks = (
+            ("transformers.models.resnet.modeling_resnet",) if variant.task in _NETWORKS else ()
+        )
         return (*self.preload, *compiling, *networks)
 
     def stages(self, case: Case) -> tuple[Stage, ...]:
         """Translate from cold where there is something to translate, verify, then memory and time."""
         job = parse_job(case.params)
         translated = job.candidates if job.variant.form.is_translated else ()
-        cold = (Stage(kind=StageKind.ALONE, arms=(arm,), launches=None, cache=Cache.COLD) for arm in translated)
-        memory = tuple(Stage(kind=StageKind.ALONE, arms=(arm,), launches=MEMORY_LAUNCHES) for arm in case.arms)
+        cold = (
+            Stage(kind=StageKind.ALONE, arms=(arm,), launches=None, cache=Cache.COLD)
+            for arm in translated
+        )
+        memory = tuple(
+            Stage(kind=StageKind.ALONE, arms=(arm,), launches=MEMORY_LAUNCHES) for arm in case.arms
+        )
         return (
             *cold,
             Stage(kind=StageKind.VERIFY, arms=case.arms),
@@ -77,7 +98,9 @@ class FastRnns(Suite):
 SUITE = FastRnns()
 
 LACKING = tuple(one for one in Experiment if one is not Experiment.OVERHEAD)
-"""The experiments that take modules, outlive a process or count; this suite has functions, and its own forms for TorchScript."""
+"""The experiments that take modules, outlive a process or count; this suite has functions, and its
+own forms for TorchScript.
+"""
 
 
 def _jobs(entry: FastrnnsEntry) -> Iterator[FastrnnsJob]:
@@ -90,7 +113,9 @@ def _jobs(entry: FastrnnsEntry) -> Iterator[FastrnnsJob]:
         if variant.form is Form.COMPILE and listed:
             yield FastrnnsJob(variant=variant, mode=None, options=entry.options, listed=listed)
         elif variant.form is Form.COMPILE:
-            yield from (FastrnnsJob(variant=variant, mode=mode, options=entry.options) for mode in modes)
+            yield from (
+                FastrnnsJob(variant=variant, mode=mode, options=entry.options) for mode in modes
+            )
         else:
             yield FastrnnsJob(variant=variant, mode=None, options=entry.options)
 
@@ -134,7 +159,15 @@ def _shown(job: FastrnnsJob) -> Iterator[str]:
             yield f"{option}={getattr(shown, option)}"
 
 
-SIZES = {"batch_size", "hidden_size", "input_size", "num_layers", "seq_length", "cnn_batch_size", "image_size"}
+SIZES = {
+    "batch_size",
+    "hidden_size",
+    "input_size",
+    "num_layers",
+    "seq_length",
+    "cnn_batch_size",
+    "image_size",
+}
 
 
 def _complaints(entry: FastrnnsEntry) -> Iterator[str]:
@@ -150,16 +183,30 @@ def _complaints(entry: FastrnnsEntry) -> Iterator[str]:
     if entry.usual is not None and not any(one.form is Form.COMPILE for one in variants):
         yield f"compile: none of the variants {names} is compiled; add one that is, or leave it out"
     if "dropout" in entry.given and "dropout" not in used:
-        yield f"dropout: {names} has no dropout between layers; use a variant that has, such as jit_dropout, or leave it out"
+        yield (
+            f"dropout: {names} has no dropout between layers; use a variant that has, such as"
+            " jit_dropout, or leave it out"
+        )
     unused = sorted(entry.given - used - {"dropout"})
     for option in unused:
-        yield f"{option}: none of the variants {names} uses it; leave it out, or add a variant that does"
+        yield (
+            f"{option}: none of the variants {names} uses it; leave it out, or add a variant that"
+            " does"
+        )
     if entry.options.num_layers == 1:
         yield from (_no_dropout(one) for one in variants if one.task is FastrnnsTask.DROPOUT)
-    if entry.options.hidden_size == 1 and any(one.task is FastrnnsTask.LAYERNORM for one in variants):
-        yield "hidden_size: a single feature leaves nothing to normalise; set 2 or more, or leave layer normalisation out"
+    if entry.options.hidden_size == 1 and any(
+        one.task is FastrnnsTask.LAYERNORM for one in variants
+    ):
+        yield (
+            "hidden_size: a single feature leaves nothing to normalise; set 2 or more, or leave"
+            " layer normalisation out"
+        )
 
 
 def _no_dropout(variant: Variant) -> str:
-    where = f"num_layers: with one layer {variant.name} has nothing to drop, as dropout acts between layers"
+    where = (
+        f"num_layers: with one layer {variant.name} has nothing to drop, as dropout acts between"
+        " layers"
+    )
     return f"{where}; set num_layers to 2 or more, or leave the variant out"

@@ -20,11 +20,19 @@ from ci_bench.suites.fastrnns.networks import Network
 from ci_bench.suites.fastrnns.options import FastrnnsJob
 from ci_bench.suites.fastrnns.plan import BACKWARD, FORWARD
 from ci_bench.suites.fastrnns.variants import Form
-from ci_bench.suites.shared.worker.freshness import GRADIENTS, WEIGHTS, State, part_of, prepared_write
+from ci_bench.suites.shared.worker.freshness import (
+    GRADIENTS,
+    WEIGHTS,
+    State,
+    part_of,
+    prepared_write,
+)
 from ci_bench.suites.shared.worker.numerics import shaken as shake
 
 SETTLING_ROUNDS = 4
-"""More than the profiling executor needs: it profiles, then optimises, first the forward graph and then the backward graph."""
+"""More than the profiling executor needs: it profiles, then optimises, first the forward graph and
+then the backward graph.
+"""
 
 
 class TimedProgram:
@@ -33,12 +41,16 @@ class TimedProgram:
     learns = False
     memory = 0.0
 
-    def __init__(self, job: FastrnnsJob, network: Network, given: GivenState, *, forward_only: bool) -> None:
+    def __init__(
+        self, job: FastrnnsJob, network: Network, given: GivenState, *, forward_only: bool
+    ) -> None:
         """Take a `network` built on `given`; without backward (`forward_only`) it has one part."""
         gradient = given.gradient
         options = job.options
         names = (FORWARD,) if forward_only else (FORWARD, BACKWARD)
-        self.items: int | None = options.cnn_batch_size if job.variant.is_convolutional else options.batch_size
+        self.items: int | None = (
+            options.cnn_batch_size if job.variant.is_convolutional else options.batch_size
+        )
         self.parts: tuple[Part, ...] = tuple(Part(metric=name) for name in names)
         self.compiler = _compiler(job.variant.form)
         self._arm = job.arm
@@ -48,7 +60,11 @@ class TimedProgram:
         self._settling = SETTLING_ROUNDS if job.variant.form.is_torchscript else 0
         self.epsilon = rounding_of(job)
         apart = job.variant.structure == "library_layernorm"
-        self.unrefereed = "the norms next to the module do not enter its results, but the reference's norms do" if apart else ""
+        self.unrefereed = (
+            "the norms next to the module do not enter its results, but the reference's norms do"
+            if apart
+            else ""
+        )
         self._given = (*given.inputs, *given.states, gradient)
         self._prepared = tuple(value.data for value in self._given)
         self._before: tuple[Tensor, ...] = ()
@@ -65,7 +81,8 @@ class TimedProgram:
 
     def _round(self, mark: Mark) -> None:
         if self._marks_steps:
-            # CUDA graphs write into the same memory again; this says that the last step's outputs may go.
+            # CUDA graphs write into the same memory again; this says that the last step's outputs
+            # may go.
             torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
         if self._left is not None and not self._forward_only:
             self._network.zero_gradients()
@@ -89,9 +106,14 @@ class TimedProgram:
 
     def state(self) -> State:
         """The weights, on the host."""
-        return {f"{WEIGHTS}{name}": value.detach().to("cpu", copy=True) for name, value in self._network.parameters.items()}
+        return {
+            f"{WEIGHTS}{name}": value.detach().to("cpu", copy=True)
+            for name, value in self._network.parameters.items()
+        }
 
-    def refresh(self, seed: int, *, moved: bool, state: Mapping[str, Tensor] | None = None, shaken: int = 0) -> bool:
+    def refresh(
+        self, seed: int, *, moved: bool, state: Mapping[str, Tensor] | None = None, shaken: int = 0
+    ) -> bool:
         """Take other inputs, states and output gradient from now on, and keep a round's results.
 
         They are standard normal. The network keeps its tensors, so their memory is written.
@@ -103,7 +125,9 @@ class TimedProgram:
                 if state is not None:
                     value.copy_(state[f"{WEIGHTS}{name}"])
         generator = torch.Generator().manual_seed(seed)
-        fresh = {str(place): _drawn_like(value, generator) for place, value in enumerate(self._given)}
+        fresh = {
+            str(place): _drawn_like(value, generator) for place, value in enumerate(self._given)
+        }
         if shaken:
             fresh = shake(fresh, self.epsilon, torch.Generator().manual_seed(shaken))
         self._before = () if moved else tuple(value.clone() for value in self._prepared)
@@ -118,7 +142,9 @@ class TimedProgram:
         """Inputs, states and output gradient."""
         return list(self._given)
 
-    def alter(self, seed: int, *, shaken: int = 0, whole: bool = False) -> Callable[[], None] | None:
+    def alter(
+        self, seed: int, *, shaken: int = 0, whole: bool = False
+    ) -> Callable[[], None] | None:
         """Prepare a write of a few other values of `seed`, or of all, into them, where they lie."""
         coin, generator = (torch.Generator().manual_seed(one) for one in (seed, seed + 1))
         parts = [value.data if whole else value.data[part_of(value, coin)] for value in self._given]
@@ -143,11 +169,16 @@ class TimedProgram:
         if self._left is None:
             return {}
         output, states = self._left
-        found = {"output": output, **{f"state.{index}": state for index, state in enumerate(states)}}
+        found = {
+            "output": output,
+            **{f"state.{index}": state for index, state in enumerate(states)},
+        }
         if self._forward_only:
             return found
         gradients = {name: value.grad for name, value in self._network.parameters.items()}
-        return found | {f"{GRADIENTS}{name}": value for name, value in gradients.items() if value is not None}
+        return found | {
+            f"{GRADIENTS}{name}": value for name, value in gradients.items() if value is not None
+        }
 
     def resume(self) -> None:
         """Return to the given inputs, with gradients of zero."""
@@ -164,11 +195,21 @@ class TimedProgram:
         if self._forward_only:
             output, _ = self._network.forward()
             return (_finite(self._arm, {"output": output}),)
-        gradients = {name: value.grad for name, value in self._network.parameters.items() if value.grad is not None}
+        gradients = {
+            name: value.grad
+            for name, value in self._network.parameters.items()
+            if value.grad is not None
+        }
         left = [name for name, value in gradients.items() if bool(value.count_nonzero())]
         output, _ = self._network.forward()
         torch.autograd.backward([output], [self._gradient])
-        finite = _finite(self._arm, {"output": output, **{f"gradient of {name}": value for name, value in gradients.items()}})
+        finite = _finite(
+            self._arm,
+            {
+                "output": output,
+                **{f"gradient of {name}": value for name, value in gradients.items()},
+            },
+        )
         self._network.zero_gradients()
         return (_zeroed(self._arm, left, len(gradients)), finite)
 
@@ -185,12 +226,25 @@ def _compiler(form: Form) -> Compiler:
 
 
 def _zeroed(arm: str, left: list[str], count: int) -> Check:
-    detail = f"{len(left)} of {count} gradients were left from the round before: {', '.join(left[:5])}"
+    detail = (
+        f"{len(left)} of {count} gradients were left from the round before: {', '.join(left[:5])}"
+    )
     detail = detail if left else f"all {count} gradients were zero after the last timed round"
-    return Check(name="gradients_zeroed", arm=arm, outcome=Outcome.FAIL if left else Outcome.PASS, detail=detail)
+    return Check(
+        name="gradients_zeroed",
+        arm=arm,
+        outcome=Outcome.FAIL if left else Outcome.PASS,
+        detail=detail,
+    )
 
 
 def _finite(arm: str, values: dict[str, Tensor]) -> Check:
     bad = [name for name, value in values.items() if not bool(value.isfinite().all())]
-    detail = f"not finite after the last timed round: {', '.join(bad[:5])}" if bad else f"{len(values)} tensors are finite"
-    return Check(name="finite", arm=arm, outcome=Outcome.FAIL if bad else Outcome.PASS, detail=detail)
+    detail = (
+        f"not finite after the last timed round: {', '.join(bad[:5])}"
+        if bad
+        else f"{len(values)} tensors are finite"
+    )
+    return Check(
+        name="finite", arm=arm, outcome=Outcome.FAIL if bad else Outcome.PASS, detail=detail
+    )

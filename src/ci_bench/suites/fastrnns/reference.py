@@ -52,12 +52,20 @@ def reference_for(job: FastrnnsJob) -> ReferenceNetwork:
     task = job.variant.task
     if job.variant.structure == "library_layernorm":
         # The added norms do not change the module's results, and take no part in backward.
-        return ReferenceNetwork(words="nn.LSTM in double precision, forward only", job=_as(job, "aten"), backward=False)
+        return ReferenceNetwork(
+            words="nn.LSTM in double precision, forward only", job=_as(job, "aten"), backward=False
+        )
     if task in PLAIN_LAYERS:
         return ReferenceNetwork(words=PLAIN, job=job, backward=not job.variant.forward_only)
-    names = {FastrnnsTask.GRU: "nn.GRU", FastrnnsTask.RNN_RELU: "nn.RNN", FastrnnsTask.RNN_TANH: "nn.RNN"}
+    names = {
+        FastrnnsTask.GRU: "nn.GRU",
+        FastrnnsTask.RNN_RELU: "nn.RNN",
+        FastrnnsTask.RNN_TANH: "nn.RNN",
+    }
     words = names.get(task, "the eager model" if job.variant.is_convolutional else "nn.LSTM")
-    return ReferenceNetwork(words=f"{words} in double precision", job=_as(job, REFERENCES[task]), backward=True)
+    return ReferenceNetwork(
+        words=f"{words} in double precision", job=_as(job, REFERENCES[task]), backward=True
+    )
 
 
 def _as(job: FastrnnsJob, name: str) -> FastrnnsJob:
@@ -70,12 +78,22 @@ def observe(network: Network, gradient: Tensor, *, backward: bool = True) -> Obs
     Earlier values in the gradients stay in the sum.
     """
     output, states = network.forward()
-    seen = {"output": output.detach(), **{f"state {index}": state.detach() for index, state in enumerate(states)}}
+    seen = {
+        "output": output.detach(),
+        **{f"state {index}": state.detach() for index, state in enumerate(states)},
+    }
     if not backward:
         return seen
     torch.autograd.backward([output], [gradient])
     grads = {name: parameter.grad for name, parameter in network.parameters.items()}
-    return {**seen, **{f"{GRADIENT}{name}": grad.detach().clone() for name, grad in grads.items() if grad is not None}}
+    return {
+        **seen,
+        **{
+            f"{GRADIENT}{name}": grad.detach().clone()
+            for name, grad in grads.items()
+            if grad is not None
+        },
+    }
 
 
 def _reference_network(job: FastrnnsJob, given: GivenState) -> Network:
@@ -88,7 +106,11 @@ def _reference_network(job: FastrnnsJob, given: GivenState) -> Network:
 
 
 def plain_network(
-    given: GivenState, layer: "PlainLayer", *, layers: int, between: Callable[[int, Tensor], Tensor] = lambda _, x: x
+    given: GivenState,
+    layer: "PlainLayer",
+    *,
+    layers: int,
+    between: Callable[[int, Tensor], Tensor] = lambda _, x: x,
 ) -> Network:
     """Layers of plain formulas on top of each other; `between` changes the output of a layer.
 
@@ -99,7 +121,11 @@ def plain_network(
     def forward() -> Outputs:
         x, finals = given.inputs[0], []
         for k in range(layers):
-            own = {name.removesuffix(f"_l{k}"): value for name, value in parameters.items() if name.endswith(f"_l{k}")}
+            own = {
+                name.removesuffix(f"_l{k}"): value
+                for name, value in parameters.items()
+                if name.endswith(f"_l{k}")
+            }
             x, h, c = layer(x, given.states[0][k], given.states[1][k], own)
             x = between(k, x) if k < layers - 1 else x
             finals.append((h, c))
@@ -110,7 +136,9 @@ def plain_network(
     return Network(parameters=parameters, forward=forward, drop=lambda _: None)
 
 
-def plain_lstm(x: Tensor, h: Tensor, c: Tensor, weights: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+def plain_lstm(
+    x: Tensor, h: Tensor, c: Tensor, weights: dict[str, Tensor]
+) -> tuple[Tensor, Tensor, Tensor]:
     """i, f, o = sigma(z), g = tanh(z_g), c' = f c + i g, h' = o tanh(c')."""
 
     def sums(x: Tensor, h: Tensor) -> Iterator[Tensor]:
@@ -121,24 +149,35 @@ def plain_lstm(x: Tensor, h: Tensor, c: Tensor, weights: dict[str, Tensor]) -> t
     return _through_time(x, h, c, sums, lambda cell: cell)
 
 
-def plain_milstm(x: Tensor, h: Tensor, c: Tensor, weights: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+def plain_milstm(
+    x: Tensor, h: Tensor, c: Tensor, weights: dict[str, Tensor]
+) -> tuple[Tensor, Tensor, Tensor]:
     """As `plain_lstm` with z = alpha Wx Uh + beta_i Wx + beta_h Uh + b."""
 
     def sums(x: Tensor, h: Tensor) -> Iterator[Tensor]:
         for rows in _gates(h):
             wx, uh = x @ weights["weight_ih"][rows].T, h @ weights["weight_hh"][rows].T
             mixed = weights["alpha"][rows] * wx * uh
-            yield mixed + weights["beta_ih"][rows] * wx + weights["beta_hh"][rows] * uh + weights["bias"][rows]
+            yield (
+                mixed
+                + weights["beta_ih"][rows] * wx
+                + weights["beta_hh"][rows] * uh
+                + weights["bias"][rows]
+            )
 
     return _through_time(x, h, c, sums, lambda cell: cell)
 
 
-def plain_layernorm(x: Tensor, h: Tensor, c: Tensor, weights: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+def plain_layernorm(
+    x: Tensor, h: Tensor, c: Tensor, weights: dict[str, Tensor]
+) -> tuple[Tensor, Tensor, Tensor]:
     """As `plain_lstm` with z = LN(x W_ih^T) + LN(h W_hh^T), both over all gates, and c' normalised."""
 
     def norm(values: Tensor, name: str) -> Tensor:
         deviation = (values.var(-1, unbiased=False, keepdim=True) + EPSILON).sqrt()
-        return (values - values.mean(-1, keepdim=True)) / deviation * weights[f"scale_{name}"] + weights[f"shift_{name}"]
+        return (values - values.mean(-1, keepdim=True)) / deviation * weights[
+            f"scale_{name}"
+        ] + weights[f"shift_{name}"]
 
     def sums(x: Tensor, h: Tensor) -> Iterator[Tensor]:
         together = norm(x @ weights["weight_ih"].T, "ih") + norm(h @ weights["weight_hh"].T, "hh")
@@ -154,7 +193,11 @@ def _gates(h: Tensor) -> tuple[slice, ...]:
 
 
 def _through_time(
-    x: Tensor, h: Tensor, c: Tensor, sums: Callable[[Tensor, Tensor], Iterator[Tensor]], settle: Callable[[Tensor], Tensor]
+    x: Tensor,
+    h: Tensor,
+    c: Tensor,
+    sums: Callable[[Tensor, Tensor], Iterator[Tensor]],
+    settle: Callable[[Tensor], Tensor],
 ) -> tuple[Tensor, Tensor, Tensor]:
     outputs = []
     for step in x:
@@ -166,5 +209,8 @@ def _through_time(
 
 
 PlainLayer = Callable[[Tensor, Tensor, Tensor, dict[str, Tensor]], tuple[Tensor, Tensor, Tensor]]
-PLAIN_LAYERS: Mapping[FastrnnsTask, PlainLayer] = {FastrnnsTask.LAYERNORM: plain_layernorm, FastrnnsTask.MILSTM: plain_milstm}
+PLAIN_LAYERS: Mapping[FastrnnsTask, PlainLayer] = {
+    FastrnnsTask.LAYERNORM: plain_layernorm,
+    FastrnnsTask.MILSTM: plain_milstm,
+}
 """Tasks for which torch.nn has no module."""

@@ -15,8 +15,16 @@ from ci_bench.suites.fastrnns.variants import FastrnnsTask
 
 CLASSES = 1000
 LAYOUTS: dict[FastrnnsTask, dict[str, Any]] = {
-    FastrnnsTask.RESNET18: {"layer_type": "basic", "depths": [2, 2, 2, 2], "hidden_sizes": [64, 128, 256, 512]},
-    FastrnnsTask.RESNET50: {"layer_type": "bottleneck", "depths": [3, 4, 6, 3], "hidden_sizes": [256, 512, 1024, 2048]},
+    FastrnnsTask.RESNET18: {
+        "layer_type": "basic",
+        "depths": [2, 2, 2, 2],
+        "hidden_sizes": [64, 128, 256, 512],
+    },
+    FastrnnsTask.RESNET50: {
+        "layer_type": "bottleneck",
+        "depths": [3, 4, 6, 3],
+        "hidden_sizes": [256, 512, 1024, 2048],
+    },
 }
 """https://arxiv.org/abs/1512.03385, table 1."""
 
@@ -42,11 +50,18 @@ def build_resnet(options: FastrnnsOptions, task: FastrnnsTask) -> nn.Module:
         Unsupported: torchvision is asked for and is not installed.
     """
     if options.cnn_library is CnnLibrary.TORCHVISION:
-        model: nn.Module = getattr(_torchvision_models(), str(task))(weights=None, num_classes=CLASSES)
+        model: nn.Module = getattr(_torchvision_models(), str(task))(
+            weights=None, num_classes=CLASSES
+        )
         return model.train()
     from transformers import ResNetConfig, ResNetForImageClassification
 
-    layout: dict[str, Any] = {"num_channels": 3, "embedding_size": 64, "num_labels": CLASSES, **LAYOUTS[task]}
+    layout: dict[str, Any] = {
+        "num_channels": 3,
+        "embedding_size": 64,
+        "num_labels": CLASSES,
+        **LAYOUTS[task],
+    }
     config = ResNetConfig(**layout)
     return Logits(ResNetForImageClassification(config)).train()
 
@@ -55,7 +70,10 @@ def draw_weights(options: FastrnnsOptions, task: FastrnnsTask) -> dict[str, Tens
     """The initial weights and buffers, by name; leaves torch's generator as it was."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(options.seed)
-        return {name: value.detach().clone() for name, value in build_resnet(options, task).state_dict().items()}
+        return {
+            name: value.detach().clone()
+            for name, value in build_resnet(options, task).state_dict().items()
+        }
 
 
 def _torchvision_models() -> Any:
@@ -63,5 +81,8 @@ def _torchvision_models() -> Any:
     try:
         return import_module(f"{library}.models")
     except ImportError as error:
-        message = f"cnn_library {library}: it is not installed here; install it, or take transformers, which needs nothing more"
+        message = (
+            f"cnn_library {library}: it is not installed here; install it, or take transformers,"
+            " which needs nothing more"
+        )
         raise Unsupported(message) from error

@@ -1,11 +1,14 @@
-"""The worker's half of `fastrnns`: one case as a workload. Imports torch; never imported by the parent.
+"""The worker's half of `fastrnns`: one case as a workload.
+
+Imports torch; never imported by the parent.
 
 Seed, number format and determinism: weights, inputs, states and gradients follow `seed` and are the
 same bytes for both arms. TF32 is off for every kind of product unless `allow_tf32`: library and
 hand-written arms round alike. torch's deterministic mode is off. Warm-up is the engine's.
 
-Fuser, executor and code-generation knobs of TorchScript are set for the whole worker process before anything is built, with the
-effects of the original tool: `te` and `old` choose fuser and executor together, an executor that is named wins.
+Fuser, executor and code-generation knobs of TorchScript are set for the whole worker process before
+anything is built, with the effects of the original tool: `te` and `old` choose fuser and executor
+together, an executor that is named wins.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,7 +30,13 @@ from ci_bench.suites.fastrnns.agreement import (
 )
 from ci_bench.suites.fastrnns.initial_state import GivenState, draw
 from ci_bench.suites.fastrnns.networks import Network, build_network, require_torchscript
-from ci_bench.suites.fastrnns.options import Executor, FastrnnsJob, FastrnnsOptions, Fuser, parse_job
+from ci_bench.suites.fastrnns.options import (
+    Executor,
+    FastrnnsJob,
+    FastrnnsOptions,
+    Fuser,
+    parse_job,
+)
 from ci_bench.suites.fastrnns.program import TimedProgram
 from ci_bench.suites.fastrnns.reference import observe, reference_for
 from ci_bench.suites.fastrnns.variants import VARIANTS, FastrnnsTask, Form
@@ -87,7 +96,10 @@ def apply_knobs(options: FastrnnsOptions) -> None:
     for name, value in settings(options):
         knob = getattr(torch._C, name, None)  # noqa: SLF001 - TorchScript has no public way to set these
         if knob is None:
-            message = f"torch {torch.__version__} lacks {name}, which fuser {options.fuser} and executor {options.executor} need"
+            message = (
+                f"torch {torch.__version__} lacks {name}, which fuser {options.fuser} and executor"
+                f" {options.executor} need"
+            )
             raise Unsupported(message)
         knob(value)
 
@@ -95,11 +107,16 @@ def apply_knobs(options: FastrnnsOptions) -> None:
 AMPERE = 8
 AGREES = "agrees"
 ROUNDS_BEFORE = 2
-"""Steps before the gradients are looked at: one that is not zeroed shows in the third round as three times itself."""
+"""Steps before the gradients are looked at: one that is not zeroed shows in the third round as
+three times itself.
+"""
 
 
 def open_workload(case: Case, context: Context) -> "RnnWorkload":
-    """The workload of one case. Raises `Unsupported` if this machine or this torch cannot run the variant."""
+    """The workload of one case.
+
+    Raises `Unsupported` if this machine or this torch cannot run the variant.
+    """
     job = parse_job(case.params)
     _require(job, context.device)
     set_fp32_precision(tf32=job.options.allow_tf32)
@@ -137,7 +154,9 @@ class RnnWorkload:
         for index, arm in enumerate(arms):
             job = self._job.of_arm(arm)
             allow_compilations(1 + index)
-            verdict, words, parameters, begun[arm] = self._verify(job, self._given(arm), is_reference=index == 0)
+            verdict, words, parameters, begun[arm] = self._verify(
+                job, self._given(arm), is_reference=index == 0
+            )
             detail = f"with {words}: {verdict.detail}"
             checks.append(Check(name=AGREES, arm=arm, outcome=verdict.outcome, detail=detail))
             if job.variant.name == self._job.variant.name:
@@ -147,7 +166,9 @@ class RnnWorkload:
         graphs = without_cuda_graphs(modes, self._context.device)
         return Evidence(checks=tuple(checks), facts={**facts, **graphs}, begun=begun)
 
-    def _verify(self, job: FastrnnsJob, given: GivenState, *, is_reference: bool) -> tuple[AgreementVerdict, str, int, FirstCall]:
+    def _verify(
+        self, job: FastrnnsJob, given: GivenState, *, is_reference: bool
+    ) -> tuple[AgreementVerdict, str, int, FirstCall]:
         """Return the verdict, its basis, the number of parameters, and the arm's first call.
 
         The reference's results are kept. A pass is claimed, so a process without code of the tree
@@ -164,7 +185,10 @@ class RnnWorkload:
         seen = observe(network, given.gradient, backward=reference.backward)
         expected = self._expected(job, given)
         verdict = compare(seen, expected)
-        runs, draws = [read_call({}, run) for run in expected.runs], job.variant.task is FastrnnsTask.DROPOUT
+        runs, draws = (
+            [read_call({}, run) for run in expected.runs],
+            job.variant.task is FastrnnsTask.DROPOUT,
+        )
         begun = verified(read_call(start, seen), epsilon=expected.epsilon, runs=runs, draws=draws)
         if verdict.outcome is Outcome.PASS:
             self._context.claim(AGREES, job.arm, seen, as_computed(job, expected))
@@ -172,7 +196,11 @@ class RnnWorkload:
             self._context.keep(rnn_computed(job, given, seen, expected))
         if job.variant.task is FastrnnsTask.DROPOUT and verdict.outcome is not Outcome.FAIL:
             masks = check_masks(job, self._context.device)
-            verdict = masks if masks.outcome is not Outcome.PASS else replace(verdict, detail=f"{verdict.detail}; {masks.detail}")
+            verdict = (
+                masks
+                if masks.outcome is not Outcome.PASS
+                else replace(verdict, detail=f"{verdict.detail}; {masks.detail}")
+            )
         return verdict, reference.words, parameters, begun
 
     def _expected(self, job: FastrnnsJob, given: GivenState) -> ExpectedValues:
@@ -191,9 +219,14 @@ def _require(job: FastrnnsJob, device: str) -> None:
     on_gpu = device.startswith("cuda")
     has_cudnn = on_gpu and torch.backends.cudnn.is_available()  # type: ignore[no-untyped-call]
     if job.variant.form is Form.LIBRARY and not has_cudnn:
-        message = f"{job.variant.name} needs cuDNN, so a CUDA GPU; {_substitute(job)} runs torch's own kernels instead"
+        message = (
+            f"{job.variant.name} needs cuDNN, so a CUDA GPU; {_substitute(job)} runs torch's own"
+            " kernels instead"
+        )
         raise Unsupported(message)
-    if job.options.allow_tf32 and not (on_gpu and torch.cuda.get_device_capability(device)[0] >= AMPERE):
+    if job.options.allow_tf32 and not (
+        on_gpu and torch.cuda.get_device_capability(device)[0] >= AMPERE
+    ):
         message = "allow_tf32 needs an NVIDIA GPU of compute capability 8.0 or newer"
         raise Unsupported(message)
 
@@ -201,4 +234,8 @@ def _require(job: FastrnnsJob, device: str) -> None:
 def _substitute(job: FastrnnsJob) -> str:
     """The variant that is the same without cuDNN."""
     same = (one for one in VARIANTS.values() if one.form is Form.ATEN)
-    return next(one.name for one in same if (one.task, one.structure) == (job.variant.task, job.variant.structure))
+    return next(
+        one.name
+        for one in same
+        if (one.task, one.structure) == (job.variant.task, job.variant.structure)
+    )

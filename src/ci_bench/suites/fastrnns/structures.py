@@ -29,7 +29,9 @@ from ci_bench.suites.fastrnns.cells import (
 Structure = Callable[..., Any]
 
 
-def lstm_layer(x: Tensor, state: tuple[Tensor, Tensor], weights: list[Tensor]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+def lstm_layer(
+    x: Tensor, state: tuple[Tensor, Tensor], weights: list[Tensor]
+) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     """The plain loop: both products in every step."""
     w_ih, w_hh, b_ih, b_hh = weights
     outputs: list[Tensor] = []
@@ -39,7 +41,9 @@ def lstm_layer(x: Tensor, state: tuple[Tensor, Tensor], weights: list[Tensor]) -
     return torch.stack(outputs), state
 
 
-def premul_layer(x: Tensor, state: tuple[Tensor, Tensor], weights: list[Tensor]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+def premul_layer(
+    x: Tensor, state: tuple[Tensor, Tensor], weights: list[Tensor]
+) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     """The product with the inputs once for all steps."""
     w_ih, w_hh, b_ih, b_hh = weights
     outputs: list[Tensor] = []
@@ -49,7 +53,9 @@ def premul_layer(x: Tensor, state: tuple[Tensor, Tensor], weights: list[Tensor])
     return torch.stack(outputs), state
 
 
-def premul_bias_layer(x: Tensor, state: tuple[Tensor, Tensor], weights: list[Tensor]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+def premul_bias_layer(
+    x: Tensor, state: tuple[Tensor, Tensor], weights: list[Tensor]
+) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     """Product and input bias once, on all steps and rows: the bias's gradient is one reduction."""
     w_ih, w_hh, b_ih, b_hh = weights
     flat = torch.mm(x.reshape(-1, x.size(2)), w_ih.t()) + b_ih
@@ -60,7 +66,9 @@ def premul_bias_layer(x: Tensor, state: tuple[Tensor, Tensor], weights: list[Ten
     return torch.stack(outputs), state
 
 
-def milstm_layer(x: Tensor, state: tuple[Tensor, Tensor], weights: list[Tensor]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+def milstm_layer(
+    x: Tensor, state: tuple[Tensor, Tensor], weights: list[Tensor]
+) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     """The loop around the cell with multiplicative integration."""
     w_ih, w_hh, alpha, beta_ih, beta_hh, bias = weights
     outputs: list[Tensor] = []
@@ -73,14 +81,20 @@ def milstm_layer(x: Tensor, state: tuple[Tensor, Tensor], weights: list[Tensor])
 def normalised(norm: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Structure:
     """A layer with three layer normalisations per step: LN(x W_ih^T) + LN(h W_hh^T), c' = LN(f c + i g), h' = o tanh(c')."""
 
-    def layer(x: Tensor, state: tuple[Tensor, Tensor], weights: list[Tensor]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    def layer(
+        x: Tensor, state: tuple[Tensor, Tensor], weights: list[Tensor]
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         w_ih, w_hh, scale_ih, shift_ih, scale_hh, shift_hh, scale_c, shift_c = weights
         hidden, cell = state
         outputs: list[Tensor] = []
         for step in x.unbind(0):
-            z = norm(torch.mm(step, w_ih.t()), scale_ih, shift_ih) + norm(torch.mm(hidden, w_hh.t()), scale_hh, shift_hh)
+            z = norm(torch.mm(step, w_ih.t()), scale_ih, shift_ih) + norm(
+                torch.mm(hidden, w_hh.t()), scale_hh, shift_hh
+            )
             i, f, g, o = z.chunk(4, 1)
-            cell = norm(torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g), scale_c, shift_c)
+            cell = norm(
+                torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g), scale_c, shift_c
+            )
             hidden = torch.sigmoid(o) * torch.tanh(cell)
             outputs.append(hidden)
         return torch.stack(outputs), (hidden, cell)
@@ -91,7 +105,9 @@ def normalised(norm: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Structure:
 def stacked(layer: Structure) -> Structure:
     """Layers of one kind on top of each other; each passes on its stacked outputs."""
 
-    def structure(x: Tensor, states: list[Tensor], weights: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+    def structure(
+        x: Tensor, states: list[Tensor], weights: list[Tensor]
+    ) -> tuple[Tensor, list[Tensor]]:
         hidden: list[Tensor] = []
         cell: list[Tensor] = []
         share = len(weights) // states[0].size(0)
@@ -107,7 +123,9 @@ def stacked(layer: Structure) -> Structure:
 def recurrent(cell: Structure) -> Structure:
     """Layers of a cell that has one state only: GRU, ReLU, tanh."""
 
-    def structure(x: Tensor, states: list[Tensor], weights: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+    def structure(
+        x: Tensor, states: list[Tensor], weights: list[Tensor]
+    ) -> tuple[Tensor, list[Tensor]]:
         finals: list[Tensor] = []
         for k in range(states[0].size(0)):
             w_ih, w_hh, b_ih, b_hh = weights[4 * k : 4 * k + 4]
@@ -138,7 +156,9 @@ def simple(x: Tensor, states: list[Tensor], weights: list[Tensor]) -> tuple[Tens
     return hidden, [hidden, cell]
 
 
-def multilayer(x: Tensor, states: list[Tensor], weights: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+def multilayer(
+    x: Tensor, states: list[Tensor], weights: list[Tensor]
+) -> tuple[Tensor, list[Tensor]]:
     """Layers outside, time inside; the list of a layer's outputs is the next layer's input and is stacked at the very end."""
     inputs = list(x.unbind(0))
     hidden: list[Tensor] = []
@@ -147,7 +167,14 @@ def multilayer(x: Tensor, states: list[Tensor], weights: list[Tensor]) -> tuple[
         h, c = states[0][k], states[1][k]
         outputs: list[Tensor] = []
         for step in inputs:
-            h, c = lstm_cell(step, (h, c), weights[4 * k], weights[4 * k + 1], weights[4 * k + 2], weights[4 * k + 3])
+            h, c = lstm_cell(
+                step,
+                (h, c),
+                weights[4 * k],
+                weights[4 * k + 1],
+                weights[4 * k + 2],
+                weights[4 * k + 3],
+            )
             outputs.append(h)
         inputs = outputs
         hidden.append(h)
@@ -175,7 +202,9 @@ def with_dropout(
     return x, [torch.stack(hidden), torch.stack(cell)]
 
 
-def bidirectional(x: Tensor, states: list[Tensor], weights: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+def bidirectional(
+    x: Tensor, states: list[Tensor], weights: list[Tensor]
+) -> tuple[Tensor, list[Tensor]]:
     """Each layer once forward and once on the reversed sequence; the features side by side are the next layer's input."""
     hidden: list[Tensor] = []
     cell: list[Tensor] = []
@@ -183,7 +212,9 @@ def bidirectional(x: Tensor, states: list[Tensor], weights: list[Tensor]) -> tup
         first = weights[8 * k : 8 * k + 4]
         second = weights[8 * k + 4 : 8 * k + 8]
         ahead, (h, c) = lstm_layer(x, (states[0][2 * k], states[1][2 * k]), first)
-        back, (h_back, c_back) = lstm_layer(x.flip(0), (states[0][2 * k + 1], states[1][2 * k + 1]), second)
+        back, (h_back, c_back) = lstm_layer(
+            x.flip(0), (states[0][2 * k + 1], states[1][2 * k + 1]), second
+        )
         x = torch.cat([ahead, back.flip(0)], 2)
         hidden += [h, h_back]
         cell += [c, c_back]
@@ -196,7 +227,9 @@ def sequences_apart(cell: Structure) -> Structure:
     Returns their outputs (length, 1, H) and the final states.
     """
 
-    def structure(sequences: list[Tensor], states: list[Tensor], weights: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+    def structure(
+        sequences: list[Tensor], states: list[Tensor], weights: list[Tensor]
+    ) -> tuple[list[Tensor], list[Tensor]]:
         hidden: list[Tensor] = []
         memory: list[Tensor] = []
         outputs: list[Tensor] = []
@@ -215,7 +248,9 @@ def sequences_apart(cell: Structure) -> Structure:
                 memory.append(c)
             outputs.append(torch.stack(steps))
         rows = len(sequences)
-        return outputs, [torch.cat(finals).view(rows, layers, -1).transpose(0, 1) for finals in [hidden, memory]]
+        return outputs, [
+            torch.cat(finals).view(rows, layers, -1).transpose(0, 1) for finals in [hidden, memory]
+        ]
 
     return structure
 

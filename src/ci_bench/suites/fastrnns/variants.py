@@ -85,16 +85,21 @@ REFERENCES: Mapping[FastrnnsTask, str] = {
     FastrnnsTask.RESNET18: "resnet18",
     FastrnnsTask.RESNET50: "resnet50",
 }
-"""The reference arm of every case of a task: torch's own library without cuDNN, which every machine has, or the eager form."""
+"""The reference arm of every case of a task: torch's own library without cuDNN, which every machine
+has, or the eager form.
+"""
 
 HAND_WRITTEN = {Form.EAGER: "py", Form.SCRIPT: "jit", Form.COMPILE: "compile"}
 
 
-def _hand_written(structure: str, task: FastrnnsTask, *, suffix: str | None = None) -> tuple[Variant, ...]:
+def _hand_written(
+    structure: str, task: FastrnnsTask, *, suffix: str | None = None
+) -> tuple[Variant, ...]:
     """The eager, the scripted and the compiled form; `suffix` follows ``py``, ``jit`` and ``compile`` in the names."""
     tail = f"_{structure}" if suffix is None else suffix
     return tuple(
-        Variant(name=f"{prefix}{tail}", task=task, structure=structure, form=form) for form, prefix in HAND_WRITTEN.items()
+        Variant(name=f"{prefix}{tail}", task=task, structure=structure, form=form)
+        for form, prefix in HAND_WRITTEN.items()
     )
 
 
@@ -108,30 +113,62 @@ def _library(task: FastrnnsTask) -> tuple[Variant, ...]:
 
 def _convolutional(task: FastrnnsTask) -> tuple[Variant, ...]:
     forms = {Form.EAGER: "", Form.TRACE: "_jit", Form.COMPILE: "_compile"}
-    return tuple(Variant(name=f"{task}{tail}", task=task, structure=str(task), form=form) for form, tail in forms.items())
+    return tuple(
+        Variant(name=f"{task}{tail}", task=task, structure=str(task), form=form)
+        for form, tail in forms.items()
+    )
 
 
 def _all_variants() -> tuple[Variant, ...]:
     layernorm = Variant(
-        name="cudnn_layernorm", task=FastrnnsTask.LAYERNORM, structure="library_layernorm", form=Form.LIBRARY, forward_only=True
+        name="cudnn_layernorm",
+        task=FastrnnsTask.LAYERNORM,
+        structure="library_layernorm",
+        form=Form.LIBRARY,
+        forward_only=True,
     )
-    variable = {Form.LIBRARY: "vl_cudnn", Form.ATEN: "vl_aten", Form.EAGER: "vl_py", Form.SCRIPT: "vl_jit"}
+    variable = {
+        Form.LIBRARY: "vl_cudnn",
+        Form.ATEN: "vl_aten",
+        Form.EAGER: "vl_py",
+        Form.SCRIPT: "vl_jit",
+    }
     return (
         Variant(name="cudnn", task=FastrnnsTask.SEQUENCE, structure="library", form=Form.LIBRARY),
         Variant(name="aten", task=FastrnnsTask.SEQUENCE, structure="library", form=Form.ATEN),
-        Variant(name="compile_lstm", task=FastrnnsTask.SEQUENCE, structure="library", form=Form.COMPILE),
+        Variant(
+            name="compile_lstm", task=FastrnnsTask.SEQUENCE, structure="library", form=Form.COMPILE
+        ),
         *_hand_written("loop", FastrnnsTask.SEQUENCE, suffix=""),
         *_hand_written("premul", FastrnnsTask.SEQUENCE),
         *_hand_written("premul_bias", FastrnnsTask.SEQUENCE),
         *_hand_written("multilayer", FastrnnsTask.SEQUENCE),
-        Variant(name="compile_scan", task=FastrnnsTask.SEQUENCE, structure="scan", form=Form.COMPILE),
-        Variant(name="compile_while_loop", task=FastrnnsTask.SEQUENCE, structure="while_loop", form=Form.COMPILE),
-        Variant(name="cudnn_simple", task=FastrnnsTask.LAST_STATE, structure="library", form=Form.LIBRARY),
-        Variant(name="aten_simple", task=FastrnnsTask.LAST_STATE, structure="library", form=Form.ATEN),
+        Variant(
+            name="compile_scan", task=FastrnnsTask.SEQUENCE, structure="scan", form=Form.COMPILE
+        ),
+        Variant(
+            name="compile_while_loop",
+            task=FastrnnsTask.SEQUENCE,
+            structure="while_loop",
+            form=Form.COMPILE,
+        ),
+        Variant(
+            name="cudnn_simple",
+            task=FastrnnsTask.LAST_STATE,
+            structure="library",
+            form=Form.LIBRARY,
+        ),
+        Variant(
+            name="aten_simple", task=FastrnnsTask.LAST_STATE, structure="library", form=Form.ATEN
+        ),
         *_hand_written("simple", FastrnnsTask.LAST_STATE),
         layernorm,
         Variant(
-            name="aten_layernorm", task=FastrnnsTask.LAYERNORM, structure="library_layernorm", form=Form.ATEN, forward_only=True
+            name="aten_layernorm",
+            task=FastrnnsTask.LAYERNORM,
+            structure="library_layernorm",
+            form=Form.ATEN,
+            forward_only=True,
         ),
         *_hand_written("layernorm", FastrnnsTask.LAYERNORM),
         *_hand_written("layernorm_decom", FastrnnsTask.LAYERNORM),
@@ -141,7 +178,12 @@ def _all_variants() -> tuple[Variant, ...]:
             Variant(name=name, task=FastrnnsTask.VARIABLE_LENGTH, structure=_of(form), form=form)
             for form, name in variable.items()
         ),
-        Variant(name="vl_compile", task=FastrnnsTask.VARIABLE_LENGTH, structure="variable_length", form=Form.COMPILE),
+        Variant(
+            name="vl_compile",
+            task=FastrnnsTask.VARIABLE_LENGTH,
+            structure="variable_length",
+            form=Form.COMPILE,
+        ),
         *_library(FastrnnsTask.BIDIRECTIONAL),
         *_hand_written("bidirectional", FastrnnsTask.BIDIRECTIONAL),
         *_hand_written("milstm", FastrnnsTask.MILSTM),
@@ -163,7 +205,16 @@ VARIANTS: Mapping[str, Variant] = {one.name: one for one in _all_variants()}
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "cnns": ("resnet18", "resnet18_jit", "resnet50", "resnet50_jit"),
-    "rnns": ("cudnn", "aten", "jit", "jit_premul", "jit_premul_bias", "jit_simple", "jit_multilayer", "py"),
+    "rnns": (
+        "cudnn",
+        "aten",
+        "jit",
+        "jit_premul",
+        "jit_premul_bias",
+        "jit_simple",
+        "jit_multilayer",
+        "py",
+    ),
     "vl_lstm": ("vl_cudnn", "vl_jit", "vl_py"),
     "layernorm": ("cudnn_layernorm", "jit_layernorm", "jit_layernorm_decom"),
     "dropout": ("cudnn_dropout", "jit_dropout"),
@@ -180,8 +231,13 @@ def reference_of(variant: Variant) -> Variant:
 
 
 def compiled_form(variant: Variant) -> Variant:
-    """The variant that compiles the same structure. That of a structure which only the library has is the library's."""
-    same = (one for one in VARIANTS.values() if one.form is Form.COMPILE and one.task is variant.task)
+    """The variant that compiles the same structure.
+
+    That of a structure which only the library has is the library's.
+    """
+    same = (
+        one for one in VARIANTS.values() if one.form is Form.COMPILE and one.task is variant.task
+    )
     ranked = sorted(same, key=lambda one: one.structure != variant.structure)
     return ranked[0]
 

@@ -38,14 +38,22 @@ def digest_of(source: str, function: str) -> str:
 
 
 def _functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    return (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    return (
+        node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    )
 
 
 def _provides(node: ast.AST, name: str) -> bool:
     """Return true if a function is another provider of a benchmark: ``@name.provider(…)``."""
-    found = (one.func if isinstance(one, ast.Call) else one for one in getattr(node, "decorator_list", ()))
+    found = (
+        one.func if isinstance(one, ast.Call) else one
+        for one in getattr(node, "decorator_list", ())
+    )
     return any(
-        isinstance(one, ast.Attribute) and one.attr == "provider" and isinstance(one.value, ast.Name) and one.value.id == name
+        isinstance(one, ast.Attribute)
+        and one.attr == "provider"
+        and isinstance(one.value, ast.Name)
+        and one.value.id == name
         for one in found
     )
 
@@ -56,7 +64,9 @@ def _defined(node: ast.stmt) -> Iterator[str]:
         yield node.name
     elif isinstance(node, ast.Assign | ast.AnnAssign):
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        yield from (one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name))
+        yield from (
+            one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name)
+        )
 
 
 def _plain(node: ast.AST) -> str:

@@ -21,7 +21,12 @@ from ci_bench.suites.functions.drawing import BadBenchmark, Draw, Drawing, Given
 from ci_bench.suites.functions.results import differentiable, named_outputs, plain_tensors
 from ci_bench.suites.shared.worker.digests import checksum
 from ci_bench.suites.shared.worker.freshness import part_of, prepared_write, set_aside
-from ci_bench.suites.shared.worker.randomness import generator_states, moved, seed_everything, step_seed
+from ci_bench.suites.shared.worker.randomness import (
+    generator_states,
+    moved,
+    seed_everything,
+    step_seed,
+)
 from ci_bench.suites.shared.worker.roundings import watch_roundings
 
 CALL = 1
@@ -90,7 +95,9 @@ class Built:
         seed_everything(step_seed(self.seed, CALL))
         return bool(moved(generator_states(), now))
 
-    def take(self, mode: AbstractContextManager[object] | None = None, draw: int = 0) -> dict[str, Tensor]:
+    def take(
+        self, mode: AbstractContextManager[object] | None = None, draw: int = 0
+    ) -> dict[str, Tensor]:
         """Run the call, and copy its results to the host: a device may have no room for many.
 
         Inputs that it wrote into are among these: the reference has to write the same into them. A
@@ -116,7 +123,9 @@ class Built:
             if checksum(tensor) != before
         }
 
-    def rewritten(self, draw: Draw, mode: AbstractContextManager[object] | None = None) -> dict[str, Tensor]:
+    def rewritten(
+        self, draw: Draw, mode: AbstractContextManager[object] | None = None
+    ) -> dict[str, Tensor]:
         """The same once other values were written."""
         self.write(draw)
         return self.take(mode)
@@ -166,7 +175,9 @@ class Built:
         changing = [place for place, given in enumerate(self.session.given) if not given.constant]
         with torch.no_grad():
             for place in changing:
-                self.session.tensors[place].data.copy_(draw.tensor(place, self.session.given[place]))
+                self.session.tensors[place].data.copy_(
+                    draw.tensor(place, self.session.given[place])
+                )
             for place, gradient in enumerate(self.gradients):
                 gradient.copy_(_gradient(draw, place, gradient, self.session.device))
         return bool(changing)
@@ -178,7 +189,9 @@ class Built:
         """
         coin = torch.Generator().manual_seed(draw.seed)
         pairs = []
-        for place, (tensor, given) in enumerate(zip(self.session.tensors, self.session.given, strict=True)):
+        for place, (tensor, given) in enumerate(
+            zip(self.session.tensors, self.session.given, strict=True)
+        ):
             if given.constant or not tensor.numel():
                 continue
             part = tensor.data if whole else tensor.data[part_of(tensor, coin, independent=True)]
@@ -203,7 +216,9 @@ class Built:
                 next(generator)
             except StopIteration:
                 return
-        raise BadBenchmark("it yields more than once; code after the first `yield` is teardown and must not yield")
+        raise BadBenchmark(
+            "it yields more than once; code after the first `yield` is teardown and must not yield"
+        )
 
     def _changing(self) -> list[Tensor]:
         drawn = zip(self.session.tensors, self.session.given, strict=True)
@@ -211,13 +226,25 @@ class Built:
 
     def _draw_gradients(self, outputs: Sequence[Tensor]) -> None:
         if not outputs:
-            raise BadBenchmark("backward=True, but nothing it returns has a gradient; return the output, of inputs that need one")
+            raise BadBenchmark(
+                "backward=True, but nothing it returns has a gradient; return the output, of inputs"
+                " that need one"
+            )
         for place, output in enumerate(outputs):
             self.gradients.append(_gradient(self.session.draw, place, output, self.session.device))
 
 
-def build(benchmark: Benchmark[..., Any], arm: str, values: Mapping[str, Any], session: Drawing, *, seed: int) -> Built:
-    """Call a provider with the parameters of a point. `seed` is that of the global generators, whatever values are drawn.
+def build(
+    benchmark: Benchmark[..., Any],
+    arm: str,
+    values: Mapping[str, Any],
+    session: Drawing,
+    *,
+    seed: int,
+) -> Built:
+    """Call a provider with the parameters of a point.
+
+    `seed` is that of the global generators, whatever values are drawn.
 
     Raises:
         BadBenchmark: it gives nothing that can be called.
@@ -232,7 +259,9 @@ def build(benchmark: Benchmark[..., Any], arm: str, values: Mapping[str, Any], s
     session.closed = True
     if not callable(made):
         kind = type(made).__name__
-        raise BadBenchmark(f"{arm} gives a {kind} instead of the function to time: `return lambda: kernel(x)`")
+        raise BadBenchmark(
+            f"{arm} gives a {kind} instead of the function to time: `return lambda: kernel(x)`"
+        )
     named = getattr(benchmark.function, "__name__", arm)
     name = named if named == arm else f"{named} ({arm})"
     return Built(session=session, call=made, seed=seed, name=name, generator=generator)
@@ -250,5 +279,10 @@ def _gradient(draw: Draw, place: int, output: Tensor, drawn_on: str) -> Tensor:
 
     It has few digits, so it has the same values in every type.
     """
-    form = Given(shape=tuple(output.shape), dtype=torch.bfloat16, device=str(output.device), drawn_on=drawn_on)
+    form = Given(
+        shape=tuple(output.shape),
+        dtype=torch.bfloat16,
+        device=str(output.device),
+        drawn_on=drawn_on,
+    )
     return Draw(seed=draw.seed).tensor(GRADIENT + place, form).to(output.dtype)

@@ -101,10 +101,20 @@ def inputs(
         from ci_bench.suites.functions.drawing import by_hand
 
         session = by_hand()
-    return session.inputs(number, shape, dtype, device=device, requires_grad=requires_grad, constant=constant, high=high)
+    return session.inputs(
+        number,
+        shape,
+        dtype,
+        device=device,
+        requires_grad=requires_grad,
+        constant=constant,
+        high=high,
+    )
 
 
-def record(name: str, value: float, *, unit: str = "", better: str | None = None, gate: bool = False) -> None:
+def record(
+    name: str, value: float, *, unit: str = "", better: str | None = None, gate: bool = False
+) -> None:
     """Report a number of this case in addition to its time: tokens accepted, a compression ratio.
 
     Call it while a provider builds, or behind its ``yield``: inside the timed call it would be
@@ -131,7 +141,10 @@ class Provider:
 
 @dataclass(eq=False)
 class Benchmark(Generic[P, R]):
-    """A decorated function. Calling it calls the function; `provider` adds another one that computes the same."""
+    """A decorated function.
+
+    Calling it calls the function; `provider` adds another one that computes the same.
+    """
 
     function: Callable[P, R]
     keywords: Mapping[str, Any]
@@ -146,10 +159,15 @@ class Benchmark(Generic[P, R]):
         return self.function(*args, **kwargs)
 
     def provider(self, name: str, *, reference: bool = False) -> Callable[[F], F]:
-        """Add a provider of the same parameters. The reference is the marked one, else the decorated function."""
+        """Add a provider of the same parameters.
+
+        The reference is the marked one, else the decorated function.
+        """
 
         def add(function: F) -> F:
-            self.providers.append(Provider(arm=_arm(function, name, reference=reference), function=function))
+            self.providers.append(
+                Provider(arm=_arm(function, name, reference=reference), function=function)
+            )
             return function
 
         return add
@@ -163,7 +181,9 @@ class Benchmark(Generic[P, R]):
             line=code.co_firstlineno,
             function=self.function.__name__,
             parameters=tuple(signature),
-            optional=frozenset(name for name, one in signature.items() if one.default is not one.empty),
+            optional=frozenset(
+                name for name, one in signature.items() if one.default is not one.empty
+            ),
             keywords={name: value for name, value in self.keywords.items() if name != "work"},
             arms=tuple(one.arm for one in self.providers),
         )
@@ -213,10 +233,14 @@ def benchmark(function: Callable[..., Any] | None = None, /, **keywords: Any) ->
 def _declare(function: Callable[..., Any], keywords: Mapping[str, Any]) -> Benchmark[..., Any]:
     code = getattr(inspect.unwrap(function), "__code__", None)
     if code is None:
-        raise BadConfig(f"ci_bench.benchmark: {function!r} is not a function; pass all arguments by keyword")
+        raise BadConfig(
+            f"ci_bench.benchmark: {function!r} is not a function; pass all arguments by keyword"
+        )
     made = Benchmark(function=function, keywords=dict(keywords))
     name = keywords.get("provider", function.__name__)
-    made.providers.append(Provider(arm=_arm(function, str(name), reference=False), function=function))
+    made.providers.append(
+        Provider(arm=_arm(function, str(name), reference=False), function=function)
+    )
     file = str(Path(code.co_filename).resolve())
     _REGISTERED.setdefault(file, []).append(made)
     points(made.declaration(file))
@@ -225,4 +249,9 @@ def _declare(function: Callable[..., Any], keywords: Mapping[str, Any]) -> Bench
 
 def _arm(function: Callable[..., Any], name: str, *, reference: bool) -> Arm:
     code = inspect.unwrap(function).__code__
-    return Arm(name=name, parameters=tuple(inspect.signature(function).parameters), line=code.co_firstlineno, reference=reference)
+    return Arm(
+        name=name,
+        parameters=tuple(inspect.signature(function).parameters),
+        line=code.co_firstlineno,
+        reference=reference,
+    )

@@ -2,8 +2,9 @@
 
 The values of a tensor depend on the case's seed and on the number of tensors drawn before it, so
 all providers and both sides draw the same. They are drawn on the case's device, since a GPU draws a
-gigabyte in milliseconds and a core of the host in seconds: in fp32 (fp64 if requested, whole numbers
-in int64), rounded to their type, and moved to their device. Another model of GPU draws other values.
+gigabyte in milliseconds and a core of the host in seconds: in fp32 (fp64 if requested, whole
+numbers in int64), rounded to their type, and moved to their device. Another model of GPU draws
+other values.
 """
 
 from collections.abc import Sequence
@@ -65,7 +66,9 @@ class Draw:
         seed = self.fixed if given.constant and self.fixed is not None else self.seed
         generator = torch.Generator(given.drawn_on).manual_seed(step_seed(seed, place))
         if given.dtype.is_floating_point or given.dtype.is_complex:
-            drawn = torch.randn(given.shape, generator=generator, dtype=given.drawn_in, device=given.drawn_on)
+            drawn = torch.randn(
+                given.shape, generator=generator, dtype=given.drawn_in, device=given.drawn_on
+            )
             drawn = drawn.to(given.dtype)
             if self.noise:
                 noise = torch.Generator(given.drawn_on).manual_seed(step_seed(self.noise, place))
@@ -102,7 +105,11 @@ class Given:
 
 def dtype_of(named: Any) -> torch.dtype:
     """Torch's type behind ``bf16``, ``bfloat16`` or itself. Raises `ValueError`."""
-    found = named if isinstance(named, torch.dtype) else DTYPES.get(str(named)) or getattr(torch, str(named), None)
+    found = (
+        named
+        if isinstance(named, torch.dtype)
+        else DTYPES.get(str(named)) or getattr(torch, str(named), None)
+    )
     if isinstance(found, torch.dtype):
         return found
     raise ValueError(f"dtype {named!r} is neither one of {', '.join(DTYPES)} nor a type of torch")
@@ -138,7 +145,8 @@ class Drawing:
         """Draw tensors; see `declaring.inputs`."""
         if self.closed:
             raise BadBenchmark(
-                "ci_bench.inputs is called in the timed function; draw inputs before, where that function is built"
+                "ci_bench.inputs is called in the timed function; draw inputs before, where that"
+                " function is built"
             )
         kind = dtype_of(dtype)
         real = kind.is_floating_point or kind.is_complex
@@ -149,7 +157,8 @@ class Drawing:
             dtype=kind,
             device=str(torch.empty(0, device=device or self.device).device),
             drawn_on=self.device,
-            requires_grad=real and (self.backward and not constant if requires_grad is None else requires_grad),
+            requires_grad=real
+            and (self.backward and not constant if requires_grad is None else requires_grad),
             constant=constant,
             high=high or 0,
         )

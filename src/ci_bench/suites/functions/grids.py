@@ -98,13 +98,18 @@ def points(declared: GridDeclaration) -> tuple[Point, ...]:
             same label.
     """
     _check(declared)
-    combinations = _listed(declared) if declared.keywords.get("cases") is not None else _grid(declared)
-    found = tuple(Point(values=values, label=_label_of(declared, values)) for values in combinations)
+    combinations = (
+        _listed(declared) if declared.keywords.get("cases") is not None else _grid(declared)
+    )
+    found = tuple(
+        Point(values=values, label=_label_of(declared, values)) for values in combinations
+    )
     for label, times in Counter(point.label for point in found).items():
         if times > 1:
             alike = " and ".join(str(dict(point.values)) for point in found if point.label == label)
             raise declared.fault(
-                "cases" if "cases" in declared.keywords else label, f"{alike} would be one case; make them differ"
+                "cases" if "cases" in declared.keywords else label,
+                f"{alike} would be one case; make them differ",
             )
     return found
 
@@ -152,7 +157,11 @@ def _name_of(value: Any) -> str:
     name = getattr(value, "__name__", None)
     if isinstance(name, str) and name != "<lambda>":
         return name
-    if type(value).__module__.partition(".")[0] == "torch" and "\n" not in str(value) and " " not in str(value):
+    if (
+        type(value).__module__.partition(".")[0] == "torch"
+        and "\n" not in str(value)
+        and " " not in str(value)
+    ):
         return str(value).removeprefix("torch.")
     raise ValueError(f"{type(value).__name__} has no short name")
 
@@ -175,11 +184,15 @@ def _label_of(declared: GridDeclaration, values: Mapping[str, Any]) -> str:
             raise declared.fault(name, f"{error}; {way_out}") from None
         if not is_small(as_json(values[name])):
             why = f"a value of more than {LONGEST_VALUE} characters or {MOST_ITEMS} items"
-            raise declared.fault(name, f"{why}; give it a name, and look it up by that in the function")
+            raise declared.fault(
+                name, f"{why}; give it a name, and look it up by that in the function"
+            )
     label = ",".join(shown)
     if len(label) > LONGEST_ID:
         raise declared.fault(
-            "cases", f"the parameters make an id of more than {LONGEST_ID} characters; put some into one mapping"
+            "cases",
+            f"the parameters make an id of more than {LONGEST_ID} characters; put some into one"
+            " mapping",
         )
     return label
 
@@ -188,18 +201,34 @@ def is_small(value: Any) -> bool:
     """Return true if documents take a value as it is."""
     items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     names = value if isinstance(value, dict) else ()
-    small = len(items) <= MOST_ITEMS and len(str(value)) <= LONGEST_VALUE and all(len(name) <= LONGEST_LABEL for name in names)
+    small = (
+        len(items) <= MOST_ITEMS
+        and len(str(value)) <= LONGEST_VALUE
+        and all(len(name) <= LONGEST_LABEL for name in names)
+    )
     return small and all(map(is_small, items))
 
 
 def _check(declared: GridDeclaration) -> None:
     """Check everything that can be wrong besides the grid."""
-    for name, form in ((declared.function, FUNCTION), *((name, NAME) for name in declared.parameters)):
+    for name, form in (
+        (declared.function, FUNCTION),
+        *((name, NAME) for name in declared.parameters),
+    ):
         if not form.fullmatch(name):
-            raise declared.fault("name", f"{name[:MOST_SHOWN]!r} is not of up to 60 letters, digits and _, as ids are")
+            raise declared.fault(
+                "name",
+                f"{name[:MOST_SHOWN]!r} is not of up to 60 letters, digits and _, as ids are",
+            )
     threshold = declared.keywords.get("threshold")
-    if threshold is not None and (isinstance(threshold, bool) or not isinstance(threshold, int | float) or not 0 < threshold < 1):
-        raise declared.fault("threshold", f"{_told(threshold)} is not a fraction between 0 and 1, such as 0.02")
+    if threshold is not None and (
+        isinstance(threshold, bool)
+        or not isinstance(threshold, int | float)
+        or not 0 < threshold < 1
+    ):
+        raise declared.fault(
+            "threshold", f"{_told(threshold)} is not a fraction between 0 and 1, such as 0.02"
+        )
     if not isinstance(declared.keywords.get("backward", False), bool):
         raise declared.fault("backward", "True or False")
     _check_arms(declared)
@@ -216,13 +245,21 @@ def _check_arms(declared: GridDeclaration) -> None:
     names = [arm.name for arm in declared.arms]
     for place, arm in enumerate(declared.arms):
         if not ARM.fullmatch(arm.name):
-            raise declared.fault("provider", f"{arm.name!r} may have letters, digits and _ . : + - only", line=arm.line)
+            raise declared.fault(
+                "provider",
+                f"{arm.name!r} may have letters, digits and _ . : + - only",
+                line=arm.line,
+            )
         if arm.name in names[:place]:
-            raise declared.fault("provider", f"two are called {arm.name!r}; rename one", line=arm.line)
+            raise declared.fault(
+                "provider", f"two are called {arm.name!r}; rename one", line=arm.line
+            )
         if {*arm.parameters} != {*declared.parameters}:
             owed = ", ".join(declared.parameters) or "nothing"
             raise declared.fault(
-                "provider", f"{arm.name} takes {', '.join(arm.parameters) or 'nothing'} instead of {owed}", line=arm.line
+                "provider",
+                f"{arm.name} takes {', '.join(arm.parameters) or 'nothing'} instead of {owed}",
+                line=arm.line,
             )
     if sum(arm.reference for arm in declared.arms) > 1:
         raise declared.fault("provider", "two are marked as the reference; mark one")
@@ -234,12 +271,20 @@ def _listed(declared: GridDeclaration) -> Iterator[Mapping[str, Any]]:
     """The points of an explicit list."""
     others = [name for name in declared.keywords if name not in OPTIONS]
     if others:
-        raise declared.fault(others[0], "the cases are listed under `cases`, too; write one or the other")
+        raise declared.fault(
+            others[0], "the cases are listed under `cases`, too; write one or the other"
+        )
     listed = declared.keywords["cases"]
-    if not isinstance(listed, list | tuple) or not listed or not all(isinstance(item, Mapping) for item in listed):
+    if (
+        not isinstance(listed, list | tuple)
+        or not listed
+        or not all(isinstance(item, Mapping) for item in listed)
+    ):
         raise declared.fault("cases", "a list of mappings, each from parameters to values")
     if len(listed) > MOST_POINTS:
-        raise declared.fault("cases", f"{len(listed):,} cases; at most {MOST_POINTS:,} are allowed for one function")
+        raise declared.fault(
+            "cases", f"{len(listed):,} cases; at most {MOST_POINTS:,} are allowed for one function"
+        )
     for number, item in enumerate(listed):
         for name in item:
             _require_parameter(declared, f"cases[{number}].{name}", str(name))
@@ -257,19 +302,29 @@ def _grid(declared: GridDeclaration) -> Iterator[Mapping[str, Any]]:
             raise declared.fault(keyword, f"{name} has values already, by another keyword")
         dimensions[name] = value if isinstance(value, list) else [value]
         if not dimensions[name]:
-            raise declared.fault(keyword, "an empty list makes no case; leave the benchmark out instead")
+            raise declared.fault(
+                keyword, "an empty list makes no case; leave the benchmark out instead"
+            )
     size = 1
     for values in dimensions.values():
         size *= len(values)
     if size > MOST_POINTS:
-        raise declared.fault("cases", f"the grid has {size:,}, but at most {MOST_POINTS:,} are allowed; list some under `cases`")
+        raise declared.fault(
+            "cases",
+            f"the grid has {size:,}, but at most {MOST_POINTS:,} are allowed; list some under"
+            " `cases`",
+        )
     for combination in product(*dimensions.values()):
         yield _whole(declared, dict(zip(dimensions, combination, strict=True)), "grid")
 
 
 def _parameter_of(declared: GridDeclaration, keyword: str) -> str:
     """The parameter that a keyword names: itself, or its singular."""
-    singular = {keyword.removesuffix("s"), keyword.removesuffix("es"), re.sub("ies$", "y", keyword)} - {keyword}
+    singular = {
+        keyword.removesuffix("s"),
+        keyword.removesuffix("es"),
+        re.sub("ies$", "y", keyword),
+    } - {keyword}
     fitting = [name for name in declared.parameters if name == keyword] or [
         name for name in declared.parameters if name in singular
     ]
@@ -287,7 +342,13 @@ def _require_parameter(declared: GridDeclaration, place: str, name: str) -> None
 
 
 def _whole(declared: GridDeclaration, values: dict[str, Any], place: str) -> Mapping[str, Any]:
-    missing = [name for name in declared.parameters if name not in values and name not in declared.optional]
+    missing = [
+        name for name in declared.parameters if name not in values and name not in declared.optional
+    ]
     if missing:
-        raise declared.fault(place, f"{missing[0]} has no value; give a list `{missing[0]}=[…]`, or the parameter a default")
+        raise declared.fault(
+            place,
+            f"{missing[0]} has no value; give a list `{missing[0]}=[…]`, or the parameter a"
+            " default",
+        )
     return values

@@ -42,7 +42,9 @@ class ByImport(Functions):
 
     def plan(self, options: Mapping[str, Any]) -> tuple[Case, ...]:
         """The cases of one entry, as the imported files declare them. Raises `BadConfig`."""
-        return cases_of([one for file in files_of(self.folder, options) for one in declarations(file)], options)
+        return cases_of(
+            [one for file in files_of(self.folder, options) for one in declarations(file)], options
+        )
 
 
 SUITE = ByImport()
@@ -68,7 +70,11 @@ def benchmarks(file: str) -> tuple[Benchmark[..., Any], ...]:
     source = source_of(Path(), file)
     kept = _KEPT.get(str(path))
     name, _ = _module_name(Path(file))
-    if kept is None or kept.source != source or (kept.module is not None and sys.modules.get(name) is not kept.module):
+    if (
+        kept is None
+        or kept.source != source
+        or (kept.module is not None and sys.modules.get(name) is not kept.module)
+    ):
         _KEPT[str(path)] = kept = _collect(file, path, source)
     return kept.benchmarks
 
@@ -95,7 +101,9 @@ def _collect(file: str, path: Path, source: str) -> _Imported:
         with stand_ins(formats):
             module = _module_of(file, path)
         found += registered(str(path))
-        found += [one for name in formats if name in COLLECTORS for one in COLLECTORS[name](file, module)]
+        found += [
+            one for name in formats if name in COLLECTORS for one in COLLECTORS[name](file, module)
+        ]
     if Format.PYTEST in formats:
         found += pytest_tests.collect(file)
     return _Imported(source=source, module=module, benchmarks=tuple(found))
@@ -115,9 +123,16 @@ def _module_of(file: str, path: Path) -> ModuleType:
         except Exception as error:
             sys.modules.pop(name, None)
             line = next(
-                (frame.lineno for frame in reversed(traceback.extract_tb(error.__traceback__)) if frame.filename == str(path)), 1
+                (
+                    frame.lineno
+                    for frame in reversed(traceback.extract_tb(error.__traceback__))
+                    if frame.filename == str(path)
+                ),
+                1,
             )
-            raise BadConfig(f"{file}:{line}: cannot be imported: {type(error).__name__}: {error}") from error
+            raise BadConfig(
+                f"{file}:{line}: cannot be imported: {type(error).__name__}: {error}"
+            ) from error
     return sys.modules[name]
 
 
@@ -134,7 +149,11 @@ def _import(name: str, path: Path, *, in_package: bool) -> None:
 
 def _module_name(file: Path) -> tuple[str, bool]:
     """The name of a file's module, and whether a package has it."""
-    root = Path("src") if file.parts[0] == "src" and not Path("src", "__init__.py").exists() else Path()
+    root = (
+        Path("src")
+        if file.parts[0] == "src" and not Path("src", "__init__.py").exists()
+        else Path()
+    )
     inside = file.relative_to(root)
     packages = inside.parents[:-1]
     if packages and all((root / package / "__init__.py").is_file() for package in packages):

@@ -48,9 +48,13 @@ class _FoundNames:
 
 @dataclass(kw_only=True, slots=True)
 class _Reader:
-    """One file. `packages` and `decorators` are the names that it has for `ci_bench` and for `ci_bench.benchmark`.
+    """One file.
 
-    `plain` are the nodes that were understood: any other mention of a decorator makes the file one to import.
+    `packages` and `decorators` are the names that it has for `ci_bench` and for
+    `ci_bench.benchmark`.
+
+    `plain` are the nodes that were understood: any other mention of a decorator makes the file one
+    to import.
     """
 
     file: str
@@ -72,11 +76,20 @@ class _Reader:
         for node in ast.walk(tree):
             if isinstance(node, ast.Import):
                 names = [alias for alias in node.names if alias.name.partition(".")[0] == PACKAGE]
-                self.packages |= {alias.asname or PACKAGE for alias in names if alias.asname is None or alias.name == PACKAGE}
-            elif isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == PACKAGE:
+                self.packages |= {
+                    alias.asname or PACKAGE
+                    for alias in names
+                    if alias.asname is None or alias.name == PACKAGE
+                }
+            elif (
+                isinstance(node, ast.ImportFrom)
+                and (node.module or "").partition(".")[0] == PACKAGE
+            ):
                 if any(alias.name == "*" for alias in node.names):
                     raise _NotPlain
-                self.decorators |= {alias.asname or alias.name for alias in node.names if alias.name == DECORATOR}
+                self.decorators |= {
+                    alias.asname or alias.name for alias in node.names if alias.name == DECORATOR
+                }
 
     def _read_function(self, node: ast.FunctionDef) -> None:
         for place, decorator in enumerate(node.decorator_list):
@@ -102,17 +115,23 @@ class _Reader:
             raise _NotPlain
         keywords = {} if call is None else self._keywords(call, without="work")
         name = keywords.get(PROVIDER, node.name)
-        self.found[node.name] = _FoundNames(node=node, keywords=keywords, arms=[self._arm(node, str(name), reference=False)])
+        self.found[node.name] = _FoundNames(
+            node=node, keywords=keywords, arms=[self._arm(node, str(name), reference=False)]
+        )
 
     def _add_provider(self, node: ast.FunctionDef, call: ast.Call, target: ast.Attribute) -> None:
         base = target.value.id if isinstance(target.value, ast.Name) else ""
         given = self._keywords(call)
         if base not in self.found or len(call.args) > 1 or not {*given} <= {"name", "reference"}:
             raise _NotPlain
-        named = [_literal(argument) for argument in call.args] + [given[name] for name in given if name == "name"]
+        named = [_literal(argument) for argument in call.args] + [
+            given[name] for name in given if name == "name"
+        ]
         if len(named) != 1:
             raise _NotPlain
-        self.found[base].arms.append(self._arm(node, str(named[0]), reference=bool(given.get("reference", False))))
+        self.found[base].arms.append(
+            self._arm(node, str(named[0]), reference=bool(given.get("reference", False)))
+        )
 
     def _arm(self, node: ast.FunctionDef, name: str, *, reference: bool) -> Arm:
         return Arm(name=name, parameters=_parameters(node), line=_line(node), reference=reference)
@@ -143,13 +162,20 @@ class _Reader:
         names = self.decorators | self.packages | {*self.found}
         if isinstance(node, ast.expr) and self._is_decorator(node):
             raise _NotPlain
-        if isinstance(node, ast.Attribute) and node.attr == PROVIDER and getattr(node.value, "id", "") in names:
+        if (
+            isinstance(node, ast.Attribute)
+            and node.attr == PROVIDER
+            and getattr(node.value, "id", "") in names
+        ):
             raise _NotPlain
         if isinstance(node, ast.Name) and node.id in names and not isinstance(node.ctx, ast.Load):
             raise _NotPlain
         if isinstance(node, ast.Name) and node.id in self.found:
             raise _NotPlain  # it may be handed to whatever adds a provider
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and node.name in names:
+        if (
+            isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+            and node.name in names
+        ):
             own = self.found.get(node.name)
             if own is None or own.node is not node:
                 raise _NotPlain
@@ -187,4 +213,8 @@ def _parameters(node: ast.FunctionDef) -> tuple[str, ...]:
 def _optional(node: ast.FunctionDef) -> Iterator[str]:
     names = [argument.arg for argument in node.args.args]
     yield from names[len(names) - len(node.args.defaults) :]
-    yield from (one.arg for one, default in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True) if default is not None)
+    yield from (
+        one.arg
+        for one, default in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
+        if default is not None
+    )

@@ -33,7 +33,10 @@ _PASSED_OVER = frozenset({"__pycache__", "node_modules", "site-packages"})
 
 @dataclass(kw_only=True, slots=True)
 class Functions(Suite):
-    """Every benchmark of some files, at every point of its grid. Paths are relative to `folder`, the tree's root."""
+    """Every benchmark of some files, at every point of its grid.
+
+    Paths are relative to `folder`, the tree's root.
+    """
 
     name: str = "functions"
     worker: str = "ci_bench.suites.functions.run"
@@ -51,17 +54,28 @@ class Functions(Suite):
         read = [_read(self.folder, file) for file in files]
         plain = [one for one in read if one is not None]
         if len(plain) == len(read):
-            return self._with_bodies(cases_of([one for declared in plain for one in declared], options))
+            return self._with_bodies(
+                cases_of([one for declared in plain for one in declared], options)
+            )
         if self.plan_by_import is None:
             dynamic = files[read.index(None)]
-            raise BadConfig(f"{dynamic}: has to be imported to be planned, which only commands that measure or list do")
+            raise BadConfig(
+                f"{dynamic}: has to be imported to be planned, which only commands that measure or"
+                " list do"
+            )
         return self._with_bodies(self.plan_by_import(options))
 
     def _with_bodies(self, cases: tuple[Case, ...]) -> tuple[Case, ...]:
         """The cases with digests of their code, as the files' text has it."""
         found = {(str(case.params["file"]), str(case.params["function"])) for case in cases}
-        bodies = {(file, function): digest_of(source_of(self.folder, file), function) for file, function in found}
-        return tuple(replace(case, body=bodies[case.params["file"], case.params["function"]]) for case in cases)
+        bodies = {
+            (file, function): digest_of(source_of(self.folder, file), function)
+            for file, function in found
+        }
+        return tuple(
+            replace(case, body=bodies[case.params["file"], case.params["function"]])
+            for case in cases
+        )
 
     def reads(self, options: Mapping[str, Any]) -> tuple[str, ...]:
         """The files themselves."""
@@ -72,7 +86,9 @@ class Functions(Suite):
 
         A case that only reports numbers reports them twice.
         """
-        memory = (Stage(kind=StageKind.ALONE, arms=(arm,), launches=MEMORY_LAUNCHES) for arm in case.arms)
+        memory = (
+            Stage(kind=StageKind.ALONE, arms=(arm,), launches=MEMORY_LAUNCHES) for arm in case.arms
+        )
         verify = Stage(kind=StageKind.VERIFY, arms=case.arms)
         if case.params.get("untimed"):
             return (replace(verify, launches=MEMORY_LAUNCHES),)
@@ -103,7 +119,9 @@ def files_of(folder: Path, options: Mapping[str, Any]) -> list[str]:
     for path in _paths(options):
         found |= dict.fromkeys(_below(folder, path))
     if len(found) > MOST_FILES:
-        raise BadConfig(f"suites.functions: {len(found):,} files; at most {MOST_FILES:,} are allowed")
+        raise BadConfig(
+            f"suites.functions: {len(found):,} files; at most {MOST_FILES:,} are allowed"
+        )
     return list(found)
 
 
@@ -115,7 +133,10 @@ def cases_of(declared: Sequence[GridDeclaration], options: Mapping[str, Any]) ->
     """
     wanted = [one for one in declared if _is_wanted(one.function, options)]
     if not wanted:
-        where, known = " ".join(_paths(options)), ", ".join(dict.fromkeys(one.function for one in declared))
+        where, known = (
+            " ".join(_paths(options)),
+            ", ".join(dict.fromkeys(one.function for one in declared)),
+        )
         why = (
             f"none of its benchmarks fits match ({known[:MOST_KNOWN]})"
             if known
@@ -123,7 +144,11 @@ def cases_of(declared: Sequence[GridDeclaration], options: Mapping[str, Any]) ->
         )
         raise NothingInTree(f"suites.functions: {where}: {why}")
     names, prefix = _names(wanted), f"{options['name']}." if "name" in options else ""
-    return tuple(_case(one, f"{prefix}{names[one.file, one.function]}", point) for one in wanted for point in points(one))
+    return tuple(
+        _case(one, f"{prefix}{names[one.file, one.function]}", point)
+        for one in wanted
+        for point in points(one)
+    )
 
 
 def _names(declared: Sequence[GridDeclaration]) -> dict[tuple[str, str], str]:
@@ -137,7 +162,9 @@ def _names(declared: Sequence[GridDeclaration]) -> dict[tuple[str, str], str]:
     found = {}
     for file, function in lines:
         path = PurePosixPath(file)
-        apart = path.stem if stems[path.stem, function] == 1 else ".".join(path.with_suffix("").parts)
+        apart = (
+            path.stem if stems[path.stem, function] == 1 else ".".join(path.with_suffix("").parts)
+        )
         plain = re.sub(r"[^A-Za-z0-9_.-]", "_", apart)
         found[file, function] = function if files[function] == 1 else f"{plain}.{function}"
     return found
@@ -145,7 +172,9 @@ def _names(declared: Sequence[GridDeclaration]) -> dict[tuple[str, str], str]:
 
 def _case(declared: GridDeclaration, name: str, point: Point) -> Case:
     if len(name) > LONGEST_NAME:
-        raise declared.fault("name", f"{name} has more than {LONGEST_NAME} characters, the most of a case's name")
+        raise declared.fault(
+            "name", f"{name} has more than {LONGEST_NAME} characters, the most of a case's name"
+        )
     arms = declared.ordered_arms
     backward = declared.keywords.get("backward", False)
     options: dict[str, Any] = {"backward": True} if backward else {}
@@ -174,7 +203,9 @@ def _case(declared: GridDeclaration, name: str, point: Point) -> Case:
 
 
 def _is_wanted(function: str, options: Mapping[str, Any]) -> bool:
-    return "match" not in options or any(fnmatchcase(function, pattern) for pattern in options["match"])
+    return "match" not in options or any(
+        fnmatchcase(function, pattern) for pattern in options["match"]
+    )
 
 
 def _paths(options: Mapping[str, Any]) -> list[str]:
@@ -186,19 +217,30 @@ def _below(folder: Path, path: str) -> Iterator[str]:
     """The files of one path: itself, those in a folder, or those that fit a glob."""
     pure = PurePosixPath(path)
     if pure.is_absolute() or ".." in pure.parts:
-        raise BadConfig(f"suites.functions: {path}: not inside of the tree; give a path from its root")
+        raise BadConfig(
+            f"suites.functions: {path}: not inside of the tree; give a path from its root"
+        )
     place = folder / pure
     try:
         if place.is_file():
             yield str(pure)
             return
         found = place.rglob("*.py") if place.is_dir() else folder.glob(str(pure))
-        inside = sorted(one.relative_to(folder) for one in found if one.suffix == ".py" and one.is_file())
+        inside = sorted(
+            one.relative_to(folder) for one in found if one.suffix == ".py" and one.is_file()
+        )
     except (OSError, ValueError) as error:
         raise BadConfig(f"suites.functions: {path}: cannot be looked for: {error}") from error
-    kept = [one for one in inside if not any(part.startswith(".") or part in _PASSED_OVER for part in one.parts)]
+    kept = [
+        one
+        for one in inside
+        if not any(part.startswith(".") or part in _PASSED_OVER for part in one.parts)
+    ]
     if not kept:
-        raise NothingInTree(f"suites.functions: {path}: no Python file found in {folder.resolve()}; correct the path")
+        raise NothingInTree(
+            f"suites.functions: {path}: no Python file found in {folder.resolve()}; correct the"
+            " path"
+        )
     yield from (one.as_posix() for one in kept)
 
 

@@ -15,7 +15,12 @@ from ci_bench.records.results import Better, Lane, Launch, Metric, Unit
 from ci_bench.suites.contract import NotMeasured
 
 NAME = re.compile(r"[a-z0-9_]{1,50}")
-USUAL = {Unit.SECONDS: Better.LOWER, Unit.BYTES: Better.LOWER, Unit.JOULES: Better.LOWER, Unit.PER_SECOND: Better.HIGHER}
+USUAL = {
+    Unit.SECONDS: Better.LOWER,
+    Unit.BYTES: Better.LOWER,
+    Unit.JOULES: Better.LOWER,
+    Unit.PER_SECOND: Better.HIGHER,
+}
 """The better direction by unit, if the unit shows it."""
 
 
@@ -37,7 +42,13 @@ class Recorded:
         """As a metric of one arm."""
         taken = Launch(launch=launch, values=(self.value,))
         return Metric(
-            name=self.name, arm=arm, unit=self.unit, better=self.better, lane=Lane.COUNTERS, launches=(taken,), title=self.title
+            name=self.name,
+            arm=arm,
+            unit=self.unit,
+            better=self.better,
+            lane=Lane.COUNTERS,
+            launches=(taken,),
+            title=self.title,
         )
 
 
@@ -45,7 +56,8 @@ def recorded(name: str, value: float, *, unit: str, better: str | None, gate: bo
     """Check a recorded number. Raises `BadRecord`."""
     if not NAME.fullmatch(name) or name.startswith(RECORDED):
         raise BadRecord(
-            f"record({name!r}): a name is of up to 50 lower-case letters, digits and _, and does not start with {RECORDED}"
+            f"record({name!r}): a name is of up to 50 lower-case letters, digits and _, and does"
+            f" not start with {RECORDED}"
         )
     if better not in {None, *Better}:
         raise BadRecord(f"record({name!r}): better={better!r} is neither 'lower' nor 'higher'")
@@ -55,7 +67,10 @@ def recorded(name: str, value: float, *, unit: str, better: str | None, gate: bo
         raise BadRecord(f"record({name!r}): {value} is not a finite number")
     direction = Better(better) if better else USUAL.get(meaning.unit)
     if direction is None and gate:
-        raise BadRecord(f"record({name!r}): add better='lower' or better='higher', since it gates and the unit does not say it")
+        raise BadRecord(
+            f"record({name!r}): add better='lower' or better='higher', since it gates and the unit"
+            " does not say it"
+        )
     return Recorded(
         name=name if gate else f"{RECORDED}{name}",
         title=name,

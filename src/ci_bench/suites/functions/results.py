@@ -72,7 +72,9 @@ def differentiable(value: Any) -> list[Tensor]:
     if isinstance(value, list | tuple):
         return [one for item in value for one in differentiable(item)]
     if is_dataclass(value) and not isinstance(value, type):
-        return [one for field in fields(value) for one in differentiable(getattr(value, field.name))]
+        return [
+            one for field in fields(value) for one in differentiable(getattr(value, field.name))
+        ]
     return []
 
 
@@ -107,7 +109,10 @@ class _Walk:
         self.has_keys = False
 
     def leaves(self, value: Any, name: str, *, inside: bool = False) -> Iterator[tuple[str, Leaf]]:
-        """Give numbers, texts and strided tensors by name. `inside` an object with equality all parts count."""
+        """Give numbers, texts and strided tensors by name.
+
+        `inside` an object with equality all parts count.
+        """
         if value is None:
             return
         if isinstance(value, Tensor):
@@ -136,22 +141,30 @@ class _Walk:
             yield from self._of_array(array, name)
         elif isinstance(value, Mapping):
             self.has_keys |= not inside
-            yield from self._items(((_key(key), item) for key, item in value.items()), name, inside=inside)
+            yield from self._items(
+                ((_key(key), item) for key, item in value.items()), name, inside=inside
+            )
         elif isinstance(value, list | tuple | deque):
             if _are_numbers(value):
                 yield name, tuple(value)
                 return
-            yield from self._items(((str(place), item) for place, item in enumerate(value)), name, inside=inside)
+            yield from self._items(
+                ((str(place), item) for place, item in enumerate(value)), name, inside=inside
+            )
         elif isinstance(value, AbstractSet):
             yield from self._members(value, name)
         elif is_dataclass(value) and not isinstance(value, type):
             self.has_keys |= not inside
-            compared = ((field.name, getattr(value, field.name)) for field in fields(value) if field.compare)
+            compared = (
+                (field.name, getattr(value, field.name)) for field in fields(value) if field.compare
+            )
             yield from self._items(compared, name, inside=inside)
         else:
             yield from self._state(value, name, inside=inside)
 
-    def _items(self, items: Iterable[tuple[str, Any]], name: str, *, inside: bool) -> Iterator[tuple[str, Leaf]]:
+    def _items(
+        self, items: Iterable[tuple[str, Any]], name: str, *, inside: bool
+    ) -> Iterator[tuple[str, Leaf]]:
         empty = True
         for key, item in items:
             empty = False
@@ -167,8 +180,12 @@ class _Walk:
         for member in value:
             parts = list(self.leaves(member, "", inside=True))
             if any(isinstance(part, Tensor) and part.numel() for _, part in parts):
-                raise BadBenchmark(f"returns a {_kind(value)} of tensors, which has no order; return a list")
-            members.append("\x1f".join(f"{at}={part!r}" if at else repr(part) for at, part in parts))
+                raise BadBenchmark(
+                    f"returns a {_kind(value)} of tensors, which has no order; return a list"
+                )
+            members.append(
+                "\x1f".join(f"{at}={part!r}" if at else repr(part) for at, part in parts)
+            )
         yield name, "\x1e".join(sorted(members))
 
     def _of_array(self, array: Any, name: str) -> Iterator[tuple[str, Leaf]]:
@@ -189,14 +206,20 @@ class _Walk:
     def _state(self, value: Any, name: str, *, inside: bool) -> Iterator[tuple[str, Leaf]]:
         """Give the parts of an object that defines equality, as pickle takes them."""
         if isinstance(value, Iterator) or isawaitable(value):
-            raise BadBenchmark(f"returns a {_kind(value)}, which computes only when it is read; return list(…) of it")
+            raise BadBenchmark(
+                f"returns a {_kind(value)}, which computes only when it is read; return list(…)"
+                " of it"
+            )
         attrs = getattr(type(value), "__attrs_attrs__", None)
         if attrs is not None:
             compared = ((one.name, getattr(value, one.name)) for one in attrs if one.eq)
             yield from self._items(compared, name, inside=inside)
             return
         if isinstance(value, ModuleType) or not (inside or _has_equality(value)):
-            raise BadBenchmark(f"returns a {_kind(value)}, which defines no equality (__eq__) to compare by; {WAY_OUT}")
+            raise BadBenchmark(
+                f"returns a {_kind(value)}, which defines no equality (__eq__) to compare by;"
+                f" {WAY_OUT}"
+            )
         try:
             reduced = value.__reduce_ex__(4)
         except Exception as error:
@@ -207,7 +230,9 @@ class _Walk:
             return
         function, arguments, *more = reduced
         given = [list(part) if isinstance(part, Iterator) else part for part in more]
-        yield from self._items((("of", function), ("with", arguments), ("state", given)), name, inside=True)
+        yield from self._items(
+            (("of", function), ("with", arguments), ("state", given)), name, inside=True
+        )
 
 
 def _has_equality(value: Any) -> bool:
@@ -234,9 +259,13 @@ def _tensor(leaf: Leaf) -> Tensor:
     if isinstance(leaf, Tensor):
         return leaf
     if isinstance(leaf, tuple):
-        return torch.tensor(leaf, dtype={float: torch.float64, complex: torch.complex128}.get(type(leaf[0])))
+        return torch.tensor(
+            leaf, dtype={float: torch.float64, complex: torch.complex128}.get(type(leaf[0]))
+        )
     if isinstance(leaf, str | bytes) or _is_long(leaf):
-        return _bytes(leaf if isinstance(leaf, bytes) else str(leaf).encode("utf-8", "surrogatepass"))
+        return _bytes(
+            leaf if isinstance(leaf, bytes) else str(leaf).encode("utf-8", "surrogatepass")
+        )
     return torch.tensor(leaf, dtype=torch.float64 if isinstance(leaf, float) else None)
 
 
@@ -245,7 +274,11 @@ def _is_long(leaf: Leaf) -> bool:
 
 
 def _bytes(content: bytes) -> Tensor:
-    return torch.frombuffer(bytearray(content), dtype=torch.uint8) if content else torch.empty(0, dtype=torch.uint8)
+    return (
+        torch.frombuffer(bytearray(content), dtype=torch.uint8)
+        if content
+        else torch.empty(0, dtype=torch.uint8)
+    )
 
 
 def _packed(leaves: Mapping[str, Any]) -> dict[str, Tensor]:
@@ -274,7 +307,9 @@ def _packed(leaves: Mapping[str, Any]) -> dict[str, Tensor]:
 def _are_numbers(values: Collection[Any]) -> bool:
     """Return true if these are numbers of one type that a tensor can hold."""
     kinds = {type(value) for value in values}
-    return kinds in ({bool}, {int}, {float}, {complex}) and not any(_is_long(value) for value in values)
+    return kinds in ({bool}, {int}, {float}, {complex}) and not any(
+        _is_long(value) for value in values
+    )
 
 
 def _numpy() -> Any:
@@ -288,7 +323,9 @@ def _as_array(value: Any) -> Any:
         return None
     if isinstance(value, numpy.ndarray):
         return value
-    if isinstance(value, numpy.generic) or (hasattr(value, "__array_interface__") or hasattr(value, "__dlpack__")):
+    if isinstance(value, numpy.generic) or (
+        hasattr(value, "__array_interface__") or hasattr(value, "__dlpack__")
+    ):
         return numpy.asarray(value)
     return None
 
@@ -306,7 +343,11 @@ def _from_numpy(array: Any) -> Tensor:
 
 def _key(key: Any) -> str:
     text = key if isinstance(key, str) else repr(key) if isinstance(key, tuple) else str(key)
-    return text if len(text) <= MOST_KEY else f"{text[:MOST_KEY]}…{sha256(text.encode('utf-8', 'replace')).hexdigest()[:8]}"
+    return (
+        text
+        if len(text) <= MOST_KEY
+        else f"{text[:MOST_KEY]}…{sha256(text.encode('utf-8', 'replace')).hexdigest()[:8]}"
+    )
 
 
 def _kind(value: Any) -> str:

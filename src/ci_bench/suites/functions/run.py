@@ -1,4 +1,6 @@
-"""The worker's half of `functions`: one point of one benchmark as a workload. Imports torch; never imported by the parent.
+"""The worker's half of `functions`: one point of one benchmark as a workload.
+
+Imports torch; never imported by the parent.
 
 Seed, number format and determinism: a case's seed follows from its id: it is the same for all arms
 and both sides (`building`). Precision and torch's other switches are as the user's code sets them.
@@ -51,9 +53,13 @@ def find(case: Case) -> tuple[Benchmark[..., Any], Mapping[str, Any]]:
     except BadConfig as error:
         raise BadBenchmark(str(error)) from error
     if values is None:
-        raise BadBenchmark(str(declared.fault("cases", f"[{label}] is not one of them on this side")))
+        raise BadBenchmark(
+            str(declared.fault("cases", f"[{label}] is not one of them on this side"))
+        )
     if {*declared.ordered_arms} != {*case.arms}:
-        raise BadBenchmark(f"{file}: {function} has the providers {', '.join(declared.ordered_arms)} on this side")
+        raise BadBenchmark(
+            f"{file}: {function} has the providers {', '.join(declared.ordered_arms)} on this side"
+        )
     return found[-1], values
 
 
@@ -62,7 +68,13 @@ class FunctionWorkload:
 
     keeps_freed_memory = True
 
-    def __init__(self, case: Case, context: Context, benchmark: Benchmark[..., Any], values: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        case: Case,
+        context: Context,
+        benchmark: Benchmark[..., Any],
+        values: Mapping[str, Any],
+    ) -> None:
         """Nothing is built yet."""
         self._case, self._context = case, context
         seed = int.from_bytes(hashlib.sha256(case.id.encode()).digest()[:4], "big")
@@ -84,7 +96,9 @@ class FunctionWorkload:
     def verify(self, arms: tuple[str, ...]) -> Evidence:
         """Compare every arm with the reference in fp64; the reference's results are kept."""
         own = self._context
-        return verify_arms(self._bench, arms, launch=own.launch, keep=own.keep, tell=own.progress, claim=own.claim)
+        return verify_arms(
+            self._bench, arms, launch=own.launch, keep=own.keep, tell=own.progress, claim=own.claim
+        )
 
 
 class TimedCall:
@@ -100,10 +114,18 @@ class TimedCall:
         """Build the program once. `alone` means that no other arm can show the right values."""
         self._arm, self._bench, self._alone = arm, bench, alone
         self._built: Built = bench.build(arm, Draw(seed=bench.seed))
-        self.parts: tuple[Part, ...] = (Part(metric=FORWARD), Part(metric=BACKWARD)) if bench.backward else ()
+        self.parts: tuple[Part, ...] = (
+            (Part(metric=FORWARD), Part(metric=BACKWARD)) if bench.backward else ()
+        )
         self.epsilon = epsilon_of(self._built.session.given)
-        changing = any(not given.constant for given in self._built.session.given) and not isinstance(bench.benchmark, Collected)
-        self.unrefereed = "" if changing else "none of its inputs is drawn by ci_bench.inputs, to have other values"
+        changing = any(
+            not given.constant for given in self._built.session.given
+        ) and not isinstance(bench.benchmark, Collected)
+        self.unrefereed = (
+            ""
+            if changing
+            else "none of its inputs is drawn by ci_bench.inputs, to have other values"
+        )
         self._plain = self._whole if bench.backward else self._forward
         self.step = self._plain
 
@@ -130,7 +152,14 @@ class TimedCall:
         """Return nothing: outputs depend only on drawn inputs and constants of the code."""
         return {}
 
-    def refresh(self, seed: int, *, moved: bool, state: Mapping[str, Tensor] | None = None, shaken: int = 0) -> bool:  # noqa: ARG002 - the protocol's signature
+    def refresh(
+        self,
+        seed: int,
+        *,
+        moved: bool,  # noqa: ARG002 - the protocol's signature
+        state: Mapping[str, Tensor] | None = None,  # noqa: ARG002 - likewise
+        shaken: int = 0,
+    ) -> bool:
         """Write other values into the inputs in place: calls compute from these very tensors.
 
         Shaken runs are moved by the roundings inside of the call as well.
@@ -151,7 +180,9 @@ class TimedCall:
         """The inputs of the calls, constants included."""
         return list(self._built.session.tensors)
 
-    def alter(self, seed: int, *, shaken: int = 0, whole: bool = False) -> Callable[[], None] | None:
+    def alter(
+        self, seed: int, *, shaken: int = 0, whole: bool = False
+    ) -> Callable[[], None] | None:
         """Prepare a write of a few other values of `seed`, or of all, into the inputs, where they lie."""
         return self._built.alter(Draw(seed=seed, noise=shaken, epsilon=self.epsilon), whole=whole)
 

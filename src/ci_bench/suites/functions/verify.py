@@ -1,10 +1,10 @@
 """Agreement of each provider with the reference, by the rule of all suites, before timing.
 
-The rule is `suites.shared.worker.numerics`. The truth is the reference on inputs in double precision, if it takes
-them. The reference on inputs that are shaken by one rounding, and in fp32 by harder ones, shows the
-effect of rounding. Each arm, the reference too, is checked twice: on the prepared inputs, and after
-other values are written into their memory, for which nothing was built. So results that were
-computed ahead, or are replayed, are wrong.
+The rule is `suites.shared.worker.numerics`. The truth is the reference on inputs in double
+precision, if it takes them. The reference on inputs that are shaken by one rounding, and in fp32 by
+harder ones, shows the effect of rounding. Each arm, the reference too, is checked twice: on the
+prepared inputs, and after other values are written into their memory, for which nothing was built.
+So results that were computed ahead, or are replayed, are wrong.
 """
 
 import secrets
@@ -28,11 +28,24 @@ from ci_bench.suites.functions.plan import AGREES
 from ci_bench.suites.functions.recording import Recorded, metrics_of
 from ci_bench.suites.shared.worker.compiling import allow_compilations
 from ci_bench.suites.shared.worker.digests import digest
-from ci_bench.suites.shared.worker.draws import SEEDS, Draws, apart_on_average, drawn_alike, moved_by_seeds, told_apart
+from ci_bench.suites.shared.worker.draws import (
+    SEEDS,
+    Draws,
+    apart_on_average,
+    drawn_alike,
+    moved_by_seeds,
+    told_apart,
+)
 from ci_bench.suites.shared.worker.first_calls import read_call, read_start, verified
 from ci_bench.suites.shared.worker.freshness import HALVES
 from ci_bench.suites.shared.worker.later_calls import alike, off_as_much, with_later_calls
-from ci_bench.suites.shared.worker.numerics import FP32_EPSILON, Agreement, agree, agree_coarsely, jolt_of
+from ci_bench.suites.shared.worker.numerics import (
+    FP32_EPSILON,
+    Agreement,
+    agree,
+    agree_coarsely,
+    jolt_of,
+)
 from ci_bench.suites.shared.worker.roofline import peak_facts
 from ci_bench.suites.shared.worker.roundings import Roundings, watch_roundings
 
@@ -47,7 +60,10 @@ JUMP = 16.0
 MOST_DRAWS = 4
 """Draws of other values: about one in ten is useless for a small ReLU layer's gradients in bf16."""
 PRECISIONS = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float64: "fp64"}
-WAY_OUT = "a call has to compute from its inputs as they are then; draw what may be prepared ahead with constant=True"
+WAY_OUT = (
+    "a call has to compute from its inputs as they are then; draw what may be prepared ahead with"
+    " constant=True"
+)
 WORK = {"flops": "model_flops_per_step", "bytes": "bytes_per_step"}
 """Keys of `work`, and the fact that each becomes."""
 
@@ -65,7 +81,9 @@ class Bench:
 
     def build(self, arm: str, draw: Draw) -> Built:
         """A provider, called with the point's parameters."""
-        session = Drawing(draw=replace(draw, fixed=self.seed), device=self.device, backward=self.backward)
+        session = Drawing(
+            draw=replace(draw, fixed=self.seed), device=self.device, backward=self.backward
+        )
         built = build(self.benchmark, arm, self.values, session, seed=self.seed)
         self.builds += 1
         if "torch._dynamo" in sys.modules:
@@ -101,7 +119,14 @@ class ExpectedOutputs:
 
     def agreement(self, seen: Mapping[str, Tensor]) -> Agreement:
         """Compare values with the expected ones, up to rounding."""
-        return agree(seen, truth=self.truth, runs=self.runs, jolts=self.jolts, epsilon=self.epsilon, sums_are_shown=True)
+        return agree(
+            seen,
+            truth=self.truth,
+            runs=self.runs,
+            jolts=self.jolts,
+            epsilon=self.epsilon,
+            sums_are_shown=True,
+        )
 
 
 def expect(bench: Bench, arm: str, seed: int, *, half: int = 0) -> ExpectedOutputs:
@@ -113,8 +138,13 @@ def expect(bench: Bench, arm: str, seed: int, *, half: int = 0) -> ExpectedOutpu
     with bench.opened(arm, Draw(seed=seed)) as built:
         inside = built.inside(own := epsilon_of(built.session.given))
     sizes = [own] * SHAKES + ([jolt_of(own)] if jolt_of(inside.epsilon) else [])
-    draws = [Draw(seed=seed, noise=1 + index, epsilon=size, half=half) for index, size in enumerate(sizes)]
-    modes = [watch_roundings(own, seed=1 + index, serial=index >= SHAKES) for index in range(len(sizes))]
+    draws = [
+        Draw(seed=seed, noise=1 + index, epsilon=size, half=half)
+        for index, size in enumerate(sizes)
+    ]
+    modes = [
+        watch_roundings(own, seed=1 + index, serial=index >= SHAKES) for index in range(len(sizes))
+    ]
     with bench.opened(arm, Draw(seed=seed, half=half)) as built:
         plain, given, second = built.take(), tuple(built.session.given), built.take()
         others = [built.rewritten(draw, mode) for draw, mode in zip(draws, modes, strict=True)]
@@ -122,7 +152,11 @@ def expect(bench: Bench, arm: str, seed: int, *, half: int = 0) -> ExpectedOutpu
     repeats = all(alike(plain, one) for one in later)
     if not repeats:
         others = [_first(bench, arm, draw, mode) for draw, mode in zip(draws, modes, strict=True)]
-    truth = None if inside.named else _truth(bench, arm, Draw(seed=seed, wide=True, half=half), plain, own)
+    truth = (
+        None
+        if inside.named
+        else _truth(bench, arm, Draw(seed=seed, wide=True, half=half), plain, own)
+    )
     return ExpectedOutputs(
         arm=arm,
         runs=(plain, *others[:SHAKES]),
@@ -142,7 +176,9 @@ def _first(bench: Bench, arm: str, draw: Draw, mode: Roundings) -> dict[str, Ten
         return built.take(mode)
 
 
-def _truth(bench: Bench, arm: str, draw: Draw, plain: Mapping[str, Tensor], epsilon: float) -> Mapping[str, Tensor] | None:
+def _truth(
+    bench: Bench, arm: str, draw: Draw, plain: Mapping[str, Tensor], epsilon: float
+) -> Mapping[str, Tensor] | None:
     """The same in fp64; `None` if the arm does not take that, or makes something else of it."""
     try:
         with bench.opened(arm, draw) as built:
@@ -151,13 +187,20 @@ def _truth(bench: Bench, arm: str, draw: Draw, plain: Mapping[str, Tensor], epsi
         return None
     exact = {name: value for name, value in wide.items() if name in plain and _is_exact(value)}
     alike = {name: value.to(plain[name].dtype) for name, value in exact.items()}
-    if not exact or agree_coarsely(alike, {name: plain[name] for name in exact}, epsilon=epsilon).outcome is Outcome.FAIL:
+    if (
+        not exact
+        or agree_coarsely(alike, {name: plain[name] for name in exact}, epsilon=epsilon).outcome
+        is Outcome.FAIL
+    ):
         return None
     return exact
 
 
 def _is_exact(value: Tensor) -> bool:
-    return not (value.is_floating_point() or value.is_complex()) or value.dtype in {torch.float64, torch.complex128}
+    return not (value.is_floating_point() or value.is_complex()) or value.dtype in {
+        torch.float64,
+        torch.complex128,
+    }
 
 
 def epsilon_of(given: Sequence[Given]) -> float:
@@ -197,7 +240,9 @@ def verify_arms(
     records: dict[str, tuple[Recorded, ...]] = {}
     begun: dict[str, FirstCall] = {}
     for place, arm in enumerate(arms):
-        outcome, detail, records[arm], taken = _verify(bench, arm, prepared, behind, seed, begun=begun)
+        outcome, detail, records[arm], taken = _verify(
+            bench, arm, prepared, behind, seed, begun=begun
+        )
         if outcome is Outcome.PASS and halves is not None:
             outcome, detail = _with_halves(bench, arm, prepared, halves, detail)
         for seen, expected in zip(taken, (plain, drawn), strict=False):
@@ -205,7 +250,9 @@ def verify_arms(
         checks.append(Check(name=AGREES, arm=arm, outcome=outcome, detail=detail[:5000]))
         tell(arm, place + 1, len(arms))
     facts = _work(bench, prepared)
-    return Evidence(checks=tuple(checks), metrics=metrics_of(records, launch), facts=facts, begun=begun)
+    return Evidence(
+        checks=tuple(checks), metrics=metrics_of(records, launch), facts=facts, begun=begun
+    )
 
 
 def _expect_other(bench: Bench, reference: str) -> tuple[int, ExpectedOutputs]:
@@ -223,22 +270,35 @@ def _expect_other(bench: Bench, reference: str) -> tuple[int, ExpectedOutputs]:
     return seed, other
 
 
-def _expect_halves(bench: Bench, reference: str, prepared: ExpectedOutputs) -> tuple[ExpectedOutputs, ...] | None:
+def _expect_halves(
+    bench: Bench, reference: str, prepared: ExpectedOutputs
+) -> tuple[ExpectedOutputs, ...] | None:
     """Compute the expected results of values with half of the rows blank.
 
     `None` if results have as many numbers as the inputs have rows, or a format in which a row
     shows.
     """
-    rows = max((one.shape[0] for one in prepared.given if one.shape and not one.constant), default=0)
+    rows = max(
+        (one.shape[0] for one in prepared.given if one.shape and not one.constant), default=0
+    )
     count = sum(value.numel() for value in prepared.runs[0].values())
-    narrow = all(value.dtype in PRECISIONS and value.dtype is not torch.float64 for value in prepared.runs[0].values())
+    narrow = all(
+        value.dtype in PRECISIONS and value.dtype is not torch.float64
+        for value in prepared.runs[0].values()
+    )
     if count >= rows or not (narrow or prepared.epsilon > FP32_EPSILON):
         return None
-    return tuple(expect(bench, reference, bench.seed, half=1 + index) for index in range(len(HALVES)))
+    return tuple(
+        expect(bench, reference, bench.seed, half=1 + index) for index in range(len(HALVES))
+    )
 
 
 def _with_halves(
-    bench: Bench, arm: str, prepared: ExpectedOutputs, halves: Sequence[ExpectedOutputs], detail: str
+    bench: Bench,
+    arm: str,
+    prepared: ExpectedOutputs,
+    halves: Sequence[ExpectedOutputs],
+    detail: str,
 ) -> tuple[Outcome, str]:
     """The answer of an arm that agrees on whole values, by values of which half of the rows are blank."""
     for index, expected in enumerate(halves):
@@ -250,12 +310,17 @@ def _with_halves(
     if not any(expected.agreement(plain).score > TELLING for expected in halves):
         count = sum(value.numel() for value in plain.values())
         numbers = "one number" if count == 1 else f"{count} numbers"
-        weak = f"it returns {numbers} of a narrow format, which agree as well where half of the rows is left out"
+        weak = (
+            f"it returns {numbers} of a narrow format, which agree as well where half of the rows"
+            " is left out"
+        )
         return Outcome.UNKNOWN, weak
     return Outcome.PASS, f"{detail}; with half of the rows of its inputs blank, too"
 
 
-def _in_second_call(bench: Bench, reference: str, other: ExpectedOutputs, seed: int) -> ExpectedOutputs:
+def _in_second_call(
+    bench: Bench, reference: str, other: ExpectedOutputs, seed: int
+) -> ExpectedOutputs:
     """Compute the expected results of a second call, on the values of a seed.
 
     It is for a reference that itself keeps state from call to call.
@@ -267,13 +332,24 @@ def _in_second_call(bench: Bench, reference: str, other: ExpectedOutputs, seed: 
     plain = other.runs[0]
 
     def moved(runs: Sequence[Mapping[str, Tensor]]) -> tuple[Mapping[str, Tensor], ...]:
-        return tuple({name: off_as_much(value, plain.get(name), run.get(name)) for name, value in second.items()} for run in runs)
+        return tuple(
+            {
+                name: off_as_much(value, plain.get(name), run.get(name))
+                for name, value in second.items()
+            }
+            for run in runs
+        )
 
     return replace(other, runs=moved(other.runs), jolts=moved(other.jolts), truth=None)
 
 
 def _verify_collected(
-    bench: Bench, benchmark: Collected, arms: tuple[str, ...], *, launch: int, tell: Callable[[str, int, int], None]
+    bench: Bench,
+    benchmark: Collected,
+    arms: tuple[str, ...],
+    *,
+    launch: int,
+    tell: Callable[[str, int, int], None],
 ) -> Evidence:
     """Call every arm once.
 
@@ -296,7 +372,9 @@ def _verify_collected(
     return Evidence(checks=tuple(checks), metrics=metrics_of(records, launch))
 
 
-def _coarse(arm: str, seen: Mapping[str, Tensor], reference: Mapping[str, Tensor], other: str) -> Check:
+def _coarse(
+    arm: str, seen: Mapping[str, Tensor], reference: Mapping[str, Tensor], other: str
+) -> Check:
     """Judge a provider whose file does not promise agreement: agreement, or unknown."""
     if not seen or not reference:
         outcome, detail = Outcome.UNKNOWN, "nothing that it returns can be compared"
@@ -306,22 +384,42 @@ def _coarse(arm: str, seen: Mapping[str, Tensor], reference: Mapping[str, Tensor
         found = agree_coarsely(seen, reference, epsilon=epsilon)
         outcome = Outcome.PASS if found.outcome is Outcome.PASS else Outcome.UNKNOWN
         detail = f"with {other}, to half the digits: {found.detail}"
-        detail += "" if outcome is Outcome.PASS else "; whether both are to compute the same, its file does not say"
+        detail += (
+            ""
+            if outcome is Outcome.PASS
+            else "; whether both are to compute the same, its file does not say"
+        )
     return Check(name=AGREES, arm=arm, outcome=outcome, detail=detail[:5000], informative=True)
 
 
 def _of_nothing(bench: Bench, arms: tuple[str, ...], launch: int) -> Evidence:
     """Calls that return nothing can be timed, but not compared."""
     if len(arms) > 1:
-        raise BadBenchmark(f"{arms[0]} returns nothing, so the others cannot be compared with it; return the result")
+        raise BadBenchmark(
+            f"{arms[0]} returns nothing, so the others cannot be compared with it; return the"
+            " result"
+        )
     with bench.opened(arms[0], Draw(seed=bench.seed)) as built:
         built.take()
-    check = Check(name=AGREES, arm=arms[0], outcome=Outcome.UNKNOWN, detail="it returns nothing that could be compared")
-    return Evidence(checks=(check,), metrics=metrics_of({arms[0]: built.session.records.values()}, launch))
+    check = Check(
+        name=AGREES,
+        arm=arms[0],
+        outcome=Outcome.UNKNOWN,
+        detail="it returns nothing that could be compared",
+    )
+    return Evidence(
+        checks=(check,), metrics=metrics_of({arms[0]: built.session.records.values()}, launch)
+    )
 
 
 def _verify(
-    bench: Bench, arm: str, prepared: ExpectedOutputs, other: ExpectedOutputs, seed: int, *, begun: dict[str, FirstCall]
+    bench: Bench,
+    arm: str,
+    prepared: ExpectedOutputs,
+    other: ExpectedOutputs,
+    seed: int,
+    *,
+    begun: dict[str, FirstCall],
 ) -> tuple[Outcome, str, tuple[Recorded, ...], tuple[Mapping[str, Tensor], ...]]:
     """Return the answer, its words, recorded numbers, and agreeing results, on two sets of inputs.
 
@@ -335,25 +433,44 @@ def _verify(
         second = built.take() if changed else {}
         asked = tuple(built.session.given)
         runs = [read_call({}, run) for run in prepared.runs]
-        begun[arm] = verified(read_call(start, left), epsilon=prepared.epsilon, runs=runs, draws=draws)
+        begun[arm] = verified(
+            read_call(start, left), epsilon=prepared.epsilon, runs=runs, draws=draws
+        )
     records = tuple(built.session.records.values())
     if asked != prepared.given:
         return Outcome.FAIL, _other_inputs(asked, prepared.given), records, ()
     at_once = prepared.agreement(first)
-    exact = "in fp64" if prepared.truth is not None else "in its own precision, as it does not take fp64"
+    exact = (
+        "in fp64"
+        if prepared.truth is not None
+        else "in its own precision, as it does not take fp64"
+    )
     exact = f"which computes in {prepared.inside} inside" if prepared.inside else exact
-    if Outcome.FAIL in {at_once.outcome, other.agreement(second).outcome if changed else at_once.outcome}:
+    if Outcome.FAIL in {
+        at_once.outcome,
+        other.agreement(second).outcome if changed else at_once.outcome,
+    }:
         redrawn = _over_seeds(bench, arm, prepared)
         if redrawn is not None:
             return *redrawn, records, ()
     if at_once.outcome is not Outcome.PASS or not changed:
         agreeing = (first,) if at_once.outcome is Outcome.PASS else ()
-        return at_once.outcome, f"with the reference {exact}: {at_once.detail}{_jump(at_once, prepared)}", records, agreeing
+        return (
+            at_once.outcome,
+            f"with the reference {exact}: {at_once.detail}{_jump(at_once, prepared)}",
+            records,
+            agreeing,
+        )
     later = other.agreement(second)
     then = f"with other values in its inputs, {_how(first, second, later)}{_jump(later, other)}"
     if later.outcome is Outcome.PASS:
         then = f"with the reference {exact}: {at_once.detail}; {then}"
-    return later.outcome, then, records, (first, second) if later.outcome is Outcome.PASS else (first,)
+    return (
+        later.outcome,
+        then,
+        records,
+        (first, second) if later.outcome is Outcome.PASS else (first,),
+    )
 
 
 OF_REFERENCE, OF_CANDIDATE = 1_000, 2_000
@@ -375,7 +492,10 @@ def _judged_over_seeds(reference: Built, candidate: Built, epsilon: float) -> st
     direction = reference.take(draw=OF_REFERENCE - 1)
     ours, theirs = Draws(direction=direction), Draws(direction=direction)
     lefts: tuple[list[Mapping[str, Tensor]], list[Mapping[str, Tensor]]] = ([], [])
-    for built, draws, taken, begin in ((reference, ours, lefts[0], OF_REFERENCE), (candidate, theirs, lefts[1], OF_CANDIDATE)):
+    for built, draws, taken, begin in (
+        (reference, ours, lefts[0], OF_REFERENCE),
+        (candidate, theirs, lefts[1], OF_CANDIDATE),
+    ):
         for place in range(0, SEEDS, 2):
             pair = [built.take(draw=begin + place + one) for one in (0, 1)]
             if any(_form(one) != _form(direction) for one in pair):
@@ -408,8 +528,20 @@ def _over_seeds(bench: Bench, arm: str, prepared: ExpectedOutputs) -> tuple[Outc
     if wrong is None:
         return None
     if wrong:
-        return Outcome.FAIL, f"it draws other random numbers than the reference, and these do not explain that {wrong}"
-    return Outcome.PASS, f"it draws other random numbers than the reference, and is indistinguishable from it over {SEEDS} seeds"
+        return (
+            Outcome.FAIL,
+            (
+                "it draws other random numbers than the reference, and these do not explain that"
+                f" {wrong}"
+            ),
+        )
+    return (
+        Outcome.PASS,
+        (
+            "it draws other random numbers than the reference, and is indistinguishable from it"
+            f" over {SEEDS} seeds"
+        ),
+    )
 
 
 def _how(before: Mapping[str, Tensor], after: Mapping[str, Tensor], found: Agreement) -> str:
@@ -435,27 +567,52 @@ def _jump(found: Agreement, expected: ExpectedOutputs) -> str:
             share = float(apart[place] / value.double().abs().max())
             if share > steepest:
                 steepest = share
-                words = f"{name}{list(place)} is {float(value[place]):.3g}, and {float(run[name][place]):.3g} in another run"
+                words = (
+                    f"{name}{list(place)} is {float(value[place]):.3g}, and"
+                    f" {float(run[name][place]):.3g} in another run"
+                )
     if not words:
         return ""
-    kink = f"{words} of the reference, from inputs that are off by one rounding, for example next to a kink of ReLU"
-    return f"; {kink}; the values depend on the case's id: another size has others, and in a larger one a kink matters less"
+    kink = (
+        f"{words} of the reference, from inputs that are off by one rounding, for example next to a"
+        " kink of ReLU"
+    )
+    return (
+        f"; {kink}; the values depend on the case's id: another size has others, and in a larger"
+        " one a kink matters less"
+    )
 
 
 def _other_inputs(asked: Sequence[Given], owed: Sequence[Given]) -> str:
-    words = [", ".join(f"{_word(one.dtype)}{list(one.shape)}" for one in listed) or "none" for listed in (asked, owed)]
-    constant = [place for place, pair in enumerate(zip(asked, owed, strict=False)) if pair[0].constant != pair[1].constant]
+    words = [
+        ", ".join(f"{_word(one.dtype)}{list(one.shape)}" for one in listed) or "none"
+        for listed in (asked, owed)
+    ]
+    constant = [
+        place
+        for place, pair in enumerate(zip(asked, owed, strict=False))
+        if pair[0].constant != pair[1].constant
+    ]
     if words[0] == words[1]:
-        what = f"input {constant[0]} is constant in only one of them" if constant else "they differ in device, gradient or range"
+        what = (
+            f"input {constant[0]} is constant in only one of them"
+            if constant
+            else "they differ in device, gradient or range"
+        )
         return f"it asks for other inputs than the reference: {what}"
-    return f"it asks for other inputs than the reference ({words[0]} instead of {words[1]}), so their values would differ"
+    return (
+        f"it asks for other inputs than the reference ({words[0]} instead of {words[1]}), so their"
+        " values would differ"
+    )
 
 
 def _word(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def verify_followed(bench: Bench, arm: str, built: Built, before: Mapping[str, Tensor], *, seed: int) -> Check:
+def verify_followed(
+    bench: Bench, arm: str, built: Built, before: Mapping[str, Tensor], *, seed: int
+) -> Check:
     """Check an arm without a second arm: its timed calls still compute from their inputs.
 
     `before` are the results of the last timed call. Other values are written into its inputs, and
@@ -464,16 +621,25 @@ def verify_followed(bench: Bench, arm: str, built: Built, before: Mapping[str, T
     built.write(Draw(seed=seed))
     after, own = built.take(), expect(bench, arm, seed)
     if not after:
-        return Check(name=FRESH, arm=arm, outcome=Outcome.UNKNOWN, detail="it returns nothing to look at", informative=True)
+        return Check(
+            name=FRESH,
+            arm=arm,
+            outcome=Outcome.UNKNOWN,
+            detail="it returns nothing to look at",
+            informative=True,
+        )
     if alike(before, after) and alike(after, own.runs[0]):
         detail = "it computes the same from any inputs, so a replayed result would be right, too"
         return Check(name=FRESH, arm=arm, outcome=Outcome.UNKNOWN, detail=detail, informative=True)
     found = own.agreement(after)
     if found.outcome is Outcome.FAIL and not own.repeats:
         detail = (
-            f"a fresh build leaves something else in later calls, too: it keeps state, or does not repeat itself; {found.detail}"
+            "a fresh build leaves something else in later calls, too: it keeps state, or does not"
+            f" repeat itself; {found.detail}"
         )
-        return Check(name=FRESH, arm=arm, outcome=Outcome.UNKNOWN, detail=detail[:5000], informative=True)
+        return Check(
+            name=FRESH, arm=arm, outcome=Outcome.UNKNOWN, detail=detail[:5000], informative=True
+        )
     detail = f"once it was timed, with other values in its inputs, {_how(before, after, found)}"
     return Check(name=FRESH, arm=arm, outcome=found.outcome, detail=detail[:5000])
 
@@ -493,7 +659,10 @@ def _computed(bench: Bench, arm: str, expected: ExpectedOutputs) -> Computed:
 
 def _with_later_calls(computed: Computed, expected: ExpectedOutputs) -> Computed:
     later = dict(zip(CALLS, expected.later, strict=True))
-    runs, jolts = (with_later_calls(expected.runs[0], later, every) for every in (expected.runs, expected.jolts))
+    runs, jolts = (
+        with_later_calls(expected.runs[0], later, every)
+        for every in (expected.runs, expected.jolts)
+    )
     return replace(computed, outputs=runs[0], runs=runs, jolts=jolts)
 
 
@@ -503,8 +672,15 @@ def _work(bench: Bench, expected: ExpectedOutputs) -> dict[str, Fact]:
     said = work(**bench.values) if callable(work) else work
     if said is None:
         return {}
-    if not isinstance(said, Mapping) or not {*said} <= {*WORK} or not all(_is_amount(value) for value in said.values()):
-        raise BadBenchmark(f"work: {said!r} is not a mapping of {' and '.join(map(repr, WORK))} to positive numbers")
+    if (
+        not isinstance(said, Mapping)
+        or not {*said} <= {*WORK}
+        or not all(_is_amount(value) for value in said.values())
+    ):
+        raise BadBenchmark(
+            f"work: {said!r} is not a mapping of {' and '.join(map(repr, WORK))} to positive"
+            " numbers"
+        )
     kinds = [one.dtype for one in expected.given if one.dtype.is_floating_point]
     precision = next((PRECISIONS[kind] for kind in kinds if kind in PRECISIONS), "fp32")
     facts: dict[str, Fact] = {WORK[name]: float(value) for name, value in said.items()}

@@ -1,4 +1,7 @@
-"""The half of `reference_kernels` that needs no torch. The suite has no entry in a configuration: `doctor` measures it."""
+"""The half of `reference_kernels` that needs no torch.
+
+The suite has no entry in a configuration: `doctor` measures it.
+"""
 
 from collections.abc import Mapping
 from typing import Any

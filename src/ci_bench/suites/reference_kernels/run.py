@@ -1,6 +1,9 @@
-"""The worker's half of `reference_kernels`: a matrix product, a chain of tiny operations, a copy. Imports torch.
+"""The worker's half of `reference_kernels`: a matrix product, a chain of tiny operations, a copy.
 
-Seed 0, fp32, nothing random after the inputs. Sizes follow the device: a step takes about a millisecond on any.
+Imports torch.
+
+Seed 0, fp32, nothing random after the inputs. Sizes follow the device: a step takes about a
+millisecond on any.
 """
 
 import math
@@ -39,7 +42,9 @@ class CanaryWorkload:
     def open(self, arm: str) -> Program:  # noqa: ARG002 - there is one arm
         """A fresh program on fresh inputs."""
         torch.manual_seed(0)
-        return KernelProgram({"matmul": _matmul, "dispatch": _dispatch, "copy": _copy}[self._name](self._device))
+        return KernelProgram(
+            {"matmul": _matmul, "dispatch": _dispatch, "copy": _copy}[self._name](self._device)
+        )
 
     def verify(self, arms: tuple[str, ...]) -> Evidence:  # noqa: ARG002 - the contract's signature
         """Nothing to verify."""
@@ -65,14 +70,22 @@ class KernelProgram:
     def finish(self) -> tuple[Check, ...]:
         """It computed something."""
         finite = bool(torch.isfinite(self._out).all())
-        outcome, detail = (Outcome.PASS, "all numbers are finite") if finite else (Outcome.FAIL, "a number is not finite")
+        outcome, detail = (
+            (Outcome.PASS, "all numbers are finite")
+            if finite
+            else (Outcome.FAIL, "a number is not finite")
+        )
         return (Check(name="finite", arm=ARM, outcome=outcome, detail=detail),)
 
 
 def _matmul(device: str) -> Work:
     side = CPU_SIDE
     if device != "cpu":
-        side = max(CPU_SIDE, SIDE_PER_MULTIPROCESSOR * torch.cuda.get_device_properties(device).multi_processor_count)
+        side = max(
+            CPU_SIDE,
+            SIDE_PER_MULTIPROCESSOR
+            * torch.cuda.get_device_properties(device).multi_processor_count,
+        )
     one = torch.randn(side, side, device=device)
     two = torch.randn(side, side, device=device)
     return lambda: one @ two

@@ -23,7 +23,9 @@ def make_compiler(
         return lambda function: function
     symbols = options.settings.dynamic and options.settings.dynamic_shapes is DynamicShapes.SYMBOLS
     dynamic = True if symbols else None
-    return partial(compiled, candidate, fullgraph=options.settings.nopython, dynamic=dynamic, apart=apart)
+    return partial(
+        compiled, candidate, fullgraph=options.settings.nopython, dynamic=dynamic, apart=apart
+    )
 
 
 def set_up_torch(options: TorchbenchOptions) -> None:
@@ -62,7 +64,9 @@ def set_inductor(wanted: Mapping[str, Any]) -> None:
         if name not in known:  # the torch of the plan's table is not this one
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise LookupError(f"inductor.{name}: inductor of torch {torch.__version__} has no such option{hint}")
+            raise LookupError(
+                f"inductor.{name}: inductor of torch {torch.__version__} has no such option{hint}"
+            )
         holder, _, last = name.rpartition(".")
         target = config
         for step in filter(None, holder.split(".")):
@@ -80,7 +84,10 @@ def _typed(name: str, value: Any, current: Any) -> Any:
 
 
 def _be_deterministic() -> None:
-    """Kernels that give the same bits each time. CUBLAS_WORKSPACE_CONFIG has to be there before CUDA is used."""
+    """Kernels that give the same bits each time.
+
+    CUBLAS_WORKSPACE_CONFIG has to be there before CUDA is used.
+    """
     import os
 
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")

@@ -48,7 +48,9 @@ HUGGINGFACE: Mapping[str, Listed] = {
     "DistilBertForMaskedLM": _listed("DistilBertForMaskedLM", 256 // 2),
     "DistillGPT2": _listed("GPT2LMHeadModel", 32 // 2, 512, n_layer=6),
     "ElectraForCausalLM": _listed("ElectraForCausalLM", 64 // 2, 512),
-    "GPT2ForSequenceClassification": _listed("GPT2ForSequenceClassification", 8 // 2, 1024, pad_token_id=0),
+    "GPT2ForSequenceClassification": _listed(
+        "GPT2ForSequenceClassification", 8 // 2, 1024, pad_token_id=0
+    ),
     "GoogleFnet": _listed("FNetForMaskedLM", 32 // 2, 512),
     "LayoutLMForMaskedLM": _listed("LayoutLMForMaskedLM", 32 // 2, 512),
     "M2M100ForConditionalGeneration": _listed("M2M100ForConditionalGeneration", 64 // 4),
@@ -115,7 +117,9 @@ PACKAGE = "torchbenchmark"
 FOLDERS = ("models", "canary_models")
 
 
-def names(source: ModelSource, path: str | None, *, canary: frozenset[str] = frozenset()) -> tuple[str, ...]:
+def names(
+    source: ModelSource, path: str | None, *, canary: frozenset[str] = frozenset()
+) -> tuple[str, ...]:
     """The models of a source, sorted. Of a checkout's canary models only those in `canary`.
 
     Raises:
@@ -136,15 +140,22 @@ def names(source: ModelSource, path: str | None, *, canary: frozenset[str] = fro
 
 def _checkout(path: str | None, canary: frozenset[str]) -> tuple[str, ...]:
     if path is None:
-        message = "suites.torchbench.path: source torchbench needs the folder of a TorchBench checkout"
+        message = (
+            "suites.torchbench.path: source torchbench needs the folder of a TorchBench checkout"
+        )
         raise BadConfig(message)
     root = Path(path).expanduser() / PACKAGE
     models, kept_back = (_packages(root / folder) for folder in FOLDERS)
     if not models:
-        message = f"suites.torchbench.path: {path} has no models under {PACKAGE}/models; give the root of a TorchBench checkout"
+        message = (
+            f"suites.torchbench.path: {path} has no models under {PACKAGE}/models; give the root of"
+            " a TorchBench checkout"
+        )
         raise BadConfig(message)
     return tuple(sorted(models | (kept_back & canary)))
 
 
 def _packages(folder: Path) -> set[str]:
-    return {found.parent.name for found in folder.glob("*/__init__.py")} if folder.is_dir() else set()
+    return (
+        {found.parent.name for found in folder.glob("*/__init__.py")} if folder.is_dir() else set()
+    )

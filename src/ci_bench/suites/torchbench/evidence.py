@@ -33,8 +33,21 @@ from ci_bench.suites.shared.worker.later_calls import with_later_calls
 from ci_bench.suites.shared.worker.numerics import Yardstick, yardstick_of
 from ci_bench.suites.shared.worker.roofline import Work, count_work, uncounted_facts, work_facts
 from ci_bench.suites.shared.worker.sharing import really_compiled
-from ci_bench.suites.torchbench import COVERAGE_OPS, COVERAGE_TIME, GRAPH_CALLS, OPS_IN_GRAPHS, OPS_RUN, PACKAGE_SIZE
-from ci_bench.suites.torchbench.options import REFERENCE_ARM, BenchMode, ModelSource, TorchbenchOptions, TorchbenchPrecision
+from ci_bench.suites.torchbench import (
+    COVERAGE_OPS,
+    COVERAGE_TIME,
+    GRAPH_CALLS,
+    OPS_IN_GRAPHS,
+    OPS_RUN,
+    PACKAGE_SIZE,
+)
+from ci_bench.suites.torchbench.options import (
+    REFERENCE_ARM,
+    BenchMode,
+    ModelSource,
+    TorchbenchOptions,
+    TorchbenchPrecision,
+)
 from ci_bench.suites.torchbench.program import Ready
 from ci_bench.suites.torchbench.quantization import quantization_loss
 from ci_bench.suites.torchbench.redrawn import build_quiet, judged_over_seeds
@@ -54,7 +67,11 @@ def eager_computed(options: TorchbenchOptions, reference: Reference) -> Computed
     steps = 1 if options.mode is BenchMode.TRAINING else len(reference.eager)
 
     def named(run: tuple[Snapshot, ...]) -> dict[str, Tensor]:
-        return {name: value for index, one in enumerate(run[:steps]) for name, value in _tensors(one, index + 1)}
+        return {
+            name: value
+            for index, one in enumerate(run[:steps])
+            for name, value in _tensors(one, index + 1)
+        }
 
     plain, *runs = (named(run) for run in (reference.eager, reference.again, *reference.shaken))
     later = {"last": dict(_tensors(reference.repeated, 1))}
@@ -119,7 +136,9 @@ def batch_invariance(arm: str, build: Callable[..., Ready], options: TorchbenchO
     candidate = options.candidates[arm]
     ready = build(candidate=candidate)
     if ready.form is not None:
-        return answer(Outcome.UNKNOWN, "what is captured ahead has the shapes that it was captured with")
+        return answer(
+            Outcome.UNKNOWN, "what is captured ahead has the shapes that it was captured with"
+        )
     sample = ready.samples[0]
     full = next((one.shape[0] for one in leaves(sample) if one.dim()), 0)
     if full < 2:  # noqa: PLR2004 - one row has no part
@@ -134,12 +153,19 @@ def batch_invariance(arm: str, build: Callable[..., Ready], options: TorchbenchO
         except Unsupported as reason:
             return answer(Outcome.UNKNOWN, str(reason))
         except Exception as error:  # noqa: BLE001 - benched code may raise anything
-            return answer(Outcome.FAIL, f"{Word.FAIL_TO_RUN_AT_BATCH}_{size}: {type(error).__name__}: {str(error)[:300]}")
+            return answer(
+                Outcome.FAIL,
+                f"{Word.FAIL_TO_RUN_AT_BATCH}_{size}: {type(error).__name__}: {str(error)[:300]}",
+            )
         for name, value in part.items():
             if name not in whole or not torch.equal(whole[name][:size], value):
-                return answer(Outcome.FAIL, f"{Word.FAIL_BATCH_INVARIANCE_AT}_{size}: {name} differs")
+                return answer(
+                    Outcome.FAIL, f"{Word.FAIL_BATCH_INVARIANCE_AT}_{size}: {name} differs"
+                )
         size //= 2
-    return answer(Outcome.PASS, f"{len(whole)} outputs alike in every bit at {full}, {full // 2}, ... 1 rows")
+    return answer(
+        Outcome.PASS, f"{len(whole)} outputs alike in every bit at {full}, {full // 2}, ... 1 rows"
+    )
 
 
 def _run(ready: Ready) -> object:
@@ -159,7 +185,9 @@ PROFILED_STEPS = 5
 Build = Callable[..., Ready]
 
 
-def accuracy_evidence(settled: Settled, arms: Sequence[str], build: Build, context: Context) -> Evidence:
+def accuracy_evidence(
+    settled: Settled, arms: Sequence[str], build: Build, context: Context
+) -> Evidence:
     """Verify the candidates `arms` of a case, all against one reference.
 
     `context.keep` gets eager's results.
@@ -173,9 +201,16 @@ def accuracy_evidence(settled: Settled, arms: Sequence[str], build: Build, conte
     if unsteady is not None:
         return Evidence(checks=tuple(_check(arm, unsteady, settled.expected) for arm in arms))
     calls = FirstCalls(options, reference)
-    found = [_of_candidate(arm, settled, build, witness, judge, claim=context.claim, calls=calls) for arm in arms]
+    found = [
+        _of_candidate(arm, settled, build, witness, judge, claim=context.claim, calls=calls)
+        for arm in arms
+    ]
     packages = tuple(
-        PACKAGE_SIZE.of(arm, Launch(launch=context.launch, values=(float(one.package.size_bytes),)), lane=Lane.COUNTERS)
+        PACKAGE_SIZE.of(
+            arm,
+            Launch(launch=context.launch, values=(float(one.package.size_bytes),)),
+            lane=Lane.COUNTERS,
+        )
         for arm, one in zip(arms, found, strict=True)
         if one.package is not None
     )
@@ -188,17 +223,28 @@ def accuracy_evidence(settled: Settled, arms: Sequence[str], build: Build, conte
     checks = tuple(check for one in found for check in one.checks)
     lost = {name: value for one in found for name, value in one.lost.items()}
     score = max(one.score for one in found)
-    facts = {**found[0].size, **_facts(score, reference), **_work(build, options, context.device), **lost}
+    facts = {
+        **found[0].size,
+        **_facts(score, reference),
+        **_work(build, options, context.device),
+        **lost,
+    }
     return Evidence(metrics=(*packages, *covered), checks=checks, facts=facts, begun=calls.found)
 
 
 class FirstCalls:
-    """The first calls of arms, for the process that times; `found` by arm. A step through all batches leaves nothing."""
+    """The first calls of arms, for the process that times; `found` by arm.
+
+    A step through all batches leaves nothing.
+    """
 
     def __init__(self, options: TorchbenchOptions, reference: Reference) -> None:
         """Note eager's first call, unless a quantised reference replaces the timed eager model."""
         self._options, self._reference = options, reference
-        self._runs = [read_call({}, _left(one[0])) for one in (reference.eager, reference.again, *reference.shaken)]
+        self._runs = [
+            read_call({}, _left(one[0]))
+            for one in (reference.eager, reference.again, *reference.shaken)
+        ]
         self.found: dict[str, FirstCall] = {}
         if not options.settings.compares_quantization:
             self._add(REFERENCE_ARM, reference.start, reference.eager[0])
@@ -222,14 +268,22 @@ class FirstCalls:
 
 def _left(one: Snapshot) -> dict[str, Tensor]:
     loss = {} if one.loss is None else {"loss": one.loss}
-    return {**one.outputs, **loss, **{f"gradients.{name}": value for name, value in one.gradients.items()}}
+    return {
+        **one.outputs,
+        **loss,
+        **{f"gradients.{name}": value for name, value in one.gradients.items()},
+    }
 
 
 Steps = Callable[..., Iterator[tuple[int, Snapshot]]]
-"""Called with an arm, the starts of the reference and `quiet`: the steps that several processes take."""
+"""Called with an arm, the starts of the reference and `quiet`: the steps that several processes
+take.
+"""
 
 
-def shared_evidence(settled: Settled, arms: Sequence[str], build: Build, context: Context, steps: Steps) -> Evidence:
+def shared_evidence(
+    settled: Settled, arms: Sequence[str], build: Build, context: Context, steps: Steps
+) -> Evidence:
     """Verify arms that several processes share against one process; without dropout, of which each process has its own."""
     if settled.skip_accuracy is not None:
         return Evidence(checks=_skipped(settled.skip_accuracy, arms))
@@ -239,7 +293,9 @@ def shared_evidence(settled: Settled, arms: Sequence[str], build: Build, context
     quiet = bool(reference.generators)
     with without_dropout() if quiet else nullcontext():
         if quiet:
-            judge = replace(judge, reference=replace(witness, build=partial(build_quiet, build)).reference())
+            judge = replace(
+                judge, reference=replace(witness, build=partial(build_quiet, build)).reference()
+            )
         unsteady = judge.eager_repeats()
     if unsteady is not None:
         return Evidence(checks=tuple(_check(arm, unsteady, settled.expected) for arm in arms))
@@ -250,10 +306,16 @@ def shared_evidence(settled: Settled, arms: Sequence[str], build: Build, context
         answer = replace(answer, detail=f"{answer.detail}, without dropout") if quiet else answer
         checks += (_check(arm, answer, settled.expected), _runner_check(judge, last, settled, arm))
         layout = options.layout_of(arm)
-        checks += (really_compiled(arm),) if layout is not None and layout.backend is not None else ()
+        checks += (
+            (really_compiled(arm),) if layout is not None and layout.backend is not None else ()
+        )
         scores.append(answer.score)
     size = _size_of(build(candidate=None))
-    facts = {**size, **_facts(max(scores), judge.reference), **_work(build, options, context.device)}
+    facts = {
+        **size,
+        **_facts(max(scores), judge.reference),
+        **_work(build, options, context.device),
+    }
     return Evidence(checks=tuple(checks), facts=facts, begun=FirstCalls(options, reference).found)
 
 
@@ -266,12 +328,19 @@ def _witnessed(settled: Settled, build: Build, context: Context) -> tuple[Verify
     reference = witness.reference()
     context.keep(eager_computed(settled.options, reference))
     unsteady = settled.non_deterministic
-    return witness, Judge(options=settled.options, reference=reference, yardstick=_yardstick(settled), unsteady=unsteady)
+    return witness, Judge(
+        options=settled.options,
+        reference=reference,
+        yardstick=_yardstick(settled),
+        unsteady=unsteady,
+    )
 
 
 def _skipped(reason: str, arms: Sequence[str]) -> tuple[Check, ...]:
     detail = f"{Word.PASS_DUE_TO_SKIP}: {reason}"
-    return tuple(Check(name=ACCURACY, arm=arm, outcome=Outcome.UNKNOWN, detail=detail) for arm in arms)
+    return tuple(
+        Check(name=ACCURACY, arm=arm, outcome=Outcome.UNKNOWN, detail=detail) for arm in arms
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -286,7 +355,14 @@ class _OfCandidate:
 
 
 def _of_candidate(
-    arm: str, settled: Settled, build: Build, witness: VerifyWitness, judge: Judge, *, claim: Claim, calls: FirstCalls
+    arm: str,
+    settled: Settled,
+    build: Build,
+    witness: VerifyWitness,
+    judge: Judge,
+    *,
+    claim: Claim,
+    calls: FirstCalls,
 ) -> _OfCandidate:
     options = settled.options
     with worded(Word.FAIL_TO_RUN, Word.OOM):
@@ -307,7 +383,9 @@ def _of_candidate(
         check, lost = quantization_loss(arm, build, options)
         checks.append(check)
     package = None if ready.form is None else ready.form.package
-    return _OfCandidate(checks=tuple(checks), score=answer.score, size=_size_of(ready), lost=lost, package=package)
+    return _OfCandidate(
+        checks=tuple(checks), score=answer.score, size=_size_of(ready), lost=lost, package=package
+    )
 
 
 def _coverage(arm: str, build: Build, options: TorchbenchOptions, launch: int) -> Iterator[Metric]:
@@ -363,7 +441,11 @@ def _compiled(build: Build, candidate: CompiledArm) -> tuple[Ready, Callable[[],
 
 def _yardstick(settled: Settled) -> Yardstick:
     usual = yardstick_of(settled.options.precision.epsilon)
-    return usual if settled.tolerance is None else Yardstick(tolerance=settled.tolerance, multiplier=usual.multiplier)
+    return (
+        usual
+        if settled.tolerance is None
+        else Yardstick(tolerance=settled.tolerance, multiplier=usual.multiplier)
+    )
 
 
 def _check(arm: str, answer: ArmAnswer, expected: str | None) -> Check:
@@ -384,14 +466,24 @@ def _check(arm: str, answer: ArmAnswer, expected: str | None) -> Check:
 def _runner_check(judge: Judge, last: Snapshot, settled: Settled, arm: str) -> Check:
     tolerance = settled.runner_tolerance
     rule = RunnerRule(
-        tolerance=runner_tolerance(settled.options, str(settled.options.source)) if tolerance is None else tolerance,
+        tolerance=(
+            runner_tolerance(settled.options, str(settled.options.source))
+            if tolerance is None
+            else tolerance
+        ),
         equal_nan=settled.options.precision is not TorchbenchPrecision.FP32,
         larger_multiplier=settled.runner_larger_multiplier,
         iou=settled.runner_iou,
     )
     agrees, seen = judge.runner_rule(last, rule)
     detail = f"{Word.PASS if agrees else Word.FAIL_ACCURACY}: tolerance {rule.tolerance:g}; {seen}"
-    return Check(name="runner_rule", arm=arm, outcome=Outcome.PASS if agrees else Outcome.FAIL, detail=detail, informative=True)
+    return Check(
+        name="runner_rule",
+        arm=arm,
+        outcome=Outcome.PASS if agrees else Outcome.FAIL,
+        detail=detail,
+        informative=True,
+    )
 
 
 def runner_tolerance(options: TorchbenchOptions, source: str) -> float:
@@ -399,7 +491,11 @@ def runner_tolerance(options: TorchbenchOptions, source: str) -> float:
     training = options.mode is BenchMode.TRAINING
     if source in {ModelSource.HUGGINGFACE, ModelSource.TIMM}:
         return 1e-2 if training else 1e-3
-    if options.precision in {TorchbenchPrecision.FP16, TorchbenchPrecision.AMP_FP16, TorchbenchPrecision.AMP_BF16}:
+    if options.precision in {
+        TorchbenchPrecision.FP16,
+        TorchbenchPrecision.AMP_FP16,
+        TorchbenchPrecision.AMP_BF16,
+    }:
         return 1e-3
     return 1e-3 if training else 1e-4
 
@@ -441,7 +537,11 @@ def _size_of(ready: Ready) -> dict[str, Fact]:
     return {
         **rounded,
         "parameters": sum(one.numel() for one in parameters),
-        "parameter_bytes": sum(part.numel() * part.element_size() for one in parameters for _, part in plain_parts("", one)),
+        "parameter_bytes": sum(
+            part.numel() * part.element_size()
+            for one in parameters
+            for _, part in plain_parts("", one)
+        ),
     }
 
 

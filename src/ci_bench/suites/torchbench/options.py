@@ -176,7 +176,10 @@ class TorchbenchOptions:
         if self.layouts:
             return {}
         ending = f"-{self.settings.quantization}" if self.settings.compares_quantization else ""
-        return {f"{one.name}{ending}": one for one in self.listed or (CompiledArm(backend=self.backend),)}
+        return {
+            f"{one.name}{ending}": one
+            for one in self.listed or (CompiledArm(backend=self.backend),)
+        }
 
     @property
     def arms(self) -> tuple[str, ...]:
@@ -191,7 +194,11 @@ class TorchbenchOptions:
         """All options, defaults included, as `parse` reads them: two cases can be compared when these are equal."""
         params: dict[str, Any] = asdict(self)
         del params["listed"], params["layouts"], params["processes"]
-        for name in ("varies", "dynamic_shapes", "largest"):  # results of earlier versions have none of them
+        for name in (
+            "varies",
+            "dynamic_shapes",
+            "largest",
+        ):  # results of earlier versions have none of them
             if getattr(self.settings, name) == getattr(TorchbenchSettings(), name):
                 del params["settings"][name]
         if self.listed:
@@ -199,7 +206,10 @@ class TorchbenchOptions:
             params["arms"] = [arm.as_params() for arm in self.listed]
         if self.layouts:
             del params["backend"]
-            params |= {"layouts": [layout.as_params() for layout in self.layouts], "processes": self.processes}
+            params |= {
+                "layouts": [layout.as_params() for layout in self.layouts],
+                "processes": self.processes,
+            }
         plain: dict[str, Any] = _plain(params)
         return plain
 

@@ -29,7 +29,12 @@ from ci_bench.suites.shared.planning.arms import (
     listed_arms,
 )
 from ci_bench.suites.shared.planning.inductor import option_faults
-from ci_bench.suites.shared.planning.layouts import IMPORTED, counts_of, shared_models, shared_stages
+from ci_bench.suites.shared.planning.layouts import (
+    IMPORTED,
+    counts_of,
+    shared_models,
+    shared_stages,
+)
 from ci_bench.suites.shared.planning.sizes import Size, check_dynamic, limits_of
 from ci_bench.suites.torchbench import COMPILED_AUTOGRAD, catalogue
 from ci_bench.suites.torchbench.options import (
@@ -57,8 +62,8 @@ LONGEST_NAME = 60
 class ModelSelection:
     """Selected models of a source.
 
-    `models` and `exclude_exact` are exact names (empty: all, none), `filter` and `exclude` regular expressions, searched without
-    regard to case; `partition` counts from 0.
+    `models` and `exclude_exact` are exact names (empty: all, none), `filter` and `exclude` regular
+    expressions, searched without regard to case; `partition` counts from 0.
     """
 
     models: tuple[str, ...] = ()
@@ -72,8 +77,13 @@ class ModelSelection:
 
 def selection_from(entry: Mapping[str, Any]) -> ModelSelection:
     """The selection of an entry of the configuration."""
-    lists: dict[str, Any] = {name: tuple(entry.get(name, ())) for name in ("models", "filter", "exclude", "exclude_exact")}
-    rest: dict[str, Any] = {name: entry[name] for name in ("partitions", "partition", "durations") if name in entry}
+    lists: dict[str, Any] = {
+        name: tuple(entry.get(name, ()))
+        for name in ("models", "filter", "exclude", "exclude_exact")
+    }
+    rest: dict[str, Any] = {
+        name: entry[name] for name in ("partitions", "partition", "durations") if name in entry
+    }
     return ModelSelection(**lists, **rest)
 
 
@@ -85,11 +95,20 @@ def select(known: Sequence[str], wanted: ModelSelection) -> tuple[str, ...]:
     """
     _check_names(known, wanted)
     chosen = [name for name in known if not wanted.models or name in wanted.models]
-    chosen = [name for name in chosen if not wanted.filter or any(_search("filter", one, name) for one in wanted.filter)]
-    chosen = [name for name in chosen if not any(_search("exclude", one, name) for one in wanted.exclude)]
+    chosen = [
+        name
+        for name in chosen
+        if not wanted.filter or any(_search("filter", one, name) for one in wanted.filter)
+    ]
+    chosen = [
+        name for name in chosen if not any(_search("exclude", one, name) for one in wanted.exclude)
+    ]
     chosen = [name for name in chosen if name not in wanted.exclude_exact]
     if not chosen:
-        raise BadConfig(f"{WHERE}: none of {len(known)} models is chosen by models, filter and exclude; correct them")
+        raise BadConfig(
+            f"{WHERE}: none of {len(known)} models is chosen by models, filter and exclude; correct"
+            " them"
+        )
     return _share(tuple(chosen), wanted)
 
 
@@ -97,28 +116,39 @@ def _check_names(known: Sequence[str], wanted: ModelSelection) -> None:
     for field, names in (("models", wanted.models), ("exclude_exact", wanted.exclude_exact)):
         for name in names:
             if name not in known:
-                raise BadConfig(f"{WHERE}.{field}: none of the {len(known)} models is called {name!r}{nearest(name, known)}")
+                raise BadConfig(
+                    f"{WHERE}.{field}: none of the {len(known)} models is called"
+                    f" {name!r}{nearest(name, known)}"
+                )
 
 
 def _search(field: str, pattern: str, name: str) -> bool:
     try:
         return re.search(pattern, name, re.IGNORECASE) is not None
     except re.error as error:
-        raise BadConfig(f"{WHERE}.{field}: {pattern!r} is not a regular expression: {error}") from error
+        raise BadConfig(
+            f"{WHERE}.{field}: {pattern!r} is not a regular expression: {error}"
+        ) from error
 
 
 def _share(names: tuple[str, ...], wanted: ModelSelection) -> tuple[str, ...]:
     if not 0 <= wanted.partition < wanted.partitions:
         last = wanted.partitions - 1
         raise BadConfig(
-            f"{WHERE}.partition: {wanted.partition} is not in 0..{last}, and there are {wanted.partitions} partitions"
+            f"{WHERE}.partition: {wanted.partition} is not in 0..{last}, and there are"
+            f" {wanted.partitions} partitions"
         )
     if wanted.partitions > len(names):
-        message = f"{WHERE}.partitions: {wanted.partitions} partitions of {len(names)} models would leave some empty; use fewer"
+        message = (
+            f"{WHERE}.partitions: {wanted.partitions} partitions of {len(names)} models would leave"
+            " some empty; use fewer"
+        )
         raise BadConfig(message)
     if wanted.partitions == 1:
         return names
-    costs = costs_of(names, {} if wanted.durations is None else earlier_durations(Path(wanted.durations)))
+    costs = costs_of(
+        names, {} if wanted.durations is None else earlier_durations(Path(wanted.durations))
+    )
     mine = set(balanced(costs, wanted.partitions)[wanted.partition])
     return tuple(name for name in names if name in mine)
 
@@ -135,14 +165,20 @@ def balanced(costs: Mapping[str, float], shares: int) -> list[list[str]]:
     loads = [0.0] * shares
     split: list[list[str]] = [[] for _ in range(shares)]
     for name in sorted(costs, key=lambda one: (-costs[one], one)):
-        least = min(range(shares), key=lambda index: (bool(split[index]), loads[index], len(split[index]), index))
+        least = min(
+            range(shares),
+            key=lambda index: (bool(split[index]), loads[index], len(split[index]), index),
+        )
         split[least].append(name)
         loads[least] += costs[name]
     return split
 
 
 def earlier_durations(path: Path) -> dict[str, float]:
-    """Seconds that each model took in an earlier run's results, all its cases together. Raises `BadDocument`."""
+    """Seconds that each model took in an earlier run's results, all its cases together.
+
+    Raises `BadDocument`.
+    """
     found: dict[str, float] = {}
     for row in read_results(path).cases:
         if row.case.suite == "torchbench" and row.duration_s:
@@ -176,16 +212,27 @@ class TorchBench(Suite):
         """
         layouts = shared_models(options, WHERE, instead_of=("backend", "arms", "compile"))
         sizes = _batch_sizes(options)
-        settings = settings_from({name: value for name, value in options.items() if name in SETTINGS and name != "batch_size"})
+        settings = settings_from(
+            {
+                name: value
+                for name, value in options.items()
+                if name in SETTINGS and name != "batch_size"
+            }
+        )
         source = ModelSource(options.get("source", ModelSource.ZOO))
         table = read_tables(options.get("tables", ()))
         models = _models(options, source, table)
         _check_short(models)
         axes = product(models, _modes(options), _listed(options, "precision"), _backends(options))
-        named, listed = _named(options, source, models), listed_arms(options, WHERE, instead_of="backend")
+        named, listed = (
+            _named(options, source, models),
+            listed_arms(options, WHERE, instead_of="backend"),
+        )
         cases = []
         counts = counts_of(options) if layouts else (1,)
-        for (model, mode, precision, (backend, compiled)), size, count in product(axes, sizes, counts):
+        for (model, mode, precision, (backend, compiled)), size, count in product(
+            axes, sizes, counts
+        ):
             one = TorchbenchOptions(
                 model=model,
                 mode=BenchMode(mode),
@@ -201,7 +248,11 @@ class TorchBench(Suite):
             _check(one)
             no_skip, fast = bool(options.get("no_skip", False)), bool(options.get("fast", False))
             cases.append(
-                _case(replace(one, rules=rules_for(table, one, no_skip=no_skip, fast=fast)), named[model], sized=len(sizes) > 1)
+                _case(
+                    replace(one, rules=rules_for(table, one, no_skip=no_skip, fast=fast)),
+                    named[model],
+                    sized=len(sizes) > 1,
+                )
             )
         return tuple(cases)
 
@@ -212,7 +263,11 @@ class TorchBench(Suite):
         """
         source = ModelSource(options.get("source", ModelSource.ZOO))
         folder = [options["path"]] if source is ModelSource.TORCHBENCH and "path" in options else []
-        durations = [options["durations"]] if "durations" in options and options.get("partitions", 1) > 1 else []
+        durations = (
+            [options["durations"]]
+            if "durations" in options and options.get("partitions", 1) > 1
+            else []
+        )
         return (*folder, *options.get("tables", ()), *durations)
 
     def preload_of(self, case: Case) -> tuple[str, ...]:
@@ -225,16 +280,41 @@ class TorchBench(Suite):
         arms, options = case.arms, parse(case.params)
         limits = options.settings.largest
         if options.layouts:
-            is_timed, is_verified = measure is not Measure.ACCURACY, measure is not Measure.PERFORMANCE
+            is_timed, is_verified = (
+                measure is not Measure.ACCURACY,
+                measure is not Measure.PERFORMANCE,
+            )
             launches = MEMORY_LAUNCHES if is_timed else ()
-            return shared_stages(arms, REFERENCE_ARM, options.processes, memory=launches, verified=is_verified, timed=is_timed)
+            return shared_stages(
+                arms,
+                REFERENCE_ARM,
+                options.processes,
+                memory=launches,
+                verified=is_verified,
+                timed=is_timed,
+            )
         prepare = Stage(kind=StageKind.PREPARE, arms=())
-        size = (Stage(kind=StageKind.SIZE, arms=(REFERENCE_ARM,), exclusive=True, limits=limits),) if limits else ()
+        size = (
+            (Stage(kind=StageKind.SIZE, arms=(REFERENCE_ARM,), exclusive=True, limits=limits),)
+            if limits
+            else ()
+        )
         candidates = (arm for arm in arms if arm != REFERENCE_ARM)
-        cold = (Stage(kind=StageKind.ALONE, arms=(arm,), launches=None, cache=Cache.COLD) for arm in candidates)
-        verify = (Stage(kind=StageKind.VERIFY, arms=arms),) if measure is not Measure.PERFORMANCE else ()
-        memory = tuple(Stage(kind=StageKind.ALONE, arms=(arm,), launches=MEMORY_LAUNCHES) for arm in arms)
-        timed = (*memory, Stage(kind=StageKind.TIME, arms=arms, launches=None)) if measure is not Measure.ACCURACY else ()
+        cold = (
+            Stage(kind=StageKind.ALONE, arms=(arm,), launches=None, cache=Cache.COLD)
+            for arm in candidates
+        )
+        verify = (
+            (Stage(kind=StageKind.VERIFY, arms=arms),) if measure is not Measure.PERFORMANCE else ()
+        )
+        memory = tuple(
+            Stage(kind=StageKind.ALONE, arms=(arm,), launches=MEMORY_LAUNCHES) for arm in arms
+        )
+        timed = (
+            (*memory, Stage(kind=StageKind.TIME, arms=arms, launches=None))
+            if measure is not Measure.ACCURACY
+            else ()
+        )
         return (prepare, *size, *cold, *verify, *timed)
 
     def needs_network(self, case: Case) -> bool:
@@ -250,14 +330,21 @@ def _models(options: Mapping[str, Any], source: ModelSource, table: Table) -> tu
     if source is ModelSource.OWN:
         models = tuple(options.get("models", ()))
         if not models:
-            raise BadConfig(f"{WHERE}.models: source own needs models, as package.module:factory or path:FILE,class:NAME")
+            raise BadConfig(
+                f"{WHERE}.models: source own needs models, as package.module:factory or"
+                " path:FILE,class:NAME"
+            )
         return _chosen_of(models, options)
-    known = catalogue.names(source, options.get("path"), canary=table.canaries | frozenset(options.get("models", ())))
+    known = catalogue.names(
+        source, options.get("path"), canary=table.canaries | frozenset(options.get("models", ()))
+    )
     if source is ModelSource.TIMM and options.get("models"):
         return _chosen_of(tuple(options["models"]), options)
     strangers = unknown_models(table, known)
     if options.get("strict", False) and strangers:
-        raise BadConfig(f"{WHERE}.tables: strict, and {source} has no model {', '.join(strangers[:10])}")
+        raise BadConfig(
+            f"{WHERE}.tables: strict, and {source} has no model {', '.join(strangers[:10])}"
+        )
     return select(known, selection_from(options))
 
 
@@ -272,14 +359,24 @@ def _batch_sizes(options: Mapping[str, Any]) -> tuple[int | str | None, ...]:
     return tuple(given) if isinstance(given, list | tuple) else (given,)
 
 
-def _sized(settings: TorchbenchSettings, size: int | str | None, options: Mapping[str, Any]) -> TorchbenchSettings:
+def _sized(
+    settings: TorchbenchSettings, size: int | str | None, options: Mapping[str, Any]
+) -> TorchbenchSettings:
     """The settings of a case of this batch size, given or to be found."""
     limits = limits_of(size, options, _batch_sizes(options), WHERE)
-    return replace(settings, batch_size=None if size is None or limits is not None else int(size), largest=limits)
+    return replace(
+        settings,
+        batch_size=None if size is None or limits is not None else int(size),
+        largest=limits,
+    )
 
 
 def _modes(options: Mapping[str, Any]) -> tuple[str, ...]:
-    return _listed(options, "mode", default=("training",) if "layouts" in options else ("training", "inference"))
+    return _listed(
+        options,
+        "mode",
+        default=("training",) if "layouts" in options else ("training", "inference"),
+    )
 
 
 def _backends(options: Mapping[str, Any]) -> tuple[tuple[str, tuple[CompiledArm, ...]], ...]:
@@ -290,10 +387,15 @@ def _backends(options: Mapping[str, Any]) -> tuple[tuple[str, tuple[CompiledArm,
     if len({arm_name(backend) for backend in backends}) < len(backends):
         raise BadConfig(f"{WHERE}.backend: {', '.join(backends)} names one arm twice")
     arms = compiled_backends(backends, options, WHERE)
-    return tuple((backend, (arm,) if "compile" in options else ()) for backend, arm in zip(backends, arms, strict=True))
+    return tuple(
+        (backend, (arm,) if "compile" in options else ())
+        for backend, arm in zip(backends, arms, strict=True)
+    )
 
 
-def _listed(options: Mapping[str, Any], name: str, default: tuple[str, ...] = ("fp32",)) -> tuple[str, ...]:
+def _listed(
+    options: Mapping[str, Any], name: str, default: tuple[str, ...] = ("fp32",)
+) -> tuple[str, ...]:
     value = options.get(name, default)
     return (value,) if isinstance(value, str) else tuple(value)
 
@@ -314,19 +416,30 @@ def _check(options: TorchbenchOptions) -> None:
     )
     if settings.nopython and training and settings.scope is ModelScope.STEP:
         message = (
-            f"{WHERE}.nopython: a whole training step breaks the graph at backward; use `scope: model`, or only mode inference"
+            f"{WHERE}.nopython: a whole training step breaks the graph at backward; use `scope:"
+            " model`, or only mode inference"
         )
         raise BadConfig(message)
     if not training and any(arm.compiled_autograd for arm in options.candidates.values()):
-        raise BadConfig(f"{WHERE}.compile.compiled_autograd: inference has no backward pass; use `mode: training`")
-    kept = [arm for arm in options.candidates.values() if arm.experiment is Experiment.CACHING_PRECOMPILE]
+        raise BadConfig(
+            f"{WHERE}.compile.compiled_autograd: inference has no backward pass; use `mode:"
+            " training`"
+        )
+    kept = [
+        arm
+        for arm in options.candidates.values()
+        if arm.experiment is Experiment.CACHING_PRECOMPILE
+    ]
     if kept and len(options.candidates) > 1:
         raise BadConfig(
-            f"{WHERE}.arms: {kept[0].name} loads its graphs onto the model's code, where every other arm of the case would run "
-            "them, too; take it as `backend`, which makes a case of it"
+            f"{WHERE}.arms: {kept[0].name} loads its graphs onto the model's code, where every"
+            " other arm of the case would run them, too; take it as `backend`, which makes a case"
+            " of it"
         )
     if settings.freezing and training:
-        raise BadConfig(f"{WHERE}.freezing: only inference can freeze its weights; use `mode: inference`")
+        raise BadConfig(
+            f"{WHERE}.freezing: only inference can freeze its weights; use `mode: inference`"
+        )
     if settings.batch_invariance and training:
         raise BadConfig(f"{WHERE}.batch_invariance: applies to inference; use `mode: inference`")
     _check_quantization(options)
@@ -336,13 +449,20 @@ def _check_layouts(settings: TorchbenchSettings) -> None:
     """Refuse options that a shared batch, or a step with collectives, cannot have."""
     unmet = {
         "dynamic": (settings.dynamic, "processes share one batch size; leave it out"),
-        "batch_size": (settings.largest is not None, "the largest is found for one process; give a number of rows"),
+        "batch_size": (
+            settings.largest is not None,
+            "the largest is found for one process; give a number of rows",
+        ),
         "scope": (
             settings.scope is ModelScope.STEP,
             "a step of several processes is not compiled as a whole; use `scope: model`",
         ),
     }
-    faults = [f"{WHERE}.{name}: with `layouts`, {why}" for name, (is_asked, why) in unmet.items() if is_asked]
+    faults = [
+        f"{WHERE}.{name}: with `layouts`, {why}"
+        for name, (is_asked, why) in unmet.items()
+        if is_asked
+    ]
     if faults:
         raise BadConfig("\n".join(faults))
 
@@ -360,13 +480,18 @@ def _check_quantization(options: TorchbenchOptions) -> None:
                 raise BadConfig(f"{WHERE}.{name}: requires `quantization`")
         return
     precisions = (
-        (TorchbenchPrecision.BF16, TorchbenchPrecision.FP32) if settings.compares_quantization else (TorchbenchPrecision.BF16,)
+        (TorchbenchPrecision.BF16, TorchbenchPrecision.FP32)
+        if settings.compares_quantization
+        else (TorchbenchPrecision.BF16,)
     )
     if options.mode is BenchMode.TRAINING or options.precision not in precisions:
         listed = " or ".join(f"`precision: {precision}`" for precision in precisions)
         raise BadConfig(f"{WHERE}.quantization: is for `mode: inference` and {listed}")
     if settings.quantization_limit is not None and not settings.compares_quantization:
-        raise BadConfig(f"{WHERE}.quantization_limit: is for `quantized_arms: candidate`, which has an unquantised reference")
+        raise BadConfig(
+            f"{WHERE}.quantization_limit: is for `quantized_arms: candidate`, which has an"
+            " unquantised reference"
+        )
 
 
 def _check_inductor(settings: TorchbenchSettings) -> None:
@@ -377,19 +502,39 @@ def _check_inductor(settings: TorchbenchSettings) -> None:
 
 
 def _case(options: TorchbenchOptions, name: str, *, sized: bool) -> Case:
-    shared = bool(options.layouts)  # of a step of several processes no parts are known: collectives overlap with them
-    parts = TRAINING_PARTS if options.mode is BenchMode.TRAINING and options.settings.scope is ModelScope.MODEL else ()
+    shared = bool(
+        options.layouts
+    )  # of a step of several processes no parts are known: collectives overlap with them
+    parts = (
+        TRAINING_PARTS
+        if options.mode is BenchMode.TRAINING and options.settings.scope is ModelScope.MODEL
+        else ()
+    )
     lossy = (QUANTIZATION_LOSS,) if options.settings.compares_quantization else ()
     accuracy = ("accuracy", *lossy) if options.settings.measure is not Measure.PERFORMANCE else ()
     timed = options.settings.measure is not Measure.ACCURACY
     times = (STEP_TIME.name,) if timed else ()
-    packaged = (PACKAGE,) if timed and any(arm.backend in MAKE_FILES for arm in options.candidates.values()) else ()
-    autograd = (COMPILED_AUTOGRAD,) if timed and any(arm.compiled_autograd for arm in options.candidates.values()) else ()
-    refereed = ("refereed",) if timed and not lossy else ()  # quantised results are not the unquantised reference's
+    packaged = (
+        (PACKAGE,)
+        if timed and any(arm.backend in MAKE_FILES for arm in options.candidates.values())
+        else ()
+    )
+    autograd = (
+        (COMPILED_AUTOGRAD,)
+        if timed and any(arm.compiled_autograd for arm in options.candidates.values())
+        else ()
+    )
+    refereed = (
+        ("refereed",) if timed and not lossy else ()
+    )  # quantised results are not the unquantised reference's
     only = options.listed[0].name if options.backend and options.listed else options.backend
     backend = f"backend={only}," if only else ""  # an id would be long with all arms
     largest = options.settings.largest is not None
-    batch = f",batch={Size.LARGEST if largest else options.settings.batch_size}" if sized or largest else ""
+    batch = (
+        f",batch={Size.LARGEST if largest else options.settings.batch_size}"
+        if sized or largest
+        else ""
+    )
     processes = f"processes={options.processes}," if shared else ""
     setting = f"{backend}{processes}mode={options.mode},precision={options.precision}{batch}"
     first = (("replicas",) if timed else ()) if shared else ("compiled",)
@@ -423,7 +568,9 @@ def _check_short(models: Sequence[str]) -> None:
             )
 
 
-def _named(options: Mapping[str, Any], source: ModelSource, models: Sequence[str]) -> dict[str, str]:
+def _named(
+    options: Mapping[str, Any], source: ModelSource, models: Sequence[str]
+) -> dict[str, str]:
     """The name of each model's cases: the model's, after the entry's if it has one.
 
     The only model of a named entry is called as the entry if it is of the user's own code, where

@@ -25,7 +25,13 @@ from ci_bench.suites.shared.worker.fp32_precision import set_fp32_precision
 from ci_bench.suites.shared.worker.marks import MarkShapes, marked, shape_marks
 from ci_bench.suites.shared.worker.optimizers import SMALLEST_EPS, make_optimizer
 from ci_bench.suites.torchbench.backends import make_compiler
-from ci_bench.suites.torchbench.options import TRAINING_PARTS, BenchMode, ModelScope, TorchbenchOptions, TorchbenchPrecision
+from ci_bench.suites.torchbench.options import (
+    TRAINING_PARTS,
+    BenchMode,
+    ModelScope,
+    TorchbenchOptions,
+    TorchbenchPrecision,
+)
 from ci_bench.suites.torchbench.snapshot import buffers_of, leaves_of, load_state, parameters_of
 from ci_bench.suites.torchbench.sources.loaded import Loaded, Loss, Sample
 
@@ -33,7 +39,10 @@ Result = tuple[Tensor | None, Any]
 """Loss (detached) and outputs of one step."""
 
 _WEIGHTS = {TorchbenchPrecision.FP16: torch.float16, TorchbenchPrecision.BF16: torch.bfloat16}
-_AUTOCAST = {TorchbenchPrecision.AMP_BF16: torch.bfloat16, TorchbenchPrecision.AMP_FP16: torch.float16}
+_AUTOCAST = {
+    TorchbenchPrecision.AMP_BF16: torch.bfloat16,
+    TorchbenchPrecision.AMP_FP16: torch.float16,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,8 +86,18 @@ def make_ready(
     mark_shapes = _marks(options, samples) if candidate is not None and form is None else None
     if not training:
         keeps_gradients = loaded.grad_in_inference
-        step = _with_marks(_inference(module, autocast, compiler, grad=keeps_gradients), mark_shapes)
-        return Ready(module=module, optimizer=None, samples=samples, step=step, parts=(), form=form, rounded=placed.rounded)
+        step = _with_marks(
+            _inference(module, autocast, compiler, grad=keeps_gradients), mark_shapes
+        )
+        return Ready(
+            module=module,
+            optimizer=None,
+            samples=samples,
+            step=step,
+            parts=(),
+            form=form,
+            rounded=placed.rounded,
+        )
     assert loss is not None, "a training without a loss takes a projection"  # noqa: S101 - our own bug if not
     trained = trained_of(options, module)
     compiled = candidate is not None and options.settings.scope is ModelScope.STEP
@@ -104,7 +123,10 @@ def make_ready(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Placed:
-    """A model with its samples and loss, cast and on its device. `loss` is `None` in inference where the model brings none."""
+    """A model with its samples and loss, cast and on its device.
+
+    `loss` is `None` in inference where the model brings none.
+    """
 
     module: nn.Module
     samples: tuple[Sample, ...]
@@ -113,15 +135,28 @@ class Placed:
     rounded: str = ""
 
 
-def place(options: TorchbenchOptions, loaded: Loaded, *, device: str, exact: bool = False) -> Placed:
+def place(
+    options: TorchbenchOptions, loaded: Loaded, *, device: str, exact: bool = False
+) -> Placed:
     """Put the loaded model on its device, in the case's precision, in the measured mode."""
     training = options.mode is BenchMode.TRAINING
     set_fp32_precision(tf32=options.precision is TorchbenchPrecision.TF32)
-    cast = _Cast(device=device, rounded=_WEIGHTS.get(options.precision), exact=exact, images=options.settings.channels_last)
+    cast = _Cast(
+        device=device,
+        rounded=_WEIGHTS.get(options.precision),
+        exact=exact,
+        images=options.settings.channels_last,
+    )
     rounded = "" if cast.rounded is None else rounded_buffers(loaded.module, cast.rounded)
-    module = cast.module(loaded.module).train(training if loaded.train_mode is None else loaded.train_mode)
+    module = cast.module(loaded.module).train(
+        training if loaded.train_mode is None else loaded.train_mode
+    )
     samples = tuple(map(cast.sample, loaded.samples))
-    loss, samples = (loaded.loss, samples) if loaded.loss or not training else _projected(module, samples, options.settings.seed)
+    loss, samples = (
+        (loaded.loss, samples)
+        if loaded.loss or not training
+        else _projected(module, samples, options.settings.seed)
+    )
     autocast = nullcontext if exact else _autocast(options.precision, device)
     return Placed(module=module, samples=samples, loss=loss, autocast=autocast, rounded=rounded)
 
@@ -135,7 +170,11 @@ def trained_of(options: TorchbenchOptions, module: nn.Module) -> list[nn.Paramet
 
 
 def _form(
-    options: TorchbenchOptions, candidate: CompiledArm | None, module: nn.Module, samples: Sequence[Sample], folder: Path
+    options: TorchbenchOptions,
+    candidate: CompiledArm | None,
+    module: nn.Module,
+    samples: Sequence[Sample],
+    folder: Path,
 ) -> CapturedProgram | None:
     """Return the object that captures the module, for experiments that capture one.
 
@@ -144,13 +183,19 @@ def _form(
     if candidate is None or not captures(candidate):
         return None
     training = options.mode is BenchMode.TRAINING
-    require_forward(candidate, training=training, whole=training and options.settings.scope is ModelScope.STEP)
+    require_forward(
+        candidate, training=training, whole=training and options.settings.scope is ModelScope.STEP
+    )
     calls = [(sample.args, sample.kwargs) for sample in samples]
     return CapturedProgram(candidate, module, calls=calls, folder=folder)
 
 
 def build_optimizer(
-    options: TorchbenchOptions, parameters: Sequence[Tensor], device: str, *, capturable: bool = False
+    options: TorchbenchOptions,
+    parameters: Sequence[Tensor],
+    device: str,
+    *,
+    capturable: bool = False,
 ) -> torch.optim.Optimizer:
     """The named optimizer.
 
@@ -174,7 +219,11 @@ Step = Callable[[Sample, Mark], Result]
 
 def _marks(options: TorchbenchOptions, samples: Sequence[Sample]) -> MarkShapes | None:
     settings = options.settings
-    return shape_marks(settings.dynamic_shapes, list(map(_tree, samples))) if settings.dynamic else None
+    return (
+        shape_marks(settings.dynamic_shapes, list(map(_tree, samples)))
+        if settings.dynamic
+        else None
+    )
 
 
 def _with_marks(step: Step, mark_shapes: MarkShapes | None) -> Step:
@@ -200,7 +249,9 @@ class _Trained:
     loss: Loss
     autocast: Callable[[], AbstractContextManager[object]]
 
-    def forward(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], target: Any) -> tuple[Tensor, Any]:
+    def forward(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], target: Any
+    ) -> tuple[Tensor, Any]:
         with self.autocast():
             outputs = self.module(*args, **kwargs)
             return self.loss(outputs, target), outputs
@@ -212,7 +263,9 @@ class _Trained:
 Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-def _whole_step(trained: _Trained, compiler: Compile) -> tuple[Callable[[Sample, Mark], Result], tuple[Part, ...]]:
+def _whole_step(
+    trained: _Trained, compiler: Compile
+) -> tuple[Callable[[Sample, Mark], Result], tuple[Part, ...]]:
     """Forward, loss, backward and optimizer go through the backend together."""
 
     def whole(args: tuple[Any, ...], kwargs: Mapping[str, Any], target: Any) -> Result:
@@ -266,7 +319,11 @@ def _model_step(
 
 
 def _inference(
-    module: nn.Module, autocast: Callable[[], AbstractContextManager[object]], compiler: Compile, *, grad: bool
+    module: nn.Module,
+    autocast: Callable[[], AbstractContextManager[object]],
+    compiler: Compile,
+    *,
+    grad: bool,
 ) -> Callable[[Sample, Mark], Result]:
     compiled = compiler(module)
 
@@ -281,9 +338,12 @@ def _inference(
 
 @dataclass(frozen=True, kw_only=True)
 class _Cast:
-    """Puts modules and samples on a device. `rounded` is the type of weights and inputs, `None` to leave it.
+    """Puts modules and samples on a device.
 
-    With `exact`, fp64 on top of it: the reference sees the numbers that the arms see, not those before they were rounded.
+    `rounded` is the type of weights and inputs, `None` to leave it.
+
+    With `exact`, fp64 on top of it: the reference sees the numbers that the arms see, not those
+    before they were rounded.
     """
 
     device: str
@@ -315,17 +375,24 @@ class _Cast:
         return moved.contiguous(memory_format=torch.channels_last) if image else moved
 
 
-def _projected(module: nn.Module, samples: tuple[Sample, ...], seed: int) -> tuple[Loss, tuple[Sample, ...]]:
+def _projected(
+    module: nn.Module, samples: tuple[Sample, ...], seed: int
+) -> tuple[Loss, tuple[Sample, ...]]:
     """A loss for models that bring none: the outputs' product with fixed random numbers, the same in every precision.
 
-    A mean of outputs would have no gradient behind a normalisation, and the gradient check would check nothing.
+    A mean of outputs would have no gradient behind a normalisation, and the gradient check would
+    check nothing.
     """
     parameters, buffers = parameters_of(module), buffers_of(module)
     generator = torch.Generator().manual_seed(seed)
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-        targets = [_draw_like(module(*sample.args, **sample.kwargs), generator) for sample in samples]
+        targets = [
+            _draw_like(module(*sample.args, **sample.kwargs), generator) for sample in samples
+        ]
     load_state(module, parameters, buffers)
-    return projection, tuple(replace(sample, target=target) for sample, target in zip(samples, targets, strict=True))
+    return projection, tuple(
+        replace(sample, target=target) for sample, target in zip(samples, targets, strict=True)
+    )
 
 
 def _draw_like(outputs: Any, generator: torch.Generator) -> tuple[Tensor, ...]:
@@ -353,7 +420,9 @@ def _real(outputs: Any) -> list[Tensor]:
     return [real_parts(leaf) for leaf in leaves]
 
 
-def _autocast(precision: TorchbenchPrecision, device: str) -> Callable[[], AbstractContextManager[object]]:
+def _autocast(
+    precision: TorchbenchPrecision, device: str
+) -> Callable[[], AbstractContextManager[object]]:
     kind = _AUTOCAST.get(precision)
     if kind is None:
         return nullcontext

@@ -6,9 +6,10 @@ quantised one, as for any model. The truth is the unquantised model in fp64, or 
 fp64. Seed: `Settings.seed` for each sample.
 
 Limits are shares of the truth's 2-norm; the largest error may be as large a share of the largest
-element. They leave room above the zoo's losses (docs/internals/measurements.md): deeper networks add up more.
-Four bits round sixteen times as coarsely as eight; that limit follows from those of eight bits and
-is not measured. A scale that is wrong by a factor, or a lost row, is beyond every limit.
+element. They leave room above the zoo's losses (docs/internals/measurements.md): deeper networks
+add up more. Four bits round sixteen times as coarsely as eight; that limit follows from those of
+eight bits and is not measured. A scale that is wrong by a factor, or a lost row, is beyond every
+limit.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +22,11 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from ci_bench.records.results import Check, Fact, Outcome
 from ci_bench.suites.contract import Unsupported, no_mark
 from ci_bench.suites.shared.worker.randomness import seed_everything
-from ci_bench.suites.torchbench.options import QUANTIZATION_LOSS, TorchbenchOptions, TorchbenchPrecision
+from ci_bench.suites.torchbench.options import (
+    QUANTIZATION_LOSS,
+    TorchbenchOptions,
+    TorchbenchPrecision,
+)
 from ci_bench.suites.torchbench.program import Ready
 from ci_bench.suites.torchbench.snapshot import Leaves, take
 from ci_bench.suites.torchbench.sources.loaded import optional
@@ -60,9 +65,13 @@ def quantize(module: nn.Module, options: TorchbenchOptions) -> None:
     try:
         quantization.quantize_(module, config())
     except (ImportError, NotImplementedError) as error:
-        raise Unsupported(f"quantization {kind}: {str(error).strip().partition(chr(10))[0][:300]}") from error
+        raise Unsupported(
+            f"quantization {kind}: {str(error).strip().partition(chr(10))[0][:300]}"
+        ) from error
     if not any(map(is_traceable_wrapper_subclass, module.parameters())):
-        raise Unsupported(f"quantization {kind}: {options.model} has no layer that torchao quantises")
+        raise Unsupported(
+            f"quantization {kind}: {options.model} has no layer that torchao quantises"
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,7 +88,9 @@ class QuantizationLoss:
         return max(self.error, self.largest)
 
 
-def quantization_loss(arm: str, build: Build, options: TorchbenchOptions) -> tuple[Check, Mapping[str, Fact]]:
+def quantization_loss(
+    arm: str, build: Build, options: TorchbenchOptions
+) -> tuple[Check, Mapping[str, Fact]]:
     """The check `quantization_loss` of the quantised candidate against the unquantised model, and its figures as facts."""
     with worded(Word.EAGER_FAIL_TO_RUN, Word.EAGER_1ST_RUN_OOM):
         eager = _outputs(build(candidate=None, quantized=False), options)
@@ -99,18 +110,35 @@ def losses(given: Sequence[Leaves], truth: Sequence[Leaves]) -> tuple[Quantizati
     It is unbounded for an output that is missing, of another shape or not finite.
     """
     names = dict.fromkeys(name for leaves in (*truth, *given) for name in leaves)
-    return tuple(_loss(name, [one.get(name) for one in given], [one.get(name) for one in truth]) for name in names)
+    return tuple(
+        _loss(name, [one.get(name) for one in given], [one.get(name) for one in truth])
+        for name in names
+    )
 
 
-def _loss(name: str, given: Sequence[Tensor | None], truth: Sequence[Tensor | None]) -> QuantizationLoss:
-    pairs = [(one, true) for one, true in zip(given, truth, strict=True) if one is not None or true is not None]
+def _loss(
+    name: str, given: Sequence[Tensor | None], truth: Sequence[Tensor | None]
+) -> QuantizationLoss:
+    pairs = [
+        (one, true)
+        for one, true in zip(given, truth, strict=True)
+        if one is not None or true is not None
+    ]
     if any(one is None or true is None or one.shape != true.shape for one, true in pairs):
         return QuantizationLoss(name=name, error=float("inf"), largest=float("inf"))
-    wide = [(one.double().flatten(), true.double().flatten()) for one, true in pairs if one is not None and true is not None]
+    wide = [
+        (one.double().flatten(), true.double().flatten())
+        for one, true in pairs
+        if one is not None and true is not None
+    ]
     off, size = torch.cat([one - true for one, true in wide]), torch.cat([true for _, true in wide])
     if not off.numel():
         return QuantizationLoss(name=name, error=0.0, largest=0.0)
-    return QuantizationLoss(name=name, error=_share(off.norm(), size.norm()), largest=_share(off.abs().max(), size.abs().max()))
+    return QuantizationLoss(
+        name=name,
+        error=_share(off.norm(), size.norm()),
+        largest=_share(off.abs().max(), size.abs().max()),
+    )
 
 
 def _share(off: Tensor, size: Tensor) -> float:
@@ -120,7 +148,12 @@ def _share(off: Tensor, size: Tensor) -> float:
 
 
 def _judged(
-    arm: str, found: Sequence[QuantizationLoss], rounding: Sequence[QuantizationLoss], *, limit: float, basis: str
+    arm: str,
+    found: Sequence[QuantizationLoss],
+    rounding: Sequence[QuantizationLoss],
+    *,
+    limit: float,
+    basis: str,
 ) -> Check:
     """Check the loss against the limit plus the effect of only rounding on the unquantised model.
 
@@ -132,15 +165,24 @@ def _judged(
     noise = {one.name: one.worst for one in rounding}
     worst = max(found, key=lambda one: one.worst - noise.get(one.name, 0.0))
     own = noise.get(worst.name, 0.0)
-    outcome = Outcome.UNKNOWN if own > limit else Outcome.PASS if worst.worst <= limit + own else Outcome.FAIL
+    outcome = (
+        Outcome.UNKNOWN
+        if own > limit
+        else Outcome.PASS
+        if worst.worst <= limit + own
+        else Outcome.FAIL
+    )
     detail = (
-        f"{worst.name} is off by {worst.error:.3g} of its norm and by {worst.largest:.3g} of its largest element; "
-        f"{limit:g} is allowed, and rounding without quantisation is {own:.2g}{basis}"
+        f"{worst.name} is off by {worst.error:.3g} of its norm and by {worst.largest:.3g} of its"
+        f" largest element; {limit:g} is allowed, and rounding without quantisation is"
+        f" {own:.2g}{basis}"
     )
     return Check(name=QUANTIZATION_LOSS, arm=arm, outcome=outcome, detail=detail)
 
 
-def _figures(found: Sequence[QuantizationLoss], rounding: Sequence[QuantizationLoss]) -> dict[str, Fact]:
+def _figures(
+    found: Sequence[QuantizationLoss], rounding: Sequence[QuantizationLoss]
+) -> dict[str, Fact]:
     figures: dict[str, Fact] = {}
     for name, many in (("quantization_error", found), ("unquantized_rounding_error", rounding)):
         value = max((one.error for one in many), default=0.0)
@@ -148,7 +190,9 @@ def _figures(found: Sequence[QuantizationLoss], rounding: Sequence[QuantizationL
     return figures
 
 
-def _truth(build: Build, options: TorchbenchOptions, eager: Sequence[Leaves]) -> tuple[Sequence[Leaves], str]:
+def _truth(
+    build: Build, options: TorchbenchOptions, eager: Sequence[Leaves]
+) -> tuple[Sequence[Leaves], str]:
     """The outputs in fp64, or eager's with the reason why."""
     try:
         return _outputs(build(candidate=None, exact=True, quantized=False), options), ""

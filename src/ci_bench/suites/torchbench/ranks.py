@@ -21,7 +21,13 @@ from ci_bench.suites.shared.planning.layouts import Layout
 from ci_bench.suites.shared.worker.batch_parts import BatchPart, FoundParts, Together, combined
 from ci_bench.suites.shared.worker.ddp_modes import optimizing_ddp
 from ci_bench.suites.shared.worker.draws import drop_nothing, without_dropout
-from ci_bench.suites.shared.worker.freshness import BUFFERS, OPTIMIZER, WEIGHTS, State, left_by_training
+from ci_bench.suites.shared.worker.freshness import (
+    BUFFERS,
+    OPTIMIZER,
+    WEIGHTS,
+    State,
+    left_by_training,
+)
 from ci_bench.suites.shared.worker.randomness import seed_everything, seed_step
 from ci_bench.suites.shared.worker.sharing import (
     begin_from,
@@ -34,17 +40,38 @@ from ci_bench.suites.shared.worker.sharing import (
 )
 from ci_bench.suites.torchbench.backends import make_compiler
 from ci_bench.suites.torchbench.options import TorchbenchOptions
-from ci_bench.suites.torchbench.program import Placed, Ready, Result, build_optimizer, place, trained_of
+from ci_bench.suites.torchbench.program import (
+    Placed,
+    Ready,
+    Result,
+    build_optimizer,
+    place,
+    trained_of,
+)
 from ci_bench.suites.torchbench.samples import take_step
-from ci_bench.suites.torchbench.snapshot import Snapshot, buffers_of, flatten, load_state, parameters_of
+from ci_bench.suites.torchbench.snapshot import (
+    Snapshot,
+    buffers_of,
+    flatten,
+    load_state,
+    parameters_of,
+)
 from ci_bench.suites.torchbench.sources.loaded import Loaded, Sample
 from ci_bench.suites.torchbench.timed import ModelProgram
-from ci_bench.suites.torchbench.verify import PythonState, Start, all_steps, python_state_of, restore_python_state
+from ci_bench.suites.torchbench.verify import (
+    PythonState,
+    Start,
+    all_steps,
+    python_state_of,
+    restore_python_state,
+)
 
 LOSS = "loss"
 
 
-def look_at_parts(options: TorchbenchOptions, load: Callable[[], Loaded], device: str) -> FoundParts:
+def look_at_parts(
+    options: TorchbenchOptions, load: Callable[[], Loaded], device: str
+) -> FoundParts:
     """Find out how parts of a batch make its whole, by a fresh model of `load`, in fp64 where it can.
 
     Raises:
@@ -52,7 +79,10 @@ def look_at_parts(options: TorchbenchOptions, load: Callable[[], Loaded], device
     """
     loaded = load()
     if loaded.batch_size is None or not loaded.batched:
-        raise Unsupported(f"layouts: the batch of {options.model} cannot be cut into rows, so processes cannot share it")
+        raise Unsupported(
+            f"layouts: the batch of {options.model} cannot be cut into rows, so processes cannot"
+            " share it"
+        )
     rows, place_ = loaded.batch_size, place(options, loaded, device=device)
     is_random = _is_random(place_)
     with without_dropout():
@@ -61,11 +91,17 @@ def look_at_parts(options: TorchbenchOptions, load: Callable[[], Loaded], device
         drop_nothing(quiet.module)
         if is_random and _is_random(quiet):
             raise Unsupported(
-                f"layouts: {options.model} draws random numbers besides dropout, and each process would have its own"
+                f"layouts: {options.model} draws random numbers besides dropout, and each process"
+                " would have its own"
             )
-        sample, epsilon = quiet.samples[0], torch.finfo(torch.float64).eps if exact else options.precision.epsilon
+        sample, epsilon = (
+            quiet.samples[0],
+            (torch.finfo(torch.float64).eps if exact else options.precision.epsilon),
+        )
         batch = (sample.args, dict(sample.kwargs), sample.target)
-        kinds = combined(lambda tree: _left(quiet, *tree), batch, rows, options.processes, epsilon=epsilon)
+        kinds = combined(
+            lambda tree: _left(quiet, *tree), batch, rows, options.processes, epsilon=epsilon
+        )
     return FoundParts(rows=rows, kinds=kinds, is_random=is_random)
 
 
@@ -87,19 +123,30 @@ def _is_random(placed: Placed) -> bool:
     for seed in (1, 2):
         seed_everything(seed)
         found.append(_left(placed, sample.args, sample.kwargs, sample.target))
-    return any(not torch.equal(value.nan_to_num(), found[1][name].nan_to_num()) for name, value in found[0].items())
+    return any(
+        not torch.equal(value.nan_to_num(), found[1][name].nan_to_num())
+        for name, value in found[0].items()
+    )
 
 
-def _left(placed: Placed, args: tuple[Any, ...], kwargs: Mapping[str, Any], target: Any) -> dict[str, Tensor]:
+def _left(
+    placed: Placed, args: tuple[Any, ...], kwargs: Mapping[str, Any], target: Any
+) -> dict[str, Tensor]:
     """Loss and outputs of a forward pass in the mode of training, which leaves the model as it was; texts as their bytes."""
     module, loss_of = placed.module, placed.loss
-    parameters, buffers, attributes = parameters_of(module), buffers_of(module), python_state_of(module)
+    parameters, buffers, attributes = (
+        parameters_of(module),
+        buffers_of(module),
+        python_state_of(module),
+    )
     with torch.no_grad(), placed.autocast():
         outputs = module(*args, **kwargs)
         loss = cast("Any", loss_of)(outputs, target)
     found = {LOSS: loss.detach().clone()}
     for name, leaf in flatten(outputs, "outputs"):
-        found[name] = leaf.detach().clone() if isinstance(leaf, Tensor) else torch.tensor([*leaf.encode()])
+        found[name] = (
+            leaf.detach().clone() if isinstance(leaf, Tensor) else torch.tensor([*leaf.encode()])
+        )
     load_state(module, parameters, buffers)
     restore_python_state(module, attributes)
     return found
@@ -115,7 +162,10 @@ class Shared:
     device: str
 
     def left(self, result: Result) -> tuple[Tensor | None, dict[str, Tensor], dict[str, str]]:
-        """Loss, outputs and texts of a step of this process, as one process would have them. A collective."""
+        """Loss, outputs and texts of a step of this process, as one process would have them.
+
+        A collective.
+        """
         loss, outputs = result
         leaves = dict(flatten(outputs, "outputs"))
         own = {name: leaf for name, leaf in leaves.items() if isinstance(leaf, Tensor)}
@@ -125,7 +175,13 @@ class Shared:
 
 
 def make_shared(
-    options: TorchbenchOptions, loaded: Loaded, layout: Layout, ranks: Ranks, *, found: FoundParts, device: str
+    options: TorchbenchOptions,
+    loaded: Loaded,
+    layout: Layout,
+    ranks: Ranks,
+    *,
+    found: FoundParts,
+    device: str,
 ) -> Shared:
     """Build this process's part of a layout. A collective."""
     placed = place(options, loaded, device=device)
@@ -133,15 +189,21 @@ def make_shared(
     trained_of(options, placed.module)
     wrapped: Callable[..., Any] = shared(layout, placed.module, ranks, device)
     if layout.backend is not None:
-        wrapped = make_compiler(options, CompiledArm(backend=layout.backend), apart=layout.optimize_ddp or "")(wrapped)
+        wrapped = make_compiler(
+            options, CompiledArm(backend=layout.backend), apart=layout.optimize_ddp or ""
+        )(wrapped)
     trained = trained_of(options, placed.module)  # shards, where the layout makes such
     optimizer = build_optimizer(options, trained, device, capturable=False)
     for parameter in trained:
         parameter.grad = torch.zeros_like(parameter)
     part = BatchPart(rows=found.rows, rank=ranks.rank, count=ranks.count)
     together = Together(ranks=ranks, part=part, kinds=found.kinds, device=device)
-    step = _step_of(placed, wrapped, optimizer, part, factor=part.factor(found.kinds[LOSS]), layout=layout)
-    ready = Ready(module=placed.module, optimizer=optimizer, samples=placed.samples, step=step, parts=())
+    step = _step_of(
+        placed, wrapped, optimizer, part, factor=part.factor(found.kinds[LOSS]), layout=layout
+    )
+    ready = Ready(
+        module=placed.module, optimizer=optimizer, samples=placed.samples, step=step, parts=()
+    )
     return Shared(ready=ready, together=together, ranks=ranks, device=device)
 
 
@@ -178,13 +240,21 @@ class RankSteps:
     options: TorchbenchOptions
     shared: Shared
     attributes: dict[int, PythonState] = field(default_factory=dict)
-    """The plain attributes of this process's model before the step from each start: the others' are not its own."""
+    """The plain attributes of this process's model before the step from each start: the others' are
+    not its own.
+    """
 
     def set_back(self, index: int, start: Start | None) -> None:
         """Begin from the start of that number, which rank 0 has."""
         ready, shared_ = self.shared.ready, self.shared
         assert ready.optimizer is not None, "layouts train"  # noqa: S101 - our own bug if not
-        begin_from({} if start is None else _state_of(start), ready.module, ready.optimizer, shared_.ranks, shared_.device)
+        begin_from(
+            {} if start is None else _state_of(start),
+            ready.module,
+            ready.optimizer,
+            shared_.ranks,
+            shared_.device,
+        )
         if index in self.attributes:
             restore_python_state(ready.module, self.attributes[index])
         else:
@@ -196,7 +266,11 @@ class RankSteps:
         seed_step(self.options.settings.seed, index)
         result, _ = take_step(ready, ready.samples[index % len(ready.samples)])
         loss, outputs, texts = self.shared.left(result)
-        gradients = {name: _host(one.grad) for name, one in ready.module.named_parameters() if one.grad is not None}
+        gradients = {
+            name: _host(one.grad)
+            for name, one in ready.module.named_parameters()
+            if one.grad is not None
+        }
         return Snapshot(
             outputs={name: _host(value) for name, value in outputs.items()},
             other=texts,
@@ -236,11 +310,15 @@ class Conducted:
         self._steps: RankSteps | None = None
         self._quiet = ExitStack()
 
-    def steps(self, arm: str, starts: Sequence[Start], *, quiet: bool) -> Iterator[tuple[int, Snapshot]]:
+    def steps(
+        self, arm: str, starts: Sequence[Start], *, quiet: bool
+    ) -> Iterator[tuple[int, Snapshot]]:
         """In rank 0: the steps of an arm from each start, some more, and the last once again; `quiet` without dropout."""
         self._order("open", arm=arm, quiet=quiet)
         self._open(arm, quiet=quiet)
-        yield from all_steps(len(starts), lambda index: self._set_back(index, starts[index]), self._step)
+        yield from all_steps(
+            len(starts), lambda index: self._set_back(index, starts[index]), self._step
+        )
         self._order("close")
         self._close()
 
@@ -286,7 +364,10 @@ class Conducted:
 
 
 class SharedProgram(ModelProgram):
-    """Steps of one process of a layout over the prepared batches, for the clock. All but `step` and `resume` are collectives."""
+    """Steps of one process of a layout over the prepared batches, for the clock.
+
+    All but `step` and `resume` are collectives.
+    """
 
     def __init__(
         self,
@@ -319,17 +400,23 @@ class SharedProgram(ModelProgram):
         if not self._found.is_random:
             return checks
         even = not self._found.rows % ranks.count
-        masks = looked_for_alike_masks(lambda: self.step(no_mark), self._arm, ranks, device, seed=self._seed, even=even)
+        masks = looked_for_alike_masks(
+            lambda: self.step(no_mark), self._arm, ranks, device, seed=self._seed, even=even
+        )
         return (*checks, *masks)
 
     def state(self) -> State:
         """Weights, buffers and optimizer state, whole, on the host."""
         return whole_state(self._module, self._optimizer)
 
-    def refresh(self, seed: int, *, moved: bool, state: Mapping[str, Tensor] | None = None, shaken: int = 0) -> bool:
+    def refresh(
+        self, seed: int, *, moved: bool, state: Mapping[str, Tensor] | None = None, shaken: int = 0
+    ) -> bool:
         """Step over fresh batches from now on, the same in all processes, from the state that rank 0 has."""
         if state is not None:
-            begin_from(state, self._module, self._optimizer, self._shared.ranks, self._shared.device)
+            begin_from(
+                state, self._module, self._optimizer, self._shared.ranks, self._shared.device
+            )
         return super().refresh(seed, moved=moved, shaken=shaken)
 
     def outputs(self) -> State:

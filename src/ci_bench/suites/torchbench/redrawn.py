@@ -3,7 +3,8 @@
 A candidate may be right although it disagrees step by step on a model that draws random numbers. It
 is right under three conditions. Most tensors that seeds move are not eager's own (its masks are
 others). Without dropout it agrees by the rule of numbers. Over seeds it is indistinguishable from
-eager (`suites.shared.worker.draws`). A model that cannot run without random numbers is unknown, never passed.
+eager (`suites.shared.worker.draws`). A model that cannot run without random numbers is unknown,
+never passed.
 """
 
 from collections.abc import Callable
@@ -80,7 +81,9 @@ class _Drawing:
             loss = self.draw(seed, there).loss
             return float(loss) if loss is not None else 0.0
 
-        square, weight = (float(sum(value.square().sum() for value in each)) for each in (gradients, weights))
+        square, weight = (
+            float(sum(value.square().sum() for value in each)) for each in (gradients, weights)
+        )
         loss = float(one.loss) if one.loss is not None else 0.0
         return slope_ratio(loss_at, square=square, loss=loss, weight=weight**0.5)
 
@@ -88,7 +91,11 @@ class _Drawing:
 def tensors_of(one: Snapshot) -> dict[str, Tensor]:
     """Outputs, loss and gradients of a step; optimizer updates were judged without dropout."""
     loss = {} if one.loss is None else {"loss": one.loss.reshape(1)}
-    return {**one.outputs, **loss, **{f"gradients.{name}": value for name, value in one.gradients.items()}}
+    return {
+        **one.outputs,
+        **loss,
+        **{f"gradients.{name}": value for name, value in one.gradients.items()},
+    }
 
 
 def judged_over_seeds(
@@ -113,10 +120,14 @@ def judged_over_seeds(
     slopes = (eager.slopes(), candidate.slopes())
     wrong = wrong or (off_the_slope(*slopes) if all(slopes) else "")
     if wrong:
-        detail = f"{Word.FAIL_ACCURACY}: it draws other random numbers than eager, and these do not explain that {wrong}"
+        detail = (
+            f"{Word.FAIL_ACCURACY}: it draws other random numbers than eager, and these do not"
+            f" explain that {wrong}"
+        )
         return replace(failed, detail=detail)
     detail = (
-        f"{still.detail}, without dropout; with dropout, it is indistinguishable from eager over {SEEDS} seeds, of other masks"
+        f"{still.detail}, without dropout; with dropout, it is indistinguishable from eager over"
+        f" {SEEDS} seeds, of other masks"
     )
     return replace(still, detail=detail)
 
@@ -131,7 +142,9 @@ def _drew_alike(eager: _Drawing, candidate: _Drawing, draws: Draws, epsilon: flo
     return not spread or drawn_alike(theirs, own, spread)
 
 
-def _without_dropout(witness: VerifyWitness, judge: Judge, build: Callable[[VerifyWitness], Ready]) -> ArmAnswer:
+def _without_dropout(
+    witness: VerifyWitness, judge: Judge, build: Callable[[VerifyWitness], Ready]
+) -> ArmAnswer:
     """Apply the rule of numbers to the same model, with nothing dropped.
 
     Unknown if it still draws random numbers.
@@ -139,13 +152,22 @@ def _without_dropout(witness: VerifyWitness, judge: Judge, build: Callable[[Veri
     with without_dropout():
         quiet = replace(witness, build=partial(build_quiet, witness.build))
         if is_random(quiet.build(candidate=None)):
-            detail = f"{Word.PASS}: it draws other random numbers than eager, and these cannot be turned off to compare the rest"
+            detail = (
+                f"{Word.PASS}: it draws other random numbers than eager, and these cannot be turned"
+                " off to compare the rest"
+            )
             return ArmAnswer(outcome=Outcome.UNKNOWN, word=Word.PASS, detail=detail, score=0.0)
         reference = quiet.reference()
         torch.compiler.reset()
-        answer, _ = replace(judge, reference=reference).candidate(quiet.candidate(build(quiet), reference.starts))
+        answer, _ = replace(judge, reference=reference).candidate(
+            quiet.candidate(build(quiet), reference.starts)
+        )
     torch.compiler.reset()
-    return answer if answer.outcome is Outcome.PASS else replace(answer, detail=f"{answer.detail} (without dropout, too)")
+    return (
+        answer
+        if answer.outcome is Outcome.PASS
+        else replace(answer, detail=f"{answer.detail} (without dropout, too)")
+    )
 
 
 def build_quiet(build: Build, *, candidate: CompiledArm | None, exact: bool = False) -> Ready:

@@ -1,8 +1,10 @@
-"""The worker's half of `torchbench`: one case as a workload. Imports torch; never imported by the parent.
+"""The worker's half of `torchbench`: one case as a workload.
 
-Seed, precision and determinism: weights and data follow `Settings.seed`; TF32 is on only for precision `tf32`; torch's
-deterministic mode is off unless asked for; with `align_rng`, inductor draws eager's random numbers, in what is timed as in what
-is verified.
+Imports torch; never imported by the parent.
+
+Seed, precision and determinism: weights and data follow `Settings.seed`; TF32 is on only for
+precision `tf32`; torch's deterministic mode is off unless asked for; with `align_rng`, inductor
+draws eager's random numbers, in what is timed as in what is verified.
 """
 
 from collections.abc import Mapping
@@ -24,7 +26,12 @@ from ci_bench.suites.shared.worker.randomness import seed_everything
 from ci_bench.suites.shared.worker.torch_errors import LAZY
 from ci_bench.suites.torchbench.backends import set_up_torch
 from ci_bench.suites.torchbench.evidence import accuracy_evidence, shared_evidence
-from ci_bench.suites.torchbench.options import REFERENCE_ARM, TorchbenchOptions, TorchbenchPrecision, parse
+from ci_bench.suites.torchbench.options import (
+    REFERENCE_ARM,
+    TorchbenchOptions,
+    TorchbenchPrecision,
+    parse,
+)
 from ci_bench.suites.torchbench.program import Ready, make_ready
 from ci_bench.suites.torchbench.quantization import quantize
 from ci_bench.suites.torchbench.ranks import (
@@ -82,7 +89,11 @@ class ModelWorkload:
 
     def prepare(self) -> None:
         """Find out early whether backend and model exist, and whether eager runs."""
-        shared = (CompiledArm(backend=layout.backend) for layout in self._options.layouts if layout.backend is not None)
+        shared = (
+            CompiledArm(backend=layout.backend)
+            for layout in self._options.layouts
+            if layout.backend is not None
+        )
         for candidate in (*self._options.candidates.values(), *shared):
             backend_of(candidate)
         if self._options.settings.largest is not None:
@@ -91,7 +102,9 @@ class ModelWorkload:
         with worded(Word.EAGER_FAIL_TO_RUN, Word.EAGER_1ST_RUN_OOM):
             ready.step(ready.samples[0], no_mark)
         if self._options.layouts:
-            look_at_parts(self._options, self._load, self._context.device).write(self._context.scratch)
+            look_at_parts(self._options, self._load, self._context.device).write(
+                self._context.scratch
+            )
 
     def spans(self, arm: str) -> bool:
         """Return true if all processes share an arm, as in layouts."""
@@ -109,12 +122,22 @@ class ModelWorkload:
             unrefereed = _excused(self._settled) or (OWN_MASKS if found.is_random else "")
             compiled = layout.backend is not None
             shared = self._shared(layout, loaded, found)
-            return SharedProgram(arm, self._options, loaded, shared, found=found, compiled=compiled, unrefereed=unrefereed)
+            return SharedProgram(
+                arm,
+                self._options,
+                loaded,
+                shared,
+                found=found,
+                compiled=compiled,
+                unrefereed=unrefereed,
+            )
         return self.program(arm, self.load(arm))
 
     def load(self, arm: str) -> Loaded:
         """The model of an arm, and its samples."""
-        return self._load(quantized=arm != REFERENCE_ARM or not self._options.settings.compares_quantization)
+        return self._load(
+            quantized=arm != REFERENCE_ARM or not self._options.settings.compares_quantization
+        )
 
     def program(self, arm: str, loaded: Loaded) -> Program:
         """A program of the model loaded for the arm."""
@@ -133,7 +156,10 @@ class ModelWorkload:
         settled = settle(_of_size(parse(self._case.params), rows), self._context.device)
         size = settled.options.settings.batch_size
         if size is None:
-            raise Unsupported(f"a table says that the batch of {self._options.model} is fixed; leave `batch_size: largest` out")
+            raise Unsupported(
+                f"a table says that the batch of {self._options.model} is fixed; leave `batch_size:"
+                " largest` out"
+            )
         if size < rows:
             raise LookupError(f"a table says that {self._options.model} takes at most {size} rows")
         sized = ModelWorkload(self._case, settled, self._context)
@@ -155,17 +181,24 @@ class ModelWorkload:
         for other, theirs in self._elements.items():
             if other != rows and theirs == elements:
                 same = f"its inputs are the same for {other} and for {rows} rows"
-                raise Unsupported(f"{self._options.model}: {same}; have its factory follow a parameter `batch_size`")
+                raise Unsupported(
+                    f"{self._options.model}: {same}; have its factory follow a parameter"
+                    " `batch_size`"
+                )
         self._elements[rows] = elements
 
     def verify(self, arms: tuple[str, ...]) -> Evidence:
         """Compare the candidates among `arms` with eager, step by step."""
         candidates = tuple(arm for arm in arms if arm != REFERENCE_ARM)
         if self._options.layouts:
-            return shared_evidence(self._settled, candidates, self._build, self._context, self._in_ranks().steps)
+            return shared_evidence(
+                self._settled, candidates, self._build, self._context, self._in_ranks().steps
+            )
         evidence = accuracy_evidence(self._settled, candidates, self._build, self._context)
         modes = {arm: candidate.mode for arm, candidate in self._options.candidates.items()}
-        return replace(evidence, facts={**evidence.facts, **without_cuda_graphs(modes, self._context.device)})
+        return replace(
+            evidence, facts={**evidence.facts, **without_cuda_graphs(modes, self._context.device)}
+        )
 
     def _in_ranks(self) -> Conducted:
         """Verify layouts in this process."""
@@ -182,12 +215,23 @@ class ModelWorkload:
 
     def _shared(self, layout: Layout, loaded: Loaded, found: FoundParts) -> Shared:
         assert self._context.ranks is not None, "layouts are of several processes"  # noqa: S101 - our own bug if not
-        return make_shared(self._options, loaded, layout, self._context.ranks, found=found, device=self._context.device)
+        return make_shared(
+            self._options,
+            loaded,
+            layout,
+            self._context.ranks,
+            found=found,
+            device=self._context.device,
+        )
 
-    def _build(self, *, candidate: CompiledArm | None, exact: bool = False, quantized: bool = True) -> Ready:
+    def _build(
+        self, *, candidate: CompiledArm | None, exact: bool = False, quantized: bool = True
+    ) -> Ready:
         return self._ready(self._load(quantized=quantized), candidate=candidate, exact=exact)
 
-    def _ready(self, loaded: Loaded, *, candidate: CompiledArm | None, exact: bool = False) -> Ready:
+    def _ready(
+        self, loaded: Loaded, *, candidate: CompiledArm | None, exact: bool = False
+    ) -> Ready:
         with worded(Word.FAIL_TO_RUN if candidate else Word.EAGER_FAIL_TO_RUN, Word.OOM):
             return make_ready(
                 self._options,
@@ -202,7 +246,9 @@ class ModelWorkload:
     def _load(self, *, quantized: bool = True) -> Loaded:
         """A fresh model, always from the same seed; quantised if the case requires it of an arm."""
         settings = self._options.settings
-        assert settings.largest is None or settings.batch_size, "the largest batch was not searched for"  # noqa: S101 - our own bug
+        assert settings.largest is None or settings.batch_size, (  # noqa: S101 - our own bug
+            "the largest batch was not searched for"
+        )
         with worded(Word.MODEL_FAIL_TO_LOAD, Word.OOM):
             seed_everything(self._options.settings.seed)
             loaded = find_loader(self._options.source)(self._options, self._context.device)
@@ -232,5 +278,11 @@ def _require(precision: TorchbenchPrecision, device: str) -> None:
     modern = on_gpu and torch.cuda.get_device_capability(device)[0] >= AMPERE
     if precision is TorchbenchPrecision.TF32 and not modern:
         raise Unsupported("precision tf32 needs an NVIDIA GPU of compute capability 8.0 or newer")
-    if on_gpu and not modern and precision in {TorchbenchPrecision.BF16, TorchbenchPrecision.AMP_BF16}:
-        raise Unsupported(f"precision {precision} needs an NVIDIA GPU of compute capability 8.0 or newer")
+    if (
+        on_gpu
+        and not modern
+        and precision in {TorchbenchPrecision.BF16, TorchbenchPrecision.AMP_BF16}
+    ):
+        raise Unsupported(
+            f"precision {precision} needs an NVIDIA GPU of compute capability 8.0 or newer"
+        )

@@ -47,21 +47,29 @@ def canaries_of(raw: Mapping[str, Any]) -> frozenset[str]:
 
 def rules_of(raw: Mapping[str, Any]) -> list[Rule]:
     """The rules of a table, general ones first."""
-    return [rule for part in (_sizes, _tolerances, _kinds, _types, _skips) for rule in part(raw) if rule["models"]]
+    return [
+        rule
+        for part in (_sizes, _tolerances, _kinds, _types, _skips)
+        for rule in part(raw)
+        if rule["models"]
+    ]
 
 
 def rules_of_expected(text: str) -> list[Rule]:
     """The rules of one of the runner's files of expected results (``name,accuracy,graph_breaks`` and more counters).
 
-    A model that is expected not to run at all is skipped by that word, since there is nothing to compare. Counters are of what
-    the runner compiles. In inference that is what we compile; its training step has more breaks than ours, and other graphs.
+    A model that is expected not to run at all is skipped by that word, since there is nothing to
+    compare. Counters are of what the runner compiles. In inference that is what we compile; its
+    training step has more breaks than ours, and other graphs.
 
     Raises:
         ValueError: the text has no such columns.
     """
     lines = [line for line in csv.DictReader(io.StringIO(text)) if line.get("name")]
     if not lines or "accuracy" not in lines[0]:
-        raise ValueError("a file of expected results begins with name,accuracy and has a row for each model")
+        raise ValueError(
+            "a file of expected results begins with name,accuracy and has a row for each model"
+        )
     return [rule for line in lines for rule in _expected(line)]
 
 
@@ -78,7 +86,11 @@ def _expected(line: Mapping[str, str | None]) -> Iterator[Rule]:
     if counts:
         yield {"models": models, "when": {"mode": "inference"}, "expected": counts}
     if "graph_breaks" in counts:
-        yield {"models": models, "when": {"mode": "training"}, "expected": {"graph_breaks": counts["graph_breaks"]}}
+        yield {
+            "models": models,
+            "when": {"mode": "training"},
+            "expected": {"graph_breaks": counts["graph_breaks"]},
+        }
 
 
 def _sizes(raw: Mapping[str, Any]) -> Iterator[Rule]:
@@ -109,7 +121,10 @@ def _tolerances(raw: Mapping[str, Any]) -> Iterator[Rule]:
     thresholds = _mapping(table.get("iou_thresholds"))
     for model in _names(table.get("use_iou_for_bool_masks")):
         yield {"models": [model], "runner_iou": thresholds.get(model, IOU)}
-    yield {"models": _names(raw.get("require_larger_multiplier_for_smaller_tensor")), "runner_larger_multiplier": True}
+    yield {
+        "models": _names(raw.get("require_larger_multiplier_for_smaller_tensor")),
+        "runner_larger_multiplier": True,
+    }
 
 
 def _kinds(raw: Mapping[str, Any]) -> Iterator[Rule]:
@@ -124,8 +139,16 @@ def _types(raw: Mapping[str, Any]) -> Iterator[Rule]:
     for given in ("fp16", "bf16"):
         forced = {"when": {"precision": given}, "precision": f"amp_{given}"}
         yield {"models": _names(kinds.get("force_amp_for_fp16_bf16_models")), **forced}
-    yield {"models": _names(kinds.get("force_fp16_for_bf16_models")), "when": {"precision": "bf16"}, "precision": "fp16"}
-    yield {"models": _names(kinds.get("amp_dtype_bfloat16")), "when": {"precision": "amp_fp16"}, "precision": "amp_bf16"}
+    yield {
+        "models": _names(kinds.get("force_fp16_for_bf16_models")),
+        "when": {"precision": "bf16"},
+        "precision": "fp16",
+    }
+    yield {
+        "models": _names(kinds.get("amp_dtype_bfloat16")),
+        "when": {"precision": "amp_fp16"},
+        "precision": "amp_bf16",
+    }
     yield {"models": _names(raw.get("only_fp32")), "precision": "fp32"}
 
 
@@ -144,12 +167,20 @@ def _skips(raw: Mapping[str, Any]) -> Iterator[Rule]:
         yield rule(skips["freezing"], "skip.freezing", freezing=True)
     for device, names in _mapping(skips.get("freezing")).items():
         yield rule(names, f"skip.freezing.{device}", freezing=True, device=device)
-    yield rule(skips.get("control_flow"), "skip.control_flow: its graph has to break", nopython=True)
+    yield rule(
+        skips.get("control_flow"), "skip.control_flow: its graph has to break", nopython=True
+    )
     yield rule(skips.get("multiprocess"), "skip.multiprocess: for several processes")
     yield rule(raw.get("only_inference"), "only_inference", mode="training")
     accuracy = _mapping(_mapping(raw.get("accuracy")).get("skip"))
-    yield {"models": _names(accuracy.get("large_models")), "skip_accuracy": "too large for an fp64 copy (accuracy.skip)"}
-    shaky = {"when": {"mode": "training"}, "skip_accuracy": "eager cannot be made to repeat itself (accuracy.skip)"}
+    yield {
+        "models": _names(accuracy.get("large_models")),
+        "skip_accuracy": "too large for an fp64 copy (accuracy.skip)",
+    }
+    shaky = {
+        "when": {"mode": "training"},
+        "skip_accuracy": "eager cannot be made to repeat itself (accuracy.skip)",
+    }
     yield {"models": _names(accuracy.get("eager_not_deterministic")), **shaky}
 
 
@@ -160,7 +191,8 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 def _names(value: Any) -> list[str]:
     """A list of names; anchors make lists inside lists, and an empty list can be written as nothing.
 
-    So much and no more is looked into: anchors of anchors make any number of lists out of a few lines, and one its own part.
+    So much and no more is looked into: anchors of anchors make any number of lists out of a few
+    lines, and one its own part.
     """
     names: list[str] = []
     rest, looked = [value], 0

@@ -36,7 +36,11 @@ def take_step(ready: Ready, sample: Sample) -> tuple[Result, dict[str, Tensor]]:
 
 def inputs_of(ready: Ready) -> tuple[Tensor, ...]:
     """The tensors of all batches."""
-    return tuple(leaf for leaf in pytree.tree_leaves([parts_of(one) for one in ready.samples]) if isinstance(leaf, Tensor))
+    return tuple(
+        leaf
+        for leaf in pytree.tree_leaves([parts_of(one) for one in ready.samples])
+        if isinstance(leaf, Tensor)
+    )
 
 
 def half_blank(sample: Sample, number: int) -> Sample:
@@ -58,7 +62,11 @@ def half_blank(sample: Sample, number: int) -> Sample:
 
 def rows_of(sample: Sample) -> tuple[int, int]:
     """Return the largest input's first dimension of size 2 or more, and that size; or 0, 0."""
-    leaves = [leaf for leaf in pytree.tree_leaves((sample.args, dict(sample.kwargs))) if isinstance(leaf, Tensor)]
+    leaves = [
+        leaf
+        for leaf in pytree.tree_leaves((sample.args, dict(sample.kwargs)))
+        if isinstance(leaf, Tensor)
+    ]
     shape = max((tuple(leaf.shape) for leaf in leaves), key=math.prod, default=())
     return next(((dim, size) for dim, size in enumerate(shape) if size > 1), (0, 0))
 

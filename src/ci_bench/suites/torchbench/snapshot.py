@@ -35,7 +35,10 @@ class Snapshot:
 
 
 def take(module: nn.Module, outputs: Any, loss: Tensor | None) -> Snapshot:
-    """Copy everything that a step left to the host. Raises `ModelFailed` if a gradient is sparse."""
+    """Copy everything that a step left to the host.
+
+    Raises `ModelFailed` if a gradient is sparse.
+    """
     leaves: Leaves = {}
     other: dict[str, str] = {}
     for name, leaf in flatten(outputs, "outputs"):
@@ -43,10 +46,17 @@ def take(module: nn.Module, outputs: Any, loss: Tensor | None) -> Snapshot:
             leaves[name] = _host(leaf)
         else:
             other[name] = leaf
-    gradients = {name: _host(value.grad) for name, value in module.named_parameters() if value.grad is not None}
+    gradients = {
+        name: _host(value.grad)
+        for name, value in module.named_parameters()
+        if value.grad is not None
+    }
     for name, gradient in gradients.items():
         if gradient.layout is not torch.strided:
-            raise ModelFailed(f"the gradient of {name} is sparse and cannot be compared: build the layer with `sparse=False`")
+            raise ModelFailed(
+                f"the gradient of {name} is sparse and cannot be compared: build the layer with"
+                " `sparse=False`"
+            )
     return Snapshot(
         outputs=leaves,
         other=other,
@@ -59,7 +69,11 @@ def take(module: nn.Module, outputs: Any, loss: Tensor | None) -> Snapshot:
 
 def parameters_of(module: nn.Module) -> State:
     """Copies of all parameters, on the host; of quantised ones the tensors that they are made of."""
-    return {part: _host(plain) for name, value in module.named_parameters() for part, plain in plain_parts(name, value)}
+    return {
+        part: _host(plain)
+        for name, value in module.named_parameters()
+        for part, plain in plain_parts(name, value)
+    }
 
 
 def buffers_of(module: nn.Module) -> State:
@@ -70,7 +84,9 @@ def buffers_of(module: nn.Module) -> State:
 def digests_of(module: nn.Module) -> dict[str, tuple[Any, ...]]:
     """Return a digest of each buffer, computed where the buffer lies: large ones (caches, tables) are not copied to the host."""
     parts = (part for name, value in module.named_buffers() for part in plain_parts(name, value))
-    return {name: (value.dtype, tuple(value.shape), checksum(value.detach())) for name, value in parts}
+    return {
+        name: (value.dtype, tuple(value.shape), checksum(value.detach())) for name, value in parts
+    }
 
 
 def _host(value: Tensor) -> Tensor:
@@ -123,7 +139,9 @@ def _holds_tensors(value: Any, depth: int = 0) -> bool:
     """
     if isinstance(value, Tensor):
         return True
-    if depth >= MAX_OBJECT_DEPTH or isinstance(value, str | bytes | int | float | None | type | nn.Module):
+    if depth >= MAX_OBJECT_DEPTH or isinstance(
+        value, str | bytes | int | float | None | type | nn.Module
+    ):
         return False
     if isinstance(value, Mapping):
         return any(_holds_tensors(item, depth + 1) for item in value.values())
@@ -156,9 +174,15 @@ def state_of(whole: dict[str, Any], numbers: list[int]) -> dict[str, Any]:
     """A copy of an optimizer's state for some of its parameters, by their numbers; of several groups only for all together."""
     if len(whole["param_groups"]) > 1:
         return copy.deepcopy(whole)
-    state = {place: whole["state"][number] for place, number in enumerate(numbers) if number in whole["state"]}
+    state = {
+        place: whole["state"][number]
+        for place, number in enumerate(numbers)
+        if number in whole["state"]
+    }
     (group,) = whole["param_groups"]
-    return copy.deepcopy({"state": state, "param_groups": [{**group, "params": list(range(len(numbers)))}]})
+    return copy.deepcopy(
+        {"state": state, "param_groups": [{**group, "params": list(range(len(numbers)))}]}
+    )
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, wanted: dict[str, Any]) -> None:
@@ -171,7 +195,9 @@ def load_optimizer(optimizer: torch.optim.Optimizer, wanted: dict[str, Any]) -> 
                 optimizer.state.pop(parameter, None)
                 continue
             if not ours:
-                optimizer.state[parameter] = pytree.tree_map_only(Tensor, partial(_placed, like=parameter), copy.deepcopy(theirs))
+                optimizer.state[parameter] = pytree.tree_map_only(
+                    Tensor, partial(_placed, like=parameter), copy.deepcopy(theirs)
+                )
                 continue
             for name, value in ours.items():
                 if isinstance(value, Tensor):
@@ -187,7 +213,13 @@ def widen_complex(optimizer: torch.optim.Optimizer) -> None:
     """Have the state of complex parameters in their type, as `load_state_dict` has it for real ones."""
     for parameter, kept in optimizer.state.items():
         if parameter.is_complex():
-            kept.update({name: value.to(parameter.dtype) for name, value in kept.items() if _is_complex(value)})
+            kept.update(
+                {
+                    name: value.to(parameter.dtype)
+                    for name, value in kept.items()
+                    if _is_complex(value)
+                }
+            )
 
 
 def _is_complex(value: object) -> bool:

@@ -1,6 +1,9 @@
-"""The dynamo runner's words for how a model ended, and how they get into our typed statuses. No torch here.
+"""The dynamo runner's words for how a model ended, and how they get into our typed statuses.
 
-The word begins the reason of a failure, or the detail of the check `accuracy`; exports read it there.
+No torch here.
+
+The word begins the reason of a failure, or the detail of the check `accuracy`; exports read it
+there.
 """
 
 from collections.abc import Iterator

@@ -1,8 +1,8 @@
 """Tables: what is known of single models, by source, device, mode and precision. No torch here.
 
-A table is a list of rules: ours, a CSV of results that the runner expects, or made from a YAML of the dynamo runner's
-(`runner_tables`). Rules that concern a case are put into its parameters; where one depends on the device, the worker decides.
-Later rules win, field by field.
+A table is a list of rules: ours, a CSV of results that the runner expects, or made from a YAML of
+the dynamo runner's (`runner_tables`). Rules that concern a case are put into its parameters; where
+one depends on the device, the worker decides. Later rules win, field by field.
 """
 
 import csv
@@ -17,7 +17,12 @@ from typing import Any
 from ci_bench.errors import BadConfig
 from ci_bench.records.faults import capped, schema_faults
 from ci_bench.suites.torchbench.options import TorchbenchOptions, TorchbenchPrecision
-from ci_bench.suites.torchbench.runner_tables import canaries_of, is_of_the_runner, rules_of, rules_of_expected
+from ci_bench.suites.torchbench.runner_tables import (
+    canaries_of,
+    is_of_the_runner,
+    rules_of,
+    rules_of_expected,
+)
 
 MAX_BYTES = 1_000_000
 SITUATION = ("models", "when", "reason")
@@ -81,13 +86,18 @@ def read_tables(paths: Iterable[str]) -> Table:
 
 
 def unknown_models(table: Table, known: Iterable[str]) -> list[str]:
-    """Models that a table names and the source does not have. A pattern that matches nothing is unknown as well."""
+    """Models that a table names and the source does not have.
+
+    A pattern that matches nothing is unknown as well.
+    """
     names = tuple(known)
     wanted = {name for rule in table.rules for name in rule.get("models", ())}
     return sorted(name for name in wanted if not any(fnmatchcase(one, name) for one in names))
 
 
-def rules_for(table: Table, options: TorchbenchOptions, *, no_skip: bool, fast: bool) -> tuple[Rule, ...]:
+def rules_for(
+    table: Table, options: TorchbenchOptions, *, no_skip: bool, fast: bool
+) -> tuple[Rule, ...]:
     """The rules that concern a case, without the conditions that are met; those with a device keep it."""
     found = []
     for rule in table.rules:
@@ -136,7 +146,11 @@ def _changed(options: TorchbenchOptions, said: Mapping[str, Any]) -> TorchbenchO
     batch = min(batch, most) if batch is not None and most is not None else batch
     cudagraphs = said.get("cudagraphs", settings.cudagraphs)
     precision = TorchbenchPrecision(said.get("precision", options.precision))
-    return replace(options, precision=precision, settings=replace(settings, batch_size=batch, cudagraphs=cudagraphs))
+    return replace(
+        options,
+        precision=precision,
+        settings=replace(settings, batch_size=batch, cudagraphs=cudagraphs),
+    )
 
 
 def _names(rule: Rule, model: str) -> bool:
@@ -160,16 +174,24 @@ def _met(when: Mapping[str, Any], options: TorchbenchOptions) -> bool:
     }
     backends = {one.backend for one in options.candidates.values()}
     return all(
-        not backends.isdisjoint(_listed(wanted)) if name == "backend" else facts[name] in _listed(wanted)
+        (
+            not backends.isdisjoint(_listed(wanted))
+            if name == "backend"
+            else facts[name] in _listed(wanted)
+        )
         for name, wanted in when.items()
     )
 
 
-def _without_skips(said: dict[str, Any], rule: Rule, *, no_skip: bool, fast: bool) -> dict[str, Any]:
+def _without_skips(
+    said: dict[str, Any], rule: Rule, *, no_skip: bool, fast: bool
+) -> dict[str, Any]:
     """`slow` is a reason to skip where it is to go fast; `no_skip` takes every such reason away."""
     slow = said.pop("slow", False)
     if slow and fast:
-        said["skip"] = f"slow{': ' + rule['reason'] if 'reason' in rule else ''}, and this entry is fast"
+        said["skip"] = (
+            f"slow{': ' + rule['reason'] if 'reason' in rule else ''}, and this entry is fast"
+        )
     if no_skip:
         said.pop("skip", None)
     return said
@@ -184,7 +206,12 @@ def _load(path: Path) -> Any:
 
     try:
         return yaml.safe_load(_text(path))
-    except (yaml.YAMLError, ValueError, AttributeError, LookupError) as error:  # the others for invalid dates, and tags
+    except (
+        yaml.YAMLError,
+        ValueError,
+        AttributeError,
+        LookupError,
+    ) as error:  # the others for invalid dates, and tags
         raise BadConfig(f"{path}: cannot be read as YAML: {str(error)[:300]}") from error
     except RecursionError as error:
         raise BadConfig(f"{path}: nested too deep for a table") from error
@@ -203,11 +230,15 @@ def _text(path: Path) -> str:
             content = stream.read(MAX_BYTES + 1)
         text = content.decode()
     except OSError as error:
-        raise BadConfig(f"{path}: cannot be read: {error.strerror}; check suites.torchbench.tables") from error
+        raise BadConfig(
+            f"{path}: cannot be read: {error.strerror}; check suites.torchbench.tables"
+        ) from error
     except UnicodeDecodeError as error:
         raise BadConfig(f"{path}: not UTF-8 at byte {error.start}; save it as UTF-8") from error
     if len(content) > MAX_BYTES:
-        raise BadConfig(f"{path}: larger than {MAX_BYTES:,} bytes, the most that is read of a table")
+        raise BadConfig(
+            f"{path}: larger than {MAX_BYTES:,} bytes, the most that is read of a table"
+        )
     return text
 
 
@@ -224,6 +255,8 @@ def table_schema() -> dict[str, Any]:
     """The JSON Schema of our tables, shared: copy it before changing it."""
     from importlib.resources import files
 
-    text = files("ci_bench").joinpath("schemas", "torchbench-table.json").read_text(encoding="utf-8")
+    text = (
+        files("ci_bench").joinpath("schemas", "torchbench-table.json").read_text(encoding="utf-8")
+    )
     loaded: dict[str, Any] = json.loads(text)
     return loaded

@@ -77,7 +77,9 @@ class ModelProgram:
         self._candidate = options.candidates.get(arm)
         self._training = options.mode is BenchMode.TRAINING
         self.epsilon = options.precision.epsilon
-        self.memory = longest_memory(options.settings.optimizer, ready.optimizer.param_groups if ready.optimizer else ())
+        self.memory = longest_memory(
+            options.settings.optimizer, ready.optimizer.param_groups if ready.optimizer else ()
+        )
         self._ready = ready
         self._before = _fingerprints(ready.module)
         self._each = ready.samples
@@ -136,17 +138,34 @@ class ModelProgram:
         loss, outputs = self._result
         captured = () if self._ready.form is None else self._ready.form.checks(self._arm)
         candidate = self._candidate
-        captured = (*captured, captured_backward(self._arm)) if candidate and candidate.compiled_autograd else captured
+        captured = (
+            (*captured, captured_backward(self._arm))
+            if candidate and candidate.compiled_autograd
+            else captured
+        )
         if not self._training:
             return (*captured, self._numbers(outputs))
         value = math.nan if loss is None else float(loss)
         finite = Outcome.PASS if math.isfinite(value) else Outcome.FAIL
-        moved = sum(one != other for one, other in zip(_fingerprints(self._ready.module), self._before, strict=True))
+        moved = sum(
+            one != other
+            for one, other in zip(_fingerprints(self._ready.module), self._before, strict=True)
+        )
         updated = Outcome.PASS if moved else Outcome.FAIL
         return (
             *captured,
-            Check(name="finite_loss", arm=self._arm, outcome=finite, detail=f"last timed loss: {value:.6g}"),
-            Check(name="updates_weights", arm=self._arm, outcome=updated, detail=f"{moved} tensors changed while timed"),
+            Check(
+                name="finite_loss",
+                arm=self._arm,
+                outcome=finite,
+                detail=f"last timed loss: {value:.6g}",
+            ),
+            Check(
+                name="updates_weights",
+                arm=self._arm,
+                outcome=updated,
+                detail=f"{moved} tensors changed while timed",
+            ),
         )
 
     @property
@@ -155,7 +174,9 @@ class ModelProgram:
 
         They do in training, and if the first step changed a buffer.
         """
-        return self._training or (self._buffers is not None and digests_of(self._ready.module) != self._buffers)
+        return self._training or (
+            self._buffers is not None and digests_of(self._ready.module) != self._buffers
+        )
 
     def remember(self) -> None:
         """Keep the batches as they are now, since a model may write to its inputs, and digests of its buffers."""
@@ -167,13 +188,20 @@ class ModelProgram:
         """Weights, buffers and optimizer state, on the host."""
         return read_state(self._ready.module, self._ready.optimizer)
 
-    def refresh(self, seed: int, *, moved: bool, state: Mapping[str, Tensor] | None = None, shaken: int = 0) -> bool:
+    def refresh(
+        self, seed: int, *, moved: bool, state: Mapping[str, Tensor] | None = None, shaken: int = 0
+    ) -> bool:
         """Step over fresh batches from now on, in new memory or in that of the batch before, from `state` where it is given."""
         self.resume()
         if state is not None:
             write_state(state, self._ready.module, self._ready.optimizer)
-        fresh = tuple(self._fresh(seed + index, sample, shaken) for index, sample in enumerate(self._pristine))
-        changed = any(differs(_tensors(one), _tensors(other)) for one, other in zip(fresh, self._pristine, strict=True))
+        fresh = tuple(
+            self._fresh(seed + index, sample, shaken) for index, sample in enumerate(self._pristine)
+        )
+        changed = any(
+            differs(_tensors(one), _tensors(other))
+            for one, other in zip(fresh, self._pristine, strict=True)
+        )
         if not moved:
             fresh = self._written(self._each if self._whole else (self._last,), fresh)
         self._each, self._samples = fresh, cycle(fresh)
@@ -182,16 +210,24 @@ class ModelProgram:
 
     def operands(self) -> list[Tensor]:
         """The tensors of the batches that steps go over: of the prepared ones, or of the fresh ones."""
-        return [leaf for leaf in pytree.tree_leaves([_tensors(one) for one in self._each]) if isinstance(leaf, Tensor)]
+        return [
+            leaf
+            for leaf in pytree.tree_leaves([_tensors(one) for one in self._each])
+            if isinstance(leaf, Tensor)
+        ]
 
     @property
     def batches(self) -> int:
         """The number of prepared batches that take turns."""
         return 1 if self._whole else len(self._ready.samples)
 
-    def alter(self, seed: int, *, shaken: int = 0, whole: bool = False) -> Callable[[], None] | None:
+    def alter(
+        self, seed: int, *, shaken: int = 0, whole: bool = False
+    ) -> Callable[[], None] | None:
         """Prepare a write of a few other values of `seed`, or of all, into the fresh batches, where they lie."""
-        fresh = tuple(self._fresh(seed + index, sample, shaken) for index, sample in enumerate(self._pristine))
+        fresh = tuple(
+            self._fresh(seed + index, sample, shaken) for index, sample in enumerate(self._pristine)
+        )
         target, values = ([_tensors(one) for one in every] for every in (self._each, fresh))
         return altered(target, values, seed, rows=self._rows, whole=whole)
 
@@ -204,8 +240,12 @@ class ModelProgram:
         found: State = {}
         for index, (_, outputs) in enumerate(results):
             place = "outputs" if len(results) == 1 else f"outputs.{index}"
-            found |= {name: leaf for name, leaf in flatten(outputs, place) if isinstance(leaf, Tensor)}
-        return found | (left_by_training(self._result[0], self._ready.module) if self._training else {})
+            found |= {
+                name: leaf for name, leaf in flatten(outputs, place) if isinstance(leaf, Tensor)
+            }
+        return found | (
+            left_by_training(self._result[0], self._ready.module) if self._training else {}
+        )
 
     def weights(self) -> State:
         """The parameters."""
@@ -228,19 +268,31 @@ class ModelProgram:
         args, kwargs = fresh.inputs((sample.args, dict(sample.kwargs)))
         return Sample(args=args, kwargs=kwargs, target=fresh.targets(sample.target))
 
-    def _written(self, targets: tuple[Sample, ...], fresh: tuple[Sample, ...]) -> tuple[Sample, ...]:
+    def _written(
+        self, targets: tuple[Sample, ...], fresh: tuple[Sample, ...]
+    ) -> tuple[Sample, ...]:
         """The targets with fresh values in their memory; the fresh ones themselves where shapes differ."""
         kept = tuple((one, _of_tensors(copied(_tensors(one)))) for one in targets)
-        fits = all(overwritten(_tensors(one), _tensors(other)) for one, other in zip(targets, fresh, strict=True))
+        fits = all(
+            overwritten(_tensors(one), _tensors(other))
+            for one, other in zip(targets, fresh, strict=True)
+        )
         self._overwritten = kept
         return targets if fits else fresh
 
     def _numbers(self, outputs: Any) -> Check:
         """Infinities may be meant, as masks; NaN never is."""
         leaves = leaves_of(outputs)
-        holes = sum(int(leaf.isnan().sum()) for leaf in leaves if leaf.is_floating_point() or leaf.is_complex())
+        holes = sum(
+            int(leaf.isnan().sum())
+            for leaf in leaves
+            if leaf.is_floating_point() or leaf.is_complex()
+        )
         outcome = Outcome.PASS if leaves and not holes else Outcome.FAIL
-        without = f"the outputs ({type(outputs).__name__}) hold no tensor, so nothing is compared; return one"
+        without = (
+            f"the outputs ({type(outputs).__name__}) hold no tensor, so nothing is compared;"
+            " return one"
+        )
         detail = f"{len(leaves)} tensors, {holes} elements not a number" if leaves else without
         return Check(name="finite_outputs", arm=self._arm, outcome=outcome, detail=detail)
 
@@ -251,7 +303,12 @@ def captured_backward(arm: str) -> Check:
 
     captures = int(counters["compiled_autograd"]["captures"])
     outcome = Outcome.PASS if captures else Outcome.FAIL
-    return Check(name=COMPILED_AUTOGRAD, arm=arm, outcome=outcome, detail=f"{captures} backward passes captured")
+    return Check(
+        name=COMPILED_AUTOGRAD,
+        arm=arm,
+        outcome=outcome,
+        detail=f"{captures} backward passes captured",
+    )
 
 
 def _compiler_of(arm: str, ready: Ready) -> Compiler:
@@ -276,8 +333,14 @@ def _fingerprints(module: nn.Module) -> list[tuple[float, float]]:
 
     This is cheap, and no second copy stays in memory.
     """
-    plain = (part.detach() for name, value in module.named_parameters() for _, part in plain_parts(name, local_part(value)))
-    real = [real_parts(one).double() for one in plain if one.is_floating_point() or one.is_complex()]
+    plain = (
+        part.detach()
+        for name, value in module.named_parameters()
+        for _, part in plain_parts(name, local_part(value))
+    )
+    real = [
+        real_parts(one).double() for one in plain if one.is_floating_point() or one.is_complex()
+    ]
     return [(float(one.sum()), float(one.square().sum())) for one in real]
 
 

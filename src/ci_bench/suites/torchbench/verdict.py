@@ -46,7 +46,10 @@ IOU = 0.99
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunnerRule:
-    """Its settings for one model. `equal_nan` is off in fp32 runs; `iou` judges boolean masks by their overlap."""
+    """Its settings for one model.
+
+    `equal_nan` is off in fp32 runs; `iou` judges boolean masks by their overlap.
+    """
 
     tolerance: float
     equal_nan: bool = False
@@ -63,7 +66,9 @@ def agrees(result: Tensor, eager: Tensor, truth: Tensor | None, rule: RunnerRule
         return False
     if eager.dtype is torch.bool:
         return _same_masks(result, eager, rule.iou)
-    if torch.allclose(result, eager, atol=rule.tolerance, rtol=rule.tolerance, equal_nan=rule.equal_nan):
+    if torch.allclose(
+        result, eager, atol=rule.tolerance, rtol=rule.tolerance, equal_nan=rule.equal_nan
+    ):
         return True
     if truth is None or truth.dtype is not torch.float64:
         return False
@@ -72,7 +77,11 @@ def agrees(result: Tensor, eager: Tensor, truth: Tensor | None, rule: RunnerRule
 
 def _near_enough_to_truth(result: Tensor, eager: Tensor, truth: Tensor, rule: RunnerRule) -> bool:
     wide, reference = result.double(), eager.double()
-    if bool(reference.isnan().any()) and not bool(truth.isnan().any()) and not bool(wide.isnan().any()):
+    if (
+        bool(reference.isnan().any())
+        and not bool(truth.isnan().any())
+        and not bool(wide.isnan().any())
+    ):
         return torch.allclose(wide, truth, atol=0.04, rtol=0.04)
     error, rounding = _rmse(wide, truth), _rmse(reference, truth)
     return error <= _multiplier(result, rule) * rounding + rule.tolerance / 10
@@ -136,49 +145,82 @@ class Judge:
     def eager_repeats(self) -> ArmAnswer | None:
         """`None` if the eager runs agree; else why candidates cannot be judged.
 
-        Not through the truth: a model that draws other numbers each time is far from it, too. Kernels that add up in any order
-        may differ in the last digits of the largest tensor of a kind. A model that keeps something that cannot be put back agrees
-        with itself at first, and no more after some steps: whether a candidate errs is unknown then.
+        Not through the truth: a model that draws other numbers each time is far from it, too.
+        Kernels that add up in any order may differ in the last digits of the largest tensor of a
+        kind. A model that keeps something that cannot be put back agrees with itself at first, and
+        no more after some steps: whether a candidate errs is unknown then.
         """
         pairs = zip(self.reference.eager, self.reference.again, strict=True)
-        found = [one for eager, again in pairs for kind in REPEATED for one in self._repeated(kind, eager, again)]
+        found = [
+            one
+            for eager, again in pairs
+            for kind in REPEATED
+            for one in self._repeated(kind, eager, again)
+        ]
         wrong = [one for one in found if one.wrong]
         if self.unsteady:
             return None
         if not wrong:
             return self._stateful()
         detail = (
-            f"two eager runs from the same state differ: {_listed(wrong)}; mark the model non_deterministic if it has to be so"
+            f"two eager runs from the same state differ: {_listed(wrong)}; mark the model"
+            " non_deterministic if it has to be so"
         )
         return _answer(Outcome.FAIL, Word.EAGER_TWO_RUNS_DIFFER, detail, wrong)
 
     def _stateful(self) -> ArmAnswer | None:
         written = [name for name in self.reference.eager[-1].outputs if name.startswith("inputs.")]
         if written and self.options.layouts:
-            detail = f"the model writes into its own input ({', '.join(written)}), of which each process has only its rows"
+            detail = (
+                f"the model writes into its own input ({', '.join(written)}), of which each process"
+                " has only its rows"
+            )
             return _answer(Outcome.UNKNOWN, Word.EAGER_VARIATION, detail, [])
-        late = [one for kind in REPEATED for one in self._repeated(kind, self.reference.eager[-1], self.reference.late)]
+        late = [
+            one
+            for kind in REPEATED
+            for one in self._repeated(kind, self.reference.eager[-1], self.reference.late)
+        ]
         wrong = [one for one in late if one.wrong]
         if not wrong:
             return None
-        where = "the model keeps state that is neither in parameters and buffers nor in attributes that can be put back"
-        detail = f"{where}: eager's own last step is another one after more steps ({_listed(wrong)})"
+        where = (
+            "the model keeps state that is neither in parameters and buffers nor in attributes that"
+            " can be put back"
+        )
+        detail = (
+            f"{where}: eager's own last step is another one after more steps ({_listed(wrong)})"
+        )
         return _answer(Outcome.UNKNOWN, Word.EAGER_VARIATION, detail, wrong)
 
     def _repeated(self, kind: str, eager: Snapshot, again: Snapshot) -> Iterator[Deviation]:
         first, second = (getattr(one, kind) for one in (eager, again))
-        largest = max((float(real_parts(value).double().norm()) for value in first.values()), default=0.0)
+        largest = max(
+            (float(real_parts(value).double().norm()) for value in first.values()), default=0.0
+        )
         allowed = self.yardstick.multiplier * self.yardstick.tolerance * largest
         for name in first.keys() | second.keys():
             if name not in first or name not in second:
                 fault = "only one of them has it"
-                yield Deviation(name=name, score=inf, error=inf, allowed=0.0, blind=False, fault=fault)
+                yield Deviation(
+                    name=name, score=inf, error=inf, allowed=0.0, blind=False, fault=fault
+                )
             elif not torch.equal(first[name].nan_to_num(), second[name].nan_to_num()):
-                error = float((real_parts(first[name]).double() - real_parts(second[name]).double()).norm())
-                yield Deviation(name=name, score=error / allowed if allowed else inf, error=error, allowed=allowed, blind=False)
+                error = float(
+                    (real_parts(first[name]).double() - real_parts(second[name]).double()).norm()
+                )
+                yield Deviation(
+                    name=name,
+                    score=error / allowed if allowed else inf,
+                    error=error,
+                    allowed=allowed,
+                    blind=False,
+                )
 
     def candidate(
-        self, steps: Iterable[tuple[int, Snapshot]], claim: Callable[[Leaves, Computed], None] | None = None
+        self,
+        steps: Iterable[tuple[int, Snapshot]],
+        claim: Callable[[Leaves, Computed], None] | None = None,
     ) -> tuple[ArmAnswer, Snapshot]:
         """The answer for the snapshots of one candidate, each with the number of its step; and the last of them.
 
@@ -199,16 +241,24 @@ class Judge:
     def _answer(self, found: list[Deviation], steps: int) -> ArmAnswer:
         wrong = [one for one in found if one.wrong]
         if wrong:
-            return _answer(Outcome.FAIL, Word.FAIL_ACCURACY, f"{_listed(wrong)}{self._basis()}", wrong)
+            return _answer(
+                Outcome.FAIL, Word.FAIL_ACCURACY, f"{_listed(wrong)}{self._basis()}", wrong
+            )
         empty = unverifiable(found, KINDS)
         if empty:
             return _answer(Outcome.UNKNOWN, Word.PASS, f"{empty}{self._basis()}", found)
         if weak := self._weak(found):
             return _answer(Outcome.UNKNOWN, Word.PASS, f"{weak}{self._basis()}", found)
         worst = max(found, key=lambda one: one.score)
-        turns = f"{self.reference.batches} {'sizes' if self.options.settings.dynamic else 'batches'}"
+        turns = (
+            f"{self.reference.batches} {'sizes' if self.options.settings.dynamic else 'batches'}"
+        )
         counted = f"{len(found)} tensors in {steps} steps over all {turns}"
-        counted += f", {self.reference.halves} of them with half of the rows blank" if self.reference.halves else ""
+        counted += (
+            f", {self.reference.halves} of them with half of the rows blank"
+            if self.reference.halves
+            else ""
+        )
         detail = f"{counted}, the largest error is {worst.score:.2f} of what rounding allows"
         return _answer(Outcome.PASS, Word.PASS, f"{detail} ({worst.name}){self._basis()}", found)
 
@@ -223,14 +273,17 @@ class Judge:
             apart = [
                 float((half.outputs[name].double() - value.double()).norm())
                 for name, value in plain.items()
-                if value.is_floating_point() and name in half.outputs and half.outputs[name].shape == value.shape
+                if value.is_floating_point()
+                and name in half.outputs
+                and half.outputs[name].shape == value.shape
             ]
             if any(one > TELLING * allowed for one in apart):
                 return ""
         count = sum(value.numel() for value in plain.values())
         numbers = "one number" if count == 1 else f"{count} numbers"
         return (
-            f"a step's outputs are {numbers} in {self.options.precision}, which agree as well where half of the rows is left out"
+            f"a step's outputs are {numbers} in {self.options.precision}, which agree as well where"
+            " half of the rows is left out"
         )
 
     def _expected(self, index: int) -> Computed:
@@ -253,8 +306,15 @@ class Judge:
         eager = self.reference.eager[-1]
         exact = self.reference.exact[-1] if self.reference.exact else None
         compared = list(_all(last, eager, exact))
-        wrong = [name for name, given, wanted, true in compared if given is None or not agrees(given, wanted, true, rule)]
-        return not wrong, f"{len(compared)} tensors, {len(wrong)} wrong {', '.join(wrong[:SHOWN])}".strip()
+        wrong = [
+            name
+            for name, given, wanted, true in compared
+            if given is None or not agrees(given, wanted, true, rule)
+        ]
+        return (
+            not wrong,
+            f"{len(compared)} tensors, {len(wrong)} wrong {', '.join(wrong[:SHOWN])}".strip(),
+        )
 
     def _same(self, index: int, snapshot: Snapshot) -> Iterator[Deviation]:
         """Everything of one step."""
@@ -274,7 +334,9 @@ class Judge:
         if snapshot.loss is not None:
             yield from self._leaves("", index, _loss_of, snapshot)
         yield from self._leaves("gradients.", index, lambda one: one.gradients, snapshot)
-        yield from self._leaves("buffers.", index, lambda one: one.buffers, snapshot, starts=start.buffers)
+        yield from self._leaves(
+            "buffers.", index, lambda one: one.buffers, snapshot, starts=start.buffers
+        )
         for name in sorted(start.parameters.keys() - set(start.trained)):
             begin = start.parameters[name]
             yield measure(f"parameters.{name}", snapshot.parameters[name], begin, [begin])
@@ -283,18 +345,35 @@ class Judge:
         """Measure the optimizer's updates."""
         start, eager = self.reference.starts[index], self.reference.eager[index]
         for names in treated_apart(self.options, start):
-            ideal, eager_ideal = (ideal_change(self.options, start, one, names) for one in (snapshot, eager))
+            ideal, eager_ideal = (
+                ideal_change(self.options, start, one, names) for one in (snapshot, eager)
+            )
             for name in names:
                 reference = (eager.parameters[name], eager_ideal[name])
                 begin = start.parameters[name]
-                yield measure_change(f"updates.{name}", snapshot.parameters[name], ideal[name], reference=reference, start=begin)
+                yield measure_change(
+                    f"updates.{name}",
+                    snapshot.parameters[name],
+                    ideal[name],
+                    reference=reference,
+                    start=begin,
+                )
 
     def _leaves(
-        self, prefix: str, index: int, part: Callable[[Snapshot], Leaves], seen: Snapshot, starts: Leaves | None = None
+        self,
+        prefix: str,
+        index: int,
+        part: Callable[[Snapshot], Leaves],
+        seen: Snapshot,
+        starts: Leaves | None = None,
     ) -> Iterator[TensorMeasurement]:
         """One part of a snapshot, tensor by tensor, against the same part of all other runs."""
         reference = self.reference
-        runs = [reference.eager[index], reference.again[index], *(run[index] for run in reference.shaken)]
+        runs = [
+            reference.eager[index],
+            reference.again[index],
+            *(run[index] for run in reference.shaken),
+        ]
         found = measured(
             part(seen),
             truth=part(reference.exact[index]) if reference.exact else None,
@@ -305,7 +384,11 @@ class Judge:
         yield from (replace(one, name=prefix + one.name) for one in found)
 
     def _basis(self) -> str:
-        return f"; no fp64 reference: {self.reference.why_inexact}" if self.reference.why_inexact else ""
+        return (
+            f"; no fp64 reference: {self.reference.why_inexact}"
+            if self.reference.why_inexact
+            else ""
+        )
 
 
 def _memory_of(name: str, start: Start) -> float:
@@ -315,7 +398,10 @@ def _memory_of(name: str, start: Start) -> float:
 
 def _claimable(snapshot: Snapshot) -> Leaves:
     """Outputs and gradients, by the names that deviations have."""
-    return {**snapshot.outputs, **{f"gradients.{name}": value for name, value in snapshot.gradients.items()}}
+    return {
+        **snapshot.outputs,
+        **{f"gradients.{name}": value for name, value in snapshot.gradients.items()},
+    }
 
 
 def _loss_of(snapshot: Snapshot) -> Leaves:
@@ -342,12 +428,16 @@ def _rank(name: str) -> int:
 
 
 def _other(given: Mapping[str, str], eager: Mapping[str, str]) -> Deviation:
-    name = next(name for name in sorted(given.keys() | eager.keys()) if given.get(name) != eager.get(name))
+    name = next(
+        name for name in sorted(given.keys() | eager.keys()) if given.get(name) != eager.get(name)
+    )
     fault = f"{given.get(name, 'missing')} instead of {eager.get(name, 'nothing')}"
     return Deviation(name=name, score=inf, error=inf, allowed=0.0, blind=False, fault=fault)
 
 
-def _all(given: Snapshot, eager: Snapshot, exact: Snapshot | None) -> Iterator[tuple[str, Tensor | None, Tensor, Tensor | None]]:
+def _all(
+    given: Snapshot, eager: Snapshot, exact: Snapshot | None
+) -> Iterator[tuple[str, Tensor | None, Tensor, Tensor | None]]:
     """Yield the tensors that the runner compares.
 
     They are outputs in inference; loss, gradients, parameters and buffers in training.
@@ -359,4 +449,9 @@ def _all(given: Snapshot, eager: Snapshot, exact: Snapshot | None) -> Iterator[t
         theirs: Leaves = getattr(eager, group)
         for name, wanted in theirs.items():
             true = None if exact is None else getattr(exact, group).get(name)
-            yield f"{group}.{name}".removeprefix("outputs.outputs"), getattr(given, group).get(name), wanted, true
+            yield (
+                f"{group}.{name}".removeprefix("outputs.outputs"),
+                getattr(given, group).get(name),
+                wanted,
+                true,
+            )

@@ -37,8 +37,17 @@ from ci_bench.suites.shared.worker.casts import in_type, real_parts
 from ci_bench.suites.shared.worker.first_calls import read_start
 from ci_bench.suites.shared.worker.freshness import HALVES
 from ci_bench.suites.shared.worker.numerics import FP32_EPSILON, jolt_of, shaken
-from ci_bench.suites.shared.worker.optimizers import names_of, same_in_fp64, updates_by_known_gradients
-from ci_bench.suites.shared.worker.randomness import generator_states, moved, seed_everything, seed_step
+from ci_bench.suites.shared.worker.optimizers import (
+    names_of,
+    same_in_fp64,
+    updates_by_known_gradients,
+)
+from ci_bench.suites.shared.worker.randomness import (
+    generator_states,
+    moved,
+    seed_everything,
+    seed_step,
+)
 from ci_bench.suites.shared.worker.user_code import is_import_path
 from ci_bench.suites.torchbench.options import BenchMode, TorchbenchOptions
 from ci_bench.suites.torchbench.program import Ready, build_optimizer
@@ -60,7 +69,15 @@ from ci_bench.suites.torchbench.status import Word, worded
 MOST_DEPTH = 8
 INTERNAL = frozenset(vars(nn.Module())) - {"training"}
 """Torch's own attributes of a module: tables of parameters, buffers, modules and hooks."""
-NOT_STATE = (nn.Module, nn.Parameter, type, FunctionType, BuiltinFunctionType, MethodType, ModuleType)
+NOT_STATE = (
+    nn.Module,
+    nn.Parameter,
+    type,
+    FunctionType,
+    BuiltinFunctionType,
+    MethodType,
+    ModuleType,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +100,9 @@ def python_state_of(module: nn.Module) -> PythonState:
                 found[name, attribute] = _copied(value, memo)
             except Exception:  # noqa: BLE001, S112 - locks, files and the like: benched code may raise anything when it is copied
                 continue
-    return PythonState(values=found, trained={name: one.requires_grad for name, one in module.named_parameters()})
+    return PythonState(
+        values=found, trained={name: one.requires_grad for name, one in module.named_parameters()}
+    )
 
 
 def restore_python_state(module: nn.Module, state: PythonState) -> None:
@@ -94,9 +113,15 @@ def restore_python_state(module: nn.Module, state: PythonState) -> None:
         for attribute in ours:
             wanted, missing = state.values[name, attribute], attribute not in vars(inner)
             if missing or not _same(vars(inner)[attribute], wanted, 0):
-                with suppress(Exception):  # what refers weakly to something may be copied once, and not again
+                with suppress(
+                    Exception
+                ):  # what refers weakly to something may be copied once, and not again
                     _put(inner, attribute, _copied(wanted, memo))
-        new = [one for one in vars(inner) if one not in ours and one not in INTERNAL and _is_plain(vars(inner)[one])]
+        new = [
+            one
+            for one in vars(inner)
+            if one not in ours and one not in INTERNAL and _is_plain(vars(inner)[one])
+        ]
         for attribute in new:
             delattr(inner, attribute)
     for name, parameter in module.named_parameters():
@@ -106,15 +131,20 @@ def restore_python_state(module: nn.Module, state: PythonState) -> None:
 
 def _is_plain(value: Any) -> bool:
     """Return true for a kind that is copied: a value without a copy is newer than the copies."""
-    return isinstance(value, Tensor | int | float | complex | str | bytes | list | tuple | dict | set | None) and not isinstance(
-        value, nn.Parameter
-    )
+    return isinstance(
+        value, Tensor | int | float | complex | str | bytes | list | tuple | dict | set | None
+    ) and not isinstance(value, nn.Parameter)
 
 
 def _put(inner: nn.Module, attribute: str, value: Any) -> None:
     """In place where that is possible: the attribute may be known elsewhere, too."""
     current = vars(inner).get(attribute)
-    if isinstance(current, Tensor) and isinstance(value, Tensor) and current.shape == value.shape and not current.requires_grad:
+    if (
+        isinstance(current, Tensor)
+        and isinstance(value, Tensor)
+        and current.shape == value.shape
+        and not current.requires_grad
+    ):
         current.copy_(value)
     elif type(current) is list and type(value) is list:
         current[:] = value
@@ -158,7 +188,9 @@ def _same(one: Any, other: Any, depth: int) -> bool:
 
 
 def _same_items(one: Any, other: Any, depth: int) -> bool:
-    return len(one) == len(other) and all(_same(a, b, depth + 1) for a, b in zip(one, other, strict=True))
+    return len(one) == len(other) and all(
+        _same(a, b, depth + 1) for a, b in zip(one, other, strict=True)
+    )
 
 
 def _same_entries(one: Any, other: Any, depth: int) -> bool:
@@ -179,7 +211,10 @@ COMPARED: tuple[tuple[Any, Callable[[Any, Any, int], bool]], ...] = (
     (Tensor, _same_tensors),
     (torch.Generator, lambda one, other, _: torch.equal(one.get_state(), other.get_state())),
     (random.Random, lambda one, other, _: one.getstate() == other.getstate()),
-    (np.ndarray, lambda one, other, _: one.shape == other.shape and one.tobytes() == other.tobytes()),
+    (
+        np.ndarray,
+        lambda one, other, _: one.shape == other.shape and one.tobytes() == other.tobytes(),
+    ),
     (list | tuple | deque, _same_items),
     (Mapping, _same_entries),
     (int | float | complex | str | bytes | set | frozenset, _same_values),
@@ -225,7 +260,9 @@ class Reference:
     jolted: tuple[tuple[Snapshot, ...], ...]
     late: Snapshot
     repeated: Snapshot
-    """The first step once more, by eager after all its steps: from the same start, but for plain attributes."""
+    """The first step once more, by eager after all its steps: from the same start, but for plain
+    attributes.
+    """
     batches: int
     halves: int = 0
     little: bool = False
@@ -303,7 +340,11 @@ class VerifyWitness:
             yield from self._whole(ready, starts)
 
     def _whole(self, ready: Ready, starts: tuple[Start, ...]) -> Iterator[tuple[int, Snapshot]]:
-        return all_steps(len(starts), lambda index: self._set_back(ready, starts[index]), partial(self._step, ready))
+        return all_steps(
+            len(starts),
+            lambda index: self._set_back(ready, starts[index]),
+            partial(self._step, ready),
+        )
 
     def forced(self, ready: Ready, starts: tuple[Start, ...]) -> Iterator[Snapshot]:
         """One step from each start."""
@@ -318,7 +359,9 @@ class VerifyWitness:
         (loss, outputs), _ = take_step(ready, ready.samples[0])
         return take(ready.module, outputs, loss)
 
-    def _first(self, ready: Ready, steps: int) -> tuple[tuple[Start, ...], tuple[Snapshot, ...], tuple[Tensor, ...], bool]:
+    def _first(
+        self, ready: Ready, steps: int
+    ) -> tuple[tuple[Start, ...], tuple[Snapshot, ...], tuple[Tensor, ...], bool]:
         """Run eager first, and return its starts and snapshots; each step continues the last one.
 
         Also returns torch's generators after the first step, if it drew from them, and true if it
@@ -337,7 +380,9 @@ class VerifyWitness:
                 states = generator_states()
                 generators = drawn_since(self.options.settings.seed)
                 draws = bool(moved(states, generator_states()))
-        for index in range(steps, steps + len(HALVES) if self.says_little(found[0], ready.samples[0]) else steps):
+        for index in range(
+            steps, steps + len(HALVES) if self.says_little(found[0], ready.samples[0]) else steps
+        ):
             start = _start_of(ready, found[-1].parameters)
             try:
                 after = self._step(ready, index)
@@ -350,7 +395,11 @@ class VerifyWitness:
     def says_little(self, seen: Snapshot, sample: Sample) -> bool:
         """Return true if a step has fewer outputs than rows, in a narrow format that hides rows."""
         options = self.options
-        if options.mode is BenchMode.TRAINING or options.layouts or options.precision.epsilon <= FP32_EPSILON:
+        if (
+            options.mode is BenchMode.TRAINING
+            or options.layouts
+            or options.precision.epsilon <= FP32_EPSILON
+        ):
             return False
         return sum(value.numel() for value in seen.outputs.values()) < rows_of(sample)[1]
 
@@ -359,7 +408,11 @@ class VerifyWitness:
 
     def _step(self, ready: Ready, index: int) -> Snapshot:
         usual = self._usual_steps(ready)
-        sample = ready.samples[index % len(ready.samples)] if index < usual else half_blank(ready.samples[0], index - usual)
+        sample = (
+            ready.samples[index % len(ready.samples)]
+            if index < usual
+            else half_blank(ready.samples[0], index - usual)
+        )
         seed_step(self.options.settings.seed, index)
         (loss, outputs), written = take_step(ready, sample)
         snapshot = take(ready.module, outputs, loss)
@@ -371,11 +424,15 @@ class VerifyWitness:
         if ready.optimizer is not None and start.optimizer is not None:
             load_optimizer(ready.optimizer, start.optimizer)
 
-    def _shaken(self, starts: tuple[Start, ...], epsilon: float, index: int) -> tuple[Snapshot, ...]:
+    def _shaken(
+        self, starts: tuple[Start, ...], epsilon: float, index: int
+    ) -> tuple[Snapshot, ...]:
         """Eager from weights that are off by `epsilon` each."""
         ready = self.build(candidate=None)
         generator = torch.Generator().manual_seed(index + 1)
-        off = tuple(replace(one, parameters=shaken(one.parameters, epsilon, generator)) for one in starts)
+        off = tuple(
+            replace(one, parameters=shaken(one.parameters, epsilon, generator)) for one in starts
+        )
         return tuple(map(_light, self.forced(ready, off)))
 
     def _exact(self, starts: tuple[Start, ...]) -> tuple[tuple[Snapshot, ...] | None, str]:
@@ -384,7 +441,13 @@ class VerifyWitness:
             return None, "random numbers differ between fp64 and the case's precision"
         try:
             steps = enumerate(self.forced(self.build(candidate=None, exact=True), starts), start=1)
-            return tuple(one if number == len(starts) else replace(one, parameters={}) for number, one in steps), ""
+            return (
+                tuple(
+                    one if number == len(starts) else replace(one, parameters={})
+                    for number, one in steps
+                ),
+                "",
+            )
         except Exception as error:  # noqa: BLE001 - benched code may raise anything; the verdict includes the reason
             return None, f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:200]}"
 
@@ -396,11 +459,18 @@ class VerifyWitness:
         masks = []
         for dtype in (torch.float32, torch.float64):
             torch.manual_seed(0)
-            masks.append(torch.nn.functional.dropout(torch.ones(4096, device=self.device, dtype=dtype), p=0.5) == 0)
+            masks.append(
+                torch.nn.functional.dropout(
+                    torch.ones(4096, device=self.device, dtype=dtype), p=0.5
+                )
+                == 0
+            )
         return not torch.equal(*masks)
 
 
-def all_steps(count: int, set_back: Callable[[int], None], step: Callable[[int], Snapshot]) -> Iterator[tuple[int, Snapshot]]:
+def all_steps(
+    count: int, set_back: Callable[[int], None], step: Callable[[int], Snapshot]
+) -> Iterator[tuple[int, Snapshot]]:
     """The steps of a candidate, each with the number of the start that it has: one from each, some more, the last once again."""
     for index in range(count):
         set_back(index)
@@ -415,7 +485,13 @@ def drawn_since(seed: int) -> tuple[Tensor, ...]:
     """The states of torch's generators, where the first step of `seed` drew numbers; begins that step's numbers once more."""
     now = _generator_states()
     seed_step(seed, 0)
-    return now if any(not torch.equal(one, other) for one, other in zip(now, _generator_states(), strict=True)) else ()
+    return (
+        now
+        if any(
+            not torch.equal(one, other) for one, other in zip(now, _generator_states(), strict=True)
+        )
+        else ()
+    )
 
 
 def _generator_states() -> tuple[Tensor, ...]:
@@ -438,30 +514,42 @@ def treated_apart(options: TorchbenchOptions, start: Start) -> tuple[tuple[str, 
     return (start.trained,) if together else tuple((name,) for name in start.trained)
 
 
-def ideal_change(options: TorchbenchOptions, start: Start, after: Snapshot, names: tuple[str, ...]) -> State:
+def ideal_change(
+    options: TorchbenchOptions, start: Start, after: Snapshot, names: tuple[str, ...]
+) -> State:
     """Return the ideal changes of these parameters for a snapshot's own gradients, in fp64."""
-    wide = {name: in_type(start.parameters[name], torch.float64, copy=True).requires_grad_() for name in names}
+    wide = {
+        name: in_type(start.parameters[name], torch.float64, copy=True).requires_grad_()
+        for name in names
+    }
     for name, parameter in wide.items():
         gradient = after.gradients.get(name)
         parameter.grad = None if gradient is None else in_type(gradient, torch.float64)
     optimizer = _in_fp64(options, start, [*wide.values()])
     if start.optimizer is not None and start.optimizer["state"]:
-        optimizer.load_state_dict(state_of(start.optimizer, [start.trained.index(name) for name in names]))
+        optimizer.load_state_dict(
+            state_of(start.optimizer, [start.trained.index(name) for name in names])
+        )
         widen_complex(optimizer)
     for group in optimizer.param_groups:
         group.update({name: False for name in ("capturable", "fused") if name in group})
     optimizer.step()
     return {
-        name: real_parts(parameter.detach() - in_type(start.parameters[name], torch.float64)) for name, parameter in wide.items()
+        name: real_parts(parameter.detach() - in_type(start.parameters[name], torch.float64))
+        for name, parameter in wide.items()
     }
 
 
-def _in_fp64(options: TorchbenchOptions, start: Start, weights: Sequence[Tensor]) -> torch.optim.Optimizer:
+def _in_fp64(
+    options: TorchbenchOptions, start: Start, weights: Sequence[Tensor]
+) -> torch.optim.Optimizer:
     """The case's optimizer over fp64 weights on the CPU."""
     settings = options.settings
     dtype = next((start.parameters[name].dtype for name in start.trained), torch.float32)
     same = same_in_fp64(settings.optimizer, settings.optimizer_options, dtype)
-    return build_optimizer(replace(options, settings=replace(settings, optimizer_options=same)), weights, "cpu")
+    return build_optimizer(
+        replace(options, settings=replace(settings, optimizer_options=same)), weights, "cpu"
+    )
 
 
 def known_updates(options: TorchbenchOptions, start: Start) -> State:
@@ -496,12 +584,19 @@ def _light(snapshot: Snapshot) -> Snapshot:
 
 def _shared(after: State, before: State) -> State:
     """The same tensors where nothing has changed: in inference, all of them."""
-    return {name: before[name] if torch.equal(value, before[name]) else value for name, value in after.items()}
+    return {
+        name: before[name] if torch.equal(value, before[name]) else value
+        for name, value in after.items()
+    }
 
 
 def is_random(ready: Ready) -> bool:
     """Return true if two steps from one state differ when only the seed does. Uses `ready` up."""
-    before, buffers, attributes = parameters_of(ready.module), buffers_of(ready.module), python_state_of(ready.module)
+    before, buffers, attributes = (
+        parameters_of(ready.module),
+        buffers_of(ready.module),
+        python_state_of(ready.module),
+    )
     kept = []
     for seed in (1, 2):
         seed_everything(seed)
@@ -509,4 +604,6 @@ def is_random(ready: Ready) -> bool:
         kept.append(take(ready.module, outputs, None).outputs)
         load_state(ready.module, before, buffers)
         restore_python_state(ready.module, attributes)
-    return any(name not in kept[1] or not torch.equal(kept[0][name], kept[1][name]) for name in kept[0])
+    return any(
+        name not in kept[1] or not torch.equal(kept[0][name], kept[1][name]) for name in kept[0]
+    )

@@ -34,7 +34,12 @@ class Shelf:
         return self.folder / str(self.arms.index(arm))
 
     def save(
-        self, arm: str, model: nn.Module, optimizer: torch.optim.Optimizer, names: Mapping[str, str], ranks: Ranks | None
+        self,
+        arm: str,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        names: Mapping[str, str],
+        ranks: Ranks | None,
     ) -> None:
         """Save this process's part. A collective if several `ranks` share the training."""
         self.of(arm).mkdir(parents=True, exist_ok=True)
@@ -43,15 +48,27 @@ class Shelf:
         else:
             from torch.distributed.checkpoint.state_dict_saver import save
 
-            save(state_of(model, optimizer, names), checkpoint_id=self.of(arm), no_dist=ranks is None)
+            save(
+                state_of(model, optimizer, names), checkpoint_id=self.of(arm), no_dist=ranks is None
+            )
         if ranks is not None:
             torch.distributed.barrier()
 
     def load(
-        self, arm: str, model: nn.Module, optimizer: torch.optim.Optimizer, names: Mapping[str, str], ranks: Ranks | None
+        self,
+        arm: str,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        names: Mapping[str, str],
+        ranks: Ranks | None,
     ) -> None:
-        """Bring a model and an optimizer that have not trained to where the arm's training was. A collective likewise."""
-        optimizer.zero_grad(set_to_none=True)  # torch takes an optimizer whose parameters have gradients for one that has trained
+        """Bring a model and an optimizer that have not trained to where the arm's training was.
+
+        A collective likewise.
+        """
+        optimizer.zero_grad(
+            set_to_none=True
+        )  # torch takes an optimizer whose parameters have gradients for one that has trained
         if self.options.load is not None:
             load_named(self.options.load, option="checkpoint.load")(model, optimizer, self.of(arm))
             return
@@ -65,12 +82,18 @@ class Shelf:
 MODEL, OPTIMIZER = "model", "optimizer"
 
 
-def state_of(model: nn.Module, optimizer: torch.optim.Optimizer, names: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+def state_of(
+    model: nn.Module, optimizer: torch.optim.Optimizer, names: Mapping[str, str]
+) -> dict[str, dict[str, Any]]:
     """Return the contents of a checkpoint, by the whole model's names.
 
     Sharded tensors stay sharded. The optimizer's state has a separate entry for each place.
     """
-    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, get_optimizer_state_dict
+    from torch.distributed.checkpoint.state_dict import (
+        StateDictOptions,
+        get_model_state_dict,
+        get_optimizer_state_dict,
+    )
 
     flat = StateDictOptions(flatten_optimizer_state_dict=True)
     return {
@@ -84,10 +107,17 @@ def state_of(model: nn.Module, optimizer: torch.optim.Optimizer, names: Mapping[
 
 
 def put_back(
-    state: Mapping[str, Mapping[str, Any]], model: nn.Module, optimizer: torch.optim.Optimizer, names: Mapping[str, str]
+    state: Mapping[str, Mapping[str, Any]],
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    names: Mapping[str, str],
 ) -> None:
     """Write a state of `state_of`, filled in by a checkpoint, into model and optimizer."""
-    from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict, set_optimizer_state_dict
+    from torch.distributed.checkpoint.state_dict import (
+        StateDictOptions,
+        set_model_state_dict,
+        set_optimizer_state_dict,
+    )
 
     own = {whole: name for name, whole in names.items()}
     set_model_state_dict(model, _renamed(state[MODEL], own))
@@ -96,7 +126,9 @@ def put_back(
         for key, value in state[OPTIMIZER].items()
         for kind, _, place in [key.partition(".")]
     }
-    set_optimizer_state_dict(model, optimizer, flat, options=StateDictOptions(flatten_optimizer_state_dict=True))
+    set_optimizer_state_dict(
+        model, optimizer, flat, options=StateDictOptions(flatten_optimizer_state_dict=True)
+    )
 
 
 def names_in_whole(model: nn.Module, whole: Mapping[str, int]) -> dict[str, str]:
@@ -120,8 +152,9 @@ def names_in_whole(model: nn.Module, whole: Mapping[str, int]) -> dict[str, str]
     if unknown:
         listed = ", ".join(unknown[:3])
         raise BadModel(
-            f"checkpoint: the layout trains tensors that the model does not have, so no other layout can load them: {listed}; "
-            "set your own `checkpoint.save` and `checkpoint.load`, or remove `checkpoint`"
+            "checkpoint: the layout trains tensors that the model does not have, so no other"
+            f" layout can load them: {listed}; set your own `checkpoint.save` and"
+            " `checkpoint.load`, or remove `checkpoint`"
         )
     return found
 

@@ -55,11 +55,17 @@ class Rows:
 
     def batch(self, indices: Tensor) -> Batch:
         """The model's keyword arguments for some rows, labels included."""
-        return {**{name: values[indices] for name, values in self.inputs.items()}, "labels": self.labels[indices]}
+        return {
+            **{name: values[indices] for name, values in self.inputs.items()},
+            "labels": self.labels[indices],
+        }
 
     def to(self, device: str) -> "Rows":
         """The same rows on a device."""
-        return Rows(inputs={name: values.to(device) for name, values in self.inputs.items()}, labels=self.labels.to(device))
+        return Rows(
+            inputs={name: values.to(device) for name, values in self.inputs.items()},
+            labels=self.labels.to(device),
+        )
 
     def digest(self) -> str:
         """A digest of all bytes, on whatever device."""
@@ -71,7 +77,9 @@ class Rows:
 
 
 def prepare_rows(options: TrainingOptions, folder: Path) -> None:
-    """Load, select, tokenise and store the rows of both splits in `folder`. May use the network for hub data.
+    """Load, select, tokenise and store the rows of both splits in `folder`.
+
+    May use the network for hub data.
 
     Raises:
         BadData: a column is missing or holds something else, a label is out of range, or a split is empty.
@@ -97,7 +105,9 @@ def epoch_order(rows: int, *, seed: int, epoch: int) -> Tensor:
     return torch.randperm(rows, generator=generator)
 
 
-def batches(rows: Rows, *, batch_size: int, seed: int, epochs: int) -> Iterator[tuple[Tensor, Batch]]:
+def batches(
+    rows: Rows, *, batch_size: int, seed: int, epochs: int
+) -> Iterator[tuple[Tensor, Batch]]:
     """The indices and inputs of every batch of a training, the smaller last one of each epoch included."""
     for epoch in range(epochs):
         for indices in epoch_order(len(rows), seed=seed, epoch=epoch).split(batch_size):  # type: ignore[no-untyped-call] # torch leaves it unannotated
@@ -124,21 +134,31 @@ def _load_rows(options: TrainingOptions, split: str, count: int, folder: Path) -
         table = Table.from_list([dict(row) for row in islice(made, count)])
     except (TypeError, ValueError) as error:
         gives = f"{options.dataset.factory} gives {type(made).__name__}"
-        raise BadData(f"dataset.factory: {gives}; it has to give rows (mappings), or a mapping of tensors: {error}") from error
+        raise BadData(
+            f"dataset.factory: {gives}; it has to give rows (mappings), or a mapping of tensors:"
+            f" {error}"
+        ) from error
     return _tokenise(options, split, table)
 
 
 def _own_tensors(options: TrainingOptions, split: str, made: Mapping[str, Any], count: int) -> Rows:
     where = f"dataset.factory: the {split} split of {options.dataset.factory}"
-    odd = [name for name, values in made.items() if not isinstance(values, Tensor) or values.ndim == 0]
+    odd = [
+        name for name, values in made.items() if not isinstance(values, Tensor) or values.ndim == 0
+    ]
     if odd or "labels" not in made or len(made) == 1:
         raise BadData(
-            f"{where} has to be a mapping of tensors, one per input of the model and `labels`; not so: {odd or [*made]}"
+            f"{where} has to be a mapping of tensors, one per input of the model and `labels`; not"
+            f" so: {odd or [*made]}"
         )
     lengths = {name: len(values) for name, values in made.items()}
     if len({*lengths.values()}) > 1 or not lengths["labels"]:
-        raise BadData(f"{where} has to have as many rows in each tensor, and one at least: {lengths}")
-    inputs = {name: values[:count].detach().cpu().contiguous().clone() for name, values in made.items()}
+        raise BadData(
+            f"{where} has to have as many rows in each tensor, and one at least: {lengths}"
+        )
+    inputs = {
+        name: values[:count].detach().cpu().contiguous().clone() for name, values in made.items()
+    }
     return Rows(labels=inputs.pop("labels"), inputs=inputs)
 
 
@@ -163,7 +183,10 @@ def _tokenise(options: TrainingOptions, split: str, selected) -> Rows:  # type: 
     )
     if any(text.strip() for text in texts):
         _require_known(options, split, tokenizer, encoded)
-    return Rows(inputs={name: values.contiguous() for name, values in encoded.items()}, labels=torch.tensor(labels))
+    return Rows(
+        inputs={name: values.contiguous() for name, values in encoded.items()},
+        labels=torch.tensor(labels),
+    )
 
 
 def _require_known(options: TrainingOptions, split: str, tokenizer: Any, encoded: Batch) -> None:
@@ -194,10 +217,15 @@ def _columns(dataset: Dataset, split: str, selected) -> tuple[list[str], list[in
     if len(selected) == 0:
         message = f"dataset: {source} has no rows"
         raise BadData(message)
-    texts, labels = (_column(dataset, option, kind, selected, source) for option, kind in COLUMNS.items())
+    texts, labels = (
+        _column(dataset, option, kind, selected, source) for option, kind in COLUMNS.items()
+    )
     low, high = min(labels), max(labels)
     if low < 0 or high >= dataset.num_labels:
-        message = f"dataset.num_labels: labels run from {low} to {high} in {source}, but num_labels is {dataset.num_labels}"
+        message = (
+            f"dataset.num_labels: labels run from {low} to {high} in {source}, but num_labels is"
+            f" {dataset.num_labels}"
+        )
         raise BadData(message)
     return texts, labels
 
@@ -205,7 +233,10 @@ def _columns(dataset: Dataset, split: str, selected) -> tuple[list[str], list[in
 def _column(dataset: Dataset, option: str, kind: type, selected, source: str) -> list[Any]:  # type: ignore[no-untyped-def] # noqa: ANN001 - datasets ships no types
     column = getattr(dataset, option)
     if column not in selected.column_names:
-        message = f"dataset.{option}: no column {column!r} in {source}; it has {', '.join(selected.column_names)}"
+        message = (
+            f"dataset.{option}: no column {column!r} in {source}; it has"
+            f" {', '.join(selected.column_names)}"
+        )
         raise BadData(message)
     values = list(selected[column])
     for row, value in enumerate(values):
@@ -238,9 +269,17 @@ def _request(dataset: Dataset, split: str) -> dict[str, Any]:
         name = dataset.train_split if split == "train" else dataset.test_split
         if looks_local(dataset.path) and not Path(expanded(dataset.path)).exists():
             raise BadData(f"dataset.path: {dataset.path} does not exist; {RELATIVE}")
-        return {"path": expanded(dataset.path), "name": dataset.subset, "revision": dataset.revision, "split": name}
+        return {
+            "path": expanded(dataset.path),
+            "name": dataset.subset,
+            "revision": dataset.revision,
+            "split": name,
+        }
     if split not in data_files:
-        message = f"dataset.files.{split}: no file is given for this split; add one, or set evaluation: false"
+        message = (
+            f"dataset.files.{split}: no file is given for this split; add one, or set evaluation:"
+            " false"
+        )
         raise BadData(message)
     path = Path(expanded(data_files[split]))
     builder = BUILDERS.get(path.suffix)

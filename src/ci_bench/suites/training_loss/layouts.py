@@ -29,7 +29,15 @@ from ci_bench.suites.shared.planning.layouts import (
 )
 from ci_bench.suites.shared.worker.compiling import kept_apart
 from ci_bench.suites.shared.worker.ddp_modes import optimizing_ddp
-from ci_bench.suites.shared.worker.sharing import drawn_by, fully_sharded, gathered, mesh_of, replicated, seed_apart, unsharded
+from ci_bench.suites.shared.worker.sharing import (
+    drawn_by,
+    fully_sharded,
+    gathered,
+    mesh_of,
+    replicated,
+    seed_apart,
+    unsharded,
+)
 from ci_bench.suites.shared.worker.user_code import load_named, resolve_backend
 from ci_bench.suites.training_loss.corpus import Batch
 from ci_bench.suites.training_loss.model_files import BadModel
@@ -37,9 +45,16 @@ from ci_bench.suites.training_loss.network import State
 
 USUAL_PLAN = {
     "*.attention.output.dense": "rowwise",
-    **dict.fromkeys(("*.query", "*.key", "*.value", "*.q_proj", "*.k_proj", "*.v_proj", "*.q", "*.k", "*.v"), "colwise"),
-    **dict.fromkeys(("*.intermediate.dense", "*.up_proj", "*.gate_proj", "*.fc1", "*.c_fc"), "colwise"),
-    **dict.fromkeys(("*.output.dense", "*.o_proj", "*.out_proj", "*.down_proj", "*.fc2"), "rowwise"),
+    **dict.fromkeys(
+        ("*.query", "*.key", "*.value", "*.q_proj", "*.k_proj", "*.v_proj", "*.q", "*.k", "*.v"),
+        "colwise",
+    ),
+    **dict.fromkeys(
+        ("*.intermediate.dense", "*.up_proj", "*.gate_proj", "*.fc1", "*.c_fc"), "colwise"
+    ),
+    **dict.fromkeys(
+        ("*.output.dense", "*.o_proj", "*.out_proj", "*.down_proj", "*.fc2"), "rowwise"
+    ),
 }
 """By the names that transformers' models and most others have; the first pattern that fits counts."""
 
@@ -72,12 +87,17 @@ class Share:
 
 
 def share_of(batch: Batch, rank: int, count: int) -> Share:
-    """The rank's rows of a global batch, in their order. A rank that would have none gets a row that counts 0."""
+    """The rank's rows of a global batch, in their order.
+
+    A rank that would have none gets a row that counts 0.
+    """
     rows = len(batch["labels"])
     bounds = [rows * place // count for place in (rank, rank + 1)]
     own = bounds[1] - bounds[0]
     taken = slice(*bounds) if own else slice(0, 1)
-    return Share(batch={name: values[taken] for name, values in batch.items()}, weight=own * count / rows)
+    return Share(
+        batch={name: values[taken] for name, values in batch.items()}, weight=own * count / rows
+    )
 
 
 def own_share(layout: Layout, batch: Batch, ranks: Ranks) -> Share:
@@ -97,7 +117,9 @@ def distributed(layout: Layout, whole: Whole, ranks: Ranks, device: str) -> nn.M
     if layout.backend is None:
         return wrapped
     backend = resolve_backend(layout.backend)
-    return cast("nn.Module", torch.compile(wrapped, backend=kept_apart(backend, layout.optimize_ddp or "")))
+    return cast(
+        "nn.Module", torch.compile(wrapped, backend=kept_apart(backend, layout.optimize_ddp or ""))
+    )
 
 
 def _wrapped(layout: Layout, whole: Whole, ranks: Ranks, device: str) -> nn.Module:
@@ -113,7 +135,9 @@ def _wrapped(layout: Layout, whole: Whole, ranks: Ranks, device: str) -> nn.Modu
         return fully_sharded(_tensor_parallel(whole, layout, mesh[INNER]), layout, mesh[OUTER])
     own = load_named(layout.layout, option="layouts")(whole)
     if not isinstance(own, nn.Module):
-        raise BadModel(f"layouts: {layout.layout} gives {type(own).__name__}; it has to give a torch.nn.Module")
+        raise BadModel(
+            f"layouts: {layout.layout} gives {type(own).__name__}; it has to give a torch.nn.Module"
+        )
     return own
 
 
@@ -129,12 +153,19 @@ def _meshed(layout: Layout, ranks: Ranks, device: str) -> Any:
 
 
 def _tensor_parallel(whole: Whole, layout: Layout, mesh: Any) -> Whole:
-    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+    from torch.distributed.tensor.parallel import (
+        ColwiseParallel,
+        RowwiseParallel,
+        parallelize_module,
+    )
 
     styles = {"colwise": ColwiseParallel, "rowwise": RowwiseParallel}
     plan = dict(planned(whole.model, layout.plan or USUAL_PLAN))
     if not plan:
-        raise BadModel(f"layouts: no linear module of the model fits the plan of {layout.layout}; set its `plan`")
+        raise BadModel(
+            f"layouts: no linear module of the model fits the plan of {layout.layout}; set its"
+            " `plan`"
+        )
     parallelize_module(whole.model, mesh, {name: styles[style]() for name, style in plan.items()})
     return whole
 
@@ -143,7 +174,9 @@ def planned(model: nn.Module, plan: Mapping[str, str]) -> Iterator[tuple[str, st
     """The linear modules that are split, by name, and how."""
     for name, module in model.named_modules():
         if isinstance(module, nn.Linear):
-            style = next((style for pattern, style in plan.items() if fnmatchcase(f".{name}", pattern)), None)
+            style = next(
+                (style for pattern, style in plan.items() if fnmatchcase(f".{name}", pattern)), None
+            )
             if style is not None:
                 yield name, style
 
@@ -157,7 +190,9 @@ class WatchedStep:
     losses: list[list[float]] = field(default_factory=list)
     norms: list[list[float]] = field(default_factory=list)
     rows: list[list[int]] = field(default_factory=list)
-    """Of one process, how many of its rows are each rank's, where layouts have ranks that share theirs."""
+    """Of one process, how many of its rows are each rank's, where layouts have ranks that share
+    theirs.
+    """
     draws: list[list[float]] = field(default_factory=list)
     """Draws of each rank in the first step: `drawn_by`."""
 
@@ -175,7 +210,10 @@ class WatchedStep:
 def _by_rank(steps: Sequence[Sequence[float]]) -> tuple[tuple[float | None, ...], ...]:
     if not steps:
         return ()
-    return tuple(tuple(value if abs(value) < float("inf") else None for value in rank) for rank in zip(*steps, strict=True))
+    return tuple(
+        tuple(value if abs(value) < float("inf") else None for value in rank)
+        for rank in zip(*steps, strict=True)
+    )
 
 
 @dataclass(kw_only=True, slots=True)
@@ -193,7 +231,10 @@ class ParallelStep:
     """Type of the model's own loss in the last step: it is summed in fp32."""
 
     def __call__(self, batch: Batch) -> Tensor:
-        """Train on a global batch. Returns the mean loss of this rank's rows; of all, where it is `watched`."""
+        """Train on a global batch.
+
+        Returns the mean loss of this rank's rows; of all, where it is `watched`.
+        """
         share = own_share(self.layout, batch, self.ranks)
         if self.layout.own_rows and self.watched is not None:
             seed_apart(self.ranks, self.layout.sharing)
@@ -204,7 +245,9 @@ class ParallelStep:
         return loss if self.watched is None else self._of_all(float(loss), share)
 
     def _forward_and_back(self, share: Share) -> Tensor:
-        parts = self.layout.accumulate  # as many in all ranks, however few rows one has: each part has collectives
+        parts = (
+            self.layout.accumulate
+        )  # as many in all ranks, however few rows one has: each part has collectives
         total = torch.zeros((), device=self.device)
         for place in range(parts):
             part = share_of(share.batch, place, parts)
@@ -234,18 +277,23 @@ class ParallelStep:
         self.watched.losses.append([one for one, _ in told])
         if not self.watched.draws:
             even = len({rows for _, rows in told}) == 1
-            self.watched.draws = gathered([drawn_by(self.device, even=even)], self.ranks.count, self.device)
+            self.watched.draws = gathered(
+                [drawn_by(self.device, even=even)], self.ranks.count, self.device
+            )
         if not self.layout.own_rows:
             return torch.tensor(told[0][0], dtype=torch.float64)
         rows = sum(rows for _, rows in told)
-        return torch.tensor(sum(one * rows for one, rows in told if rows) / rows, dtype=torch.float64)
+        return torch.tensor(
+            sum(one * rows for one, rows in told if rows) / rows, dtype=torch.float64
+        )
 
 
 @dataclass(kw_only=True, slots=True)
 class PipelineStep:
     """One process's part of a step of a pipeline, by its schedule.
 
-    The batch's inputs go to the first stage by position, its labels to the last; each micro-batch's loss is a mean.
+    The batch's inputs go to the first stage by position, its labels to the last; each micro-batch's
+    loss is a mean.
     """
 
     schedule: Any
@@ -255,14 +303,25 @@ class PipelineStep:
     watched: WatchedStep | None = None
 
     def __call__(self, batch: Batch) -> Tensor:
-        """Train on a global batch. Returns its mean loss in the last stage, 0 in others; in all, where it is `watched`."""
-        inputs = [values for name, values in batch.items() if name != "labels"] if self.ranks.rank == 0 else []
+        """Train on a global batch.
+
+        Returns its mean loss in the last stage, 0 in others; in all, where it is `watched`.
+        """
+        inputs = (
+            [values for name, values in batch.items() if name != "labels"]
+            if self.ranks.rank == 0
+            else []
+        )
         losses: list[Tensor] = []
         self.optimizer.zero_grad(set_to_none=True)
         last = self.ranks.rank == self.ranks.count - 1
-        self.schedule.step(*inputs, target=batch["labels"] if last else None, losses=losses if last else None)
+        self.schedule.step(
+            *inputs, target=batch["labels"] if last else None, losses=losses if last else None
+        )
         self.optimizer.step()
-        loss = torch.stack(losses).mean().detach() if losses else torch.zeros((), device=self.device)
+        loss = (
+            torch.stack(losses).mean().detach() if losses else torch.zeros((), device=self.device)
+        )
         if self.watched is None:
             return loss
         told = gathered([float(loss)], self.ranks.count, self.device)
@@ -280,23 +339,34 @@ def stages_of(layout: Layout, model: nn.Module, ranks: Ranks) -> list[nn.Module]
     stages = [split(model, place, count) for place in range(ranks.rank, count, ranks.count)]
     odd = next((stage for stage in stages if not isinstance(stage, nn.Module)), None)
     if odd is not None:
-        raise BadModel(f"layouts.split: {layout.split} gives {type(odd).__name__}; it has to give a torch.nn.Module")
+        raise BadModel(
+            f"layouts.split: {layout.split} gives {type(odd).__name__}; it has to give a"
+            " torch.nn.Module"
+        )
     return stages
 
 
 def schedule_of(
-    layout: Layout, stages: Sequence[nn.Module], ranks: Ranks, device: str, loss_of: Callable[[Tensor, Tensor], Tensor]
+    layout: Layout,
+    stages: Sequence[nn.Module],
+    ranks: Ranks,
+    device: str,
+    loss_of: Callable[[Tensor, Tensor], Tensor],
 ) -> Any:
     """The layout's schedule over `accumulate` micro-batches."""
     from torch.distributed import pipelining
 
     count, schedule = ranks.count * layout.stages, SCHEDULES[layout.schedule]
     placed = [
-        pipelining.PipelineStage(stage, ranks.rank + ranks.count * place, count, torch.device(device))
+        pipelining.PipelineStage(
+            stage, ranks.rank + ranks.count * place, count, torch.device(device)
+        )
         for place, stage in enumerate(stages)
     ]
     made = getattr(pipelining, schedule.named)
-    return made(placed if schedule.looped else placed[0], n_microbatches=layout.accumulate, loss_fn=loss_of)
+    return made(
+        placed if schedule.looped else placed[0], n_microbatches=layout.accumulate, loss_fn=loss_of
+    )
 
 
 def global_norm(parameters: Sequence[Tensor], *, apart: bool, device: str) -> float:
@@ -320,7 +390,9 @@ def is_pipeline(layout: Layout) -> bool:
     return layout.layout == PIPELINE
 
 
-def losses_by_rank(loss_of: Callable[[Batch], Tensor], model: nn.Module, batch: Batch, count: int) -> list[float]:
+def losses_by_rank(
+    loss_of: Callable[[Batch], Tensor], model: nn.Module, batch: Batch, count: int
+) -> list[float]:
     """Return one process's loss on each rank's rows, before its step.
 
     Leaves buffers and generators as they were.

@@ -27,7 +27,9 @@ ELEMENTS = 4096
 """Of each parameter's gradient, evenly spaced: enough to know one mask from another."""
 
 GRADIENTS_MATCH, LOSSES_MATCH = 0.5, 0.98
-"""From which correlation on masks match: of many numbers by chance never, of eight losses once in 50,000 times."""
+"""From which correlation on masks match: of many numbers by chance never, of eight losses once in
+50,000 times.
+"""
 REPEATED = 0.01
 """The share of the reference's own spread below which two draws are one and the same."""
 LEAST_SPREAD, LARGEST_SPREAD = 0.4, 2.5
@@ -45,8 +47,8 @@ UNREPEATABLE = 1e-3
 class MaskDraws:
     """One step of one arm from each of the seeds, and from the first of them again.
 
-    `losses` is fp64 [DRAWS], `gradients` fp64 [DRAWS, elements]; `again` the gradients of the first seed, repeated. `after` says
-    where the generators stood after the last step.
+    `losses` is fp64 [DRAWS], `gradients` fp64 [DRAWS, elements]; `again` the gradients of the first
+    seed, repeated. `after` says where the generators stood after the last step.
     """
 
     losses: Tensor
@@ -57,7 +59,11 @@ class MaskDraws:
     @property
     def is_finite(self) -> bool:
         """True if all numbers are finite."""
-        return bool(self.losses.isfinite().all() and self.gradients.isfinite().all() and self.again.isfinite().all())
+        return bool(
+            self.losses.isfinite().all()
+            and self.gradients.isfinite().all()
+            and self.again.isfinite().all()
+        )
 
     @property
     def noise(self) -> float:
@@ -84,7 +90,10 @@ class MaskDraws:
 
 
 def take_draws(trainee: Trainee, start: State, batch: Batch, *, seed: int) -> MaskDraws:
-    """Take the trainee's own step from `start`, once for each seed. The trainee's weights and optimizer are used up."""
+    """Take the trainee's own step from `start`, once for each seed.
+
+    The trainee's weights and optimizer are used up.
+    """
     losses, gradients = [], []
     for index in (*range(DRAWS), 0):
         trainee.model.load_state_dict(start)
@@ -99,40 +108,69 @@ def take_draws(trainee: Trainee, start: State, batch: Batch, *, seed: int) -> Ma
     )
 
 
-def compare_masks(arm: str, reference: MaskDraws, candidate: MaskDraws, *, first_losses: tuple[float, float]) -> ArmMasks:
+def compare_masks(
+    arm: str, reference: MaskDraws, candidate: MaskDraws, *, first_losses: tuple[float, float]
+) -> ArmMasks:
     """Check if the candidate's masks match the reference's.
 
     `first_losses` are the losses of the reference and of the candidate in the first step of their
     trainings. The candidate compiled in that step.
     """
     if not (reference.is_finite and candidate.is_finite):
-        return _answer(arm, Masks.ALIGNED, "a step from the start is not finite, so masks cannot be compared")
+        return _answer(
+            arm, Masks.ALIGNED, "a step from the start is not finite, so masks cannot be compared"
+        )
     if reference.spread <= NOISE * reference.noise:
         if reference.spread <= UNREPEATABLE * reference.size:
             return _answer(arm, Masks.NO_DROPOUT, "the model draws no random numbers in training")
-        return _answer(arm, Masks.DIFFER, "the eager step itself does not repeat from the same seed: it has its own generator")
+        return _answer(
+            arm,
+            Masks.DIFFER,
+            "the eager step itself does not repeat from the same seed: it has its own generator",
+        )
     by_gradient, by_loss = (
         _correlation(reference.gradients, candidate.gradients),
         _correlation(reference.losses, candidate.losses),
     )
-    seen = f"over {DRAWS} seeds, its gradients follow eager's by {by_gradient:.2f}, its losses by {by_loss:.2f}"
+    seen = (
+        f"over {DRAWS} seeds, its gradients follow eager's by {by_gradient:.2f}, its losses by"
+        f" {by_loss:.2f}"
+    )
     if by_gradient >= GRADIENTS_MATCH or by_loss >= LOSSES_MATCH:
         return _of_matching(arm, seen, reference, candidate, first_losses)
     share = candidate.spread / reference.spread
-    if candidate.nearest < REPEATED * reference.spread or not LEAST_SPREAD <= share <= LARGEST_SPREAD:
-        told = f"{seen}, and they vary {share:.2g} times as much: these are not other masks, so every step is compared as it is"
+    if (
+        candidate.nearest < REPEATED * reference.spread
+        or not LEAST_SPREAD <= share <= LARGEST_SPREAD
+    ):
+        told = (
+            f"{seen}, and they vary {share:.2g} times as much: these are not other masks, so every"
+            " step is compared as it is"
+        )
         return _answer(arm, Masks.ALIGNED, told)
-    return _answer(arm, Masks.DIFFER, f"{seen}: it draws other random numbers{_standing(reference, candidate)}")
+    return _answer(
+        arm, Masks.DIFFER, f"{seen}: it draws other random numbers{_standing(reference, candidate)}"
+    )
 
 
-def _of_matching(arm: str, seen: str, reference: MaskDraws, candidate: MaskDraws, first_losses: tuple[float, float]) -> ArmMasks:
+def _of_matching(
+    arm: str,
+    seen: str,
+    reference: MaskDraws,
+    candidate: MaskDraws,
+    first_losses: tuple[float, float],
+) -> ArmMasks:
     """Masks match once the step is compiled; in the first step, compiling itself may have drawn some of the numbers before."""
     expected, first = first_losses
     spread = float((reference.losses.max() - reference.losses.min()).abs())
     compiled = float((candidate.losses[0] - reference.losses[0]).abs())
     apart = abs(first - expected)
     if max(0.1 * spread, 2 * compiled) < apart <= spread:
-        return _answer(arm, Masks.DIFFER, f"in its first step, which compiles, it draws other random numbers ({seen} after it)")
+        return _answer(
+            arm,
+            Masks.DIFFER,
+            f"in its first step, which compiles, it draws other random numbers ({seen} after it)",
+        )
     return _answer(arm, Masks.ALIGNED, f"{seen}{_standing(reference, candidate)}")
 
 
@@ -156,7 +194,11 @@ def _sampled_gradient(trainee: Trainee) -> Tensor:
     """At most `ELEMENTS` of every parameter's gradient, fp64, on the CPU; zeros where it has none."""
     kept = []
     for parameter in trainee.model.parameters():
-        flat = (parameter.grad if parameter.grad is not None else torch.zeros_like(parameter)).detach().reshape(-1)
+        flat = (
+            (parameter.grad if parameter.grad is not None else torch.zeros_like(parameter))
+            .detach()
+            .reshape(-1)
+        )
         kept.append(flat[:: max(1, flat.numel() // ELEMENTS)][:ELEMENTS].to("cpu", torch.float64))
     return torch.cat(kept)
 

@@ -48,8 +48,10 @@ def reading_files(model: Model) -> Iterator[None]:
         advice = (
             "set `model.pretrained: false` to draw the weights from the seed"
             if NO_WEIGHTS in reason
-            else "check its files"
-            if model.is_local
-            else "check the spelling, and that this machine may read it"
+            else (
+                "check its files"
+                if model.is_local
+                else "check the spelling, and that this machine may read it"
+            )
         )
         raise BadModel(f"model.path: {model.path} cannot be read: {reason} ({advice})") from error

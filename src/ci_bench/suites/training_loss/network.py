@@ -19,13 +19,21 @@ from ci_bench.suites.training_loss.options import EMBEDDED, TrainingOptions, Tra
 State = dict[str, Tensor]
 POSITION_TABLES = ("position_embeddings", "embed_positions", "positions_embed", "wpe")
 """Names of learned positions in transformers."""
-DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
+DROPOUTS = (
+    nn.Dropout,
+    nn.Dropout1d,
+    nn.Dropout2d,
+    nn.Dropout3d,
+    nn.AlphaDropout,
+    nn.FeatureAlphaDropout,
+)
 
 
 def build_model(options: TrainingOptions, *, seed: int) -> nn.Module:
     """The model on the CPU in fp32, its fresh parts initialised from `seed`.
 
-    `problem_type` is given, since transformers' models otherwise set it in their first forward pass and dynamo compiles twice.
+    `problem_type` is given, since transformers' models otherwise set it in their first forward pass
+    and dynamo compiles twice.
     """
     built = _built(options, seed)
     if not options.dropout:
@@ -40,7 +48,10 @@ def _built(options: TrainingOptions, seed: int) -> nn.Module:
     if options.model.factory is not None:
         own = load_named(options.model.factory, option="model.factory")(**options.model.options)
         if not isinstance(own, nn.Module):
-            raise BadModel(f"model.factory: {options.model.factory} gives {type(own).__name__}; it has to give a torch.nn.Module")
+            raise BadModel(
+                f"model.factory: {options.model.factory} gives {type(own).__name__}; it has to give"
+                " a torch.nn.Module"
+            )
         return own
     return _from_library(options, seed)
 
@@ -52,15 +63,24 @@ def _from_library(options: TrainingOptions, seed: int) -> nn.Module:
     path = stored_path(options.model, "model")
     revision = options.model.revision or "main"
     config = AutoConfig.from_pretrained(
-        path, revision=revision, num_labels=options.dataset.num_labels, problem_type="single_label_classification"
+        path,
+        revision=revision,
+        num_labels=options.dataset.num_labels,
+        problem_type="single_label_classification",
     )
     if not options.dropout:
-        for name in [name for name, value in config.to_dict().items() if "drop" in name and isinstance(value, float)]:
+        for name in [
+            name
+            for name, value in config.to_dict().items()
+            if "drop" in name and isinstance(value, float)
+        ]:
             setattr(config, name, 0.0)
     torch.manual_seed(seed)
     built: nn.Module
     if options.model.pretrained and not embedded:
-        built = AutoModelForSequenceClassification.from_pretrained(path, revision=revision, config=config)
+        built = AutoModelForSequenceClassification.from_pretrained(
+            path, revision=revision, config=config
+        )
     else:
         built = AutoModelForSequenceClassification.from_config(config)  # type: ignore[no-untyped-call] # likewise in transformers
     return built
@@ -117,7 +137,10 @@ def _positions(table: nn.Embedding) -> int:
 
 def start_state(options: TrainingOptions, *, seed: int) -> State:
     """The initial weights and buffers, on the CPU."""
-    return {name: value.detach().clone() for name, value in build_model(options, seed=seed).state_dict().items()}
+    return {
+        name: value.detach().clone()
+        for name, value in build_model(options, seed=seed).state_dict().items()
+    }
 
 
 def model_from(options: TrainingOptions, state: State, device: str) -> nn.Module:

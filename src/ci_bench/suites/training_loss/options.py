@@ -18,7 +18,8 @@ REFERENCE_ARM = "eager"
 class TrainingPrecision(StrEnum):
     """Formats of stored and multiplied numbers.
 
-    `tf32` lets CUDA matmuls round to ten mantissa bits; `bf16` keeps weights in bfloat16; the `amp_` forms autocast.
+    `tf32` lets CUDA matmuls round to ten mantissa bits; `bf16` keeps weights in bfloat16; the
+    `amp_` forms autocast.
     """
 
     FP32 = "fp32"
@@ -70,7 +71,12 @@ class Dataset:
     @property
     def is_local(self) -> bool:
         """True if the rows need no hub."""
-        return self.path == EMBEDDED or bool(self.files) or self.factory is not None or looks_local(self.path)
+        return (
+            self.path == EMBEDDED
+            or bool(self.files)
+            or self.factory is not None
+            or looks_local(self.path)
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -173,7 +179,10 @@ class TrainingOptions:
             del params["dropout"]
         arms = [arm.as_params() for arm in self.listed]
         if layouts:
-            params |= {"layouts": [layout.as_params() for layout in self.layouts], "processes": processes}
+            params |= {
+                "layouts": [layout.as_params() for layout in self.layouts],
+                "processes": processes,
+            }
         else:
             params |= {"arms": arms} if arms else {"backend": list(self.backends)}
         params["precision"] = str(self.precision)

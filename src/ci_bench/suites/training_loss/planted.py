@@ -1,7 +1,7 @@
 """A compiler backend that runs a graph as it is, with injected faults.
 
-Only for `ci-bench doctor --selftest`. The variable CI_BENCH_PLANT lists the faults: `slow` sleeps, `leak`
-keeps memory, `loss` scales what gradients flow through.
+Only for `ci-bench doctor --selftest`. The variable CI_BENCH_PLANT lists the faults: `slow` sleeps,
+`leak` keeps memory, `loss` scales what gradients flow through.
 """
 
 import os
@@ -38,7 +38,9 @@ def backend(graph: torch.fx.GraphModule, _: Sequence[Tensor]) -> Callable[..., A
 
 def _device_of(inputs: Sequence[Any]) -> torch.device:
     """The device whose memory is weighed, which is where the graph computes."""
-    return next((value.device for value in inputs if isinstance(value, Tensor)), torch.device("cpu"))
+    return next(
+        (value.device for value in inputs if isinstance(value, Tensor)), torch.device("cpu")
+    )
 
 
 def _scaled(value: Any) -> Any:

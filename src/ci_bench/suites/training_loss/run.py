@@ -1,4 +1,6 @@
-"""The worker's half of `training_loss`: one case as a workload. Imports torch; never imported by the parent.
+"""The worker's half of `training_loss`: one case as a workload.
+
+Imports torch; never imported by the parent.
 
 Seed, precision and determinism: weights, data order and masks follow `options.seed`, and every
 verified step starts from a separate seed. TF32 is on only for precision `tf32`; torch's
@@ -14,18 +16,42 @@ import torch
 from torch import Tensor
 
 from ci_bench.records.results import Case, Check, Fact, Outcome, Role
-from ci_bench.suites.contract import Compiler, Context, Evidence, Mark, Part, Program, Ranks, Unsupported
+from ci_bench.suites.contract import (
+    Compiler,
+    Context,
+    Evidence,
+    Mark,
+    Part,
+    Program,
+    Ranks,
+    Unsupported,
+)
 from ci_bench.suites.shared.planning.arms import without_cuda_graphs
 from ci_bench.suites.shared.planning.layouts import Layout
 from ci_bench.suites.shared.worker.casts import rounded_buffers
 from ci_bench.suites.shared.worker.compiling import allow_compilations, backend_of
 from ci_bench.suites.shared.worker.fp32_precision import set_fp32_precision
-from ci_bench.suites.shared.worker.freshness import State, altered, copied, left_by_training, overwritten, read_state, write_state
+from ci_bench.suites.shared.worker.freshness import (
+    State,
+    altered,
+    copied,
+    left_by_training,
+    overwritten,
+    read_state,
+    write_state,
+)
 from ci_bench.suites.shared.worker.numerics import shaken as shake
 from ci_bench.suites.shared.worker.optimizers import longest_memory
 from ci_bench.suites.shared.worker.randomness import seed_step
 from ci_bench.suites.shared.worker.roofline import step_facts
-from ci_bench.suites.shared.worker.sharing import begin_from, gathered, local_part, replicas, unsharded, whole_state
+from ci_bench.suites.shared.worker.sharing import (
+    begin_from,
+    gathered,
+    local_part,
+    replicas,
+    unsharded,
+    whole_state,
+)
 from ci_bench.suites.training_loss.corpus import Batch, Rows, full_batches, load_rows, prepare_rows
 from ci_bench.suites.training_loss.layouts import ParallelStep, is_pipeline, own_share
 from ci_bench.suites.training_loss.network import (
@@ -35,8 +61,18 @@ from ci_bench.suites.training_loss.network import (
     start_state,
     try_model,
 )
-from ci_bench.suites.training_loss.options import REFERENCE_ARM, TrainingOptions, TrainingPrecision, parse
-from ci_bench.suites.training_loss.training import FIRST_LOSS_SCALE, build_parallel, build_trainee, check_own_code
+from ci_bench.suites.training_loss.options import (
+    REFERENCE_ARM,
+    TrainingOptions,
+    TrainingPrecision,
+    parse,
+)
+from ci_bench.suites.training_loss.training import (
+    FIRST_LOSS_SCALE,
+    build_parallel,
+    build_trainee,
+    check_own_code,
+)
 from ci_bench.suites.training_loss.verify import TrainingRecipe, TrainingVerifier
 
 AMPERE = 8
@@ -80,7 +116,9 @@ class TrainingWorkload:
 
     def follow(self, order: Mapping[str, Any]) -> None:
         """In a rank that is not the first: train along, by the recipe of `order`."""
-        self._verifier().follow(TrainingRecipe(**{**order["train"], "role": Role(order["train"]["role"])}))
+        self._verifier().follow(
+            TrainingRecipe(**{**order["train"], "role": Role(order["train"]["role"])})
+        )
 
     def open(self, arm: str) -> Program:
         """A fresh trainee of the arm, on its first epoch's batches."""
@@ -98,14 +136,28 @@ class TrainingWorkload:
             )
         allow_compilations(self._opened)
         return TimedTraining(
-            arm, self._options, self._rows("train"), self._start(), self._context.device, captured=self._context.cuda_graph
+            arm,
+            self._options,
+            self._rows("train"),
+            self._start(),
+            self._context.device,
+            captured=self._context.cuda_graph,
         )
 
     def verify(self, arms: tuple[str, ...]) -> Evidence:
         """Whole trainings of every arm, step by step."""
         verifier = self._verifier()
-        parity, facts = verifier.gather(arms), {**self._work(), **self._lacking(), **self._rounded()}
-        return Evidence(parity=parity, checks=tuple(verifier.checks), facts=facts, begun=verifier.first_calls())
+        parity, facts = (
+            verifier.gather(arms),
+            {
+                **self._work(),
+                **self._lacking(),
+                **self._rounded(),
+            },
+        )
+        return Evidence(
+            parity=parity, checks=tuple(verifier.checks), facts=facts, begun=verifier.first_calls()
+        )
 
     def train_over_seeds(self, arms: tuple[str, ...]) -> Evidence:
         """Whole trainings of the reference arm, the one of `arms`, over seeds."""
@@ -117,25 +169,37 @@ class TrainingWorkload:
 
     def _verifier(self) -> TrainingVerifier:
         test = self._rows("test") if self._options.evaluation else None
-        return TrainingVerifier(options=self._options, context=self._context, train=self._rows("train"), test=test)
+        return TrainingVerifier(
+            options=self._options, context=self._context, train=self._rows("train"), test=test
+        )
 
     def _rounded(self) -> dict[str, Fact]:
         """The fp32 buffers that a model in bf16 does not keep."""
         if self._options.precision is not TrainingPrecision.BF16:
             return {}
-        rounded = rounded_buffers(build_model(self._options, seed=self._options.seed), torch.bfloat16)
+        rounded = rounded_buffers(
+            build_model(self._options, seed=self._options.seed), torch.bfloat16
+        )
         return {"rounded_buffers": rounded} if rounded else {}
 
     def _work(self) -> dict[str, Fact]:
         """The operations of one eager step of full size, and the device's peak."""
         rows = self._rows("train")
-        batch = rows.batch(torch.arange(min(self._options.batch_size, len(rows)), device=self._context.device))
-        trainee = build_trainee(self._options, self._start(), device=self._context.device, candidate=None)
-        return step_facts(lambda: trainee.step(batch), self._context.device, str(self._options.precision))
+        batch = rows.batch(
+            torch.arange(min(self._options.batch_size, len(rows)), device=self._context.device)
+        )
+        trainee = build_trainee(
+            self._options, self._start(), device=self._context.device, candidate=None
+        )
+        return step_facts(
+            lambda: trainee.step(batch), self._context.device, str(self._options.precision)
+        )
 
     def _lacking(self) -> Mapping[str, Fact]:
         """Facts on arms that need CUDA graphs which the device lacks."""
-        return without_cuda_graphs({one.name: one.mode for one in self._options.candidates}, self._context.device)
+        return without_cuda_graphs(
+            {one.name: one.mode for one in self._options.candidates}, self._context.device
+        )
 
     def _rows(self, split: str) -> Rows:
         return load_rows(self._context.scratch, split).to(self._context.device)
@@ -172,7 +236,9 @@ class Epoch:
             batch = self.batch if overwritten(self.batch, batch) else batch
         self._batches, self.current = cycle((batch,)), [batch]
 
-    def alter(self, seed: int, *, shaken: int, epsilon: float, whole: bool) -> Callable[[], None] | None:
+    def alter(
+        self, seed: int, *, shaken: int, epsilon: float, whole: bool
+    ) -> Callable[[], None] | None:
         """Prepare a write of a row drawn by `seed`, or of all, into the batch of now, where it lies."""
         batch = self._drawn(torch.Generator().manual_seed(seed))
         if shaken:
@@ -202,14 +268,22 @@ class Epoch:
 class TimedTraining:
     """Training steps over the batches of one epoch, again and again, for the clock.
 
-    Refereed, a step goes over rows that the epoch's batches hold in another order, from a state that is given.
+    Refereed, a step goes over rows that the epoch's batches hold in another order, from a state
+    that is given.
     """
 
     learns = True
     unrefereed = ""
 
     def __init__(
-        self, arm: str, options: TrainingOptions, rows: Rows, start: dict[str, Tensor], device: str, *, captured: bool = False
+        self,
+        arm: str,
+        options: TrainingOptions,
+        rows: Rows,
+        start: dict[str, Tensor],
+        device: str,
+        *,
+        captured: bool = False,
     ) -> None:
         """Build the trainee and put every batch of full size on the device."""
         self.items: int | None = min(options.batch_size, len(rows))
@@ -217,7 +291,9 @@ class TimedTraining:
         self.compiler = Compiler.NONE if arm == REFERENCE_ARM else Compiler.DYNAMO
         self._arm = arm
         self._start = start
-        self._trainee = build_trainee(options, start, device=device, candidate=options.candidate_of(arm), captured=captured)
+        self._trainee = build_trainee(
+            options, start, device=device, candidate=options.candidate_of(arm), captured=captured
+        )
         self._epoch = Epoch(options, rows)
         self.epsilon = options.precision.epsilon
         self.memory = longest_memory(options.optimizer, self._trainee.optimizer.param_groups)
@@ -235,12 +311,23 @@ class TimedTraining:
         moved = sum(
             1
             for name, value in self._trainee.model.state_dict().items()
-            if value.is_floating_point() and not torch.equal(value.cpu(), self._start[name].to(value.dtype))
+            if value.is_floating_point()
+            and not torch.equal(value.cpu(), self._start[name].to(value.dtype))
         )
         updated = Outcome.PASS if moved else Outcome.FAIL
         return (
-            Check(name="finite_loss", arm=self._arm, outcome=finite, detail=f"last timed loss: {loss:.6g}"),
-            Check(name="updates_weights", arm=self._arm, outcome=updated, detail=f"{moved} tensors changed while timed"),
+            Check(
+                name="finite_loss",
+                arm=self._arm,
+                outcome=finite,
+                detail=f"last timed loss: {loss:.6g}",
+            ),
+            Check(
+                name="updates_weights",
+                arm=self._arm,
+                outcome=updated,
+                detail=f"{moved} tensors changed while timed",
+            ),
         )
 
     def remember(self) -> None:
@@ -250,7 +337,9 @@ class TimedTraining:
         """Weights, buffers and optimizer state, on the host."""
         return read_state(self._trainee.model, self._trainee.optimizer)
 
-    def refresh(self, seed: int, *, moved: bool, state: Mapping[str, Tensor] | None = None, shaken: int = 0) -> bool:
+    def refresh(
+        self, seed: int, *, moved: bool, state: Mapping[str, Tensor] | None = None, shaken: int = 0
+    ) -> bool:
         """Take a batch of rows drawn from all batches, each of its place, and the next step from `state`."""
         self.resume()
         if state is not None:
@@ -264,7 +353,9 @@ class TimedTraining:
         """The tensors of the batches that steps take."""
         return [value for batch in self._epoch.current for value in batch.values()]
 
-    def alter(self, seed: int, *, shaken: int = 0, whole: bool = False) -> Callable[[], None] | None:
+    def alter(
+        self, seed: int, *, shaken: int = 0, whole: bool = False
+    ) -> Callable[[], None] | None:
         """Prepare a write of a row drawn by `seed`, or of all, into the batch, where it lies."""
         return self._epoch.alter(seed, shaken=shaken, epsilon=self.epsilon, whole=whole)
 
@@ -286,7 +377,8 @@ class TimedTraining:
 class TimedLayout:
     """One rank's part of training steps over the batches of one epoch, again and again, for the clock.
 
-    Refereed, all ranks begin from a state that rank 0 is given, and what is looked at is what one process would have left.
+    Refereed, all ranks begin from a state that rank 0 is given, and what is looked at is what one
+    process would have left.
     """
 
     learns = True
@@ -309,7 +401,9 @@ class TimedLayout:
         self._arm, self._ranks, self._device = arm, ranks, device
         self._pipeline = is_pipeline(layout)
         self._trainee = build_parallel(options, start, layout, ranks, device=device)
-        self._before = {name: _local(value) for name, value in self._trainee.model.state_dict().items()}
+        self._before = {
+            name: _local(value) for name, value in self._trainee.model.state_dict().items()
+        }
         self._epoch = Epoch(options, rows)
         self._layout = layout
         self.epsilon = options.precision.epsilon
@@ -329,11 +423,23 @@ class TimedLayout:
         loss = math.nan if self._loss is None else float(self._loss)
         finite = Outcome.PASS if math.isfinite(loss) else Outcome.FAIL
         now = self._trainee.model.state_dict()
-        changed = sum(1 for name, value in self._before.items() if not torch.equal(value, _local(now[name])))
+        changed = sum(
+            1 for name, value in self._before.items() if not torch.equal(value, _local(now[name]))
+        )
         updated = Outcome.PASS if changed else Outcome.FAIL
         return (
-            Check(name="finite_loss", arm=self._arm, outcome=finite, detail=f"last timed loss: {loss:.6g}"),
-            Check(name="updates_weights", arm=self._arm, outcome=updated, detail=f"{changed} tensors changed while timed"),
+            Check(
+                name="finite_loss",
+                arm=self._arm,
+                outcome=finite,
+                detail=f"last timed loss: {loss:.6g}",
+            ),
+            Check(
+                name="updates_weights",
+                arm=self._arm,
+                outcome=updated,
+                detail=f"{changed} tensors changed while timed",
+            ),
             self._replicas(),
         )
 
@@ -344,11 +450,15 @@ class TimedLayout:
         """Weights, buffers and optimizer state, whole, on the host. A collective."""
         return whole_state(self._trainee.model, self._trainee.optimizer)
 
-    def refresh(self, seed: int, *, moved: bool, state: Mapping[str, Tensor] | None = None, shaken: int = 0) -> bool:
+    def refresh(
+        self, seed: int, *, moved: bool, state: Mapping[str, Tensor] | None = None, shaken: int = 0
+    ) -> bool:
         """Take a batch drawn from all rows, the same in every rank, and the next step from the state of rank 0. A collective."""
         self.resume()
         if state is not None:
-            begin_from(state, self._trainee.model, self._trainee.optimizer, self._ranks, self._device)
+            begin_from(
+                state, self._trainee.model, self._trainee.optimizer, self._ranks, self._device
+            )
         self._epoch.refresh(seed, moved=moved, shaken=shaken, epsilon=self.epsilon)
         return True
 
@@ -365,8 +475,12 @@ class TimedLayout:
             return None
         rows = float(own_share(self._layout, self._epoch.batch, self._ranks).rows)
         losses = gathered([float(self._loss), rows], self._ranks.count, self._device)
-        mean = sum(loss * weight for loss, weight in losses if weight) / sum(weight for _, weight in losses)
-        return torch.tensor(mean, dtype=cast("ParallelStep", self._trainee.step).loss_dtype, device=self._device)
+        mean = sum(loss * weight for loss, weight in losses if weight) / sum(
+            weight for _, weight in losses
+        )
+        return torch.tensor(
+            mean, dtype=cast("ParallelStep", self._trainee.step).loss_dtype, device=self._device
+        )
 
     def resume(self) -> None:
         """Back to the batches of the epoch."""
@@ -374,7 +488,12 @@ class TimedLayout:
 
     def _replicas(self) -> Check:
         if self._pipeline:
-            return Check(name="replicas", arm=self._arm, outcome=Outcome.PASS, detail="what ranks share is the same in all")
+            return Check(
+                name="replicas",
+                arm=self._arm,
+                outcome=Outcome.PASS,
+                detail="what ranks share is the same in all",
+            )
         return replicas(self._trainee.model, self._arm, self._ranks, self._device)
 
 

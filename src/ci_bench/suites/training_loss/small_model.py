@@ -10,7 +10,9 @@ class Classifier(nn.Module):
         """`tokens` is the size of the vocabulary."""
         super().__init__()
         self.embed = nn.Embedding(tokens, width)
-        self.layers = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, classes))
+        self.layers = nn.Sequential(
+            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, classes)
+        )
 
     def forward(self, *, input_ids: Tensor, attention_mask: Tensor, **_: Tensor) -> Tensor:
         """Tokens [rows, length] to logits [rows, classes]."""

@@ -43,12 +43,17 @@ from ci_bench.suites.training_loss.options import TrainingOptions, TrainingPreci
 Step = Callable[[Batch], Tensor]
 
 FIRST_LOSS_SCALE = 2.0**10
-"""Below torch's default of 2**16: a training of a few hundred steps should not spend its first ones searching for the scale."""
+"""Below torch's default of 2**16: a training of a few hundred steps should not spend its first ones
+searching for the scale.
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trainee:
-    """A model with its optimizer and its step, compiled or not. `logits` and `loss` of a batch are never compiled."""
+    """A model with its optimizer and its step, compiled or not.
+
+    `logits` and `loss` of a batch are never compiled.
+    """
 
     model: nn.Module
     optimizer: torch.optim.Optimizer
@@ -79,20 +84,34 @@ class Trainee:
 
 
 def rounded_rates(
-    name: str, optimizer: torch.optim.Optimizer, rates: Sequence[float | Tensor], step: int, generator: torch.Generator
+    name: str,
+    optimizer: torch.optim.Optimizer,
+    rates: Sequence[float | Tensor],
+    step: int,
+    generator: torch.Generator,
 ) -> None:
     """Give each group of parameters its own of `rates`, off by the rounding of what the optimizer divides by in step `step`.
 
-    The learning rate times ``1 + xi`` of what a compiled step loses there (`lost_by_correction`), xi standard normal. Of an
-    optimizer without betas, or with tensors for them, the rates stay as they are.
+    The learning rate times ``1 + xi`` of what a compiled step loses there (`lost_by_correction`),
+    xi standard normal. Of an optimizer without betas, or with tensors for them, the rates stay as
+    they are.
     """
     for group, rate in zip(optimizer.param_groups, rates, strict=True):
-        share = lost_by_correction(name, [beta for beta in group.get("betas", ()) if isinstance(beta, float)], step + 1)
-        group["lr"] = rate * (1 + share * float(torch.randn((), generator=generator, dtype=torch.float64)))
+        share = lost_by_correction(
+            name, [beta for beta in group.get("betas", ()) if isinstance(beta, float)], step + 1
+        )
+        group["lr"] = rate * (
+            1 + share * float(torch.randn((), generator=generator, dtype=torch.float64))
+        )
 
 
 def build_trainee(
-    options: TrainingOptions, state: State, *, device: str, candidate: CompiledArm | None, captured: bool = False
+    options: TrainingOptions,
+    state: State,
+    *,
+    device: str,
+    candidate: CompiledArm | None,
+    captured: bool = False,
 ) -> Trainee:
     """A fresh trainee that starts from `state`; its step is compiled as the candidate says, `None` leaves it eager.
 
@@ -100,7 +119,9 @@ def build_trainee(
     """
     model = model_from(options, state, device)
     set_fp32_precision(tf32=options.precision is TrainingPrecision.TF32)
-    optimizer = build_optimizer(options, model, device, capturable=captured or candidate is not None)
+    optimizer = build_optimizer(
+        options, model, device, capturable=captured or candidate is not None
+    )
     autocast = _autocast(options.precision, device)
     scaler = torch.amp.GradScaler(device.partition(":")[0], init_scale=FIRST_LOSS_SCALE)
     for parameter in model.parameters():
@@ -127,7 +148,13 @@ def build_trainee(
 
 
 def build_parallel(
-    options: TrainingOptions, state: State, layout: Layout, ranks: Ranks, *, device: str, watched: bool = False
+    options: TrainingOptions,
+    state: State,
+    layout: Layout,
+    ranks: Ranks,
+    *,
+    device: str,
+    watched: bool = False,
 ) -> Trainee:
     """A fresh trainee of a layout, in this rank; `watched` where every step's loss and norm are to be known to all ranks."""
     model = model_from(options, state, device)
@@ -144,12 +171,20 @@ def build_parallel(
         optimizer = build_optimizer(options, model, device)
         own: Callable[[Tensor, Tensor], Tensor] = load_named(str(options.loss), option="loss")
         schedule = schedule_of(layout, stages, ranks, device, own)
-        step = PipelineStep(schedule=schedule, optimizer=optimizer, ranks=ranks, device=device, watched=seen)
+        step = PipelineStep(
+            schedule=schedule, optimizer=optimizer, ranks=ranks, device=device, watched=seen
+        )
     else:
         whole = distributed(layout, Whole(model, loss), ranks, device)
         optimizer = build_optimizer(options, model, device)
         step = ParallelStep(
-            layout=layout, whole=whole, optimizer=optimizer, autocast=autocast, ranks=ranks, device=device, watched=seen
+            layout=layout,
+            whole=whole,
+            optimizer=optimizer,
+            autocast=autocast,
+            ranks=ranks,
+            device=device,
+            watched=seen,
         )
 
     def norm() -> float:
@@ -168,7 +203,11 @@ def build_parallel(
         compile=make_compiler(None),
         norm=norm,
         watched=seen,
-        names={} if options.checkpoint is None or options.checkpoint.save else names_in_whole(model, tensors),
+        names=(
+            {}
+            if options.checkpoint is None or options.checkpoint.save
+            else names_in_whole(model, tensors)
+        ),
     )
 
 
@@ -210,16 +249,25 @@ def watching_ranks(trainee: Trainee, count: int, options: TrainingOptions) -> Tr
     return replace(trainee, step=step, watched=seen)
 
 
-def make_compiler(candidate: CompiledArm | None) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
+def make_compiler(
+    candidate: CompiledArm | None,
+) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
     """`torch.compile` as a candidate has it, or the identity for `None`."""
     return (lambda function: function) if candidate is None else partial(compiled, candidate)
 
 
 def make_logits(options: TrainingOptions, model: nn.Module) -> Callable[[Batch], Tensor]:
-    """The model's logits of a batch. A model whose loss is the user's own function is not given the labels."""
+    """The model's logits of a batch.
+
+    A model whose loss is the user's own function is not given the labels.
+    """
 
     def logits(batch: Batch) -> Tensor:
-        inputs = batch if options.loss is None else {name: values for name, values in batch.items() if name != "labels"}
+        inputs = (
+            batch
+            if options.loss is None
+            else {name: values for name, values in batch.items() if name != "labels"}
+        )
         found = model(**inputs)
         out: Tensor = found if isinstance(found, Tensor) else found.logits
         return out
@@ -227,7 +275,9 @@ def make_logits(options: TrainingOptions, model: nn.Module) -> Callable[[Batch],
     return logits
 
 
-def make_loss(options: TrainingOptions, model: nn.Module, logits: Callable[[Batch], Tensor]) -> Callable[[Batch], Tensor]:
+def make_loss(
+    options: TrainingOptions, model: nn.Module, logits: Callable[[Batch], Tensor]
+) -> Callable[[Batch], Tensor]:
     """The loss of a batch: the model's own, or the user's function of its logits and the labels."""
     if options.loss is None:
 
@@ -247,7 +297,11 @@ def check_own_code(options: TrainingOptions, trainee: Trainee, batch: Batch) -> 
         BadModel: the loss is not a scalar with a gradient, or evaluation finds no logits of its
             classes.
     """
-    named = f"loss: {options.loss}" if options.loss is not None else f"model.factory: {options.model.factory}"
+    named = (
+        f"loss: {options.loss}"
+        if options.loss is not None
+        else f"model.factory: {options.model.factory}"
+    )
     remedy = "return an object with .loss and .logits, or name a `loss` of logits and labels"
     try:
         loss: object = trainee.loss(batch)
@@ -255,11 +309,20 @@ def check_own_code(options: TrainingOptions, trainee: Trainee, batch: Batch) -> 
     except (AttributeError, TypeError) as error:
         raise BadModel(f"{named} does not fit: {error}; {remedy}") from error
     if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.requires_grad:
-        shown = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
+        shown = (
+            f"a tensor of shape {tuple(loss.shape)}"
+            if isinstance(loss, Tensor)
+            else type(loss).__name__
+        )
         raise BadModel(f"{named} gives {shown}; a loss is one number with a gradient")
     rows = len(batch["labels"])
-    if options.evaluation and not (isinstance(logits, Tensor) and logits.ndim == 2 and len(logits) == rows):  # noqa: PLR2004
-        raise BadModel(f"{named}: accuracy needs logits of [rows, classes]; without them, set evaluation: false")
+    if options.evaluation and not (
+        isinstance(logits, Tensor) and logits.ndim == 2 and len(logits) == rows  # noqa: PLR2004
+    ):
+        raise BadModel(
+            f"{named}: accuracy needs logits of [rows, classes]; without them, set evaluation:"
+            " false"
+        )
 
 
 def _plain_step(
@@ -293,7 +356,9 @@ def _scaled_step(
     return loss.detach()
 
 
-def _autocast(precision: TrainingPrecision, device: str) -> Callable[[], AbstractContextManager[object]]:
+def _autocast(
+    precision: TrainingPrecision, device: str
+) -> Callable[[], AbstractContextManager[object]]:
     kinds = {TrainingPrecision.AMP_BF16: torch.bfloat16, TrainingPrecision.AMP_FP16: torch.float16}
     kind = kinds.get(precision)
     if kind is None:

@@ -1,12 +1,12 @@
 """Gathers the parity evidence: trains reference, perturbed references and candidates, step by step.
 
-All start from the same bytes. Judging is done elsewhere (`ci_bench.judge.parity.verdict`), only from the
-recorded traces. Envelope runs and the statistical tier: J = `perturbations` eager runs from shaken
-weights; one run with a known fault, to show that it is found; in a lower precision than fp32 the
-same in fp32; if masks differ, `seeds` whole trainings of reference, candidate, and reference under
-other masks. Every step of every run starts from its own seed, made of the run's `mask_seed`, its
-seed and the step. Accuracy is that of the `evaluate` library, by the package's own metric module,
-which is loaded by path and needs no hub.
+All start from the same bytes. Judging is done elsewhere (`ci_bench.judge.parity.verdict`), only
+from the recorded traces. Envelope runs and the statistical tier: J = `perturbations` eager runs
+from shaken weights; one run with a known fault, to show that it is found; in a lower precision than
+fp32 the same in fp32; if masks differ, `seeds` whole trainings of reference, candidate, and
+reference under other masks. Every step of every run starts from its own seed, made of the run's
+`mask_seed`, its seed and the step. Accuracy is that of the `evaluate` library, by the package's own
+metric module, which is loaded by path and needs no hub.
 """
 
 import hashlib
@@ -22,7 +22,17 @@ import torch
 from torch import Tensor
 
 from ci_bench.records.first_calls import FirstCall
-from ci_bench.records.results import ArmMasks, Check, Masks, NonFinite, Outcome, ParityEvidence, Resumed, Role, Trace
+from ci_bench.records.results import (
+    ArmMasks,
+    Check,
+    Masks,
+    NonFinite,
+    Outcome,
+    ParityEvidence,
+    Resumed,
+    Role,
+    Trace,
+)
 from ci_bench.statistics.accuracy import is_certain
 from ci_bench.suites.contract import Context
 from ci_bench.suites.shared.worker.first_calls import held_to, read_call, read_start, verified
@@ -63,7 +73,9 @@ def predict(trainee: Trainee, rows: Rows, *, batch_size: int, compiled: bool = T
     with torch.no_grad():
         for indices in torch.arange(len(rows)).split(batch_size):  # type: ignore[no-untyped-call] # torch leaves it unannotated
             filled = torch.cat([indices, indices[:1].expand(batch_size - len(indices))])
-            found.append(run(rows.batch(filled.to(rows.labels.device))).argmax(dim=-1)[: len(indices)].cpu())
+            found.append(
+                run(rows.batch(filled.to(rows.labels.device))).argmax(dim=-1)[: len(indices)].cpu()
+            )
     trainee.model.train()
     return torch.cat(found)
 
@@ -73,7 +85,9 @@ def accuracy(predictions: Tensor, labels: Tensor, *, cache: Path) -> float:
     import evaluate
 
     metric = evaluate.load(str(DATA / "accuracy"), cache_dir=str(cache), keep_in_memory=True)
-    return float(metric.compute(predictions=predictions.tolist(), references=labels.tolist())["accuracy"])
+    return float(
+        metric.compute(predictions=predictions.tolist(), references=labels.tolist())["accuracy"]
+    )
 
 
 def disagreements(eager: Tensor, compiled: Tensor, labels: Tensor) -> tuple[int, int]:
@@ -92,7 +106,10 @@ OTHER_START = 1_000_003
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingRecipe:
-    """One training to do. `steps` limits it; `mask_seed`, with its seed and the step, starts a step's random numbers."""
+    """One training to do.
+
+    `steps` limits it; `mask_seed`, with its seed and the step, starts a step's random numbers.
+    """
 
     arm: str
     role: Role
@@ -131,18 +148,24 @@ class TrainingVerifier:
         seed = self.options.seed
         if self.options.layouts:
             return self._gather_layouts(arms)
-        reference, expected = self._run_and_draw(TrainingRecipe(arm=REFERENCE_ARM, role=Role.REFERENCE, seed=seed))
+        reference, expected = self._run_and_draw(
+            TrainingRecipe(arm=REFERENCE_ARM, role=Role.REFERENCE, seed=seed)
+        )
         traces = [reference]
         masks: list[ArmMasks] = []
         for arm in arms:
             if arm == REFERENCE_ARM:
                 continue
-            candidate, draws = self._run_and_draw(TrainingRecipe(arm=arm, role=Role.CANDIDATE, seed=seed))
+            candidate, draws = self._run_and_draw(
+                TrainingRecipe(arm=arm, role=Role.CANDIDATE, seed=seed)
+            )
             first_losses = (_first_loss(reference), _first_loss(candidate))
             masks.append(compare_masks(arm, expected, draws, first_losses=first_losses))
             traces.append(candidate)
             if masks[-1].masks is Masks.DIFFER:
-                traces += self._more_seeds(arm, known={(trace.role, trace.arm, trace.seed) for trace in traces})
+                traces += self._more_seeds(
+                    arm, known={(trace.role, trace.arm, trace.seed) for trace in traces}
+                )
         return self._backed([*traces, *self._envelope(traces, masks)], masks)
 
     def _gather_layouts(self, arms: tuple[str, ...]) -> ParityEvidence:
@@ -152,15 +175,23 @@ class TrainingVerifier:
             shutil.rmtree(self.shelf.folder, ignore_errors=True)
         traces = [self._run(TrainingRecipe(arm=REFERENCE_ARM, role=Role.REFERENCE, seed=seed))]
         drawn = self._drawn()
-        detail = f"ranks draw their own masks ({', '.join(drawn)})" if drawn else "a step draws no random numbers"
+        detail = (
+            f"ranks draw their own masks ({', '.join(drawn)})"
+            if drawn
+            else "a step draws no random numbers"
+        )
         masks: list[ArmMasks] = []
         for arm in arms:
             if arm == REFERENCE_ARM:
                 continue
-            masks.append(ArmMasks(arm=arm, masks=Masks.DIFFER if drawn else Masks.NO_DROPOUT, detail=detail))
+            masks.append(
+                ArmMasks(arm=arm, masks=Masks.DIFFER if drawn else Masks.NO_DROPOUT, detail=detail)
+            )
             traces.append(self._run(TrainingRecipe(arm=arm, role=Role.CANDIDATE, seed=seed)))
             if drawn:
-                traces += self._more_seeds(arm, known={(trace.role, trace.arm, trace.seed) for trace in traces})
+                traces += self._more_seeds(
+                    arm, known={(trace.role, trace.arm, trace.seed) for trace in traces}
+                )
         traces += self._envelope(traces, masks)
         if self.shelf is not None:
             traces += self._resumed(arms, self.shelf, drawn)
@@ -175,19 +206,33 @@ class TrainingVerifier:
     def _twin(self, masks: Sequence[ArmMasks]) -> ParityEvidence | None:
         """The envelope's steps of the same trainings in fp32; `None` if this model does not train in fp32.
 
-        Of candidates those that are compared step by step, for lower precision hides small faults there.
+        Of candidates those that are compared step by step, for lower precision hides small faults
+        there.
         """
         compared = [entry for entry in masks if entry.masks is not Masks.DIFFER]
         count = 1 if self.context.provisional else self.options.perturbations
-        trainings = [(REFERENCE_ARM, Role.REFERENCE, 0), *((entry.arm, Role.CANDIDATE, 0) for entry in compared)]
-        trainings += [*((REFERENCE_ARM, Role.PERTURBED, index) for index in range(count)), (REFERENCE_ARM, Role.CONTROL, 0)]
+        trainings = [
+            (REFERENCE_ARM, Role.REFERENCE, 0),
+            *((entry.arm, Role.CANDIDATE, 0) for entry in compared),
+        ]
+        trainings += [
+            *((REFERENCE_ARM, Role.PERTURBED, index) for index in range(count)),
+            (REFERENCE_ARM, Role.CONTROL, 0),
+        ]
         try:
             return self.in_fp32().train_short(trainings, compared)
         except (RuntimeError, TypeError, ValueError) as error:
             if self.options.layouts:
                 raise
             reason = f"the training fails in fp32: {error}"
-            self.checks.append(Check(name="fp32_twin", arm=REFERENCE_ARM, outcome=Outcome.UNKNOWN, detail=reason[:MOST_DETAIL]))
+            self.checks.append(
+                Check(
+                    name="fp32_twin",
+                    arm=REFERENCE_ARM,
+                    outcome=Outcome.UNKNOWN,
+                    detail=reason[:MOST_DETAIL],
+                )
+            )
             return None
 
     def in_fp32(self) -> "TrainingVerifier":
@@ -195,25 +240,39 @@ class TrainingVerifier:
         options = replace(self.options, precision=TrainingPrecision.FP32, checkpoint=None)
         return replace(self, options=options, test=None, first={}, is_twin=True)
 
-    def train_short(self, trainings: Sequence[tuple[str, Role, int]], masks: Sequence[ArmMasks]) -> ParityEvidence:
+    def train_short(
+        self, trainings: Sequence[tuple[str, Role, int]], masks: Sequence[ArmMasks]
+    ) -> ParityEvidence:
         """Trainings of an arm, a role and an index each, for as many steps as the envelope has."""
-        runs = [self._run(replace(self._short(role, index), arm=arm)) for arm, role, index in trainings]
+        runs = [
+            self._run(replace(self._short(role, index), arm=arm)) for arm, role, index in trainings
+        ]
         return self._evidence(runs, masks)
 
     def _short(self, role: Role, index: int = 0) -> TrainingRecipe:
         """A training of the reference arm for as many steps as the envelope has."""
         seed, steps = self.options.seed, ENVELOPE_STEPS
-        return TrainingRecipe(arm=REFERENCE_ARM, role=role, seed=seed, index=index, steps=steps, twin=self.is_twin)
+        return TrainingRecipe(
+            arm=REFERENCE_ARM, role=role, seed=seed, index=index, steps=steps, twin=self.is_twin
+        )
 
     def _resumed(self, arms: tuple[str, ...], shelf: Shelf, drawn: tuple[str, ...]) -> list[Trace]:
         """From the checkpoint of each arm some steps of every other and of itself, and of one process; not where masks differ."""
         layouts = [arm for arm in arms if arm != REFERENCE_ARM]
         if drawn:
-            detail = f"a step draws random numbers ({', '.join(drawn)}), other ones in each layout; set dropout: false"
-            self.checks.extend(Check(name="resumes", arm=arm, outcome=Outcome.UNKNOWN, detail=detail) for arm in layouts)
+            detail = (
+                f"a step draws random numbers ({', '.join(drawn)}), other ones in each layout; set"
+                " dropout: false"
+            )
+            self.checks.extend(
+                Check(name="resumes", arm=arm, outcome=Outcome.UNKNOWN, detail=detail)
+                for arm in layouts
+            )
             return []
         recipes = [
-            TrainingRecipe(arm=arm, role=Role.RESUMED, seed=self.options.seed, index=place, resumes=saved)
+            TrainingRecipe(
+                arm=arm, role=Role.RESUMED, seed=self.options.seed, index=place, resumes=saved
+            )
             for arm in arms
             for place, saved in enumerate(arms)
             if {saved, arm} != {REFERENCE_ARM}
@@ -222,14 +281,20 @@ class TrainingVerifier:
         shutil.rmtree(shelf.folder, ignore_errors=True)
         steps = f"{shelf.options.steps} steps from step {shelf.options.after} on"
         detail = f"{steps} from the checkpoint of each of {', '.join(arms)}"
-        self.checks.extend(Check(name="resumes", arm=arm, outcome=Outcome.PASS, detail=detail) for arm in layouts)
+        self.checks.extend(
+            Check(name="resumes", arm=arm, outcome=Outcome.PASS, detail=detail) for arm in layouts
+        )
         return traces
 
     @property
     def shelf(self) -> Shelf | None:
         """Checkpoints, if the options request them."""
         options, folder = self.options.checkpoint, self.context.scratch / "checkpoints"
-        return None if options is None else Shelf(options=options, folder=folder, arms=self.options.arms)
+        return (
+            None
+            if options is None
+            else Shelf(options=options, folder=folder, arms=self.options.arms)
+        )
 
     def _drawn(self) -> tuple[str, ...]:
         """The generators that a step of one process draws from."""
@@ -247,7 +312,9 @@ class TrainingVerifier:
             return
         if recipe.seed != self.options.seed or not self._drawn():
             return
-        self.checks.append(own_masks(recipe.arm, seen.draws, where="at step 0", sharing=layout.sharing))
+        self.checks.append(
+            own_masks(recipe.arm, seen.draws, where="at step 0", sharing=layout.sharing)
+        )
 
     def follow(self, recipe: TrainingRecipe) -> None:
         """In another rank: train along by a recipe."""
@@ -259,23 +326,37 @@ class TrainingVerifier:
     def over_seeds(self, arm: str) -> ParityEvidence:
         """Trainings that show how well the reference arm learns, and how much of that is the luck of its start.
 
-        Of each seed the reference, and the reference drawn again: from other start weights, under other masks, on the same data.
+        Of each seed the reference, and the reference drawn again: from other start weights, under
+        other masks, on the same data.
         """
         recipes = [
             recipe
             for seed in range(self.options.seed, self.options.seed + self.options.seeds)
             for recipe in (
                 TrainingRecipe(arm=arm, role=Role.REFERENCE, seed=seed),
-                TrainingRecipe(arm=arm, role=Role.OTHER_START, seed=seed, mask_seed=OTHER_MASK_SEED),
+                TrainingRecipe(
+                    arm=arm, role=Role.OTHER_START, seed=seed, mask_seed=OTHER_MASK_SEED
+                ),
             )
         ]
         return self._evidence([self._run(recipe) for recipe in recipes], [])
 
     def first_calls(self) -> dict[str, FirstCall]:
         """The first step of each arm in one process, as the process that times has to repeat it."""
-        arms = {arm: call for (role, arm, _), call in self.first.items() if role in {Role.REFERENCE, Role.CANDIDATE}}
-        runs = [call for (role, _, _), call in self.first.items() if role in {Role.REFERENCE, Role.PERTURBED}]
-        found = {arm: verified(call, epsilon=self.options.precision.epsilon, runs=runs) for arm, call in arms.items()}
+        arms = {
+            arm: call
+            for (role, arm, _), call in self.first.items()
+            if role in {Role.REFERENCE, Role.CANDIDATE}
+        }
+        runs = [
+            call
+            for (role, _, _), call in self.first.items()
+            if role in {Role.REFERENCE, Role.PERTURBED}
+        ]
+        found = {
+            arm: verified(call, epsilon=self.options.precision.epsilon, runs=runs)
+            for arm, call in arms.items()
+        }
         for other in arms.values():
             found = {arm: held_to(call, other.words) for arm, call in found.items()}
         return found
@@ -305,7 +386,11 @@ class TrainingVerifier:
             self._trained_already.write_text(str(count), encoding="ascii")
         found: list[Trace] = []
         for index in range(count):
-            certain = short or self.test is None or self._accuracy_is_certain([*traces, *found], masks, missing=count - index)
+            certain = (
+                short
+                or self.test is None
+                or self._accuracy_is_certain([*traces, *found], masks, missing=count - index)
+            )
             found.append(self._perturbed(index, evaluated=not certain, whole=index == 0))
         return found
 
@@ -316,7 +401,9 @@ class TrainingVerifier:
         """
         if any(arm.masks is Masks.DIFFER for arm in masks):
             return False
-        return self.test is None or self._accuracy_is_certain(traces, masks, missing=2 * self.options.perturbations)
+        return self.test is None or self._accuracy_is_certain(
+            traces, masks, missing=2 * self.options.perturbations
+        )
 
     def further_envelope(self) -> ParityEvidence:
         """Further perturbed references, up to twice as many as `perturbations`.
@@ -326,9 +413,15 @@ class TrainingVerifier:
         trainings: with these, short ones would leave it in doubt again.
         """
         most = 2 * self.options.perturbations
-        there = int(self._trained_already.read_text(encoding="ascii")) if self._trained_already.exists() else most
+        there = (
+            int(self._trained_already.read_text(encoding="ascii"))
+            if self._trained_already.exists()
+            else most
+        )
         further = range(there, most)
-        found = self._evidence([self._perturbed(index, evaluated=False, whole=True) for index in further], [])
+        found = self._evidence(
+            [self._perturbed(index, evaluated=False, whole=True) for index in further], []
+        )
         if self.options.precision is TrainingPrecision.FP32 or not further:
             return found
         perturbed = [(REFERENCE_ARM, Role.PERTURBED, index) for index in further]
@@ -340,12 +433,17 @@ class TrainingVerifier:
         return self.context.scratch / "perturbed-references"
 
     def _perturbed(self, index: int, *, evaluated: bool, whole: bool) -> Trace:
-        """A perturbed reference. A `whole` one shows how far rounding moves later steps; accuracy is another question."""
+        """A perturbed reference.
+
+        A `whole` one shows how far rounding moves later steps; accuracy is another question.
+        """
         total = math.ceil(len(self.train) / self.options.batch_size) * self.options.epochs
         steps = None if evaluated else total if whole else ENVELOPE_STEPS
         return self._run(replace(self._short(Role.PERTURBED, index), steps=steps))
 
-    def _accuracy_is_certain(self, traces: Sequence[Trace], masks: Sequence[ArmMasks], *, missing: int) -> bool:
+    def _accuracy_is_certain(
+        self, traces: Sequence[Trace], masks: Sequence[ArmMasks], *, missing: int
+    ) -> bool:
         """Return true if every candidate is as accurate as the reference in any case.
 
         `missing` more peers would not change that. Over seeds all peers are trained: there each of
@@ -353,10 +451,15 @@ class TrainingVerifier:
         """
         if any(arm.masks is Masks.DIFFER for arm in masks):
             return False
-        peers = [trace.accuracy for trace in traces if trace.arm == REFERENCE_ARM and trace.accuracy is not None]
+        peers = [
+            trace.accuracy
+            for trace in traces
+            if trace.arm == REFERENCE_ARM and trace.accuracy is not None
+        ]
         candidates = [trace.accuracy for trace in traces if trace.role is Role.CANDIDATE]
         return all(
-            accuracy is not None and bool(peers) and is_certain(accuracy, peers, missing=missing) for accuracy in candidates
+            accuracy is not None and bool(peers) and is_certain(accuracy, peers, missing=missing)
+            for accuracy in candidates
         )
 
     def _more_seeds(self, arm: str, known: set[tuple[Role, str, int]]) -> list[Trace]:
@@ -368,10 +471,16 @@ class TrainingVerifier:
             for recipe in (
                 TrainingRecipe(arm=REFERENCE_ARM, role=Role.REFERENCE, seed=seed),
                 TrainingRecipe(arm=arm, role=Role.CANDIDATE, seed=seed),
-                TrainingRecipe(arm=REFERENCE_ARM, role=Role.OTHER_MASKS, seed=seed, mask_seed=OTHER_MASK_SEED),
+                TrainingRecipe(
+                    arm=REFERENCE_ARM, role=Role.OTHER_MASKS, seed=seed, mask_seed=OTHER_MASK_SEED
+                ),
             )
         ]
-        return [self._run(recipe) for recipe in wanted if (recipe.role, recipe.arm, recipe.seed) not in known]
+        return [
+            self._run(recipe)
+            for recipe in wanted
+            if (recipe.role, recipe.arm, recipe.seed) not in known
+        ]
 
     def _run(self, recipe: TrainingRecipe) -> Trace:
         """Train by a recipe, and evaluate a whole training."""
@@ -387,14 +496,20 @@ class TrainingVerifier:
     def _trained(self, recipe: TrainingRecipe) -> Iterator[tuple[Trainee, State, Trace]]:
         """A trainee after its training, its start state, and the record.
 
-        Dynamo is reset first: it counts compilations per code object, and all trainings share the step's. From the ninth on
-        (`recompile_limit`) it would run a candidate eagerly without a word.
+        Dynamo is reset first: it counts compilations per code object, and all trainings share the
+        step's. From the ninth on (`recompile_limit`) it would run a candidate eagerly without a
+        word.
         """
         torch.compiler.reset()
-        elsewhere = recipe.role in {Role.OTHER_START, Role.RESUMED}  # a checkpoint that restores nothing must not pass
+        elsewhere = recipe.role in {
+            Role.OTHER_START,
+            Role.RESUMED,
+        }  # a checkpoint that restores nothing must not pass
         state = start_state(self.options, seed=recipe.seed + (OTHER_START if elsewhere else 0))
         if recipe.role is Role.PERTURBED:
-            state = perturbed(state, epsilon=self.options.precision.perturbation, seed=1 + recipe.index)
+            state = perturbed(
+                state, epsilon=self.options.precision.perturbation, seed=1 + recipe.index
+            )
         with self._aligned():
             trainee = self._trainee(recipe, state)
             if recipe.role is Role.CONTROL:
@@ -413,7 +528,9 @@ class TrainingVerifier:
         if layout is not None and ranks is not None:
             if ranks.rank == 0:
                 ranks.order({"train": asdict(recipe)})
-            return build_parallel(self.options, state, layout, ranks, device=self.context.device, watched=True)
+            return build_parallel(
+                self.options, state, layout, ranks, device=self.context.device, watched=True
+            )
         trainee = build_trainee(
             self.options,
             state,
@@ -421,11 +538,17 @@ class TrainingVerifier:
             candidate=self.options.candidate_of(recipe.arm),
             captured=self.context.cuda_graph,
         )
-        return trainee if ranks is None or recipe.role is Role.RESUMED else watching_ranks(trainee, ranks.count, self.options)
+        return (
+            trainee
+            if ranks is None or recipe.role is Role.RESUMED
+            else watching_ranks(trainee, ranks.count, self.options)
+        )
 
     def _first_batch(self) -> Batch:
         """The batch that every training of the first seed begins with."""
-        stream = batches(self.train, batch_size=self.options.batch_size, seed=self.options.seed, epochs=1)
+        stream = batches(
+            self.train, batch_size=self.options.batch_size, seed=self.options.seed, epochs=1
+        )
         return next(batch for _, batch in stream)
 
     def _evaluated(self, trace: Trace, trainee: Trainee, test: Rows) -> Trace:
@@ -433,7 +556,9 @@ class TrainingVerifier:
         labels, size = test.labels.cpu(), self.options.batch_size
         if trace.role is Role.CANDIDATE and self.options.layouts:
             trained = full_state(trainee.model)
-            trainee = build_trainee(self.options, trained, device=self.context.device, candidate=None)
+            trainee = build_trainee(
+                self.options, trained, device=self.context.device, candidate=None
+            )
         predicted = predict(trainee, test, batch_size=size)
         share = accuracy(predicted, labels, cache=self.context.scratch / "evaluate")
         if trace.role is not Role.CANDIDATE or self.options.layouts:
@@ -451,20 +576,27 @@ class TrainingVerifier:
         return aligned
 
 
-def record_training(trainee: Trainee, recipe: TrainingRecipe, *, state: State, verifier: TrainingVerifier) -> Trace:
+def record_training(
+    trainee: Trainee, recipe: TrainingRecipe, *, state: State, verifier: TrainingVerifier
+) -> Trace:
     """Train and keep loss and gradient norm of every step, and digests of start and batches.
 
     The batches are those of the whole training, even if only some steps of it are trained from a
     checkpoint.
     """
     options, shelf = verifier.options, verifier.shelf
-    stream = batches(verifier.train, batch_size=options.batch_size, seed=recipe.seed, epochs=options.epochs)
+    stream = batches(
+        verifier.train, batch_size=options.batch_size, seed=recipe.seed, epochs=options.epochs
+    )
     trained = _steps(recipe, verifier)
     ranks = None if options.layout_of(recipe.arm) is None else verifier.context.ranks
     seen = hashlib.sha256(verifier.train.digest().encode())
     losses: list[float] = []
     norms: list[float] = []
-    rates, generator = [group["lr"] for group in trainee.optimizer.param_groups], torch.Generator().manual_seed(recipe.index)
+    rates, generator = (
+        [group["lr"] for group in trainee.optimizer.param_groups],
+        torch.Generator().manual_seed(recipe.index),
+    )
     for step, (indices, batch) in enumerate(islice(stream, max(trained.stop, ENVELOPE_STEPS))):
         if step < ENVELOPE_STEPS:
             seen.update(indices.numpy().tobytes())
@@ -478,9 +610,13 @@ def record_training(trainee: Trainee, recipe: TrainingRecipe, *, state: State, v
         if recipe.role is Role.PERTURBED:
             rounded_rates(options.optimizer, trainee.optimizer, rates, step, generator)
         seed_step(recipe.mask_seed, recipe.seed, step)
-        losses.append(float(trainee.step(batch) if step else _first_step(trainee, recipe, batch, verifier)))
+        losses.append(
+            float(trainee.step(batch) if step else _first_step(trainee, recipe, batch, verifier))
+        )
         norms.append(trainee.gradient_norm())
-        verifier.context.progress(f"{recipe.arm} ({recipe.role})", step + 1 - trained.start, len(trained))
+        verifier.context.progress(
+            f"{recipe.arm} ({recipe.role})", step + 1 - trained.start, len(trained)
+        )
     return Trace(
         arm=recipe.arm,
         role=recipe.role,
@@ -488,7 +624,10 @@ def record_training(trainee: Trainee, recipe: TrainingRecipe, *, state: State, v
         index=recipe.index,
         loss=_finite(losses),
         grad_norm=_finite(norms),
-        non_finite=(*_non_finite("loss", losses, trained.start), *_non_finite("grad_norm", norms, trained.start)),
+        non_finite=(
+            *_non_finite("loss", losses, trained.start),
+            *_non_finite("grad_norm", norms, trained.start),
+        ),
         start=state_digest(state),
         data=seen.hexdigest()[:16],
         ranks=None if trainee.watched is None else trainee.watched.series(),
@@ -496,7 +635,9 @@ def record_training(trainee: Trainee, recipe: TrainingRecipe, *, state: State, v
     )
 
 
-def _first_step(trainee: Trainee, recipe: TrainingRecipe, batch: Batch, verifier: TrainingVerifier) -> Tensor:
+def _first_step(
+    trainee: Trainee, recipe: TrainingRecipe, batch: Batch, verifier: TrainingVerifier
+) -> Tensor:
     """Take the first step, and note its start and its results, for the process that times.
 
     Returns the loss.
@@ -519,7 +660,9 @@ def _steps(recipe: TrainingRecipe, verifier: TrainingVerifier) -> range:
     options, shelf = verifier.options, verifier.shelf
     total = math.ceil(len(verifier.train) / options.batch_size) * options.epochs
     if recipe.resumes and shelf is not None:
-        return range(min(shelf.options.after, total), min(shelf.options.after + shelf.options.steps, total))
+        return range(
+            min(shelf.options.after, total), min(shelf.options.after + shelf.options.steps, total)
+        )
     return range(min(total, recipe.steps or total))
 
 

@@ -68,16 +68,36 @@ def shake_of(epsilon: float) -> float:
     return jolt_of(epsilon) or epsilon
 
 
-def compared(seen: OutputObservation, reference: ReferenceOutputsOfModel, *, epsilon: float, beta: float = 0.0) -> Agreement:
+def compared(
+    seen: OutputObservation,
+    reference: ReferenceOutputsOfModel,
+    *,
+    epsilon: float,
+    beta: float = 0.0,
+) -> Agreement:
     """Judge all results of an arm's steps. `beta` is the optimizer's longest memory."""
     extra = {"jolts" if jolt_of(epsilon) else "runs": [reference.shaken.values]}
     runs = [reference.eager.values, *extra.get("runs", [])]
     usual = yardstick_of(epsilon)
-    found = measured(seen.values, truth=reference.exact.values, runs=runs, jolts=extra.get("jolts", ()), starts={})
+    found = measured(
+        seen.values,
+        truth=reference.exact.values,
+        runs=runs,
+        jolts=extra.get("jolts", ()),
+        starts={},
+    )
     eager, changes = reference.eager.changes, []
     for name in eager.keys() & seen.changes.keys():
         own, theirs = seen.changes[name], eager[name]
-        changes.append(measure_change(name, own.after, own.ideal, reference=(theirs.after, theirs.ideal), start=theirs.start))
+        changes.append(
+            measure_change(
+                name,
+                own.after,
+                own.ideal,
+                reference=(theirs.after, theirs.ideal),
+                start=theirs.start,
+            )
+        )
     return conclude([*judged(found, usual), *judged(changes, of_optimizer(usual, beta))])
 
 
@@ -99,7 +119,9 @@ def as_computed(reference: ReferenceOutputsOfModel, *, epsilon: float) -> Comput
 
 def check_of(arm: str, agreement: Agreement) -> Check:
     """The check `agrees` of one arm."""
-    return Check(name=AGREES, arm=arm, outcome=agreement.outcome, detail=f"{agreement.detail} (against fp64)")
+    return Check(
+        name=AGREES, arm=arm, outcome=agreement.outcome, detail=f"{agreement.detail} (against fp64)"
+    )
 
 
 def disagrees(arm: str, reason: str) -> Check:

@@ -1,6 +1,7 @@
 """Finds what a name in the configuration means: a preset, a local folder, a hub id, or a configuration written inline.
 
-Everything that can be wrong without asking the hub or importing transformers is found here, before anything runs.
+Everything that can be wrong without asking the hub or importing transformers is found here, before
+anything runs.
 """
 
 import json
@@ -59,7 +60,10 @@ def resolve_models(raw: Any, place: str) -> tuple[TransformersModel, ...]:
         except BadConfig as error:
             faults.append(str(error))
     names = [model.name for model in models]
-    faults += [f"{place}.model: {name!r} is listed twice; give one of them a `name`" for name in _repeated(names)]
+    faults += [
+        f"{place}.model: {name!r} is listed twice; give one of them a `name`"
+        for name in _repeated(names)
+    ]
     if faults:
         raise BadConfig("\n".join(faults))
     return tuple(models)
@@ -70,7 +74,9 @@ def has_sequence(model: TransformersModel) -> bool:
 
     This is assumed for models that only the hub knows.
     """
-    config = model.config if not model.stored or model.on_hub else {**read_stored(model), **model.config}
+    config = (
+        model.config if not model.stored or model.on_hub else {**read_stored(model), **model.config}
+    )
     if config.get("model_type") in IMAGE_FAMILIES:
         return False
     return not OF_IMAGES.intersection(config) or bool(OF_TEXT.intersection(config))
@@ -84,7 +90,11 @@ def read_stored(model: TransformersModel) -> Mapping[str, Any]:
 @cache
 def preset(name: str) -> Mapping[str, Any]:
     """The configuration of a preset."""
-    text = files("ci_bench.suites.transformers").joinpath("presets", f"{name}.yml").read_text(encoding="utf-8")
+    text = (
+        files("ci_bench.suites.transformers")
+        .joinpath("presets", f"{name}.yml")
+        .read_text(encoding="utf-8")
+    )
     config: Mapping[str, Any] = yaml.safe_load(text)
     return config
 
@@ -94,18 +104,37 @@ def _resolve(given: Mapping[str, Any], where: str) -> TransformersModel:
     plain = {key: given[key] for key in ("revision", "pretrained") if key in given}
     if path is None or path in PRESETS:
         if plain:
-            raise BadConfig(f"{where}.{next(iter(plain))}: only a folder or a hub id has this; leave it out, or set `path`")
+            raise BadConfig(
+                f"{where}.{next(iter(plain))}: only a folder or a hub id has this; leave it out, or"
+                " set `path`"
+            )
         whole = {**preset(path), **config} if path else dict(config)
-        return TransformersModel(name=_name(given, str(whole.get("model_type", ""))), path=path, config=_typed(whole, where))
+        return TransformersModel(
+            name=_name(given, str(whole.get("model_type", ""))),
+            path=path,
+            config=_typed(whole, where),
+        )
     if looks_local(path):
-        _read_folder(Path(path).expanduser(), f"{where}.path" if "name" in given or config or plain else where)
+        _read_folder(
+            Path(path).expanduser(),
+            f"{where}.path" if "name" in given or config or plain else where,
+        )
         name = Path(path).expanduser().resolve().name
     elif HUB_ID.fullmatch(path):
         name = path.rpartition("/")[2]
     else:
-        advice = f"; the hub calls it {owner}/{path}" if (owner := _owner(path)) else nearest(path, PRESETS)
-        raise BadConfig(f"{where}: unknown preset {path!r}{advice} (a hub id is owner/name, a folder starts with ./ or /)")
-    return TransformersModel(name=_name(given, name), path=path, config=dict(config), stored=True, **plain)
+        advice = (
+            f"; the hub calls it {owner}/{path}"
+            if (owner := _owner(path))
+            else nearest(path, PRESETS)
+        )
+        raise BadConfig(
+            f"{where}: unknown preset {path!r}{advice} (a hub id is owner/name, a folder starts"
+            " with ./ or /)"
+        )
+    return TransformersModel(
+        name=_name(given, name), path=path, config=dict(config), stored=True, **plain
+    )
 
 
 _OWNERS = (
@@ -127,7 +156,10 @@ def _owner(path: str) -> str:
 def _typed(config: dict[str, Any], where: str) -> dict[str, Any]:
     """A complete configuration has to name its family."""
     if not isinstance(config.get("model_type"), str):
-        raise BadConfig(f"{where}.config.model_type: missing; without a `path` the configuration names its family, such as bert")
+        raise BadConfig(
+            f"{where}.config.model_type: missing; without a `path` the configuration names its"
+            " family, such as bert"
+        )
     return config
 
 
@@ -136,11 +168,15 @@ def _read_folder(folder: Path, where: str) -> Mapping[str, Any]:
     try:
         stored = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise BadConfig(f"{where}: {file} not found; give the folder that save_pretrained wrote") from error
+        raise BadConfig(
+            f"{where}: {file} not found; give the folder that save_pretrained wrote"
+        ) from error
     except (OSError, ValueError, RecursionError) as error:
         raise BadConfig(f"{where}: {file} cannot be read: {error}") from error
     if not isinstance(stored, dict) or not isinstance(stored.get("model_type"), str):
-        raise BadConfig(f"{where}: {file} has no model_type, so it is not a configuration of transformers")
+        raise BadConfig(
+            f"{where}: {file} has no model_type, so it is not a configuration of transformers"
+        )
     return stored
 
 

@@ -1,8 +1,9 @@
 """A generation, in two phases that are timed: the prompt up to the first token, and each token after it.
 
-The usual loop is written out around the model's own forward pass: `model.generate` adds stopping rules, samplers and streamers,
-which are not the model. Its tokens are those of `model.generate`, which may be asked for itself. A candidate compiles the pass
-that decodes, as `generate` does; the prompt is processed eagerly in every arm unless the candidate is `whole`.
+The usual loop is written out around the model's own forward pass: `model.generate` adds stopping
+rules, samplers and streamers, which are not the model. Its tokens are those of `model.generate`,
+which may be asked for itself. A candidate compiles the pass that decodes, as `generate` does; the
+prompt is processed eagerly in every arm unless the candidate is `whole`.
 """
 
 import math
@@ -28,7 +29,9 @@ from ci_bench.suites.transformers.translate import forward_of, has_cuda_graphs
 
 SHOWN_ROWS = 5
 Choose = Callable[[int, Tensor], Tensor]
-"""From the number of a token (from 0) and its logits [batch, 1, vocabulary] to the token, int64 [batch, 1]."""
+"""From the number of a token (from 0) and its logits [batch, 1, vocabulary] to the token, int64
+[batch, 1].
+"""
 Tokens = tuple[Tensor, ...]
 """The tokens of a batch of rows, one after another, each int64 [batch, 1]."""
 Script = tuple[Tokens, ...]
@@ -66,20 +69,29 @@ class Generation(Fed):
         prefill = self._decode if whole else partial(parts.model, use_cache=True)
         self._prefill = partial(prefill, **last_logits_only(parts.model))
         self._keep_encoded = whole and has_cuda_graphs(parts.candidate)
-        self._static = static_cache(self.model, options) if options.cache is CacheKind.STATIC else None
+        self._static = (
+            static_cache(self.model, options) if options.cache is CacheKind.STATIC else None
+        )
         self._generate_of: ByGenerate | None = None
         if options.loop is Loop.GENERATE and not parts.recipe.exact:
             decode = None if parts.candidate is None else self._decode
-            self._generate_of = ByGenerate(self.model, options, decode, whole=whole, first=self._first)
+            self._generate_of = ByGenerate(
+                self.model, options, decode, whole=whole, first=self._first
+            )
 
     def step(self, mark: Mark) -> None:
-        """One generation for the next prompts. Each draws other random numbers than the one before, the same in every arm."""
+        """One generation for the next prompts.
+
+        Each draws other random numbers than the one before, the same in every arm.
+        """
         self._batch = next(self._feed.following)
         self._calls += 1
         if self._generate_of is not None:
             self._tokens = self._by_generate(self._generate_of, mark)
         else:
-            self._tokens = self._generate(self._prefill, self._decode, self._batch, mark, self._drawing())
+            self._tokens = self._generate(
+                self._prefill, self._decode, self._batch, mark, self._drawing()
+            )
 
     def _by_generate(self, generate: "ByGenerate", mark: Mark, **looks: Any) -> Tokens:
         """Run `generate` on the batch.
@@ -88,7 +100,9 @@ class Generation(Fed):
         """
         with torch.no_grad(), self._autocast():
             torch.manual_seed(seed_of(self._options.seed, self._calls))
-            return generate(self._batch, self._start(self._batch), self._empty_cache(), mark, **looks)
+            return generate(
+                self._batch, self._start(self._batch), self._empty_cache(), mark, **looks
+            )
 
     def _drawing(self) -> Choose:
         """The way in which the timed loop takes a token."""
@@ -108,12 +122,22 @@ class Generation(Fed):
         *,
         cache: Any = None,
     ) -> Tokens:
-        """Prefill, mark, decode, mark. A static cache is emptied, and a dynamic one made, before the prompt."""
+        """Prefill, mark, decode, mark.
+
+        A static cache is emptied, and a dynamic one made, before the prompt.
+        """
         with torch.no_grad(), self._autocast():
             cache = self._empty_cache() if cache is None else cache
             place = "decoder_input_ids" if self.model.config.is_encoder_decoder else "input_ids"
-            padding = Padding(self.model, batch, self._options) if "attention_mask" in batch else None
-            output = prefill(**batch, **self._start(batch), **({} if padding is None else padding.prompt), past_key_values=cache)
+            padding = (
+                Padding(self.model, batch, self._options) if "attention_mask" in batch else None
+            )
+            output = prefill(
+                **batch,
+                **self._start(batch),
+                **({} if padding is None else padding.prompt),
+                past_key_values=cache,
+            )
             encoded = self._encoded(output)
             tokens = [choose(0, output.logits)]
             mark()
@@ -142,7 +166,11 @@ class Generation(Fed):
         if not self.model.config.is_encoder_decoder:
             return {}
         rows = next(iter(batch.values()))
-        return {"decoder_input_ids": torch.full((len(rows), 1), self._first, dtype=torch.int64, device=rows.device)}
+        return {
+            "decoder_input_ids": torch.full(
+                (len(rows), 1), self._first, dtype=torch.int64, device=rows.device
+            )
+        }
 
     def _encoded(self, output: Any) -> dict[str, tuple[Tensor, ...]]:
         """The encoder's output for the prompt. A copy, if the next call would overwrite it."""
@@ -154,7 +182,8 @@ class Generation(Fed):
     def observe(self, *, lightly: bool = False) -> OutputObservation:  # noqa: ARG002 - logits of single tokens are small
         """The logits of every token of the next prompts, after the script's tokens where there is one.
 
-        The reference in fp64 goes through ragged prompts row by row, each without padding: nothing can leak there.
+        The reference in fp64 goes through ragged prompts row by row, each without padding: nothing
+        can leak there.
         """
         self._batch = next(self._feed.following)
         self._calls += 1
@@ -176,7 +205,12 @@ class Generation(Fed):
         return OutputObservation(values=seen)
 
     def _row_by_row(
-        self, prefill: Callable[..., Any], decode: Callable[..., Any], batch: Batch, _: Mark, choose: Choose
+        self,
+        prefill: Callable[..., Any],
+        decode: Callable[..., Any],
+        batch: Batch,
+        _: Mark,
+        choose: Choose,
     ) -> Tokens:
         """Run each prompt separately, without padding, in step.
 
@@ -186,13 +220,19 @@ class Generation(Fed):
         lengths = batch["attention_mask"].sum(dim=1).tolist()
         with torch.no_grad(), self._autocast():
             rows = [
-                prefill(input_ids=batch["input_ids"][row : row + 1, -length:], past_key_values=caches[row]).logits[:, -1:]
+                prefill(
+                    input_ids=batch["input_ids"][row : row + 1, -length:],
+                    past_key_values=caches[row],
+                ).logits[:, -1:]
                 for row, length in enumerate(lengths)
             ]
             tokens = [choose(0, torch.cat(rows))]
             for number in range(1, self._options.new_tokens):
                 last = tokens[-1]
-                rows = [decode(input_ids=last[row : row + 1], past_key_values=cache).logits for row, cache in enumerate(caches)]
+                rows = [
+                    decode(input_ids=last[row : row + 1], past_key_values=cache).logits
+                    for row, cache in enumerate(caches)
+                ]
                 tokens.append(choose(number, torch.cat(rows)))
         return tuple(tokens)
 
@@ -200,14 +240,21 @@ class Generation(Fed):
         """Every token of the last timed generation is the one that the model itself makes, but for rounding."""
         arm, limit, options = self._parts.arm, math.sqrt(self.epsilon), self._options
         gaps, finite = self._scored()
-        checks = (check("finite_output", arm, passed=finite, detail=f"logits of {len(gaps)} tokens"),)
+        checks = (
+            check("finite_output", arm, passed=finite, detail=f"logits of {len(gaps)} tokens"),
+        )
         plain = options.loop is Loop.OWN and options.sampling is None and not options.ragged
         if self._parts.candidate is None and plain:
             return checks  # what scores is what was timed
         worst = float(gaps.max())
-        which = "own likeliest" if options.sampling is None else "own choice by the same random numbers"
+        which = (
+            "own likeliest" if options.sampling is None else "own choice by the same random numbers"
+        )
         alone = ", each prompt separately and unpadded" if options.ragged else ""
-        told = f"the timed tokens are the model's {which}{alone} within {worst:.2g} of the logits' size (limit {limit:.2g})"
+        told = (
+            f"the timed tokens are the model's {which}{alone} within {worst:.2g} of the logits'"
+            f" size (limit {limit:.2g})"
+        )
         if options.ragged and not worst <= limit:
             rows = (~(gaps.amax(dim=0) <= limit)).nonzero()[:SHOWN_ROWS, 0].tolist()
             told = f"{told}; rows that are not: {', '.join(map(str, rows))}"
@@ -231,7 +278,9 @@ class Generation(Fed):
             if sampling is None:
                 apart = row.amax(dim=-1) - row.gather(-1, token)[:, 0]
             else:
-                apart = gap(row, noise(row, generator), token, sampling, slack=math.sqrt(self.epsilon))
+                apart = gap(
+                    row, noise(row, generator), token, sampling, slack=math.sqrt(self.epsilon)
+                )
             gaps.append(apart / size)
             finite.append(bool(torch.isfinite(row).all()))
             return token
@@ -245,7 +294,9 @@ class Generation(Fed):
         """The weights and buffers, on the host."""
         return read_state(self.model)
 
-    def refresh(self, seed: int, *, moved: bool, state: Mapping[str, Tensor] | None = None, shaken: int = 0) -> bool:
+    def refresh(
+        self, seed: int, *, moved: bool, state: Mapping[str, Tensor] | None = None, shaken: int = 0
+    ) -> bool:
         """Take prompts drawn from another seed from now on."""
         if state is not None:
             write_state(state, self.model)
@@ -284,16 +335,27 @@ class Padding:
     def token(self, number: int) -> dict[str, Tensor]:
         """For the token `number`, from 1. A static cache keeps one shape: what is not there yet is hidden by causality."""
         mask = self._mask if self._whole else self._mask[:, : self._prompt + number]
-        return {"attention_mask": mask, **({"position_ids": self._last + number} if self._placed else {})}
+        return {
+            "attention_mask": mask,
+            **({"position_ids": self._last + number} if self._placed else {}),
+        }
 
 
 class ByGenerate:
     """`generate` of transformers, with all that it does around the model; of a candidate the pass that decodes is translated."""
 
     def __init__(
-        self, model: Any, options: TransformersOptions, decode: Callable[..., Any] | None, *, whole: bool, first: int
+        self,
+        model: Any,
+        options: TransformersOptions,
+        decode: Callable[..., Any] | None,
+        *,
+        whole: bool,
+        first: int,
     ) -> None:
-        """`decode` is the candidate's forward pass; with `whole` it takes the prompt, too. A decoder apart begins with `first`.
+        """`decode` is the candidate's forward pass; with `whole` it takes the prompt, too.
+
+        A decoder apart begins with `first`.
 
         The model's own settings for `generate` are put aside: penalties and ends of texts do not
         belong in a measurement.
@@ -301,9 +363,13 @@ class ByGenerate:
         self._model, self._options = model, options
         self._settings = model.generation_config = settings_of(options, first)
         self._before = vars(model).get("forward")
-        self._forward = None if decode is None else self._translated(model.forward, decode, whole=whole)
+        self._forward = (
+            None if decode is None else self._translated(model.forward, decode, whole=whole)
+        )
 
-    def _translated(self, own: Callable[..., Any], decode: Callable[..., Any], *, whole: bool) -> Callable[..., Any]:
+    def _translated(
+        self, own: Callable[..., Any], decode: Callable[..., Any], *, whole: bool
+    ) -> Callable[..., Any]:
         """A forward pass that takes single tokens through the candidate; it has the arguments of the model's own."""
         name = "decoder_input_ids" if self._model.config.is_encoder_decoder else "input_ids"
 
@@ -313,7 +379,9 @@ class ByGenerate:
                 return own(*values, **named)
             self._put(self._before)  # what is translated is the model, and calls its forward pass
             try:
-                return decode(*values, **{key: value for key, value in named.items() if key != "use_cache"})
+                return decode(
+                    *values, **{key: value for key, value in named.items() if key != "use_cache"}
+                )
             finally:
                 self._put(forward)
 
@@ -336,14 +404,21 @@ class ByGenerate:
         seen: dict[str, Tensor] | None = None,
         given: Tokens | None = None,
     ) -> Tokens:
-        """A generation; marks after the first token and at the end. Puts logits into `seen`, and takes the tokens `given`."""
+        """A generation; marks after the first token and at the end.
+
+        Puts logits into `seen`, and takes the tokens `given`.
+        """
         from transformers import GenerationMixin, LogitsProcessorList, StoppingCriteriaList
 
-        generate: Any = GenerationMixin.generate  # Whisper's own splits long sound, and calls this for each piece
+        generate: Any = (
+            GenerationMixin.generate
+        )  # Whisper's own splits long sound, and calls this for each piece
         new = self._options.new_tokens
         named = dict(batch)
         inputs = named.pop(self._model.main_input_name)
-        if not inputs.is_floating_point():  # else an id that happens to be the padding's would be masked
+        if (
+            not inputs.is_floating_point()
+        ):  # else an id that happens to be the padding's would be masked
             named.setdefault("attention_mask", torch.ones_like(inputs))
         if self._forward is not None:
             self._put(self._forward)
@@ -356,7 +431,9 @@ class ByGenerate:
                 generation_config=self._settings,
                 past_key_values=cache,
                 logits_processor=LogitsProcessorList([] if seen is None else [_watch(seen, given)]),
-                stopping_criteria=StoppingCriteriaList([_marking(mark, len(inputs), inputs.device)]),
+                stopping_criteria=StoppingCriteriaList(
+                    [_marking(mark, len(inputs), inputs.device)]
+                ),
             )
         finally:
             self._put(self._before)
@@ -401,7 +478,11 @@ def _watch(seen: dict[str, Tensor], given: Tokens | None) -> Callable[[Tensor, T
     def look(_: Tensor, logits: Tensor) -> Tensor:
         number = len(seen)
         seen[f"logits: token {number}"] = logits[:, None].detach().cpu().clone()
-        return logits if given is None else torch.full_like(logits, -torch.inf).scatter(-1, given[number], 0.0)
+        return (
+            logits
+            if given is None
+            else torch.full_like(logits, -torch.inf).scatter(-1, given[number], 0.0)
+        )
 
     return look
 
@@ -410,11 +491,20 @@ def require_generation(model: Any, options: TransformersOptions) -> None:
     """Raise `Unsupported` where a model cannot generate, or not in this way."""
     name = type(model).__name__
     if not model.can_generate():
-        raise Unsupported(f"{name} does not generate; mode generation needs a decoder with a language head")
+        raise Unsupported(
+            f"{name} does not generate; mode generation needs a decoder with a language head"
+        )
     if not {"past_key_values", "use_cache"} <= set(arguments_of(model)):
-        raise Unsupported(f"{name} keeps its state elsewhere than in past_key_values, which this suite does not drive")
-    if options.ragged and (model.config.is_encoder_decoder or "attention_mask" not in arguments_of(model)):
-        raise Unsupported(f"{name} has no prompt that continues; `ragged` is for decoders with a mask")
+        raise Unsupported(
+            f"{name} keeps its state elsewhere than in past_key_values, which this suite does not"
+            " drive"
+        )
+    if options.ragged and (
+        model.config.is_encoder_decoder or "attention_mask" not in arguments_of(model)
+    ):
+        raise Unsupported(
+            f"{name} has no prompt that continues; `ragged` is for decoders with a mask"
+        )
     if options.cache is CacheKind.STATIC and not getattr(model, "_can_compile_fullgraph", True):
         raise Unsupported(f"{name} has no static cache")
 
@@ -429,7 +519,11 @@ def dynamic_cache(model: Any) -> Any:
     from transformers import DynamicCache, EncoderDecoderCache
 
     own = DynamicCache(config=model.config)
-    return EncoderDecoderCache(own, DynamicCache(config=model.config)) if model.config.is_encoder_decoder else own
+    return (
+        EncoderDecoderCache(own, DynamicCache(config=model.config))
+        if model.config.is_encoder_decoder
+        else own
+    )
 
 
 def static_cache(model: Any, options: TransformersOptions) -> Any:

@@ -1,7 +1,8 @@
 """The inputs of a model, drawn from the seed in the shapes that its configuration asks for: text, images, sound, and labels.
 
-Ids are uniform over the vocabulary without its special tokens; images and sound are normal noise. All rows are of full length,
-but for ragged prompts. Dynamic batches differ in rows, in length, or in both.
+Ids are uniform over the vocabulary without its special tokens; images and sound are normal noise.
+All rows are of full length, but for ragged prompts. Dynamic batches differ in rows, in length, or
+in both.
 """
 
 import inspect
@@ -33,7 +34,10 @@ FRAMES_PER_LABEL = 4
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Inputs:
-    """Draws batches for one model. Float inputs are rounded to `dtype`, and widened to fp64 where `exact`."""
+    """Draws batches for one model.
+
+    Float inputs are rounded to `dtype`, and widened to fp64 where `exact`.
+    """
 
     options: TransformersOptions
     model: Any
@@ -52,13 +56,21 @@ class Inputs:
 
         Raises `Unsupported` if the length is to vary, but the model has none.
         """
-        rows, length, varies = self.options.batch_size, self.options.sequence_length, self.options.varies
+        rows, length, varies = (
+            self.options.batch_size,
+            self.options.sequence_length,
+            self.options.varies,
+        )
         if Axis.SEQUENCE in varies and length is None:
-            raise Unsupported(f"varies: {type(self.model).__name__} reads no sequence; use `varies: [batch]`")
+            raise Unsupported(
+                f"varies: {type(self.model).__name__} reads no sequence; use `varies: [batch]`"
+            )
         lengths: tuple[int | None, ...] = (length,)
         if length is not None and Axis.SEQUENCE in varies:
             lengths = drawn_lengths(length, ORDER_OF_SIZES)
-        batches = drawn_rows(rows, ORDER_OF_SIZES) if Axis.BATCH in varies else (rows,) * len(lengths)
+        batches = (
+            drawn_rows(rows, ORDER_OF_SIZES) if Axis.BATCH in varies else (rows,) * len(lengths)
+        )
         return tuple((one, lengths[index % len(lengths)]) for index, one in enumerate(batches))
 
     def _sized(self, rows: int, length: int | None) -> "Inputs":
@@ -80,7 +92,9 @@ class Inputs:
 
     def _placed(self, value: Tensor) -> Tensor:
         rounded = value.to(self.dtype) if value.is_floating_point() else value
-        return (rounded.double() if self.exact and rounded.is_floating_point() else rounded).to(self.device)
+        return (rounded.double() if self.exact and rounded.is_floating_point() else rounded).to(
+            self.device
+        )
 
     def _features(self, generator: torch.Generator) -> Batch:
         """Inputs that the model reads, by the name that transformers gives its main input."""
@@ -99,8 +113,15 @@ class Inputs:
         ids = self._ids(generator)
         if self.options.mode is Mode.GENERATION and self.options.ragged:
             return self._ragged(ids, generator)
-        masked = "attention_mask" in arguments_of(self.model) and self.options.mode is not Mode.GENERATION
-        return {"input_ids": ids, "attention_mask": torch.ones_like(ids)} if masked else {"input_ids": ids}
+        masked = (
+            "attention_mask" in arguments_of(self.model)
+            and self.options.mode is not Mode.GENERATION
+        )
+        return (
+            {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+            if masked
+            else {"input_ids": ids}
+        )
 
     def _ragged(self, ids: Tensor, generator: torch.Generator) -> Batch:
         """Prompts of a quarter to all of the length, padded on the left as `generate` requires.
@@ -108,7 +129,9 @@ class Inputs:
         The first one has the full length.
         """
         full = ids.shape[1]
-        lengths = torch.randint(max(1, full // SHORTEST), full + 1, (len(ids), 1), generator=generator)
+        lengths = torch.randint(
+            max(1, full // SHORTEST), full + 1, (len(ids), 1), generator=generator
+        )
         lengths[0] = full
         mask = (torch.arange(full) >= full - lengths).long()
         return {"input_ids": torch.where(mask.bool(), ids, PADDING), "attention_mask": mask}
@@ -127,7 +150,13 @@ class Inputs:
         size = getattr(config, "image_size", None) or IMAGE_SIZE
         height, width = (size, size) if isinstance(size, int) else tuple(size)
         frames = getattr(config, "num_frames", None)
-        return (self.options.batch_size, *((frames,) if frames else ()), getattr(config, "num_channels", 3), height, width)
+        return (
+            self.options.batch_size,
+            *((frames,) if frames else ()),
+            getattr(config, "num_channels", 3),
+            height,
+            width,
+        )
 
     def _sound_shape(self, config: Any, name: str) -> tuple[int, ...]:
         """A waveform that becomes as many frames as the sequence is long, or a spectrogram of the model's own length."""
@@ -138,7 +167,9 @@ class Inputs:
             return (batch, config.num_mel_bins, 2 * config.max_source_positions)
         if hasattr(config, "max_length") and hasattr(config, "num_mel_bins"):
             return (batch, config.max_length, config.num_mel_bins)
-        raise Unsupported(f"{type(self.model).__name__} reads {name} of a form for which no inputs are made")
+        raise Unsupported(
+            f"{type(self.model).__name__} reads {name} of a form for which no inputs are made"
+        )
 
     def _labels(self, generator: torch.Generator) -> Batch:
         """Labels for the model's own loss; empty for a model without one."""
@@ -147,9 +178,15 @@ class Inputs:
             case "class":
                 return {"labels": torch.randint(config.num_labels, (batch,), generator=generator)}
             case "class of each token":
-                return {"labels": torch.randint(config.num_labels, (batch, self._length), generator=generator)}
+                return {
+                    "labels": torch.randint(
+                        config.num_labels, (batch, self._length), generator=generator
+                    )
+                }
             case "span":
-                ends = (torch.randint(self._length, (batch,), generator=generator) for _ in range(2))
+                ends = (
+                    torch.randint(self._length, (batch,), generator=generator) for _ in range(2)
+                )
                 return dict(zip(("start_positions", "end_positions"), ends, strict=True))
             case "characters":
                 return {"labels": self._ids(generator, max(1, self._length // FRAMES_PER_LABEL))}
@@ -192,21 +229,36 @@ def refuse_lacking(model: nn.Module, batch: Batch, error: Exception, *, also: st
     lacking = any(name in said.lower() for name in arguments_of(model) if name not in batch)
     if (lacking and _LACKING.search(said)) or (also and also in said):
         name, made = type(model).__name__, ", ".join(batch)
-        raise Unsupported(f"{name} needs more inputs than the {made} made for it: {said}") from error
+        raise Unsupported(
+            f"{name} needs more inputs than the {made} made for it: {said}"
+        ) from error
 
 
 _LACKING = re.compile(r"(?i)specify|required|missing|provide|must|need|expected|NoneType")
 
 
 def require_length(config: Any, options: TransformersOptions) -> None:
-    """Raise `Unsupported` where a model has learned no positions for so long a text. Rotary ones have no end."""
+    """Raise `Unsupported` where a model has learned no positions for so long a text.
+
+    Rotary ones have no end.
+    """
     text = config.get_text_config()
-    prompt, new = options.sequence_length or 0, options.new_tokens if options.mode is Mode.GENERATION else 0
+    prompt, new = (
+        options.sequence_length or 0,
+        (options.new_tokens if options.mode is Mode.GENERATION else 0),
+    )
     length = max(prompt, new + 1) if config.is_encoder_decoder else prompt + new
-    limit = getattr(text, "max_target_positions", None) or getattr(text, "max_position_embeddings", None)
-    rotary = any(getattr(text, name, None) is not None for name in ("rope_parameters", "rope_theta", "rope_scaling"))
+    limit = getattr(text, "max_target_positions", None) or getattr(
+        text, "max_position_embeddings", None
+    )
+    rotary = any(
+        getattr(text, name, None) is not None
+        for name in ("rope_parameters", "rope_theta", "rope_scaling")
+    )
     if limit is not None and 0 < limit < length and not rotary:  # XLNet has -1, for none
-        raise Unsupported(f"a text of {length} tokens is longer than the {limit} positions of this model")
+        raise Unsupported(
+            f"a text of {length} tokens is longer than the {limit} positions of this model"
+        )
 
 
 def shifts_labels(config: Any) -> bool:
@@ -248,7 +300,9 @@ def task_of(model: nn.Module) -> str | None:
     name = _class_of(model).__name__
     for table, task in TASKS.items():
         classes = getattr(modeling_auto, f"MODEL_FOR_{table}_MAPPING_NAMES").values()
-        if any(name == listed or (isinstance(listed, tuple) and name in listed) for listed in classes):
+        if any(
+            name == listed or (isinstance(listed, tuple) and name in listed) for listed in classes
+        ):
             return task
     return None
 
@@ -264,20 +318,28 @@ def arguments_of(model: nn.Module) -> Collection[str]:
     return inspect.signature(model.forward).parameters.keys()
 
 
-def draw_ids(shape: tuple[int, int], vocabulary: int, special: Collection[int], generator: torch.Generator) -> Tensor:
+def draw_ids(
+    shape: tuple[int, int], vocabulary: int, special: Collection[int], generator: torch.Generator
+) -> Tensor:
     """Uniform ids, int64 of `shape`, none of them special."""
     plain = [token for token in range(min(vocabulary, len(special) + 1)) if token not in special]
     ids = torch.randint(vocabulary, shape, generator=generator)
     if not plain:
         return ids
-    return torch.where(torch.isin(ids, torch.tensor(sorted(special), dtype=torch.int64)), plain[0], ids)
+    return torch.where(
+        torch.isin(ids, torch.tensor(sorted(special), dtype=torch.int64)), plain[0], ids
+    )
 
 
 def special_ids(config: Any) -> frozenset[int]:
     """The ids of a configuration that mean something: padding, beginning, end, the place of an image."""
     fields: Mapping[str, Any] = vars(config)
-    found = [value for name, value in fields.items() if name.endswith(("_token_id", "_token_index"))]
-    flat = [one for value in found for one in (value if isinstance(value, list | tuple) else [value])]
+    found = [
+        value for name, value in fields.items() if name.endswith(("_token_id", "_token_index"))
+    ]
+    flat = [
+        one for value in found for one in (value if isinstance(value, list | tuple) else [value])
+    ]
     return frozenset(one for one in flat if isinstance(one, int) and not isinstance(one, bool))
 
 

@@ -1,7 +1,8 @@
 """The model of a case: its configuration, its class, and a fresh instance with the same weights every time.
 
-The configuration is read from a folder or the hub, or made of its fields, without what chance would add to a step. Weights are
-drawn from the seed on the device itself, in the format that the precision keeps them in. Imports transformers.
+The configuration is read from a folder or the hub, or made of its fields, without what chance would
+add to a step. Weights are drawn from the seed on the device itself, in the format that the
+precision keeps them in. Imports transformers.
 """
 
 import difflib
@@ -30,7 +31,10 @@ A_SLIP = 0.85
 
 
 class UnusableModel(Exception):  # noqa: N818 - named like BadConfig
-    """The model does not exist, or cannot be built from its configuration. The message names the field and the fix."""
+    """The model does not exist, or cannot be built from its configuration.
+
+    The message names the field and the fix.
+    """
 
 
 def load_config(options: TransformersOptions) -> Any:
@@ -75,28 +79,44 @@ def _read_stored(model: TransformersModel) -> Any:
         found = AutoConfig.from_pretrained(path, revision=revision)
         config = AutoConfig.from_pretrained(path, revision=revision, **model.config)
     except Exception as error:  # configurations are checked by several libraries
-        advice = "check the spelling, and that this machine may read it" if model.on_hub else "check its config.json"
-        raise UnusableModel(f"model: {path!r} cannot be read: {sentence(error)} ({advice})") from error
+        advice = (
+            "check the spelling, and that this machine may read it"
+            if model.on_hub
+            else "check its config.json"
+        )
+        raise UnusableModel(
+            f"model: {path!r} cannot be read: {sentence(error)} ({advice})"
+        ) from error
     for name in model.config:
         if not hasattr(found, name):
-            raise UnusableModel(f"model.config.{name}: the configuration of {path} has no such field{meant(name, dir(found))}")
+            raise UnusableModel(
+                f"model.config.{name}: the configuration of {path} has no such"
+                f" field{meant(name, dir(found))}"
+            )
     return config
 
 
 def _from_fields(given: Mapping[str, Any]) -> Any:
-    """A configuration from its fields. Families take some that they don't declare, so only what looks like a slip is refused."""
+    """A configuration from its fields.
+
+    Families take some that they don't declare, so only what looks like a slip is refused.
+    """
     from transformers import CONFIG_MAPPING, AutoConfig, __version__
 
     fields = dict(given)
     family = str(fields.pop("model_type"))
     if family not in CONFIG_MAPPING:
         near = meant(family, list(CONFIG_MAPPING.keys()))
-        raise UnusableModel(f"model.config.model_type: transformers {__version__} knows no {family!r}{near}")
+        raise UnusableModel(
+            f"model.config.model_type: transformers {__version__} knows no {family!r}{near}"
+        )
     try:
         config = AutoConfig.for_model(family, **fields)
         known = dir(AutoConfig.for_model(family))
     except Exception as error:  # configurations are checked by several libraries
-        raise UnusableModel(f"model.config: transformers {__version__} refuses it for {family}: {sentence(error)}") from error
+        raise UnusableModel(
+            f"model.config: transformers {__version__} refuses it for {family}: {sentence(error)}"
+        ) from error
     for name in fields:
         if name not in known and (near := meant(name, known, A_SLIP)):
             raise UnusableModel(f"model.config.{name}: {family} has no such field{near}")
@@ -115,7 +135,8 @@ def _configs(config: Any) -> Iterator[Any]:
 def _settle(config: Any, options: TransformersOptions) -> None:
     """Take chance out of the forward pass: the arms' timed code must be comparable.
 
-    SpecAugment masks by numpy's random numbers, which no arm can repeat; dropout is off unless the case asks for it.
+    SpecAugment masks by numpy's random numbers, which no arm can repeat; dropout is off unless the
+    case asks for it.
     """
     if getattr(config, "apply_spec_augment", False):
         config.apply_spec_augment = False
@@ -127,7 +148,11 @@ def _settle(config: Any, options: TransformersOptions) -> None:
 def _rates(config: Any) -> Iterator[tuple[str, float]]:
     """Dropout rates by name: ``hidden_dropout_prob``, ``attn_pdrop``, ``layerdrop`` and the like."""
     stored: Mapping[str, Any] = vars(config)
-    return ((name, value) for name, value in stored.items() if "drop" in name and isinstance(value, float) and value > 0)
+    return (
+        (name, value)
+        for name, value in stored.items()
+        if "drop" in name and isinstance(value, float) and value > 0
+    )
 
 
 KEPT_IN = {TransformersPrecision.FP16: torch.float16, TransformersPrecision.BF16: torch.bfloat16}
@@ -159,7 +184,10 @@ class ModelRecipe:
         return KEPT_IN.get(self.options.precision, torch.float32)
 
     def build(self, device: str | None = None) -> nn.Module:
-        """A fresh model, in training mode where the case trains. Byte for byte the same on each call."""
+        """A fresh model, in training mode where the case trains.
+
+        Byte for byte the same on each call.
+        """
         config = load_config(self.options)
         attention = self.options.attention
         if self.exact:
@@ -181,7 +209,12 @@ class ModelRecipe:
             if model.pretrained and device != "meta":
                 revision = model.revision or "main"
                 stored = kind.from_pretrained(
-                    stored_path(model), revision=revision, config=config, dtype=self.dtype, use_safetensors=True, **wanted
+                    stored_path(model),
+                    revision=revision,
+                    config=config,
+                    dtype=self.dtype,
+                    use_safetensors=True,
+                    **wanted,
                 )
                 built = stored.to(device)
             else:
@@ -226,7 +259,10 @@ def find_class(options: TransformersOptions, config: Any) -> Any:
         found = getattr(transformers, name, None)
         if found is None:
             near = meant(name, dir(transformers))
-            message = f"model.config.architectures: transformers {transformers.__version__} has no {name}{near}"
+            message = (
+                f"model.config.architectures: transformers {transformers.__version__} has no"
+                f" {name}{near}"
+            )
             raise UnusableModel(f"{message} (only_pretrain_model: true takes the bare model)")
         return found
     for mapping in HEADS:
@@ -264,5 +300,8 @@ def forget(device: str) -> None:
 def _from_mapping(table: Any, config: Any) -> Any:
     found = table.get(type(config), None)
     if found is None:
-        raise UnusableModel(f"model: transformers has no bare model for {type(config).__name__}; name a class in `architectures`")
+        raise UnusableModel(
+            f"model: transformers has no bare model for {type(config).__name__}; name a class in"
+            " `architectures`"
+        )
     return found[0] if isinstance(found, tuple) else found

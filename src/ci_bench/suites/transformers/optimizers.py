@@ -44,8 +44,13 @@ class Shadow:
     def __init__(self, options: TransformersOptions, model: nn.Module) -> None:
         """Copies the weights that are trained, as `starts`: whole ones, also of a model that is sharded."""
         trained = {name: value for name, value in model.named_parameters() if value.requires_grad}
-        self.starts = {name: unsharded(value).detach().cpu().clone() for name, value in trained.items()}
-        self._weights = {name: nn.Parameter(value.to(torch.float64, copy=True)) for name, value in self.starts.items()}
+        self.starts = {
+            name: unsharded(value).detach().cpu().clone() for name, value in trained.items()
+        }
+        self._weights = {
+            name: nn.Parameter(value.to(torch.float64, copy=True))
+            for name, value in self.starts.items()
+        }
         weights = next(iter(self.starts.values())).dtype
         given = same_in_fp64(options.optimizer, options.optimizer_options, weights)
         self._options = replace(options, optimizer_options=given)
@@ -68,7 +73,10 @@ class Shadow:
                 weight.copy_(self.starts[name])
                 weight.grad = gradients[name].double() if name in gradients else None
         self._optimizer.step()
-        return {name: weight.detach() - self.starts[name].double() for name, weight in self._weights.items()}
+        return {
+            name: weight.detach() - self.starts[name].double()
+            for name, weight in self._weights.items()
+        }
 
     def known_updates(self) -> dict[str, Tensor]:
         """The optimizer's updates by known gradients, from the start weights."""

@@ -1,4 +1,6 @@
-"""The options of one case of `transformers` as one frozen value, with their defaults. No torch here.
+"""The options of one case of `transformers` as one frozen value, with their defaults.
+
+No torch here.
 
 An entry of the configuration may give lists where a case has one value; `plan` makes the grid.
 """
@@ -18,7 +20,9 @@ REFERENCE_ARM = "eager"
 ROWS_ALONE = "rows_alone"
 """The check that ragged prompts give the same as single ones; of the reference arm."""
 AGREES, TIMED_AGREES = "agrees", "timed_output_agrees"
-"""The checks that two arms compute the same: of the first steps against fp64, and of the last timed step against the model."""
+"""The checks that two arms compute the same: of the first steps against fp64, and of the last timed
+step against the model.
+"""
 
 
 class Mode(StrEnum):
@@ -32,7 +36,8 @@ class Mode(StrEnum):
 class TransformersPrecision(StrEnum):
     """Formats of stored and multiplied numbers.
 
-    `tf32` lets CUDA matmuls round to ten mantissa bits; `bf16` and `fp16` keep weights in that format; the `amp_` forms autocast.
+    `tf32` lets CUDA matmuls round to ten mantissa bits; `bf16` and `fp16` keep weights in that
+    format; the `amp_` forms autocast.
     """
 
     FP32 = "fp32"
@@ -140,7 +145,11 @@ class Candidate:
     def as_params(self) -> dict[str, Any]:
         """Its fields, as `parse` reads them."""
         params = {**asdict(self), "way": str(self.way)}
-        return {name: value for name, value in params.items() if value or name not in {"options", "compiled_autograd"}}
+        return {
+            name: value
+            for name, value in params.items()
+            if value or name not in {"options", "compiled_autograd"}
+        }
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -239,10 +248,17 @@ class TransformersOptions:
             params["batch_size"] = None
         plain = {name: _plain(value) for name, value in params.items()}
         if self.layouts:
-            return {**plain, "layouts": [layout.as_params() for layout in self.layouts], "processes": self.processes}
+            return {
+                **plain,
+                "layouts": [layout.as_params() for layout in self.layouts],
+                "processes": self.processes,
+            }
         if self.listed:
             return {**plain, "arms": [candidate.as_params() for candidate in self.listed]}
-        return {**plain, "candidate": None if self.candidate is None else self.candidate.as_params()}
+        return {
+            **plain,
+            "candidate": None if self.candidate is None else self.candidate.as_params(),
+        }
 
 
 LATER = {
@@ -266,9 +282,17 @@ def _plain(value: Any) -> Any:
 
 def parse(params: Mapping[str, Any]) -> TransformersOptions:
     """Parse the options of a case from its parameters. Missing ones take their defaults."""
-    kinds = {"mode": Mode, "precision": TransformersPrecision, "attention": Attention, "cache": CacheKind, "loop": Loop}
+    kinds = {
+        "mode": Mode,
+        "precision": TransformersPrecision,
+        "attention": Attention,
+        "cache": CacheKind,
+        "loop": Loop,
+    }
     kinds["dynamic_shapes"] = DynamicShapes
-    values: dict[str, Any] = {name: kinds[name](value) if name in kinds else value for name, value in params.items()}
+    values: dict[str, Any] = {
+        name: kinds[name](value) if name in kinds else value for name, value in params.items()
+    }
     listed = tuple(map(_candidate_of, values.pop("arms", ())))
     sampling = values.pop("sampling", None)
     values["sampling"] = TokenSampling(**sampling) if isinstance(sampling, Mapping) else sampling
@@ -280,7 +304,12 @@ def parse(params: Mapping[str, Any]) -> TransformersOptions:
     values["varies"] = tuple(map(Axis, values.pop("varies", VARIES)))
     given = values.pop("candidate", None if listed or layouts else asdict(Candidate()))
     candidate = None if given is None else _candidate_of(given)
-    values |= {"model": TransformersModel(**values["model"]), "candidate": candidate, "listed": listed, "layouts": layouts}
+    values |= {
+        "model": TransformersModel(**values["model"]),
+        "candidate": candidate,
+        "listed": listed,
+        "layouts": layouts,
+    }
     return TransformersOptions(**values)
 
 
@@ -288,12 +317,16 @@ def _candidate_of(params: Mapping[str, Any]) -> Candidate:
     return Candidate(**{**params, "way": Way(params["way"])})
 
 
-def candidate_from(word: str | Mapping[str, Any], usual: Mapping[str, Any] | None = None) -> Candidate | None:
+def candidate_from(
+    word: str | Mapping[str, Any], usual: Mapping[str, Any] | None = None
+) -> Candidate | None:
     """A candidate as an entry writes it: ``none``, or an item of `arms`; `usual` is the entry's `compile`."""
     return None if word == "none" else compiled_from(word, usual)
 
 
-def compiled_from(word: str | Mapping[str, Any], usual: Mapping[str, Any] | None = None) -> Candidate:
+def compiled_from(
+    word: str | Mapping[str, Any], usual: Mapping[str, Any] | None = None
+) -> Candidate:
     """An item of `arms`: a mode of `torch.compile`, a backend, an experiment, or a mapping of arguments."""
     arguments = arguments_of(word, usual or {})
     backend = arguments.get("backend")
@@ -307,4 +340,8 @@ def looks_local(path: str) -> bool:
     return path.startswith(("/", "./", "../", "~"))
 
 
-FIELDS = tuple(one.name for one in fields(TransformersOptions) if one.name not in {"listed", "layouts", "processes", "largest"})
+FIELDS = tuple(
+    one.name
+    for one in fields(TransformersOptions)
+    if one.name not in {"listed", "layouts", "processes", "largest"}
+)

@@ -38,19 +38,27 @@ class Feed:
     def refresh(self, seed: int, target: Batch | None, noise: int) -> bool:
         """Give a batch of another seed from now on: in the memory of `target`, or in new memory.
 
-        Of dynamic batches one of each size, in the memory of the prepared ones. `noise` other than 0 seeds a rounding's worth of
-        it on floating inputs.
+        Of dynamic batches one of each size, in the memory of the prepared ones. `noise` other than
+        0 seeds a rounding's worth of it on floating inputs.
         """
         self.resume()
         batches = self._drawn(seed, noise)
         if target:
-            batches = self._written(self._batches if self._inputs.options.dynamic else (target,), batches)
+            batches = self._written(
+                self._batches if self._inputs.options.dynamic else (target,), batches
+            )
         self.current, self.following = batches, cycle(batches)
         return True
 
     def alter(self, seed: int, noise: int, *, whole: bool) -> Callable[[], None] | None:
         """Prepare a write of a row of another seed, or of all, into the batches of now, where they lie."""
-        return altered(self.current, self._drawn(seed, noise), seed, rows=self._inputs.options.batch_size, whole=whole)
+        return altered(
+            self.current,
+            self._drawn(seed, noise),
+            seed,
+            rows=self._inputs.options.batch_size,
+            whole=whole,
+        )
 
     def operands(self) -> list[Tensor]:
         """The tensors of the batches of now."""
@@ -60,14 +68,19 @@ class Feed:
         options = replace(self._inputs.options, seed=seed, prepared_inputs=1)
         batches = replace(self._inputs, options=options).batches()
         if noise:
-            epsilon, generator = self._inputs.options.precision.epsilon, torch.Generator().manual_seed(noise)
+            epsilon, generator = (
+                self._inputs.options.precision.epsilon,
+                torch.Generator().manual_seed(noise),
+            )
             batches = tuple(shaken(batch, epsilon, generator) for batch in batches)
         return batches
 
     def _written(self, targets: Sequence[Batch], batches: tuple[Batch, ...]) -> tuple[Batch, ...]:
         """The targets with the batches' values in their memory; the batches themselves where shapes differ."""
         self._overwritten = tuple((target, copied(target)) for target in targets)
-        fits = all(overwritten(target, batch) for target, batch in zip(targets, batches, strict=True))
+        fits = all(
+            overwritten(target, batch) for target, batch in zip(targets, batches, strict=True)
+        )
         return tuple(targets) if fits else batches
 
     def resume(self) -> None:
@@ -78,7 +91,10 @@ class Feed:
         self.current, self.following = self._batches, cycle(self._batches)
 
 
-AUTOCAST = {TransformersPrecision.AMP_BF16: torch.bfloat16, TransformersPrecision.AMP_FP16: torch.float16}
+AUTOCAST = {
+    TransformersPrecision.AMP_BF16: torch.bfloat16,
+    TransformersPrecision.AMP_FP16: torch.float16,
+}
 
 Autocast = Callable[[], AbstractContextManager[object]]
 
@@ -108,7 +124,9 @@ class Parts:
     def forward(self) -> Forward:
         """The forward pass of the arm; eager's, where the candidate takes a whole step."""
         candidate = None if self.candidate is not None and self.candidate.whole else self.candidate
-        return forward_of(candidate, self.model, self.fixed, dynamic=self.symbols, batches=self.batches)
+        return forward_of(
+            candidate, self.model, self.fixed, dynamic=self.symbols, batches=self.batches
+        )
 
     def whole(self, step: Callable[..., Tensor]) -> Callable[..., Tensor] | None:
         """A whole step as the candidate compiles it; `None` if it does not."""
@@ -140,7 +158,13 @@ def make_parts(recipe: ModelRecipe, arm: str) -> Parts:
     """Build an arm's model and inputs; the same bytes for every arm."""
     model = recipe.build()
     set_fp32_precision(tf32=recipe.options.precision is TransformersPrecision.TF32)
-    inputs = Inputs(options=recipe.options, model=model, dtype=recipe.dtype, device=recipe.device, exact=recipe.exact)
+    inputs = Inputs(
+        options=recipe.options,
+        model=model,
+        dtype=recipe.dtype,
+        device=recipe.device,
+        exact=recipe.exact,
+    )
     batches = inputs.batches()
     candidate = recipe.options.candidate_of(arm)
     marks = recipe.options.dynamic and candidate is not None and candidate.way is Way.DYNAMO
@@ -186,7 +210,9 @@ class Fed:
         """The number of prepared batches that take turns."""
         return len(self._parts.batches)
 
-    def alter(self, seed: int, *, shaken: int = 0, whole: bool = False) -> Callable[[], None] | None:
+    def alter(
+        self, seed: int, *, shaken: int = 0, whole: bool = False
+    ) -> Callable[[], None] | None:
         """Prepare a write of a row of inputs of `seed`, or of all, into the batch, where it lies."""
         return self._feed.alter(seed, shaken, whole=whole)
 

@@ -14,9 +14,28 @@ from ci_bench.errors import BadConfig
 from ci_bench.records.metrics import STEP_PARTS, STEP_TIME
 from ci_bench.records.results import Case, Due
 from ci_bench.suites.contract import COMPILING, Cache, HubModel, Stage, StageKind, Suite
-from ci_bench.suites.shared.planning.arms import MAKE_FILES, CompiledArm, Experiment, arguments_of, arm_faults, check_arms
-from ci_bench.suites.shared.planning.layouts import IMPORTED, counts_of, shared_models, shared_stages
-from ci_bench.suites.shared.planning.sizes import VARIES, Axis, DynamicShapes, Size, check_dynamic, limits_of
+from ci_bench.suites.shared.planning.arms import (
+    MAKE_FILES,
+    CompiledArm,
+    Experiment,
+    arguments_of,
+    arm_faults,
+    check_arms,
+)
+from ci_bench.suites.shared.planning.layouts import (
+    IMPORTED,
+    counts_of,
+    shared_models,
+    shared_stages,
+)
+from ci_bench.suites.shared.planning.sizes import (
+    VARIES,
+    Axis,
+    DynamicShapes,
+    Size,
+    check_dynamic,
+    limits_of,
+)
 from ci_bench.suites.transformers import FIRST_TOKEN, PROCESS_VRAM, TOKEN
 from ci_bench.suites.transformers.catalog import has_sequence, resolve_models
 from ci_bench.suites.transformers.options import (
@@ -42,11 +61,15 @@ DEFAULT_MODELS = ("bert", "gpt2", "t5", "llama", "vit")
 MEMORY_LAUNCHES = (0, 1)
 """Peaks are taken in two launches: where they repeat exactly they can be compared exactly."""
 GRID = ("mode", "batch_size", "sequence_length", "precision", "attention", "cache")
-"""Fields that an entry may give lists for, in the order of the grid; `model` and `candidate` are around them."""
+"""Fields that an entry may give lists for, in the order of the grid; `model` and `candidate` are
+around them.
+"""
 OF_GENERATIONS = frozenset({"loop", "sampling", "ragged"})
 MOST_CASES = 2000
 LACKING = frozenset({Experiment.TORCHSCRIPT_SCRIPT, Experiment.COVERAGE, *MAKE_FILES})
-"""Experiments without a form here: TorchScript cannot read these models; others make files of a module, and one counts."""
+"""Experiments without a form here: TorchScript cannot read these models; others make files of a
+module, and one counts.
+"""
 
 TRAINING_CHECKS = ("finite_loss", "gradients", "updates_weights")
 OUTPUT_CHECKS = ("finite_output", TIMED_AGREES)
@@ -71,8 +94,13 @@ class Transformers(Suite):
     )
 
     def plan(self, options: Mapping[str, Any]) -> tuple[Case, ...]:
-        """One case for each point of the grid. Raises `BadConfig` if a model is unknown or options contradict each other."""
-        place = f"suites.transformers.{options['name']}" if "name" in options else "suites.transformers"
+        """One case for each point of the grid.
+
+        Raises `BadConfig` if a model is unknown or options contradict each other.
+        """
+        place = (
+            f"suites.transformers.{options['name']}" if "name" in options else "suites.transformers"
+        )
         models = resolve_models(options.get("model", list(DEFAULT_MODELS)), place)
         _check(options, place)
         if shared_models(options, place, instead_of=("candidate", "arms", "compile")):
@@ -86,7 +114,10 @@ class Transformers(Suite):
 
     def reads(self, options: Mapping[str, Any]) -> tuple[str, ...]:
         """The folders of an entry's models: their configurations show if they have a sequence."""
-        given = (one if isinstance(one, str) else one.get("path", "") for one in _listed(options.get("model", [])))
+        given = (
+            one if isinstance(one, str) else one.get("path", "")
+            for one in _listed(options.get("model", []))
+        )
         return tuple(path for path in given if looks_local(path))
 
     def preload_of(self, case: Case) -> tuple[str, ...]:
@@ -101,20 +132,39 @@ class Transformers(Suite):
         options = parse(case.params)
         if options.layouts:
             memory = MEMORY_LAUNCHES if options.memory else ()
-            return shared_stages(case.arms, REFERENCE_ARM, options.processes, memory=memory, timed=options.speed)
+            return shared_stages(
+                case.arms, REFERENCE_ARM, options.processes, memory=memory, timed=options.speed
+            )
         candidates = tuple(arm for arm in case.arms if arm != REFERENCE_ARM)
-        cold = tuple(Stage(kind=StageKind.ALONE, arms=(arm,), launches=None, cache=Cache.COLD) for arm in candidates)
-        peaks = tuple(Stage(kind=StageKind.ALONE, arms=(arm,), launches=MEMORY_LAUNCHES) for arm in case.arms)
-        looks = tuple(Stage(kind=StageKind.VERIFY, arms=(arm,), exclusive=True) for arm in case.arms if candidates)
+        cold = tuple(
+            Stage(kind=StageKind.ALONE, arms=(arm,), launches=None, cache=Cache.COLD)
+            for arm in candidates
+        )
+        peaks = tuple(
+            Stage(kind=StageKind.ALONE, arms=(arm,), launches=MEMORY_LAUNCHES) for arm in case.arms
+        )
+        looks = tuple(
+            Stage(kind=StageKind.VERIFY, arms=(arm,), exclusive=True)
+            for arm in case.arms
+            if candidates
+        )
         limits = options.largest
-        size = (Stage(kind=StageKind.SIZE, arms=(REFERENCE_ARM,), exclusive=True, limits=limits),) if limits else ()
+        size = (
+            (Stage(kind=StageKind.SIZE, arms=(REFERENCE_ARM,), exclusive=True, limits=limits),)
+            if limits
+            else ()
+        )
         return (
             Stage(kind=StageKind.PREPARE, arms=()),
             *size,
             *cold,
             Stage(kind=StageKind.VERIFY, arms=case.arms),
             *((*peaks, *looks) if options.memory else ()),
-            *((Stage(kind=StageKind.TIME, arms=case.arms, launches=None),) if options.speed else ()),
+            *(
+                (Stage(kind=StageKind.TIME, arms=case.arms, launches=None),)
+                if options.speed
+                else ()
+            ),
         )
 
     def needs_network(self, case: Case) -> bool:
@@ -136,7 +186,9 @@ def _check(options: Mapping[str, Any], place: str) -> None:
     """Check faults that the schema cannot show."""
     faults = []
     if options.get("speed", True) is False and options.get("memory", True) is False:
-        faults.append(f"{place}.memory: neither speed nor memory is to be measured; leave one of them on")
+        faults.append(
+            f"{place}.memory: neither speed nor memory is to be measured; leave one of them on"
+        )
     if options.get("memory_timeline", False) and options.get("memory", True) is False:
         faults.append(f"{place}.memory_timeline: needs memory: true")
     if faults:
@@ -148,14 +200,22 @@ def _check_layouts(options: Mapping[str, Any], place: str) -> None:
     faults = []
     if TransformersPrecision.AMP_FP16 in _listed(options.get("precision", ())):
         faults.append(
-            f"{place}.precision: {TransformersPrecision.AMP_FP16} needs a loss scaler, which layouts do not have; use amp_bf16"
+            f"{place}.precision: {TransformersPrecision.AMP_FP16} needs a loss scaler, which"
+            " layouts do not have; use amp_bf16"
         )
     if options.get("dynamic", False):
-        faults.append(f"{place}.dynamic: with `layouts`, processes share one batch size; leave it out")
+        faults.append(
+            f"{place}.dynamic: with `layouts`, processes share one batch size; leave it out"
+        )
     if Size.LARGEST in _listed(options.get("batch_size", 1)):
-        faults.append(f"{place}.batch_size: with `layouts`, the largest is found for one process; give a number of rows")
+        faults.append(
+            f"{place}.batch_size: with `layouts`, the largest is found for one process; give a"
+            " number of rows"
+        )
     if options.get("memory_timeline", False):
-        faults.append(f"{place}.memory_timeline: is of one process, and layouts have several; leave it out")
+        faults.append(
+            f"{place}.memory_timeline: is of one process, and layouts have several; leave it out"
+        )
     if faults:
         raise BadConfig("\n".join(faults))
 
@@ -167,11 +227,16 @@ def _arms(options: Mapping[str, Any], place: str) -> list[tuple[Candidate, ...]]
     if "arms" not in options:
         return [() if one is None else (one,) for one in _candidates(options, place)]
     if "none" in options["arms"]:
-        raise BadConfig(f"{place}.arms: none means only the eager arm; write it as `candidate`, in a separate entry")
+        raise BadConfig(
+            f"{place}.arms: none means only the eager arm; write it as `candidate`, in a separate"
+            " entry"
+        )
     listed = tuple(compiled_from(word, options.get("compile")) for word in options["arms"])
     written = [_written(word, options) for word in options["arms"]]
     names = [one.arm for one in listed]
-    check_arms(options, place, dict(zip(names, written, strict=True)), instead_of="candidate", names=names)
+    check_arms(
+        options, place, dict(zip(names, written, strict=True)), instead_of="candidate", names=names
+    )
     _check_words(f"{place}.arms", written, listed)
     return [listed]
 
@@ -197,10 +262,15 @@ def _written(word: str | Mapping[str, Any], options: Mapping[str, Any]) -> Compi
     return CompiledArm(**{name: value for name, value in arguments.items() if name != "whole"})
 
 
-def _check_words(where: str, written: Sequence[CompiledArm], candidates: Sequence[Candidate]) -> None:
+def _check_words(
+    where: str, written: Sequence[CompiledArm], candidates: Sequence[Candidate]
+) -> None:
     """Refuse experiments that this suite lacks, and options without effect. Raises `BadConfig`."""
     lacking = [arm.backend for arm in written if arm.experiment in LACKING]
-    faults = [f"{where}: {backend} is not for models of transformers; suite torchbench has it" for backend in lacking]
+    faults = [
+        f"{where}: {backend} is not for models of transformers; suite torchbench has it"
+        for backend in lacking
+    ]
     faults += [
         f"{where}: compiled_autograd acts where the whole step is compiled; add `whole: true`"
         for one in candidates
@@ -210,7 +280,9 @@ def _check_words(where: str, written: Sequence[CompiledArm], candidates: Sequenc
         raise BadConfig("\n".join(faults))
 
 
-def _check_shapes(options: Mapping[str, Any], arms: Sequence[tuple[Candidate, ...]], place: str) -> None:
+def _check_shapes(
+    options: Mapping[str, Any], arms: Sequence[tuple[Candidate, ...]], place: str
+) -> None:
     """Refuse options without effect, and those for only a forward pass and a training.
 
     Raises `BadConfig`.
@@ -218,8 +290,8 @@ def _check_shapes(options: Mapping[str, Any], arms: Sequence[tuple[Candidate, ..
     dynamic = bool(options.get("dynamic", False))
     if dynamic and Mode.GENERATION in _listed(options.get("mode", Mode.INFERENCE)):
         raise BadConfig(
-            f"{place}.dynamic: each token of a generation makes it longer as it is; take mode inference or training "
-            "(`ragged: true` has prompts of several lengths)"
+            f"{place}.dynamic: each token of a generation makes it longer as it is; take mode"
+            " inference or training (`ragged: true` has prompts of several lengths)"
         )
     check_dynamic(
         place,
@@ -232,15 +304,27 @@ def _check_shapes(options: Mapping[str, Any], arms: Sequence[tuple[Candidate, ..
 
 
 def _grid(
-    options: Mapping[str, Any], models: tuple[TransformersModel, ...], arms: list[tuple[Candidate, ...]], place: str
+    options: Mapping[str, Any],
+    models: tuple[TransformersModel, ...],
+    arms: list[tuple[Candidate, ...]],
+    place: str,
 ) -> Iterator[TransformersOptions]:
     """Every combination, without those that only differ in options that do not apply."""
-    single = {field: options[field] for field in FIELDS if field in options and field not in {*GRID, "model", "candidate"}}
+    single = {
+        field: options[field]
+        for field in FIELDS
+        if field in options and field not in {*GRID, "model", "candidate"}
+    }
     usual: dict[str, Any] = {"mode": Mode.TRAINING} if "layouts" in options else {}
-    usual = {field: usual.get(field, getattr(TransformersOptions(model=models[0]), field)) for field in GRID}
+    usual = {
+        field: usual.get(field, getattr(TransformersOptions(model=models[0]), field))
+        for field in GRID
+    }
     lists = [_listed(options.get(field, usual[field])) for field in GRID]
     shared = (
-        [{"layouts": options["layouts"], "processes": count} for count in counts_of(options)] if "layouts" in options else [{}]
+        [{"layouts": options["layouts"], "processes": count} for count in counts_of(options)]
+        if "layouts" in options
+        else [{}]
     )
     known = set()
     for model in models:
@@ -248,18 +332,24 @@ def _grid(
         for values in product(*lists):
             point = dict(zip(GRID, values, strict=True))
             point["sequence_length"] = point["sequence_length"] if sequential else None
-            point["cache"] = point["cache"] if point["mode"] == Mode.GENERATION else CacheKind.DYNAMIC
+            point["cache"] = (
+                point["cache"] if point["mode"] == Mode.GENERATION else CacheKind.DYNAMIC
+            )
             key = (model.name, *point.values())
             if key not in known:
                 known.add(key)
-                limits = limits_of(point["batch_size"], options, _listed(options.get("batch_size", 1)), place)
+                limits = limits_of(
+                    point["batch_size"], options, _listed(options.get("batch_size", 1)), place
+                )
                 sized = {} if limits is None else {"batch_size": None, "largest": limits}
                 for candidates, ranks in product(arms, shared):
                     raw = {**single, **point, **sized, **ranks, "model": model}
                     yield _options(raw, candidates, together="arms" in options)
 
 
-def _options(raw: Mapping[str, Any], candidates: tuple[Candidate, ...], *, together: bool) -> TransformersOptions:
+def _options(
+    raw: Mapping[str, Any], candidates: tuple[Candidate, ...], *, together: bool
+) -> TransformersOptions:
     """Enumerations for their words."""
     if raw["mode"] != Mode.GENERATION:
         raw = {name: value for name, value in raw.items() if name not in OF_GENERATIONS}
@@ -291,7 +381,12 @@ def _owed(options: TransformersOptions) -> tuple[str, ...]:
     by_dynamo = [candidate.way is Way.DYNAMO for candidate in options.candidates]
     compiled = ("compiled",) if by_dynamo and all(by_dynamo) else ()
     refereed = ("refereed", *(("replicas",) if options.layouts else ())) if options.speed else ()
-    return (*compiled, AGREES, *refereed, *(TRAINING_CHECKS if options.mode is Mode.TRAINING else OUTPUT_CHECKS))
+    return (
+        *compiled,
+        AGREES,
+        *refereed,
+        *(TRAINING_CHECKS if options.mode is Mode.TRAINING else OUTPUT_CHECKS),
+    )
 
 
 def _point(options: TransformersOptions) -> str:
@@ -300,7 +395,9 @@ def _point(options: TransformersOptions) -> str:
     The form is ``mode=inference,batch=8,seq=128,…``.
     """
     generation = (
-        {"new": options.new_tokens, "cache": options.cache, **_manner(options)} if options.mode is Mode.GENERATION else {}
+        {"new": options.new_tokens, "cache": options.cache, **_manner(options)}
+        if options.mode is Mode.GENERATION
+        else {}
     )
     length = {} if options.sequence_length is None else {"seq": options.sequence_length}
     said = {
@@ -311,7 +408,13 @@ def _point(options: TransformersOptions) -> str:
         **generation,
         "precision": options.precision,
         "attention": options.attention,
-        **({"processes": options.processes} if options.layouts else {} if options.listed else {"arm": options.arms[-1]}),
+        **(
+            {"processes": options.processes}
+            if options.layouts
+            else {}
+            if options.listed
+            else {"arm": options.arms[-1]}
+        ),
     }
     return ",".join(f"{key}={value}" for key, value in said.items())
 
@@ -321,7 +424,13 @@ def _manner(options: TransformersOptions) -> dict[str, Any]:
     sampling = options.sampling
     return {
         **({} if options.loop is Loop.OWN else {"loop": options.loop}),
-        **({} if sampling is None else {"sampled": f"{sampling.temperature:g}:{sampling.top_k or 'all'}:{sampling.top_p:g}"}),
+        **(
+            {}
+            if sampling is None
+            else {
+                "sampled": f"{sampling.temperature:g}:{sampling.top_k or 'all'}:{sampling.top_p:g}"
+            }
+        ),
         **({"prompts": "ragged"} if options.ragged else {}),
     }
 

@@ -34,7 +34,8 @@ OWN_FRAMES = ("/torch/", "/ci_bench/", "<frozen", "<string>", "??")
 def limit_memory(limit_bytes: int | None, device: str) -> None:
     """Let this process take `limit_bytes` more than it has now: of the GPU's memory, or of the host's on the CPU.
 
-    On the CPU the limit is on private writable memory (RLIMIT_DATA, setrlimit(2)), which allocators ask for in whole.
+    On the CPU the limit is on private writable memory (RLIMIT_DATA, setrlimit(2)), which allocators
+    ask for in whole.
     """
     if limit_bytes is None:
         return
@@ -75,8 +76,18 @@ def own_share(by_pid: Mapping[int, int | None], own: int) -> tuple[int | None, s
     elif len(by_pid) == 1:
         used, how = next(iter(by_pid.values())), "the only process on the GPU"
     else:
-        return None, f"the driver lists {len(by_pid)} processes, none with the pid that this one has in its container"
-    return (None, "the driver does not tell the memory of a process here") if used is None else (used, how)
+        return (
+            None,
+            (
+                f"the driver lists {len(by_pid)} processes, none with the pid that this one has in"
+                " its container"
+            ),
+        )
+    return (
+        (None, "the driver does not tell the memory of a process here")
+        if used is None
+        else (used, how)
+    )
 
 
 class Timeline:
@@ -112,8 +123,13 @@ class Timeline:
                 if packed.tell() > MOST_BYTES:
                     file.write(json.dumps({"left_out": len(events) - number}) + "\n")
                     break
-                frames = [f"{frame['filename']}:{frame['line']} {frame['name']}" for frame in event.get("frames", ())]
-                kept = {key: event[key] for key in ("action", "addr", "size", "time_us") if key in event}
+                frames = [
+                    f"{frame['filename']}:{frame['line']} {frame['name']}"
+                    for frame in event.get("frames", ())
+                ]
+                kept = {
+                    key: event[key] for key in ("action", "addr", "size", "time_us") if key in event
+                }
                 file.write(json.dumps({**kept, "frames": frames}) + "\n")
 
 

@@ -1,7 +1,10 @@
-"""The worker's half of `transformers`: one case as a workload. Imports torch; never imported by the parent.
+"""The worker's half of `transformers`: one case as a workload.
 
-Seed, precision and determinism: weights and inputs follow `options.seed`; TF32 is on only for precision `tf32`; torch's
-deterministic mode is off, since it changes what is timed; dropout is off unless the case asks for it.
+Imports torch; never imported by the parent.
+
+Seed, precision and determinism: weights and inputs follow `options.seed`; TF32 is on only for
+precision `tf32`; torch's deterministic mode is off, since it changes what is timed; dropout is off
+unless the case asks for it.
 """
 
 from collections.abc import Mapping
@@ -16,10 +19,22 @@ from ci_bench.suites.shared.worker.batch_parts import read_found
 from ci_bench.suites.shared.worker.compiling import allow_compilations, fail_beyond_limit
 from ci_bench.suites.shared.worker.fp32_precision import set_fp32_precision
 from ci_bench.suites.transformers.generation import Generation, Script, require_generation
-from ci_bench.suites.transformers.inputs import Inputs, refuse_lacking, require_inputs, require_length
+from ci_bench.suites.transformers.inputs import (
+    Inputs,
+    refuse_lacking,
+    require_inputs,
+    require_length,
+)
 from ci_bench.suites.transformers.network import ModelRecipe
 from ci_bench.suites.transformers.optimizers import build_optimizer
-from ci_bench.suites.transformers.options import Attention, Candidate, Mode, TransformersOptions, TransformersPrecision, parse
+from ci_bench.suites.transformers.options import (
+    Attention,
+    Candidate,
+    Mode,
+    TransformersOptions,
+    TransformersPrecision,
+    parse,
+)
 from ci_bench.suites.transformers.parts import make_parts
 from ci_bench.suites.transformers.process_memory import limit_memory
 from ci_bench.suites.transformers.ranks import SharedTraining, look_at_parts
@@ -48,7 +63,9 @@ class TransformersWorkload:
 
     def __init__(self, options: TransformersOptions, context: Context) -> None:
         """Nothing is built yet."""
-        self._recipe = ModelRecipe(options=options, device=context.device, captured=context.cuda_graph)
+        self._recipe = ModelRecipe(
+            options=options, device=context.device, captured=context.cuda_graph
+        )
         self._context = context
         self._opened = 0
 
@@ -63,7 +80,11 @@ class TransformersWorkload:
             Unsupported: the model cannot do this.
         """
         options = self._recipe.options
-        shared = (Candidate(backend=layout.backend) for layout in options.layouts if layout.backend is not None)
+        shared = (
+            Candidate(backend=layout.backend)
+            for layout in options.layouts
+            if layout.backend is not None
+        )
         for candidate in (*options.candidates, *shared):
             check_candidate(candidate, options.mode)
         model = self._recipe.build("meta")
@@ -109,7 +130,9 @@ class TransformersWorkload:
         """
         verifier = self._verifier()
         try:
-            return verifier.gather() if arms == self._recipe.options.arms else verifier.look(arms[0])
+            return (
+                verifier.gather() if arms == self._recipe.options.arms else verifier.look(arms[0])
+            )
         except (ValueError, TypeError, AttributeError) as error:
             self._refuse_lacking(error)
             raise
@@ -117,17 +140,23 @@ class TransformersWorkload:
     def _refuse_lacking(self, error: Exception) -> None:
         """Raise `Unsupported` if the model lacks an input: not every model runs on `meta` while the case is prepared."""
         model = self._recipe.build("meta")
-        made = Inputs(options=self._recipe.options, model=model, dtype=self._recipe.dtype, device="cpu")
+        made = Inputs(
+            options=self._recipe.options, model=model, dtype=self._recipe.dtype, device="cpu"
+        )
         refuse_lacking(model, made.batches()[0], error)
 
     def _verifier(self) -> TransformersVerifier:
-        return TransformersVerifier(recipe=self._recipe, context=self._context, open_program=self._open)
+        return TransformersVerifier(
+            recipe=self._recipe, context=self._context, open_program=self._open
+        )
 
     def _open(self, recipe: ModelRecipe, arm: str, script: Script | None) -> Observed:
         layout, ranks = recipe.options.layout_of(arm), self._context.ranks
         if layout is None or ranks is None:
             return open_program(recipe, arm, script)
-        return SharedTraining(make_parts(recipe, arm), layout, ranks, read_found(self._context.scratch))
+        return SharedTraining(
+            make_parts(recipe, arm), layout, ranks, read_found(self._context.scratch)
+        )
 
 
 def open_program(recipe: ModelRecipe, arm: str, script: Script | None) -> Observed:
@@ -135,7 +164,9 @@ def open_program(recipe: ModelRecipe, arm: str, script: Script | None) -> Observ
     parts = make_parts(recipe, arm)
     if recipe.options.mode is Mode.GENERATION:
         return Generation(parts, script)
-    program: Training | Inference = Training(parts) if recipe.options.mode is Mode.TRAINING else Inference(parts)
+    program: Training | Inference = (
+        Training(parts) if recipe.options.mode is Mode.TRAINING else Inference(parts)
+    )
     return EverySize(program, parts.batches) if recipe.options.dynamic else program
 
 
@@ -145,9 +176,19 @@ def _require(options: TransformersOptions, device: str) -> None:
     modern = on_gpu and torch.cuda.get_device_capability(device)[0] >= AMPERE
     if options.precision is TransformersPrecision.TF32 and not modern:
         raise Unsupported("precision tf32 needs an NVIDIA GPU of compute capability 8.0 or newer")
-    if on_gpu and not modern and options.precision in {TransformersPrecision.BF16, TransformersPrecision.AMP_BF16}:
-        raise Unsupported(f"precision {options.precision} needs an NVIDIA GPU of compute capability 8.0 or newer")
-    if options.attention is Attention.FLASH and options.precision in {TransformersPrecision.FP32, TransformersPrecision.TF32}:
+    if (
+        on_gpu
+        and not modern
+        and options.precision in {TransformersPrecision.BF16, TransformersPrecision.AMP_BF16}
+    ):
         raise Unsupported(
-            f"attention {options.attention} computes only in fp16 and bf16; precision {options.precision} has neither"
+            f"precision {options.precision} needs an NVIDIA GPU of compute capability 8.0 or newer"
+        )
+    if options.attention is Attention.FLASH and options.precision in {
+        TransformersPrecision.FP32,
+        TransformersPrecision.TF32,
+    }:
+        raise Unsupported(
+            f"attention {options.attention} computes only in fp16 and bf16; precision"
+            f" {options.precision} has neither"
         )

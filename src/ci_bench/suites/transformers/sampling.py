@@ -27,15 +27,17 @@ def seed_of(seed: int, call: int) -> int:
 def warped(logits: Tensor, sampling: TokenSampling, *, slack: float = 0.0) -> Tensor:
     """Logits [rows, vocabulary] in fp32 after temperature, top-k and top-p in that order; what is left out is minus infinity.
 
-    `slack` moves the edges, outwards where it is positive: that of top-k by so much of the logits' root mean square, that of the
-    nucleus by so much probability. At least one token stays.
+    `slack` moves the edges, outwards where it is positive: that of top-k by so much of the logits'
+    root mean square, that of the nucleus by so much probability. At least one token stays.
     """
     scores = logits.float() / sampling.temperature
     if sampling.top_k is not None:
         moved = scores.topk(min(sampling.top_k, scores.shape[-1])).values[..., -1:]
         if slack:
             moved = moved - slack * scores.square().mean(dim=-1, keepdim=True).sqrt()
-        scores = scores.masked_fill(scores < moved.minimum(scores.amax(dim=-1, keepdim=True)), -torch.inf)
+        scores = scores.masked_fill(
+            scores < moved.minimum(scores.amax(dim=-1, keepdim=True)), -torch.inf
+        )
     if sampling.top_p < 1:
         ordered, places = scores.sort(descending=False)
         left_out = ordered.softmax(dim=-1).cumsum(dim=-1) <= 1 - sampling.top_p - slack
@@ -54,7 +56,9 @@ def noise(logits: Tensor, generator: torch.Generator) -> Tensor:
     return torch.empty_like(logits, dtype=torch.float32).exponential_(1, generator=generator)
 
 
-def gap(logits: Tensor, exponential: Tensor, token: Tensor, sampling: TokenSampling, *, slack: float) -> Tensor:
+def gap(
+    logits: Tensor, exponential: Tensor, token: Tensor, sampling: TokenSampling, *, slack: float
+) -> Tensor:
     """Measure a drawn token's distance from the best one, in logits, fp32 [rows].
 
     The token is int64 [rows, 1]; the best one follows from the logits and the random numbers.

@@ -29,7 +29,9 @@ from ci_bench.suites.transformers.translate import tensors_of
 PARTS = tuple(Part(metric=part.name, on_host=part is ZERO_GRAD) for part in STEP_PARTS)
 """Gradients are set to None, which launches no kernel."""
 UPDATE_ROUNDINGS = 4.0
-"""An update should be seen where the gradient times the learning rate is this many roundings of the weight."""
+"""An update should be seen where the gradient times the learning rate is this many roundings of the
+weight.
+"""
 FIRST_LOSS_SCALE = 2.0**10
 """Below torch's default of 2**16: a few timed steps should not be spent on searching for the scale."""
 
@@ -83,14 +85,24 @@ class Inference(Fed):
         """The output tensors, by place."""
         self.step(lambda: None)
         return OutputObservation(
-            values={f"output: {name}": value.detach().cpu().clone() for name, value in tensors_of(self._output).items()}
+            values={
+                f"output: {name}": value.detach().cpu().clone()
+                for name, value in tensors_of(self._output).items()
+            }
         )
 
     def finish(self) -> tuple[Check, ...]:
         """The last timed output is finite, and is that of the last timed input: the model itself is asked once more."""
         arm, timed = self._parts.arm, list(tensors_of(self._output).values())
         finite = bool(timed) and all(bool(torch.isfinite(one).all()) for one in timed)
-        checks = (check("finite_output", arm, passed=finite, detail=f"{len(timed)} tensors of the last timed step"),)
+        checks = (
+            check(
+                "finite_output",
+                arm,
+                passed=finite,
+                detail=f"{len(timed)} tensors of the last timed step",
+            ),
+        )
         if self._parts.candidate is None:
             return checks
         with torch.no_grad(), self._autocast():
@@ -102,13 +114,18 @@ class Inference(Fed):
             epsilon=self._parts.recipe.options.precision.epsilon,
         )
         told = f"the last timed output against the model's own: {looked.detail}"
-        return (*checks, check(TIMED_AGREES, arm, passed=looked.outcome is Outcome.PASS, detail=told))
+        return (
+            *checks,
+            check(TIMED_AGREES, arm, passed=looked.outcome is Outcome.PASS, detail=told),
+        )
 
     def state(self) -> State:
         """The weights and buffers, on the host."""
         return read_state(self.model)
 
-    def refresh(self, seed: int, *, moved: bool, state: Mapping[str, Tensor] | None = None, shaken: int = 0) -> bool:
+    def refresh(
+        self, seed: int, *, moved: bool, state: Mapping[str, Tensor] | None = None, shaken: int = 0
+    ) -> bool:
         """Take inputs drawn from another seed from now on."""
         if state is not None:
             write_state(state, self.model)
@@ -140,11 +157,15 @@ class Training(Fed):
         self.items: int | None = options.batch_size
         self._own_loss = task_of(parts.model) is not None
         scaled = options.precision is TransformersPrecision.AMP_FP16 and not parts.recipe.exact
-        self._scaler = torch.amp.GradScaler(parts.recipe.device.partition(":")[0], FIRST_LOSS_SCALE, enabled=scaled)
+        self._scaler = torch.amp.GradScaler(
+            parts.recipe.device.partition(":")[0], FIRST_LOSS_SCALE, enabled=scaled
+        )
         candidate = parts.candidate
         whole = candidate is not None and candidate.whole
         capturable = whole or parts.recipe.captured
-        self._optimizer = build_optimizer(options, parts.model, parts.recipe.device, capturable=capturable)
+        self._optimizer = build_optimizer(
+            options, parts.model, parts.recipe.device, capturable=capturable
+        )
         self.parts: tuple[Part, ...] = () if whole else PARTS
         self._forward = parts.forward()
         self._whole = parts.whole(self._train)
@@ -157,7 +178,9 @@ class Training(Fed):
         """One training step on the next batch."""
         self._batch = batch = next(self._feed.following)
         with self._parts.marking(batch):
-            self._loss = self._train(batch, mark) if self._whole is None else self._whole(batch, nothing)
+            self._loss = (
+                self._train(batch, mark) if self._whole is None else self._whole(batch, nothing)
+            )
 
     def _train(self, batch: Batch, mark: Mark) -> Tensor:
         self._optimizer.zero_grad(set_to_none=True)
@@ -175,7 +198,8 @@ class Training(Fed):
     def observe(self, *, lightly: bool = False) -> OutputObservation:
         """Loss, every gradient, and what became of every weight, from the weights that training starts from.
 
-        Every observed step starts from those: where they had moved, the rounding of the step before would be in all that follows.
+        Every observed step starts from those: where they had moved, the rounding of the step before
+        would be in all that follows.
         """
         if self._shadow is None:
             self._shadow = Shadow(self._parts.recipe.options, self.model)
@@ -188,7 +212,10 @@ class Training(Fed):
             if value.grad is not None
         }
         if lightly:
-            norms = {f"gradient norm: {name}": torch.linalg.vector_norm(value).reshape(1) for name, value in gradients.items()}
+            norms = {
+                f"gradient norm: {name}": torch.linalg.vector_norm(value).reshape(1)
+                for name, value in gradients.items()
+            }
             return OutputObservation(values={**loss, **norms})
         values = {**loss, **{f"gradient: {name}": value for name, value in gradients.items()}}
         if self._parts.recipe.exact:
@@ -213,7 +240,9 @@ class Training(Fed):
         weights = dict(self.model.named_parameters())
         return {
             f"weight change: {name}": OutputChange(
-                start=self._shadow.starts[name], after=unsharded(weights[name]).detach().cpu().clone(), ideal=ideal
+                start=self._shadow.starts[name],
+                after=unsharded(weights[name]).detach().cpu().clone(),
+                ideal=ideal,
             )
             for name, ideal in self._shadow.changes(gradients).items()
         }
@@ -221,23 +250,46 @@ class Training(Fed):
     def finish(self) -> tuple[Check, ...]:
         """The last loss is a number, gradients exist and are finite, and the weights that have one have moved."""
         arm, loss = self._parts.arm, float(self._loss)
-        gradients = {name: local_part(one.grad) for name, one in self.model.named_parameters() if one.grad is not None}
-        sound = bool(gradients) and all(bool(torch.isfinite(one).all()) for one in gradients.values())
+        gradients = {
+            name: local_part(one.grad)
+            for name, one in self.model.named_parameters()
+            if one.grad is not None
+        }
+        sound = bool(gradients) and all(
+            bool(torch.isfinite(one).all()) for one in gradients.values()
+        )
         moved, still = self._moved(gradients)
         updated = bool(moved) and not still
         lazy = f"; {still[0]} has a gradient and did not move" if still else ""
         counted = f"{len(gradients)} of {len(self._start)} tensors have a gradient"
         return (
-            check("finite_loss", arm, passed=math.isfinite(loss), detail=f"last timed loss: {loss:.6g}"),
-            check("gradients", arm, passed=sound, detail=counted + ("" if sound else ", and not all of it is finite")),
-            check("updates_weights", arm, passed=updated, detail=f"{len(moved)} tensors moved while timed{lazy}"),
+            check(
+                "finite_loss",
+                arm,
+                passed=math.isfinite(loss),
+                detail=f"last timed loss: {loss:.6g}",
+            ),
+            check(
+                "gradients",
+                arm,
+                passed=sound,
+                detail=counted + ("" if sound else ", and not all of it is finite"),
+            ),
+            check(
+                "updates_weights",
+                arm,
+                passed=updated,
+                detail=f"{len(moved)} tensors moved while timed{lazy}",
+            ),
         )
 
     def state(self) -> State:
         """Weights, buffers and optimizer state, on the host."""
         return read_state(self.model, self._optimizer)
 
-    def refresh(self, seed: int, *, moved: bool, state: Mapping[str, Tensor] | None = None, shaken: int = 0) -> bool:
+    def refresh(
+        self, seed: int, *, moved: bool, state: Mapping[str, Tensor] | None = None, shaken: int = 0
+    ) -> bool:
         """Take batches drawn from another seed from now on, and the next step from `state`, at the first scale of the loss."""
         if state is not None:
             write_state(state, self.model, self._optimizer)
@@ -260,9 +312,15 @@ class Training(Fed):
     def _moved(self, gradients: dict[str, Tensor]) -> tuple[list[str], list[str]]:
         """The names of those that have moved, and of those that have not but should."""
         now, weights = fingerprints(self.model), dict(self.model.named_parameters())
-        alike = [name for name in gradients if name in self._trained and now[name] == self._start[name]]
+        alike = [
+            name for name in gradients if name in self._trained and now[name] == self._start[name]
+        ]
         lr = self._parts.recipe.options.lr
-        still = [name for name in alike if would_move(local_part(weights[name]).detach(), gradients[name], lr)]
+        still = [
+            name
+            for name in alike
+            if would_move(local_part(weights[name]).detach(), gradients[name], lr)
+        ]
         return [name for name, value in now.items() if value != self._start[name]], still
 
 
@@ -283,7 +341,11 @@ class EverySize:
         self.items: int | None = sum(len(next(iter(batch.values()))) for batch in batches)
         self.inputs = "; ".join(map(described, batches))
         self.compiler, self.model, self.epsilon = program.compiler, program.model, program.epsilon
-        self.learns, self.unrefereed, self.memory = program.learns, program.unrefereed, program.memory
+        self.learns, self.unrefereed, self.memory = (
+            program.learns,
+            program.unrefereed,
+            program.memory,
+        )
 
     def step(self, mark: Mark) -> None:  # noqa: ARG002 - parts of several sizes do not make parts of one step
         """One step of each size."""
@@ -291,7 +353,9 @@ class EverySize:
             self._program.step(no_mark)
             if self._left is not None:
                 told = self._program.told().items()
-                self._left |= {f"outputs.{place}.{name}": value.detach().clone() for name, value in told}
+                self._left |= {
+                    f"outputs.{place}.{name}": value.detach().clone() for name, value in told
+                }
 
     def observe(self, *, lightly: bool = False) -> OutputObservation:
         """Return the results of the next size."""
@@ -312,7 +376,9 @@ class EverySize:
         """The tensors that the program computes from."""
         return self._program.state()
 
-    def refresh(self, seed: int, *, moved: bool, state: Mapping[str, Tensor] | None = None, shaken: int = 0) -> bool:
+    def refresh(
+        self, seed: int, *, moved: bool, state: Mapping[str, Tensor] | None = None, shaken: int = 0
+    ) -> bool:
         """Take batches of the same sizes drawn from another seed from now on."""
         self._left = {}
         return self._program.refresh(seed, moved=moved, state=state, shaken=shaken)
@@ -321,7 +387,9 @@ class EverySize:
         """The tensors of the batches of every size."""
         return self._program.operands()
 
-    def alter(self, seed: int, *, shaken: int = 0, whole: bool = False) -> Callable[[], None] | None:
+    def alter(
+        self, seed: int, *, shaken: int = 0, whole: bool = False
+    ) -> Callable[[], None] | None:
         """Prepare a write of a row of inputs of `seed`, or of all, into the batch of each size, where it lies."""
         return self._program.alter(seed, shaken=shaken, whole=whole)
 
@@ -373,14 +441,21 @@ def fingerprints(model: nn.Module) -> dict[str, tuple[float, float]]:
     """
     with torch.no_grad():
         return {
-            name: (float(value.sum(dtype=torch.float64)), float(torch.linalg.vector_norm(value, dtype=torch.float64)))
-            for name, value in ((name, local_part(value)) for name, value in model.named_parameters())
+            name: (
+                float(value.sum(dtype=torch.float64)),
+                float(torch.linalg.vector_norm(value, dtype=torch.float64)),
+            )
+            for name, value in (
+                (name, local_part(value)) for name, value in model.named_parameters()
+            )
         }
 
 
 def check(name: str, arm: str, *, passed: bool, detail: str) -> Check:
     """A check that passes or fails."""
-    return Check(name=name, arm=arm, outcome=Outcome.PASS if passed else Outcome.FAIL, detail=detail)
+    return Check(
+        name=name, arm=arm, outcome=Outcome.PASS if passed else Outcome.FAIL, detail=detail
+    )
 
 
 def nothing() -> None:

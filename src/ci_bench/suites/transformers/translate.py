@@ -47,14 +47,20 @@ def forward_of(
 
 
 def compiled(
-    candidate: Candidate, function: Callable[..., Any], *, dynamic: bool | None = None, apart: str = ""
+    candidate: Candidate,
+    function: Callable[..., Any],
+    *,
+    dynamic: bool | None = None,
+    apart: str = "",
 ) -> Callable[..., Any]:
     """Compile a function with the candidate's arguments for `torch.compile`.
 
     `dynamic` is for a candidate without it; `apart` as in `kept_apart`. If CUDA graphs may run it,
     each call starts a step: it may overwrite the results of the previous call.
     """
-    run = compiling.compiled(candidate.compiled, function, dynamic=dynamic, whole=False, apart=apart)
+    run = compiling.compiled(
+        candidate.compiled, function, dynamic=dynamic, whole=False, apart=apart
+    )
     if not has_cuda_graphs(candidate):
         return run
 
@@ -67,7 +73,9 @@ def compiled(
 
 def has_cuda_graphs(candidate: Candidate | None) -> bool:
     """Return true if an arm may replay CUDA graphs, whose outputs live until the next replay."""
-    return candidate is not None and (candidate.backend == "cudagraphs" or candidate.mode in arms.MODES_WITH_CUDA_GRAPHS)
+    return candidate is not None and (
+        candidate.backend == "cudagraphs" or candidate.mode in arms.MODES_WITH_CUDA_GRAPHS
+    )
 
 
 def compiler_of(candidate: Candidate | None) -> Compiler:
@@ -87,11 +95,17 @@ def check_candidate(candidate: Candidate, mode: Mode) -> None:
     """
     if candidate.way is not Way.DYNAMO:
         if mode is not Mode.INFERENCE:
-            raise Unsupported(f"{candidate.way} translates a forward pass with fixed weights; mode {mode} needs torch.compile")
+            raise Unsupported(
+                f"{candidate.way} translates a forward pass with fixed weights; mode {mode} needs"
+                " torch.compile"
+            )
         return
     _backend(candidate)
     if candidate.mode is not None and candidate.backend != "inductor":
-        raise ValueError(f"candidate.mode: {candidate.mode} is a mode of inductor; backend {candidate.backend} has none")
+        raise ValueError(
+            f"candidate.mode: {candidate.mode} is a mode of inductor; backend {candidate.backend}"
+            " has none"
+        )
 
 
 def _backend(candidate: Candidate) -> str | Callable[..., Any]:
@@ -103,8 +117,13 @@ def _backend(candidate: Candidate) -> str | Callable[..., Any]:
 class Translated:
     """A model traced by TorchScript or exported, in its first call, from that call's batch."""
 
-    def __init__(self, way: Way, model: nn.Module, fixed: Mapping[str, Any], batches: Sequence[Batch] = ()) -> None:
-        """Nothing is translated yet. The sizes of `batches` are those that an export is to serve."""
+    def __init__(
+        self, way: Way, model: nn.Module, fixed: Mapping[str, Any], batches: Sequence[Batch] = ()
+    ) -> None:
+        """Nothing is translated yet.
+
+        The sizes of `batches` are those that an export is to serve.
+        """
         self._way, self._model, self._fixed, self._batches = way, model, fixed, batches
         self._run: Callable[..., tuple[Tensor, ...]] | None = None
 
@@ -128,7 +147,9 @@ class Translated:
             # what a trace takes for constant is so: the sizes that are verified tell whether it was
             warnings.simplefilter("ignore", torch.jit.TracerWarning)  # type: ignore[attr-defined] # torch documents it there
             warnings.simplefilter("ignore", DeprecationWarning)
-            traced: Callable[..., tuple[Tensor, ...]] = torch.jit.trace(wrapped, example, check_trace=False)  # type: ignore[no-untyped-call] # torch leaves it unannotated
+            traced: Callable[..., tuple[Tensor, ...]] = torch.jit.trace(
+                wrapped, example, check_trace=False
+            )  # type: ignore[no-untyped-call] # torch leaves it unannotated
         return traced
 
 
@@ -147,4 +168,9 @@ class _Positional(nn.Module):
 def tensors_of(output: Any) -> dict[str, Tensor]:
     """The tensors of a model's output in their order, named by their place: ``0``, ``1`` and so on."""
     listed = output.to_tuple() if hasattr(output, "to_tuple") else output
-    return {str(place): leaf for place, leaf in enumerate(leaf for leaf in tree_leaves(listed) if isinstance(leaf, Tensor))}
+    return {
+        str(place): leaf
+        for place, leaf in enumerate(
+            leaf for leaf in tree_leaves(listed) if isinstance(leaf, Tensor)
+        )
+    }

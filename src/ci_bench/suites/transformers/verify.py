@@ -45,7 +45,12 @@ from ci_bench.suites.transformers.generation import Generation, Script
 from ci_bench.suites.transformers.inputs import Inputs, task_of
 from ci_bench.suites.transformers.network import ModelRecipe, forget, parameter_counts, sentence
 from ci_bench.suites.transformers.options import AGREES, REFERENCE_ARM, ROWS_ALONE, Mode
-from ci_bench.suites.transformers.process_memory import Timeline, process_vram, sites_at_peak, told_sites
+from ci_bench.suites.transformers.process_memory import (
+    Timeline,
+    process_vram,
+    sites_at_peak,
+    told_sites,
+)
 from ci_bench.suites.transformers.ranks import SharedTraining
 from ci_bench.suites.transformers.steps import EverySize, Observed, Training, nothing
 
@@ -74,13 +79,19 @@ class Beginning:
     def look(self, program: Observed) -> None:
         """Take the digests of a fresh program's weights and batches; give the optimizer known gradients."""
         recipe, self.words = self.recipe, words_of(program)
-        batches = Inputs(options=recipe.options, model=program.model, dtype=recipe.dtype, device=recipe.device).batches()
+        batches = Inputs(
+            options=recipe.options, model=program.model, dtype=recipe.dtype, device=recipe.device
+        ).batches()
         self.start = digests(program.model.named_parameters())
         self.inputs = tuple(digest(value) for batch in batches for value in batch.values())
         self.updates = program.known_updates() if isinstance(program, Training | EverySize) else {}
 
     def computed(
-        self, eager: OutputObservation, exact: OutputObservation | None, shaken: OutputObservation, last: OutputObservation | None
+        self,
+        eager: OutputObservation,
+        exact: OutputObservation | None,
+        shaken: OutputObservation,
+        last: OutputObservation | None,
     ) -> Computed:
         """Results of the eager arm, the truth if available, and results from shaken weights.
 
@@ -123,7 +134,10 @@ class TransformersVerifier:
     """First calls of the reference, as it is and from shaken weights."""
 
     def gather(self) -> Evidence:
-        """Facts from the eager arm, and of each candidate the check `agrees`. A case of one arm has its look here, too."""
+        """Facts from the eager arm, and of each candidate the check `agrees`.
+
+        A case of one arm has its look here, too.
+        """
         candidates, shared = self.recipe.options.candidates, self.recipe.options.layouts
         if shared:
             checks = self._compare(tuple(layout.name for layout in shared))
@@ -131,7 +145,9 @@ class TransformersVerifier:
         if not candidates:
             seen = self.look(REFERENCE_ARM)
             checks = self._keep_alone()
-            return replace(seen, checks=checks, facts={**seen.facts, **self._facts()}, begun=self.begun)
+            return replace(
+                seen, checks=checks, facts={**seen.facts, **self._facts()}, begun=self.begun
+            )
         checks = self._compare(tuple(candidate.arm for candidate in candidates))
         modes = {candidate.arm: candidate.mode for candidate in candidates}
         facts = {**self._facts(), **without_cuda_graphs(modes, self.context.device)}
@@ -146,7 +162,13 @@ class TransformersVerifier:
         if not options.memory:
             return Evidence()
         if not device.startswith("cuda"):
-            return Evidence(facts={"memory_timeline": "not recorded: it needs a GPU"} if options.memory_timeline else {})
+            return Evidence(
+                facts=(
+                    {"memory_timeline": "not recorded: it needs a GPU"}
+                    if options.memory_timeline
+                    else {}
+                )
+            )
         program = self.open_program(self.recipe, arm, None)
         for _ in range(SETTLING_CALLS):
             program.step(nothing)
@@ -169,7 +191,10 @@ class TransformersVerifier:
             program.step(nothing)
         timeline.write(self.context.attachments / f"memory-timeline-{_plain(arm)}.jsonl.gz")
         peak, sites = sites_at_peak(timeline.events())
-        return {f"step_peak_bytes_{_plain(arm)}": peak, f"step_peak_lines_{_plain(arm)}": told_sites(sites)[:1000]}
+        return {
+            f"step_peak_bytes_{_plain(arm)}": peak,
+            f"step_peak_lines_{_plain(arm)}": told_sites(sites)[:1000],
+        }
 
     def _compare(self, arms: tuple[str, ...]) -> tuple[Check, ...]:
         """Compare each candidate with the reference in fp64; with eager if the model cannot run in fp64.
@@ -180,7 +205,9 @@ class TransformersVerifier:
         recipe = replace(self.recipe, options=replace(self.recipe.options, dropout=False))
         exact, script = None, None
         try:
-            exact, script, _ = self._observe(replace(recipe, exact=True), REFERENCE_ARM, None, self.steps)
+            exact, script, _ = self._observe(
+                replace(recipe, exact=True), REFERENCE_ARM, None, self.steps
+            )
         except Exception as error:  # noqa: BLE001 - a model may raise anything in fp64; one that fails itself fails below
             logger.warning("the reference in fp64: %s", error)
             if is_out_of_memory(error) or self.recipe.options.mode is Mode.GENERATION:
@@ -205,18 +232,34 @@ class TransformersVerifier:
         For the candidates they only show the effect of rounding.
         """
         options = self.recipe.options
-        if options.mode is not Mode.GENERATION or not options.ragged or reference.exact is reference.eager:
+        if (
+            options.mode is not Mode.GENERATION
+            or not options.ragged
+            or reference.exact is reference.eager
+        ):
             return ()
         epsilon = options.precision.epsilon
         eager = reference.eager.values
-        exact = {name: value.to(eager[name].dtype) for name, value in reference.exact.values.items()}
+        exact = {
+            name: value.to(eager[name].dtype) for name, value in reference.exact.values.items()
+        }
         looked = agree_coarsely(eager, exact, epsilon=epsilon)
-        detail = f"eager's logits of padded prompts compared with each prompt separately in fp64: {looked.detail}"
+        detail = (
+            "eager's logits of padded prompts compared with each prompt separately in fp64:"
+            f" {looked.detail}"
+        )
         return (Check(name=ROWS_ALONE, arm=REFERENCE_ARM, outcome=looked.outcome, detail=detail),)
 
-    def _held_against(self, reference: ReferenceOutputsOfModel, memory: float, arm: str, seen: OutputObservation) -> list[Check]:
-        check = check_of(arm, compared(seen, reference, epsilon=self.recipe.options.precision.epsilon, beta=memory))
-        check = replace(check, detail=f"{self.steps} steps over all {self.batches} batches: {check.detail}")
+    def _held_against(
+        self, reference: ReferenceOutputsOfModel, memory: float, arm: str, seen: OutputObservation
+    ) -> list[Check]:
+        check = check_of(
+            arm,
+            compared(seen, reference, epsilon=self.recipe.options.precision.epsilon, beta=memory),
+        )
+        check = replace(
+            check, detail=f"{self.steps} steps over all {self.batches} batches: {check.detail}"
+        )
         layout = self.recipe.options.layout_of(arm)
         compiled = layout is not None and layout.backend is not None
         return [check, really_compiled(arm)] if compiled else [check]
@@ -226,14 +269,18 @@ class TransformersVerifier:
 
         Rank 0 judges the results.
         """
-        self._seen(replace(self.recipe, options=replace(self.recipe.options, dropout=False)), arm, None)
+        self._seen(
+            replace(self.recipe, options=replace(self.recipe.options, dropout=False)), arm, None
+        )
 
     def _seen(self, recipe: ModelRecipe, arm: str, script: Script | None) -> OutputObservation:
         if recipe.options.layout_of(arm) is not None:
             forget_graphs()
         allow_compilations(1 + recipe.options.arms.index(arm))
         words: dict[str, str] = {}
-        seen, _, _ = self._observe(recipe, arm, script, self.steps, look=lambda program: words.update(words_of(program)))
+        seen, _, _ = self._observe(
+            recipe, arm, script, self.steps, look=lambda program: words.update(words_of(program))
+        )
         if words:
             self._note(arm, words, seen)
             self.begun[arm] = held_to(self.begun[arm], self.begun[REFERENCE_ARM].words)
@@ -244,7 +291,9 @@ class TransformersVerifier:
         options = self.recipe.options
         compared = options.mode is not Mode.GENERATION and not options.dynamic
         call = read_call(words, _of_first(seen) if compared else {})
-        self.begun[arm] = verified(call, epsilon=options.precision.epsilon, runs=self.runs, draws=options.dropout)
+        self.begun[arm] = verified(
+            call, epsilon=options.precision.epsilon, runs=self.runs, draws=options.dropout
+        )
 
     @property
     def steps(self) -> int:
@@ -262,7 +311,9 @@ class TransformersVerifier:
         recipe = replace(self.recipe, options=replace(self.recipe.options, dropout=False))
         exact, script = None, None
         try:
-            exact, script, _ = self._observe(replace(recipe, exact=True), REFERENCE_ARM, None, self.steps)
+            exact, script, _ = self._observe(
+                replace(recipe, exact=True), REFERENCE_ARM, None, self.steps
+            )
         except Exception as error:  # noqa: BLE001 - a model may raise anything in fp64; one that fails itself fails below
             logger.warning("the reference in fp64: %s", error)
         reference, _ = self._keep(recipe, exact, script)
@@ -278,13 +329,20 @@ class TransformersVerifier:
         """
         begun = Beginning(recipe=recipe)
         last: list[OutputObservation] = []
-        eager, _, memory = self._observe(recipe, REFERENCE_ARM, script, self.steps, look=begun.look, take_last=last.append)
+        eager, _, memory = self._observe(
+            recipe, REFERENCE_ARM, script, self.steps, look=begun.look, take_last=last.append
+        )
         shake = shake_of(self.recipe.options.precision.epsilon)
         shaken, _, _ = self._observe(replace(recipe, shake=shake), REFERENCE_ARM, script, 1)
         self.context.keep(begun.computed(eager, exact, shaken, last[0] if last else None))
         self.runs.extend(read_call({}, _of_first(one)) for one in (eager, shaken))
         self._note(REFERENCE_ARM, begun.words, eager)
-        return ReferenceOutputsOfModel(exact=eager if exact is None else exact, eager=eager, shaken=shaken), memory
+        return (
+            ReferenceOutputsOfModel(
+                exact=eager if exact is None else exact, eager=eager, shaken=shaken
+            ),
+            memory,
+        )
 
     def _observe(
         self,
@@ -317,7 +375,11 @@ class TransformersVerifier:
         if take_last is not None and (script or not isinstance(program, Generation)):
             seed_step(recipe.options.seed, 1)
             one = program.observe()
-            take_last(OutputObservation(values={f"{name} (step 1)": value for name, value in one.values.items()}))
+            take_last(
+                OutputObservation(
+                    values={f"{name} (step 1)": value for name, value in one.values.items()}
+                )
+            )
         memory = program.memory if isinstance(program, Training | EverySize) else 0.0
         del program
         forget(recipe.device)
@@ -341,7 +403,9 @@ class TransformersVerifier:
             "throughput_counts": "tokens" if options.mode is Mode.GENERATION else "rows",
         }
         if options.mode is Mode.TRAINING:
-            facts["loss"] = "the model's own" if task_of(model) else "a fixed projection of its main output"
+            facts["loss"] = (
+                "the model's own" if task_of(model) else "a fixed projection of its main output"
+            )
         return facts
 
 
@@ -352,9 +416,15 @@ def _of_first(seen: OutputObservation) -> dict[str, Tensor]:
 
 def _unknown(arm: str, error: BaseException) -> Check:
     if is_out_of_memory(error):
-        detail = "the reference in fp64 does not fit into memory; use a smaller batch or a shorter sequence to compare the arms"
+        detail = (
+            "the reference in fp64 does not fit into memory; use a smaller batch or a shorter"
+            " sequence to compare the arms"
+        )
     else:
-        detail = f"the model does not generate in fp64, which the comparison needs: {type(error).__name__}: {sentence(error)}"
+        detail = (
+            "the model does not generate in fp64, which the comparison needs:"
+            f" {type(error).__name__}: {sentence(error)}"
+        )
     return Check(name=AGREES, arm=arm, outcome=Outcome.UNKNOWN, detail=detail)
 
 

@@ -38,7 +38,9 @@ class Layouts:
         known = (self._made.get(layout) for layout in map(layout_of, inputs) if layout is not None)
         return next((line for line in known if line is not None), None)
 
-    def follow(self, inputs: Iterable[Any], outputs: Iterable[Any], line: SourceLine | None) -> None:
+    def follow(
+        self, inputs: Iterable[Any], outputs: Iterable[Any], line: SourceLine | None
+    ) -> None:
         """Record the layouts that an operator at `line` made of its inputs."""
         read = list(inputs)
         origin = self.origin(read)
@@ -63,7 +65,11 @@ def layout_of(value: Any) -> _Layout | None:
     try:
         if value.is_contiguous():
             return None
-        return value.untyped_storage()._cdata, tuple(value.stride()), int(value.storage_offset())  # noqa: SLF001 - no other is stable
+        return (
+            value.untyped_storage()._cdata,  # noqa: SLF001 - no other is stable
+            tuple(value.stride()),
+            int(value.storage_offset()),
+        )
     except (RuntimeError, NotImplementedError, TypeError):
         return None  # a subclass without memory
 
@@ -94,10 +100,14 @@ def annotated(table: list[SourceLine], sources: FrameSources) -> "Iterator[Torch
         return found
 
     class Annotating(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch leaves it unannotated
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
             node, frame = _current_node(), sys._getframe(1)  # noqa: SLF001 - documented, and a hundred times as fast
             own = sources.of_frame(frame) if node is None else sources.within(frame, _ENGINE)
-            if own is not None:  # one that makes no node has the number of the node before, which has its line by then
+            if (
+                own is not None
+            ):  # one that makes no node has the number of the node before, which has its line by then
                 forward.setdefault(_get_sequence_nr() - 1, own)
             line = own or (forward.get(node._sequence_nr()) if node is not None else None)  # noqa: SLF001 - as above
             line = line or sources.of_frame(frame)

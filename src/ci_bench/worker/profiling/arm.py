@@ -28,11 +28,23 @@ from ci_bench.records.profiles import (
     SourceLine,
 )
 from ci_bench.suites.contract import Compiler, Context, Evidence, Program, Workload, no_mark
-from ci_bench.worker.fence import close, hold_garbage_collector, synchronizer, time_calls, torch_is_loaded
+from ci_bench.worker.fence import (
+    close,
+    hold_garbage_collector,
+    synchronizer,
+    time_calls,
+    torch_is_loaded,
+)
 from ci_bench.worker.memory import keep_freed_memory
 from ci_bench.worker.profiling.annotating import annotated
 from ci_bench.worker.profiling.bundles import Graphs
-from ci_bench.worker.profiling.compiled import Kernels, breaks_of, has_compiled, may_compile, recompiles
+from ci_bench.worker.profiling.compiled import (
+    Kernels,
+    breaks_of,
+    has_compiled,
+    may_compile,
+    recompiles,
+)
 from ci_bench.worker.profiling.operators import (
     STEP,
     Key,
@@ -78,7 +90,9 @@ def explain_arm(workload: Workload, arm: str, *, context: Context, limit_s: floa
     compiler's error that a bundle shows: then the profile has only the bundle.
     """
     if not torch_is_loaded():
-        return Evidence(profiles=(Profile(arm=arm, step_s=None, unknown="this suite computes without torch"),))
+        return Evidence(
+            profiles=(Profile(arm=arm, step_s=None, unknown="this suite computes without torch"),)
+        )
     if getattr(workload, "keeps_freed_memory", False):
         keep_freed_memory()
     sources = FrameSources(Path.cwd())
@@ -97,7 +111,9 @@ def explain_arm(workload: Workload, arm: str, *, context: Context, limit_s: floa
     history.keep(context.attachments / f"memory-{_PLAIN.sub('_', arm)}.json.gz")
     looking.notes += [history.note] if history.note else []
     left_s = max(0.0, limit_s - (time.monotonic() - begun))
-    steps = max(FEWEST_STEPS, min(MOST_STEPS, int(min(LOOK_S, MOST_OF_LIMIT * left_s) / max(step_s, 1e-6))))
+    steps = max(
+        FEWEST_STEPS, min(MOST_STEPS, int(min(LOOK_S, MOST_OF_LIMIT * left_s) / max(step_s, 1e-6)))
+    )
     rows, left_out = _most(looking.profile(arm, steps))
     looking.keep_trace(arm)
     bundle = looking.bundle(arm, limit_s=limit_s - (time.monotonic() - begun))
@@ -127,9 +143,13 @@ def _most(rows: Sequence[ProfileRow]) -> tuple[tuple[ProfileRow, ...], tuple[Pro
     Selected by seconds, then the few with the most memory.
     """
     by_time = sorted(rows, key=lambda row: row.seconds, reverse=True)
-    by_memory = sorted((row for row in by_time if row.alive_bytes), key=lambda row: row.alive_bytes, reverse=True)
+    by_memory = sorted(
+        (row for row in by_time if row.alive_bytes), key=lambda row: row.alive_bytes, reverse=True
+    )
     kept = {id(row) for row in (*by_memory[: MOST_ROWS // 5], *by_time)[:MOST_ROWS]}
-    return tuple(row for row in by_time if id(row) in kept), tuple(row for row in by_time if id(row) not in kept)
+    return tuple(row for row in by_time if id(row) in kept), tuple(
+        row for row in by_time if id(row) not in kept
+    )
 
 
 class _Looking:
@@ -158,7 +178,10 @@ class _Looking:
             self._kernels = Kernels(self._sources)
             self._graphs.listen()
             self.notes += [self._kernels.note] if self._kernels.note and self._compiled else []
-        taken = [time_calls(self.explained_step, calls=1, synchronize=self._synchronize) for _ in range(WARM_UP_CALLS)]
+        taken = [
+            time_calls(self.explained_step, calls=1, synchronize=self._synchronize)
+            for _ in range(WARM_UP_CALLS)
+        ]
         self._compiled = self._compiled or has_compiled()
         return taken[-1]
 
@@ -196,13 +219,23 @@ class _Looking:
         looks[0].least(looks[1:])
         return looks[0]
 
-    def _look(self, steps: int, *, mode: Callable[[], Any] = nullcontext, stacks: bool = False, memory: bool = False) -> Any:
+    def _look(
+        self,
+        steps: int,
+        *,
+        mode: Callable[[], Any] = nullcontext,
+        stacks: bool = False,
+        memory: bool = False,
+    ) -> Any:
         """Steps under torch's profiler, each annotated, but for those with stacks."""
         from torch.profiler import ProfilerActivity, profile, record_function
 
         activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if self._on_gpu else [])]
         self._synchronize()
-        with hold_garbage_collector(), profile(activities=activities, with_stack=stacks, profile_memory=memory) as looked:
+        with (
+            hold_garbage_collector(),
+            profile(activities=activities, with_stack=stacks, profile_memory=memory) as looked,
+        ):
             for _ in range(steps):
                 with nullcontext() if stacks else record_function(STEP), mode():
                     self.explained_step()
@@ -216,7 +249,10 @@ class _Looking:
         mode = (lambda: annotated(table, self._sources)) if eager else nullcontext
         lines = Lines(lines=table)
         with _deep_trees():
-            lines.read(_tree(self._look(1, mode=mode, memory=True)), device=_device_type(self._context.device))
+            lines.read(
+                _tree(self._look(1, mode=mode, memory=True)),
+                device=_device_type(self._context.device),
+            )
         return lines
 
     def _with_stacks(self) -> PythonTime:
@@ -234,7 +270,9 @@ class _Looking:
 
     def bundle(self, arm: str, *, limit_s: float) -> Bundle | None:
         """Write the graph that is wrong in isolation to a file."""
-        found = self._graphs.bundle(self._context.attachments, _PLAIN.sub("_", arm), limit_s=limit_s)
+        found = self._graphs.bundle(
+            self._context.attachments, _PLAIN.sub("_", arm), limit_s=limit_s
+        )
         self.notes += [self._graphs.note] if self._graphs.note and found is None else []
         return found
 
@@ -242,7 +280,9 @@ class _Looking:
         """The step with stacks, for Perfetto or chrome://tracing."""
         if self._trace is not None:
             try:
-                self._trace.export_chrome_trace(str(self._context.attachments / f"trace-{_PLAIN.sub('_', arm)}.json.gz"))
+                self._trace.export_chrome_trace(
+                    str(self._context.attachments / f"trace-{_PLAIN.sub('_', arm)}.json.gz")
+                )
             except (OSError, RuntimeError) as error:
                 self.notes.append(f"no trace: {error}"[:MOST_REASON])
 
@@ -269,7 +309,10 @@ def _device_type(device: str) -> Any:
 
 
 def _operators(
-    found: dict[Key, Typical], lines: Lines | None, python: PythonTime | None, kernels: Kernels | None
+    found: dict[Key, Typical],
+    lines: Lines | None,
+    python: PythonTime | None,
+    kernels: Kernels | None,
 ) -> Iterator[ProfileRow]:
     """Return a row for each operator and place, and for each kernel.
 
@@ -290,7 +333,11 @@ def _operators(
                 seconds=figure.seconds * share,
                 error_s=figure.error_s * share,
                 alive_bytes=alive.pop(((kind, name), place), 0.0),
-                laid_out=tuple(lines.laid_out.get(((kind, name), place), ()))[:MOST_LINES] if lines else (),
+                laid_out=(
+                    tuple(lines.laid_out.get(((kind, name), place), ()))[:MOST_LINES]
+                    if lines
+                    else ()
+                ),
             )
     for ((kind, name), place), held in alive.items():
         yield ProfileRow(name=name, kind=kind, lines=place, alive_bytes=held)
@@ -305,6 +352,17 @@ def _python(host: Typical, python: PythonTime | None) -> Iterator[ProfileRow]:
     whole = sum(seconds.values())
     for (name, place), own in seconds.items():
         share = own / whole if whole > 0 else 0.0
-        yield ProfileRow(name=name, kind=RowKind.PYTHON, lines=place, seconds=host.seconds * share, error_s=host.error_s * share)
+        yield ProfileRow(
+            name=name,
+            kind=RowKind.PYTHON,
+            lines=place,
+            seconds=host.seconds * share,
+            error_s=host.error_s * share,
+        )
     if whole <= 0:
-        yield ProfileRow(name="outside of operators", kind=RowKind.PYTHON, seconds=host.seconds, error_s=host.error_s)
+        yield ProfileRow(
+            name="outside of operators",
+            kind=RowKind.PYTHON,
+            seconds=host.seconds,
+            error_s=host.error_s,
+        )

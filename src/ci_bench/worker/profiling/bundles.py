@@ -81,7 +81,11 @@ class CapturedBundle:
     def size(self) -> str:
         """Describe how many of the captured operators the bundle has."""
         own = operators_of(self.graph)
-        return f"{own} of {self.operators} operators" if self.operators is not None else f"all {own} operators"
+        return (
+            f"{own} of {self.operators} operators"
+            if self.operators is not None
+            else f"all {own} operators"
+        )
 
     def settings(self) -> dict[str, Any]:
         """Return the settings that a replay needs besides the graph."""
@@ -102,7 +106,10 @@ class CapturedBundle:
             return self.failed
         compiled = self.compiled
         try:
-            return replay.replayed(self.graph, self.inputs, lambda: compiled, self.settings()).code == replay.WRONG
+            return (
+                replay.replayed(self.graph, self.inputs, lambda: compiled, self.settings()).code
+                == replay.WRONG
+            )
         except Exception:  # noqa: BLE001 - a graph that cannot run separately, or memory that does not suffice
             return False
 
@@ -154,9 +161,18 @@ class Graphs:
             graph=torch.fx.GraphModule(graph, copy.deepcopy(graph.graph)),
             inputs=tuple(inputs),
             compiler=name_of(backend, wrapper._compiler_name or ""),  # noqa: SLF001 - as above
-            options=_plain({**getattr(backend, "config", {}), **getattr(backend, "kwargs", {}).get("options", {})}),
+            options=_plain(
+                {
+                    **getattr(backend, "config", {}),
+                    **getattr(backend, "kwargs", {}).get("options", {}),
+                }
+            ),
             grad=torch.is_grad_enabled(),
-            autocast=str(torch.get_autocast_dtype(kind)).removeprefix("torch.") if torch.is_autocast_enabled(kind) else "",
+            autocast=(
+                str(torch.get_autocast_dtype(kind)).removeprefix("torch.")
+                if torch.is_autocast_enabled(kind)
+                else ""
+            ),
             device=kind,
         )
         self.taken.append(captured)
@@ -183,7 +199,11 @@ class Graphs:
             if outcome.code == replay.WRONG:
                 says = f"{captured.compiler}: {outcome.says}"
                 return Bundle(file=path.name, says=" ".join(says.split())[:MOST_REASON])
-            self.note = f"a graph seemed wrong, but its reproducer does not confirm that: {outcome.says}"[:MOST_REASON]
+            self.note = (
+                f"a graph seemed wrong, but its reproducer does not confirm that: {outcome.says}"[
+                    :MOST_REASON
+                ]
+            )
         path.unlink(missing_ok=True)
         return None
 
@@ -223,8 +243,14 @@ def _shown(captured: CapturedBundle, path: Path, deadline: float) -> replay.Repl
     smaller = path.with_name(f"smaller-{path.name}")
     try:
         limit_s = min(MOST_MINIFYING_S, PART_OF_LIMIT * (deadline - time.monotonic()))
-        with contextlib.suppress(ValueError, subprocess.SubprocessError):  # then the whole graph is looked at
-            if limit_s > 0 and operators_of(captured.graph) > 1 and minify(path, smaller, limit_s=limit_s):
+        with contextlib.suppress(
+            ValueError, subprocess.SubprocessError
+        ):  # then the whole graph is looked at
+            if (
+                limit_s > 0
+                and operators_of(captured.graph) > 1
+                and minify(path, smaller, limit_s=limit_s)
+            ):
                 outcome = check(smaller, limit_s=PART_OF_LIMIT * (deadline - time.monotonic()))
                 if outcome.code == replay.WRONG:
                     smaller.replace(path)
@@ -253,7 +279,11 @@ def name_of(backend: Any, name: str) -> str:
 
 def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options that a file can hold."""
-    return {name: value for name, value in options.items() if isinstance(value, bool | int | float | str)}
+    return {
+        name: value
+        for name, value in options.items()
+        if isinstance(value, bool | int | float | str)
+    }
 
 
 def write(path: Path, captured: CapturedBundle, *, name: str = "") -> None:
@@ -269,7 +299,9 @@ def write(path: Path, captured: CapturedBundle, *, name: str = "") -> None:
     if not NNModuleToString.can_convert_to_string(captured.graph):
         raise ValueError("a graph with modules that have no source")
     kept = _kept(captured.inputs)
-    described = [_described(one, is_kept=index in kept) for index, one in enumerate(captured.inputs)]
+    described = [
+        _described(one, is_kept=index in kept) for index, one in enumerate(captured.inputs)
+    ]
     main = _TOP.format(
         torch=torch.__version__,
         name=name or path.name,
@@ -282,7 +314,9 @@ def write(path: Path, captured: CapturedBundle, *, name: str = "") -> None:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("__main__.py", main)
         archive.writestr("replay.py", inspect.getsource(replay))
-        archive.writestr("inputs.safetensors", save({str(index): value for index, value in kept.items()}))
+        archive.writestr(
+            "inputs.safetensors", save({str(index): value for index, value in kept.items()})
+        )
 
 
 def _kept(inputs: tuple[Any, ...]) -> dict[int, Any]:
@@ -291,7 +325,9 @@ def _kept(inputs: tuple[Any, ...]) -> dict[int, Any]:
 
     tensors = {index: one for index, one in enumerate(inputs) if isinstance(one, torch.Tensor)}
     kept, size = {}, 0
-    for index, one in sorted(tensors.items(), key=lambda item: (item[1].is_floating_point(), item[1].nbytes)):
+    for index, one in sorted(
+        tensors.items(), key=lambda item: (item[1].is_floating_point(), item[1].nbytes)
+    ):
         size += one.nbytes
         if size > MOST_INPUT_BYTES:
             break
@@ -306,7 +342,11 @@ def _described(value: Any, *, is_kept: bool) -> Any:
         return value
     if isinstance(value, torch.SymInt | torch.SymFloat):
         return value.node.hint
-    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided or (value.is_complex() and not is_kept):
+    if (
+        not isinstance(value, torch.Tensor)
+        or value.layout is not torch.strided
+        or (value.is_complex() and not is_kept)
+    ):
         raise ValueError(f"an input is not a plain tensor: {type(value).__name__}")
     described: dict[str, Any] = {
         "shape": list(value.shape),
@@ -333,7 +373,9 @@ def check(path: Path, *, limit_s: float) -> replay.ReplayOutcome:
         said = json.loads(done.stdout.strip().rpartition("\n")[2])
         outcome = replay.ReplayOutcome(code=int(said["code"]), says=str(said["says"]))
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"it ended with {done.returncode}: {done.stderr.strip()[-200:]}") from error
+        raise ValueError(
+            f"it ended with {done.returncode}: {done.stderr.strip()[-200:]}"
+        ) from error
     if outcome.code != done.returncode:
         raise ValueError(f"it says {outcome.code}, and ended with {done.returncode}")
     return outcome

@@ -25,7 +25,10 @@ from ci_bench.worker.compilation import failed_guards
 from ci_bench.worker.profiling.sources import FrameSources
 
 _NUMBER = re.compile(r":\d+$")
-_SOURCE = re.compile(r"^(\w{1,200}) = async_compile\.\w+\((.*?)(?:\'\'\'|\"\"\")(.*?)(?:\'\'\'|\"\"\")", re.MULTILINE | re.DOTALL)
+_SOURCE = re.compile(
+    r"^(\w{1,200}) = async_compile\.\w+\((.*?)(?:\'\'\'|\"\"\")(.*?)(?:\'\'\'|\"\"\")",
+    re.MULTILINE | re.DOTALL,
+)
 _EXTERN = re.compile(r"(?:extern_kernels|(?:torch\.ops\.)?aten)\.(\w+)(?:\.\w+)?")
 
 
@@ -41,7 +44,9 @@ class Kernels:
         try:
             self._listen()
         except (ImportError, AttributeError) as error:
-            self.note = f"this torch does not say which lines its kernels are of: {error}"[:MOST_REASON]
+            self.note = f"this torch does not say which lines its kernels are of: {error}"[
+                :MOST_REASON
+            ]
 
     def _listen(self) -> None:
         from torch._inductor import config, debug
@@ -52,7 +57,10 @@ class Kernels:
         said = debug.dump_inductor_provenance_info
 
         def dump() -> object:
-            for name, stacks in debug._inductor_kernel_stack_trace.items():  # noqa: SLF001 - no other place has it
+            for (
+                name,
+                stacks,
+            ) in debug._inductor_kernel_stack_trace.items():  # noqa: SLF001 - no other place has it
                 self.stacks.setdefault(event_name(name), []).extend(map(str, stacks))
             return said()
 
@@ -61,7 +69,9 @@ class Kernels:
 
     def _keep(self, code: str) -> None:
         """Take the kernels of one graph, as inductor writes them into a module of Python."""
-        self.generated = list(dict.fromkeys([*self.generated, *generated_kernels(code)]))[:MOST_KERNELS]
+        self.generated = list(dict.fromkeys([*self.generated, *generated_kernels(code)]))[
+            :MOST_KERNELS
+        ]
 
     def lines(self, name: str) -> tuple[SourceLine, ...]:
         """The user's lines behind a kernel, in the order of its stacks."""
@@ -71,7 +81,10 @@ class Kernels:
 
 def generated_kernels(code: str) -> list[GeneratedKernel]:
     """The kernels in the code of a graph, each with its source, which inductor hands to its compiler between three quotes."""
-    return [GeneratedKernel(name=name, source=source.strip("\n")[:MOST_SOURCE]) for name, _, source in _SOURCE.findall(code)]
+    return [
+        GeneratedKernel(name=name, source=source.strip("\n")[:MOST_SOURCE])
+        for name, _, source in _SOURCE.findall(code)
+    ]
 
 
 def event_name(kernel: str) -> str:
@@ -113,4 +126,7 @@ def breaks_of(sources: FrameSources) -> tuple[GraphBreak, ...]:
         reason = str(getattr(one, "reason", "")).strip().partition("\n")[0] or "no reason given"
         key = reason[:MOST_REASON], line.place[:MOST_PLACE] if line else ""
         times[key] = times.get(key, 0) + 1
-    return tuple(GraphBreak(reason=reason, place=place, times=count) for (reason, place), count in times.items())[:MOST_BREAKS]
+    return tuple(
+        GraphBreak(reason=reason, place=place, times=count)
+        for (reason, place), count in times.items()
+    )[:MOST_BREAKS]

@@ -71,7 +71,12 @@ def _wrong(graph: Any, inputs: Sequence[Any], settings: Mapping[str, Any]) -> st
 
     try:
         with torch.autocast(settings["device"], enabled=False):
-            outcome = replay.replayed(graph, inputs, lambda: torch.compile(call, backend=backend, options=options), settings)
+            outcome = replay.replayed(
+                graph,
+                inputs,
+                lambda: torch.compile(call, backend=backend, options=options),
+                settings,
+            )
     except Exception:  # noqa: BLE001 - a part of a graph that does not run does not accuse the compiler
         return ""
     if outcome.code != replay.WRONG:
@@ -80,7 +85,9 @@ def _wrong(graph: Any, inputs: Sequence[Any], settings: Mapping[str, Any]) -> st
     return f"{kind}: {error.partition(':')[0]}" if kind == replay.FAILS else "another result"
 
 
-def recaptured(module: Any, inputs: Sequence[Any], settings: Mapping[str, Any]) -> tuple[Any, list[Any]]:
+def recaptured(
+    module: Any, inputs: Sequence[Any], settings: Mapping[str, Any]
+) -> tuple[Any, list[Any]]:
     """Return dynamo's graph of a bundle's module, with its inputs.
 
     Raises `ValueError` if there are several.
@@ -91,7 +98,9 @@ def recaptured(module: Any, inputs: Sequence[Any], settings: Mapping[str, Any]) 
 
     def take(graph: Any, given: Sequence[Any]) -> Any:
         own = torch.fx.GraphModule(graph, copy.deepcopy(graph.graph))
-        taken.append((own, [one.detach().clone().requires_grad_(one.requires_grad) for one in given]))
+        taken.append(
+            (own, [one.detach().clone().requires_grad_(one.requires_grad) for one in given])
+        )
         return graph.forward
 
     with _as_captured(settings):
@@ -128,13 +137,19 @@ def main(whole: Path, smaller: Path) -> None:
 
         inductor.fallback_random = True  # as `replay` has it
         inductor.compile_threads = 1  # a pool of processes costs more than these small graphs
-    graph, inputs = recaptured(found["Repro"](), replay.read(str(whole), settings["inputs"]), settings)
+    graph, inputs = recaptured(
+        found["Repro"](), replay.read(str(whole), settings["inputs"]), settings
+    )
     same = {name: settings[name] for name in ("compiler", "options", "grad", "autocast", "device")}
     whole_size = operators_of(graph)
 
     def keep(one: Any, given: Sequence[Any]) -> None:
         unfinished = smaller.with_suffix(".unfinished")
-        write(unfinished, CapturedBundle(graph=one, inputs=tuple(given), operators=whole_size, **same), name=whole.name)
+        write(
+            unfinished,
+            CapturedBundle(graph=one, inputs=tuple(given), operators=whole_size, **same),
+            name=whole.name,
+        )
         unfinished.replace(smaller)
 
     minified(graph, inputs, settings, keep)

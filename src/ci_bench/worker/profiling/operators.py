@@ -40,7 +40,10 @@ def key_of(name: str) -> Key | None:
         return None
     if _FUSED.match(name):
         return RowKind.KERNEL, _GRAPH.sub("", name)[:MOST_NAME]
-    return RowKind.OPERATOR, (" ".join(_NUMBERED.sub("", name).replace("#", "").split()) or "unnamed")[:MOST_NAME]
+    return (
+        RowKind.OPERATOR,
+        (" ".join(_NUMBERED.sub("", name).replace("#", "").split()) or "unnamed")[:MOST_NAME],
+    )
 
 
 @dataclass(kw_only=True, slots=True)
@@ -77,8 +80,15 @@ def steps_of(events: Iterable[Any]) -> list[TakenProfile]:
     around them, not to the host.
     """
     roots = [event for event in events if event.cpu_parent is None]
-    steps = sorted((event for event in roots if event.name == STEP), key=lambda event: event.time_range.start)
-    taken = [TakenProfile(whole_s=one.time_range.elapsed_us() / 1e6, host_s=one.self_cpu_time_total / 1e6) for one in steps]
+    steps = sorted(
+        (event for event in roots if event.name == STEP), key=lambda event: event.time_range.start
+    )
+    taken = [
+        TakenProfile(
+            whole_s=one.time_range.elapsed_us() / 1e6, host_s=one.self_cpu_time_total / 1e6
+        )
+        for one in steps
+    ]
     for step, own in zip(steps, taken, strict=True):
         for event in _below(step):
             _add(own, event)
@@ -126,7 +136,11 @@ def typical(steps: list[TakenProfile]) -> dict[Key, Typical]:
     """Each figure over steps."""
     keys = {key for step in steps for key in step.seconds}
     return {
-        key: middle([step.seconds.get(key, 0.0) for step in steps], [step.calls.get(key, 0) for step in steps]) for key in keys
+        key: middle(
+            [step.seconds.get(key, 0.0) for step in steps],
+            [step.calls.get(key, 0) for step in steps],
+        )
+        for key in keys
     }
 
 
@@ -144,8 +158,12 @@ class Lines:
     """
 
     lines: list[SourceLine]
-    seconds: dict[Key, dict[Place, float]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(float)))
-    laid_out: dict[tuple[Key, Place], dict[SourceLine, None]] = field(default_factory=lambda: defaultdict(dict))
+    seconds: dict[Key, dict[Place, float]] = field(
+        default_factory=lambda: defaultdict(lambda: defaultdict(float))
+    )
+    laid_out: dict[tuple[Key, Place], dict[SourceLine, None]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
     alive: dict[tuple[Key, Place], float] = field(default_factory=dict)
     whole_s: float = 0.0
     _allocations: list[tuple[int, int, int, tuple[Key, Place]]] = field(default_factory=list)
@@ -154,7 +172,16 @@ class Lines:
         """Take the least of each figure over looks at the same step: disturbances only add."""
         for key, own in self.seconds.items():
             for place in own:
-                own[place] = min([own[place], *(one.seconds[key][place] for one in others if place in one.seconds.get(key, {}))])
+                own[place] = min(
+                    [
+                        own[place],
+                        *(
+                            one.seconds[key][place]
+                            for one in others
+                            if place in one.seconds.get(key, {})
+                        ),
+                    ]
+                )
 
     def read(self, roots: Iterable[Any], *, device: str) -> None:
         """Take a tree of events, and replay allocations and frees on this kind of device."""
@@ -163,7 +190,9 @@ class Lines:
             self._visit(root, (), (), None, device)
         self.alive = peak_of(self._allocations)
 
-    def _visit(self, event: Any, place: Place, made: Place, operator: Key | None, device: str) -> Place:
+    def _visit(
+        self, event: Any, place: Place, made: Place, operator: Key | None, device: str
+    ) -> Place:
         """Visit one event and all below it, whose inputs were laid out at `made`.
 
         Returns the place of the first that has one.
@@ -193,11 +222,15 @@ class Lines:
 
 def own_s(event: Any) -> float:
     """The seconds of an event of the tree without its children's."""
-    inner = sum(child.duration_time_ns for child in event.children if child.tag.name != "Allocation")
+    inner = sum(
+        child.duration_time_ns for child in event.children if child.tag.name != "Allocation"
+    )
     return max(0.0, float(event.duration_time_ns - inner)) / 1e9
 
 
-def peak_of(allocations: Iterable[tuple[int, int, int, tuple[Key, Place]]]) -> dict[tuple[Key, Place], float]:
+def peak_of(
+    allocations: Iterable[tuple[int, int, int, tuple[Key, Place]]],
+) -> dict[tuple[Key, Place], float]:
     """Return the bytes at the peak, by their allocator.
 
     An allocation is (when, where, bytes or less, by whom).
@@ -232,26 +265,35 @@ class PythonTime:
     sources: FrameSources
     entered: str
     seconds: dict[tuple[str, Place], float] = field(default_factory=lambda: defaultdict(float))
-    operators: dict[Key, dict[Place, float]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(float)))
+    operators: dict[Key, dict[Place, float]] = field(
+        default_factory=lambda: defaultdict(lambda: defaultdict(float))
+    )
     whole_s: float = 0.0
 
     def least(self, others: Sequence["PythonTime"]) -> None:
         """Take the least of each figure over looks at the same step: disturbances only add."""
         for key, own_s in self.seconds.items():
-            self.seconds[key] = min([own_s, *(one.seconds[key] for one in others if key in one.seconds)])
+            self.seconds[key] = min(
+                [own_s, *(one.seconds[key] for one in others if key in one.seconds)]
+            )
 
     def read(self, roots: Iterable[Any]) -> None:
         """Take a tree of events."""
         for root in roots:
             self._visit(root, None, (), inside=False)
 
-    def _visit(self, event: Any, owner: tuple[str, Place] | None, exact: Place, *, inside: bool) -> None:
+    def _visit(
+        self, event: Any, owner: tuple[str, Place] | None, exact: Place, *, inside: bool
+    ) -> None:
         kind = event.tag.name
         if kind == "PyCall":
             frame = event.extra_fields.callsite
             caller = event.extra_fields.caller
             if self.sources.is_own(frame.file_name):
-                owner = frame.function_name[:MOST_NAME], (self.sources.line(frame.file_name, frame.line_number),)
+                owner = (
+                    frame.function_name[:MOST_NAME],
+                    (self.sources.line(frame.file_name, frame.line_number),),
+                )
             elif self.sources.is_own(caller.file_name):
                 exact = (self.sources.line(caller.file_name, caller.line_number),)
                 owner = frame.function_name[:MOST_NAME], exact
@@ -273,10 +315,18 @@ class PythonTime:
 def c_name(name: str) -> str:
     """``<built-in function sleep>`` as ``sleep``."""
     found = _C_NAME.search(name)
-    return next((one for one in found.groups() if one), name)[:MOST_NAME] if found else name[:MOST_NAME]
+    return (
+        next((one for one in found.groups() if one), name)[:MOST_NAME]
+        if found
+        else name[:MOST_NAME]
+    )
 
 
 def spread(weights: Mapping[Place, float]) -> dict[Place, float]:
     """Return the share of each place; if nothing is known, no place has all of it."""
     whole = sum(weights.values())
-    return {place: one / whole for place, one in weights.items()} if whole > 0 else dict.fromkeys(list(weights)[:1] or [()], 1.0)
+    return (
+        {place: one / whole for place, one in weights.items()}
+        if whole > 0
+        else dict.fromkeys(list(weights)[:1] or [()], 1.0)
+    )

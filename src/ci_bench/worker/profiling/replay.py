@@ -39,7 +39,10 @@ class ReplayOutcome:
 
 
 def replayed(
-    graph: Any, inputs: Sequence[Any], compiled: Callable[[], Callable[..., Any]], settings: Mapping[str, Any]
+    graph: Any,
+    inputs: Sequence[Any],
+    compiled: Callable[[], Callable[..., Any]],
+    settings: Mapping[str, Any],
 ) -> ReplayOutcome:
     """Compare the results of the function that `compiled` returns with `graph`'s.
 
@@ -53,12 +56,22 @@ def replayed(
         first = str(error).strip().partition("\n")[0]
         return ReplayOutcome(code=WRONG, says=f"{FAILS}: {type(error).__name__}: {first}"[:200])
     if plain.keys() != own.keys():
-        return ReplayOutcome(code=WRONG, says=f"it gives {len(own)} tensors instead of {len(plain)}")
-    worst = [found for name in plain if (found := _apart(name, plain[name], own[name], exact.get(name)))]
-    return ReplayOutcome(code=WRONG, says=worst[0]) if worst else ReplayOutcome(code=RIGHT, says=f"{len(plain)} tensors agree")
+        return ReplayOutcome(
+            code=WRONG, says=f"it gives {len(own)} tensors instead of {len(plain)}"
+        )
+    worst = [
+        found for name in plain if (found := _apart(name, plain[name], own[name], exact.get(name)))
+    ]
+    return (
+        ReplayOutcome(code=WRONG, says=worst[0])
+        if worst
+        else ReplayOutcome(code=RIGHT, says=f"{len(plain)} tensors agree")
+    )
 
 
-def _results(call: Callable[..., Any], inputs: Sequence[Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+def _results(
+    call: Callable[..., Any], inputs: Sequence[Any], settings: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return outputs, gradients, and one call's changes of its inputs, by name.
 
     The inputs given stay as they are.
@@ -69,17 +82,29 @@ def _results(call: Callable[..., Any], inputs: Sequence[Any], settings: Mapping[
     torch.manual_seed(SEED)
     with torch.set_grad_enabled(bool(settings["grad"])), _autocast(settings):
         found = call(*own)
-    outputs = [one for one in (found if isinstance(found, list | tuple) else [found]) if isinstance(one, torch.Tensor)]
+    outputs = [
+        one
+        for one in (found if isinstance(found, list | tuple) else [found])
+        if isinstance(one, torch.Tensor)
+    ]
     results = {f"output {index}": one.detach().clone() for index, one in enumerate(outputs)}
     roots = [one for one in outputs if one.requires_grad]
     leaves = [
-        (index, one) for index, one in enumerate(own) if isinstance(one, torch.Tensor) and one.is_leaf and one.requires_grad
+        (index, one)
+        for index, one in enumerate(own)
+        if isinstance(one, torch.Tensor) and one.is_leaf and one.requires_grad
     ]
     if roots and leaves:
         torch.manual_seed(SEED)
         directions = [torch.randn(one.shape, dtype=torch.float32).to(one) for one in roots]
-        taken: tuple[Any, ...] = torch.autograd.grad(roots, [one for _, one in leaves], directions, allow_unused=True)
-        results |= {f"gradient of input {index}": one for (index, _), one in zip(leaves, taken, strict=True) if one is not None}
+        taken: tuple[Any, ...] = torch.autograd.grad(
+            roots, [one for _, one in leaves], directions, allow_unused=True
+        )
+        results |= {
+            f"gradient of input {index}": one
+            for (index, _), one in zip(leaves, taken, strict=True)
+            if one is not None
+        }
     written = {index: one for index, one in enumerate(own) if isinstance(one, torch.Tensor)}
     results |= {f"input {index} as it is left": one.detach() for index, one in written.items()}
     return results
@@ -88,7 +113,11 @@ def _results(call: Callable[..., Any], inputs: Sequence[Any], settings: Mapping[
 def _leaf(value: Any) -> Any:
     import torch
 
-    return value.detach().clone().requires_grad_(value.requires_grad) if isinstance(value, torch.Tensor) else value
+    return (
+        value.detach().clone().requires_grad_(value.requires_grad)
+        if isinstance(value, torch.Tensor)
+        else value
+    )
 
 
 @contextlib.contextmanager
@@ -109,9 +138,11 @@ def _exact(graph: Any, inputs: Sequence[Any], settings: Mapping[str, Any]) -> di
     import torch
 
     wide = [
-        one.detach().double().requires_grad_(one.requires_grad)
-        if isinstance(one, torch.Tensor) and one.is_floating_point()
-        else one
+        (
+            one.detach().double().requires_grad_(one.requires_grad)
+            if isinstance(one, torch.Tensor) and one.is_floating_point()
+            else one
+        )
         for one in inputs
     ]
     try:
@@ -123,7 +154,10 @@ def _exact(graph: Any, inputs: Sequence[Any], settings: Mapping[str, Any]) -> di
 def _apart(name: str, plain: Any, own: Any, exact: Any | None) -> str:
     """Describe how a tensor differs by more than rounding; empty if it doesn't."""
     if plain.shape != own.shape or plain.dtype != own.dtype:
-        return f"{name} is {tuple(own.shape)} of {own.dtype}, not {tuple(plain.shape)} of {plain.dtype}"
+        return (
+            f"{name} is {tuple(own.shape)} of {own.dtype}, not {tuple(plain.shape)} of"
+            f" {plain.dtype}"
+        )
     if not (plain.is_floating_point() or plain.is_complex()):
         unlike = int((plain != own).sum())
         return f"{name}: {unlike} of {own.numel()} values differ" if unlike else ""
@@ -151,7 +185,10 @@ def _rms(values: Any) -> float:
 
 
 def compiler_of(name: str) -> Any:
-    """A backend by torch's name of it, or as ``module:attribute``. Raises `ImportError` or `AttributeError`."""
+    """A backend by torch's name of it, or as ``module:attribute``.
+
+    Raises `ImportError` or `AttributeError`.
+    """
     module, _, attribute = name.partition(":")
     if not attribute:
         return name
@@ -178,7 +215,9 @@ def _input(index: int, described: Any, kept: Mapping[str, Any]) -> Any:
     if not isinstance(described, dict):
         return described
     dtype = getattr(torch, described["dtype"])
-    value = torch.empty_strided(described["shape"], described["stride"], dtype=dtype, device=described["device"])
+    value = torch.empty_strided(
+        described["shape"], described["stride"], dtype=dtype, device=described["device"]
+    )
     with torch.no_grad():
         if str(index) in kept:
             value.copy_(kept[str(index)])
@@ -190,8 +229,14 @@ def _input(index: int, described: Any, kept: Mapping[str, Any]) -> Any:
 
 def main(archive: str, build: Callable[[], Any], settings: Mapping[str, Any]) -> int:
     """Replays, prints one line, returns the exit code. Its last line is JSON with ``--json``."""
-    parser = argparse.ArgumentParser(description="Runs a captured graph compiled and uncompiled: 0 right, 1 wrong, 125 unknown.")
-    parser.add_argument("--compiler", default=settings["compiler"], help="another backend: eager, aot_eager, module:attribute")
+    parser = argparse.ArgumentParser(
+        description="Runs a captured graph compiled and uncompiled: 0 right, 1 wrong, 125 unknown."
+    )
+    parser.add_argument(
+        "--compiler",
+        default=settings["compiler"],
+        help="another backend: eager, aot_eager, module:attribute",
+    )
     parser.add_argument("--json", action="store_true", help="print the outcome as JSON")
     flags = parser.parse_args()
     sys.path.insert(0, str(Path.cwd()))
@@ -201,12 +246,18 @@ def main(archive: str, build: Callable[[], Any], settings: Mapping[str, Any]) ->
         outcome = ReplayOutcome(code=UNKNOWN, says=f"undecided: {type(error).__name__}: {error}")
     says = f"{outcome.says} (the graph has {settings['size']})"
     word = {RIGHT: "right", WRONG: "wrong", UNKNOWN: "unknown"}[outcome.code]
-    text = json.dumps({"code": outcome.code, "says": says}) if flags.json else f"{flags.compiler}: {word}: {says}"
+    text = (
+        json.dumps({"code": outcome.code, "says": says})
+        if flags.json
+        else f"{flags.compiler}: {word}: {says}"
+    )
     sys.stdout.write(text + "\n")
     return outcome.code
 
 
-def _replay(archive: str, build: Callable[[], Any], settings: Mapping[str, Any], compiler: str) -> ReplayOutcome:
+def _replay(
+    archive: str, build: Callable[[], Any], settings: Mapping[str, Any], compiler: str
+) -> ReplayOutcome:
     import torch
     from torch._dynamo import config
 
@@ -217,4 +268,9 @@ def _replay(archive: str, build: Callable[[], Any], settings: Mapping[str, Any],
     config.suppress_errors = False
     graph, inputs, backend = build(), read(archive, settings["inputs"]), compiler_of(compiler)
     options = settings["options"] if compiler == settings["compiler"] else {}
-    return replayed(graph, inputs, lambda: torch.compile(graph, backend=backend, options=dict(options) or None), settings)
+    return replayed(
+        graph,
+        inputs,
+        lambda: torch.compile(graph, backend=backend, options=dict(options) or None),
+        settings,
+    )

@@ -47,14 +47,18 @@ class MemoryHistory:
         import torch
 
         try:
-            torch.cuda.memory._record_memory_history(enabled, stacks="python", max_entries=MOST_EVENTS, device=self._device)  # noqa: SLF001 - as torch documents it
+            torch.cuda.memory._record_memory_history(  # noqa: SLF001 - as torch documents it
+                enabled, stacks="python", max_entries=MOST_EVENTS, device=self._device
+            )
         except (RuntimeError, AttributeError, TypeError) as error:
             self._lack(error)
             return False
         return True
 
     def _lack(self, error: Exception) -> None:
-        self.note = self.note or f"no memory snapshot: {type(error).__name__}: {error}"[:MOST_REASON]
+        self.note = (
+            self.note or f"no memory snapshot: {type(error).__name__}: {error}"[:MOST_REASON]
+        )
 
 
 def packed(snapshot: Mapping[str, Any]) -> bytes:
@@ -64,7 +68,8 @@ def packed(snapshot: Mapping[str, Any]) -> bytes:
     """
     traces = [[_shortened(event) for event in trace] for trace in snapshot.get("device_traces", ())]
     segments = [
-        _shortened({**one, "blocks": list(map(_shortened, one.get("blocks", ())))}) for one in snapshot.get("segments", ())
+        _shortened({**one, "blocks": list(map(_shortened, one.get("blocks", ())))})
+        for one in snapshot.get("segments", ())
     ]
     kept = max(map(len, traces), default=0)
     while True:
@@ -77,9 +82,15 @@ def packed(snapshot: Mapping[str, Any]) -> bytes:
         if len(content) <= MOST_BYTES:
             return content
         if kept == 0:
-            raise ValueError(f"it has {len(content):,} bytes without any event, more than {MOST_BYTES:,}")
+            raise ValueError(
+                f"it has {len(content):,} bytes without any event, more than {MOST_BYTES:,}"
+            )
         kept //= 2
 
 
 def _shortened(value: Mapping[str, Any]) -> dict[str, Any]:
-    return {**value, "frames": list(value["frames"])[:MOST_FRAMES]} if value.get("frames") else dict(value)
+    return (
+        {**value, "frames": list(value["frames"])[:MOST_FRAMES]}
+        if value.get("frames")
+        else dict(value)
+    )

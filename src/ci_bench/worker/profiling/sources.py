@@ -29,7 +29,9 @@ class FrameSources:
     def __init__(self, tree: Path) -> None:
         """Files are read on demand."""
         self._tree = tree.resolve()
-        self._nothing = [Path(place).resolve() for place in (sysconfig.get_path("stdlib"), *_OURS) if place]
+        self._nothing = [
+            Path(place).resolve() for place in (sysconfig.get_path("stdlib"), *_OURS) if place
+        ]
         self.rank = lru_cache(maxsize=4096)(self._rank)
         self.line = lru_cache(maxsize=4096)(self._line)
         self.find = lru_cache(maxsize=4096)(self._find)
@@ -56,7 +58,14 @@ class FrameSources:
         """The innermost line that is the user's, of a stack as Python prints it."""
         frames = [(self.rank(file), file, int(number)) for file, number in _TRACEBACK.findall(text)]
         best = max((rank for rank, _, _ in frames), default=_FOREIGN)
-        return next((self.line(file, number) for rank, file, number in reversed(frames) if best and rank == best), None)
+        return next(
+            (
+                self.line(file, number)
+                for rank, file, number in reversed(frames)
+                if best and rank == best
+            ),
+            None,
+        )
 
     def is_own(self, file: str) -> bool:
         """Return whether a file is in the tree."""
@@ -67,7 +76,9 @@ class FrameSources:
             return _FOREIGN
         path = Path(self.find(file))
         if any(part in _INSTALLED for part in path.parts):
-            return _FOREIGN if "torch" in path.parts or "ci_bench" in path.parts[-4:-1] else _PACKAGE
+            return (
+                _FOREIGN if "torch" in path.parts or "ci_bench" in path.parts[-4:-1] else _PACKAGE
+            )
         if any(path.is_relative_to(place) for place in self._nothing):
             return _FOREIGN
         return _OWN if path.is_relative_to(self._tree) else _PACKAGE
@@ -87,7 +98,10 @@ class FrameSources:
         if path.is_relative_to(self._tree) and not any(part in _INSTALLED for part in path.parts):
             shown = str(path.relative_to(self._tree))
         else:
-            place = next((index for index, part in enumerate(path.parts) if part in _INSTALLED), len(path.parts) - 4)
+            place = next(
+                (index for index, part in enumerate(path.parts) if part in _INSTALLED),
+                len(path.parts) - 4,
+            )
             shown = "/".join(path.parts[max(place, 0) + 1 :])
         code = " ".join(linecache.getline(str(path), number).split())
         return SourceLine(place=f"{shown[-(MOST_PLACE - 10) :]}:{number}", code=code[:MOST_CODE])

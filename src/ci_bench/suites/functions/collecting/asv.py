@@ -19,7 +19,13 @@ from typing import Any
 from ci_bench.errors import BadConfig
 from ci_bench.formats.units import interpret
 from ci_bench.suites.contract import NotMeasured, Unsupported
-from ci_bench.suites.functions.collecting.collected import Collected, all_of, apart, collected, has_name
+from ci_bench.suites.functions.collecting.collected import (
+    Collected,
+    all_of,
+    apart,
+    collected,
+    has_name,
+)
 from ci_bench.suites.functions.collecting.recognising import ASV_NAMES, Format
 from ci_bench.suites.functions.declaring import record
 from ci_bench.suites.functions.grids import MOST_POINTS, NAME, GridDeclaration
@@ -42,7 +48,11 @@ class FoundBenchmark:
     @property
     def name(self) -> str:
         """As cases have it: ``Suite.time_keys``."""
-        return f"{self.owner.__qualname__}.{self.function.__name__}" if self.owner else self.function.__name__
+        return (
+            f"{self.owner.__qualname__}.{self.function.__name__}"
+            if self.owner
+            else self.function.__name__
+        )
 
     @property
     def line(self) -> int:
@@ -63,7 +73,10 @@ class FoundBenchmark:
 
 
 def collect(file: str, module: ModuleType) -> tuple[Collected, ...]:
-    """The benchmarks of a module that was imported. Raises `BadConfig` if parameters contradict each other."""
+    """The benchmarks of a module that was imported.
+
+    Raises `BadConfig` if parameters contradict each other.
+    """
     caches: dict[Any, Any] = {}
     found = [
         FoundBenchmark(file=file, module=module, owner=owner, function=function, caches=caches)
@@ -90,14 +103,20 @@ def _functions(module: ModuleType) -> Iterator[tuple[type | None, Callable[..., 
 
 def _is_benchmark(found: FoundBenchmark) -> bool:
     """Return false for a helper such as ``time_of(call)``, whose parameters have no values."""
-    owed = [one for one in inspect.signature(found.function).parameters.values() if one.default is one.empty]
+    owed = [
+        one
+        for one in inspect.signature(found.function).parameters.values()
+        if one.default is one.empty
+    ]
     given = found.first("params", None) or found.first("setup_cache", None)
     return bool(given) or len(owed) <= bool(found.owner)
 
 
 def _benchmark(found: FoundBenchmark) -> Collected:
     tracks = found.function.__name__.startswith(TRACK)
-    where = GridDeclaration(file=found.file, line=found.line, function=found.name, origin=Format.ASV, untimed=tracks)
+    where = GridDeclaration(
+        file=found.file, line=found.line, function=found.name, origin=Format.ASV, untimed=tracks
+    )
 
     def open_case(_: str, arguments: Sequence[Any]) -> Generator[Callable[[], Any], None, None]:
         return _opened(found, arguments, tracks=tracks)
@@ -110,7 +129,11 @@ def _cases(found: FoundBenchmark) -> Iterator[tuple[Mapping[str, Any], str, tupl
     params = found.first("params", [])
     if not isinstance(params, list | tuple):
         raise found.fault("params", "a list, or a list of lists")
-    axes = [[*one] for one in params] if params and all(isinstance(one, list | tuple) for one in params) else [[*params]]
+    axes = (
+        [[*one] for one in params]
+        if params and all(isinstance(one, list | tuple) for one in params)
+        else [[*params]]
+    )
     axes = axes if params else []
     names = [str(name) for name in found.first("param_names", [])]
     names += [f"param{place + 1}" for place in range(len(names), len(axes))]
@@ -121,13 +144,20 @@ def _cases(found: FoundBenchmark) -> Iterator[tuple[Mapping[str, Any], str, tupl
         raise found.fault("params", f"the grid has {size:,}; at most {MOST_POINTS:,} are allowed")
     for places in product(*map(range, map(len, axes))):
         arguments = tuple(axis[place] for axis, place in zip(axes, places, strict=True))
-        shown = {_plain(name): _shown(value, place) for name, value, place in zip(names, arguments, places, strict=False)}
+        shown = {
+            _plain(name): _shown(value, place)
+            for name, value, place in zip(names, arguments, places, strict=False)
+        }
         yield shown, "-".join(map(str, places)), arguments
 
 
 def _plain(name: str) -> str:
     """A name that an id can hold: asv's may be any text."""
-    return name if NAME.fullmatch(name) else "".join(char if char.isascii() and char.isalnum() else "_" for char in name)[:60]
+    return (
+        name
+        if NAME.fullmatch(name)
+        else "".join(char if char.isascii() and char.isalnum() else "_" for char in name)[:60]
+    )
 
 
 def _shown(value: Any, place: int) -> Any:
@@ -138,17 +168,24 @@ def _shown(value: Any, place: int) -> Any:
     return text if " at 0x" not in text and has_name(text) else f"number{place}"
 
 
-def _opened(found: FoundBenchmark, arguments: Sequence[Any], *, tracks: bool) -> Generator[Callable[[], Any], None, None]:
+def _opened(
+    found: FoundBenchmark, arguments: Sequence[Any], *, tracks: bool
+) -> Generator[Callable[[], Any], None, None]:
     """Set up, yield the call, take down."""
     if found.first("number", 0) == 1 and _all_of(found, None, "setup"):
-        raise Unsupported(f"{found.file}: {found.name}: number = 1 asks for setup before each call, but calls are timed in a row")
+        raise Unsupported(
+            f"{found.file}: {found.name}: number = 1 asks for setup before each call, but calls are"
+            " timed in a row"
+        )
     instance = found.owner() if found.owner else None
     given = (*_cache(found, instance), *arguments)
     try:
         for setup in _all_of(found, instance, "setup"):
             setup(*given)
     except NotImplementedError as reason:
-        raise Unsupported(f"{found.file}: {found.name}: setup skips it: {str(reason) or 'NotImplementedError'}") from reason
+        raise Unsupported(
+            f"{found.file}: {found.name}: setup skips it: {str(reason) or 'NotImplementedError'}"
+        ) from reason
     function = partial(found.function, instance) if found.owner else found.function
     call = partial(function, *given) if given or found.owner else function
     try:
@@ -166,7 +203,9 @@ def _track(found: FoundBenchmark, value: Any) -> None:
             value = float(value)
         except (TypeError, ValueError):
             kind = type(value).__name__
-            raise NotMeasured(f"{found.file}: {found.name} returns a {kind} instead of a number to track") from None
+            raise NotMeasured(
+                f"{found.file}: {found.name} returns a {kind} instead of a number to track"
+            ) from None
     unit = str(found.first("unit", "unit"))
     name = found.function.__name__.lower()[:50]
     record(name, value, unit=unit, gate=interpret(unit).unit in USUAL)
@@ -178,14 +217,20 @@ def _all_of(found: FoundBenchmark, instance: Any, name: str) -> list[Callable[..
     A module's own is used only if it takes the given arguments.
     """
     owner = instance if instance is not None else found.owner
-    steps = (getattr(place, name, None) for place in (found.module, owner, found.function) if place is not None)
+    steps = (
+        getattr(place, name, None)
+        for place in (found.module, owner, found.function)
+        if place is not None
+    )
     return [step for step in steps if callable(step)]
 
 
 def _cache(found: FoundBenchmark, instance: Any) -> tuple[Any, ...]:
     """Return the result of `setup_cache` as the first argument; empty without one."""
     places = [place for place in (found.function, instance, found.module) if place is not None]
-    function = next((one for place in places if callable(one := getattr(place, "setup_cache", None))), None)
+    function = next(
+        (one for place in places if callable(one := getattr(place, "setup_cache", None))), None
+    )
     if function is None:
         return ()
     key = getattr(function, "__func__", function)

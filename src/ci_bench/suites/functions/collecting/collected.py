@@ -40,7 +40,11 @@ class Collected(Benchmark[..., Any]):
 
 
 def collected(
-    where: GridDeclaration, cases: Iterable[tuple[Values, Any]], open_case: Opener, *, arms: Sequence[str] = ()
+    where: GridDeclaration,
+    cases: Iterable[tuple[Values, Any]],
+    open_case: Opener,
+    *,
+    arms: Sequence[str] = (),
 ) -> Collected:
     """A benchmark of cases, each with its shown parameters and a handle for `open_case`.
 
@@ -52,7 +56,9 @@ def collected(
     names = tuple(arms) or (where.function.rpartition(".")[2],)
     parameters = tuple(dict.fromkeys(name for values, _ in listed for name in values))
     made = [Arm(name=name, parameters=parameters, line=where.line) for name in names]
-    keywords: dict[str, Any] = {"cases": [dict(values) for values, _ in listed]} if parameters else {}
+    keywords: dict[str, Any] = (
+        {"cases": [dict(values) for values, _ in listed]} if parameters else {}
+    )
     declared = GridDeclaration(
         file=where.file,
         line=where.line,
@@ -75,7 +81,9 @@ def collected(
             inner.close()
 
     providers = [Provider(arm=arm, function=partial(provide, arm.name)) for arm in made]
-    return Collected(function=providers[0].function, keywords={}, providers=providers, declared=declared)
+    return Collected(
+        function=providers[0].function, keywords={}, providers=providers, declared=declared
+    )
 
 
 @contextmanager
@@ -89,8 +97,15 @@ def placed(where: GridDeclaration, point: object = ()) -> Iterator[None]:
     except (NotMeasured, Unsupported):
         raise
     except Exception as error:
-        words = ",".join(f"{name}={value}" for name, value in point) if isinstance(point, tuple) else str(point)
-        message = f"{where.file}:{where.line}: {where.function}{f'[{words}]' if words else ''}: {type(error).__name__}: {error}"
+        words = (
+            ",".join(f"{name}={value}" for name, value in point)
+            if isinstance(point, tuple)
+            else str(point)
+        )
+        message = (
+            f"{where.file}:{where.line}: {where.function}{f'[{words}]' if words else ''}:"
+            f" {type(error).__name__}: {error}"
+        )
         raise NotMeasured(message) from error
 
 
@@ -149,7 +164,9 @@ def still_callable(call: Callable[[], Any], place: str, what: str) -> None:
         raise
     except Exception as error:
         why = f"{type(error).__name__}: {error}"
-        message = f"{place}: what it hands to {what} fails once the function around it has ended ({why})"
+        message = (
+            f"{place}: what it hands to {what} fails once the function around it has ended ({why})"
+        )
         raise NotMeasured(f"{message}; set up outside of it what is needed") from error
 
 

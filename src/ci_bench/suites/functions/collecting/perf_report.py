@@ -13,7 +13,14 @@ from types import ModuleType
 from typing import Any
 
 from ci_bench.suites.contract import NotMeasured
-from ci_bench.suites.functions.collecting.collected import Collected, apart, collected, has_name, shown, still_callable
+from ci_bench.suites.functions.collecting.collected import (
+    Collected,
+    apart,
+    collected,
+    has_name,
+    shown,
+    still_callable,
+)
 from ci_bench.suites.functions.collecting.recognising import Format
 from ci_bench.suites.functions.collecting.stand_ins import stand_ins, taking
 from ci_bench.suites.functions.grids import GridDeclaration, label_of
@@ -39,7 +46,11 @@ def collect(file: str, module: ModuleType) -> tuple[Collected, ...]:
 def _marks(module: ModuleType) -> Iterator[Any]:
     """Yield Triton's `Mark`, or its stand-in."""
     for value in {id(one): one for one in vars(module).values()}.values():
-        if type(value).__name__ == "Mark" and callable(value.fn) and value.fn.__module__ == module.__name__:
+        if (
+            type(value).__name__ == "Mark"
+            and callable(value.fn)
+            and value.fn.__module__ == module.__name__
+        ):
             yield value
 
 
@@ -49,7 +60,9 @@ def _of_mark(file: str, mark: Any) -> Iterator[Collected]:
     groups: dict[tuple[str, ...], list[Any]] = {}
     for plot in plots if isinstance(plots, list | tuple) else [plots]:
         groups.setdefault(_arms(plot), []).append(plot)
-    for name, (arms, alike) in zip(_names(function.__name__, [*groups.values()]), groups.items(), strict=True):
+    for name, (arms, alike) in zip(
+        _names(function.__name__, [*groups.values()]), groups.items(), strict=True
+    ):
         where = GridDeclaration(file=file, line=line, function=name, origin=Format.PERF_REPORT)
         cases = [case for plot in alike for case in _points(where, plot, arms)]
         yield collected(where, apart(cases), _opener(function, f"{file}:{line}: {name}"), arms=arms)
@@ -60,35 +73,60 @@ def _names(function: str, groups: list[list[Any]]) -> list[str]:
     if len(groups) == 1:
         return [function]
     titles = [re.sub(r"[^A-Za-z0-9_]+", "_", plots[0].plot_name) for plots in groups]
-    numbers = [f"_{place + 1}" if titles.count(title) > 1 else "" for place, title in enumerate(titles)]
-    return [f"{function}.{title}"[: 60 - len(number)] + number for title, number in zip(titles, numbers, strict=True)]
+    numbers = [
+        f"_{place + 1}" if titles.count(title) > 1 else "" for place, title in enumerate(titles)
+    ]
+    return [
+        f"{function}.{title}"[: 60 - len(number)] + number
+        for title, number in zip(titles, numbers, strict=True)
+    ]
 
 
 def _arms(plot: Any) -> tuple[str, ...]:
     """The lines by their values, or by their titles where these have no name; as arms may be called."""
-    titles = [*plot.line_names, *(f"line{place}" for place in range(len(plot.line_names), len(plot.line_vals)))]
-    words = [label_of(value) if has_name(value) else str(title) for value, title in zip(plot.line_vals, titles, strict=False)]
+    titles = [
+        *plot.line_names,
+        *(f"line{place}" for place in range(len(plot.line_names), len(plot.line_vals))),
+    ]
+    words = [
+        label_of(value) if has_name(value) else str(title)
+        for value, title in zip(plot.line_vals, titles, strict=False)
+    ]
     return tuple(re.sub(r"[^A-Za-z0-9_.:+-]+", "_", word)[:80] for word in words)
 
 
-def _points(where: GridDeclaration, plot: Any, arms: tuple[str, ...]) -> Iterator[tuple[Mapping[str, Any], str, PlotLine]]:
+def _points(
+    where: GridDeclaration, plot: Any, arms: tuple[str, ...]
+) -> Iterator[tuple[Mapping[str, Any], str, PlotLine]]:
     for place, x in enumerate(plot.x_vals):
         values = list(x) if isinstance(x, list | tuple) else [x] * len(plot.x_names)
         if len(values) != len(plot.x_names):
             names = ", ".join(plot.x_names)
-            raise where.fault("x_vals", f"{x!r} has {len(values)} values for {len(plot.x_names)} names ({names})")
+            raise where.fault(
+                "x_vals", f"{x!r} has {len(values)} values for {len(plot.x_names)} names ({names})"
+            )
         arguments = {**dict(zip(plot.x_names, values, strict=True)), **plot.args}
         name = f"{plot.plot_name}-{place}"
-        line = PlotLine(arguments=arguments, line_arg=plot.line_arg, line_vals=dict(zip(arms, plot.line_vals, strict=True)))
+        line = PlotLine(
+            arguments=arguments,
+            line_arg=plot.line_arg,
+            line_vals=dict(zip(arms, plot.line_vals, strict=True)),
+        )
         yield shown(arguments, name), name, line
 
 
-def _opener(function: Callable[..., Any], place: str) -> Callable[[str, PlotLine], Callable[[], Any]]:
+def _opener(
+    function: Callable[..., Any], place: str
+) -> Callable[[str, PlotLine], Callable[[], Any]]:
     def open_case(arm: str, line: PlotLine) -> Callable[[], Any]:
         with stand_ins([Format.PERF_REPORT]), taking() as calls:
             function(**line.arguments, **{line.line_arg: line.line_vals[arm]})
         if len(calls) != 1:
-            how = "does not call triton.testing.do_bench" if not calls else f"calls triton.testing.do_bench {len(calls)} times"
+            how = (
+                "does not call triton.testing.do_bench"
+                if not calls
+                else f"calls triton.testing.do_bench {len(calls)} times"
+            )
             raise NotMeasured(f"{place}: {arm} {how}, but exactly one call is timed")
         still_callable(calls[0], place, "do_bench")
         return calls[0]

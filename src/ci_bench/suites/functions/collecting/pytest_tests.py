@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ci_bench.errors import BadConfig
 from ci_bench.suites.contract import NotMeasured, Unsupported
-from ci_bench.suites.functions.collecting.collected import Collected, apart, as_called, collected, shown, still_callable
+from ci_bench.suites.functions.collecting.collected import (
+    Collected,
+    apart,
+    as_called,
+    collected,
+    shown,
+    still_callable,
+)
 from ci_bench.suites.functions.collecting.recognising import Format
 from ci_bench.suites.functions.grids import GridDeclaration
 
@@ -24,7 +31,17 @@ if TYPE_CHECKING:
     import pytest
 
 FIXTURE = "benchmark"
-QUIET = ("-q", "-q", "--capture=no", "-p", "no:cacheprovider", "-p", "no:faulthandler", "-o", "addopts=")
+QUIET = (
+    "-q",
+    "-q",
+    "--capture=no",
+    "-p",
+    "no:cacheprovider",
+    "-p",
+    "no:faulthandler",
+    "-o",
+    "addopts=",
+)
 MOST_SAID = 1000
 
 
@@ -44,7 +61,10 @@ class Handed:
     def __call__(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Time ``function(*args, **kwargs)``."""
         if self.call is not None:
-            raise NotMeasured("it uses the fixture `benchmark` twice, but only one call is timed; split it into two tests")
+            raise NotMeasured(
+                "it uses the fixture `benchmark` twice, but only one call is timed; split it into"
+                " two tests"
+            )
         self.call = as_called(partial(function, *args, **kwargs) if args or kwargs else function)
         return function(*args, **kwargs)
 
@@ -59,7 +79,10 @@ class Handed:
     ) -> Any:
         """Time ``target(*args, **kwargs)``; the engine decides the number of calls."""
         if setup is not None or teardown is not None:
-            raise Unsupported("benchmark.pedantic has a setup or teardown for each round, but calls are timed in a row")
+            raise Unsupported(
+                "benchmark.pedantic has a setup or teardown for each round, but calls are timed in"
+                " a row"
+            )
         return self(target, *args, **(kwargs or {}))
 
 
@@ -82,7 +105,10 @@ class PytestPlugin:
 
 @dataclass(eq=False, kw_only=True)
 class PytestSession:
-    """pytest's session over one file, while the process lives. `opened` counts the cases of an item that are not closed yet."""
+    """pytest's session over one file, while the process lives.
+
+    `opened` counts the cases of an item that are not closed yet.
+    """
 
     plugin: PytestPlugin
     items: tuple[Any, ...]
@@ -112,11 +138,15 @@ def _function(session: PytestSession, file: str, name: str, items: list[Any]) ->
     def open_case(_: str, item: Any) -> Generator[Callable[[], Any], None, None]:
         return _opened(session, item, f"{file}::{item.nodeid.partition('::')[2]}")
 
-    where = GridDeclaration(file=file, line=items[0].location[1] + 1, function=name, origin=Format.PYTEST)
+    where = GridDeclaration(
+        file=file, line=items[0].location[1] + 1, function=name, origin=Format.PYTEST
+    )
     return collected(where, apart(map(case, items)), open_case)
 
 
-def _opened(session: PytestSession, item: Any, place: str) -> Generator[Callable[[], Any], None, None]:
+def _opened(
+    session: PytestSession, item: Any, place: str
+) -> Generator[Callable[[], Any], None, None]:
     """Run a test to its end and yield the callable that it handed over.
 
     Its fixtures are taken down after the last user closes it.
@@ -127,7 +157,10 @@ def _opened(session: PytestSession, item: Any, place: str) -> Generator[Callable
     try:
         _run(item, place)
         if handed.call is None:
-            raise NotMeasured(f"{place}: it ends without calling the fixture `benchmark`, so there is nothing to time")
+            raise NotMeasured(
+                f"{place}: it ends without calling the fixture `benchmark`, so there is nothing to"
+                " time"
+            )
         still_callable(handed.call, place, "benchmark")
         yield handed.call
     finally:
@@ -138,7 +171,10 @@ def _opened(session: PytestSession, item: Any, place: str) -> Generator[Callable
 
 
 def _run(item: Any, place: str) -> None:
-    """The test, after its fixtures. Raises `Unsupported` if it is skipped, `NotMeasured` if it fails."""
+    """The test, after its fixtures.
+
+    Raises `Unsupported` if it is skipped, `NotMeasured` if it fails.
+    """
     import pytest
 
     if not item._request:  # noqa: SLF001 - as pytest's own runner starts a test again
@@ -149,8 +185,14 @@ def _run(item: Any, place: str) -> None:
     except (Unsupported, pytest.skip.Exception) as reason:
         raise Unsupported(f"{place}: {reason}") from reason
     except (Exception, pytest.fail.Exception) as error:
-        kind = "" if isinstance(error, NotMeasured | pytest.fail.Exception) else f"{type(error).__name__}: "
-        fixture = f"no fixture is called {name!r}" if (name := getattr(error, "argname", None)) else ""
+        kind = (
+            ""
+            if isinstance(error, NotMeasured | pytest.fail.Exception)
+            else f"{type(error).__name__}: "
+        )
+        fixture = (
+            f"no fixture is called {name!r}" if (name := getattr(error, "argname", None)) else ""
+        )
         said = str(error).partition("\n")[0]
         raise NotMeasured(f"{place}: {fixture or f'{kind}{said}'}"[:MOST_SAID]) from error
 
@@ -159,7 +201,9 @@ def _do(item: Any, when: Literal["setup", "call"]) -> None:
     """One phase of a test, noted where fixtures look for it as they are taken down."""
     import pytest
 
-    phase = pytest.CallInfo.from_call(partial(getattr(item.ihook, f"pytest_runtest_{when}"), item=item), when)
+    phase = pytest.CallInfo.from_call(
+        partial(getattr(item.ihook, f"pytest_runtest_{when}"), item=item), when
+    )
     item.ihook.pytest_runtest_makereport(item=item, call=phase)
     if phase.excinfo is not None:
         raise phase.excinfo.value
@@ -194,8 +238,15 @@ def _open(file: str) -> PytestSession:
         session = pytest.Session.from_config(config)
         config.hook.pytest_sessionstart(session=session)
         config.hook.pytest_collection(session=session)
-    except (pytest.UsageError, pytest.Session.Failed, pytest.Session.Interrupted, pytest.exit.Exception) as error:
-        raise BadConfig(f"{file}: pytest cannot collect it: {_last_lines([*plugin.faults, str(error)])}") from error
+    except (
+        pytest.UsageError,
+        pytest.Session.Failed,
+        pytest.Session.Interrupted,
+        pytest.exit.Exception,
+    ) as error:
+        raise BadConfig(
+            f"{file}: pytest cannot collect it: {_last_lines([*plugin.faults, str(error)])}"
+        ) from error
     if plugin.faults:
         raise BadConfig(f"{file}: pytest cannot collect it: {_last_lines(plugin.faults)}")
     return PytestSession(plugin=plugin, items=tuple(session.items))

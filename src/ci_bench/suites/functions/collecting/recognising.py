@@ -23,13 +23,16 @@ class Format(StrEnum):
 
 
 RECOGNISED = (
-    "functions under @ci_bench.benchmark, tests with pytest-benchmark's fixture `benchmark`, asv's time_*, peakmem_* and "
-    "track_*, functions under triton.testing.perf_report, and tritonbench's operators"
+    "functions under @ci_bench.benchmark, tests with pytest-benchmark's fixture `benchmark`, asv's"
+    " time_*, peakmem_* and track_*, functions under triton.testing.perf_report, and tritonbench's"
+    " operators"
 )
 """The formats that a file may hold, in the words of errors."""
 ASV_NAMES = ("time_", "peakmem_", "track_")
 _GIVEN = {"params", "setup_cache", "parameterize"}
-"""One of these is in a file, or a base class, where asv's functions have parameters; else one with parameters is a helper."""
+"""One of these is in a file, or a base class, where asv's functions have parameters; else one with
+parameters is a helper.
+"""
 _HINTS = ("benchmark", "perf_report", *ASV_NAMES)
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -62,7 +65,10 @@ def count_benchmarks(source: str, file: str) -> Counter[Format]:
 
 
 def _found(tree: ast.Module) -> Iterator[Format]:
-    names = {getattr(node, "id", getattr(node, "attr", getattr(node, "name", ""))) for node in ast.walk(tree)}
+    names = {
+        getattr(node, "id", getattr(node, "attr", getattr(node, "name", "")))
+        for node in ast.walk(tree)
+    }
     given = bool(names & _GIVEN)
     for owner, node in _functions(tree):
         if node.name.startswith("test") and any(
@@ -70,7 +76,11 @@ def _found(tree: ast.Module) -> Iterator[Format]:
         ):
             yield Format.PYTEST
         inherits = owner is not None and bool(owner.bases)
-        if node.name.startswith(ASV_NAMES) and (given or inherits or _owed(node) <= bool(owner)) and not _is_ours(node):
+        if (
+            node.name.startswith(ASV_NAMES)
+            and (given or inherits or _owed(node) <= bool(owner))
+            and not _is_ours(node)
+        ):
             yield Format.ASV
         if owner is None and "perf_report" in names and any(map(_is_report, node.decorator_list)):
             yield Format.PERF_REPORT
@@ -105,7 +115,9 @@ def _is_report(decorator: ast.expr) -> bool:
 def _is_called_report(node: ast.stmt) -> bool:
     """Return whether a statement assigns ``perf_report(…)(function)``, the decorator without its @."""
     value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
-    return isinstance(value, ast.Call) and isinstance(value.func, ast.Call) and _is_report(value.func)
+    return (
+        isinstance(value, ast.Call) and isinstance(value.func, ast.Call) and _is_report(value.func)
+    )
 
 
 def _is_ours(node: _Function) -> bool:
@@ -119,4 +131,6 @@ def _called(decorator: ast.expr) -> str:
 
 def _is_operator(node: ast.stmt) -> bool:
     bases = node.bases if isinstance(node, ast.ClassDef) else ()
-    return any(getattr(base, "attr", getattr(base, "id", "")) == "BenchmarkOperator" for base in bases)
+    return any(
+        getattr(base, "attr", getattr(base, "id", "")) == "BenchmarkOperator" for base in bases
+    )

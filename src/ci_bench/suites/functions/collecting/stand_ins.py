@@ -31,7 +31,13 @@ FORMATS = frozenset({Format.PERF_REPORT, Format.TRITONBENCH})
 TIMERS = ("do_bench", "do_bench_cudagraph")
 ARM = "__ci_bench_arm__"
 """The attribute by which a method under `register_benchmark` is known."""
-PRECISIONS = {"fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp64": "float64"}
+PRECISIONS = {
+    "fp32": "float32",
+    "tf32": "float32",
+    "fp16": "float16",
+    "bf16": "bfloat16",
+    "fp64": "float64",
+}
 
 
 @dataclass(slots=True)
@@ -61,7 +67,9 @@ def take(
 ) -> Any:
     """Note the callable, and answer in the form that `do_bench` has: a number, or one for each quantile."""
     if _TAKEN.calls is None:
-        raise Unsupported("do_bench is called where no benchmark of triton.testing.perf_report is being built")
+        raise Unsupported(
+            "do_bench is called where no benchmark of triton.testing.perf_report is being built"
+        )
     emptied = tuple(grad_to_none or ())
 
     def without_gradients() -> Any:
@@ -83,7 +91,11 @@ def stand_ins(formats: Collection[Format]) -> Iterator[None]:
         if FORMATS & {*formats}:
             _patch_triton() if is_installed(TRITON) else stack.enter_context(_present(_triton()))
         if Format.TRITONBENCH in formats:
-            _patch_tritonbench() if is_installed(TRITONBENCH) else stack.enter_context(_present(_tritonbench()))
+            (
+                _patch_tritonbench()
+                if is_installed(TRITONBENCH)
+                else stack.enter_context(_present(_tritonbench()))
+            )
         yield
 
 
@@ -125,7 +137,9 @@ def _patch_tritonbench() -> None:
 def _present(modules: list[ModuleType]) -> Iterator[None]:
     """Under their names, for as long as this lasts."""
     if "torch" in sys.modules:
-        import_module("torch.utils._triton").has_triton_package()  # it remembers the answer, which is about the real one
+        import_module(
+            "torch.utils._triton"
+        ).has_triton_package()  # it remembers the answer, which is about the real one
     before = {module.__name__: sys.modules.get(module.__name__) for module in modules}
     sys.modules.update({module.__name__: module for module in modules})
     try:
@@ -157,7 +171,9 @@ class AbsentModule:
 
     def __getitem__(self, _: Any) -> Any:
         """A kernel's launch. Raises `Unsupported`."""
-        raise Unsupported(f"{self._name} is launched, and {self._name.partition('.')[0]} is not installed here")
+        raise Unsupported(
+            f"{self._name} is launched, and {self._name.partition('.')[0]} is not installed here"
+        )
 
 
 @dataclass(kw_only=True)
@@ -205,8 +221,15 @@ def _triton() -> list[ModuleType]:
     timers = dict.fromkeys(TIMERS, take)
     testing = _module("triton.testing", Benchmark=_benchmark, perf_report=_perf_report, **timers)
     language = _module("triton.language")
-    sizes = {"cdiv": lambda x, y: -(-x // y), "next_power_of_2": lambda n: 1 << max(n - 1, 0).bit_length()}
-    return [_module("triton", testing=testing, language=language, jit=_jit, **sizes), testing, language]
+    sizes = {
+        "cdiv": lambda x, y: -(-x // y),
+        "next_power_of_2": lambda n: 1 << max(n - 1, 0).bit_length(),
+    }
+    return [
+        _module("triton", testing=testing, language=language, jit=_jit, **sizes),
+        testing,
+        language,
+    ]
 
 
 def _perf_report(benchmarks: Any) -> Callable[[Callable[..., Any]], Mark]:
@@ -240,7 +263,9 @@ def register_metric(**_: Any) -> Callable[[Callable[..., Any]], Callable[..., An
     return lambda function: function
 
 
-def register_x_val(label: str = "x_val") -> Callable[[Callable[..., Any]], Callable[..., Any]]:  # noqa: ARG001 - tritonbench's signature
+def register_x_val(
+    label: str = "x_val",  # noqa: ARG001 - tritonbench's signature
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Return a method that names an input, unchanged."""
     return lambda function: function
 

@@ -29,7 +29,11 @@ Operator = Any
 
 def collect(file: str, module: ModuleType) -> tuple[Collected, ...]:
     """Collect the operators of a module. Raises `BadConfig` if one has no provider or no inputs."""
-    kinds = [one for one in vars(module).values() if inspect.isclass(one) and one.__module__ == module.__name__]
+    kinds = [
+        one
+        for one in vars(module).values()
+        if inspect.isclass(one) and one.__module__ == module.__name__
+    ]
     operators = [(kind, _arms(kind)) for kind in kinds]
     found = [(kind, arms) for kind, arms in operators if arms]
     return tuple(_operator(file, kind, arms, alone=len(found) == 1) for kind, arms in found)
@@ -37,7 +41,11 @@ def collect(file: str, module: ModuleType) -> tuple[Collected, ...]:
 
 def _arms(kind: type) -> dict[str, str]:
     """The providers and their methods, the baseline first."""
-    marked = ((name, getattr(getattr(kind, name), ARM, None)) for owner in reversed(kind.__mro__) for name in vars(owner))
+    marked = (
+        (name, getattr(getattr(kind, name), ARM, None))
+        for owner in reversed(kind.__mro__)
+        for name in vars(owner)
+    )
     arms = {mark[0]: (name, mark[1]) for name, mark in marked if isinstance(mark, tuple)}
     return {arm: name for arm, (name, _) in sorted(arms.items(), key=lambda item: not item[1][1])}
 
@@ -54,10 +62,14 @@ def _operator(file: str, kind: type, arms: Mapping[str, str], *, alone: bool) ->
             operator = _make(kind, name, device_of_case())
             given = next(islice(operator.get_input_iter(), place, None), None)
             if given is None:
-                raise NotMeasured(f"{file}:{line}: {name}: get_input_iter ends before input {place}")
+                raise NotMeasured(
+                    f"{file}:{line}: {name}: get_input_iter ends before input {place}"
+                )
             given = _moved(given, operator.device)
             method = getattr(operator, arms[arm])
-            call: Callable[[], Any] = method(**given) if isinstance(given, Mapping) else method(*given)
+            call: Callable[[], Any] = (
+                method(**given) if isinstance(given, Mapping) else method(*given)
+            )
         return call
 
     return collected(where, apart(_cases(kind, where)), open_case, arms=tuple(arms))
@@ -68,7 +80,9 @@ def _make(kind: type, name: str, device: str) -> Operator:
     if not is_installed(TRITONBENCH):
         return kind(Namespace(device=device, mode="fwd", precision="bypass"), [])
     parser = import_module("tritonbench.utils.parser").get_parser()
-    tb_args, extra_args = parser.parse_known_args(["--op", name, "--device", device, "--benchmark-name", name])
+    tb_args, extra_args = parser.parse_known_args(
+        ["--op", name, "--device", device, "--benchmark-name", name]
+    )
     return kind(tb_args, extra_args)
 
 
@@ -92,7 +106,9 @@ def _drawn(kind: type, name: str, device: str) -> list[Any]:
     """Return the name of each input."""
     with stand_ins([Format.TRITONBENCH]):
         operator = _make(kind, name, device)
-        names = [_called(operator, given) for given in islice(operator.get_input_iter(), MOST_POINTS + 1)]
+        names = [
+            _called(operator, given) for given in islice(operator.get_input_iter(), MOST_POINTS + 1)
+        ]
     if not names:
         raise BadConfig(f"{name}: it gives no input")
     return names
@@ -107,7 +123,11 @@ def _called(operator: Operator, given: Any) -> Any:
     if named is not None and has_name(named):
         return named
     values = given.values() if isinstance(given, Mapping) else given
-    return [tuple(value.shape) if hasattr(value, "shape") else value for value in values if hasattr(value, "shape")]
+    return [
+        tuple(value.shape) if hasattr(value, "shape") else value
+        for value in values
+        if hasattr(value, "shape")
+    ]
 
 
 def _moved(given: Any, device: str) -> Any:

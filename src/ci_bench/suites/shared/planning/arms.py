@@ -37,7 +37,9 @@ class Experiment(StrEnum):
     AOT_PRECOMPILE = "aot-precompile"
     """One whole graph of `torch.compile` compiled ahead, saved, and loaded by other processes."""
     CACHING_PRECOMPILE = "caching-precompile"
-    """`torch.compile`, its graphs and guards kept by torch's caching precompile and loaded by other processes."""
+    """`torch.compile`, its graphs and guards kept by torch's caching precompile and loaded by other
+    processes.
+    """
     TORCHSCRIPT = "torchscript"
     """`torch.jit.trace`."""
     TORCHSCRIPT_SCRIPT = "torchscript-script"
@@ -53,7 +55,9 @@ class Experiment(StrEnum):
         return self in {Experiment.OVERHEAD, Experiment.COVERAGE}
 
 
-MAKE_FILES = frozenset({Experiment.AOT_INDUCTOR, Experiment.AOT_PRECOMPILE, Experiment.CACHING_PRECOMPILE})
+MAKE_FILES = frozenset(
+    {Experiment.AOT_INDUCTOR, Experiment.AOT_PRECOMPILE, Experiment.CACHING_PRECOMPILE}
+)
 PACKAGE = "package"
 """The check that the file of such an arm was loaded by another process than the one that made it."""
 TAKES_OPTIONS = frozenset({INDUCTOR, *MAKE_FILES})
@@ -64,8 +68,9 @@ TAKES_OPTIONS = frozenset({INDUCTOR, *MAKE_FILES})
 class CompiledArm:
     """An arm under `torch.compile`, or an experiment in its place.
 
-    `mode` is inductor's, `None` for its default; `options` are inductor's by their dotted names. `dynamic` of `None` leaves it to
-    dynamo to notice that shapes change. `compiled_autograd` has dynamo capture the backward pass as it runs, too.
+    `mode` is inductor's, `None` for its default; `options` are inductor's by their dotted names.
+    `dynamic` of `None` leaves it to dynamo to notice that shapes change. `compiled_autograd` has
+    dynamo capture the backward pass as it runs, too.
     """
 
     backend: str = INDUCTOR
@@ -81,7 +86,9 @@ class CompiledArm:
         shapes = {None: "", True: "dynamic-shapes", False: "static-shapes"}[self.dynamic]
         whole = "fullgraph" if self.fullgraph else ""
         autograd = "compiled-autograd" if self.compiled_autograd else ""
-        return joined(arm_name(self.backend), self.mode, whole, shapes, autograd, *option_marks(self.options))
+        return joined(
+            arm_name(self.backend), self.mode, whole, shapes, autograd, *option_marks(self.options)
+        )
 
     @property
     def experiment(self) -> Experiment | None:
@@ -91,7 +98,11 @@ class CompiledArm:
     def as_params(self) -> dict[str, Any]:
         """The arm as `read_arm` reads it: backend, mode, and all other values except defaults."""
         default = CompiledArm()
-        rest = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in {"backend", "mode", "options"}}
+        rest = {
+            one.name: getattr(self, one.name)
+            for one in fields(self)
+            if one.name not in {"backend", "mode", "options"}
+        }
         given = {name: value for name, value in rest.items() if value != getattr(default, name)}
         options = {"options": dict(self.options)} if self.options else {}
         return {"backend": self.backend, "mode": self.mode, **given, **options}
@@ -105,14 +116,20 @@ def arm_name(backend: str) -> str:
 def joined(*marks: str | None) -> str:
     """Return an arm's name made of its marks, without empty ones; a long name ends in a digest."""
     whole = "+".join(mark for mark in marks if mark)
-    return whole if len(whole) <= MOST_OF_A_NAME else f"{whole[: MOST_OF_A_NAME - 9]}+{sha256(whole.encode()).hexdigest()[:8]}"
+    return (
+        whole
+        if len(whole) <= MOST_OF_A_NAME
+        else f"{whole[: MOST_OF_A_NAME - 9]}+{sha256(whole.encode()).hexdigest()[:8]}"
+    )
 
 
 def option_marks(options: Mapping[str, Any]) -> Iterator[str]:
     """Options as an arm's name has them: ``max_autotune:true``."""
     for name, value in sorted(options.items()):
         text = str(value).lower() if isinstance(value, bool) else str(value)
-        yield f"{name}:{''.join(letter if letter.isalnum() or letter in '._-' else '_' for letter in text)}"
+        yield (
+            f"{name}:{''.join(letter if letter.isalnum() or letter in '._-' else '_' for letter in text)}"
+        )
 
 
 def read_arm(word: str | Mapping[str, Any], usual: Mapping[str, Any] | None = None) -> CompiledArm:
@@ -143,15 +160,28 @@ def listed_arms(
             it (`without`); or the entry has the option that `arms` stands for, `instead_of`, as well.
     """
     arms = tuple(read_arm(word, options.get("compile")) for word in options.get("arms", ()))
-    check_arms(options, place, {arm.name: arm for arm in arms}, instead_of=instead_of, names=[arm.name for arm in arms])
+    check_arms(
+        options,
+        place,
+        {arm.name: arm for arm in arms},
+        instead_of=instead_of,
+        names=[arm.name for arm in arms],
+    )
     check_suits(f"{place}.arms", arms, without)
     return arms
 
 
 def compiled_backends(
-    backends: Sequence[str], options: Mapping[str, Any], place: str, *, without: Iterable[Experiment] = ()
+    backends: Sequence[str],
+    options: Mapping[str, Any],
+    place: str,
+    *,
+    without: Iterable[Experiment] = (),
 ) -> tuple[CompiledArm, ...]:
-    """The backends of an entry as its `compile` has them. Raises `BadConfig` if one lacks an argument."""
+    """The backends of an entry as its `compile` has them.
+
+    Raises `BadConfig` if one lacks an argument.
+    """
     arms = tuple(read_arm({"backend": backend}, options.get("compile")) for backend in backends)
     faults = dict.fromkeys(fault for arm in arms for fault in arm_faults(arm))
     if faults:
@@ -173,18 +203,33 @@ def check_suits(place: str, arms: Iterable[CompiledArm], without: Iterable[Exper
 
 
 def check_arms(
-    options: Mapping[str, Any], place: str, arms: Mapping[str, CompiledArm], *, instead_of: str, names: Sequence[str]
+    options: Mapping[str, Any],
+    place: str,
+    arms: Mapping[str, CompiledArm],
+    *,
+    instead_of: str,
+    names: Sequence[str],
 ) -> None:
-    """The checks of `listed_arms`: `names` are those of the items of `arms` in their order. Raises `BadConfig`."""
+    """The checks of `listed_arms`: `names` are those of the items of `arms` in their order.
+
+    Raises `BadConfig`.
+    """
     if "arms" not in options:
         return
-    faults = [f"{name} is listed twice; remove one of them" for name in dict.fromkeys(names) if names.count(name) > 1]
+    faults = [
+        f"{name} is listed twice; remove one of them"
+        for name in dict.fromkeys(names)
+        if names.count(name) > 1
+    ]
     faults += [fault for arm in arms.values() for fault in arm_faults(arm)]
     for word in options["arms"]:
         known = (*MODES, *map(str, Experiment))
         if isinstance(word, str) and word not in known and (hint := meant(word, known)):
             kind = "mode of torch.compile" if meant(word, MODES) else "experiment"
-            faults.append(f"{word!r} is not a known {kind}{hint} (for a backend of that name, write {{backend: {word}}})")
+            faults.append(
+                f"{word!r} is not a known {kind}{hint} (for a backend of that name, write"
+                f" {{backend: {word}}})"
+            )
     if instead_of in options:
         faults.append(f"replaces `{instead_of}`; remove one of them")
     if faults:
@@ -195,7 +240,10 @@ def arm_faults(arm: CompiledArm) -> Iterator[str]:
     """Options that inductor lacks, and arguments of `torch.compile` that a backend or an experiment has no use for."""
     yield from (f"options.{fault}" for fault in option_faults(arm.options))
     if arm.mode is not None and arm.backend != INDUCTOR:
-        yield f"{arm.mode} is a mode of inductor, and backend {arm.backend} has none; leave the mode out"
+        yield (
+            f"{arm.mode} is a mode of inductor, and backend {arm.backend} has none; leave the"
+            " mode out"
+        )
     if arm.options and arm.backend not in TAKES_OPTIONS:
         yield f"options are inductor's, and backend {arm.backend} has none; leave them out"
     if arm.experiment is not None and not arm.experiment.by_dynamo:
@@ -210,4 +258,9 @@ def without_cuda_graphs(modes: Mapping[str, str | None], device: str) -> dict[st
     asking = [arm for arm, mode in modes.items() if mode in MODES_WITH_CUDA_GRAPHS]
     if not asking or device.startswith("cuda"):
         return {}
-    return {"no_cuda_graphs": f"{', '.join(asking)}: the device {device} has no CUDA graphs, so inductor runs without them"}
+    return {
+        "no_cuda_graphs": (
+            f"{', '.join(asking)}: the device {device} has no CUDA graphs, so inductor runs without"
+            " them"
+        )
+    }

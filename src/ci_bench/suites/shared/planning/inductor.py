@@ -21,13 +21,19 @@ _TYPES: Mapping[str, tuple[str, tuple[type, ...]]] = {
     "float": ("a number", (int, float)),
     "str": ("a text", (str,)),
 }
-COMPILE_ARGUMENTS = frozenset({"backend", "disable", "dynamic", "fullgraph", "mode", "name", "options"})
+COMPILE_ARGUMENTS = frozenset(
+    {"backend", "disable", "dynamic", "fullgraph", "mode", "name", "options"}
+)
 """Arguments of torch.compile, which inductor has no options of."""
 MODE_OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "default": {},
     "reduce-overhead": {"triton.cudagraphs": True},
     "max-autotune-no-cudagraphs": {"max_autotune": True, "coordinate_descent_tuning": True},
-    "max-autotune": {"max_autotune": True, "triton.cudagraphs": True, "coordinate_descent_tuning": True},
+    "max-autotune": {
+        "max_autotune": True,
+        "triton.cudagraphs": True,
+        "coordinate_descent_tuning": True,
+    },
 }
 """The options that the modes of torch.compile stand for (`torch._inductor.list_mode_options`)."""
 
@@ -44,7 +50,10 @@ def option_faults(options: Mapping[str, Any]) -> Iterator[str]:
     known = option_types()
     for name, value in options.items():
         if name in COMPILE_ARGUMENTS:
-            yield f"{name}: an argument of torch.compile, not an option of inductor{_hint(name, value)}"
+            yield (
+                f"{name}: an argument of torch.compile, not an option of"
+                f" inductor{_hint(name, value)}"
+            )
         elif name not in known:
             yield f"{name}: inductor has no such option{meant(name, list(known))}"
         elif known[name] != ANY and not _fits(value, known[name]):
@@ -56,7 +65,11 @@ def _hint(name: str, value: Any) -> str:
         return f"; this mode stands for {', '.join(f'{option}: true' for option in stands_for)}"
     if name == "fullgraph":
         return "; `fullgraph: true` under `compile` makes a graph break an error"
-    return f"; write it under `compile`, as `compile: {{{name}: …}}`" if name in {"mode", "dynamic"} else ""
+    return (
+        f"; write it under `compile`, as `compile: {{{name}: …}}`"
+        if name in {"mode", "dynamic"}
+        else ""
+    )
 
 
 def _fits(value: Any, kind: str) -> bool:
@@ -66,4 +79,7 @@ def _fits(value: Any, kind: str) -> bool:
 def typed_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options as `torch.compile` takes them: a whole number is a float where the option is one."""
     known = option_types()
-    return {name: float(value) if known.get(name) == "float" else value for name, value in options.items()}
+    return {
+        name: float(value) if known.get(name) == "float" else value
+        for name, value in options.items()
+    }

@@ -13,7 +13,11 @@ DDP, FSDP, TENSOR, PIPELINE = "ddp", "fsdp", "tensor", "pipeline"
 HYBRID, FSDP_TENSOR = "hsdp", "fsdp_tensor"
 LAYOUTS = (DDP, FSDP, TENSOR, PIPELINE, HYBRID, FSDP_TENSOR)
 GPIPE, ONE_FORWARD_ONE_BACKWARD = "gpipe", "1f1b"
-DDP_OPTIMIZER, PYTHON_REDUCER, NO_OPTIMIZATION = "ddp_optimizer", "python_reducer", "no_optimization"
+DDP_OPTIMIZER, PYTHON_REDUCER, NO_OPTIMIZATION = (
+    "ddp_optimizer",
+    "python_reducer",
+    "no_optimization",
+)
 PAIR = 2
 
 
@@ -21,7 +25,8 @@ PAIR = 2
 class Schedule:
     """A schedule of pipelines: its class in ``torch.distributed.pipelining``.
 
-    A process has several stages where it is `looped`, and micro-batches come in rounds of as many as processes where `in_rounds`.
+    A process has several stages where it is `looped`, and micro-batches come in rounds of as many
+    as processes where `in_rounds`.
     """
 
     named: str
@@ -34,7 +39,9 @@ SCHEDULES: Mapping[str, Schedule] = {
     ONE_FORWARD_ONE_BACKWARD: Schedule(named="Schedule1F1B"),
     "looped_bfs": Schedule(named="ScheduleLoopedBFS", looped=True),
     "interleaved_1f1b": Schedule(named="ScheduleInterleaved1F1B", looped=True, in_rounds=True),
-    "interleaved_zero_bubble": Schedule(named="ScheduleInterleavedZeroBubble", looped=True, in_rounds=True),
+    "interleaved_zero_bubble": Schedule(
+        named="ScheduleInterleavedZeroBubble", looped=True, in_rounds=True
+    ),
 }
 
 
@@ -84,7 +91,11 @@ class Layout:
         """The options as `read_layout` reads them. Newer ones are included only if they are set."""
         usual = Layout(layout=self.layout)
         later = {"schedule", "stages", "inner", "optimize_ddp"}
-        return {name: value for name, value in asdict(self).items() if name not in later or value != getattr(usual, name)}
+        return {
+            name: value
+            for name, value in asdict(self).items()
+            if name not in later or value != getattr(usual, name)
+        }
 
     @property
     def own_rows(self) -> bool:
@@ -132,9 +143,15 @@ def idle_options(layout: Layout) -> Iterator[str]:
     usual = Layout(layout=layout.layout)
     for option, of in OPTIONS_OF.items():
         if layout.layout not in of and getattr(layout, option) != getattr(usual, option):
-            yield f"layouts: `{option}` is of {', '.join(of)}, and {layout.layout} has none; leave it out there"
+            yield (
+                f"layouts: `{option}` is of {', '.join(of)}, and {layout.layout} has none; leave it"
+                " out there"
+            )
     if layout.layout == DDP and layout.optimize_ddp is not None and layout.backend is None:
-        yield "layouts: `optimize_ddp` is of ddp that is compiled; add `backend: inductor`, or leave it out"
+        yield (
+            "layouts: `optimize_ddp` is of ddp that is compiled; add `backend: inductor`, or leave"
+            " it out"
+        )
 
 
 def counts_of(options: Mapping[str, Any]) -> tuple[int, ...]:
@@ -143,7 +160,9 @@ def counts_of(options: Mapping[str, Any]) -> tuple[int, ...]:
     return (processes,) if isinstance(processes, int) else tuple(processes)
 
 
-def shared_models(options: Mapping[str, Any], place: str, *, instead_of: Sequence[str]) -> tuple[Layout, ...]:
+def shared_models(
+    options: Mapping[str, Any], place: str, *, instead_of: Sequence[str]
+) -> tuple[Layout, ...]:
     """The layouts of an entry at `place`, whose models several processes train; may be empty.
 
     Raises:
@@ -155,9 +174,17 @@ def shared_models(options: Mapping[str, Any], place: str, *, instead_of: Sequenc
             raise BadConfig(f"{place}.processes: {why}; add `layouts: [{DDP}]`, or leave it out")
         return ()
     layouts = tuple(map(read_layout, options["layouts"]))
-    faults = [f"layouts: replaces `{other}`; remove one of them" for other in instead_of if other in options]
+    faults = [
+        f"layouts: replaces `{other}`; remove one of them"
+        for other in instead_of
+        if other in options
+    ]
     names = [layout.name for layout in layouts]
-    faults += [f"layouts: {name} is listed twice; remove one of them" for name in dict.fromkeys(names) if names.count(name) > 1]
+    faults += [
+        f"layouts: {name} is listed twice; remove one of them"
+        for name in dict.fromkeys(names)
+        if names.count(name) > 1
+    ]
     for layout in layouts:
         faults += _unknown(layout)
         faults += idle_options(layout)
@@ -168,7 +195,10 @@ def shared_models(options: Mapping[str, Any], place: str, *, instead_of: Sequenc
     sizes, most = options.get("batch_size"), max(counts_of(options))
     for size in [sizes] if not isinstance(sizes, list | tuple) else sizes:
         if isinstance(size, int) and size < most:
-            faults.append(f"batch_size: {size} rows are too few for {most} processes; write `batch_size: {most}` or more")
+            faults.append(
+                f"batch_size: {size} rows are too few for {most} processes; write `batch_size:"
+                f" {most}` or more"
+            )
     if faults:
         raise BadConfig("\n".join(f"{place}.{fault}" for fault in dict.fromkeys(faults)))
     return layouts
@@ -180,9 +210,15 @@ def _unknown(layout: Layout) -> Iterator[str]:
         return
     known = ", ".join(ROWS_SHARED)
     if word in LAYOUTS:
-        yield f"layouts: {word} is of suite training_loss; use one of {known}, or your own by its import path"
+        yield (
+            f"layouts: {word} is of suite training_loss; use one of {known}, or your own by its"
+            " import path"
+        )
     else:
-        yield f"layouts: {word!r} is neither one of {known} nor an import path{meant(word, ROWS_SHARED)}"
+        yield (
+            f"layouts: {word!r} is neither one of {known} nor an import"
+            f" path{meant(word, ROWS_SHARED)}"
+        )
 
 
 IMPORTED = ("torch.distributed.fsdp", "torch.nn.parallel.distributed", "torch.distributed.tensor")
@@ -190,16 +226,31 @@ IMPORTED = ("torch.distributed.fsdp", "torch.nn.parallel.distributed", "torch.di
 
 
 def shared_stages(
-    arms: Sequence[str], reference: str, count: int, *, memory: Sequence[int], verified: bool = True, timed: bool = True
+    arms: Sequence[str],
+    reference: str,
+    count: int,
+    *,
+    memory: Sequence[int],
+    verified: bool = True,
+    timed: bool = True,
 ) -> tuple[Stage, ...]:
     """The stages of a case whose arms, but for the reference, `count` processes run together; `memory` are launches.
 
     Nothing is compiled from cold.
     """
     peaks = (
-        Stage(kind=StageKind.ALONE, arms=(arm,), launches=tuple(memory), processes=1 if arm == reference else count)
+        Stage(
+            kind=StageKind.ALONE,
+            arms=(arm,),
+            launches=tuple(memory),
+            processes=1 if arm == reference else count,
+        )
         for arm in arms
     )
     verify = (Stage(kind=StageKind.VERIFY, arms=tuple(arms), processes=count),) if verified else ()
-    time = (Stage(kind=StageKind.TIME, arms=tuple(arms), launches=None, processes=count),) if timed else ()
+    time = (
+        (Stage(kind=StageKind.TIME, arms=tuple(arms), launches=None, processes=count),)
+        if timed
+        else ()
+    )
     return (Stage(kind=StageKind.PREPARE, arms=()), *verify, *(peaks if memory else ()), *time)

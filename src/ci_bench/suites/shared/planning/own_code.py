@@ -1,6 +1,7 @@
 """Digest of a benchmark's own code: the files of a tree that a command names, or that a suite's modules are.
 
-Base and head with different digests are compared, and the report says that the benchmark itself changed. Nothing is run.
+Base and head with different digests are compared, and the report says that the benchmark itself
+changed. Nothing is run.
 """
 
 import hashlib
@@ -20,7 +21,9 @@ SOURCES = (
     *(".py", ".pyx", ".sh", ".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".rs", ".go"),
     *(".js", ".mjs", ".ts", ".java", ".kt", ".scala", ".jl", ".rb", ".lua"),
 )
-"""Ends of names of source files in a folder that a command names; data is not a benchmark's own code."""
+"""Ends of names of source files in a folder that a command names; data is not a benchmark's own
+code.
+"""
 _BY_PROGRAM = {
     "make": ("Makefile", "makefile", "GNUmakefile"),
     "just": ("justfile", "Justfile"),
@@ -88,7 +91,11 @@ def _module(name: str, folder: Path) -> Iterator[Path]:
 
 def _digest(paths: Iterable[Path]) -> str:
     """Digest the contents of those paths that are files, each once."""
-    parts = [hashlib.sha256(content).hexdigest() for path in dict.fromkeys(paths) if (content := _content(path)) is not None]
+    parts = [
+        hashlib.sha256(content).hexdigest()
+        for path in dict.fromkeys(paths)
+        if (content := _content(path)) is not None
+    ]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:LENGTH] if parts else ""
 
 

@@ -1,8 +1,8 @@
 """Plans one entry of a suite from a tree, in a separate process.
 
-The command is ``python -m ci_bench.suites.shared.planning.planner``. The suite is named by import path, so this is
-code under test. The process that judges never imports it: it runs this module in an environment
-without secrets, and reads the answer, which is data.
+The command is ``python -m ci_bench.suites.shared.planning.planner``. The suite is named by import
+path, so this is code under test. The process that judges never imports it: it runs this module in
+an environment without secrets, and reads the answer, which is data.
 """
 
 import sys
@@ -60,7 +60,9 @@ def answer(request: PlanRequest) -> PlanAnswer:
     suite = getattr(import_module(module), attribute)
     if not isinstance(suite, Suite):
         raise TypeError(f"{request.target} is not a Suite; {INHERIT}")
-    about = PlanAnswer(worker=suite.worker, preload=tuple(suite.preload), options_schema=dict(suite.options_schema))
+    about = PlanAnswer(
+        worker=suite.worker, preload=tuple(suite.preload), options_schema=dict(suite.options_schema)
+    )
     if request.entry is None:
         return about
     try:
@@ -71,7 +73,9 @@ def answer(request: PlanRequest) -> PlanAnswer:
 
 
 def _planned(suite: Suite, case: Case) -> PlannedCase:
-    return PlannedCase(case=case, stages=tuple(suite.stages(case)), needs_network=suite.needs_network(case))
+    return PlannedCase(
+        case=case, stages=tuple(suite.stages(case)), needs_network=suite.needs_network(case)
+    )
 
 
 def main(asked: Path, answered: Path) -> None:

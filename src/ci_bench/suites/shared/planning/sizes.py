@@ -31,7 +31,9 @@ class DynamicShapes(StrEnum):
     """The way in which dynamo learns which sizes differ."""
 
     SYMBOLS = "symbols"
-    """`torch.compile(dynamic=True)`: every size is a symbol, and one that the model asks about becomes a constant."""
+    """`torch.compile(dynamic=True)`: every size is a symbol, and one that the model asks about
+    becomes a constant.
+    """
     MARKED = "marked"
     """`mark_dynamic` on the dimensions that differ: one that becomes a constant is an error."""
     UNBACKED = "unbacked"
@@ -66,16 +68,28 @@ def _drawn(size: int, shares: Sequence[float], seed: int) -> tuple[int, ...]:
 
 
 def check_dynamic(
-    place: str, *, dynamic: bool, varies: Sequence[Axis], how: DynamicShapes, largest: bool, arms: Iterable[CompiledArm]
+    place: str,
+    *,
+    dynamic: bool,
+    varies: Sequence[Axis],
+    how: DynamicShapes,
+    largest: bool,
+    arms: Iterable[CompiledArm],
 ) -> None:
     """Refuse settings of dynamic shapes without effect, and marks that an arm cannot use.
 
     Raises `BadConfig`.
     """
     if dynamic and largest:
-        raise BadConfig(f"{place}.batch_size: largest is one size, and `dynamic: true` has several; leave one of them out")
+        raise BadConfig(
+            f"{place}.batch_size: largest is one size, and `dynamic: true` has several; leave one"
+            " of them out"
+        )
     if not dynamic:
-        for name, given, usual in (("varies", tuple(varies), VARIES), ("dynamic_shapes", how, DynamicShapes.SYMBOLS)):
+        for name, given, usual in (
+            ("varies", tuple(varies), VARIES),
+            ("dynamic_shapes", how, DynamicShapes.SYMBOLS),
+        ):
             if given != usual:
                 raise BadConfig(f"{place}.{name}: shapes are not dynamic; add `dynamic: true`")
         return
@@ -84,12 +98,20 @@ def check_dynamic(
     word = f"{place}.dynamic_shapes: {how}"
     for arm in arms:
         if arm.experiment is not None and not arm.experiment.by_dynamo:
-            raise BadConfig(f"{word} is a mark for dynamo, and {arm.backend} is captured without it; leave it out")
+            raise BadConfig(
+                f"{word} is a mark for dynamo, and {arm.backend} is captured without it; leave"
+                " it out"
+            )
         if arm.dynamic is not None:
-            raise BadConfig(f"{word} is contradicted by `dynamic` under `compile` or of an arm; leave one of them out")
+            raise BadConfig(
+                f"{word} is contradicted by `dynamic` under `compile` or of an arm; leave one of"
+                " them out"
+            )
 
 
-def limits_of(size: Any, options: Mapping[str, Any], sizes: Sequence[Any], place: str) -> SizeLimits | None:
+def limits_of(
+    size: Any, options: Mapping[str, Any], sizes: Sequence[Any], place: str
+) -> SizeLimits | None:
     """The limits of the search that a case's `size` requires; `None` for a fixed size.
 
     `sizes` are all of the entry's.
@@ -100,5 +122,8 @@ def limits_of(size: Any, options: Mapping[str, Any], sizes: Sequence[Any], place
     if size == Size.LARGEST:
         return SizeLimits(**options.get("largest_batch", {}))
     if "largest_batch" in options and Size.LARGEST not in sizes:
-        raise BadConfig(f"{place}.largest_batch: no batch size is searched for; use `batch_size: largest`, or leave it out")
+        raise BadConfig(
+            f"{place}.largest_batch: no batch size is searched for; use `batch_size: largest`, or"
+            " leave it out"
+        )
     return None

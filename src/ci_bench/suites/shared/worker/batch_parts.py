@@ -65,7 +65,9 @@ class FoundParts:
 
     def write(self, scratch: Path) -> None:
         """For the case's other stages."""
-        (scratch / FOUND).write_text(json.dumps({"rows": self.rows, "kinds": self.kinds, "is_random": self.is_random}))
+        (scratch / FOUND).write_text(
+            json.dumps({"rows": self.rows, "kinds": self.kinds, "is_random": self.is_random})
+        )
 
 
 def read_found(scratch: Path) -> FoundParts:
@@ -99,7 +101,11 @@ class BatchPart:
         first, end = self.bounds
 
         def own(value: Any) -> Any:
-            return value[first:end] if isinstance(value, Tensor) and value.dim() and value.shape[0] == self.rows else value
+            return (
+                value[first:end]
+                if isinstance(value, Tensor) and value.dim() and value.shape[0] == self.rows
+                else value
+            )
 
         return pytree.tree_map(own, tree)
 
@@ -114,11 +120,15 @@ class BatchPart:
 def parts_of(rows: int, count: int) -> tuple[BatchPart, ...]:
     """All parts of a batch. Raises `Unsupported` if one would have no row."""
     if rows < count:
-        raise Unsupported(f"{rows} rows are too few for {count} processes; use a larger `batch_size`")
+        raise Unsupported(
+            f"{rows} rows are too few for {count} processes; use a larger `batch_size`"
+        )
     return tuple(BatchPart(rows=rows, rank=rank, count=count) for rank in range(count))
 
 
-def find_kinds(whole: Left, parts: Sequence[Left], places: Sequence[BatchPart], epsilon: float) -> dict[str, BatchKind]:
+def find_kinds(
+    whole: Left, parts: Sequence[Left], places: Sequence[BatchPart], epsilon: float
+) -> dict[str, BatchKind]:
     """Find the relation of each value of the parts to the whole's, by name.
 
     One process computed all of them, with roundings of `epsilon`.
@@ -130,23 +140,38 @@ def find_kinds(whole: Left, parts: Sequence[Left], places: Sequence[BatchPart], 
     found = {}
     for name, value in whole.items():
         own = [part[name] for part in parts if name in part]
-        kind = next((kind for kind in BatchKind if len(own) == len(places) and _fits(kind, value, own, places, tolerance)), None)
+        kind = next(
+            (
+                kind
+                for kind in BatchKind
+                if len(own) == len(places) and _fits(kind, value, own, places, tolerance)
+            ),
+            None,
+        )
         if kind is None:
             raise Unsupported(
-                f"the model computes {name} differently for part of a batch than for the whole batch, as with batch norm, "
-                "so several processes cannot be compared with one"
+                f"the model computes {name} differently for part of a batch than for the whole"
+                " batch, as with batch norm, so several processes cannot be compared with one"
             )
         found[name] = kind
     return found
 
 
-def _fits(kind: BatchKind, whole: Tensor, own: Sequence[Tensor], places: Sequence[BatchPart], tolerance: float) -> bool:
+def _fits(
+    kind: BatchKind,
+    whole: Tensor,
+    own: Sequence[Tensor],
+    places: Sequence[BatchPart],
+    tolerance: float,
+) -> bool:
     made = _made(kind, own, places)
     if made is None or made.shape != whole.shape or made.dtype != whole.dtype:
         return False
     if not whole.is_floating_point():
         return torch.equal(made, whole)
-    apart, size = (float(one.double().nan_to_num().norm()) for one in (made.double() - whole.double(), whole))
+    apart, size = (
+        float(one.double().nan_to_num().norm()) for one in (made.double() - whole.double(), whole)
+    )
     return apart <= tolerance * size
 
 
@@ -160,7 +185,10 @@ def _made(kind: BatchKind, own: Sequence[Tensor], places: Sequence[BatchPart]) -
         return None
     if kind is BatchKind.SAME:
         return own[0] if all(torch.equal(own[0], value) for value in own) else None
-    weighed = [value.double() * kind.weight(place.own, place.rows) for value, place in zip(own, places, strict=True)]
+    weighed = [
+        value.double() * kind.weight(place.own, place.rows)
+        for value, place in zip(own, places, strict=True)
+    ]
     return torch.stack(weighed).sum(dim=0).to(own[0].dtype)
 
 
@@ -181,7 +209,11 @@ class Together:
 
         A collective; names and shapes must be those for which `kinds` were found.
         """
-        return {name: self._whole(self.kinds[name], value) for name, value in left.items() if name in self.kinds}
+        return {
+            name: self._whole(self.kinds[name], value)
+            for name, value in left.items()
+            if name in self.kinds
+        }
 
     def _whole(self, kind: BatchKind, value: Tensor) -> Tensor:
         match kind:
@@ -192,7 +224,9 @@ class Together:
             case _:
                 weight = kind.weight(self.part.own, self.part.rows)
                 own = [float(one) * weight for one in value.detach().double().reshape(-1).tolist()]
-                summed = torch.tensor(gathered(own, self.ranks.count, self.device), dtype=torch.float64).sum(dim=0)
+                summed = torch.tensor(
+                    gathered(own, self.ranks.count, self.device), dtype=torch.float64
+                ).sum(dim=0)
                 return summed.reshape(value.shape).to(value.device, value.dtype)
 
 
@@ -204,11 +238,18 @@ def gathered_rows(value: Tensor, part: BatchPart, ranks: Ranks) -> Tensor:
     own[: len(row)] = row
     found = [torch.empty_like(own) for _ in range(ranks.count)]
     torch.distributed.all_gather(found, own)
-    rows = torch.cat([one[: place.own] for one, place in zip(found, parts_of(part.rows, part.count), strict=True)])
+    rows = torch.cat(
+        [
+            one[: place.own]
+            for one, place in zip(found, parts_of(part.rows, part.count), strict=True)
+        ]
+    )
     return rows.contiguous().view(value.dtype).reshape(part.rows, *value.shape[1:])
 
 
-def combined(run: Callable[[Any], Left], batch: Any, rows: int, count: int, *, epsilon: float) -> dict[str, BatchKind]:
+def combined(
+    run: Callable[[Any], Left], batch: Any, rows: int, count: int, *, epsilon: float
+) -> dict[str, BatchKind]:
     """Find how parts of a batch make its whole, by the results of `run` on a batch.
 
     Raises `Unsupported`.

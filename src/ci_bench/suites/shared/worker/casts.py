@@ -38,7 +38,9 @@ MOST_NAMED = 3
 
 
 def rounded_buffers(module: nn.Module, dtype: torch.dtype) -> str:
-    """Name the fp32 buffers whose values a cast changes: ``rotary.inv_freq by 0.39 %``. Empty if none.
+    """Name the fp32 buffers whose values a cast changes: ``rotary.inv_freq by 0.39 %``.
+
+    Empty if none.
 
     Angles and positions (`inv_freq`) lose digits there, as in users' models:
     https://github.com/huggingface/transformers/issues/25681.

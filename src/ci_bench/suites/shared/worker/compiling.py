@@ -1,10 +1,19 @@
-"""Compiles an arm with `torch.compile`, and sets dynamo's limits. For workers; loads torch on demand."""
+"""Compiles an arm with `torch.compile`, and sets dynamo's limits.
+
+For workers; loads torch on demand.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ci_bench.suites.shared.planning.arms import DEFAULT_MODE, INDUCTOR, MODES_WITH_CUDA_GRAPHS, CompiledArm, Experiment
+from ci_bench.suites.shared.planning.arms import (
+    DEFAULT_MODE,
+    INDUCTOR,
+    MODES_WITH_CUDA_GRAPHS,
+    CompiledArm,
+    Experiment,
+)
 from ci_bench.suites.shared.planning.inductor import MODE_OPTIONS, typed_options
 from ci_bench.suites.shared.worker.user_code import resolve_backend
 
@@ -31,9 +40,14 @@ def compiled(
     import torch
     from torch._dynamo import config
 
-    with config.patch(compiled_autograd=arm.compiled_autograd):  # read where the compiled function is made, not where it runs
+    with config.patch(
+        compiled_autograd=arm.compiled_autograd
+    ):  # read where the compiled function is made, not where it runs
         run: Callable[..., Any] = torch.compile(
-            function, **compile_arguments(replace(arm, fullgraph=arm.fullgraph or fullgraph), dynamic=dynamic, apart=apart)
+            function,
+            **compile_arguments(
+                replace(arm, fullgraph=arm.fullgraph or fullgraph), dynamic=dynamic, apart=apart
+            ),
         )
     if not whole or arm.mode not in MODES_WITH_CUDA_GRAPHS:
         return run
@@ -45,12 +59,16 @@ def compiled(
     return begin
 
 
-def compile_arguments(arm: CompiledArm, *, dynamic: bool | None = None, apart: str = "") -> dict[str, Any]:
+def compile_arguments(
+    arm: CompiledArm, *, dynamic: bool | None = None, apart: str = ""
+) -> dict[str, Any]:
     """Arguments for `torch.compile`.
 
     It takes a mode or options: with both, the mode becomes the options it stands for.
     """
-    options = typed_options({**(MODE_OPTIONS[arm.mode or DEFAULT_MODE] if arm.options else {}), **arm.options})
+    options = typed_options(
+        {**(MODE_OPTIONS[arm.mode or DEFAULT_MODE] if arm.options else {}), **arm.options}
+    )
     return {
         "backend": kept_apart(backend_of(arm), apart),
         "fullgraph": arm.fullgraph,

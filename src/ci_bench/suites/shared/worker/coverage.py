@@ -65,7 +65,10 @@ def coverage_of(step: Callable[[], object]) -> Coverage:
     """Profile one step, which has been compiled before."""
     from torch.profiler import ProfilerActivity, profile
 
-    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])]
+    activities = [
+        ProfilerActivity.CPU,
+        *([ProfilerActivity.CUDA] if torch.cuda.is_available() else []),
+    ]
     with profile(activities=activities, acc_events=True) as profiled:
         step()
         if torch.cuda.is_available():

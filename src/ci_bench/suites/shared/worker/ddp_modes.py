@@ -26,7 +26,11 @@ def optimizing_ddp(layout: Layout) -> AbstractContextManager[None]:
     """
     if layout.optimize_ddp is None:
         return nullcontext()
-    return _in_python_reducer(layout) if layout.optimize_ddp == PYTHON_REDUCER else _in_mode(layout.optimize_ddp)
+    return (
+        _in_python_reducer(layout)
+        if layout.optimize_ddp == PYTHON_REDUCER
+        else _in_mode(layout.optimize_ddp)
+    )
 
 
 @contextmanager
@@ -57,12 +61,21 @@ def _in_python_reducer(layout: Layout) -> Iterator[None]:
         run: Callable[..., Any] = torch.compile(graph, backend=backend)
         return run
 
-    before = config._fuse_ddp_communication, config._fuse_ddp_bucket_size  # noqa: SLF001 - where DDP sets them
+    before = (
+        config._fuse_ddp_communication,  # noqa: SLF001 - where DDP sets them
+        config._fuse_ddp_bucket_size,  # noqa: SLF001 - likewise
+    )
     inlined = DDP_MODULE in trace_rules.LEGACY_MOD_INLINELIST
     _trace_ddp(through=True)
-    config._fuse_ddp_communication, config._fuse_ddp_bucket_size = True, BUCKET_MIB  # noqa: SLF001 - likewise
+    config._fuse_ddp_communication, config._fuse_ddp_bucket_size = (  # noqa: SLF001 - likewise
+        True,
+        BUCKET_MIB,
+    )
     try:
-        with _in_mode(PYTHON_REDUCER), compiled_autograd._enable(compiler, dynamic=False):  # noqa: SLF001 - the only way
+        with (
+            _in_mode(PYTHON_REDUCER),
+            compiled_autograd._enable(compiler, dynamic=False),  # noqa: SLF001 - the only way
+        ):
             yield
     finally:
         config._fuse_ddp_communication, config._fuse_ddp_bucket_size = before  # noqa: SLF001 - likewise

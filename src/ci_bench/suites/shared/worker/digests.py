@@ -1,7 +1,8 @@
 """Digests of tensors: they show if two sides start from the same weights and inputs.
 
-SHA-256 over the format, and the bytes in C order. Shapes are left out: a weight that is only viewed in another shape is the same
-weight. `checksum` is a quick one for comparisons within a process. Imports torch; for worker processes.
+SHA-256 over the format, and the bytes in C order. Shapes are left out: a weight that is only viewed
+in another shape is the same weight. `checksum` is a quick one for comparisons within a process.
+Imports torch; for worker processes.
 """
 
 import hashlib
@@ -73,7 +74,8 @@ def _odd_numbers(count: int, device: torch.device) -> Tensor:
 def plain_parts(name: str, value: Tensor) -> Iterator[tuple[str, Tensor]]:
     """A parameter as tensors that every operation knows: itself, or the parts of a tensor that only wraps some.
 
-    A quantised weight is one of those (numbers of eight bits, scales, zero points); it has no sum and no difference.
+    A quantised weight is one of those (numbers of eight bits, scales, zero points); it has no sum
+    and no difference.
     """
     if not is_traceable_wrapper_subclass(value):
         yield name, value

@@ -40,7 +40,14 @@ STEP_ALONG = 0.01
 """Step along the gradient to read the loss, as a share of the loss and of the weights."""
 SLOPES_APART, TIMES_REFERENCE = 0.02, 3.0
 """Limits on a median slope's deviation: a share, or a multiple of the reference's."""
-DROPPING = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
+DROPPING = (
+    "dropout",
+    "dropout1d",
+    "dropout2d",
+    "dropout3d",
+    "alpha_dropout",
+    "feature_alpha_dropout",
+)
 """Functions of `torch.nn.functional` that drop units; attention does, too."""
 ATTENTION = functional.scaled_dot_product_attention
 
@@ -70,8 +77,12 @@ class Draws:
                 continue
             one, other, along = (_wide(each[name]) for each in (first, second, self.direction))
             square = float(along @ along) or 1.0
-            self.along.setdefault(name, []).extend(float(value @ along) / square for value in (one, other))
-            self.norms.setdefault(name, []).extend(float(torch.linalg.vector_norm(value)) for value in (one, other))
+            self.along.setdefault(name, []).extend(
+                float(value @ along) / square for value in (one, other)
+            )
+            self.norms.setdefault(name, []).extend(
+                float(torch.linalg.vector_norm(value)) for value in (one, other)
+            )
             self.apart.setdefault(name, []).append(float(torch.linalg.vector_norm(one - other)))
 
 
@@ -95,7 +106,9 @@ def drawn_alike(left: Left, own: Left, spread: Mapping[str, float]) -> bool:
 def moved_by_seeds(draws: Draws, epsilon: float) -> tuple[str, ...]:
     """The tensors that other seeds change beyond half the digits of a format whose rounding is `epsilon`."""
     least = math.sqrt(epsilon)
-    return tuple(name for name, each in draws.apart.items() if max(each) > least * max(draws.norms[name]))
+    return tuple(
+        name for name, each in draws.apart.items() if max(each) > least * max(draws.norms[name])
+    )
 
 
 def told_apart(reference: Draws, candidate: Draws, epsilon: float) -> str:
@@ -106,7 +119,9 @@ def told_apart(reference: Draws, candidate: Draws, epsilon: float) -> str:
     moved = moved_by_seeds(reference, epsilon)
     if more := sorted({*moved_by_seeds(candidate, epsilon)} - {*moved}):
         return f"{more[0]} changes with the seed, and eager's does not"
-    if repeated := [name for name in moved if 2 * _distinct(candidate, name) < _distinct(reference, name)]:
+    if repeated := [
+        name for name in moved if 2 * _distinct(candidate, name) < _distinct(reference, name)
+    ]:
         count, of = _distinct(candidate, repeated[0]), _distinct(reference, repeated[0])
         return f"{repeated[0]} takes {count} values under {SEEDS} seeds, where eager's takes {of}"
     limit = FALSE_ALARM / max(1, 4 * len(moved))
@@ -122,18 +137,24 @@ MOST_ELEMENTS = 1 << 18
 """Of a larger tensor as many elements, evenly spread, are compared one by one."""
 
 
-def apart_on_average(reference: Sequence[Left], candidate: Sequence[Left], names: Sequence[str]) -> str:
+def apart_on_average(
+    reference: Sequence[Left], candidate: Sequence[Left], names: Sequence[str]
+) -> str:
     """Name a tensor whose elements are others on average, in words; empty where seeds explain all differences.
 
-    A permutation test: the squared distance of both averages, over all elements, among those of draws that change sides at
-    random. It is exact whatever the distribution is, and however elements depend on each other.
+    A permutation test: the squared distance of both averages, over all elements, among those of
+    draws that change sides at random. It is exact whatever the distribution is, and however
+    elements depend on each other.
     """
     limit = FALSE_ALARM / max(1, len(names))
     for name in names:
         rows = torch.stack([_some(left[name]) for left in (*reference, *candidate)])
         rows = rows - rows.mean(0)
         products = rows @ rows.T
-        sides = torch.tensor([1.0 / len(reference)] * len(reference) + [-1.0 / len(candidate)] * len(candidate), dtype=rows.dtype)
+        sides = torch.tensor(
+            [1.0 / len(reference)] * len(reference) + [-1.0 / len(candidate)] * len(candidate),
+            dtype=rows.dtype,
+        )
         generator = torch.Generator().manual_seed(len(sides))
         mixed = sides[torch.rand(PERMUTATIONS, len(sides), generator=generator).argsort(1)]
         usual = ((mixed @ products) * mixed).sum(1)
@@ -148,7 +169,9 @@ def _some(value: Tensor) -> Tensor:
     return flat[:: -(-flat.numel() // MOST_ELEMENTS)] if flat.numel() > MOST_ELEMENTS else flat
 
 
-def _figures(name: str, reference: Draws, candidate: Draws) -> Iterator[tuple[str, list[float], list[float]]]:
+def _figures(
+    name: str, reference: Draws, candidate: Draws
+) -> Iterator[tuple[str, list[float], list[float]]]:
     """Yield the compared figures of one tensor: in words, of the reference, of the candidate.
 
     Norms and distances are compared by their logarithms.
@@ -156,7 +179,11 @@ def _figures(name: str, reference: Draws, candidate: Draws) -> Iterator[tuple[st
     yield "is another on average", reference.along[name], candidate.along[name]
     yield "has another norm", _logs(reference.norms[name]), _logs(candidate.norms[name])
     yield "scatters otherwise", _logs(reference.apart[name]), _logs(candidate.apart[name])
-    yield "varies otherwise from draw to draw", _deviations(reference.along[name]), _deviations(candidate.along[name])
+    yield (
+        "varies otherwise from draw to draw",
+        _deviations(reference.along[name]),
+        _deviations(candidate.along[name]),
+    )
 
 
 def _deviations(values: Sequence[float]) -> list[float]:
@@ -191,11 +218,14 @@ def _wide(value: Tensor) -> Tensor:
     return value.detach().reshape(-1).to(torch.float64).nan_to_num()
 
 
-def slope_ratio(loss_at: Callable[[float], float], *, square: float, loss: float, weight: float) -> float:
+def slope_ratio(
+    loss_at: Callable[[float], float], *, square: float, loss: float, weight: float
+) -> float:
     """The slope of the loss along its own gradient, over the gradient's: 1 where the gradient is the loss's.
 
-    `loss_at` gives the loss with that many gradients added to the weights, from the same seed; `square` is the gradient's squared
-    norm, `weight` the norm of the weights. By a central difference.
+    `loss_at` gives the loss with that many gradients added to the weights, from the same seed;
+    `square` is the gradient's squared norm, `weight` the norm of the weights. By a central
+    difference.
     """
     if square <= 0:
         return 1.0
@@ -208,15 +238,23 @@ def off_the_slope(reference: Sequence[float], candidate: Sequence[float]) -> str
 
     The reference's ratios set the limit.
     """
-    ours, theirs = (statistics.median(abs(ratio - 1) for ratio in each) for each in (reference, candidate))
+    ours, theirs = (
+        statistics.median(abs(ratio - 1) for ratio in each) for each in (reference, candidate)
+    )
     if theirs <= max(SLOPES_APART, TIMES_REFERENCE * ours):
         return ""
-    return f"its gradients are not those of its loss: slopes are off by {theirs:.2g} (median), eager's by {ours:.2g}"
+    return (
+        f"its gradients are not those of its loss: slopes are off by {theirs:.2g} (median), eager's"
+        f" by {ours:.2g}"
+    )
 
 
 @contextmanager
 def without_dropout() -> Iterator[None]:
-    """While models are traced and run, torch's functions drop nothing. Recurrent layers drop by themselves (`drop_nothing`)."""
+    """While models are traced and run, torch's functions drop nothing.
+
+    Recurrent layers drop by themselves (`drop_nothing`).
+    """
     patched = {**dict.fromkeys(DROPPING, _keep_all), ATTENTION.__name__: _attend_to_all}
     originals = {name: getattr(functional, name) for name in patched}
     try:
@@ -235,12 +273,23 @@ def drop_nothing(module: nn.Module) -> None:
             inner.dropout = 0.0
 
 
-def _keep_all(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:  # noqa: A002, ARG001, FBT001, FBT002 - torch's names
+def _keep_all(
+    input: Tensor,  # noqa: A002 - torch's names
+    p: float = 0.5,  # noqa: ARG001 - likewise
+    training: bool = True,  # noqa: ARG001, FBT001, FBT002 - likewise
+    inplace: bool = False,  # noqa: ARG001, FBT001, FBT002 - likewise
+) -> Tensor:
     return input
 
 
 def _attend_to_all(
-    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0, *rest: Any, **named: Any
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    *rest: Any,
+    **named: Any,
 ) -> Tensor:
     del dropout_p
     return ATTENTION(query, key, value, attn_mask, 0.0, *rest, **named)

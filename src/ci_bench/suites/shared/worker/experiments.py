@@ -33,7 +33,11 @@ from ci_bench.suites.shared.planning.inductor import typed_options
 from ci_bench.suites.shared.worker.compiling import compile_arguments
 from ci_bench.suites.shared.worker.memory_errors import is_out_of_memory
 
-KEPT = {Experiment.AOT_INDUCTOR: "pt2", Experiment.AOT_PRECOMPILE: "bin", Experiment.CACHING_PRECOMPILE: "bin"}
+KEPT = {
+    Experiment.AOT_INDUCTOR: "pt2",
+    Experiment.AOT_PRECOMPILE: "bin",
+    Experiment.CACHING_PRECOMPILE: "bin",
+}
 """The experiments that make a file, and how its name ends."""
 MOST_OF_A_REASON = 300
 
@@ -59,13 +63,17 @@ def captures(arm: CompiledArm) -> bool:
 class CapturedProgram:
     """A module under an experiment, to be called as the module is.
 
-    `calls` are the arguments of the calls to come: a dimension whose size is not the same in all of them is captured as a symbol.
-    `folder` is where a file is kept.
+    `calls` are the arguments of the calls to come: a dimension whose size is not the same in all of
+    them is captured as a symbol. `folder` is where a file is kept.
     """
 
-    def __init__(self, arm: CompiledArm, module: nn.Module, *, calls: Sequence[Arguments], folder: Path) -> None:
+    def __init__(
+        self, arm: CompiledArm, module: nn.Module, *, calls: Sequence[Arguments], folder: Path
+    ) -> None:
         """Nothing is captured yet."""
-        assert arm.experiment is not None, "an arm without an experiment is captured by torch.compile"  # noqa: S101 - our own bug if not
+        assert arm.experiment is not None, (  # noqa: S101 - our own bug if not
+            "an arm without an experiment is captured by torch.compile"
+        )
         self._arm, self._module, self._calls = arm, module, calls
         self._experiment = arm.experiment
         self._path = folder / f"{arm.name.replace(':', '_')}.{KEPT.get(self._experiment, '')}"
@@ -88,16 +96,29 @@ class CapturedProgram:
         They show that a graph exists, and the origin of its file.
         """
         found = Outcome.PASS if self._operations else Outcome.FAIL
-        graph = "graphs" if self._experiment is Experiment.CACHING_PRECOMPILE else "one graph"  # its breaks are allowed
-        detail = f"{graph} of {self._operations} operations" if self._operations else "no graph was captured"
+        graph = (
+            "graphs" if self._experiment is Experiment.CACHING_PRECOMPILE else "one graph"
+        )  # its breaks are allowed
+        detail = (
+            f"{graph} of {self._operations} operations"
+            if self._operations
+            else "no graph was captured"
+        )
         compiled = Check(name="compiled", arm=name, outcome=found, detail=detail)
-        return (compiled,) if self.package is None else (compiled, *self._of_package(name, self.package))
+        return (
+            (compiled,)
+            if self.package is None
+            else (compiled, *self._of_package(name, self.package))
+        )
 
     def _of_package(self, name: str, package: Package) -> tuple[Check, ...]:
         """Nothing is asked of the process that made the file: the cold stage's, which times that."""
         if package.maker == this_process():
             return ()
-        detail = f"{package.size_bytes} bytes, made by process {package.maker}, loaded by process {this_process()}"
+        detail = (
+            f"{package.size_bytes} bytes, made by process {package.maker}, loaded by process"
+            f" {this_process()}"
+        )
         if self._again > 0:
             again = f"{detail}, which captured {self._again} operations again"
             return (Check(name=PACKAGE, arm=name, outcome=Outcome.FAIL, detail=again),)
@@ -113,7 +134,10 @@ class CapturedProgram:
         if self._experiment is Experiment.AOT_INDUCTOR:
             return _load_package(self._path)
         if self._experiment is Experiment.CACHING_PRECOMPILE:
-            return self._watched(_load_cached(self._arm, self._module, self._path, dynamic=self._varies), lambda: None)
+            return self._watched(
+                _load_cached(self._arm, self._module, self._path, dynamic=self._varies),
+                lambda: None,
+            )
         return _load_precompiled(self._arm, self._module, self._path)
 
     def _made(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call:
@@ -128,32 +152,45 @@ class CapturedProgram:
             case Experiment.CACHING_PRECOMPILE:
                 return self._cached()
             case _:
-                scripted = self._capture(lambda: _torchscript(self._experiment, self._module, args, kwargs))
+                scripted = self._capture(
+                    lambda: _torchscript(self._experiment, self._module, args, kwargs)
+                )
                 self._operations = sum(1 for _ in scripted.inlined_graph.nodes())
                 run: Call = scripted
                 return run
 
-    def _exported(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> torch.export.ExportedProgram:
+    def _exported(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> torch.export.ExportedProgram:
         strict = self._experiment is Experiment.EXPORT_STRICT
         shapes = symbols(self._module, self._calls) if self._arm.dynamic is not False else None
         program: torch.export.ExportedProgram = self._capture(
-            lambda: torch.export.export(self._module, args, dict(kwargs), dynamic_shapes=shapes, strict=strict)
+            lambda: torch.export.export(
+                self._module, args, dict(kwargs), dynamic_shapes=shapes, strict=strict
+            )
         )
         self._operations = operations_of(program.graph_module)
         return program
 
     def _packaged(self, program: torch.export.ExportedProgram) -> Call:
-        written = self._capture(lambda: program.run_decompositions({})).graph_signature.buffers_to_mutate
+        written = self._capture(
+            lambda: program.run_decompositions({})
+        ).graph_signature.buffers_to_mutate
         if written:
             changed = ", ".join(written.values())
-            raise Unsupported(f"{self._arm.name}: a package keeps its buffers to itself, and this model changes {changed}")
+            raise Unsupported(
+                f"{self._arm.name}: a package keeps its buffers to itself, and this model changes"
+                f" {changed}"
+            )
         from torch._inductor import aoti_compile_and_package
         from torch._inductor.exc import InvalidCxxCompiler
 
         self._path.parent.mkdir(parents=True, exist_ok=True)
         try:
             aoti_compile_and_package(
-                program, package_path=str(self._path), inductor_configs=typed_options(self._arm.options) or None
+                program,
+                package_path=str(self._path),
+                inductor_configs=typed_options(self._arm.options) or None,
             )
         except InvalidCxxCompiler as error:
             raise Unsupported(f"{self._arm.name}: this machine has no C++ compiler") from error
@@ -166,7 +203,9 @@ class CapturedProgram:
 
         run = _precompilable(self._arm, self._module)
         with config.patch(enable_aot_compile=True):
-            self._capture(lambda: run._aot_compile([ModelInput(args=args, kwargs=dict(kwargs), contexts=[])]))  # noqa: SLF001 - torch's only door
+            self._capture(
+                lambda: run._aot_compile([ModelInput(args=args, kwargs=dict(kwargs), contexts=[])])  # noqa: SLF001 - torch's only door
+            )
             self._path.parent.mkdir(parents=True, exist_ok=True)
             run._save_aot_compiled_module(str(self._path))  # noqa: SLF001 - likewise
         self._operations = _captured_calls()
@@ -177,7 +216,10 @@ class CapturedProgram:
     @property
     def _varies(self) -> bool:
         """Return true if sizes differ between calls."""
-        shapes = [[getattr(leaf, "shape", None) for leaf in pytree.tree_leaves(call)] for call in self._calls]
+        shapes = [
+            [getattr(leaf, "shape", None) for leaf in pytree.tree_leaves(call)]
+            for call in self._calls
+        ]
         return any(one != shapes[0] for one in shapes)
 
     def _cached(self) -> Call:
@@ -185,7 +227,9 @@ class CapturedProgram:
 
         PrecompileContext.clear()
         with self._keeping(), _caching():
-            run = torch.compile(self._module, **compile_arguments(self._arm, dynamic=self._varies or None))
+            run = torch.compile(
+                self._module, **compile_arguments(self._arm, dynamic=self._varies or None)
+            )
         return self._watched(run, self._keep_cached)
 
     def _watched(self, run: Call, end: Callable[[], None]) -> Call:
@@ -220,7 +264,9 @@ class CapturedProgram:
             if not isinstance(error, PackageError) and "torch.compile() package" not in str(error):
                 raise
             reason = str(error).strip().partition("\n")[0][:MOST_OF_A_REASON]
-            raise Unsupported(f"{self._arm.name}: torch cannot keep what it compiles of this model: {reason}") from error
+            raise Unsupported(
+                f"{self._arm.name}: torch cannot keep what it compiles of this model: {reason}"
+            ) from error
 
     def _keep_cached(self) -> None:
         """Write all that torch would keep of the model. Raises `Unsupported` if that is nothing."""
@@ -229,7 +275,9 @@ class CapturedProgram:
 
         entries, _ = PrecompileContext.create_cache_entries()
         if len(entries) != 1:
-            raise Unsupported(f"{self._arm.name}: torch keeps {len(entries)} entries of this model, and not one")
+            raise Unsupported(
+                f"{self._arm.name}: torch keeps {len(entries)} entries of this model, and not one"
+            )
         (entry,) = entries.values()
         self._require_readable(entry)
         DiskDynamoStore().write(entry, str(self._path))
@@ -237,7 +285,10 @@ class CapturedProgram:
         self._keep()
 
     def _require_readable(self, entry: Any) -> None:
-        """Torch writes guards that it cannot read again: of a parameter that has a gradient. Raises `Unsupported`."""
+        """Torch writes guards that it cannot read again: of a parameter that has a gradient.
+
+        Raises `Unsupported`.
+        """
         from torch._dynamo.package import load_guards_state
 
         try:
@@ -246,11 +297,15 @@ class CapturedProgram:
                     load_guards_state(guarded.guards_state)
         except Exception as error:
             reason = str(error).strip().partition("\n")[0][:MOST_OF_A_REASON]
-            raise Unsupported(f"{self._arm.name}: torch cannot load what it keeps of this model: {reason}") from error
+            raise Unsupported(
+                f"{self._arm.name}: torch cannot load what it keeps of this model: {reason}"
+            ) from error
 
     def _keep(self) -> None:
         """Describe the file; without its description, the file is not complete."""
-        self.package = Package(size_bytes=size_of(self._path), maker=this_process(), operations=self._operations)
+        self.package = Package(
+            size_bytes=size_of(self._path), maker=this_process(), operations=self._operations
+        )
         told = self._path.with_suffix(".json")
         unfinished = told.with_suffix(".unfinished")
         unfinished.write_text(json.dumps(asdict(self.package)), encoding="utf-8")
@@ -263,13 +318,18 @@ class CapturedProgram:
             if is_out_of_memory(error):
                 raise
             reason = str(error).strip().partition("\n")[0][:MOST_OF_A_REASON]
-            raise Unsupported(f"{self._arm.name}: the model cannot be captured: {type(error).__name__}: {reason}") from error
+            raise Unsupported(
+                f"{self._arm.name}: the model cannot be captured: {type(error).__name__}: {reason}"
+            ) from error
 
 
 def require_forward(arm: CompiledArm, *, training: bool, whole: bool) -> None:
     """Refuse a whole step, or a training without a kept backward pass. Raises `Unsupported`."""
     if whole:
-        raise Unsupported(f"{arm.name} captures a model, not a step with backward and optimizer; use `scope: model`")
+        raise Unsupported(
+            f"{arm.name} captures a model, not a step with backward and optimizer; use `scope:"
+            " model`"
+        )
     if training and arm.experiment in {Experiment.AOT_INDUCTOR, Experiment.AOT_PRECOMPILE}:
         raise Unsupported(f"{arm.name} keeps only a forward pass; use `mode: inference`")
 
@@ -277,8 +337,19 @@ def require_forward(arm: CompiledArm, *, training: bool, whole: bool) -> None:
 def symbols(module: nn.Module, calls: Sequence[Arguments]) -> dict[str, Any] | None:
     """The `dynamic_shapes` of `torch.export`: dimensions whose size varies between calls, by argument; `None` if none does."""
     bound = [signature(module.forward).bind(*args, **kwargs).arguments for args, kwargs in calls]
-    specs = {name: pytree.tree_map(_symbols_of, *(one[name] for one in bound)) for name in bound[0]} if bound else {}
-    return specs if any(isinstance(leaf, torch.export.dynamic_shapes._DimHint) for leaf in pytree.tree_leaves(specs)) else None  # noqa: SLF001 - the type of `Dim.AUTO`
+    specs = (
+        {name: pytree.tree_map(_symbols_of, *(one[name] for one in bound)) for name in bound[0]}
+        if bound
+        else {}
+    )
+    return (
+        specs
+        if any(
+            isinstance(leaf, torch.export.dynamic_shapes._DimHint)  # noqa: SLF001 - the type of `Dim.AUTO`
+            for leaf in pytree.tree_leaves(specs)
+        )
+        else None
+    )
 
 
 def _symbols_of(*values: Any) -> dict[int, Any] | None:
@@ -298,7 +369,9 @@ def varying(values: Sequence[Any]) -> tuple[int, ...]:
 
 def operations_of(graph: torch.fx.GraphModule) -> int:
     """Count the calls of a graph."""
-    return sum(node.op in {"call_function", "call_method", "call_module"} for node in graph.graph.nodes)
+    return sum(
+        node.op in {"call_function", "call_method", "call_module"} for node in graph.graph.nodes
+    )
 
 
 def this_process() -> str:
@@ -348,7 +421,9 @@ def _caching(entry: Any = None) -> Iterator[None]:
     ):
         own = package.DynamoCache
         if entry is not None:
-            package.DynamoCache = SimpleNamespace(load=lambda _: entry, record_package=own.record_package)  # type: ignore[assignment]
+            package.DynamoCache = SimpleNamespace(
+                load=lambda _: entry, record_package=own.record_package
+            )  # type: ignore[assignment]
         try:
             yield
         finally:
@@ -369,7 +444,11 @@ def _quiet(name: str) -> Iterator[None]:
 
 def size_of(path: Path) -> int:
     """The bytes of a file, or of the files in a folder: torch makes either."""
-    return sum(one.stat().st_size for one in (path.rglob("*") if path.is_dir() else (path,)) if one.is_file())
+    return sum(
+        one.stat().st_size
+        for one in (path.rglob("*") if path.is_dir() else (path,))
+        if one.is_file()
+    )
 
 
 def _load_cached(arm: CompiledArm, module: nn.Module, path: Path, *, dynamic: bool) -> Call:
@@ -393,7 +472,9 @@ def _captured_calls() -> int:
     return int(counters["stats"]["calls_captured"])
 
 
-def _torchscript(experiment: Experiment, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+def _torchscript(
+    experiment: Experiment, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Any:
     with warnings.catch_warnings():
         # what a trace takes for constant is so: the inputs that are verified tell whether it was
         warnings.simplefilter("ignore", torch.jit.TracerWarning)  # type: ignore[attr-defined] # torch documents it there
@@ -401,7 +482,13 @@ def _torchscript(experiment: Experiment, module: nn.Module, args: tuple[Any, ...
         if experiment is Experiment.TORCHSCRIPT_SCRIPT:
             return torch.jit.script(module)
         if args and kwargs:
-            raise TypeError("a trace takes positional or named arguments, and this model is called with both")
+            raise TypeError(
+                "a trace takes positional or named arguments, and this model is called with both"
+            )
         return torch.jit.trace(  # type: ignore[no-untyped-call] # torch leaves it unannotated
-            module, args or None, example_kwarg_inputs=dict(kwargs) or None, check_trace=False, strict=False
+            module,
+            args or None,
+            example_kwarg_inputs=dict(kwargs) or None,
+            check_trace=False,
+            strict=False,
         )

@@ -25,7 +25,13 @@ from ci_bench.suites.shared.worker.numerics import FP32_EPSILON
 Left = Mapping[str, Tensor]
 
 OUTPUTS = "outputs"
-KINDS = {"output": OUTPUTS, "logits": OUTPUTS, "state": OUTPUTS, "loss": "loss", "gradient": "gradients"}
+KINDS = {
+    "output": OUTPUTS,
+    "logits": OUTPUTS,
+    "state": OUTPUTS,
+    "loss": "loss",
+    "gradient": "gradients",
+}
 """Kinds of a call's results by the start of their names. Weights and buffers follow from these."""
 SHOWN = 4
 """The number of forms that are listed one by one."""
@@ -46,22 +52,33 @@ def read_start(inputs: Iterable[Tensor], weights: Iterable[tuple[str, Tensor]]) 
 def read_call(start: Mapping[str, str], left: Left) -> FirstCall:
     """Return the first call, from its inputs and its results."""
     outputs = [value for name, value in sorted(left.items()) if kind_of(name) == OUTPUTS]
-    holes = sum(int((~torch.isfinite(value.float())).sum()) for value in _by_kind(left).get(OUTPUTS, ()))
-    forms = {OUTPUTS: _described(outputs) + (f", {holes} of them not finite" if holes else "")} if outputs else {}
+    holes = sum(
+        int((~torch.isfinite(value.float())).sum()) for value in _by_kind(left).get(OUTPUTS, ())
+    )
+    forms = (
+        {OUTPUTS: _described(outputs) + (f", {holes} of them not finite" if holes else "")}
+        if outputs
+        else {}
+    )
     sketches = {kind: sketch(values) for kind, values in _by_kind(left).items()}
     finite = {kind: own for kind, own in sketches.items() if math.isfinite(math.hypot(*own))}
     return FirstCall(words={**start, **forms}, sketches=finite)
 
 
-def verified(call: FirstCall, *, epsilon: float, runs: Sequence[FirstCall] = (), draws: bool = False) -> FirstCall:
+def verified(
+    call: FirstCall, *, epsilon: float, runs: Sequence[FirstCall] = (), draws: bool = False
+) -> FirstCall:
     """The part of a verified call that a timed one has to repeat, with the slack that rounding needs.
 
-    `runs` are calls of the reference, fresh ones or from a start that is off by a rounding. Values that they do not repeat to a
-    tenth are left out, and so is all that was left by a call that `draws` random numbers.
+    `runs` are calls of the reference, fresh ones or from a start that is off by a rounding. Values
+    that they do not repeat to a tenth are left out, and so is all that was left by a call that
+    `draws` random numbers.
     """
     outputs = [one.words[OUTPUTS] for one in (call, *runs) if OUTPUTS in one.words]
     shaky = draws or len({*outputs}) > 1
-    words = {subject: word for subject, word in call.words.items() if not (shaky and subject == OUTPUTS)}
+    words = {
+        subject: word for subject, word in call.words.items() if not (shaky and subject == OUTPUTS)
+    }
     sketches, slack = {}, math.sqrt(max(epsilon, FP32_EPSILON))
     for kind, own in {} if draws else call.sketches.items():
         apart = [math.dist(own, run.sketches[kind]) for run in runs if kind in run.sketches]
@@ -77,10 +94,16 @@ def held_to(call: FirstCall, again: Mapping[str, str]) -> FirstCall:
     It is found by the words of its start. Weights may come from a generator without a seed. Then
     each call's results differ.
     """
-    lasting = {subject: word for subject, word in call.words.items() if subject == OUTPUTS or again.get(subject) == word}
+    lasting = {
+        subject: word
+        for subject, word in call.words.items()
+        if subject == OUTPUTS or again.get(subject) == word
+    }
     if len(lasting) == len(call.words):
         return call
-    return FirstCall(words={subject: word for subject, word in lasting.items() if subject != OUTPUTS})
+    return FirstCall(
+        words={subject: word for subject, word in lasting.items() if subject != OUTPUTS}
+    )
 
 
 def kind_of(name: str) -> str:
@@ -94,9 +117,15 @@ def sketch(values: Iterable[Tensor]) -> tuple[float, ...]:
     for value in values:
         flat = value.detach().reshape(-1)
         for begin in range(0, flat.numel(), ROWS * WIDTH):
-            piece = flat[begin : begin + ROWS * WIDTH].to(torch.float32).nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
+            piece = (
+                flat[begin : begin + ROWS * WIDTH]
+                .to(torch.float32)
+                .nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
+            )
             rows = -(-piece.numel() // WIDTH)
-            piece = torch.nn.functional.pad(piece, (0, rows * WIDTH - piece.numel())).reshape(rows, WIDTH)
+            piece = torch.nn.functional.pad(piece, (0, rows * WIDTH - piece.numel())).reshape(
+                rows, WIDTH
+            )
             place = (place * 31 + rows) % (1 << 31)
             total += (_signs(rows, 2 + place).to(piece.device) @ piece).double().cpu()
     return tuple((total * columns).reshape(-1, BUCKETS).sum(0).tolist())
@@ -112,7 +141,13 @@ def _by_kind(left: Left) -> dict[str, list[Tensor]]:
     found: dict[str, list[Tensor]] = {}
     for name, value in sorted(left.items()):
         kind = kind_of(name)
-        if kind and value.is_floating_point() and value.numel() and value.layout is torch.strided and not value.is_quantized:
+        if (
+            kind
+            and value.is_floating_point()
+            and value.numel()
+            and value.layout is torch.strided
+            and not value.is_quantized
+        ):
             found.setdefault(kind, []).append(value)
     return found
 
@@ -130,7 +165,10 @@ def _described(values: Sequence[Tensor]) -> str:
         return ", ".join(map(form_of, values)) or "none"
     kinds = ", ".join(sorted({_word(value.dtype) for value in values}))
     forms = hashlib.sha256("\0".join(sorted(map(form_of, values))).encode()).hexdigest()[:8]
-    return f"{len(values)} tensors of {sum(value.numel() for value in values):,} numbers in {kinds} (forms {forms})"
+    return (
+        f"{len(values)} tensors of {sum(value.numel() for value in values):,} numbers in {kinds}"
+        f" (forms {forms})"
+    )
 
 
 def form_of(value: Tensor) -> str:

@@ -29,7 +29,11 @@ def effective_precision() -> dict[str, str]:
 
     `none` is torch's name for its default.
     """
-    return {f"fp32_precision_{name}": str(settings.fp32_precision) for name, settings in _settings().items() if name != "cudnn"}
+    return {
+        f"fp32_precision_{name}": str(settings.fp32_precision)
+        for name, settings in _settings().items()
+        if name != "cudnn"
+    }
 
 
 def _settings() -> dict[str, Any]:

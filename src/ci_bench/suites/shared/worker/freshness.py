@@ -33,7 +33,9 @@ MOVE = ctypes.memmove
 _ALIGNMENT = 64
 """Bytes of alignment of torch's allocations on the host."""
 _FEW = 1024
-"""Elements of each tensor that `altered` writes at most: about a microsecond, as a loop of calls varies by."""
+"""Elements of each tensor that `altered` writes at most: about a microsecond, as a loop of calls
+varies by.
+"""
 _MOST_TOGETHER = 1 << 16
 """Integers of one row that it writes at most."""
 _MANY_VALUES = 3
@@ -47,8 +49,13 @@ State = dict[str, Tensor]
 class Fresh:
     """Makes inputs of one seed: the same tensors get the same values in every program."""
 
-    def __init__(self, seed: int, *, rows: int | None, shaken: int = 0, epsilon: float = 0.0) -> None:
-        """`rows` is the batch size, `None` where rows mean nothing. `shaken` seeds noise of one rounding (`epsilon`); 0: none."""
+    def __init__(
+        self, seed: int, *, rows: int | None, shaken: int = 0, epsilon: float = 0.0
+    ) -> None:
+        """`rows` is the batch size, `None` where rows mean nothing.
+
+        `shaken` seeds noise of one rounding (`epsilon`); 0: none.
+        """
         self._generator = torch.Generator().manual_seed(seed)
         self._seed, self._shaken = seed, shaken
         self._generators = {"cpu": self._generator}
@@ -64,7 +71,9 @@ class Fresh:
 
     def targets(self, tree: Any) -> Any:
         """A tree of tensors in new memory whose rows are permuted as those of the inputs: other values might mean nothing."""
-        return pytree.tree_map(lambda value: self._permuted(value) if _is_plain(value) else value, tree)
+        return pytree.tree_map(
+            lambda value: self._permuted(value) if _is_plain(value) else value, tree
+        )
 
     def _other(self, value: Any) -> Any:
         if not _is_plain(value):
@@ -85,7 +94,9 @@ class Fresh:
     def _mixed(self, value: Tensor) -> Tensor:
         """A copy with its own strides, whose elements are drawn from those of the same place in all rows, with replacement."""
         generator = _of_device(self._generators, value.device, self._seed)
-        places = torch.randint(value.shape[0], value.shape, generator=generator, device=generator.device)
+        places = torch.randint(
+            value.shape[0], value.shape, generator=generator, device=generator.device
+        )
         return torch.empty_like(value).copy_(value.gather(0, places.to(value.device)))
 
     def _permuted(self, value: Tensor) -> Tensor:
@@ -109,11 +120,15 @@ class Fresh:
     def _shake(self, fresh: Tensor) -> None:
         if self._shaken:
             generator = _of_device(self._noises, fresh.device, self._shaken)
-            noise = torch.randn(fresh.shape, generator=generator, dtype=torch.float32, device=generator.device)
+            noise = torch.randn(
+                fresh.shape, generator=generator, dtype=torch.float32, device=generator.device
+            )
             fresh.copy_(fresh.double() * (1 + self._epsilon * noise.to(fresh.device).double()))
 
 
-def _of_device(generators: dict[str, torch.Generator], device: torch.device, seed: int) -> torch.Generator:
+def _of_device(
+    generators: dict[str, torch.Generator], device: torch.device, seed: int
+) -> torch.Generator:
     """Return the generator of a device, seeded at its first use: values are drawn where they are needed."""
     name = str(device)
     if name not in generators:
@@ -156,20 +171,26 @@ def _is_padded(rows: Tensor) -> bool:
         runs = (one == last).flip(1).long().cumprod(dim=1).sum(dim=1)
         if bool((runs > 1).any()) and len(torch.unique(one[runs > 1][:, -1])) == 1:
             mark = one[runs > 1][0, -1]
-            inside = (one == mark).sum(dim=1) - torch.where(last[:, 0] == mark, runs, torch.zeros_like(runs))
+            inside = (one == mark).sum(dim=1) - torch.where(
+                last[:, 0] == mark, runs, torch.zeros_like(runs)
+            )
             if not bool(inside.any()):
                 return True
     return False
 
 
-def altered(target: Any, values: Any, seed: int, *, rows: int | None, whole: bool = False) -> Callable[[], None] | None:
+def altered(
+    target: Any, values: Any, seed: int, *, rows: int | None, whole: bool = False
+) -> Callable[[], None] | None:
     """Prepare a write of a few `values` into the tensors of `target`, a tree of the same form.
 
     The returned function writes in place, in a few microseconds for each tensor. It writes part of
     one row of the batch, or of any other dimension, drawn by `seed`; of integers a whole row, since
     their elements may belong together. `whole` writes all. `None`: nothing fits.
     """
-    old, new = ([leaf for leaf in pytree.tree_leaves(tree) if _is_plain(leaf)] for tree in (target, values))
+    old, new = (
+        [leaf for leaf in pytree.tree_leaves(tree) if _is_plain(leaf)] for tree in (target, values)
+    )
     if [one.shape for one in old] != [one.shape for one in new]:
         return None
     coin = torch.Generator().manual_seed(seed)
@@ -183,10 +204,13 @@ def altered(target: Any, values: Any, seed: int, *, rows: int | None, whole: boo
     return prepared_write(pairs) if pairs else None
 
 
-def part_of(value: Tensor, coin: torch.Generator, *, row: int | None = None, independent: bool = False) -> tuple[Any, ...] | None:
+def part_of(
+    value: Tensor, coin: torch.Generator, *, row: int | None = None, independent: bool = False
+) -> tuple[Any, ...] | None:
     """An index of a random part of at most `_FEW` elements; `None` if a part would make no valid whole.
 
-    Integers of a `row` may belong together, and of no row all of them may, unless elements are `independent` draws.
+    Integers of a `row` may belong together, and of no row all of them may, unless elements are
+    `independent` draws.
     """
     together = not (independent or value.is_floating_point() or value.is_complex())
     if together and row is None:
@@ -210,13 +234,24 @@ def prepared_write(pairs: Sequence[tuple[Tensor, Tensor]]) -> Callable[[], None]
     Host memory is moved without torch, which takes half the time: code that computes only after a
     pause must not notice one.
     """
-    fast = [(target, value.to(target.dtype).contiguous()) for target, value in pairs if _is_movable(target)]
+    fast = [
+        (target, value.to(target.dtype).contiguous())
+        for target, value in pairs
+        if _is_movable(target)
+    ]
     slow = [pair for pair in pairs if not _is_movable(pair[0])]
-    moves = [partial(MOVE, to.data_ptr(), value.data_ptr(), to.numel() * to.element_size()) for to, value in fast]
+    moves = [
+        partial(MOVE, to.data_ptr(), value.data_ptr(), to.numel() * to.element_size())
+        for to, value in fast
+    ]
     return partial(_write_all, moves, slow, fast)
 
 
-def _write_all(moves: Sequence[Callable[[], object]], slow: Sequence[tuple[Tensor, Tensor]], kept: object) -> None:  # noqa: ARG001 - it keeps the memory of `moves`
+def _write_all(
+    moves: Sequence[Callable[[], object]],
+    slow: Sequence[tuple[Tensor, Tensor]],
+    kept: object,  # noqa: ARG001 - it keeps the memory of `moves`
+) -> None:
     for move in moves:
         move()
     for target, value in slow:
@@ -242,7 +277,9 @@ def _is_listing(value: Tensor) -> bool:
 
 def copied(tree: Any) -> Any:
     """A tree whose tensors are copies, with their own strides, where they lie."""
-    return pytree.tree_map(lambda value: torch.empty_like(value).copy_(value) if _is_plain(value) else value, tree)
+    return pytree.tree_map(
+        lambda value: torch.empty_like(value).copy_(value) if _is_plain(value) else value, tree
+    )
 
 
 def set_aside(values: Sequence[Tensor]) -> list[Tensor]:
@@ -253,12 +290,21 @@ def set_aside(values: Sequence[Tensor]) -> list[Tensor]:
     strided ones are copied as torch copies them.
     """
     simple = [value for value in values if _is_strided(value)]
-    sizes = [-(-value.numel() * value.element_size() // _ALIGNMENT) * _ALIGNMENT for value in simple]
+    sizes = [
+        -(-value.numel() * value.element_size() // _ALIGNMENT) * _ALIGNMENT for value in simple
+    ]
     if not sum(sizes):
         return [value.detach().to("cpu", copy=True) for value in values]
     pages = mmap.mmap(-1, sum(sizes), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     parts = iter(torch.split(torch.frombuffer(pages, dtype=torch.uint8), sizes))
-    return [_written_to(next(parts), value) if _is_strided(value) else value.detach().to("cpu", copy=True) for value in values]
+    return [
+        (
+            _written_to(next(parts), value)
+            if _is_strided(value)
+            else value.detach().to("cpu", copy=True)
+        )
+        for value in values
+    ]
 
 
 def kept_aside(tree: Any) -> Any:
@@ -266,7 +312,10 @@ def kept_aside(tree: Any) -> Any:
     leaves, form = pytree.tree_flatten(tree)
     hosts = [_is_plain(leaf) and leaf.device.type == "cpu" for leaf in leaves]
     aside = iter(set_aside([leaf for leaf, host in zip(leaves, hosts, strict=True) if host]))
-    return pytree.tree_unflatten([next(aside) if host else copied(leaf) for leaf, host in zip(leaves, hosts, strict=True)], form)
+    return pytree.tree_unflatten(
+        [next(aside) if host else copied(leaf) for leaf, host in zip(leaves, hosts, strict=True)],
+        form,
+    )
 
 
 def _is_strided(value: Tensor) -> bool:
@@ -283,7 +332,9 @@ def _written_to(place: Tensor, value: Tensor) -> Tensor:
 
 def overwritten(target: Any, values: Any) -> bool:
     """Write a tree of values into the tensors of another; `False`, and nothing written, where the two are not of one form."""
-    old, new = ([leaf for leaf in pytree.tree_leaves(tree) if _is_plain(leaf)] for tree in (target, values))
+    old, new = (
+        [leaf for leaf in pytree.tree_leaves(tree) if _is_plain(leaf)] for tree in (target, values)
+    )
     if [one.shape for one in old] != [one.shape for one in new]:
         return False
     with torch.no_grad():
@@ -294,7 +345,9 @@ def overwritten(target: Any, values: Any) -> bool:
 
 def differs(tree: Any, other: Any) -> bool:
     """Return true if two trees of one form differ in any value."""
-    leaves = ([leaf for leaf in pytree.tree_leaves(one) if _is_plain(leaf)] for one in (tree, other))
+    leaves = (
+        [leaf for leaf in pytree.tree_leaves(one) if _is_plain(leaf)] for one in (tree, other)
+    )
     return any(not torch.equal(one, two) for one, two in zip(*leaves, strict=True))
 
 
@@ -305,7 +358,9 @@ def read_state(module: nn.Module, optimizer: torch.optim.Optimizer | None = None
     return state | ({} if optimizer is None else _read_optimizer(optimizer))
 
 
-def write_state(state: Mapping[str, Tensor], module: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> None:
+def write_state(
+    state: Mapping[str, Tensor], module: nn.Module, optimizer: torch.optim.Optimizer | None = None
+) -> None:
     """Write a state in place, so compiled code need not notice; weights and buffers outside it stay.
 
     A tensor that processes share takes its own part of the whole one in `state`.
@@ -338,13 +393,18 @@ def _write_optimizer(state: Mapping[str, Tensor], optimizer: torch.optim.Optimiz
         if place.startswith(OPTIMIZER):
             number, _, name = place.removeprefix(OPTIMIZER).partition(".")
             wanted.setdefault(int(number), {})[name] = stored
-    groups = [(parameter, group) for group in optimizer.param_groups for parameter in group["params"]]
+    groups = [
+        (parameter, group) for group in optimizer.param_groups for parameter in group["params"]
+    ]
     examples = {name: kept[name] for _, name, kept in _kept(optimizer)}
     for index, (parameter, group) in enumerate(groups):
         if index not in wanted and not group.get("capturable"):
             optimizer.state.pop(parameter, None)
         elif index in wanted and not optimizer.state.get(parameter):
-            new = {name: _new(stored, examples.get(name), parameter, group) for name, stored in wanted[index].items()}
+            new = {
+                name: _new(stored, examples.get(name), parameter, group)
+                for name, stored in wanted[index].items()
+            }
             optimizer.state[parameter] = new
 
 
@@ -369,7 +429,9 @@ def _write(value: Tensor, stored: Tensor) -> None:
         from torch.distributed.tensor import DTensor, distribute_tensor
 
         sharded = cast("DTensor", value)
-        stored = distribute_tensor(stored.to(value.device, value.dtype), mesh, sharded.placements, src_data_rank=None)
+        stored = distribute_tensor(
+            stored.to(value.device, value.dtype), mesh, sharded.placements, src_data_rank=None
+        )
     with torch.no_grad():
         value.copy_(stored)
 
@@ -379,7 +441,10 @@ def places(module: nn.Module, optimizer: torch.optim.Optimizer) -> State:
 
     Sharded ones stay sharded.
     """
-    kept = {place: of[name] if isinstance(of[name], Tensor) else torch.tensor(of[name]) for place, name, of in _kept(optimizer)}
+    kept = {
+        place: of[name] if isinstance(of[name], Tensor) else torch.tensor(of[name])
+        for place, name, of in _kept(optimizer)
+    }
     return _named(module) | kept
 
 
@@ -391,7 +456,11 @@ def _named(module: nn.Module) -> State:
 def _read_optimizer(optimizer: torch.optim.Optimizer) -> State:
     """Tensors, and counts that an optimizer keeps as plain numbers."""
     return {
-        place: kept[name].detach().to("cpu", copy=True) if isinstance(kept[name], Tensor) else torch.tensor(kept[name])
+        place: (
+            kept[name].detach().to("cpu", copy=True)
+            if isinstance(kept[name], Tensor)
+            else torch.tensor(kept[name])
+        )
         for place, name, kept in _kept(optimizer)
     }
 
@@ -403,7 +472,8 @@ def _kept(optimizer: torch.optim.Optimizer) -> list[tuple[str, str, dict[str, An
         (f"{OPTIMIZER}{index}.{name}", name, optimizer.state[parameter])
         for index, parameter in enumerate(parameters)
         for name, value in optimizer.state.get(parameter, {}).items()
-        if isinstance(value, Tensor) or (isinstance(value, int | float) and not isinstance(value, bool))
+        if isinstance(value, Tensor)
+        or (isinstance(value, int | float) and not isinstance(value, bool))
     ]
 
 

@@ -24,4 +24,6 @@ def growth(readings: Sequence[float]) -> float:
 
 def _slope(readings: Sequence[float]) -> float:
     pairs = combinations(enumerate(readings), 2)
-    return median((after - before) / (later - earlier) for (earlier, before), (later, after) in pairs)
+    return median(
+        (after - before) / (later - earlier) for (earlier, before), (later, after) in pairs
+    )

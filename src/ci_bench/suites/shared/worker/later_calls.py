@@ -13,7 +13,9 @@ from torch import Tensor
 Left = Mapping[str, Tensor]
 
 
-def with_later_calls(plain: Left, later: Mapping[str, Left], runs: Sequence[Left]) -> list[dict[str, Tensor]]:
+def with_later_calls(
+    plain: Left, later: Mapping[str, Left], runs: Sequence[Left]
+) -> list[dict[str, Tensor]]:
     """Add the results of each `later` call, by its name, to the runs.
 
     These are the plain run's results, off by as much as the run's first call is off. Tensors that
@@ -26,7 +28,9 @@ def with_later_calls(plain: Left, later: Mapping[str, Left], runs: Sequence[Left
             for name, value in left.items():
                 first, own = plain.get(name), run.get(name)
                 same = first is not None and own is not None and equal(first, value)
-                whole[of_call(name, call)] = own if same and own is not None else off_as_much(value, first, own)
+                whole[of_call(name, call)] = (
+                    own if same and own is not None else off_as_much(value, first, own)
+                )
         found.append(whole)
     return found
 
@@ -55,4 +59,6 @@ def equal(one: Tensor, other: Tensor) -> bool:
     """Return true if two tensors of one type have the same values; NaN equals NaN."""
     if one.shape != other.shape or one.dtype != other.dtype:
         return False
-    return torch.equal(one, other) or (one.is_floating_point() and torch.equal(one.nan_to_num(), other.nan_to_num()))
+    return torch.equal(one, other) or (
+        one.is_floating_point() and torch.equal(one.nan_to_num(), other.nan_to_num())
+    )

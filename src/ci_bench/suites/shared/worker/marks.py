@@ -63,15 +63,24 @@ def marked(batch: Any, mark_shapes: MarkShapes | None) -> Iterator[None]:
     except Exception as error:
         if _depends_on_a_size(error):
             reason = str(error).strip().partition("\n")[0][:MOST_OF_A_REASON]
-            raise Unsupported(f"dynamic_shapes: the model depends on a marked size: {reason}") from error
+            raise Unsupported(
+                f"dynamic_shapes: the model depends on a marked size: {reason}"
+            ) from error
         raise
 
 
 def _depends_on_a_size(error: BaseException) -> bool:
     from torch._dynamo.exc import UserError, UserErrorType
-    from torch.fx.experimental.symbolic_shapes import ConstraintViolationError, GuardOnDataDependentSymNode
+    from torch.fx.experimental.symbolic_shapes import (
+        ConstraintViolationError,
+        GuardOnDataDependentSymNode,
+    )
 
-    of_sizes = {UserErrorType.CONSTRAINT_VIOLATION, UserErrorType.DYNAMIC_CONTROL_FLOW, UserErrorType.DYNAMIC_DIM}
+    of_sizes = {
+        UserErrorType.CONSTRAINT_VIOLATION,
+        UserErrorType.DYNAMIC_CONTROL_FLOW,
+        UserErrorType.DYNAMIC_DIM,
+    }
     one: BaseException | None = error
     while one is not None:
         if isinstance(one, ConstraintViolationError | GuardOnDataDependentSymNode):

@@ -69,7 +69,9 @@ class TensorMeasurement:
     hidden: str = ""
     """The reason why nothing could be compared, such as a reference run that is not finite."""
     scale: Pair = (0.0, 1.0)
-    """Of the worst group of elements (`tilts`): its error along the truth, and what is allowed; shares of the truth."""
+    """Of the worst group of elements (`tilts`): its error along the truth, and what is allowed;
+    shares of the truth.
+    """
     fault: str = ""
 
 
@@ -84,15 +86,28 @@ def measure(
     exact: bool = True,
     epsilon: float = 0.0,
 ) -> TensorMeasurement:
-    """Measure one tensor. `runs` are the reference's, the unperturbed one first; type and shape have to be its.
+    """Measure one tensor.
 
-    `jolts` are runs that are shaken by `JOLT` roundings. With `epsilon`, one rounding, groups of elements are measured as well.
-    With a `start`, it is the change since then that is measured, and one rounding of the value itself is allowed on top.
+    `runs` are the reference's, the unperturbed one first; type and shape have to be its.
+
+    `jolts` are runs that are shaken by `JOLT` roundings. With `epsilon`, one rounding, groups of
+    elements are measured as well. With a `start`, it is the change since then that is measured, and
+    one rounding of the value itself is allowed on top.
     """
     reference = runs[0]
-    fault = differing_value(name, candidate, (truth, *runs, *jolts)) or differing_form(candidate, reference)
-    if fault and candidate.dtype == reference.dtype and any(run.shape != reference.shape for run in (*runs, *jolts)):
-        return TensorMeasurement(name=name, elements=candidate.numel(), hidden="the reference's own shape follows from rounding")
+    fault = differing_value(name, candidate, (truth, *runs, *jolts)) or differing_form(
+        candidate, reference
+    )
+    if (
+        fault
+        and candidate.dtype == reference.dtype
+        and any(run.shape != reference.shape for run in (*runs, *jolts))
+    ):
+        return TensorMeasurement(
+            name=name,
+            elements=candidate.numel(),
+            hidden="the reference's own shape follows from rounding",
+        )
     if fault:
         return TensorMeasurement(name=name, elements=candidate.numel(), fault=fault)
     runs, jolts = ([run for run in some if run.shape == reference.shape] for some in (runs, jolts))
@@ -100,7 +115,12 @@ def measure(
     begin = None if start is None or not _is_real(reference) else _wide(start)
     if truth is reference and reference.dtype in NORMED and torch.equal(candidate, reference):
         candidate = reference
-        if begin is None and len(runs) == 1 and not jolts and _is_finite(size := _pair((_two, _largest), reference)):
+        if (
+            begin is None
+            and len(runs) == 1
+            and not jolts
+            and _is_finite(size := _pair((_two, _largest), reference))
+        ):
             return TensorMeasurement(name=name, elements=candidate.numel(), size=size, exact=exact)
     once: dict[int, Tensor] = {}
     for value in (candidate, truth, *runs, *jolts):
@@ -108,7 +128,16 @@ def measure(
             once[id(value)] = _wide(value) if begin is None else _wide(value) - begin
     given, true, *others = (once[id(value)] for value in (candidate, truth, *runs, *jolts))
     fixed = None if begin is None else _rounding(reference) * _wide(reference)
-    found = _compared(name, given, true, others, jolts=len(jolts), fixed=fixed, real=_is_real(reference), exact=exact)
+    found = _compared(
+        name,
+        given,
+        true,
+        others,
+        jolts=len(jolts),
+        fixed=fixed,
+        real=_is_real(reference),
+        exact=exact,
+    )
     if not found.real or found.fault or begin is not None or not epsilon:
         return found
     one_way = rounded_one_way(given, true, others[0], reference.dtype)
@@ -133,9 +162,14 @@ def measure_change(
     rounding = _rounding(own) * begin.abs()
 
     def beyond(value: Tensor) -> Tensor:
-        return torch.where(torch.isfinite(value), value.sign() * (value.abs() - rounding).clamp_min(0), value)
+        return torch.where(
+            torch.isfinite(value), value.sign() * (value.abs() - rounding).clamp_min(0), value
+        )
 
-    seen, other = (beyond(_wide(after) - begin - made) for after, made in ((candidate, ideal), (own, own_ideal)))
+    seen, other = (
+        beyond(_wide(after) - begin - made)
+        for after, made in ((candidate, ideal), (own, own_ideal))
+    )
     visible = beyond(own_ideal)
     return _compared(name, seen + visible, visible, [other + visible])
 
@@ -149,7 +183,10 @@ def differing_form(candidate: Tensor, reference: Tensor) -> str:
     """Describe the difference in type or shape from the reference's; empty without one."""
     if candidate.dtype == reference.dtype and candidate.shape == reference.shape:
         return ""
-    given, owed = (f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}" for value in (candidate, reference))
+    given, owed = (
+        f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
+        for value in (candidate, reference)
+    )
     return f"{given} instead of {owed}"
 
 
@@ -178,13 +215,23 @@ def _compared(
         astray = odd & ~(_same_oddity(given, true) | _same_oddity(given, others[0]))
         tamed = ~odd & ~torch.isfinite(true) & ~torch.isfinite(others[0])
         if bool((astray | tamed).any()):
-            fault = f"{int(odd.sum())} elements are not finite, in the reference {int((~torch.isfinite(others[0])).sum())}"
+            fault = (
+                f"{int(odd.sum())} elements are not finite, in the reference"
+                f" {int((~torch.isfinite(others[0])).sum())}"
+            )
             return TensorMeasurement(name=name, elements=given.numel(), fault=fault)
         keep = ~odd & torch.isfinite(true)
         given, true = (torch.where(keep, value, 0.0) for value in (given, true))
-        if given.numel() and not bool(keep.any()) and bool(odd.any() and torch.isfinite(true).any()):
+        if (
+            given.numel()
+            and not bool(keep.any())
+            and bool(odd.any() and torch.isfinite(true).any())
+        ):
             hidden = "the reference itself has no finite number"
-        apart = [_pair(norms, torch.where(keep & torch.isfinite(other), other - true, 0.0)) for other in others]
+        apart = [
+            _pair(norms, torch.where(keep & torch.isfinite(other), other - true, 0.0))
+            for other in others
+        ]
         error, size = _pair(norms, given - true), _pair(norms, true)
         allowed = (0.0, 0.0) if fixed is None else _pair(norms, torch.where(keep, fixed, 0.0))
     return TensorMeasurement(
@@ -256,19 +303,28 @@ FP32_EPSILON = 2.0**-24
 ROUNDINGS = 4.0
 LOST_ROUNDINGS = 8.0
 FEW = 4.0
-"""A norm over n elements fluctuates by a share of 1/sqrt(n): the multiple grows by 1 + sqrt(FEW / n)."""
+"""A norm over n elements fluctuates by a share of 1/sqrt(n): the multiple grows by 1 + sqrt(FEW /
+n).
+"""
 ZERO_BY_MATHEMATICS = 2.0**-36
 """Share of its kind in fp64 below which a value is the rounding of a zero."""
 BLIND, BLIND_FP32 = 0.5, 2.0**-2
-"""Errors of this share of a tensor's size make agreement mean nothing; in fp32 a quarter, as a ReLU's kink may allow 17 %."""
+"""Errors of this share of a tensor's size make agreement mean nothing; in fp32 a quarter, as a
+ReLU's kink may allow 17 %.
+"""
 FEW_NUMBERS = 4
-"""Numbers in fp32 that may be sums of 2 ** 20 terms, which round by the root of that when they are added up in a row."""
+"""Numbers in fp32 that may be sums of 2 ** 20 terms, which round by the root of that when they are
+added up in a row.
+"""
 SHOWN = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Agreement:
-    """The answer. `detail` is one sentence; `worst` names the tensor that is nearest to its limit or farthest beyond it.
+    """The answer.
+
+    `detail` is one sentence; `worst` names the tensor that is nearest to its limit or farthest
+    beyond it.
 
     `score` is that tensor's error over its allowance: above 1 is wrong.
     """
@@ -306,7 +362,9 @@ class Deviation:
     real: bool = True
     coarse: bool = False
     tilted: bool = False
-    """Coarse is what is blind since more would be allowed than rounding is in fp32; tilted, a group off in one direction."""
+    """Coarse is what is blind since more would be allowed than rounding is in fp32; tilted, a group
+    off in one direction.
+    """
     fault: str = ""
 
     @property
@@ -342,7 +400,10 @@ def agree(
         memory: the longest memory of the optimizer that changes them (`of_optimizer`), or 0.
         sums_are_shown: true if the jolts show the rounding of sums added up in a row (`roundings`).
     """
-    begun, usual = starts or {}, replace(yardstick_of(epsilon), **({"in_a_row": 0.0} if sums_are_shown else {}))
+    begun, usual = (
+        starts or {},
+        replace(yardstick_of(epsilon), **({"in_a_row": 0.0} if sums_are_shown else {})),
+    )
     found = measured(seen, truth=truth, runs=runs, jolts=jolts, starts=begun, epsilon=epsilon)
     changes = [one for one in found if one.name in begun]
     others = [one for one in found if one.name not in begun]
@@ -351,7 +412,10 @@ def agree(
 
 def yardstick_of(epsilon: float) -> Yardstick:
     """The yardstick of a precision whose rounding is `epsilon`."""
-    return Yardstick(tolerance=ROUNDINGS * epsilon, multiplier=MULTIPLIER_FP32 if epsilon <= FP32_EPSILON else MULTIPLIER)
+    return Yardstick(
+        tolerance=ROUNDINGS * epsilon,
+        multiplier=MULTIPLIER_FP32 if epsilon <= FP32_EPSILON else MULTIPLIER,
+    )
 
 
 def of_optimizer(usual: Yardstick, beta: float) -> Yardstick:
@@ -359,10 +423,14 @@ def of_optimizer(usual: Yardstick, beta: float) -> Yardstick:
 
     The reference computes the divisor in fp64, compilers in fp32 tensors.
     """
-    return replace(usual, tolerance=max(usual.tolerance, lost_by(beta, LOST_ROUNDINGS * FP32_EPSILON)))
+    return replace(
+        usual, tolerance=max(usual.tolerance, lost_by(beta, LOST_ROUNDINGS * FP32_EPSILON))
+    )
 
 
-def agree_coarsely(seen: Mapping[str, Tensor], own: Mapping[str, Tensor], *, epsilon: float) -> Agreement:
+def agree_coarsely(
+    seen: Mapping[str, Tensor], own: Mapping[str, Tensor], *, epsilon: float
+) -> Agreement:
     """One look without a truth: `seen` is what the reference makes of the same input (`own`), to half the format's digits."""
     yardstick = Yardstick(tolerance=math.sqrt(epsilon), multiplier=0.0)
     return conclude(judged(measured(seen, truth=None, runs=[own], starts={}), yardstick))
@@ -373,12 +441,16 @@ def jolt_of(epsilon: float) -> float:
     return JOLT * epsilon if epsilon <= FP32_EPSILON else 0.0
 
 
-def shaken(values: Mapping[str, Tensor], epsilon: float, generator: torch.Generator) -> dict[str, Tensor]:
+def shaken(
+    values: Mapping[str, Tensor], epsilon: float, generator: torch.Generator
+) -> dict[str, Tensor]:
     """Every real number times (1 + epsilon xi), xi standard normal: the same numbers, off by one rounding each."""
 
     def shake(value: Tensor) -> Tensor:
         plain = real_parts(value).double()
-        noise = torch.randn(plain.shape, generator=generator, dtype=plain.dtype, device=generator.device)
+        noise = torch.randn(
+            plain.shape, generator=generator, dtype=plain.dtype, device=generator.device
+        )
         off = plain * (1 + epsilon * noise.to(value.device))
         return (torch.view_as_complex(off) if value.is_complex() else off).to(value.dtype)
 
@@ -405,7 +477,11 @@ def measured(
         true = truth[name] if truth is not None and name in truth else reference[name]
         own, jolted = ([run[name] for run in every if name in run] for every in (runs, jolts))
         start = starts.get(name)
-        found.append(measure(name, seen[name], true, own, jolts=jolted, start=start, exact=exact, epsilon=epsilon))
+        found.append(
+            measure(
+                name, seen[name], true, own, jolts=jolted, start=start, exact=exact, epsilon=epsilon
+            )
+        )
     return found
 
 
@@ -414,17 +490,23 @@ def judged(measurements: Iterable[TensorMeasurement], yardstick: Yardstick) -> l
     kinds: dict[str, list[TensorMeasurement]] = {}
     for one in measurements:
         kinds.setdefault(kind_of(one.name), []).append(one)
-    return [deviation for members in kinds.values() for deviation in _judged_kind(members, yardstick)]
+    return [
+        deviation for members in kinds.values() for deviation in _judged_kind(members, yardstick)
+    ]
 
 
 def conclude(deviations: Sequence[Deviation]) -> Agreement:
     """The answer for all tensors together."""
     if not deviations:
-        return Agreement(outcome=Outcome.FAIL, detail="there is no tensor to compare", worst="", score=math.inf)
+        return Agreement(
+            outcome=Outcome.FAIL, detail="there is no tensor to compare", worst="", score=math.inf
+        )
     worst = max(deviations, key=lambda one: (bool(one.fault), _ranked(one.score)))
     wrong = [one for one in deviations if one.wrong]
     if wrong:
-        more = f"; {len(wrong)} of {len(deviations)} tensors disagree" if len(deviations) > 1 else ""
+        more = (
+            f"; {len(wrong)} of {len(deviations)} tensors disagree" if len(deviations) > 1 else ""
+        )
         detail = f"{told(worst)}{more}"
         return Agreement(outcome=Outcome.FAIL, detail=detail, worst=worst.name, score=worst.score)
     void = unverifiable(deviations)
@@ -433,14 +515,23 @@ def conclude(deviations: Sequence[Deviation]) -> Agreement:
     blind = sum(one.blind for one in deviations)
     apart = f"; {blind} of them are smaller than their own rounding" if blind else ""
     counted = f"{len(deviations)} tensors agree" if len(deviations) > 1 else "it agrees"
-    return Agreement(outcome=Outcome.PASS, detail=f"{counted}; {told(worst)}{apart}", worst=worst.name, score=worst.score)
+    return Agreement(
+        outcome=Outcome.PASS,
+        detail=f"{counted}; {told(worst)}{apart}",
+        worst=worst.name,
+        score=worst.score,
+    )
 
 
 def told(deviation: Deviation) -> str:
     """One tensor in words."""
     is_equal = not (deviation.real or deviation.error)
     figures = "equal" if is_equal else describe_deviation(deviation.error, deviation.allowed)
-    figures = f"a group of its elements leans one way, as if all were {figures}" if deviation.tilted else figures
+    figures = (
+        f"a group of its elements leans one way, as if all were {figures}"
+        if deviation.tilted
+        else figures
+    )
     return f"{deviation.name}: {deviation.fault or figures}"
 
 
@@ -459,9 +550,15 @@ def unverifiable(deviations: Sequence[Deviation], kinds: Iterable[str] | None = 
                 return f"{members[0].hidden}, of each {kind} ({len(members)}): nothing was compared"
             if coarse := [one for one in members if one.coarse]:
                 least = min(coarse, key=lambda one: one.allowed)
-                much = f"rounding would explain {least.allowed:.3g} of {least.name}, which is too much for fp32"
+                much = (
+                    f"rounding would explain {least.allowed:.3g} of {least.name}, which is too much"
+                    " for fp32"
+                )
                 return f"none of the {len(members)} {kind} can be verified: {much}"
-            return f"none of the {len(members)} {kind} is larger than its own rounding, so zeros would agree as well"
+            return (
+                f"none of the {len(members)} {kind} is larger than its own rounding, so zeros would"
+                " agree as well"
+            )
     return ""
 
 
@@ -493,20 +590,30 @@ def _judged_kind(members: Sequence[TensorMeasurement], yardstick: Yardstick) -> 
     rms = math.sqrt(sum(one.size[0] ** 2 for one in real) / count) if count else 0.0
     largest = max((one.size[1] for one in real), default=0.0)
     typical = (_typical(real, 0, yardstick), _typical(real, 1, yardstick))
-    return [_judged_one(one, yardstick, typical, (rms * math.sqrt(one.elements), largest)) for one in members]
+    return [
+        _judged_one(one, yardstick, typical, (rms * math.sqrt(one.elements), largest))
+        for one in members
+    ]
 
 
 def _typical(members: Sequence[TensorMeasurement], k: int, yardstick: Yardstick) -> float:
-    """The median relative spread of a kind. Of tensors that are all rounding nothing follows for the others."""
+    """The median relative spread of a kind.
+
+    Of tensors that are all rounding nothing follows for the others.
+    """
     shares = [_share(_spread(one, k, yardstick), one.size[k]) for one in members if one.size[k]]
     telling = [share for share in shares if share < BLIND]
     return statistics.median(telling) if telling else 0.0
 
 
-def _judged_one(one: TensorMeasurement, yardstick: Yardstick, typical: Pair, scale: Pair) -> Deviation:
+def _judged_one(
+    one: TensorMeasurement, yardstick: Yardstick, typical: Pair, scale: Pair
+) -> Deviation:
     """`typical` is the median relative spread of the kind, `scale` the size that a tensor of the kind usually has."""
     if one.fault:
-        return Deviation(name=one.name, score=math.inf, error=math.inf, allowed=0.0, blind=False, fault=one.fault)
+        return Deviation(
+            name=one.name, score=math.inf, error=math.inf, allowed=0.0, blind=False, fault=one.fault
+        )
     zero = one.real and one.exact and one.size[0] <= ZERO_BY_MATHEMATICS * scale[0]
     tolerance = yardstick.tolerance if one.real else 0.0
     # Of a change, the rounding of the value is known and allowed: luck needs no room besides.
@@ -523,7 +630,11 @@ def _judged_one(one: TensorMeasurement, yardstick: Yardstick, typical: Pair, sca
     worst = scores.index(max(scores, key=_ranked))
     blind = bool(one.hidden) or (one.size[0] > 0 and limits[0] >= BLIND * one.size[0])
     fine = yardstick.multiplier == MULTIPLIER_FP32 and lucky and one.size[0] > 0
-    coarse = not blind and fine and (limits[0] >= BLIND_FP32 * one.size[0] or limits[1] >= BLIND * one.size[1])
+    coarse = (
+        not blind
+        and fine
+        and (limits[0] >= BLIND_FP32 * one.size[0] or limits[1] >= BLIND * one.size[1])
+    )
     score, error, allowed = scores[worst], one.error[worst], limits[worst]
     if tilted := one.scale[0] > one.scale[1] and score <= 1.0:
         error, allowed = (share * one.size[0] for share in one.scale)

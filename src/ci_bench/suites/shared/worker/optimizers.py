@@ -1,4 +1,7 @@
-"""The optimizer of a training: one of torch by its name, or the user's own by its import path. Built in workers only."""
+"""The optimizer of a training: one of torch by its name, or the user's own by its import path.
+
+Built in workers only.
+"""
 
 import difflib
 import inspect
@@ -30,12 +33,15 @@ SMALLEST_EPS = 1e-4
 
 FP32_ROUNDING = 2.0**-24
 RECTIFIED, RECTIFIED_FROM, RECTIFIED_BY = "RAdam", 5.0, 20
-"""Torch's optimizer whose step has a root of a length in it; from which length on, and by which step that is so."""
+"""Torch's optimizer whose step has a root of a length in it; from which length on, and by which
+step that is so.
+"""
 UPDATES = "updates by known gradients"
 """Prefix for the tensors of `updates_by_known_gradients`, before a colon and the weight's name."""
 KNOWN_SIZES = (1e-6, 1.0, *[1e-2] * 6)
-"""The root mean square of the known gradients, step by step: an epsilon shows at the first, a limit at the second, and what an
-optimizer remembers, or does every few steps, at the others."""
+"""The root mean square of the known gradients, step by step: an epsilon shows at the first, a limit
+at the second, and what an optimizer remembers, or does every few steps, at the others.
+"""
 MOST_KEPT = 1 << 16
 """Elements of an update that are kept; a larger update keeps this many, evenly spread."""
 
@@ -104,11 +110,11 @@ def make_optimizer(
     """Make the named optimizer over `parameters`.
 
     The user's own gets `model` if its first parameter has that name. Lists among the `options`
-    become tuples. `defaults` are for the options that it has, as one value, and the user did not set. `capturable`
-    is such a default, only on a GPU, for steps that are captured in a CUDA graph or compiled, which
-    need it. Elsewhere it launches kernels for work that the host does as well, and a slower eager
-    arm would flatter the arms compared with it. Its `zero_grad` also clears those of `parameters`
-    that it leaves out, whose gradients would grow from step to step.
+    become tuples. `defaults` are for the options that it has, as one value, and the user did not
+    set. `capturable` is such a default, only on a GPU, for steps that are captured in a CUDA graph
+    or compiled, which need it. Elsewhere it launches kernels for work that the host does as well,
+    and a slower eager arm would flatter the arms compared with it. Its `zero_grad` also clears
+    those of `parameters` that it leaves out, whose gradients would grow from step to step.
 
     Raises:
         BadOptimizer: an option that it does not have, a value that it refuses, an object that is
@@ -123,20 +129,35 @@ def make_optimizer(
     taken = inspect.signature(make).parameters
     wants_model = next(iter(taken), None) == MODEL
     if wants_model and model is None:
-        raise BadOptimizer(f"optimizer: {named} takes the model, which only training_loss passes; take the parameters here")
+        raise BadOptimizer(
+            f"optimizer: {named} takes the model, which only training_loss passes; take the"
+            " parameters here"
+        )
     known = [option for option in taken if option not in OWN_OPTIONS]
-    arguments = {option: tuple(value) if isinstance(value, list) else value for option, value in options.items()}
+    arguments = {
+        option: tuple(value) if isinstance(value, list) else value
+        for option, value in options.items()
+    }
     if not any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in taken.values()):
         _check_options(named, arguments, known, device)
     given = {**defaults, **({"capturable": True} if capturable and device != "cpu" else {})}
-    fitting = (option for option in given if option in known and not isinstance(taken[option].default, tuple))
+    fitting = (
+        option
+        for option in given
+        if option in known and not isinstance(taken[option].default, tuple)
+    )
     arguments = {**{option: given[option] for option in fitting}, **arguments}
     try:
         built = make(model if wants_model else given_parameters, lr=lr, **arguments)
     except (TypeError, ValueError, IndexError, RuntimeError) as error:
-        raise BadOptimizer(f"optimizer_options: {named} refuses {arguments} with lr {lr}: {error}") from error
+        raise BadOptimizer(
+            f"optimizer_options: {named} refuses {arguments} with lr {lr}: {error}"
+        ) from error
     if not isinstance(built, Optimizer):
-        raise BadOptimizer(f"optimizer: {named} gives {type(built).__name__}; it has to give a torch.optim.Optimizer")
+        raise BadOptimizer(
+            f"optimizer: {named} gives {type(built).__name__}; it has to give a"
+            " torch.optim.Optimizer"
+        )
     if _needs_closure(built):
         raise BadOptimizer(
             f"optimizer: the step of {named} needs a closure, which a training step here does not "
@@ -196,7 +217,10 @@ def same_in_fp64(name: str, options: Mapping[str, Any], weights: "dtype") -> dic
 
 
 def updates_by_known_gradients(
-    make: Callable[[list["Parameter"]], "Optimizer"], weights: Mapping[str, "Tensor"], *, apart: bool
+    make: Callable[[list["Parameter"]], "Optimizer"],
+    weights: Mapping[str, "Tensor"],
+    *,
+    apart: bool,
 ) -> dict[str, "Tensor"]:
     """Measure how far an optimizer moves each weight in a few steps of the same random gradients.
 
@@ -219,7 +243,10 @@ def updates_by_known_gradients(
     found: dict[str, Tensor] = {}
     try:
         for names in groups:
-            copies = [torch.nn.Parameter(weights[name].detach().to("cpu", torch.float64, copy=True)) for name in names]
+            copies = [
+                torch.nn.Parameter(weights[name].detach().to("cpu", torch.float64, copy=True))
+                for name in names
+            ]
             optimizer = make(copies)
             for size in KNOWN_SIZES:
                 for copy in copies:
@@ -230,7 +257,9 @@ def updates_by_known_gradients(
                 spread = moved[:: max(1, -(-moved.numel() // MOST_KEPT))]
                 found[f"{UPDATES}: {name}"] = spread.to(torch.float32)
     except Exception as error:  # noqa: BLE001 - the user's own optimizer may raise anything, and is verified elsewhere
-        logger.info("the optimizer was not tried on known gradients: %s: %s", type(error).__name__, error)
+        logger.info(
+            "the optimizer was not tried on known gradients: %s: %s", type(error).__name__, error
+        )
         return {}
     return found
 
@@ -251,13 +280,20 @@ def _find(name: str) -> tuple[str, Callable[..., Any]]:
     return f"torch.optim.{name}", getattr(torch.optim, name)
 
 
-def _check_options(optimizer: str, arguments: Mapping[str, Any], known: list[str], device: str) -> None:
+def _check_options(
+    optimizer: str, arguments: Mapping[str, Any], known: list[str], device: str
+) -> None:
     """Refuse faults that the constructor would not name, or that only show in the first step."""
     for name in arguments:
         if name not in known:
             nearest = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {nearest[0]}?" if nearest else f"it has {', '.join(known)}"
-            raise BadOptimizer(f"optimizer_options.{name}: {optimizer} does not take this option here ({hint})")
+            raise BadOptimizer(
+                f"optimizer_options.{name}: {optimizer} does not take this option here ({hint})"
+            )
     if device == "cpu" and arguments.get("capturable"):
-        message = "optimizer_options.capturable: needs a GPU, and this runs on the CPU; leave it out, it is on where it has to be"
+        message = (
+            "optimizer_options.capturable: needs a GPU, and this runs on the CPU; leave it out, it"
+            " is on where it has to be"
+        )
         raise BadOptimizer(message)

@@ -34,16 +34,26 @@ def differing_value(name: str, seen: Tensor, expected: Sequence[Tensor]) -> str:
         return ""
     if not (kind or seen.shape == owed.shape) or torch.equal(seen, owed):
         return ""
-    if not all(one.shape == owed.shape and torch.equal(one.to(owed.dtype), owed) for one in expected[1:]):
+    if not all(
+        one.shape == owed.shape and torch.equal(one.to(owed.dtype), owed) for one in expected[1:]
+    ):
         return ""
-    return _of_texts(*(_read(bytes(value.tolist()), kind) for value in (seen, owed))) if kind else _of_numbers(seen, owed)
+    return (
+        _of_texts(*(_read(bytes(value.tolist()), kind) for value in (seen, owed)))
+        if kind
+        else _of_numbers(seen, owed)
+    )
 
 
 def _of_numbers(seen: Tensor, owed: Tensor) -> str:
     places = (seen != owed).nonzero()
     place = tuple(places[0].tolist())
     words = f"{seen[place].item()} instead of {owed[place].item()}"
-    return words if seen.ndim == 0 else f"{words} at {list(place)}; {len(places):,} of {seen.numel():,} differ"
+    return (
+        words
+        if seen.ndim == 0
+        else f"{words} at {list(place)}; {len(places):,} of {seen.numel():,} differ"
+    )
 
 
 def _read(content: bytes, kind: str) -> str | bytes:
@@ -52,7 +62,9 @@ def _read(content: bytes, kind: str) -> str | bytes:
 
 def _of_texts(seen: str | bytes, expected: str | bytes) -> str:
     pairs = zip(seen, expected, strict=False)
-    place = next((at for at, (one, other) in enumerate(pairs) if one != other), min(len(seen), len(expected)))
+    place = next(
+        (at for at, (one, other) in enumerate(pairs) if one != other), min(len(seen), len(expected))
+    )
     shown, owed = (_excerpt(text, place) for text in (seen, expected))
     unit = "byte" if isinstance(seen, bytes) else "character"
     return f"{shown} instead of {owed} at {unit} {place + 1:,}"

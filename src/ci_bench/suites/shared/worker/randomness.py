@@ -60,7 +60,9 @@ def generator_states() -> States:
 
 def moved(before: States, after: States) -> tuple[str, ...]:
     """The generators that stand elsewhere, by name."""
-    return tuple(name for name in sorted(before.keys() | after.keys()) if before.get(name) != after.get(name))
+    return tuple(
+        name for name in sorted(before.keys() | after.keys()) if before.get(name) != after.get(name)
+    )
 
 
 def _states_of_torch(torch: Any) -> States:

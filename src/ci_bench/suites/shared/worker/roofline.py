@@ -29,7 +29,9 @@ TERA = 1e12
 MOST_WORDS = 300
 """Characters of an error that a fact quotes."""
 SIDE, TRIES = 640, 12
-"""Of the products by which a CPU's peak is measured: large enough for all its units, small enough for a fraction of a second."""
+"""Of the products by which a CPU's peak is measured: large enough for all its units, small enough
+for a fraction of a second.
+"""
 FORMATS = {"fp16": torch.float16, "bf16": torch.bfloat16}
 DENSE_PEAKS = (
     (r"\bGB200\b", {"fp32": 90.0, "tf32": 1250.0, "half": 2500.0}),
@@ -48,19 +50,22 @@ DENSE_PEAKS = (
     (r"\bV100-SXM2", {"fp32": 15.7, "fp16": 125.0}),
     (r"\bT4\b", {"fp32": 8.1, "fp16": 65.0}),
 )
-"""Dense peaks in TFLOP/s by a pattern in the GPU's name; the first that fits counts. `half` is fp16 and bf16.
+"""Dense peaks in TFLOP/s by a pattern in the GPU's name; the first that fits counts. `half` is fp16
+and bf16.
 
 From NVIDIA's data sheets, halved where they give figures with sparsity:
-https://resources.nvidia.com/en-us-tensor-core/nvidia-tensor-core-gpu-datasheet (H100 SXM, PCIe, NVL),
-https://nvdam.widen.net/s/nb5zzzsjdf/hpc-datasheet-sc23-h200-datasheet-3002446 (H200),
+https://resources.nvidia.com/en-us-tensor-core/nvidia-tensor-core-gpu-datasheet (H100 SXM, PCIe,
+NVL), https://nvdam.widen.net/s/nb5zzzsjdf/hpc-datasheet-sc23-h200-datasheet-3002446 (H200),
 https://www.nvidia.com/content/dam/en-zz/Solutions/Data-Center/a100/pdf/nvidia-a100-datasheet-us-nvidia-1758950-r4-web.pdf,
-https://www.nvidia.com/en-us/data-center/products/a10-gpu/, https://www.nvidia.com/en-us/data-center/l40s/,
-https://www.nvidia.com/en-us/data-center/l4/, https://www.nvidia.com/en-us/data-center/v100/,
-https://www.nvidia.com/en-us/data-center/tesla-t4/, https://www.nvidia.com/en-us/data-center/l40/,
+https://www.nvidia.com/en-us/data-center/products/a10-gpu/,
+https://www.nvidia.com/en-us/data-center/l40s/, https://www.nvidia.com/en-us/data-center/l4/,
+https://www.nvidia.com/en-us/data-center/v100/, https://www.nvidia.com/en-us/data-center/tesla-t4/,
+https://www.nvidia.com/en-us/data-center/l40/,
 https://resources.nvidia.com/en-us-blackwell-architecture (B200 at 1000 W, GB200 at 1200 W),
 https://resources.nvidia.com/en-us-grace-cpu/grace-hopper-superchip (GH200),
 https://www.amd.com/content/dam/amd/en/documents/instinct-tech-docs/data-sheets/amd-instinct-mi300x-data-sheet.pdf.
-GeForce cards are left out: their clocks exceed what the sheets count with, and a step beyond a peak is called wrong.
+GeForce cards are left out: their clocks exceed what the sheets count with, and a step beyond a peak
+is called wrong.
 """
 
 
@@ -135,7 +140,9 @@ class _Formulas:
 
     def guarded(self) -> dict[Any, Any]:
         """Return the formulas by operator; one that fails counts nothing and is noted."""
-        return {operator: self._guard(operator, formula) for operator, formula in self._formulas.items()}
+        return {
+            operator: self._guard(operator, formula) for operator, formula in self._formulas.items()
+        }
 
     def _guard(self, operator: Any, formula: Any) -> Any:
         def guarded(*arguments: Any, **named: Any) -> Any:
@@ -158,7 +165,9 @@ class _Reads(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch leaves
         self._written: set[int] = set()
         self._read: dict[int, int] = {}
 
-    def __torch_dispatch__(self, function: Any, _types: Any, arguments: Any = (), named: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, function: Any, _types: Any, arguments: Any = (), named: Any = None
+    ) -> Any:
         """Note what one operation reads and writes; what it leaves where its arguments lie (views, updates) is not new."""
         given = pytree.tree_leaves((arguments, named))
         if function.overloadpacket in self._counted:
@@ -186,7 +195,8 @@ def _place(value: object) -> int:
 def step_facts(step: Callable[[], object], device: str, precision: str) -> dict[str, Fact]:
     """Return the facts of a step's roofline; its work is left out, with the reason, if it cannot be counted.
 
-    Code may raise anything under torch's counter: only a fact is lost then, since the step also runs without it elsewhere.
+    Code may raise anything under torch's counter: only a fact is lost then, since the step also
+    runs without it elsewhere.
     """
     try:
         work = count_work(step)
@@ -205,7 +215,11 @@ def uncounted_facts(error: Exception, device: str, precision: str) -> dict[str, 
 
 def work_facts(work: Work, device: str, precision: str) -> dict[str, Fact]:
     """Return the facts of a step's roofline: its work, and the device's peaks in the precision."""
-    return {"model_flops_per_step": work.operations, **peak_facts(device, precision), **_bandwidth_facts(work, device)}
+    return {
+        "model_flops_per_step": work.operations,
+        **peak_facts(device, precision),
+        **_bandwidth_facts(work, device),
+    }
 
 
 def _bandwidth_facts(work: Work, device: str) -> dict[str, Fact]:
@@ -218,14 +232,24 @@ def _bandwidth_facts(work: Work, device: str) -> dict[str, Fact]:
     if device == "cpu":
         if work.read_bytes < LEAST_READ:
             return {}
-        return {"read_bytes_per_step": work.read_bytes, "measured_peak_bytes_per_s": measured_bandwidth(work.read_bytes)}
+        return {
+            "read_bytes_per_step": work.read_bytes,
+            "measured_peak_bytes_per_s": measured_bandwidth(work.read_bytes),
+        }
     beyond = work.read_bytes - torch.cuda.get_device_properties(device).L2_cache_size
     bandwidth = bandwidth_of(torch.cuda.get_device_name(device))
-    return {"read_bytes_per_step": beyond, "peak_bytes_per_s": bandwidth} if bandwidth and beyond > 0 else {}
+    return (
+        {"read_bytes_per_step": beyond, "peak_bytes_per_s": bandwidth}
+        if bandwidth and beyond > 0
+        else {}
+    )
 
 
 def bandwidth_of(gpu: str) -> float | None:
-    """Bytes per second by a GPU's name; `None` if it is not known. A slice of one (MIG) has an unknown share."""
+    """Bytes per second by a GPU's name; `None` if it is not known.
+
+    A slice of one (MIG) has an unknown share.
+    """
     if "MIG" in gpu:
         return None
     return next((rate * TERA for pattern, rate in BANDWIDTHS if re.search(pattern, gpu)), None)
@@ -257,7 +281,10 @@ def peak_flops_per_s(device: str, precision: str) -> float | None:
 
 
 def peak_of(gpu: str, precision: str) -> float | None:
-    """The same by a GPU's name, such as ``NVIDIA H100 80GB HBM3``. A slice of one (MIG) has an unknown share of its peak."""
+    """The same by a GPU's name, such as ``NVIDIA H100 80GB HBM3``.
+
+    A slice of one (MIG) has an unknown share of its peak.
+    """
     if "MIG" in gpu:
         return None
     peaks = next((peaks for pattern, peaks in DENSE_PEAKS if re.search(pattern, gpu)), {})
@@ -269,13 +296,17 @@ def peak_of(gpu: str, precision: str) -> float | None:
 def peak_facts(device: str, precision: str) -> dict[str, Fact]:
     """Return the device's peak as a fact: from the data sheet of a GPU, measured of a CPU; or that it is not known.
 
-    Of a GPU, with what its products of fp32 are rounded to in this process: one in TF32 has another peak.
+    Of a GPU, with what its products of fp32 are rounded to in this process: one in TF32 has another
+    peak.
     """
     if device == "cpu":
         return {"measured_peak_flops_per_s": measured_peak(precision)}
     peak = peak_flops_per_s(device, precision)
     if peak is None:
-        unknown = f"no data sheet's peak of {torch.cuda.get_device_name(device)} in {precision} is known: no share of it is shown"
+        unknown = (
+            f"no data sheet's peak of {torch.cuda.get_device_name(device)} in {precision} is known:"
+            " no share of it is shown"
+        )
         return {**effective_precision(), "peak_unknown": unknown}
     return {**effective_precision(), "peak_flops_per_s": peak}
 
@@ -301,8 +332,9 @@ def _fastest_product(dtype: torch.dtype) -> float:
 def _attention() -> dict[Any, Any]:
     """Return formulas for fused attention, by operator. Shapes are [batch, heads, length, width].
 
-    Torch's own table lacks the CPU's operator. Up to torch 2.11 its formula refuses keys and values that heads of the query
-    share (https://github.com/pytorch/pytorch/pull/177188). They are counted for each head, as a kernel computes them.
+    Torch's own table lacks the CPU's operator. Up to torch 2.11 its formula refuses keys and values
+    that heads of the query share (https://github.com/pytorch/pytorch/pull/177188). They are counted
+    for each head, as a kernel computes them.
     """
     from torch.utils.flop_counter import sdpa_backward_flop_count, sdpa_flop_count
 
@@ -318,7 +350,9 @@ def _attention() -> dict[Any, Any]:
     kinds = ("flash_attention", "efficient_attention", "cudnn_attention", "flash_attention_for_cpu")
     names = {kind: f"_scaled_dot_product_{kind}" for kind in kinds}
     there = {name for name in names.values() if hasattr(aten, name)}
-    return {getattr(aten, name): forward for name in there} | {getattr(aten, f"{name}_backward"): backward for name in there}
+    return {getattr(aten, name): forward for name in there} | {
+        getattr(aten, f"{name}_backward"): backward for name in there
+    }
 
 
 def _for_each_head(query: Any, shared: Any) -> Any:

@@ -1,8 +1,8 @@
 """Shared parts of one training in several processes, for all suites. Imports torch.
 
 They are wrapped models, whole tensors of shards, and one state for all. Ranks are those of a stage
-of several processes (`ci_bench.suites.contract.Ranks`). Functions that are called collectives must be
-called in every one of them. `ci_bench.suites.shared.worker.batch_parts` owns the rows of a rank.
+of several processes (`ci_bench.suites.contract.Ranks`). Functions that are called collectives must
+be called in every one of them. `ci_bench.suites.shared.worker.batch_parts` owns the rows of a rank.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,7 +36,9 @@ def shared(layout: Layout, module: nn.Module, ranks: Ranks, device: str) -> nn.M
         return fully_sharded(module, layout, mesh_of(ranks, device))
     own = load_named(layout.layout, option="layouts")(module)
     if not isinstance(own, nn.Module):
-        raise TypeError(f"layouts: {layout.layout} gives {type(own).__name__}; it has to give a torch.nn.Module")
+        raise TypeError(
+            f"layouts: {layout.layout} gives {type(own).__name__}; it has to give a torch.nn.Module"
+        )
     return own
 
 
@@ -87,7 +89,11 @@ def unsharded(value: Tensor) -> Tensor:
 
 
 def state_of_first(
-    state: Mapping[str, Tensor], model: nn.Module, optimizer: torch.optim.Optimizer, ranks: Ranks, device: str
+    state: Mapping[str, Tensor],
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    ranks: Ranks,
+    device: str,
 ) -> State:
     """Return rank 0's `state` of each place of model and optimizer, whole, in every rank.
 
@@ -100,7 +106,9 @@ def state_of_first(
     for (name, value), is_there in zip(own.items(), there.tolist(), strict=True):
         if is_there:
             whole = (
-                state[name].to(device, value.dtype) if ranks.rank == 0 else torch.empty(value.shape, dtype=value.dtype).to(device)
+                state[name].to(device, value.dtype)
+                if ranks.rank == 0
+                else torch.empty(value.shape, dtype=value.dtype).to(device)
             )
             torch.distributed.broadcast(whole, 0)
             found[name] = whole
@@ -112,18 +120,27 @@ def whole_state(module: nn.Module, optimizer: torch.optim.Optimizer) -> State:
 
     A collective.
     """
-    return {name: unsharded(value).detach().to("cpu", copy=True) for name, value in places(module, optimizer).items()}
+    return {
+        name: unsharded(value).detach().to("cpu", copy=True)
+        for name, value in places(module, optimizer).items()
+    }
 
 
 def begin_from(
-    state: Mapping[str, Tensor], module: nn.Module, optimizer: torch.optim.Optimizer, ranks: Ranks, device: str
+    state: Mapping[str, Tensor],
+    module: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    ranks: Ranks,
+    device: str,
 ) -> None:
     """Make all ranks start from rank 0's `state`, as of `whole_state`. A collective."""
     write_state(state_of_first(state, module, optimizer, ranks, device), module, optimizer)
 
 
 Differing = Mapping[tuple[int, int], Sequence[str]]
-"""By a rank, and the first one that holds the same part of them, the tensors that these two have otherwise."""
+"""By a rank, and the first one that holds the same part of them, the tensors that these two have
+otherwise.
+"""
 
 
 def differing_replicas(model: nn.Module, ranks: Ranks, device: str) -> Differing:
@@ -135,11 +152,15 @@ def differing_replicas(model: nn.Module, ranks: Ranks, device: str) -> Differing
     if not tensors:
         return {}
     shards = gathered([_shard_number(value) for value in tensors.values()], ranks.count, device)
-    sums = gathered([fingerprint(local_part(value)) for value in tensors.values()], ranks.count, device)
+    sums = gathered(
+        [fingerprint(local_part(value)) for value in tensors.values()], ranks.count, device
+    )
     return differing_parts(list(tensors), shards, sums)
 
 
-def differing_parts(names: Sequence[str], shards: Sequence[Sequence[float]], sums: Sequence[Sequence[float]]) -> Differing:
+def differing_parts(
+    names: Sequence[str], shards: Sequence[Sequence[float]], sums: Sequence[Sequence[float]]
+) -> Differing:
     """Return the names of differing tensors, by pair of ranks.
 
     By rank and place in `names`, `shards` has the rank's part of a tensor, `sums` a number of its
@@ -200,7 +221,12 @@ def replicas(module: nn.Module, arm: str, ranks: Ranks, device: str) -> Check:
     """
     differing = differing_replicas(module, ranks, device)
     if not differing:
-        return Check(name="replicas", arm=arm, outcome=Outcome.PASS, detail="what ranks share is the same in all")
+        return Check(
+            name="replicas",
+            arm=arm,
+            outcome=Outcome.PASS,
+            detail="what ranks share is the same in all",
+        )
     detail = f"after the timed steps weights are not those of {'; nor of '.join(_told(differing))}"
     return Check(name="replicas", arm=arm, outcome=Outcome.FAIL, detail=detail[:1000])
 
@@ -245,8 +271,13 @@ def own_masks(arm: str, draws: Sequence[Sequence[float]], *, where: str, sharing
     """Check that ranks with different rows draw different masks, by their draws (`drawn_by`)."""
     alike = alike_draws(draws, sharing)
     if not alike:
-        return Check(name="own_masks", arm=arm, outcome=Outcome.PASS, detail="each rank draws its own masks")
-    detail = f"rank {', '.join(map(str, alike))} draws the same masks as another rank, although its rows differ, {where}"
+        return Check(
+            name="own_masks", arm=arm, outcome=Outcome.PASS, detail="each rank draws its own masks"
+        )
+    detail = (
+        f"rank {', '.join(map(str, alike))} draws the same masks as another rank, although its rows"
+        f" differ, {where}"
+    )
     return Check(name="own_masks", arm=arm, outcome=Outcome.FAIL, detail=detail)
 
 
@@ -262,10 +293,16 @@ def looked_for_alike_masks(
     seed_apart(ranks)
     before = _generator(device)
     step()
-    found = gathered([drawn_by(device, even=even), float(not torch.equal(before, _generator(device)))], ranks.count, device)
+    found = gathered(
+        [drawn_by(device, even=even), float(not torch.equal(before, _generator(device)))],
+        ranks.count,
+        device,
+    )
     if not any(moved for _, moved in found):
         return ()
-    return (own_masks(arm, [[drawn] for drawn, _ in found], where="in a step after the timed ones"),)
+    return (
+        own_masks(arm, [[drawn] for drawn, _ in found], where="in a step after the timed ones"),
+    )
 
 
 def forget_graphs() -> None:
@@ -280,11 +317,18 @@ def really_compiled(arm: str) -> Check:
     """The check that dynamo captured something of an arm in this process: one that it did not runs as it is."""
     from torch._dynamo.utils import counters
 
-    graphs, operations = (int(counters["stats"][name]) for name in ("unique_graphs", "calls_captured"))
+    graphs, operations = (
+        int(counters["stats"][name]) for name in ("unique_graphs", "calls_captured")
+    )
     if not graphs:
         detail = "no graph was captured: the step ran uncompiled"
         return Check(name="compiled", arm=arm, outcome=Outcome.FAIL, detail=detail)
-    return Check(name="compiled", arm=arm, outcome=Outcome.PASS, detail=f"{graphs} graphs of {operations} operations in rank 0")
+    return Check(
+        name="compiled",
+        arm=arm,
+        outcome=Outcome.PASS,
+        detail=f"{graphs} graphs of {operations} operations in rank 0",
+    )
 
 
 def _told(differing: Differing) -> Iterator[str]:

@@ -1,10 +1,13 @@
-"""Groups of elements that are off in one direction: a wrong factor, a wrong row, a coarse formula. Imports torch.
+"""Groups of elements that are off in one direction: a wrong factor, a wrong row, a coarse formula.
 
-In a narrow format a rule for the norm allows as much as a rounding of every element, and a wrong factor of one per cent is no
-more than that. But roundings have either sign, and cancel along the truth; a factor does not.
+Imports torch.
 
-Rounding to nearest, which IEEE 754 asks for by default, errs in either direction. Results that are always the neighbour of the
-truth on one side were cut off, whatever the size of the error.
+In a narrow format a rule for the norm allows as much as a rounding of every element, and a wrong
+factor of one per cent is no more than that. But roundings have either sign, and cancel along the
+truth; a factor does not.
+
+Rounding to nearest, which IEEE 754 asks for by default, errs in either direction. Results that are
+always the neighbour of the truth on one side were cut off, whatever the size of the error.
 """
 
 import math
@@ -17,9 +20,13 @@ from torch import Tensor
 GROUP, BINS = 64, 32
 """Elements of a group at least, and how many groups of elements of like size there are."""
 SHARED, SHARED_BY_ALL = 2.0, 1.5
-"""Roundings that all elements of a group may share (of a row's sum, of a factor), and all of a tensor."""
+"""Roundings that all elements of a group may share (of a row's sum, of a factor), and all of a
+tensor.
+"""
 SMALL = 2.0
-"""Roundings of a usual element that small elements may be off by: they may be what is left of large ones."""
+"""Roundings of a usual element that small elements may be off by: they may be what is left of large
+ones.
+"""
 TIMES_SPREAD = 6.0
 """Allowed multiple of the usual deviation of the runs' groups."""
 ALONE = 1.0
@@ -27,15 +34,21 @@ ALONE = 1.0
 OWN_SPREAD = 12.0
 """Allowed multiple of the usual row's deviation, up to `SHARED` roundings."""
 SHARED_FP32 = 32.0
-"""Roundings of fp32 that all elements may share, at least: of a factor that is itself a sum of some of them."""
+"""Roundings of fp32 that all elements may share, at least: of a factor that is itself a sum of some
+of them.
+"""
 FP32_EPSILON = 2.0**-24
 LEAST_DECISIVE, ONE_WAY = 128, 0.99
-"""Different numbers that both directions round differently, and the share of them that goes one way."""
+"""Different numbers that both directions round differently, and the share of them that goes one
+way.
+"""
 TINY = 1e-300
 Grouped = Callable[[Tensor], Tensor]
 
 
-def tilt(given: Tensor, true: Tensor, others: Sequence[Tensor], epsilon: float) -> tuple[float, float]:
+def tilt(
+    given: Tensor, true: Tensor, others: Sequence[Tensor], epsilon: float
+) -> tuple[float, float]:
     """Measure the worst group of elements that is off in one direction: the error along the truth, and what is allowed.
 
     Rounding errors of many elements cancel along the truth, so a wrong factor shows far below one
@@ -46,24 +59,44 @@ def tilt(given: Tensor, true: Tensor, others: Sequence[Tensor], epsilon: float) 
     a group. It may share a sum of all its elements in any order, off by the square root of their
     number.
     """
-    if epsilon < FP32_EPSILON or given.numel() < GROUP or not math.isfinite(float(given.sum()) + float(true.sum())):
+    if (
+        epsilon < FP32_EPSILON
+        or given.numel() < GROUP
+        or not math.isfinite(float(given.sum()) + float(true.sum()))
+    ):
         return 0.0, 1.0
-    errors = [torch.nan_to_num(other - true, nan=0.0, posinf=0.0, neginf=0.0) for other in others if other is not true]
+    errors = [
+        torch.nan_to_num(other - true, nan=0.0, posinf=0.0, neginf=0.0)
+        for other in others
+        if other is not true
+    ]
     worst = (0.0, 1.0)
-    groups = _groups(true) if epsilon > FP32_EPSILON else [_whole(true, max(SHARED_FP32, math.sqrt(true.numel())))]
+    groups = (
+        _groups(true)
+        if epsilon > FP32_EPSILON
+        else [_whole(true, max(SHARED_FP32, math.sqrt(true.numel())))]
+    )
     for grouped, shared, floor in groups:
         along, size, pooled = _along(grouped, given - true, true, errors)
         roundings = shared
         if shared == SHARED and len(along) >= BINS:
             usual = float((along / size.clamp_min(TINY)).median()) / epsilon
             roundings = min(max(ALONE, OWN_SPREAD * usual), SHARED)
-        allowed = size * roundings * epsilon + TIMES_SPREAD * torch.maximum(size * pooled[0], pooled[1])
-        allowed = allowed + floor * epsilon * float(true.square().mean().sqrt()) * (size * size.numel()).sqrt()
+        allowed = size * roundings * epsilon + TIMES_SPREAD * torch.maximum(
+            size * pooled[0], pooled[1]
+        )
+        allowed = (
+            allowed
+            + floor * epsilon * float(true.square().mean().sqrt()) * (size * size.numel()).sqrt()
+        )
         share = torch.where(size > 0, along / allowed.clamp_min(TINY), 0.0)
         place = int(share.argmax())
         if not size[place] > 0:
             continue  # zeros have no direction
-        found = float(along[place] / size[place].clamp_min(TINY)), float(allowed[place] / size[place].clamp_min(TINY))
+        found = (
+            float(along[place] / size[place].clamp_min(TINY)),
+            float(allowed[place] / size[place].clamp_min(TINY)),
+        )
         worst = max(worst, found, key=lambda pair: pair[0] / pair[1])
     return worst
 
@@ -111,25 +144,40 @@ def _along(
 def rounded_one_way(given: Tensor, true: Tensor, reference: Tensor, dtype: torch.dtype) -> str:
     """Say in which direction all numbers of a `dtype` are rounded; empty if to nearest, coarser, or as the reference's are.
 
-    All three in fp64. Only numbers count that both directions round differently, and of equal ones one.
+    All three in fp64. Only numbers count that both directions round differently, and of equal ones
+    one.
     """
     if not dtype.is_floating_point or dtype is torch.float64:
         return ""
     nearest = true.to(dtype).double()
     step = torch.ldexp(torch.full_like(true, torch.finfo(dtype).eps), true.frexp().exponent - 1)
-    usable = torch.isfinite(given) & torch.isfinite(nearest) & (true.abs() >= torch.finfo(dtype).tiny) & (nearest != true)
-    for words, sign in (("towards zero", true.sign()), ("down", torch.ones_like(true)), ("up", -torch.ones_like(true))):
+    usable = (
+        torch.isfinite(given)
+        & torch.isfinite(nearest)
+        & (true.abs() >= torch.finfo(dtype).tiny)
+        & (nearest != true)
+    )
+    for words, sign in (
+        ("towards zero", true.sign()),
+        ("down", torch.ones_like(true)),
+        ("up", -torch.ones_like(true)),
+    ):
         decisive = usable & ((nearest - true) * sign > 0)
         count = int(decisive.sum())
         if count < LEAST_DECISIVE:
             continue
         ours, theirs = (_share_below(one, true, sign, step, decisive) for one in (given, reference))
-        if ours >= ONE_WAY > theirs and len(torch.unique(true[decisive][: 1 << 16])) >= LEAST_DECISIVE:
+        if (
+            ours >= ONE_WAY > theirs
+            and len(torch.unique(true[decisive][: 1 << 16])) >= LEAST_DECISIVE
+        ):
             return f"always rounded {words}, not to nearest"
     return ""
 
 
-def _share_below(value: Tensor, true: Tensor, sign: Tensor, step: Tensor, decisive: Tensor) -> float:
+def _share_below(
+    value: Tensor, true: Tensor, sign: Tensor, step: Tensor, decisive: Tensor
+) -> float:
     """The share of decisive numbers that are the next below the truth, in the direction of `sign`."""
     off = (value - true) * sign
     return float((decisive & (off < 0) & (-off < step)).sum() / decisive.sum())

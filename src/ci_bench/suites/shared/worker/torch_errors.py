@@ -1,9 +1,13 @@
 """Causes of torch's errors whose own words do not name them. Imports no torch."""
 
-LAZY = "the model has lazy layers, whose weights do not exist yet: call it once on an input before you return it"
+LAZY = (
+    "the model has lazy layers, whose weights do not exist yet: call it once on an input before you"
+    " return it"
+)
 _CAUSES = {
     "does not require grad and does not have a grad_fn": (
-        "the loss of this step depends on no trained weight: a model that drops layers at random has to keep at least one of them"
+        "the loss of this step depends on no trained weight: a model that drops layers at random"
+        " has to keep at least one of them"
     ),
     "uninitialized parameter": LAZY,
 }

@@ -39,11 +39,14 @@ def load_named(path: str, *, option: str) -> Any:
     where, name = _split(path, option)
     try:
         module = (
-            _from_file(Path(where.removeprefix("path:")), option) if where.startswith("path:") else importlib.import_module(where)
+            _from_file(Path(where.removeprefix("path:")), option)
+            if where.startswith("path:")
+            else importlib.import_module(where)
         )
     except ModuleNotFoundError as error:
         raise LookupError(
-            f"{option}: {path!r} cannot be imported: {error}; install it, or start where it can be found"
+            f"{option}: {path!r} cannot be imported: {error}; install it, or start where it can be"
+            " found"
         ) from error
     found = getattr(module, name, None)
     if found is None:
@@ -59,7 +62,9 @@ def is_import_path(text: str) -> bool:
     return ":" in text
 
 
-def resolve_backend(backend: str, *, option: str = "backend", also: tuple[str, ...] = ()) -> str | Callable[..., Any]:
+def resolve_backend(
+    backend: str, *, option: str = "backend", also: tuple[str, ...] = ()
+) -> str | Callable[..., Any]:
     """A registered dynamo backend's name as it is, or the user's own function.
 
     Raises:
@@ -78,7 +83,10 @@ def resolve_backend(backend: str, *, option: str = "backend", also: tuple[str, .
     known = torch.compiler.list_backends(exclude_tags=())
     if backend not in known:
         listed = ", ".join([*also, *known])
-        raise LookupError(f"{option}: {backend!r} is not a backend of torch {torch.__version__} (registered: {listed})")
+        raise LookupError(
+            f"{option}: {backend!r} is not a backend of torch {torch.__version__} (registered:"
+            f" {listed})"
+        )
     return backend
 
 
@@ -99,7 +107,10 @@ def _from_file(path: Path, option: str) -> ModuleType:
     name = f"ci_bench_own_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None or not path.is_file():
-        raise LookupError(f"{option}: no Python file {path}; give its path relative to the folder where the run starts")
+        raise LookupError(
+            f"{option}: no Python file {path}; give its path relative to the folder where the run"
+            " starts"
+        )
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # as for any import: dynamo looks functions' modules up there
     spec.loader.exec_module(module)

@@ -1,7 +1,8 @@
 """A checkout of the TorchBench repository: ``torchbenchmark.models.<name>.Model``, or a folder laid out like it.
 
-The checkout is put in front of ``sys.path``; nothing is installed and nothing downloaded: a model whose packages or data are
-missing fails to load, by name. The special cases are the dynamo runner's.
+The checkout is put in front of ``sys.path``; nothing is installed and nothing downloaded: a model
+whose packages or data are missing fails to load, by name. The special cases are the dynamo
+runner's.
 """
 
 import importlib
@@ -45,7 +46,9 @@ def load(options: TorchbenchOptions, device: str) -> Loaded:
         samples=(sample,),
         loss=None,
         batch_size=batch,
-        train_mode=False if options.model == DETECTOR and options.mode is BenchMode.TRAINING else None,
+        train_mode=(
+            False if options.model == DETECTOR and options.mode is BenchMode.TRAINING else None
+        ),
         grad_in_inference=options.model in UNTRAINED_WITH_GRADIENTS,
     )
 
@@ -88,9 +91,13 @@ def _construct(model: Any, options: TorchbenchOptions, device: str) -> Any:
     )
     test = "train" if options.mode is BenchMode.TRAINING else "eval"
     try:
-        return model(test=test, device=device.partition(":")[0], batch_size=wanted, extra_args=[], **more)
+        return model(
+            test=test, device=device.partition(":")[0], batch_size=wanted, extra_args=[], **more
+        )
     except NotImplementedError as error:
-        raise Unsupported(f"{options.model} does not do {test} on {device}: {str(error) or 'not implemented'}") from error
+        raise Unsupported(
+            f"{options.model} does not do {test} on {device}: {str(error) or 'not implemented'}"
+        ) from error
 
 
 def _batch_size(name: str, benchmark: Any) -> int | None:
@@ -114,7 +121,11 @@ def _mend(name: str, module: nn.Module) -> None:
         config.use_cache = False
     if name.startswith("basic_gnn_"):
         for inner in module.modules():
-            loose = {key: value for key, value in vars(inner).items() if isinstance(value, Tensor) and value.requires_grad}
+            loose = {
+                key: value
+                for key, value in vars(inner).items()
+                if isinstance(value, Tensor) and value.requires_grad
+            }
             for key, value in loose.items():
                 delattr(inner, key)
                 inner.register_parameter(key, nn.Parameter(value.detach()))

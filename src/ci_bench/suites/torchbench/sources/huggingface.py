@@ -1,7 +1,7 @@
 """Configurations of transformers with random weights, by the runner's batch sizes and sequence lengths. Nothing is downloaded.
 
-Labels, where the model's own loss needs them, are drawn like the ids. Dropout stays as configured: seeds make both arms draw
-the same.
+Labels, where the model's own loss needs them, are drawn like the ids. Dropout stays as configured:
+seeds make both arms draw the same.
 """
 
 import importlib
@@ -21,14 +21,20 @@ TOKENS = "sequence_length"
 
 
 def load(options: TorchbenchOptions, _: str) -> Loaded:
-    """Build a model from its configuration. Raises `LookupError` if this transformers has no such class or setting."""
+    """Build a model from its configuration.
+
+    Raises `LookupError` if this transformers has no such class or setting.
+    """
     listed = HUGGINGFACE[options.model]
     given = dict(options.settings.model_options)
     tokens = int(given.pop(TOKENS, listed.tokens))
     module = _build(listed, given)
     batch = options.settings.batch_size or listed.batch
     generator = torch.Generator().manual_seed(options.settings.seed)
-    samples = tuple(_sample(options.model, module, (batch, tokens), generator) for _ in range(options.settings.prepared))
+    samples = tuple(
+        _sample(options.model, module, (batch, tokens), generator)
+        for _ in range(options.settings.prepared)
+    )
     return Loaded(module=module, samples=samples, loss=_own_loss, batch_size=batch, sequence=tokens)
 
 
@@ -39,7 +45,9 @@ def _build(listed: Listed, given: dict[str, Any]) -> nn.Module:
     config = cls.config_class()
     for name, value in {**listed.config, **given}.items():
         if not hasattr(config, name):
-            raise LookupError(f"model_options.{name}: the configuration of {listed.cls} has no such setting")
+            raise LookupError(
+                f"model_options.{name}: the configuration of {listed.cls} has no such setting"
+            )
         setattr(config, name, value)
     config.use_cache = False
     built: nn.Module = cls(config)

@@ -31,10 +31,11 @@ class Sample:
 class Loaded:
     """A model, fresh.
 
-    `loss` of `None` asks for a random projection of the outputs: a mean has no gradient behind a normalisation. `batch_size` is
-    `None` where rows mean nothing. `batched` says whether every tensor whose first dimension is the batch size can be cut
-    along it; `rows` are the sizes of the samples where they differ. `sequence` is the size of dimension 1 of
-    what has a sequence, `None` if the source does not say. `train_mode` of `None` follows the case's mode.
+    `loss` of `None` asks for a random projection of the outputs: a mean has no gradient behind a
+    normalisation. `batch_size` is `None` where rows mean nothing. `batched` says whether every
+    tensor whose first dimension is the batch size can be cut along it; `rows` are the sizes of the
+    samples where they differ. `sequence` is the size of dimension 1 of what has a sequence, `None`
+    if the source does not say. `train_mode` of `None` follows the case's mode.
     """
 
     module: nn.Module
@@ -59,13 +60,17 @@ def as_sample(inputs: Any, target: Any = None) -> Sample:
     """Example inputs as a sample: a mapping names arguments, a sequence lists them, anything else is the only one."""
     if isinstance(inputs, Mapping):
         return Sample(kwargs=dict(inputs), target=target)
-    return Sample(args=tuple(inputs) if isinstance(inputs, list | tuple) else (inputs,), target=target)
+    return Sample(
+        args=tuple(inputs) if isinstance(inputs, list | tuple) else (inputs,), target=target
+    )
 
 
 def leading_rows(sample: Sample) -> int | None:
     """The first dimension of the first tensor that has one, by which users call the batch size."""
     leaves = pytree.tree_leaves((sample.args, dict(sample.kwargs)))
-    return next((int(leaf.shape[0]) for leaf in leaves if isinstance(leaf, Tensor) and leaf.dim()), None)
+    return next(
+        (int(leaf.shape[0]) for leaf in leaves if isinstance(leaf, Tensor) and leaf.dim()), None
+    )
 
 
 def optional(package: str) -> Any:

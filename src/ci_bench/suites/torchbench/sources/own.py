@@ -39,15 +39,22 @@ def load(options: TorchbenchOptions, _: str) -> Loaded:
     module, inputs, loss, target = _parts(_made(factory, options), options.model, wanted)
     sample = as_sample(inputs, target)
     _require_batch(sample, options)
-    return Loaded(module=module, samples=(sample,), loss=loss, batch_size=wanted or leading_rows(sample))
+    return Loaded(
+        module=module, samples=(sample,), loss=loss, batch_size=wanted or leading_rows(sample)
+    )
 
 
 def _made(factory: Callable[..., Any], options: TorchbenchOptions) -> Any:
     arguments = dict(options.settings.model_options)
     sized = _sized(factory, options.settings.batch_size)
-    if sized and arguments.setdefault("batch_size", options.settings.batch_size) != options.settings.batch_size:
+    if (
+        sized
+        and arguments.setdefault("batch_size", options.settings.batch_size)
+        != options.settings.batch_size
+    ):
         message = (
-            f"batch_size is {options.settings.batch_size}, and model_options.batch_size {arguments['batch_size']}; leave one out"
+            f"batch_size is {options.settings.batch_size}, and model_options.batch_size"
+            f" {arguments['batch_size']}; leave one out"
         )
         raise BadConfig(message)
     return factory(**{**arguments, **sized})
@@ -63,15 +70,18 @@ def _sized(function: Callable[..., Any], wanted: int | None) -> dict[str, int]:
 
 
 def _require_batch(sample: Sample, options: TorchbenchOptions) -> None:
-    """Refuse a batch size that has no effect. Whichever dimension has it is the model's business."""
+    """Refuse a batch size that has no effect.
+
+    Whichever dimension has it is the model's business.
+    """
     wanted = options.settings.batch_size
     shapes = [tuple(leaf.shape) for leaf in leaves(sample)]
     if wanted is None or any(wanted in shape for shape in shapes):
         return
     raise BadConfig(
-        f"batch_size: {wanted} rows are wanted of {options.model!r}, and its example inputs are of shape "
-        f"{', '.join(map(str, shapes[:5])) or '(no tensor)'}; give the factory or get_example_inputs() a parameter `batch_size` "
-        "and follow it, or leave batch_size out"
+        f"batch_size: {wanted} rows are wanted of {options.model!r}, and its example inputs are of"
+        f" shape {', '.join(map(str, shapes[:5])) or '(no tensor)'}; give the factory or"
+        " get_example_inputs() a parameter `batch_size` and follow it, or leave batch_size out"
     )
 
 
@@ -82,11 +92,21 @@ def _parts(made: Any, name: str, wanted: int | None) -> tuple[nn.Module, Any, Lo
     if isinstance(made, nn.Module) and hasattr(made, "get_example_inputs"):
         loss: Loss | None = getattr(made, "loss", None)
         known: Any = made
-        target = known.get_target(**_sized(known.get_target, wanted)) if hasattr(made, "get_target") else None
-        return made, known.get_example_inputs(**_sized(known.get_example_inputs, wanted)), loss, target
+        target = (
+            known.get_target(**_sized(known.get_target, wanted))
+            if hasattr(made, "get_target")
+            else None
+        )
+        return (
+            made,
+            known.get_example_inputs(**_sized(known.get_example_inputs, wanted)),
+            loss,
+            target,
+        )
     message = (
-        f"models: {name!r} gave {type(made).__name__}; it has to give a module with get_example_inputs(), "
-        "or (module, example inputs), or (module, example inputs, loss of the outputs)"
+        f"models: {name!r} gave {type(made).__name__}; it has to give a module with"
+        " get_example_inputs(), or (module, example inputs), or (module, example inputs, loss of"
+        " the outputs)"
     )
     raise TypeError(message)
 

@@ -1,4 +1,7 @@
-"""Models of the package timm, if it is installed. Weights are random: pretrained ones would have to be downloaded."""
+"""Models of the package timm, if it is installed.
+
+Weights are random: pretrained ones would have to be downloaded.
+"""
 
 from typing import Any
 
@@ -26,7 +29,9 @@ def load(options: TorchbenchOptions, _: str) -> Loaded:
     except ImportError as error:
         raise Unsupported("source timm: the package timm is not installed") from error
     try:
-        module: Any = timm.create_model(options.model, pretrained=False, drop_rate=0.0, **options.settings.model_options)
+        module: Any = timm.create_model(
+            options.model, pretrained=False, drop_rate=0.0, **options.settings.model_options
+        )
     except RuntimeError as error:
         raise LookupError(f"models: timm has no {options.model!r}: {error}") from error
     size = timm.data.resolve_data_config({}, model=module)["input_size"]

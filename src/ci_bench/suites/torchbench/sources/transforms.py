@@ -18,7 +18,9 @@ def transformed(loaded: Loaded, options: TorchbenchOptions) -> Loaded:
     """The model as the case requires it. Raises `Unsupported` if that is impossible."""
     if options.settings.dynamic:
         for axis in options.settings.varies:
-            loaded = (varied if axis is Axis.BATCH else varied_in_length)(loaded, options.settings.seed)
+            loaded = (varied if axis is Axis.BATCH else varied_in_length)(
+                loaded, options.settings.seed
+            )
     if options.settings.activation_checkpointing:
         _checkpoint(loaded)
     return loaded
@@ -29,7 +31,10 @@ def varied(loaded: Loaded, seed: int) -> Loaded:
     if not loaded.batched or loaded.batch_size is None:
         raise Unsupported("dynamic: this model's inputs cannot be cut along a batch dimension")
     sizes = drawn_rows(loaded.batch_size, seed)
-    cut = tuple(resized(loaded.samples[index % len(loaded.samples)], loaded.batch_size, size) for index, size in enumerate(sizes))
+    cut = tuple(
+        resized(loaded.samples[index % len(loaded.samples)], loaded.batch_size, size)
+        for index, size in enumerate(sizes)
+    )
     return replace(loaded, samples=cut, rows=sizes)
 
 
@@ -38,19 +43,25 @@ def varied_in_length(loaded: Loaded, seed: int) -> Loaded:
     length = loaded.sequence or _length_of(loaded.samples[0])
     if length is None:
         raise Unsupported(
-            "varies: no input of this model has a sequence (ids [batch, length], or features [batch, length, width])"
+            "varies: no input of this model has a sequence (ids [batch, length], or features"
+            " [batch, length, width])"
         )
     lengths = drawn_lengths(length, seed)
     samples = loaded.samples
     count = len(samples) if loaded.rows else max(len(samples), len(lengths))
-    cut = (resized(samples[index % len(samples)], length, lengths[index % len(lengths)], dim=1) for index in range(count))
+    cut = (
+        resized(samples[index % len(samples)], length, lengths[index % len(lengths)], dim=1)
+        for index in range(count)
+    )
     return replace(loaded, samples=tuple(cut))
 
 
 def _length_of(sample: Sample) -> int | None:
     """Dimension 1 of the first input that looks like a sequence."""
     flat, deep = 2, 3
-    found = (one for one in leaves(sample) if one.dim() == (deep if one.is_floating_point() else flat))
+    found = (
+        one for one in leaves(sample) if one.dim() == (deep if one.is_floating_point() else flat)
+    )
     return next((int(one.shape[1]) for one in found), None)
 
 
@@ -75,7 +86,8 @@ def resized(sample: Sample, batch: int, size: int, *, dim: int = 0) -> Sample:
     args, kwargs = pytree.tree_map(cut, sample.args), pytree.tree_map(cut, dict(sample.kwargs))
     if not found:
         raise Unsupported(
-            f"no input has {batch} {'positions' if dim else 'rows'}, so its {'sequence' if dim else 'batch'} cannot be cut"
+            f"no input has {batch} {'positions' if dim else 'rows'}, so its"
+            f" {'sequence' if dim else 'batch'} cannot be cut"
         )
     return Sample(args=args, kwargs=kwargs, target=pytree.tree_map(cut, sample.target))
 
@@ -84,10 +96,17 @@ def _checkpoint(loaded: Loaded) -> None:
     """Transformers' models know how; others would have to be taken apart."""
     enable = getattr(loaded.module, "gradient_checkpointing_enable", None)
     if enable is None:
-        raise Unsupported("activation_checkpointing: only models with gradient_checkpointing_enable, as transformers', can do it")
+        raise Unsupported(
+            "activation_checkpointing: only models with gradient_checkpointing_enable, as"
+            " transformers', can do it"
+        )
     enable()
 
 
 def leaves(sample: Sample) -> Iterator[Tensor]:
     """All tensors of a sample's arguments."""
-    yield from (one for one in pytree.tree_leaves((sample.args, dict(sample.kwargs))) if isinstance(one, Tensor))
+    yield from (
+        one
+        for one in pytree.tree_leaves((sample.args, dict(sample.kwargs)))
+        if isinstance(one, Tensor)
+    )

@@ -17,7 +17,9 @@ def load(options: TorchbenchOptions, _: str) -> Loaded:
     exhibit = EXHIBITS[options.model]
     wanted = options.settings.batch_size
     if wanted is not None and not exhibit.batched and wanted != exhibit.batch:
-        message = f"{options.model} has a fixed batch of {exhibit.batch}, and batch_size is {wanted}"
+        message = (
+            f"{options.model} has a fixed batch of {exhibit.batch}, and batch_size is {wanted}"
+        )
         raise Unsupported(message)
     batch = wanted or exhibit.batch
     torch.manual_seed(options.settings.seed)
@@ -25,5 +27,10 @@ def load(options: TorchbenchOptions, _: str) -> Loaded:
     generator = torch.Generator().manual_seed(options.settings.seed)
     samples = tuple(exhibit.sample(batch, generator) for _ in range(options.settings.prepared))
     return Loaded(
-        module=module, samples=samples, loss=exhibit.loss, batch_size=batch, batched=exhibit.batched, sequence=exhibit.sequence
+        module=module,
+        samples=samples,
+        loss=exhibit.loss,
+        batch_size=batch,
+        batched=exhibit.batched,
+        sequence=exhibit.sequence,
     )

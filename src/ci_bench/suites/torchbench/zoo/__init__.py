@@ -1,1 +1,4 @@
-"""The embedded zoo: small models of the families that compilers meet, with made-up data. No weights, no downloads."""
+"""The embedded zoo: small models of the families that compilers meet, with made-up data.
+
+No weights, no downloads.
+"""

@@ -33,7 +33,9 @@ MakeSample = Callable[[int, Generator], Sample]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Exhibit:
-    """One model of the zoo. `batch` is its default batch size; `batched` is false where its rows cannot be cut.
+    """One model of the zoo.
+
+    `batch` is its default batch size; `batched` is false where its rows cannot be cut.
 
     `sequence` is the length of its texts, where it reads some.
     """
@@ -71,11 +73,17 @@ def _next_word(logits: Tensor, target: Tensor) -> Tensor:
     return classes(logits[:, :-1], target[:, 1:])
 
 
-def _policy(outputs: tuple[Tensor, Tensor, Tensor], target: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+def _policy(
+    outputs: tuple[Tensor, Tensor, Tensor], target: tuple[Tensor, Tensor, Tensor]
+) -> Tensor:
     """Minus the log-probability of the actions times their advantages, half the squared error of the value, less the entropy."""
     (means, spreads, values), (actions, advantages, returns) = outputs, target
     log_probability = -((actions - means) / spreads).square() / 2 - spreads.log()
-    return -(log_probability.sum(1) * advantages).mean() + functional.mse_loss(values, returns) / 2 - 0.01 * spreads.log().mean()
+    return (
+        -(log_probability.sum(1) * advantages).mean()
+        + functional.mse_loss(values, returns) / 2
+        - 0.01 * spreads.log().mean()
+    )
 
 
 def _noise(outputs: Tensor, target: Tensor) -> Tensor:
@@ -112,7 +120,9 @@ def _same(batch: int, generator: Generator) -> Sample:
 def _visits(batch: int, generator: Generator) -> Sample:
     dense = torch.randn(batch, 13, generator=generator)
     sparse = torch.randint(500, (batch, 4, 3), generator=generator)
-    return Sample(args=(dense, sparse), target=torch.randint(2, (batch,), generator=generator).float())
+    return Sample(
+        args=(dense, sparse), target=torch.randint(2, (batch,), generator=generator).float()
+    )
 
 
 def _plays(batch: int, generator: Generator) -> Sample:

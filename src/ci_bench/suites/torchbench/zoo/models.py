@@ -1,7 +1,8 @@
 """The models of the embedded zoo, by what they compute with: matrix products and tables, sequences, images.
 
-Perceptron, autoencoder, recommendation, actor-critic, graph network; LSTM tagger, encoder, decoder (`TransformerBlock` is shared
-with the images); plain CNN, residual network, U-Net, vision transformer, diffusion block.
+Perceptron, autoencoder, recommendation, actor-critic, graph network; LSTM tagger, encoder, decoder
+(`TransformerBlock` is shared with the images); plain CNN, residual network, U-Net, vision
+transformer, diffusion block.
 """
 
 import torch
@@ -39,7 +40,9 @@ class Autoencoder(nn.Module):
         """Rows of `inputs` numbers through a code of `code`."""
         super().__init__()
         self.encoder = nn.Sequential(nn.Linear(inputs, WIDTH), nn.SiLU(), nn.Linear(WIDTH, code))
-        self.decoder = nn.Sequential(nn.Linear(code, WIDTH), nn.SiLU(), nn.Linear(WIDTH, inputs), nn.Sigmoid())
+        self.decoder = nn.Sequential(
+            nn.Linear(code, WIDTH), nn.SiLU(), nn.Linear(WIDTH, inputs), nn.Sigmoid()
+        )
 
     def forward(self, rows: Tensor) -> dict[str, Tensor]:
         """The rows made again [batch, inputs] and their codes [batch, code]."""
@@ -50,20 +53,28 @@ class Autoencoder(nn.Module):
 class Recommender(nn.Module):
     """Embedding bags for sparse features, a perceptron for dense ones, and their pairwise products, as in DLRM."""
 
-    def __init__(self, *, tables: int = 4, rows: int = 500, dense: int = 13, width: int = 16) -> None:
+    def __init__(
+        self, *, tables: int = 4, rows: int = 500, dense: int = 13, width: int = 16
+    ) -> None:
         """`tables` of `rows` embeddings of `width`; `dense` dense features."""
         super().__init__()
         self.tables = nn.ModuleList(nn.EmbeddingBag(rows, width, mode="sum") for _ in range(tables))
-        self.bottom = nn.Sequential(nn.Linear(dense, 64), nn.ReLU(), nn.Linear(64, width), nn.ReLU())
+        self.bottom = nn.Sequential(
+            nn.Linear(dense, 64), nn.ReLU(), nn.Linear(64, width), nn.ReLU()
+        )
         pairs = (tables + 1) * tables // 2
         self.top = nn.Sequential(nn.Linear(width + pairs, 64), nn.ReLU(), nn.Linear(64, 1))
         self.pairs: Tensor
-        self.register_buffer("pairs", torch.tril_indices(tables + 1, tables + 1, offset=-1), persistent=False)
+        self.register_buffer(
+            "pairs", torch.tril_indices(tables + 1, tables + 1, offset=-1), persistent=False
+        )
 
     def forward(self, dense: Tensor, sparse: Tensor) -> Tensor:
         """Click logits [batch] of dense features [batch, dense] and ids [batch, tables, ids]."""
         low = self.bottom(dense)
-        features = torch.stack([low, *(table(sparse[:, index]) for index, table in enumerate(self.tables))], dim=1)
+        features = torch.stack(
+            [low, *(table(sparse[:, index]) for index, table in enumerate(self.tables))], dim=1
+        )
         products = torch.bmm(features, features.transpose(1, 2))[:, self.pairs[0], self.pairs[1]]
         logits: Tensor = self.top(torch.cat([low, products], dim=1)).squeeze(1)
         return logits
@@ -75,7 +86,9 @@ class ActorCritic(nn.Module):
     def __init__(self, *, observations: int = 24, actions: int = 6) -> None:
         """`observations` numbers in, a mean and a spread for each of `actions` out."""
         super().__init__()
-        self.trunk = nn.Sequential(nn.Linear(observations, WIDTH), nn.Tanh(), nn.Linear(WIDTH, WIDTH), nn.Tanh())
+        self.trunk = nn.Sequential(
+            nn.Linear(observations, WIDTH), nn.Tanh(), nn.Linear(WIDTH, WIDTH), nn.Tanh()
+        )
         self.policy = nn.Linear(WIDTH, actions)
         self.log_spread = nn.Parameter(torch.full((actions,), -0.5))
         self.value = nn.Linear(WIDTH, 1)
@@ -113,7 +126,9 @@ class GraphNetwork(nn.Module):
     def _messages(layer: nn.Linear, nodes: Tensor, edges: Tensor) -> Tensor:
         start, end = edges[0], edges[1]
         message = functional.relu(layer(torch.cat([nodes[start], nodes[end]], dim=1)))
-        gathered = torch.zeros(nodes.shape[0], message.shape[1], dtype=message.dtype, device=nodes.device)
+        gathered = torch.zeros(
+            nodes.shape[0], message.shape[1], dtype=message.dtype, device=nodes.device
+        )
         return gathered.scatter_add(0, end.unsqueeze(1).expand_as(message), message)
 
 
@@ -127,12 +142,16 @@ class TransformerBlock(nn.Module):
         self.norm_one, self.norm_two = nn.LayerNorm(width), nn.LayerNorm(width)
         self.qkv = nn.Linear(width, 3 * width)
         self.mix = nn.Linear(width, width)
-        self.inner = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width), nn.Dropout(dropout))
+        self.inner = nn.Sequential(
+            nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width), nn.Dropout(dropout)
+        )
 
     def forward(self, hidden: Tensor, *, causal: bool) -> Tensor:
         """[batch, positions, width] to the same; `causal` hides later positions."""
         batch, positions, width = hidden.shape
-        qkv = self.qkv(self.norm_one(hidden)).view(batch, positions, 3, self.heads, width // self.heads)
+        qkv = self.qkv(self.norm_one(hidden)).view(
+            batch, positions, 3, self.heads, width // self.heads
+        )
         query, key, value = qkv.permute(2, 0, 3, 1, 4).unbind(0)
         seen = functional.scaled_dot_product_attention(query, key, value, is_causal=causal)
         hidden = hidden + self.mix(seen.transpose(1, 2).reshape(batch, positions, width))
@@ -167,7 +186,9 @@ class Tagger(nn.Module):
 class Encoder(nn.Module):
     """Reads both ways, with dropout, and classifies by the mean over all ids except padding."""
 
-    def __init__(self, *, words: int = 200, width: int = 48, positions: int = 24, classes: int = 5) -> None:
+    def __init__(
+        self, *, words: int = 200, width: int = 48, positions: int = 24, classes: int = 5
+    ) -> None:
         """Texts of up to `positions` ids out of `words`."""
         super().__init__()
         self.embedding = nn.Embedding(words, width)
@@ -255,7 +276,9 @@ class ResNet(nn.Module):
     def __init__(self, *, classes: int = 10) -> None:
         """Images of three channels to `classes` logits."""
         super().__init__()
-        self.stem = nn.Sequential(nn.Conv2d(3, 12, 3, padding=1, bias=False), nn.BatchNorm2d(12), nn.ReLU())
+        self.stem = nn.Sequential(
+            nn.Conv2d(3, 12, 3, padding=1, bias=False), nn.BatchNorm2d(12), nn.ReLU()
+        )
         self.blocks = nn.Sequential(Residual(12, 12, 1), Residual(12, 24, 2), Residual(24, 24, 1))
         self.head = nn.Linear(24, classes)
 
@@ -298,7 +321,9 @@ class UNet(nn.Module):
 class VisionTransformer(nn.Module):
     """Patches, a class token, learned positions, two blocks of attention."""
 
-    def __init__(self, *, patch: int = 4, side: int = 16, width: int = 48, classes: int = 10) -> None:
+    def __init__(
+        self, *, patch: int = 4, side: int = 16, width: int = 48, classes: int = 10
+    ) -> None:
         """Images of `side` pixels, in patches of `patch`."""
         super().__init__()
         self.patches = nn.Conv2d(3, width, patch, stride=patch)
@@ -311,7 +336,10 @@ class VisionTransformer(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Logits [batch, classes] of images [batch, 3, 16, 16]."""
         patches = self.patches(images).flatten(2).transpose(1, 2)
-        hidden = torch.cat([self.token.expand(patches.shape[0], -1, -1), patches], dim=1) + self.positions
+        hidden = (
+            torch.cat([self.token.expand(patches.shape[0], -1, -1), patches], dim=1)
+            + self.positions
+        )
         for block in self.blocks:
             hidden = block(hidden, causal=False)
         logits: Tensor = self.head(self.norm(hidden)[:, 0])

@@ -1,12 +1,13 @@
 """Composes labelled reviews from phrases; the same seed gives the same rows on every Python.
 
-Owns vocabulary (venues, aspects, graded adjectives, modifiers, neutral sentences), sampling and grammar, no files. A grade runs
-from -2 (one star) to 2 (five stars). Changing any entry changes the committed reviews: run generate.py again. A review judges
-two to four aspects of one venue; the weighted mean of their grades gives its stars. The label is the stars minus one, except
-for LABEL_NOISE of the rows, whose text is written for a neighbouring star.
+Owns vocabulary (venues, aspects, graded adjectives, modifiers, neutral sentences), sampling and
+grammar, no files. A grade runs from -2 (one star) to 2 (five stars). Changing any entry changes the
+committed reviews: run generate.py again. A review judges two to four aspects of one venue; the
+weighted mean of their grades gives its stars. The label is the stars minus one, except for
+LABEL_NOISE of the rows, whose text is written for a neighbouring star.
 
-Only Random.random() is called: Python promises its sequence for a seed, but not that of choice, shuffle or sample
-(https://docs.python.org/3/library/random.html#notes-on-reproducibility).
+Only Random.random() is called: Python promises its sequence for a seed, but not that of choice,
+shuffle or sample (https://docs.python.org/3/library/random.html#notes-on-reproducibility).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -92,7 +93,13 @@ PRICE = Aspect(
 )
 PLACE = Aspect(
     weight=1,
-    subjects=("the place was", "the atmosphere was", "the decor was", "the building was", "the music was"),
+    subjects=(
+        "the place was",
+        "the atmosphere was",
+        "the decor was",
+        "the building was",
+        "the music was",
+    ),
     adjectives={
         -2: ("filthy", "disgusting", "depressing", "revolting"),
         -1: ("noisy", "cramped", "shabby", "gloomy"),
@@ -103,7 +110,13 @@ PLACE = Aspect(
 )
 WAIT = Aspect(
     weight=1,
-    subjects=("the wait was", "the booking was", "the parking was", "the opening times were", "the website was"),
+    subjects=(
+        "the wait was",
+        "the booking was",
+        "the parking was",
+        "the opening times were",
+        "the website was",
+    ),
     adjectives={
         -2: ("endless", "ridiculous", "infuriating"),
         -1: ("long", "confusing", "annoying"),
@@ -114,7 +127,13 @@ WAIT = Aspect(
 )
 FOOD = Aspect(
     weight=2,
-    subjects=("the food was", "everything we ate was", "my main course was", "the pasta was", "the desserts were"),
+    subjects=(
+        "the food was",
+        "everything we ate was",
+        "my main course was",
+        "the pasta was",
+        "the desserts were",
+    ),
     adjectives={
         -2: ("inedible", "rotten", "sickening", "repulsive"),
         -1: ("bland", "greasy", "overcooked", "soggy"),
@@ -125,7 +144,13 @@ FOOD = Aspect(
 )
 ROOM = Aspect(
     weight=2,
-    subjects=("the room was", "our suite was", "the bed was", "the bathroom was", "the breakfast was"),
+    subjects=(
+        "the room was",
+        "our suite was",
+        "the bed was",
+        "the bathroom was",
+        "the breakfast was",
+    ),
     adjectives={
         -2: ("unliveable", "mouldy", "infested", "nightmarish"),
         -1: ("stuffy", "dated", "draughty", "uncomfortable"),
@@ -136,7 +161,13 @@ ROOM = Aspect(
 )
 GOODS = Aspect(
     weight=2,
-    subjects=("the shoes were", "the coat I bought was", "the selection was", "the quality was", "the repair was"),
+    subjects=(
+        "the shoes were",
+        "the coat I bought was",
+        "the selection was",
+        "the quality was",
+        "the repair was",
+    ),
     adjectives={
         -2: ("worthless", "useless", "defective", "unusable"),
         -1: ("flimsy", "scratched", "limited", "clumsy"),
@@ -206,7 +237,12 @@ CONTRASTS = (
     "While {first}, {second}.",
     "{first}, yet {second}.",
 )
-AGREEMENTS = ("{first}, and {second}.", "{first}. Also, {second}.", "{first}, plus {second}.", "{first}; {second}.")
+AGREEMENTS = (
+    "{first}, and {second}.",
+    "{first}. Also, {second}.",
+    "{first}, plus {second}.",
+    "{first}; {second}.",
+)
 SINGLES = (
     "{first}.",
     "I thought {first}.",
@@ -217,10 +253,25 @@ SINGLES = (
 
 CLOSINGS: Graded = {
     -2: ("Avoid it at all costs.", "I want my money back.", "We will never return.", "Stay away."),
-    -1: ("I would not hurry back.", "We expected more.", "There are better options nearby.", "Not for us."),
-    0: ("It does the job.", "We may or may not return.", "It was neither here nor there.", "Three stars from me."),
+    -1: (
+        "I would not hurry back.",
+        "We expected more.",
+        "There are better options nearby.",
+        "Not for us.",
+    ),
+    0: (
+        "It does the job.",
+        "We may or may not return.",
+        "It was neither here nor there.",
+        "Three stars from me.",
+    ),
     1: ("We would come back.", "Worth a visit.", "I liked it overall.", "We left happy."),
-    2: ("I cannot recommend it enough.", "We loved every minute.", "A new favourite.", "Do not miss it."),
+    2: (
+        "I cannot recommend it enough.",
+        "We loved every minute.",
+        "A new favourite.",
+        "Do not miss it.",
+    ),
 }
 
 SLOTS: Mapping[str, tuple[str, ...]] = {
@@ -230,12 +281,57 @@ SLOTS: Mapping[str, tuple[str, ...]] = {
     "hour": ("noon", "two", "five", "six", "seven", "eight", "nine", "midnight"),
     "number": ("two", "three", "four", "five", "six", "ten"),
     "ordinal": ("first", "second", "third", "fourth", "fifth"),
-    "friend": ("sister", "brother", "husband", "wife", "mother", "father", "boss", "cousin", "neighbour", "daughter"),
-    "landmark": ("station", "river", "museum", "park", "bridge", "market", "library", "airport", "stadium", "harbour"),
+    "friend": (
+        "sister",
+        "brother",
+        "husband",
+        "wife",
+        "mother",
+        "father",
+        "boss",
+        "cousin",
+        "neighbour",
+        "daughter",
+    ),
+    "landmark": (
+        "station",
+        "river",
+        "museum",
+        "park",
+        "bridge",
+        "market",
+        "library",
+        "airport",
+        "stadium",
+        "harbour",
+    ),
     "spot": ("window", "kitchen", "door", "stairs", "bar", "garden", "fireplace", "lift"),
-    "dish": ("soup", "salad", "burger", "pizza", "curry", "salmon", "noodles", "tacos", "lamb", "risotto", "pancakes"),
+    "dish": (
+        "soup",
+        "salad",
+        "burger",
+        "pizza",
+        "curry",
+        "salmon",
+        "noodles",
+        "tacos",
+        "lamb",
+        "risotto",
+        "pancakes",
+    ),
     "drink": ("wine", "water", "beer", "lemonade", "cider", "juice"),
-    "item": ("jacket", "lamp", "watch", "phone", "bag", "chair", "kettle", "bicycle", "ring", "camera"),
+    "item": (
+        "jacket",
+        "lamp",
+        "watch",
+        "phone",
+        "bag",
+        "chair",
+        "kettle",
+        "bicycle",
+        "ring",
+        "camera",
+    ),
 }
 
 
@@ -333,7 +429,9 @@ def _judge(rng: Random, opinions: Sequence[Opinion]) -> list[str]:
 
 
 def _sentence(rng: Random, opinions: Sequence[Opinion]) -> str:
-    clauses = [f"{_pick(rng, opinion.aspect.subjects)} {_describe(rng, opinion)}" for opinion in opinions]
+    clauses = [
+        f"{_pick(rng, opinion.aspect.subjects)} {_describe(rng, opinion)}" for opinion in opinions
+    ]
     if len(clauses) == 1:
         return _pick(rng, SINGLES).format(first=clauses[0])
     templates = CONTRASTS if opinions[0].grade * opinions[1].grade < 0 else AGREEMENTS
@@ -349,7 +447,12 @@ def _describe(rng: Random, opinion: Opinion) -> str:
 
 
 def _modified_ways(grade: int) -> list[tuple[tuple[str, ...], int]]:
-    return [(modifier.words, before) for modifier in MODIFIERS for before, after in modifier.grade_of.items() if after == grade]
+    return [
+        (modifier.words, before)
+        for modifier in MODIFIERS
+        for before, after in modifier.grade_of.items()
+        if after == grade
+    ]
 
 
 def _adjective(rng: Random, aspect: Aspect, grade: int) -> str:
@@ -358,7 +461,10 @@ def _adjective(rng: Random, aspect: Aspect, grade: int) -> str:
 
 def _fill(rng: Random, template: str) -> str:
     """Replace each {slot} by a word of that slot; {adjective} is a common adjective of any grade."""
-    return "".join(literal + (_slot_word(rng, slot) if slot else "") for literal, slot, _, _ in Formatter().parse(template))
+    return "".join(
+        literal + (_slot_word(rng, slot) if slot else "")
+        for literal, slot, _, _ in Formatter().parse(template)
+    )
 
 
 def _slot_word(rng: Random, slot: str) -> str:
@@ -376,4 +482,7 @@ def _pick(rng: Random, items: Sequence[Item]) -> Item:
 
 
 def _shuffled(rng: Random, items: Sequence[Item]) -> list[Item]:
-    return [item for _, _, item in sorted((rng.random(), index, item) for index, item in enumerate(items))]
+    return [
+        item
+        for _, _, item in sorted((rng.random(), index, item) for index, item in enumerate(items))
+    ]

@@ -1,7 +1,8 @@
 """Writes the embedded reviews and their tokenizer: `python -m ci_bench.suites.training_loss.data.generate`.
 
-Owns the file names, the sizes and the seed. The content is composition.py's and wordpiece.py's; model/ and accuracy/
-are written by hand. The committed files are this module's output, byte for byte; only the standard library is used.
+Owns the file names, the sizes and the seed. The content is composition.py's and wordpiece.py's;
+model/ and accuracy/ are written by hand. The committed files are this module's output, byte for
+byte; only the standard library is used.
 """
 
 import argparse
@@ -34,7 +35,9 @@ def generate_files() -> dict[str, str]:
 
 
 def _json_lines(reviews: Iterable[Review]) -> str:
-    return "".join(json.dumps({"text": review.text, "label": review.label}) + "\n" for review in reviews)
+    return "".join(
+        json.dumps({"text": review.text, "label": review.label}) + "\n" for review in reviews
+    )
 
 
 def _json_document(document: Mapping[str, object]) -> str:
@@ -52,7 +55,9 @@ def write_files(files: Mapping[str, str], out: Path) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Parse the command line and write the files."""
     parser = argparse.ArgumentParser(description="Write the embedded reviews and their tokenizer.")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent, help="folder to write to (default: here)")
+    parser.add_argument(
+        "--out", type=Path, default=Path(__file__).parent, help="folder to write to (default: here)"
+    )
     write_files(generate_files(), parser.parse_args(arguments).out)
 
 

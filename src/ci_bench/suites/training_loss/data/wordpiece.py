@@ -1,8 +1,9 @@
 """Builds the embedded tokenizer: a cased WordPiece vocabulary in the manner of BERT, and its two documents.
 
-Owns the vocabulary and the JSON documents as values, no files. The documents follow the format of the tokenizers
-library (https://huggingface.co/docs/tokenizers/api/models#tokenizers.models.WordPiece), written without it so that
-the bytes don't depend on its version.
+Owns the vocabulary and the JSON documents as values, no files. The documents follow the format of
+the tokenizers library
+(https://huggingface.co/docs/tokenizers/api/models#tokenizers.models.WordPiece), written without it
+so that the bytes don't depend on its version.
 """
 
 import re
@@ -12,8 +13,11 @@ from collections.abc import Iterable
 from typing import Any
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-PUNCTUATION = string.punctuation + "\u2018\u2019\u201c\u201d\u2013\u2014\u2026"  # quotes, dashes, ellipsis
-# BertPreTokenizer splits at punctuation only, so pound, euro and degree signs stay inside words such as "20°C".
+PUNCTUATION = (
+    string.punctuation + "\u2018\u2019\u201c\u201d\u2013\u2014\u2026"
+)  # quotes, dashes, ellipsis
+# BertPreTokenizer splits at punctuation only, so pound, euro and degree signs stay inside words
+# such as "20°C".
 WORD_CHARACTERS = string.ascii_letters + string.digits + "\u00a3\u20ac\u00b0"
 ENDING_LENGTHS = (2, 3, 4)
 ENDING_COUNT = 200
@@ -23,14 +27,20 @@ MODEL_MAX_LENGTH = 128
 def build_vocabulary(texts: Iterable[str]) -> tuple[str, ...]:
     """Return the tokens in id order: special tokens, characters, frequent word endings, the words of `texts`."""
     words = Counter(word for text in texts for word in re.findall(r"[A-Za-z0-9]+", text))
-    characters = [*PUNCTUATION, *WORD_CHARACTERS, *(f"##{character}" for character in WORD_CHARACTERS)]
+    characters = [
+        *PUNCTUATION,
+        *WORD_CHARACTERS,
+        *(f"##{character}" for character in WORD_CHARACTERS),
+    ]
     tokens = [*SPECIAL_TOKENS, *characters, *_frequent_endings(words), *_by_count(words)]
     return tuple(dict.fromkeys(tokens))
 
 
 def _frequent_endings(words: Iterable[str]) -> list[str]:
     """Return `##` pieces for the endings that most distinct words share."""
-    endings = Counter(word[-length:] for word in words for length in ENDING_LENGTHS if len(word) > length)
+    endings = Counter(
+        word[-length:] for word in words for length in ENDING_LENGTHS if len(word) > length
+    )
     return [f"##{ending}" for ending in _by_count(endings)[:ENDING_COUNT]]
 
 
@@ -67,7 +77,8 @@ def tokenizer_config_document() -> dict[str, Any]:
 
 
 def _normalizer() -> dict[str, Any]:
-    # bert-base-cased keeps accents; here they are dropped, so "café" needs no letter outside the vocabulary.
+    # bert-base-cased keeps accents; here they are dropped, so "café" needs no letter outside the
+    # vocabulary.
     return {
         "type": "BertNormalizer",
         "clean_text": True,
@@ -78,7 +89,13 @@ def _normalizer() -> dict[str, Any]:
 
 
 def _added_token(token: str, token_id: int) -> dict[str, Any]:
-    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    flags = {
+        "single_word": False,
+        "lstrip": False,
+        "rstrip": False,
+        "normalized": False,
+        "special": True,
+    }
     return {"id": token_id, "content": token, **flags}
 
 
@@ -88,7 +105,10 @@ def _post_processor(ids: dict[str, int]) -> dict[str, Any]:
         "type": "TemplateProcessing",
         "single": single,
         "pair": [*single, _sequence("B", 1), _special("[SEP]", 1)],
-        "special_tokens": {token: {"id": token, "ids": [ids[token]], "tokens": [token]} for token in ("[CLS]", "[SEP]")},
+        "special_tokens": {
+            token: {"id": token, "ids": [ids[token]], "tokens": [token]}
+            for token in ("[CLS]", "[SEP]")
+        },
     }
 
 

@@ -1,7 +1,8 @@
 """The accuracy metric of the embedded data, for `evaluate.load(<this folder or file>)`.
 
-Owns plain accuracy, computed with numpy. evaluate copies this file on its own into its module cache and finds the
-imports by a pattern over the lines, so it imports nothing of ci_bench and only one module per line.
+Owns plain accuracy, computed with numpy. evaluate copies this file on its own into its module cache
+and finds the imports by a pattern over the lines, so it imports nothing of ci_bench and only one
+module per line.
 """
 
 import datasets
@@ -9,7 +10,10 @@ import evaluate
 import numpy as np
 
 DESCRIPTION = "The share of predictions that equal their reference."
-INPUTS = "predictions: predicted class ids. references: true class ids. Returns {'accuracy': float from 0 to 1}."
+INPUTS = (
+    "predictions: predicted class ids. references: true class ids. Returns {'accuracy': float from"
+    " 0 to 1}."
+)
 CITATION = ""
 
 
