@@ -20,7 +20,7 @@ help:
 	@echo "make test-oldest run the quick tests with the oldest supported torch and transformers (constraints-oldest.txt), in Python 3.12"
 	@echo "make gpu-tests run the tests of a card in this Python, tier by tier, ten minutes each (TIER=clock, PYTHON=python3.12)"
 	@echo "make faults   run the tests of docs/internals/reliability.md, fault by fault"
-	@echo "make guards   take each guard of docs/internals/guards.md out of the code in turn: its test has to fail"
+	@echo "make guards   take each guard of the trust boundary out of the code in turn: its test has to fail"
 	@echo "make lint     ruff and mypy"
 	@echo "make format   let ruff format and fix"
 	@echo "make docs     build the docs as a site into site/; a broken link, or a page that is in no list, fails"

@@ -1,9 +1,8 @@
-"""Whether a test fails when a guard is taken out: each guard of the tables in turn, before the tests that it names.
+"""Takes each guard of the trust boundary out of the code, and runs the tests that must fail then.
 
 ``python -m benchmarks.guards`` tries all of them; ``--only clock`` those whose hole, subject or
 place has the text in it. The exit code is 0 where every named test failed, 1 where one did not, 2
-where a guard is not where its table says. ``--page`` prints docs/internals/guards.md and tries
-nothing.
+where a guard is not where its table says.
 
 The tables are `guards_*.toml`: what is possible without a guard, where it is (a file, in Python a
 qualified name too), how it is taken out (`planting`), and the tests that must fail then. All of it
@@ -18,7 +17,6 @@ for every guard by its name.
 import argparse
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -40,9 +38,7 @@ from benchmarks.planting import Argued, Change, Keyed, Lined, NotFound, Replaced
 from benchmarks.tables import render
 
 ROOT = Path(__file__).resolve().parent.parent
-TABLES = tuple(
-    Path(__file__).with_name(f"guards_{name}.toml") for name in ("gate", "card", "github", "action")
-)
+TABLES = tuple(Path(__file__).with_name(f"guards_{name}.toml") for name in ("github", "action"))
 KILLED, SURVIVED, NOT_SHOWN = "killed", "survived", "not shown"
 TEST_S, LIMIT_S = 120, 900
 """Seconds that a test may take, and that all tests of a guard may: one that hangs has noticed."""
@@ -56,22 +52,6 @@ _PLAIN = (
     "pytest_timeout",
     f"--timeout={TEST_S}",
 )
-_HEAD = """# Guards
-
-Each of these was taken out of the code, and every test that is named here failed then:
-
-```sh
-make guards
-```
-
-It takes ten minutes, and is done every night; a guard whose test stays green fails the run, and so does one whose test
-cannot be run (some need root, some Node.js). Figures are in [reliability.md](reliability.md#figures), and what is protected
-against whom in [SECURITY.md](../../SECURITY.md).
-
-This page is made from `benchmarks/guards_*.toml` by `python -m benchmarks.guards --page`.
-"""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Guard:
     """One guard: what is possible without it, where it is, how it is taken out, and the node ids of which each must fail then."""
@@ -355,43 +335,6 @@ def scores(fates: Sequence[Fate]) -> list[dict[str, str]]:
     return rows
 
 
-def page(guards: Sequence[Guard]) -> str:
-    """docs/internals/guards.md."""
-    parts = [_HEAD]
-    for subject in dict.fromkeys(guard.subject for guard in guards):
-        rows = [
-            {
-                "without it": _cell(one.hole),
-                "taken out": _cell(f"{one.change}"),
-                "in": _code(one.place),
-                "then fails": _links(one.tests),
-            }
-            for one in guards
-            if one.subject == subject
-        ]
-        heads = list(rows[0])
-        lines = [heads, ["---"] * len(heads), *([row[head] for head in heads] for row in rows)]
-        parts.append(
-            "\n".join([f"## {subject}", "", *(f"| {' | '.join(line)} |" for line in lines), ""])
-        )
-    return "\n".join(parts)
-
-
-def _cell(text: str) -> str:
-    return re.sub(r"\s*\n\s*", " ", text).replace("|", "\\|")
-
-
-def _code(text: str) -> str:
-    """Code in a cell, whatever it holds."""
-    fence = "`" * (max(map(len, re.findall("`+", text)), default=0) + 1)
-    return _cell(f"{fence} {text} {fence}" if "`" in text else f"`{text}`")
-
-
-def _links(tests: Iterable[str]) -> str:
-    named = (test.partition("::")[::2] for test in tests)
-    return ", ".join(f"[{_code(name)}](../../{file})" for file, name in named)
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Try the guards, print how they ended."""
     parser = argparse.ArgumentParser(
@@ -401,9 +344,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--only", default="", metavar="TEXT", help="guards that have this in hole, subject or place"
     )
     parser.add_argument(
-        "--page", action="store_true", help="print docs/internals/guards.md, try none"
-    )
-    parser.add_argument(
         "--fates", type=Path, metavar="FILE", help="a line of JSON for each guard, as it ends"
     )
     parser.add_argument("--root", type=Path, default=ROOT, help="the tree; this one unless told")
@@ -411,9 +351,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     try:
         guards = read(arguments.tables)
-        if arguments.page:
-            sys.stdout.write(page(guards))
-            return 0
         return _try(
             [one for one in guards if arguments.only in f"{one.hole} {one.subject} {one.place}"],
             arguments,

@@ -69,7 +69,6 @@ CONTENTS = {
         "Measurements": "docs/internals/measurements",
         "A trial on a GPU host": "docs/internals/gpu-trial",
         "Reliability": "docs/internals/reliability",
-        "Guards": "docs/internals/guards",
         "Decisions": DECISIONS,
     },
     "The project": {

@@ -69,7 +69,7 @@ GROUPS = {
     "strings": ("src/ci_bench/**/*.py",),
     "docstrings": ("src/ci_bench/**/*.py",),
 }
-INTERNAL = frozenset({"docs/internals/guards.md", "docs/internals/measurements.md"})
+INTERNAL = frozenset({"docs/internals/measurements.md"})
 """Records of trials, which users do not read."""
 
 Text = tuple[int, str]

