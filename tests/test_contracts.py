@@ -45,13 +45,6 @@ def test_a_judgement_has_an_exit_code_that_judging_can_have() -> None:
     ]
 
 
-def test_results_and_comparison_describe_what_they_share_alike() -> None:
-    results, comparison = (schema(kind)["$defs"] for kind in (Kind.RESULTS, Kind.COMPARISON))
-    shared = results.keys() & comparison.keys()
-    assert {"arm", "case_id", "check", "environment", "run", "source", "status"} <= shared
-    assert [name for name in shared if results[name] != comparison[name]] == []
-
-
 def test_the_help_names_every_exit_code() -> None:
     epilog = flags.make_parser().epilog or ""
     named = {int(number) for number in re.findall(r"\b([0-9]+) ", epilog)}

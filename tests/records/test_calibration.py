@@ -50,14 +50,6 @@ def test_the_schema_has_the_fields_of_the_dataclass(form: str | None, hint: type
     )
 
 
-def test_machines_and_names_are_described_as_in_results() -> None:
-    ours, results = schema(Kind.CALIBRATION)["$defs"], schema(Kind.RESULTS)["$defs"]
-
-    assert {
-        name: ours[name] == results[name] for name in ("arm", "metric", "case_id", "fact", "facts")
-    } == dict.fromkeys(("arm", "metric", "case_id", "fact", "facts"), True)
-
-
 def test_a_sound_one_has_no_faults() -> None:
     assert [*calibration_faults(CALIBRATION)] == []
 

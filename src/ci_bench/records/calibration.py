@@ -4,12 +4,24 @@ Owns the values and the checks that a schema cannot express. `judge.times.calibr
 figures from them.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from ci_bench.records.faults import Fault, not_moments, twice
-from ci_bench.records.results import Fact
+from ci_bench.records.forms import (
+    ArmName,
+    CaseId,
+    Count,
+    Facts,
+    Fingerprint,
+    Form,
+    MetricName,
+    Moment,
+    NonNegative,
+    RunId,
+    ToolVersion,
+)
 
 LARGEST_RATIO = 20.0
 """A log-ratio beyond this (a factor of 5e8) was never measured."""
@@ -17,46 +29,55 @@ LARGEST_RATIO = 20.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PastRun:
-    """A run of unchanged code against itself: its id, and when it began (ISO 8601, UTC).
+    """A run of unchanged code against itself, or a gate."""
 
-    Of a `gate`, base and head are other commits, and only the first launch of each metric is kept.
-    """
-
-    id: str
-    at: str
+    id: RunId
+    """Identifies the run."""
+    at: Moment
+    """Start of the run: ISO 8601, in UTC."""
     gate: bool = False
+    """Whether it is a gate, of two commits; it keeps the first launch of each metric and counts for less."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PastSeries:
-    """The launches of one metric of one arm of one case, oldest first; the three lists belong together.
+    """The launches of one metric of one arm of one case, oldest first.
 
-    `ratios` are logarithms of head over base, so head was worse above zero; `within` is the spread
-    inside the launch (`None` if it has one value only); `runs` are places in `Calibration.runs`.
+    The three lists belong together.
     """
 
-    case: str
-    metric: str
-    arm: str
-    ratios: tuple[float, ...]
-    within: tuple[float | None, ...]
-    runs: tuple[int, ...]
+    case: CaseId
+    """Stable text: cases of two runs are the same case if their ids are equal."""
+    metric: MetricName
+    """The name of a series of samples."""
+    arm: ArmName
+    """The measured arm."""
+    ratios: Annotated[tuple[float, ...], Form(max_items=200)]
+    """Logarithms of head over base; above zero, head was worse."""
+    within: Annotated[tuple[NonNegative | None, ...], Form(max_items=200)]
+    """The spread inside each launch; `None` if it has only one value."""
+    runs: Annotated[tuple[Count, ...], Form(max_items=200)]
+    """The index of each launch's run in the list of runs."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Calibration:
-    """Knowledge of one machine from runs of unchanged code, and gates.
-
-    `fingerprint` is the digest of its `identity`.
-    """
+    """Knowledge of one machine from runs of unchanged code, and gates."""
 
     kind: Literal["calibration"] = "calibration"
+    """The kind of document."""
     schema_version: Literal[1] = 1
-    tool_version: str
-    fingerprint: str
-    identity: Mapping[str, Fact]
-    runs: tuple[PastRun, ...]
-    series: tuple[PastSeries, ...]
+    """The version of this schema."""
+    tool_version: ToolVersion
+    """The version of ci-bench that wrote the document."""
+    fingerprint: Fingerprint
+    """The digest of the identity."""
+    identity: Facts
+    """The machine: the properties that decide whether its noise applies to another run."""
+    runs: Annotated[tuple[PastRun, ...], Form(max_items=1000)]
+    """The runs of unchanged code, oldest first."""
+    series: Annotated[tuple[PastSeries, ...], Form(max_items=100_000)]
+    """The past launches of each metric."""
 
 
 def calibration_faults(calibration: Calibration) -> Iterator[Fault]:

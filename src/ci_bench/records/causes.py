@@ -4,34 +4,42 @@ They are derived from two profiles.
 """
 
 from dataclasses import dataclass
+from typing import Annotated
 
+from ci_bench.records.forms import ArmName, Form, Label, NonNegative, PartNames, Remark, Share
 from ci_bench.records.profiles import Bundle, GraphBreak, RowKind
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CausePart:
-    """A part of a step that takes a different time on head than on base (s a step).
+    """A part of a step that takes a different time on head than on base.
 
-    It is one row of both profiles, or several related rows.
-
-    `before` and `after` are its names on base and on head; one of the two is empty if it is new, or
-    gone. `places` and `codes` are the lines of head, of base's where it is gone; the first of them
-    is where a layout was made that base doesn't have, if `by_layout`: all that reads it belongs
-    together. `share` is its part of the change of the step, `None` if the step did not change under
-    the profiler in the direction that was measured.
+    It is one row of both profiles, or several related rows. Lines are head's, or base's if the part was
+    removed.
     """
 
     kind: RowKind
-    before: tuple[str, ...]
-    after: tuple[str, ...]
-    places: tuple[str, ...]
-    codes: tuple[str, ...]
-    base_s: float
-    head_s: float
-    base_calls: float
-    head_calls: float
+    """The kind of part."""
+    before: PartNames
+    """Its names on base; empty if the part is new."""
+    after: PartNames
+    """Its names on head; empty if the part was removed."""
+    places: Annotated[tuple[Label, ...], Form(max_items=4)]
+    """Files and lines, the line that made a new layout first."""
+    codes: Annotated[tuple[Annotated[str, Form(max_length=160)], ...], Form(max_items=4)]
+    """Source text of these lines."""
+    base_s: NonNegative
+    """Base's seconds a step."""
+    head_s: NonNegative
+    """Head's seconds a step."""
+    base_calls: NonNegative
+    """Base's calls a step."""
+    head_calls: NonNegative
+    """Head's calls a step."""
     share: float | None = None
+    """Its share of the change of the step; `None` if the step did not change."""
     by_layout: bool = False
+    """Whether it reads a layout that base does not have, made at the first place."""
 
     @property
     def change_s(self) -> float:
@@ -46,12 +54,16 @@ class CausePart:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MemoryPart:
-    """A holder of memory at the peak of a step that differs between head and base, in bytes."""
+    """A holder of memory at the peak of a step that differs between head and base."""
 
-    name: str
-    places: tuple[str, ...]
-    base_bytes: float
-    head_bytes: float
+    name: Label
+    """The allocating operation."""
+    places: Annotated[tuple[Label, ...], Form(max_items=4)]
+    """Files and lines."""
+    base_bytes: NonNegative
+    """Base's bytes."""
+    head_bytes: NonNegative
+    """Head's bytes."""
 
     @property
     def change_bytes(self) -> float:
@@ -61,41 +73,56 @@ class MemoryPart:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KernelChange:
-    """A kernel that a compiler generates otherwise than on base: its names, one empty if it is new or gone, and what changed.
+    """A kernel that a compiler generates otherwise than on base.
 
-    `diff` is a unified one, of a bounded number of lines, without what is of one compilation.
+    The diff leaves out what belongs to one compilation.
     """
 
-    before: str
-    after: str
-    diff: str
+    before: Label
+    """Base's name; empty if the kernel is new."""
+    after: Label
+    """Head's name; empty if the kernel was removed."""
+    diff: Annotated[str, Form(max_length=9000)]
+    """A unified diff, or the beginning of it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cause:
     """Changes of one arm, largest first.
 
-    `slower` says that a time of its steps was judged to be worse, `larger` that its memory was:
-    only then is a part blamed. `base_s` and `head_s` are steps under the profiler. `attributed` is
-    the share of their difference that `parts` explain, `None` without a difference. Breaks, reasons
-    for compiling again and kernels are those that only head has (`new`), or only base (`gone`);
-    `kernels` is how their sources differ. `unknown` says why no cause is known; it is empty
-    otherwise. `bundle` is head's graph that fails in isolation.
+    A part is blamed only if a time of the steps was judged to be worse (`slower`), or their memory
+    (`larger`). Base's and head's steps are those under the profiler.
     """
 
-    arm: str
+    arm: ArmName
+    """The explained arm."""
     slower: bool = False
+    """Whether a time of the arm was judged to be worse."""
     larger: bool = False
-    base_s: float | None = None
-    head_s: float | None = None
-    attributed: float | None = None
-    parts: tuple[CausePart, ...] = ()
-    memory: tuple[MemoryPart, ...] = ()
-    new_breaks: tuple[GraphBreak, ...] = ()
-    gone_breaks: tuple[GraphBreak, ...] = ()
-    new_recompiles: tuple[str, ...] = ()
-    new_kernels: tuple[str, ...] = ()
-    gone_kernels: tuple[str, ...] = ()
-    unknown: str = ""
+    """Whether the arm's memory was judged to be worse."""
+    base_s: NonNegative | None = None
+    """Base's step, in seconds; `None` if unknown."""
+    head_s: NonNegative | None = None
+    """Head's step, in seconds; `None` if unknown."""
+    attributed: Share | None = None
+    """The share of the difference that the parts explain; `None` if there was no difference."""
+    parts: Annotated[tuple[CausePart, ...], Form(max_items=60)] = ()
+    """The parts whose times differ."""
+    memory: Annotated[tuple[MemoryPart, ...], Form(max_items=60)] = ()
+    """The allocations that differ at the peak."""
+    new_breaks: Annotated[tuple[GraphBreak, ...], Form(max_items=20)] = ()
+    """Graph breaks that only head has."""
+    gone_breaks: Annotated[tuple[GraphBreak, ...], Form(max_items=20)] = ()
+    """Graph breaks that only base has."""
+    new_recompiles: Annotated[tuple[Remark, ...], Form(max_items=20)] = ()
+    """Guards that only head fails."""
+    new_kernels: Annotated[tuple[Label, ...], Form(max_items=60)] = ()
+    """Kernels that only head has."""
+    gone_kernels: Annotated[tuple[Label, ...], Form(max_items=60)] = ()
+    """Kernels that only base has."""
+    unknown: Annotated[str, Form(max_length=400)] = ""
+    """Why the cause is unknown; empty if it is known."""
     bundle: Bundle | None = None
-    kernels: tuple[KernelChange, ...] = ()
+    """Head's compiled graph that is wrong in isolation, if there is one."""
+    kernels: Annotated[tuple[KernelChange, ...], Form(max_items=12)] = ()
+    """Differences in the sources of generated kernels."""

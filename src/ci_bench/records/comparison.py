@@ -6,14 +6,32 @@ draw it.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from statistics import median
-from typing import Literal
+from typing import Annotated, Literal
 
 from ci_bench.records.causes import Cause
 from ci_bench.records.config import Rule, Severity
+from ci_bench.records.forms import (
+    ArmName,
+    CaseId,
+    Count,
+    Facts,
+    Form,
+    Identifier,
+    Label,
+    Log,
+    MetricName,
+    NonNegative,
+    PositiveCount,
+    PositiveNumber,
+    Share,
+    SuiteName,
+    Text,
+    ToolVersion,
+)
 from ci_bench.records.outputs import OutputsFinding
 from ci_bench.records.results import (
     Better,
@@ -33,33 +51,36 @@ BESIDE_BASE = "head against base"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Closeness:
-    """One signal (``loss`` or ``grad_norm``) of one candidate run, over the steps that both runs and a perturbed run have.
-
-    `low` and `high` are where parity ends on either side of the reference, in the signal's own
-    unit. `scores` is how many rounding envelopes the candidate is away from it; parity ends at
-    `limit`.
-    """
+    """One signal of one candidate run, over the steps of both runs and a perturbed run."""
 
     arm: str
+    """The candidate arm."""
     seed: int
+    """Its seed."""
     signal: str
+    """``loss`` or ``grad_norm``."""
     low: tuple[float, ...]
+    """Where parity ends below the reference, in the signal's unit, by step."""
     high: tuple[float, ...]
+    """Where parity ends above it, likewise."""
     scores: tuple[float, ...]
+    """Distance of the candidate in rounding envelopes, by step."""
     limit: float
+    """Score at which parity ends."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """One thing the policy has a word on, with its coded rule.
-
-    `case` is `None` for the run as a whole.
-    """
+    """One thing that the policy has a rule for."""
 
     rule: Rule
+    """A rule of the policy."""
     severity: Severity
-    message: str
-    case: str | None = None
+    """The effect of a finding on the run."""
+    message: Text
+    """The finding, for the reader."""
+    case: CaseId | None = None
+    """Id of the case; `None` for the run as a whole."""
 
 
 class RunVerdict(StrEnum):
@@ -75,9 +96,13 @@ class Judgement:
     """Result of applying the policy to a comparison: worst findings first, and the exit code."""
 
     verdict: RunVerdict
-    exit_code: int
-    headline: str
-    findings: tuple[Finding, ...]
+    """Passed only if every gating metric was decided; an undecided run meets the policy, too."""
+    exit_code: Annotated[int, Form(choices=(0, 1, 3, 4))]
+    """The exit code that follows."""
+    headline: Annotated[str, Form(max_length=2000)]
+    """The comparison in one sentence."""
+    findings: Annotated[tuple[Finding, ...], Form(max_items=1_000_000)]
+    """Worst first."""
 
     @property
     def met(self) -> bool:
@@ -155,25 +180,28 @@ class BaselineMode(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Interval:
-    """A confidence interval at `level` (0.95 is ninety-five per cent)."""
+    """A confidence interval."""
 
     low: float
+    """The lower end."""
     high: float
-    level: float
+    """The upper end."""
+    level: Annotated[float, Form(gt=0, lt=1)]
+    """The level; 0.95 is ninety-five per cent."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Summary:
-    """One side of a pair: the median over all samples, in the metric's unit, and how many there are.
-
-    `estimate` is what the change is of where that isn't the median: of a paired time the geometric
-    mean over the judged launches of their trimmed means, of a count the worst of any launch.
-    """
+    """One side of a pair."""
 
     median: float
-    samples: int
-    launches: int
+    """The median of all samples, in the metric's unit."""
+    samples: PositiveCount
+    """Number of samples."""
+    launches: PositiveCount
+    """Number of launches that took them."""
     estimate: float | None = None
+    """The quantity that the change refers to, in the metric's unit; `None` if that is the median."""
 
     @property
     def figure(self) -> float:
@@ -185,127 +213,164 @@ class Summary:
 class Pair:
     """One metric of one arm, base against head.
 
-    `speedup` > 1 is better, whatever the direction of the metric.
-
-    `items` is what one call of head's (else of base's) processes: items / median duration is the
-    throughput. A `detail` is shown, but fails nothing.
-
-    Times of a paired run also have: `calibrated`, whether past runs of unchanged code showed their
-    noise; `noise`, the relative standard deviation from launch to launch that was learned so;
-    `resolvable`, the relative change that would have been found nine times in ten; `q`, the false
-    discovery rate (Benjamini-Hochberg) at which this would count as a change. An undecided change
-    for the worse is `possible` where it is beyond the threshold and two standard errors. `needed`
-    is how many launches in all would decide it; `None` if it is decided, or if no number would
-    decide it. `title` is what people call the metric.
+    Times of a paired run also have `calibrated`, `noise`, `resolvable` and `q`. The false discovery
+    rate is by Benjamini and Hochberg.
     """
 
-    metric: str
-    arm: str
+    metric: MetricName
+    """Name of the metric."""
+    arm: ArmName
+    """The measured arm."""
     unit: Unit
+    """The unit of the values."""
     better: Better
+    """Which direction is an improvement."""
     verdict: Verdict
-    reason: str
-    threshold: float
+    """The verdict on the metric."""
+    reason: Text
+    """The reason for this verdict."""
+    threshold: NonNegative
+    """The smallest relative change that matters."""
     base: Summary | None = None
+    """The base side; `None` if missing."""
     head: Summary | None = None
-    speedup: float | None = None
+    """The head side; `None` if missing."""
+    speedup: PositiveNumber | None = None
+    """More than 1 is better, whatever the direction; `None` if unknown."""
     interval: Interval | None = None
-    items: int | None = None
+    """Interval of the speedup; `None` if unknown."""
+    items: PositiveCount | None = None
+    """Rows, images or tokens per call of head's (else of base's); `None` if not applicable."""
     detail: bool = False
+    """Whether the metric is only shown and fails nothing."""
     calibrated: bool | None = None
-    noise: float | None = None
-    resolvable: float | None = None
-    q: float | None = None
+    """Whether past runs of unchanged code calibrate its noise; `None` if that does not matter."""
+    noise: NonNegative | None = None
+    """The learned relative standard deviation from launch to launch; `None` if unknown."""
+    resolvable: NonNegative | None = None
+    """The relative change detectable with 90 % power; `None` if unknown."""
+    q: Share | None = None
+    """The false discovery rate at which it would count as a change; `None` if unknown."""
     possible: bool = False
-    needed: float | None = None
-    title: str = ""
+    """Whether an undecided change for the worse is beyond the threshold and two standard errors."""
+    needed: NonNegative | None = None
+    """Launches in all that would decide it; `None` if it is decided, or if no number would."""
+    title: Label = ""
+    """The common name of the metric; empty if only its name is known."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SpeedupChange:
-    """Change of an arm's speedup by head: head's speedup / base's, > 1 is better.
-
-    Shown, never a failure.
-    """
+    """Change of an arm's speedup by head; shown, never a failure."""
 
     verdict: Verdict
-    ratio: float
+    """The verdict on the change."""
+    ratio: PositiveNumber
+    """Head's speedup over base's: more than 1 is better."""
     interval: Interval | None
+    """Interval of the ratio; `None` if unknown."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ArmSpeedup:
-    """A candidate arm against the reference arm of the same run: reference / candidate, > 1 is better.
+    """A candidate arm against the reference arm of the same run.
 
-    For memory this is the compression ratio. `change` is only known where both sides were measured
-    in turns.
+    For memory this is the compression ratio.
     """
 
-    metric: str
-    arm: str
-    reference: str
-    speedup: float
+    metric: MetricName
+    """Name of the metric."""
+    arm: ArmName
+    """The candidate arm."""
+    reference: ArmName
+    """The reference arm."""
+    speedup: PositiveNumber
+    """Reference over candidate: more than 1 is better."""
     interval: Interval | None
-    base_speedup: float | None = None
+    """Interval of the speedup; `None` if unknown."""
+    base_speedup: PositiveNumber | None = None
+    """The same on the base side; `None` if unknown."""
     change: SpeedupChange | None = None
+    """Whether head changed it; `None` if the sides were not measured in turns."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SeedRule:
-    """The verdict that training_loss.py would have given: tail mean of window losses within +0.1. For information."""
+    """The verdict that training_loss.py would have given, for information.
+
+    It is the tail mean of window losses within +0.1.
+    """
 
     passed: bool | None
-    detail: str
+    """Whether it passed; `None` if unknown."""
+    detail: Text
+    """The observation."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AccuracyParity:
-    """Evaluation accuracy of reference-like runs (their mean) and of the candidate, as shares.
+    """Evaluation accuracy of reference-like runs (their mean) and of the candidate."""
 
-    `spread` is the standard deviation among reference-like runs of one seed, `limit` how far the
-    candidate may be off.
-    """
-
-    reference: float
-    candidate: float
-    spread: float | None
-    limit: float
+    reference: Share
+    """Accuracy of the reference, in 0..1."""
+    candidate: Share
+    """Accuracy of the candidate, in 0..1."""
+    spread: Share | None
+    """Standard deviation among reference-like runs of one seed; `None` if unknown."""
+    limit: Share
+    """The largest accepted difference of the candidate."""
     holds: bool
-    detail: str
+    """Whether accuracy is the same."""
+    detail: Text
+    """The observation."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ParityFinding:
     """Loss parity of one candidate arm.
 
-    Scores are how many envelopes apart the signals came at most (numeric tier; `limit` is where
-    parity ends). `apart_first` and `apart_last` are by how much, as a share of the reference's,
-    `signal` is off at `first_step` and at the last step that counts. `step` is what a log calls the
-    step at position `first_step`, and `recorded` how many steps the longer log has. `difference` is
-    the mean relative loss difference with its interval (statistical tier; `limit` is the margin).
-    If head is compared with base from other start weights, the statistical tier has `first_step` as
-    well.
+    Scores are how many envelopes apart the signals came at most (numeric tier). If head is compared
+    with base from other start weights, the statistical tier has `first_step` as well.
     """
 
-    arm: str
+    arm: ArmName
+    """The candidate arm."""
     verdict: Parity
+    """The verdict on its training run."""
     tier: Tier | None
+    """The rule of parity that applied."""
     masks: Masks | None
-    steps: int
-    detail: str
-    limit: float | None = None
-    loss_score: float | None = None
-    grad_norm_score: float | None = None
-    first_step: int | None = None
-    step: str = ""
-    recorded: int | None = None
-    signal: str | None = None
+    """Whether the candidate's dropout masks match the reference's."""
+    steps: Count
+    """Number of steps compared."""
+    detail: Text
+    """The observation."""
+    limit: NonNegative | None = None
+    """Score at which parity ends, or the margin over seeds; `None` if no rule applied."""
+    loss_score: NonNegative | None = None
+    """The largest difference of the losses, in envelopes; `None` if unknown."""
+    grad_norm_score: NonNegative | None = None
+    """The largest difference of the gradient norms, in envelopes; `None` if unknown."""
+    first_step: Count | None = None
+    """The first step that differs; `None` if all agree."""
+    step: Annotated[str, Form(max_length=60, pattern=r"^[a-z0-9, ]{0,60}$")] = ""
+    """The log's number of the step at position first_step; empty if the log has none."""
+    recorded: Count | None = None
+    """For logs, the number of steps of the longer one."""
+    signal: Identifier | None = None
+    """The series that differs first; `None` if all agree."""
     apart_first: float | None = None
+    """Relative deviation of the signal at the first step outside the envelope; `None` if all agree."""
     apart_last: float | None = None
+    """The same at the last step that counts."""
     difference: float | None = None
+    """The mean relative difference of the loss; `None` if unknown."""
     interval: Interval | None = None
+    """Interval of the difference; `None` if unknown."""
     accuracy: AccuracyParity | None = None
+    """Accuracy of both runs; `None` if evaluation is off."""
     seed_rule: SeedRule | None = None
+    """The verdict that training_loss.py would have given."""
 
     @property
     def from_another_start(self) -> bool:
@@ -315,41 +380,59 @@ class ParityFinding:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CaseComparison:
-    """One case on both sides. A status is `None` if that side has no such case.
+    """One case on both sides.
 
-    `base_faults` says what is wrong with the base side's own run: a check that failed, loss parity
-    that does not hold. `reduced` lists what head's plan of the case owes less than base's.
-    `learning` is the loss parity of head's reference arm with base's; `None` if one of the two was
-    not trained. `outputs` is whether head's reference arm computes what base's does; `None` if
-    neither side kept anything of it. `launch_s` is how long a launch of it took, checks included;
-    of a paired run on both sides together. `causes` say of arms that were explained what changed of
-    their steps. `edited` says that the benchmark's own code differs. `facts`, `arms`, `reference`
-    and `title` are head's, and base's of a case that head lacks.
+    `facts`, `arms`, `reference` and `title` are head's, or base's if head lacks the case.
     """
 
-    id: str
-    suite: str
+    id: CaseId
+    """Stable text: cases of two runs are the same case if their ids are equal."""
+    suite: SuiteName
+    """The suite that plans the case."""
     verdict: Verdict
-    reason: str
+    """The verdict on the case."""
+    reason: Text
+    """The reason for this verdict."""
     base_status: Status | None
+    """`None` if the base side has no such case."""
     head_status: Status | None
-    reproduce: str | None
-    log_tail: str = ""
-    pairs: tuple[Pair, ...] = ()
-    speedups: tuple[ArmSpeedup, ...] = ()
-    checks: tuple[Check, ...] = ()
-    parity: tuple[ParityFinding, ...] = ()
+    """`None` if the head side has no such case."""
+    reproduce: Text | None
+    """A command that runs only this case; `None` if head has no such case."""
+    log_tail: Log = ""
+    """The end of the log of a failed case."""
+    pairs: Annotated[tuple[Pair, ...], Form(max_items=1000)] = ()
+    """The metrics, base against head."""
+    speedups: Annotated[tuple[ArmSpeedup, ...], Form(max_items=1000)] = ()
+    """The arms, reference against candidate."""
+    checks: Annotated[tuple[Check, ...], Form(max_items=1000)] = ()
+    """The checks."""
+    parity: Annotated[tuple[ParityFinding, ...], Form(max_items=20)] = ()
+    """Loss parity of each candidate arm."""
     learning: ParityFinding | None = None
+    """Loss parity of head's reference arm with base's; `None` if one was not trained."""
     outputs: OutputsFinding | None = None
-    base_faults: tuple[str, ...] = ()
-    reduced: tuple[str, ...] = ()
-    facts: Mapping[str, Fact] = field(default_factory=dict)
-    arms: tuple[str, ...] = ()
-    reference: str | None = None
-    launch_s: float | None = None
-    title: str = ""
-    causes: tuple[Cause, ...] = ()
+    """Whether the reference arm's outputs match base's; `None` if neither side kept any."""
+    base_faults: Annotated[
+        tuple[Annotated[str, Form(max_length=20_000)], ...], Form(max_items=1000)
+    ] = ()
+    """Faults of the baseline run itself."""
+    reduced: Annotated[tuple[Annotated[str, Form(max_length=2000)], ...], Form(max_items=100)] = ()
+    """Requirements that head's plan drops from base's own plan, one clause each."""
+    facts: Facts = field(default_factory=dict)
+    """Parameters and counts for the reader."""
+    arms: Annotated[tuple[ArmName, ...], Form(max_items=20)] = ()
+    """The ways of running the case."""
+    reference: ArmName | None = None
+    """The arm that the others are compared with; `None` if unknown."""
+    launch_s: NonNegative | None = None
+    """Seconds of a launch, checks included, on all sides that this run measured; `None` if unknown."""
+    title: Label = ""
+    """The common name of the case; empty if that is its id."""
+    causes: Annotated[tuple[Cause, ...], Form(max_items=100)] = ()
+    """Changes in the steps of the arms that were explained."""
     edited: bool = False
+    """Whether the benchmark's own code differs between base and head."""
 
     @property
     def called(self) -> str:
@@ -359,15 +442,14 @@ class CaseComparison:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tally:
-    """Of the metrics that can fail a run and that both sides have: how many were decided, how many are open.
-
-    `resolution` is the relative change that would have been found nine times in ten (the median
-    over times that tell).
-    """
+    """Metrics that can fail a run and that both sides have."""
 
     decided: int
+    """Number of decided metrics."""
     undecided: int
+    """Number of open metrics."""
     resolution: float | None
+    """Relative change detectable with 90 % power, the median over times; `None` if unknown."""
 
     @property
     def all(self) -> int:
@@ -400,48 +482,60 @@ def tally(cases: Iterable[CaseComparison]) -> Tally:
 class CommonShift:
     """Common movement of a suite's times between base's run and head's.
 
-    `speedup` > 1 is better, `threshold` is relative.
-
-    Single times are judged apart from it; `metrics` is how many there are.
+    Single times are judged apart from it.
     """
 
-    suite: str
+    suite: SuiteName
+    """The suite that plans the case."""
     verdict: Verdict
-    reason: str
-    metrics: int
-    threshold: float
-    speedup: float
+    """The verdict on the shift."""
+    reason: Text
+    """The reason for this verdict."""
+    metrics: PositiveCount
+    """Number of times that the median is over."""
+    threshold: NonNegative
+    """The smallest relative change that matters."""
+    speedup: PositiveNumber
+    """More than 1 is better."""
     interval: Interval
+    """Interval of the speedup."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MeanSpeedup:
-    """The geometric mean of base / head over the gating times of a paired run, over `launches` in which all were measured."""
+    """The geometric mean of base / head over the gating times of a paired run."""
 
-    speedup: float
+    speedup: PositiveNumber
+    """More than 1 is better."""
     interval: Interval | None
-    metrics: int
-    launches: int
+    """Interval of the mean; `None` if unknown."""
+    metrics: PositiveCount
+    """Number of times that the mean is over."""
+    launches: PositiveCount
+    """The launches in which all of them were measured."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pairing:
     """Properties of a paired run as a whole.
 
-    `calibration` says in words where the machine's own noise is known from, or why it isn't.
-    `gating` is how many times can fail the run: the chance of a false alarm is shared out among
-    them. `inflation` is how much noisier today was than what was learned, `devices` how many
-    identical ones the launches were taken on, `lost` how many attempts of a fleet at measuring some
-    of it came to nothing.
+    The chance of a false alarm is shared out among the gating times.
     """
 
-    calibration: str
-    gating: int
-    launches: int
-    inflation: float | None = None
+    calibration: Text
+    """The source of the machine's noise calibration, or why it is missing."""
+    gating: Count
+    """Number of times that can fail the run."""
+    launches: Count
+    """The largest number of launches of a case."""
+    inflation: Annotated[float, Form(ge=1)] | None = None
+    """Today's noise relative to the learned noise; `None` if unknown."""
     mean: MeanSpeedup | None = None
-    devices: int = 1
-    lost: int = 0
+    """The geometric mean over the gating times; `None` if unknown."""
+    devices: PositiveCount = 1
+    """Number of identical devices that took the launches."""
+    lost: Count = 0
+    """Number of fleet attempts that were lost or withdrawn (`losses` in results.json)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -449,40 +543,54 @@ class ComparedSide:
     """The run on one side."""
 
     run: Run
+    """Time and configuration of the run."""
     source: Source
+    """The measured repository and commit."""
     environment: Environment
-    tool_version: str
+    """The machine."""
+    tool_version: ToolVersion
+    """The version of ci-bench that wrote the document."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mismatch:
-    """A field of the identity that differs.
+    """A field of the identity that differs."""
 
-    It makes the two runs incomparable, unless the policy allows it.
-    """
-
-    field: str
+    field: Annotated[str, Form(max_length=60, pattern=r"^[a-z0-9_.]{1,60}$")]
+    """The name of the field."""
     base: Fact
+    """Base's value; `None` if it could not be determined."""
     head: Fact
+    """Head's value; `None` if it could not be determined."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, weakref_slot=True)
 class Comparison:
-    """Head against base. `base` is `None` if there was no baseline; `absence` then says why.
-
-    `across` are differences of the machines that the policy allows.
-    """
+    """Base and head side by side, with the verdicts and their reasons."""
 
     kind: Literal["comparison"] = "comparison"
+    """The kind of document."""
     schema_version: Literal[1] = 1
-    tool_version: str
+    """The version of this schema."""
+    tool_version: ToolVersion
+    """The version of ci-bench that wrote the document."""
     mode: BaselineMode
+    """The source of the base side."""
     head: ComparedSide
+    """The run to judge."""
     base: ComparedSide | None
-    absence: str | None
-    mismatches: tuple[Mismatch, ...]
-    across: tuple[Mismatch, ...] = ()
-    cases: tuple[CaseComparison, ...]
-    shifts: tuple[CommonShift, ...] = ()
+    """The run it is compared with; `None` if missing."""
+    absence: Text | None
+    """Why base is missing; `None` if it is present."""
+    mismatches: Annotated[tuple[Mismatch, ...], Form(max_items=200)]
+    """Differences that make the two runs incomparable."""
+    across: Annotated[tuple[Mismatch, ...], Form(max_items=20)] = ()
+    """Differences that policy.compare_across allows."""
+    cases: Annotated[tuple[CaseComparison, ...], Form(max_items=10_000)]
+    """The cases of both sides."""
+    shifts: Annotated[tuple[CommonShift, ...], Form(max_items=1000)] = ()
+    """How the times of each suite moved together since a saved baseline."""
     pairing: Pairing | None = None
+    """Facts about a paired run as a whole; `None` for other runs."""
     judgement: Judgement
+    """The policy's judgement of the comparison."""

@@ -5,12 +5,29 @@ runs are documents of the same kind. `ci_bench.history` stores records, `judge.t
 them.
 """
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from ci_bench.records.faults import Fault, not_moments, twice
-from ci_bench.records.results import Better, Fact, Lane, Unit
+from ci_bench.records.forms import (
+    ArmName,
+    Branch,
+    CaseId,
+    Commit,
+    Count,
+    Facts,
+    Fingerprint,
+    Form,
+    MetricName,
+    Moment,
+    NonNegative,
+    RunId,
+    SuiteName,
+    ToolVersion,
+    Url,
+)
+from ci_bench.records.results import Better, Lane, Unit
 from ci_bench.records.units import TIMES
 
 LARGEST = 1e300
@@ -19,65 +36,88 @@ LARGEST = 1e300
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HistoryMachine:
-    """A machine that runs took place on. `fingerprint` is the digest of its `identity`."""
+    """A machine that runs took place on."""
 
-    fingerprint: str
-    identity: Mapping[str, Fact]
+    fingerprint: Fingerprint
+    """The digest of the identity."""
+    identity: Facts
+    """Hardware and software."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
-    """One run: its id, when it began (ISO 8601, UTC), the commit, and the place of its machine in `History.machines`.
+    """One run; `None` means unknown."""
 
-    `url` is the page of the run and `report` that of its report; `failed` are the cases that did
-    not end well. `partial` says that the run is incomplete, `dirty` that the tree was not the
-    commit's. `None` means unknown.
-    """
-
-    id: str
-    at: str
-    machine: int
-    tool_version: str
-    commit: str | None = None
-    branch: str | None = None
+    id: RunId
+    """Identifies the run."""
+    at: Moment
+    """Start of the run: ISO 8601, in UTC."""
+    machine: Count
+    """The index of the run's machine in the list of machines."""
+    tool_version: ToolVersion
+    """The version of ci-bench that measured."""
+    commit: Commit | None = None
+    """The commit, in hexadecimal."""
+    branch: Branch | None = None
+    """The branch."""
     dirty: bool | None = None
+    """Whether there were uncommitted changes."""
     partial: bool = False
-    failed: int = 0
-    url: str | None = None
-    report: str | None = None
+    """Whether the run is incomplete."""
+    failed: Count = 0
+    """Number of cases that did not succeed."""
+    url: Url | None = None
+    """URL of the run."""
+    report: Url | None = None
+    """URL of the run's report."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Points:
-    """One metric of one arm of one case: its value in each run; the three lists belong together.
+    """One metric of one arm of one case: its value in each run.
 
-    `runs` are places in `History.runs`, ascending. A value is the mean of the run's launches (for
-    times: of their logarithms), in `unit`; `errors` are its relative standard errors, `None` if
-    there was one launch only.
+    The three lists belong together. A value is the mean of the run's launches; for times it is the
+    mean of their logarithms.
     """
 
-    case: str
-    suite: str
-    metric: str
-    arm: str
+    case: CaseId
+    """Stable text: cases of two runs are the same case if their ids are equal."""
+    suite: SuiteName
+    """The suite that plans the case."""
+    metric: MetricName
+    """The name of a series of samples."""
+    arm: ArmName
+    """The measured arm."""
     unit: Unit
+    """The unit of the values."""
     better: Better
+    """Which direction is an improvement."""
     lane: Lane
-    runs: tuple[int, ...]
-    values: tuple[float, ...]
-    errors: tuple[float | None, ...]
+    """The clock a metric was read from."""
+    runs: Annotated[tuple[Count, ...], Form(max_items=5000)]
+    """The index of each value's run in the list of runs, ascending."""
+    values: Annotated[tuple[float, ...], Form(max_items=5000)]
+    """The mean of the run's launches, in the unit."""
+    errors: Annotated[tuple[NonNegative | None, ...], Form(max_items=5000)]
+    """Relative standard errors of the values; `None` if a run had one launch."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class History:
-    """Runs and what they measured, oldest first."""
+    """Runs and their measurements, oldest first."""
 
     kind: Literal["history"] = "history"
+    """The kind of document."""
     schema_version: Literal[1] = 1
-    tool_version: str
-    machines: tuple[HistoryMachine, ...]
-    runs: tuple[Entry, ...]
-    series: tuple[Points, ...]
+    """The version of this schema."""
+    tool_version: ToolVersion
+    """The version of ci-bench that wrote the document."""
+    machines: Annotated[tuple[HistoryMachine, ...], Form(max_items=1000)]
+    """The machines that runs took place on."""
+    runs: Annotated[tuple[Entry, ...], Form(max_items=5000)]
+    """The runs, oldest first."""
+    series: Annotated[tuple[Points, ...], Form(max_items=20_000)]
+    """The values of each metric, by run."""
 
 
 def history_faults(history: History) -> Iterator[Fault]:

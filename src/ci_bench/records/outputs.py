@@ -7,6 +7,9 @@ digest; the engine writes and compares them.
 import math
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
+
+from ci_bench.records.forms import ArmName, Form, NonNegative, Sentence, Sha256, Text
 
 _MOST_DIGITS = 1e6
 
@@ -34,15 +37,18 @@ def format_factor(value: float) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Weights:
-    """Digests of the weights that a computation starts from: of their names, of names with values, of values in their order.
+    """Digests of the weights that a computation starts from.
 
-    Three, since a refactoring may rename weights or register them in another order, and starts from
-    the same numbers.
+    Three, since a refactoring may rename weights or register them in another order, and still start
+    from the same numbers.
     """
 
-    names: str
-    named: str
-    ordered: str
+    names: Sha256
+    """Digest of their names."""
+    named: Sha256
+    """Digest of names with values."""
+    ordered: Sha256
+    """Digest of the values in their order."""
 
     def same_as(self, other: "Weights") -> bool:
         """Return whether every weight has the same bytes.
@@ -59,16 +65,20 @@ class Weights:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TensorError:
-    """A tensor of head compared with base's: error, and rounding error, both in the tensor's unit.
+    """A tensor of head compared with base's.
 
-    `fault` says what else is wrong: another shape, missing, not finite. The figures are then
-    unknown.
+    Errors are in the tensor's unit, and unknown if there is another fault: another shape, missing, not
+    finite.
     """
 
-    name: str
-    error: float | None
-    allowed: float | None
-    fault: str = ""
+    name: Sentence
+    """The tensor's name."""
+    error: NonNegative | None
+    """Its deviation; `None` if that is not a finite number."""
+    allowed: NonNegative | None
+    """The deviation that rounding explains; `None` if that is not a finite number."""
+    fault: Sentence = ""
+    """Another fault; empty if none was found."""
 
     @property
     def wrong(self) -> bool:
@@ -83,40 +93,44 @@ class TensorError:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BesideBase:
-    """Result of comparing `tensors` of head with base's, whose digest is `base`.
+    """Result of comparing head's tensors with base's."""
 
-    `worst` has a few, the worst first.
-
-    `unknown` says why the figures cannot tell a right computation from a wrong one; empty if they
-    can. `remark` is for the reader.
-    """
-
-    base: str
-    tensors: int
-    worst: tuple[TensorError, ...] = ()
-    unknown: str = ""
-    remark: str = ""
+    base: Sha256
+    """Digest of base's tensors."""
+    tensors: Annotated[int, Form(ge=0, le=1_000_000)]
+    """Number of base's tensors."""
+    worst: Annotated[tuple[TensorError, ...], Form(max_items=20)] = ()
+    """The tensors with the largest deviations, worst first."""
+    unknown: Text = ""
+    """Why the figures are inconclusive; empty if they are not."""
+    remark: Text = ""
+    """A remark for the reader."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReferenceOutputs:
-    """Outputs of one arm from the suite's seeds, in digests (SHA-256, hexadecimal).
+    """Outputs of one arm from the suite's seeds, as SHA-256 digests."""
 
-    `digest` is that of all `tensors` in their order, `inputs` that of the inputs, `drawn` that of
-    the random generators afterwards, `None` if nothing was drawn. `file` is the digest of the file
-    that holds the tensors, `None` if none was kept, and `remark` says why. Only head has `beside`.
-    """
-
-    arm: str
-    tensors: int
-    size_bytes: int
-    digest: str
+    arm: ArmName
+    """The arm that computed them."""
+    tensors: Annotated[int, Form(ge=0, le=1_000_000)]
+    """Number of tensors."""
+    size_bytes: Annotated[int, Form(ge=0, le=1_000_000_000_000_000)]
+    """Their total size in bytes."""
+    digest: Sha256
+    """Digest of all tensors in their order."""
     start: Weights
-    inputs: str
-    drawn: str | None = None
-    file: str | None = None
-    remark: str = ""
+    """Digests of the initial weights; `None` if there are none."""
+    inputs: Sha256
+    """Digest of the inputs."""
+    drawn: Sha256 | None = None
+    """State of the random generators afterwards; `None` if nothing was drawn."""
+    file: Sha256 | None = None
+    """Digest of the file that holds the tensors; `None` if none was kept."""
+    remark: Text = ""
+    """Why no file was kept."""
     beside: BesideBase | None = None
+    """The comparison of head's outputs with base's; `None` if they were not compared."""
 
     def apart_from(self, base: "ReferenceOutputs") -> str:
         """Name what this computation starts with unlike base's, which bars a comparison.
@@ -149,16 +163,18 @@ class Sameness(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OutputsFinding:
-    """Comparison of the outputs of head's `arm` with base's.
+    """Comparison of the outputs of head's arm with base's."""
 
-    It has the number of tensors, and the worst of them.
-    """
-
-    arm: str
+    arm: ArmName
+    """Head's arm."""
     verdict: Sameness
-    detail: str
-    tensors: int
-    worst: tuple[TensorError, ...] = ()
+    """The verdict."""
+    detail: Annotated[str, Form(max_length=30_000)]
+    """The observation."""
+    tensors: Annotated[int, Form(ge=0, le=1_000_000)]
+    """Number of tensors."""
+    worst: Annotated[tuple[TensorError, ...], Form(max_items=20)] = ()
+    """The tensors with the largest deviations, worst first."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,6 +6,9 @@ there may be. No verdict depends on any of it, and no sample is in it.
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
+
+from ci_bench.records.forms import ArmName, FileName, Form, Label, Remark
 
 MOST_ROWS = 150
 MOST_LINES = 8
@@ -30,13 +33,12 @@ class RowKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SourceLine:
-    """A line of source.
+    """A line of source."""
 
-    `place` is ``model.py:42``, relative to the tree; `code` its text, empty if it can't be read.
-    """
-
-    place: str
-    code: str = ""
+    place: Label
+    """File and line, relative to the tree: ``model.py:42``."""
+    code: Annotated[str, Form(max_length=160)] = ""
+    """Its text; empty if unreadable."""
 
     @property
     def file(self) -> str:
@@ -48,70 +50,86 @@ class SourceLine:
 class ProfileRow:
     """One operator, kernel or function at one place, in one step.
 
-    `seconds` are its own, without what it calls; the mean over quiet steps, whose standard error is
-    `error_s`. `calls` is how often it ran. A fused kernel has the lines of all that was fused.
-    `alive_bytes` is what it allocated in the step that was there at the step's peak. `laid_out` are
-    the lines of the step that made the layout of what it reads, where that is not contiguous.
+    A fused kernel has the lines of all that was fused.
     """
 
-    name: str
+    name: Annotated[str, Form(min_length=1, max_length=200)]
+    """Name of the operator, kernel or function."""
     kind: RowKind
-    lines: tuple[SourceLine, ...] = ()
-    calls: float = 0.0
-    seconds: float = 0.0
-    error_s: float = 0.0
-    alive_bytes: float = 0.0
-    laid_out: tuple[SourceLine, ...] = ()
+    """Who calls it: the framework by name, a compiled kernel, or the interpreter."""
+    lines: Annotated[tuple[SourceLine, ...], Form(max_items=8)] = ()
+    """The user's lines."""
+    calls: Annotated[float, Form(ge=0, le=1_000_000_000)] = 0.0
+    """Number of calls in a step."""
+    seconds: Annotated[float, Form(ge=0, le=1_000_000)] = 0.0
+    """Seconds of a step without those of its callees; the mean over quiet steps."""
+    error_s: Annotated[float, Form(ge=0, le=1_000_000)] = 0.0
+    """Standard error of `seconds`."""
+    alive_bytes: Annotated[float, Form(ge=0, le=1_000_000_000_000_000)] = 0.0
+    """Bytes allocated in the step that were still allocated at the step's peak."""
+    laid_out: Annotated[tuple[SourceLine, ...], Form(max_items=8)] = ()
+    """The lines of the step that made the layout of its inputs, if that is not contiguous."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GraphBreak:
-    """A break of the compiler's graph: reason, user's line (empty if unknown), and count."""
+    """A break of the compiler's graph."""
 
-    reason: str
-    place: str = ""
-    times: int = 1
+    reason: Remark
+    """The compiler's reason."""
+    place: Label = ""
+    """The user's line; empty if unknown."""
+    times: Annotated[int, Form(ge=1, le=1_000_000)] = 1
+    """Number of times that the graph broke there."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GeneratedKernel:
-    """A kernel as the compiler wrote it, by its name; the source is cut at `MOST_SOURCE` characters."""
+    """A kernel as the compiler wrote it; its source is cut at `MOST_SOURCE` characters."""
 
-    name: str
-    source: str
+    name: Annotated[str, Form(min_length=1, max_length=200)]
+    """Name, with the number of this compilation."""
+    source: Annotated[str, Form(max_length=4000)]
+    """Its source, or the beginning of it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bundle:
-    """A captured graph that also fails in a fresh process: file name, message and path.
+    """A captured graph that also fails in a fresh process."""
 
-    `path` is relative to the results' folder, empty if the file was not kept.
-    """
-
-    file: str
-    says: str
-    path: str = ""
+    file: FileName
+    """Name of the file."""
+    says: Remark
+    """The observed fault."""
+    path: Remark = ""
+    """Path relative to the folder of the results; empty if the file was not kept."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Profile:
-    """Profile of one arm on one side, taken once, in a separate process after the last launch.
+    """Profile of one arm on one side, taken once in a separate process after the last launch."""
 
-    `step_s` is the mean time of the quickest quarter of `steps` under the profiler; `None` without
-    a profile: `unknown` says why. Rows are those with the most seconds or bytes; `left_out` are
-    more, of `left_out_s` seconds together. `notes` list gaps. `bundle` is set if a compiled graph
-    of the arm fails in isolation. `kernels` are the generated ones, in order.
-    """
-
-    arm: str
-    step_s: float | None
-    steps: int = 0
-    rows: tuple[ProfileRow, ...] = ()
-    left_out: int = 0
-    left_out_s: float = 0.0
-    breaks: tuple[GraphBreak, ...] = ()
-    recompiles: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    unknown: str = ""
+    arm: ArmName
+    """The profiled arm."""
+    step_s: Annotated[float, Form(ge=0, le=1_000_000)] | None
+    """Mean time of the quickest quarter of profiled steps, in seconds; `None` without a profile."""
+    steps: Annotated[int, Form(ge=0, le=1000)] = 0
+    """Number of profiled steps."""
+    rows: Annotated[tuple[ProfileRow, ...], Form(max_items=150)] = ()
+    """Operators, kernels and Python of a step: the rows with the most seconds or bytes."""
+    left_out: Annotated[int, Form(ge=0, le=10_000_000)] = 0
+    """Number of rows left out."""
+    left_out_s: Annotated[float, Form(ge=0, le=1_000_000)] = 0.0
+    """Seconds of these rows together."""
+    breaks: Annotated[tuple[GraphBreak, ...], Form(max_items=20)] = ()
+    """Where the compiler gave up on one graph."""
+    recompiles: Annotated[tuple[Remark, ...], Form(max_items=20)] = ()
+    """The guards that failed, by function."""
+    notes: Annotated[tuple[Remark, ...], Form(max_items=10)] = ()
+    """Information that could not be obtained."""
+    unknown: Remark = ""
+    """Why the profile is missing; empty if it is present."""
     bundle: Bundle | None = None
-    kernels: tuple[GeneratedKernel, ...] = ()
+    """A compiled graph of the arm that is wrong in isolation."""
+    kernels: Annotated[tuple[GeneratedKernel, ...], Form(max_items=24)] = ()
+    """The kernels that a compiler generated, in order."""

@@ -8,14 +8,41 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Annotated, Literal
 
+from ci_bench.records.forms import Fact as Fact  # noqa: PLC0414 - part of this module, too
+from ci_bench.records.forms import (
+    ArmName,
+    Attempt,
+    Branch,
+    CaseId,
+    Commit,
+    Count,
+    Digest,
+    Facts,
+    Form,
+    Identifier,
+    Label,
+    LeaseNumber,
+    Log,
+    MetricName,
+    Moment,
+    NonNegative,
+    PositiveCount,
+    RankValues,
+    RunId,
+    Sentence,
+    Share,
+    SlotName,
+    SuiteName,
+    Text,
+    ToolVersion,
+    Value,
+    WallSeconds,
+)
 from ci_bench.records.outputs import ReferenceOutputs
 from ci_bench.records.profiles import Profile
 from ci_bench.records.samples import compact, filled, reader
-
-Fact = str | int | float | bool | None
-"""One property of a machine or of a case; `None` means that it could not be found out."""
 
 
 class SideName(StrEnum):
@@ -65,55 +92,68 @@ class Lane(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Due:
-    """Evidence that a case owes: `checks` per candidate arm, `times` per arm, parity. Gaps fail."""
+    """Evidence that a case owes; what is missing of it fails."""
 
-    checks: tuple[str, ...] = ()
-    times: tuple[str, ...] = ()
+    checks: Annotated[tuple[Identifier, ...], Form(max_items=100)] = ()
+    """Required checks of each candidate arm."""
+    times: Annotated[tuple[MetricName, ...], Form(max_items=100)] = ()
+    """Required durations of each arm."""
     parity: bool = False
+    """Whether loss parity is required."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Case:
     """One item of a suite with its parameters.
 
-    `id` is stable text such as ``training_loss/reviews[backend=inductor,precision=fp32]``, equal
-    for the same case of another run. `arms` are the ways of running it; `reference` is one of them.
-    `details` names metrics that are shown but never fail a run, such as parts of a step. `title` is
-    for people; empty if it is the id. `threshold` is the smallest relative change of its times that
-    counts; code under test plans cases, and can only lower the policy's. `stages` are its worker
-    stages, set by `planning`: a kind, and its arms if not all (``alone eager``). `body` is a digest
-    of the benchmark's own code, empty if unknown.
+    Code under test plans cases: it can lower the policy's `threshold`, and not raise it. `stages` are
+    set by `planning`.
     """
 
-    id: str
-    suite: str
-    name: str
-    params: Mapping[str, Any]
-    arms: tuple[str, ...]
-    reference: str
+    id: CaseId
+    """Stable text: cases of two runs are the same case if their ids are equal."""
+    suite: SuiteName
+    """The suite that plans the case."""
+    name: Annotated[str, Form(max_length=80, pattern=r"^[A-Za-z0-9_.-]{1,80}$")]
+    """The item's name within its suite."""
+    params: Annotated[
+        Mapping[Annotated[str, Form(max_length=60, pattern=r"^[A-Za-z0-9_.-]{1,60}$")], Value],
+        Form(max_items=100),
+    ]
+    """The parameters the case was planned with."""
+    arms: Annotated[tuple[ArmName, ...], Form(min_items=1, max_items=20)]
+    """The ways of running the case."""
+    reference: ArmName
+    """The arm the others are compared with; one of `arms`."""
     due: Due = Due()
-    details: tuple[str, ...] = ()
-    title: str = ""
-    threshold: float | None = None
-    stages: tuple[str, ...] = ()
-    body: str = ""
+    """The results that a case must produce; missing ones fail."""
+    details: Annotated[tuple[MetricName, ...], Form(max_items=100)] = ()
+    """Metrics that are shown with their verdicts, but never fail a run."""
+    title: Label = ""
+    """The common name of the case; empty if that is its id."""
+    threshold: Annotated[float, Form(gt=0, lt=1)] | None = None
+    """The smallest relative change of its times that counts; `None` uses the policy's."""
+    stages: Annotated[tuple[Annotated[str, Form(max_length=2000)], ...], Form(max_items=1000)] = ()
+    """The planned worker stages: a kind, with its arms if these are not all (``alone eager``)."""
+    body: Annotated[str, Form(max_length=64, pattern=r"^[0-9a-f]{0,64}$")] = ""
+    """A digest of the benchmark's own code; empty if unknown."""
 
 
 @compact("values")
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Launch:
-    """The samples that one launch took, in the order taken; warm-ups apart.
+    """The samples of one launch, in the order taken, with warm-ups kept separate."""
 
-    `blocks[i]` is the turn (ABBA block) in which `values[i]` was taken; empty if samples were not
-    interleaved. `steady` says whether warm-up ended in a steady state; `None` if no warm-up
-    applies.
-    """
-
-    launch: int
-    values: tuple[float, ...]
-    warmup: tuple[float, ...] = ()
-    blocks: tuple[int, ...] = ()
+    launch: Annotated[int, Form(ge=0, le=100_000)]
+    """The number of the launch, from 0."""
+    values: Annotated[tuple[float, ...], Form(max_items=1_000_000)]
+    """The samples, in the metric's unit; only counts or another tool's scores may be negative."""
+    warmup: Annotated[tuple[NonNegative, ...], Form(max_items=1_000_000)] = ()
+    """The warm-ups, in the metric's unit."""
+    blocks: Annotated[tuple[Count, ...], Form(max_items=1_000_000)] = ()
+    """The ABBA block in which each value was taken; empty if samples were not interleaved."""
     steady: bool | None = None
+    """Whether warm-up reached a steady state; `None` if there was no warm-up."""
 
 
 samples_of = reader(Launch, "values")
@@ -126,21 +166,27 @@ has_samples = filled(Launch, "values")
 class Metric:
     """A named series of samples with unit and direction, for one arm, grouped by launch.
 
-    A single number (a peak, a count) is a series of one value per launch. `calls` is the number of
-    calls timed together in one sample; values are already divided by it. `items` is the rows,
-    images or tokens that one call processes: throughput is items / value; `None` if that means
-    nothing. `title` is another tool's name for it; declared metrics use the declaration's title.
+    A single number (a peak, a count) is a series of one value per launch.
     """
 
-    name: str
-    arm: str
+    name: MetricName
+    """The name of a series of samples."""
+    arm: ArmName
+    """A way of running the case."""
     unit: Unit
+    """The unit of the values."""
     better: Better
+    """Which direction is an improvement."""
     lane: Lane
-    launches: tuple[Launch, ...]
-    calls: int = 1
-    items: int | None = None
-    title: str = ""
+    """The clock a metric was read from."""
+    launches: Annotated[tuple[Launch, ...], Form(min_items=1, max_items=10_000)]
+    """One item for each launch that took samples."""
+    calls: PositiveCount = 1
+    """Number of calls timed together in one sample; the values are divided by it."""
+    items: PositiveCount | None = None
+    """Rows, images or tokens per call: items / value is the throughput; `None` if not applicable."""
+    title: Label = ""
+    """The metric's name in the tool that measured it; empty uses the declared title."""
 
 
 class Outcome(StrEnum):
@@ -180,16 +226,18 @@ SETUP = "setup"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Check:
-    """A yes/no/unknown about one arm of a case, with what was seen.
+    """A check of one arm of a case: yes, no or unknown, with the observation."""
 
-    An `informative` check is shown, but never fails a run, such as another tool's verdict.
-    """
-
-    name: str
-    arm: str
+    name: Identifier
+    """The name of the check."""
+    arm: ArmName
+    """The arm that was checked."""
     outcome: Outcome
-    detail: str
+    """The result of a check."""
+    detail: Text
+    """The observation."""
     informative: bool = False
+    """Whether the check is only shown and never fails a run."""
 
 
 class Role(StrEnum):
@@ -225,99 +273,124 @@ MISSING = "missing"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NonFinite:
-    """A step whose value is not a number; the series holds `None` there.
+    """A step whose value is not a number; the series holds `None` there."""
 
-    `value` is nan, inf, -inf, or `MISSING`.
-    """
-
-    signal: str
-    step: int
-    value: str
+    signal: Annotated[str, Form(choices=("loss", "grad_norm"))]
+    """The series."""
+    step: Count
+    """The step, from 0."""
+    value: Annotated[str, Form(choices=("nan", "inf", "-inf", MISSING))]
+    """The original value; `missing` if a log has none."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankSeries:
-    """Series of each rank of a training, by rank and step; `None` if not a number or not visible.
+    """Series of each rank of a training, by rank and step.
 
-    `loss` is of the rank's own rows if each has some (`own_rows`), else of the whole batch;
-    `grad_norm` the norm of all gradients as this rank has them. In a reference, a single process,
-    `loss` is that of each rank's rows, and `rows` their number. `sharing` consecutive ranks pool
-    their rows.
+    In a reference, which is a single process, `loss` is that of each rank's rows.
     """
 
     own_rows: bool
-    loss: tuple[tuple[float | None, ...], ...]
-    grad_norm: tuple[tuple[float | None, ...], ...] = ()
-    rows: tuple[tuple[int, ...], ...] = ()
-    sharing: int = 1
+    """Whether each rank has its own rows instead of the whole batch."""
+    loss: RankValues
+    """Loss by rank and step; `None` if it is not finite, or if the rank does not see it."""
+    grad_norm: RankValues = ()
+    """Norm of all gradients as this rank has them, by rank and step; `None` likewise."""
+    rows: Annotated[
+        tuple[Annotated[tuple[Count, ...], Form(max_items=1_000_000)], ...], Form(max_items=10_000)
+    ] = ()
+    """Rows of each rank in each step of a reference; empty if ranks have no rows of their own."""
+    sharing: Annotated[int, Form(ge=1, le=10_000)] = 1
+    """Number of consecutive ranks that pool their rows."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Resumed:
-    """The checkpoint that a run resumed from: the arm that saved it, and the first step that was trained after it."""
+    """The checkpoint that a run resumed from."""
 
-    saved_by: str
-    step: int
+    saved_by: ArmName
+    """The arm that saved the checkpoint."""
+    step: Annotated[int, Form(ge=0, le=1_000_000)]
+    """The first step that was trained after the checkpoint."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trace:
-    """One training run: loss and global gradient norm of every step, from step 0 or from the one it `resumed` at.
+    """One training run: loss and global gradient norm of every step."""
 
-    `index` tells runs of the same role apart. `start` and `data` are digests of the initial weights
-    and of the first batches seen. `accuracy` is a share in 0..1, `None` if evaluation is off.
-    `disagreements` counts evaluation rows that the trained weights get right (only in an eager
-    forward pass, only in the arm's own). `ranks` is what each of several processes saw. Of a log,
-    `steps` are its own numbers of the steps (positions where it has none), `evaluations` the losses
-    of evaluations in their order, and `reading` says which ranks were read and what was left out.
-    """
-
-    arm: str
+    arm: ArmName
+    """The arm that trained."""
     role: Role
-    seed: int
-    loss: tuple[float | None, ...]
-    grad_norm: tuple[float | None, ...]
-    start: str
-    data: str
-    index: int = 0
-    non_finite: tuple[NonFinite, ...] = ()
-    accuracy: float | None = None
-    disagreements: tuple[int, int] | None = None
+    """The purpose of a training run in the parity evidence."""
+    seed: Annotated[int, Form(ge=0, le=18_446_744_073_709_551_615)]
+    """The seed."""
+    loss: Annotated[tuple[float | None, ...], Form(max_items=1_000_000)]
+    """The loss of each step, from step 0 or the resumed one; `None` if it is not finite."""
+    grad_norm: Annotated[tuple[NonNegative | None, ...], Form(max_items=1_000_000)]
+    """The global gradient norm of each step; `None` if it is not finite."""
+    start: Digest
+    """Digest of the initial weights."""
+    data: Digest
+    """Digest of the batches."""
+    index: Annotated[int, Form(ge=0, le=100_000)] = 0
+    """Distinguishes runs of the same role."""
+    non_finite: Annotated[tuple[NonFinite, ...], Form(max_items=1_000_000)] = ()
+    """The steps whose value is not finite."""
+    accuracy: Share | None = None
+    """A share in 0..1; `None` if evaluation is off."""
+    disagreements: tuple[Count, Count] | None = None
+    """Rows that the weights get right only in an eager forward, only in the arm's own; `None` if unknown."""
     ranks: RankSeries | None = None
+    """The series of each of several processes; `None` if one process trained."""
     resumed: Resumed | None = None
-    steps: tuple[str, ...] = ()
-    evaluations: tuple[float | None, ...] = ()
-    reading: str = ""
+    """The checkpoint that the run resumed from; `None` if it started at step 0."""
+    steps: Annotated[
+        tuple[Annotated[str, Form(max_length=60, pattern=r"^[a-z0-9, ]{1,60}$")], ...],
+        Form(max_items=1_000_000),
+    ] = ()
+    """The steps as named in a log; empty if positions are the steps."""
+    evaluations: Annotated[tuple[float | None, ...], Form(max_items=1_000_000)] = ()
+    """The losses of evaluations in a log, in order; `None` if one is not finite."""
+    reading: Sentence = ""
+    """The ranks read from a log, and its records that are not training steps."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ArmMasks:
     """Result of the mask probe for one candidate arm."""
 
-    arm: str
+    arm: ArmName
+    """The candidate arm."""
     masks: Masks
-    detail: str
+    """Whether the candidate's dropout masks match the reference's."""
+    detail: Text
+    """The observation."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ParityEvidence:
     """All that loss parity is judged from.
 
-    `epsilon` is the relative size of the weight perturbation; `steps_per_epoch` and
-    `evaluation_rows` are counts. Of a program of the user's (`own_program`) losses are as it wrote
-    them, and no weights were perturbed: `epsilon` is 0, and what are called perturbed runs are the
-    program again, as it is or rounding otherwise. `twin`: the first steps of the same trainings in
-    fp32.
+    The losses of a user's program (`own_program`) are as it wrote them, and no weights were perturbed:
+    the perturbed runs are the program again, as it is or rounding otherwise.
     """
 
-    precision: str
-    epsilon: float
-    steps_per_epoch: int
-    evaluation_rows: int
-    masks: tuple[ArmMasks, ...]
-    traces: tuple[Trace, ...]
+    precision: Identifier
+    """The precision, for example fp32."""
+    epsilon: Share
+    """The relative size of the weight perturbation."""
+    steps_per_epoch: PositiveCount
+    """Number of steps in an epoch."""
+    evaluation_rows: Count
+    """Rows evaluated; 0 if evaluation is off."""
+    masks: Annotated[tuple[ArmMasks, ...], Form(max_items=20)]
+    """One item for each candidate arm that was probed."""
+    traces: Annotated[tuple[Trace, ...], Form(max_items=1000)]
+    """The training runs."""
     own_program: bool = False
+    """Whether the user's program wrote the losses, without perturbed weights (epsilon is 0)."""
     twin: "ParityEvidence | None" = None
+    """The first steps of the same trainings in fp32; `None` if none were trained."""
 
 
 _OF_COMPILER = re.compile(
@@ -327,13 +400,18 @@ _OF_COMPILER = re.compile(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Failure:
-    """Why a case did not end `ok`: the stage, the arms it ran, what happened, and the end of its log."""
+    """Reason why a case did not end `ok`."""
 
-    stage: str
-    arms: tuple[str, ...]
-    reason: str
-    signal: str | None = None
-    log_tail: str = ""
+    stage: Annotated[str, Form(max_length=100)]
+    """The stage that failed."""
+    arms: Annotated[tuple[ArmName, ...], Form(max_items=20)]
+    """The arms that the stage ran."""
+    reason: Text
+    """The failure."""
+    signal: Annotated[str, Form(max_length=40)] | None = None
+    """The signal that ended the worker, for example SIGSEGV; `None` without a signal."""
+    log_tail: Log = ""
+    """The end of the worker's log."""
 
     @property
     def of_compiler(self) -> bool:
@@ -343,17 +421,18 @@ class Failure:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Block:
-    """The machine while one block of turns of one launch was taken.
+    """The machine while one block of turns of one launch was taken."""
 
-    `facts` are its condition (clocks, power, temperature; load). `redone` holds why earlier
-    attempts were discarded; `doubt` why the last one, which was kept, is doubtful.
-    """
-
-    launch: int
-    block: int
-    facts: Mapping[str, Fact] = field(default_factory=dict)
-    redone: tuple[str, ...] = ()
-    doubt: str | None = None
+    launch: Annotated[int, Form(ge=0, le=100_000)]
+    """The number of the launch, from 0."""
+    block: Annotated[int, Form(ge=0, le=1_000_000)]
+    """The number of the block, from 0."""
+    facts: Facts = field(default_factory=dict)
+    """Condition of the machine: clocks, power, temperature, load."""
+    redone: Annotated[tuple[Sentence, ...], Form(max_items=100)] = ()
+    """Why earlier attempts at the block were discarded."""
+    doubt: Sentence | None = None
+    """Why the attempt that was kept is doubtful; `None` if it is not."""
 
 
 class Phase(StrEnum):
@@ -381,47 +460,62 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Spent:
-    """Seconds of wall time that a phase of a stage took on one side, in all launches; `arm` is empty if it is of none."""
+    """Wall time that a phase of a stage took on one side, in all launches."""
 
-    stage: str
+    stage: Identifier
+    """The stage, or launch for time that belongs to no case."""
     phase: Phase
-    seconds: float
-    arm: str = ""
+    """The purpose of the time; figures come from samples, and all other phases support them."""
+    seconds: Annotated[float, Form(ge=0, le=10_000_000)]
+    """Seconds."""
+    arm: Annotated[str, Form(max_length=80, pattern=r"^[A-Za-z0-9_.:+-]{0,80}$")] = ""
+    """The arm; empty if the time belongs to no arm."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Origin:
-    """Origin of a merged case's launch: its run's place in `Results.parts`, and number there."""
+    """Origin of a launch of a merged case."""
 
-    launch: int
-    part: int
-    number: int
+    launch: Annotated[int, Form(ge=0, le=100_000)]
+    """The number of the launch in this document."""
+    part: Annotated[int, Form(ge=0, le=10_000)]
+    """The position of its run in parts."""
+    number: Annotated[int, Form(ge=0, le=100_000)]
+    """The number of the launch in that run."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CaseResult:
-    """The one row of the ledger for one planned case, with all evidence that was gathered before it ended.
-
-    `facts` are for the reader (parameters, operations per step); no verdict depends on them.
-    `blocks` describe the machine, in the order taken. `outputs` is what the reference arm computed,
-    `None` if the suite keeps none. `spent` is the case's time by phase. `origins` exist only in
-    merged documents, one per launch. `profiles` are those of the arms' steps, if taken.
-    """
+    """The one row of the ledger for one planned case, with all its evidence."""
 
     case: Case
+    """The planned case."""
     status: Status
-    reproduce: str
+    """How the case ended."""
+    reproduce: Text
+    """A command that runs only this case."""
     failure: Failure | None = None
-    duration_s: float | None = None
-    metrics: tuple[Metric, ...] = ()
-    checks: tuple[Check, ...] = ()
+    """Why the case did not succeed; `None` if it did."""
+    duration_s: WallSeconds | None = None
+    """Duration of the case, in seconds; `None` if it never started."""
+    metrics: Annotated[tuple[Metric, ...], Form(max_items=1000)] = ()
+    """The metrics."""
+    checks: Annotated[tuple[Check, ...], Form(max_items=1000)] = ()
+    """The checks."""
     parity: ParityEvidence | None = None
-    facts: Mapping[str, Fact] = field(default_factory=dict)
-    blocks: tuple[Block, ...] = ()
+    """The training runs; `None` if the suite trains nothing."""
+    facts: Facts = field(default_factory=dict)
+    """Parameters and counts for the reader; no verdict depends on them."""
+    blocks: Annotated[tuple[Block, ...], Form(max_items=100_000)] = ()
+    """The state of the machine, block by block, in the order taken."""
     outputs: ReferenceOutputs | None = None
-    spent: tuple[Spent, ...] = ()
-    origins: tuple[Origin, ...] = ()
-    profiles: tuple[Profile, ...] = ()
+    """The outputs of the reference arm; `None` if the suite keeps none."""
+    spent: Annotated[tuple[Spent, ...], Form(max_items=1000)] = ()
+    """Where the case's time went."""
+    origins: Annotated[tuple[Origin, ...], Form(max_items=100_000)] = ()
+    """The origin of each launch of a merged document; empty if it was not merged."""
+    profiles: Annotated[tuple[Profile, ...], Form(max_items=100)] = ()
+    """Profiles of the arms' steps, if taken; no sample and no verdict depends on them."""
 
     @property
     def out_of_budget(self) -> bool:
@@ -433,60 +527,68 @@ class CaseResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Progress:
-    """Progress of a stage: `done` of `total` samples or steps of `arm`."""
+    """Progress of a stage."""
 
     arm: str
+    """The arm at work."""
     done: int
+    """Finished samples or steps."""
     total: int
+    """Samples or steps in all."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Event:
-    """Progress of a run: stage and case, finished stages, progress of this stage.
-
-    `sides` says whose code it is, if there are two. `left_s` estimates how long the run still
-    takes, `None` if that is unknown. `ended` is the status a stage ended with, `None` while it
-    runs. Launches count from 0.
-    """
+    """Progress of a run, for a display."""
 
     case: str
+    """Id of the case."""
     stage: str
+    """The stage."""
     arms: tuple[str, ...]
+    """Its arms."""
     launch: int
+    """The number of the launch, from 0."""
     launches: int
+    """Launches in all."""
     done: int
+    """Finished stages."""
     total: int
+    """Stages in all."""
     sides: tuple[SideName, ...] = ()
+    """Sides whose code runs; empty if there is one."""
     left_s: float | None = None
+    """Estimate of the seconds that the run still takes; `None` if unknown."""
     progress: Progress | None = None
+    """Progress of this stage; `None` if unknown."""
     ended: str | None = None
+    """Status that the stage ended with; `None` while it runs."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Environment:
-    """The machine.
+    """The machine."""
 
-    `identity` decides whether two runs can be compared; `condition` is recorded for the reader.
-    """
-
-    identity: Mapping[str, Fact]
-    condition: Mapping[str, Fact]
+    identity: Facts
+    """The properties that decide whether two runs can be compared."""
+    condition: Facts
+    """Properties recorded for the reader."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Source:
-    """The measured source: the user's repository at a commit. `None` without a repository.
+    """The measured source: the user's repository at a commit."""
 
-    `chosen_by` says in words how the base commit of a paired run was chosen; head is what is
-    checked out. `own_plan` says that the side's own tree planned its cases, where the other side
-    planned its own.
-    """
-
-    commit: str | None = None
-    branch: str | None = None
+    commit: Commit | None = None
+    """The commit, in hexadecimal."""
+    branch: Branch | None = None
+    """The branch."""
     dirty: bool | None = None
-    chosen_by: str | None = None
+    """Whether there were uncommitted changes."""
+    chosen_by: Annotated[str, Form(max_length=600)] | None = None
+    """How a paired run's base commit was chosen, in words: the merge base of HEAD and main."""
     own_plan: bool = False
+    """Whether this side's own tree planned its cases, in a run where each side planned its own."""
 
 
 class RunState(StrEnum):
@@ -498,84 +600,111 @@ class RunState(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkflowRun:
-    """The run of a GitHub workflow that measured: ``owner/name``, the run's number, and which attempt of it."""
+    """The run of a GitHub workflow that measured."""
 
-    repository: str
-    run: int
-    attempt: int
+    repository: Annotated[
+        str, Form(max_length=140, pattern=r"^[A-Za-z0-9_.-]{1,39}/[A-Za-z0-9_.-]{1,100}$")
+    ]
+    """The repository, as owner/name."""
+    run: Annotated[int, Form(ge=0, le=1_000_000_000_000_000_000)]
+    """The number of the run."""
+    attempt: Annotated[int, Form(ge=1, le=1_000_000)]
+    """The number of the attempt at the run, from 1."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lease:
-    """The part of a larger run that this one measured: the run's id, lease number and attempt."""
+    """The part of a larger run that this one measured."""
 
-    run: str
-    number: int
-    attempt: int
+    run: RunId
+    """The id of the larger run."""
+    number: LeaseNumber
+    """The number of the lease in it."""
+    attempt: Attempt
+    """The number of the attempt at the lease, from 1."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
-    """When and from which configuration. Times are ISO 8601 in UTC.
+    """Time and configuration of a run."""
 
-    `config_digest` is of what the configuration file has measured, before flags and without its
-    policy. `asked` are the flags that narrow or move that, by name, each with its values as text
-    (``{"filter": ("matmul",)}``). `workflow` is `None` outside of one, and so is `lease`.
-    """
-
-    id: str
-    started_at: str
+    id: RunId
+    """Identifies the run."""
+    started_at: Moment
+    """Start of the run: ISO 8601, in UTC."""
     state: RunState
-    config_digest: str
-    device: str
-    finished_at: str | None = None
+    """Whether the run completed."""
+    config_digest: Digest
+    """Digest of the configuration file's benchmarks, before flags and without its policy."""
+    device: Annotated[str, Form(max_length=40, pattern=r"^[A-Za-z0-9_.:-]{1,40}$")]
+    """The device: cpu, cuda or cuda:N."""
+    finished_at: Moment | None = None
+    """End of the run: ISO 8601, in UTC; `None` while it is in progress."""
     workflow: WorkflowRun | None = None
-    asked: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The run of a GitHub workflow that measured; `None` outside of GitHub workflows."""
+    asked: Annotated[
+        Mapping[
+            Annotated[str, Form(max_length=40, pattern=r"^[a-z_]{1,40}$")],
+            Annotated[tuple[Annotated[str, Form(max_length=500)], ...], Form(max_items=100)],
+        ],
+        Form(max_items=20),
+    ] = field(default_factory=dict)
+    """The flags that narrow or change the measured cases, by name, each with its values."""
     lease: Lease | None = None
+    """The part of a larger run that this run measured; `None` for a complete run."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunPart:
-    """One run that a merged document is made of.
-
-    `slot` names the device that it measured on, in whatever words tell it apart.
-
-    `condition` is that of its machine, `measured_s` how long it held the device.
-    """
+    """One run that a merged document is made of."""
 
     run: Run
-    slot: str
-    condition: Mapping[str, Fact]
-    measured_s: float | None = None
+    """The run."""
+    slot: SlotName
+    """The device that it measured on, among others."""
+    condition: Facts
+    """The machine's condition."""
+    measured_s: WallSeconds | None = None
+    """Seconds that the device was held; `None` if nothing was measured."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Loss:
-    """An attempt at a lease that came to nothing: what was to be measured on which slot, and why nothing came back."""
+    """An attempt at a lease that came to nothing."""
 
-    lease: int
-    attempt: int
-    slot: str
-    reason: str
+    lease: LeaseNumber
+    """The number of the lease."""
+    attempt: Attempt
+    """The number of the attempt, from 1."""
+    slot: SlotName
+    """The device that was to measure, among others."""
+    reason: Sentence
+    """Why the attempt returned nothing."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Results:
-    """Everything one run measured. `cases` is the ledger: exactly one row per planned case.
-
-    `measured_s` is how long the device was held to measure, both sides together, and `spent` what
-    of it went to no case. `parts` are the runs that a merged document was made of, and `losses`
-    what a fleet lost on the way.
-    """
+    """Everything that one run measured: its machine, its source and its ledger. Unknown is `None`, never 0."""
 
     kind: Literal["results"] = "results"
+    """The kind of document."""
     schema_version: Literal[1] = 1
-    tool_version: str
+    """The version of this schema."""
+    tool_version: ToolVersion
+    """The version of ci-bench that wrote the document."""
     run: Run
+    """Time and configuration of the run."""
     source: Source
+    """The measured repository and commit."""
     environment: Environment
-    cases: tuple[CaseResult, ...]
-    measured_s: float | None = None
-    spent: tuple[Spent, ...] = ()
-    parts: tuple[RunPart, ...] = ()
-    losses: tuple[Loss, ...] = ()
+    """The machine."""
+    cases: Annotated[tuple[CaseResult, ...], Form(max_items=10_000)]
+    """The ledger: exactly one row for each planned case."""
+    measured_s: WallSeconds | None = None
+    """Seconds that the device was held, both sides together; `None` if nothing was measured."""
+    spent: Annotated[tuple[Spent, ...], Form(max_items=1000)] = ()
+    """The part of that time that belongs to no case."""
+    parts: Annotated[tuple[RunPart, ...], Form(max_items=100_000)] = ()
+    """The runs that were merged into this document; empty if it was not merged."""
+    losses: Annotated[tuple[Loss, ...], Form(max_items=100_000)] = ()
+    """Failed attempts at leases of a fleet."""
