@@ -52,6 +52,8 @@ _PLAIN = (
     "pytest_timeout",
     f"--timeout={TEST_S}",
 )
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Guard:
     """One guard: what is possible without it, where it is, how it is taken out, and the node ids of which each must fail then."""

@@ -23,7 +23,7 @@ from ci_bench.records.config import (
     SuitePolicy,
 )
 from ci_bench.records.documents import Kind, schema
-from ci_bench.records.forms import Form, Identifier
+from ci_bench.records.forms import Bounds, Identifier
 from ci_bench.suites.training_loss.options import Dataset, Model, TrainingOptions, TrainingPrecision
 
 ROOT = Path(__file__).parents[1]
@@ -63,7 +63,7 @@ class Box:
     """Name of the box; `None` is never used."""
     colour: Colour | None
     """Its colour."""
-    sizes: Annotated[tuple[Annotated[float, Form(gt=0)], ...], Form(max_items=3)] = ()
+    sizes: Annotated[tuple[Annotated[float, Bounds(gt=0)], ...], Bounds(max_items=3)] = ()
     """Sizes in m."""
     pair: tuple[int, int] | None = None
     """Two numbers."""

@@ -24,7 +24,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from ci_bench.records.calibration import Calibration
 from ci_bench.records.comparison import Comparison
-from ci_bench.records.forms import Form, Value
+from ci_bench.records.forms import Bounds, Value
 from ci_bench.records.history import History
 from ci_bench.records.results import Results
 
@@ -130,7 +130,7 @@ def _annotated(hint: Any, definitions: dict[str, Node]) -> Node:
     return {"$ref": f"#/$defs/{form.name}"}
 
 
-def _bounded(kind: Any, form: Form, definitions: dict[str, Node]) -> Node:
+def _bounded(kind: Any, form: Bounds, definitions: dict[str, Node]) -> Node:
     """Return a type's schema with its bounds."""
     if get_origin(kind) is not None and issubclass(get_origin(kind), Mapping):
         key, value = get_args(kind)
@@ -147,7 +147,7 @@ def _bounded(kind: Any, form: Form, definitions: dict[str, Node]) -> Node:
     return _node(kind, definitions) | _bounds(form, words) | examples
 
 
-def _bounds(form: Form, words: Mapping[str, str]) -> Node:
+def _bounds(form: Bounds, words: Mapping[str, str]) -> Node:
     values = ((word, getattr(form, name)) for name, word in words.items())
     return {word: bound for word, bound in values if bound is not None}
 

@@ -8,7 +8,7 @@ from ci_bench.judge.compare import compare
 from ci_bench.judge.parity.verdict import parity_findings
 from ci_bench.records.comparison import BaselineMode, Comparison
 from ci_bench.records.config import Policy
-from ci_bench.records.outputs import BesideBase, ReferenceOutputs, TensorError, Weights
+from ci_bench.records.outputs import OutputsComparison, ReferenceOutputs, TensorError, Weights
 from ci_bench.records.results import (
     ArmMasks,
     Better,
@@ -147,7 +147,7 @@ def off(content, *errors, base="base", unknown="", **fields):
         TensorError(name=f"outputs of step {n}: 0", error=error, allowed=allowed)
         for n, (error, allowed) in enumerate(errors, 1)
     )
-    beside = BesideBase(base=digest(base), tensors=3, worst=worst, unknown=unknown)
+    beside = OutputsComparison(base=digest(base), tensors=3, worst=worst, unknown=unknown)
     return replace(computed(content, **fields), beside=beside)
 
 

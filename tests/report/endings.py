@@ -15,7 +15,7 @@ from ci_bench.commands.judging import Baseline, judge
 from ci_bench.records.calibration import Calibration
 from ci_bench.records.comparison import BaselineMode, Comparison
 from ci_bench.records.config import Floor, Policy, SuitePolicy
-from ci_bench.records.outputs import BesideBase, ReferenceOutputs, TensorError, Weights
+from ci_bench.records.outputs import OutputsComparison, ReferenceOutputs, TensorError, Weights
 from ci_bench.records.profiles import GraphBreak, Profile, ProfileRow, RowKind, SourceLine
 from ci_bench.records.results import (
     Better,
@@ -108,7 +108,7 @@ def computed(content, *errors):
     worst = tuple(
         TensorError(name=name, error=error, allowed=allowed) for name, error, allowed in errors
     )
-    beside = BesideBase(base=digest("base"), tensors=204, worst=worst) if errors else None
+    beside = OutputsComparison(base=digest("base"), tensors=204, worst=worst) if errors else None
     return ReferenceOutputs(
         arm="eager",
         tensors=204,

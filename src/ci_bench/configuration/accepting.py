@@ -19,8 +19,9 @@ from ci_bench.records.documents import ACCEPTED_FILE, Kind, validate
 from ci_bench.records.faults import Fault, capped
 
 HEADER = """\
-# Intended changes, one entry for each, written by `ci-bench accept`. An entry counts only for its pull request: once it
-# is on the base branch, or after someone with write access has set the label `ci-bench: accept`.
+# Intended changes, one entry for each, written by `ci-bench accept`. An entry counts only for its
+# pull request: once it is on the base branch, or after someone with write access has set the label
+# `ci-bench: accept`.
 schema_version: 1
 """
 _FIELDS = ("case", "metric", "direction", "bound", "reason", "author", "pull_request", "expires")
@@ -67,19 +68,19 @@ def with_entry(content: bytes, change: AcceptedChange) -> str:
     already.
     """
     earlier = read_accepted(content) if content.strip() else ()
-    if any(_key(one) == _key(change) for one in earlier):
+    if any(_key(entry) == _key(change) for entry in earlier):
         raise BadAcceptance(
             f"{ACCEPTED_FILE}: has an entry for the {change.subject} in pull request"
             f" {change.pull_request}; edit it"
         )
     section = re.compile(rf"(?m)^{change.kind.value}:[ \t]*\n(?P<indent>[ \t]*)(?=-[ \t])")
     body = content.decode("utf-8-sig") if content.strip() else HEADER
-    found = section.search(body)
-    if found is not None:
+    match = section.search(body)
+    if match is not None:
         longer = (
-            body[: found.start("indent")]
-            + _written(change, found["indent"])
-            + body[found.start("indent") :]
+            body[: match.start("indent")]
+            + _written(change, match["indent"])
+            + body[match.start("indent") :]
         )
     else:
         longer = f"{body.rstrip()}\n\n{change.kind.value}:\n{_written(change, '  ')}"
@@ -94,30 +95,30 @@ def with_entry(content: bytes, change: AcceptedChange) -> str:
 def _entries(value: Mapping[str, Any]) -> Iterator[AcceptedChange]:
     for kind in Accepted:
         for fields in value.get(kind.value, ()):
-            known: dict[str, Any] = {name: fields[name] for name in _FIELDS if name in fields}
-            if "direction" in known:
-                known["direction"] = Direction(known["direction"])
-            yield AcceptedChange(kind=kind, **known)
+            arguments: dict[str, Any] = {name: fields[name] for name in _FIELDS if name in fields}
+            if "direction" in arguments:
+                arguments["direction"] = Direction(arguments["direction"])
+            yield AcceptedChange(kind=kind, **arguments)
 
 
 def _faults(entries: tuple[AcceptedChange, ...]) -> Iterator[Fault]:
     """Yield what no schema can say: days that no calendar has, and entries that come twice."""
-    seen: set[tuple[object, ...]] = set()
-    for one in entries:
+    keys: set[tuple[object, ...]] = set()
+    for entry in entries:
         try:
-            date.fromisoformat(one.expires)
+            date.fromisoformat(entry.expires)
         except ValueError:
-            yield Fault(f"$.{one.kind.value}", f"expires: {one.expires!r} is not a day")
-        if _key(one) in seen:
+            yield Fault(f"$.{entry.kind.value}", f"expires: {entry.expires!r} is not a day")
+        if _key(entry) in keys:
             yield Fault(
-                f"$.{one.kind.value}",
-                f"the {one.subject} in pull request {one.pull_request} comes twice",
+                f"$.{entry.kind.value}",
+                f"the {entry.subject} in pull request {entry.pull_request} comes twice",
             )
-        seen.add(_key(one))
+        keys.add(_key(entry))
 
 
-def _key(one: AcceptedChange) -> tuple[object, ...]:
-    return one.kind, one.case, one.metric, one.direction, one.pull_request
+def _key(entry: AcceptedChange) -> tuple[object, ...]:
+    return entry.kind, entry.case, entry.metric, entry.direction, entry.pull_request
 
 
 def _written(change: AcceptedChange, indent: str) -> str:

@@ -113,7 +113,7 @@ def _loader() -> Any:
 
 
 def _check_depth(text: str) -> None:
-    """Refuse deep nesting before `yaml.compose`, which recurses in C and would take the process down."""
+    """Refuse deep nesting before `yaml.compose`, which recurses in C, takes the process down."""
     import yaml
 
     depth = 0
@@ -245,7 +245,7 @@ def load_config(
     `BadConfig` with every fault, one on each line, as
     ``ci-bench.yml:12: run.launchs: unknown field; did you mean 'launches'?``.
     """
-    given = {
+    flags = {
         name: value for name, value in asdict(overrides or Overrides()).items() if value is not None
     }
     name = NAMES.get(path, str(path))
@@ -254,15 +254,15 @@ def load_config(
     form = _with_suites(schema(Kind.CONFIG), more)
     metrics = {} if more else find_metrics()
     suites = _own_suites()
-    named = import_faults(parsed.value, tree, suites=suites) if tree else ()
-    more_faults = (*backend_faults(parsed.value, suites=suites), *named)
+    path_faults = import_faults(parsed.value, tree, suites=suites) if tree else ()
+    more_faults = (*backend_faults(parsed.value, suites=suites), *path_faults)
     complaints = [
         *_file_complaints(name, parsed, form, metrics, more_faults),
-        *_override_complaints(given),
+        *_override_complaints(flags),
     ]
     if complaints:
         raise BadConfig(capped(complaints, indent=""))
-    return _convert(parsed.value, given)
+    return _convert(parsed.value, flags)
 
 
 def named_plugins(path: Path | None) -> dict[str, str]:
@@ -276,14 +276,14 @@ def named_plugins(path: Path | None) -> dict[str, str]:
 
 
 def function_entries(path: Path | None, benchmarks: Sequence[str]) -> tuple[Mapping[str, Any], ...]:
-    """The entries of the suite `functions`, as they stand; what is wrong with one is left out.
+    """Return the sound entries of the suite `functions`, as written.
 
     Raises `BadConfig` if the file cannot be read.
     """
-    listed = _mapping(
+    listing = _mapping(
         _mapping(_with_benchmarks(parse(_read(path)), benchmarks).value).get("suites")
     ).get("functions")
-    entries = [_mapping(entry) for entry in (listed if isinstance(listed, list) else ())]
+    entries = [_mapping(entry) for entry in (listing if isinstance(listing, list) else ())]
     return tuple(entry for entry in entries if isinstance(entry.get("path"), str | list))
 
 
@@ -291,18 +291,18 @@ def _with_benchmarks(parsed: Parsed, benchmarks: Sequence[str]) -> Parsed:
     """Replace the document's suites by paths of benchmarks, without settings of removed suites."""
     if not benchmarks or not isinstance(parsed.value, Mapping):
         return parsed
-    kept = {
+    remaining = {
         name: value for name, value in parsed.value.items() if name not in {"suites", "plugins"}
     }
-    policy = _mapping(kept.get("policy"))
-    own = {
+    policy = _mapping(remaining.get("policy"))
+    function_policies = {
         name: value for name, value in _mapping(policy.get("suites")).items() if name == "functions"
     }
-    policy = {**policy, **({"suites": own} if "suites" in policy else {})}
+    policy = {**policy, **({"suites": function_policies} if "suites" in policy else {})}
     gone = ("$.suites", "$.plugins", "$.policy.suites")
     faults = tuple(fault for fault in parsed.faults if not fault.path.startswith(gone))
     value = {
-        **kept,
+        **remaining,
         **({"policy": policy} if policy else {}),
         "suites": {"functions": [{"path": list(benchmarks)}]},
     }
@@ -310,10 +310,10 @@ def _with_benchmarks(parsed: Parsed, benchmarks: Sequence[str]) -> Parsed:
 
 
 def _plugins(raw: Any) -> dict[str, str]:
-    named = _mapping(_mapping(raw).get("plugins"))
+    plugins = _mapping(_mapping(raw).get("plugins"))
     targets = {
         name: entry.get("target") if isinstance(entry, Mapping) else entry
-        for name, entry in named.items()
+        for name, entry in plugins.items()
     }
     fits = {
         name: str(target)
@@ -329,7 +329,7 @@ def _own_suites() -> Mapping[str, Any]:
 
 
 def embedded_file() -> Path:
-    """The file of the embedded configuration."""
+    """Return the file of the embedded configuration."""
     return Path(__file__).parents[1] / "default.yml"
 
 
@@ -374,7 +374,7 @@ def _with_suites(
 def _widened(
     form: Mapping[str, Any], path: Sequence[str], more: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """The form with more fields at a path; the rest is shared, not copied."""
+    """Return the form with more fields at a path; the rest is shared, not copied."""
     if not path:
         return {**form, **more}
     return {**form, path[0]: _widened(form[path[0]], path[1:], more)}
@@ -395,15 +395,15 @@ def _file_complaints(
     """
     refused = {fault.path for fault in parsed.faults}
     formal = () if "$" in refused else validate(parsed.value, Kind.CONFIG, form)
-    known = form["$defs"]["policy"]["properties"]["suites"]["properties"]
-    own = [
+    judged_suites = form["$defs"]["policy"]["properties"]["suites"]["properties"]
+    semantic = [
         *_metric_faults(parsed.value, metrics),
-        *_idle_faults(parsed.value, known),
+        *_idle_faults(parsed.value, judged_suites),
         *_plugin_faults(parsed.value),
         *_budget_faults(parsed.value),
         *more,
     ]
-    faults = [*parsed.faults, *(fault for fault in formal if fault.path not in refused), *own]
+    faults = [*parsed.faults, *(fault for fault in formal if fault.path not in refused), *semantic]
     for line, fault in sorted(
         ((_line(parsed.lines, fault.path), fault) for fault in faults), key=lambda pair: pair[0]
     ):
@@ -411,13 +411,13 @@ def _file_complaints(
         yield f"{name}:{line}: {Fault(place, fault.message) if place else fault.message}"
 
 
-def _idle_faults(raw: Any, known: Iterable[str]) -> Iterator[Fault]:
-    """A policy for a `known` suite that is not measured can match nothing: it would be no policy at all."""
+def _idle_faults(raw: Any, suites: Iterable[str]) -> Iterator[Fault]:
+    """Yield a fault for a policy of one of these `suites` that is not measured."""
     measured, judged = (
         _mapping(_mapping(raw).get("suites")),
         _mapping(_mapping(_mapping(raw).get("policy")).get("suites")),
     )
-    for suite in known if measured else ():
+    for suite in suites if measured else ():
         if suite in judged and suite not in measured:
             yield Fault(
                 f"$.policy.suites.{suite}",
@@ -426,18 +426,18 @@ def _idle_faults(raw: Any, known: Iterable[str]) -> Iterator[Fault]:
 
 
 def _metric_faults(raw: Any, metrics: Mapping[str, MetricKind]) -> Iterator[Fault]:
-    """A threshold for a metric that nothing measures, or that fails nothing, would be no threshold at all.
+    """Yield a fault for a threshold of a metric that nothing measures, or that fails nothing.
 
     The commands' own tools name the metrics of suite `command`, so any name may be one of theirs.
     """
     policy = _mapping(_mapping(raw).get("policy"))
-    own = {
+    suite_policies = {
         f"$.policy.suites.{suite}": entry
         for suite, entry in _mapping(policy.get("suites")).items()
         if suite != "command"
     }
     general = {} if "command" in _mapping(_mapping(raw).get("suites")) else {"$.policy": policy}
-    for place, holder in {**general, **own}.items():
+    for place, holder in {**general, **suite_policies}.items():
         for metric in _mapping(_mapping(holder).get("thresholds")):
             if not metrics or not METRIC.fullmatch(str(metric)):
                 continue
@@ -460,21 +460,21 @@ def _plugin_faults(raw: Any) -> Iterator[Fault]:
 
 
 def _budget_faults(raw: Any) -> Iterator[Fault]:
-    """A budget in words is one in seconds: within the same bounds, and not both."""
+    """Check a budget with a unit: within the bounds of `budget_s`, and only one of the two."""
     word, run = _mapping(raw).get("budget"), schema(Kind.CONFIG)["$defs"]["run"]
     if not isinstance(word, str):
         return
     try:
-        given = {"budget_s": seconds(word)}
+        options = {"budget_s": seconds(word)}
     except ValueError:
         return  # the form's own complaint
-    yield from (Fault("$.budget", fault.message) for fault in schema_faults(given, run))
+    yield from (Fault("$.budget", fault.message) for fault in schema_faults(options, run))
     if _mapping(_mapping(raw).get("run")).get("budget_s") is not None:
         yield Fault("$.budget", "run.budget_s is set, too; remove one of them")
 
 
 def _run_options(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of `run`, with the budget in seconds."""
+    """Return the options of `run`, with the budget in seconds."""
     word: str | None = raw.get("budget")
     return {**raw.get("run", {}), **({} if word is None else {"budget_s": seconds(word)})}
 
@@ -484,20 +484,20 @@ def _mapping(value: Any) -> Mapping[Any, Any]:
 
 
 def _line(lines: Mapping[str, int], path: str) -> int:
-    """The line of a path, or of the nearest thing around it: what is missing has no line."""
+    """Return the line of a path, or of the nearest one around it: a missing field has no line."""
     while path not in lines and path:
         path = path[: max(path.rfind("."), path.rfind("["), 0)]
     return lines.get(path, 1)
 
 
-def _override_complaints(given: Mapping[str, Any]) -> Iterator[str]:
-    if not given:
+def _override_complaints(flags: Mapping[str, Any]) -> Iterator[str]:
+    if not flags:
         return
-    for fault in schema_faults(given, schema(Kind.CONFIG)["$defs"]["run"]):
+    for fault in schema_faults(flags, schema(Kind.CONFIG)["$defs"]["run"]):
         yield f"flag for {fault.path.removeprefix('$.')}: {fault.message}"
 
 
-def _convert(raw: Mapping[str, Any], given: Mapping[str, Any]) -> Config:
+def _convert(raw: Mapping[str, Any], flags: Mapping[str, Any]) -> Config:
     import msgspec
 
     suites: Mapping[str, list[dict[str, Any]]] = raw["suites"]
@@ -510,8 +510,8 @@ def _convert(raw: Mapping[str, Any], given: Mapping[str, Any]) -> Config:
         },
         base=raw.get("base"),
         setup=msgspec.convert(raw.get("setup", {}), Setup),
-        run=msgspec.convert({**_run_options(raw), **given}, RunOptions),
-        written=msgspec.convert(_run_options(raw), RunOptions) if given else None,
+        run=msgspec.convert({**_run_options(raw), **flags}, RunOptions),
+        written=msgspec.convert(_run_options(raw), RunOptions) if flags else None,
         policy=_policy(raw.get("policy", {})),
     )
 
@@ -540,18 +540,20 @@ def _policy(raw: Mapping[str, Any]) -> Policy:
         severities=_severities(raw),
         suites={
             suite: SuitePolicy(
-                thresholds=_thresholds(own), severities=_severities(own), floors=_floors(own)
+                thresholds=_thresholds(settings),
+                severities=_severities(settings),
+                floors=_floors(settings),
             )
-            for suite, own in raw.get("suites", {}).items()
+            for suite, settings in raw.get("suites", {}).items()
         },
         default_threshold=_optional_share(raw.get("default_threshold")),
         drift=_optional_share(raw.get("drift")),
         floors=_floors(raw),
         cases={
             pattern: CasePolicy(
-                floors=_floors(own), implausible_speedup=own.get("implausible_speedup")
+                floors=_floors(settings), implausible_speedup=settings.get("implausible_speedup")
             )
-            for pattern, own in raw.get("cases", {}).items()
+            for pattern, settings in raw.get("cases", {}).items()
         },
         implausible_speedup=float(raw.get("implausible_speedup", IMPLAUSIBLE_SPEEDUP)),
         compare_across=tuple(raw.get("compare_across", ())),

@@ -51,13 +51,13 @@ _DYNAMIC = frozenset({"globals", "exec", "setattr", "vars"})
 
 
 def backend_faults(raw: Any, *, suites: Container[str]) -> Iterator[Fault]:
-    """A backend or mode that is misspelt, in entries of these `suites`."""
+    """Yield a fault for each misspelt backend or mode in entries of these `suites`."""
     for path, name, word in _words(_at(raw, "suites"), suites):
         if name in {"backend", "candidate"} and ":" not in word and not _is_known(word):
             near = [
-                known
-                for known in (*BACKENDS, *MODES)
-                if not word.startswith(known) and slips(word, known) == 1
+                backend
+                for backend in (*BACKENDS, *MODES)
+                if not word.startswith(backend) and slips(word, backend) == 1
             ]
             if near:
                 kind = "mode of torch.compile" if near[0] in MODES else "backend"
@@ -67,7 +67,7 @@ def backend_faults(raw: Any, *, suites: Container[str]) -> Iterator[Fault]:
 
 
 def import_faults(raw: Any, folders: Sequence[Path], *, suites: Container[str]) -> Iterator[Fault]:
-    """An import path that leads nowhere.
+    """Yield a fault for each import path that leads nowhere.
 
     `folders` are those that the tree's modules are looked for in.
     """
@@ -79,9 +79,9 @@ def import_faults(raw: Any, folders: Sequence[Path], *, suites: Container[str]) 
 
 
 def _missing(word: str, folders: Sequence[Path], *, certain: bool) -> str | None:
-    if named := _FILE.fullmatch(word):
+    if match := _FILE.fullmatch(word):
         return _missing_in_file(
-            Path(named["file"]).expanduser(), named["name"], folders, certain=certain
+            Path(match["file"]).expanduser(), match["name"], folders, certain=certain
         )
     if not _PATH.fullmatch(word):
         return f"neither {_FORMS}"
@@ -92,7 +92,7 @@ def _missing(word: str, folders: Sequence[Path], *, certain: bool) -> str | None
 def _missing_in_file(
     file: Path, attribute: str, folders: Sequence[Path], *, certain: bool
 ) -> str | None:
-    """A file is looked for from the folder where a run starts, which is the first of the tree's."""
+    """Look for a file from the folder where a run starts, which is the first of the tree's."""
     place = folders[0] / file
     if place.is_file():
         return _without([place], attribute)
@@ -138,14 +138,14 @@ def _without(files: Sequence[Path], attribute: str) -> str | None:
 
 def _modules(folders: Iterable[Path]) -> list[str]:
     """List the Python modules that can be imported from these folders."""
-    found = (
+    files = (
         file for folder in folders for file in (*folder.glob("*.py"), *folder.glob("*/__init__.py"))
     )
-    return sorted({file.parent.name if file.stem == "__init__" else file.stem for file in found})
+    return sorted({file.parent.name if file.stem == "__init__" else file.stem for file in files})
 
 
 def _top_level(file: Path) -> list[str]:
-    """The functions, classes and variables of a module that was parsed before."""
+    """List the functions, classes and variables of a module that was parsed before."""
     body = ast.parse(file.read_bytes()).body
     defined = [
         node.name
@@ -229,10 +229,10 @@ def _import_paths(raw: Any, suites: Container[str]) -> Iterator[tuple[str, str]]
 
 
 def _own_models(entries: Any, suites: Container[str]) -> Iterator[tuple[str, str]]:
-    """The models of entries whose source is the user's own code."""
-    for suite, listed in entries.items() if isinstance(entries, Mapping) else ():
+    """Yield the models of entries whose source is the user's own code."""
+    for suite, items in entries.items() if isinstance(entries, Mapping) else ():
         for number, entry in enumerate(
-            listed if suite in suites and isinstance(listed, list) else ()
+            items if suite in suites and isinstance(items, list) else ()
         ):
             models = _at(entry, "models") if _at(entry, "source") == OWN else None
             for place, model in enumerate(models if isinstance(models, list) else ()):
@@ -248,13 +248,13 @@ def _words(entries: Any, suites: Container[str]) -> Iterator[tuple[str, str, str
 
     Fields of a plugin's entries mean what it likes.
     """
-    for suite, listed in entries.items() if isinstance(entries, Mapping) else ():
+    for suite, items in entries.items() if isinstance(entries, Mapping) else ():
         if suite in suites:
-            yield from _texts(listed, step("$.suites", str(suite)), "")
+            yield from _texts(items, step("$.suites", str(suite)), "")
 
 
 def _texts(value: Any, path: str, name: str) -> Iterator[tuple[str, str, str]]:
-    """A list's items are in the list's field."""
+    """Yield the texts in a value; a list's items are in the list's field."""
     if isinstance(value, str):
         yield path, name, value
     elif isinstance(value, Mapping):

@@ -40,7 +40,7 @@ BY_IMPORT = "ci_bench.suites.functions.importing:SUITE"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlanningTree:
-    """A tree whose code plans: its `folder`, and the environment, interpreter and user that its code is started with."""
+    """A tree whose code plans, with the environment, interpreter and user that start it."""
 
     folder: Path
     environ: Mapping[str, str]
@@ -49,7 +49,7 @@ class PlanningTree:
 
 
 def caller_tree(folder: Path, environ: Mapping[str, str]) -> PlanningTree:
-    """The tree that the caller is in, as head's user where sides have users."""
+    """Return the tree that the caller is in, as head's user if sides have users."""
     users = users_of(environ)
     return PlanningTree(
         folder=folder,
@@ -59,7 +59,7 @@ def caller_tree(folder: Path, environ: Mapping[str, str]) -> PlanningTree:
 
 
 def side_tree(side: Side) -> PlanningTree:
-    """The tree of a side that is ready to be measured."""
+    """Return the tree of a side that is ready to be measured."""
     return PlanningTree(
         folder=side.folder or Path(), environ=side.environ, python=side.python, user=side.user
     )
@@ -67,38 +67,42 @@ def side_tree(side: Side) -> PlanningTree:
 
 @dataclass(kw_only=True, slots=True)
 class TreeSuite(Suite):
-    """A suite of a `tree`, by import path (`target`). Planning one entry is one process.
-
-    `worker` and `preload` name modules that are imported in the tree's own workers only.
-    """
+    """A suite of a tree, by import path. Planning one entry is one process."""
 
     name: str
+    """The suite's name."""
     target: str
+    """Import path of the suite in the tree."""
     tree: PlanningTree
+    """The tree whose code plans."""
     worker: str
+    """Module of its workers, imported only in the tree's own processes."""
     preload: tuple[str, ...] = field()
+    """Modules that its workers import first."""
     options_schema: Mapping[str, Any] = field()
+    """JSON Schema of one entry."""
     planned: dict[str, PlannedCase] = field(default_factory=dict)
+    """Planned cases by id."""
 
     def plan(self, options: Mapping[str, Any]) -> tuple[Case, ...]:
-        """The cases of one entry.
+        """Plan the cases of one entry.
 
         Raises `BadConfig` in the suite's own words, and `UnknownSuite` if it breaks down.
         """
-        found = _ask(
+        answer = _ask(
             f"plugins.{self.name}", PlanRequest(target=self.target, entry=options), self.tree
         )
-        if found.fault is not None:
-            raise BadConfig(found.fault)
+        if answer.fault is not None:
+            raise BadConfig(answer.fault)
         body = of_modules((self.target.partition(":")[0], self.worker), self.tree.folder)
-        cases = tuple(replace(one.case, body=body) for one in found.cases)
+        cases = tuple(replace(planned.case, body=body) for planned in answer.cases)
         for case in cases:
             if case.suite != self.name:
                 raise UnknownSuite(
                     f"plugins.{self.name}: its case {case.id!r} says that its suite is"
                     f" {case.suite!r}; name both alike"
                 )
-        self.planned.update({one.case.id: one for one in found.cases})
+        self.planned.update({planned.case.id: planned for planned in answer.cases})
         return cases
 
     def stages(self, case: Case) -> tuple[Stage, ...]:
@@ -113,7 +117,7 @@ class TreeSuite(Suite):
 def open_suites(
     plugins: Mapping[str, str], folder: Path, environ: Mapping[str, str]
 ) -> dict[str, TreeSuite]:
-    """The suites that the tree at `folder` brings along, by name.
+    """Open the suites of the tree at `folder`, by name.
 
     Raises:
         UnknownSuite: one cannot be imported there, takes too long, or is not a suite.
@@ -125,26 +129,26 @@ def open_suites(
 
 
 def functions_of(folder: Path, tree: Callable[[], PlanningTree]) -> Functions:
-    """The built-in suite of functions, for the tree at `folder`.
+    """Return the built-in suite of functions, for the tree at `folder`.
 
     Files that have to be imported are, in a separate process of the `tree`.
     """
 
     def plan_by_import(options: Mapping[str, Any]) -> tuple[Case, ...]:
-        found = _ask("suites.functions", PlanRequest(target=BY_IMPORT, entry=options), tree())
-        if found.fault is not None:
+        answer = _ask("suites.functions", PlanRequest(target=BY_IMPORT, entry=options), tree())
+        if answer.fault is not None:
             raise (
-                NothingInTree(found.fault)
-                if found.absent
-                else BadConfig(found.fault + _installed_hint(found.fault))
+                NothingInTree(answer.fault)
+                if answer.absent
+                else BadConfig(answer.fault + _installed_hint(answer.fault))
             )
-        return tuple(one.case for one in found.cases)
+        return tuple(planned.case for planned in answer.cases)
 
     return Functions(folder=folder, plan_by_import=plan_by_import)
 
 
 def _installed_hint(fault: str) -> str:
-    """The next step if a module is missing that `setup` may install."""
+    """Return the next step if a module is missing that `setup` may install."""
     if "ModuleNotFoundError" not in fault:
         return ""
     return (
@@ -159,7 +163,7 @@ def finder(suites: Mapping[str, Suite]) -> Callable[[str], Suite]:
 
 
 def open_suite(name: str, target: str, tree: PlanningTree) -> TreeSuite:
-    """One suite that a tree brings along. Raises what `open_suites` raises."""
+    """Open one suite of a tree. Raises what `open_suites` raises."""
     about = _ask(f"plugins.{name}", PlanRequest(target=target), tree)
     fault = _fault_of_form(about.options_schema)
     if fault is not None:
@@ -205,18 +209,18 @@ def _fault_of_form(form: Mapping[str, Any]) -> str | None:
 def _references(value: Any) -> Iterator[str]:
     if isinstance(value, Mapping):
         yield from (str(value[name]) for name in ("$ref", "$dynamicRef") if name in value)
-        yield from (found for inner in value.values() for found in _references(inner))
+        yield from (target for inner in value.values() for target in _references(inner))
     elif isinstance(value, list):
-        yield from (found for inner in value for found in _references(inner))
+        yield from (target for inner in value for target in _references(inner))
 
 
 def _ask(place: str, request: PlanRequest, tree: PlanningTree) -> PlanAnswer:
     """Plan in a separate process. `place` is the field of the configuration that errors name."""
     with TemporaryDirectory(prefix="ci-bench-") as scratch:
-        asked, answered, log = (
+        request_file, answered, log = (
             Path(scratch) / part for part in ("asked.json", "answered.json", "log")
         )
-        asked.write_bytes(msgspec.json.encode(request))
+        request_file.write_bytes(msgspec.json.encode(request))
         give(Path(scratch), tree.user)
         visible = {
             **tree.environ,
@@ -228,13 +232,18 @@ def _ask(place: str, request: PlanRequest, tree: PlanningTree) -> PlanAnswer:
                 "-P",
                 "-m",
                 "ci_bench.suites.shared.planning.planner",
-                str(asked),
+                str(request_file),
                 str(answered),
             ]
         )
         ended = run_command(
-            command, folder=tree.folder, environ=visible, timeout_s=TIMEOUT_S, log=log, user=tree.user
-        )  # fmt: skip
+            command,
+            folder=tree.folder,
+            environ=visible,
+            timeout_s=TIMEOUT_S,
+            log=log,
+            user=tree.user,
+        )
         if ended.timed_out:
             raise PlannerDied(f"{place}: {request.target} did not plan within {TIMEOUT_S:g} s")
         if ended.code < 0 or ended.code > KILLED:
@@ -244,11 +253,11 @@ def _ask(place: str, request: PlanRequest, tree: PlanningTree) -> PlanAnswer:
             )
         if ended.code or answered.is_symlink() or not answered.is_file():
             what = f"{request.target} cannot be imported and asked for a plan"
-            said = f"{place}: {what}, from {tree.folder} or its src: {_reason(ended.tail)}"
+            message = f"{place}: {what}, from {tree.folder} or its src: {_reason(ended.tail)}"
             raise (
-                NoSuiteInTree(said)
+                NoSuiteInTree(message)
                 if _leads_nowhere(request.target, ended.tail)
-                else UnknownSuite(said)
+                else UnknownSuite(message)
             )
         try:
             with answered.open("rb") as stream:

@@ -12,7 +12,7 @@ import msgspec
 
 from ci_bench.processes.messages import ClaimFiles, Keeping, OutputFiles
 from ci_bench.records.config import RunOptions
-from ci_bench.records.outputs import BesideBase
+from ci_bench.records.outputs import OutputsComparison
 from ci_bench.records.results import Case, Check, Progress
 from ci_bench.suites.contract import Evidence, Stage
 
@@ -143,7 +143,7 @@ class Answer:
     evidence: Evidence | None = None
     fault: WorkerFault | None = None
     environment: Mapping[str, Mapping[str, str | int | float | bool | None]] | None = None
-    beside: BesideBase | None = None
+    beside: OutputsComparison | None = None
     judged: tuple[Check, ...] | None = None
 
 

@@ -1,4 +1,4 @@
-"""Intended changes of a pull request: what an entry of ``ci-bench-accepted.yml`` says, and who made it count.
+"""Intended changes of a pull request: an entry of ``ci-bench-accepted.yml``, and who made it count.
 
 Owns values only. `ci_bench.configuration.accepting` reads and writes the file,
 `judge.policy.accepting` applies entries, and `commands.trusted.granting` decides which of them
@@ -33,6 +33,7 @@ class AcceptedChange:
     """One entry. Only the pattern of cases may have a wildcard, never the kind or the metric."""
 
     kind: Accepted
+    """Section of the file: a metric, outputs, or learning."""
     case: str
     """Id of a case, or a pattern of ids."""
     bound: float | str

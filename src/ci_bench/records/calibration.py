@@ -11,11 +11,11 @@ from typing import Annotated, Literal
 from ci_bench.records.faults import Fault, not_moments, twice
 from ci_bench.records.forms import (
     ArmName,
+    Bounds,
     CaseId,
     Count,
     Facts,
     Fingerprint,
-    Form,
     MetricName,
     Moment,
     NonNegative,
@@ -36,7 +36,7 @@ class PastRun:
     at: Moment
     """Start of the run: ISO 8601, in UTC."""
     gate: bool = False
-    """Whether it is a gate, of two commits; it keeps the first launch of each metric and counts for less."""
+    """Whether it is a gate: only the first launch of each metric is kept, and counts for less."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,11 +52,11 @@ class PastSeries:
     """The name of a series of samples."""
     arm: ArmName
     """The measured arm."""
-    ratios: Annotated[tuple[float, ...], Form(max_items=200)]
+    ratios: Annotated[tuple[float, ...], Bounds(max_items=200)]
     """Logarithms of head over base; above zero, head was worse."""
-    within: Annotated[tuple[NonNegative | None, ...], Form(max_items=200)]
+    within: Annotated[tuple[NonNegative | None, ...], Bounds(max_items=200)]
     """The spread inside each launch; `None` if it has only one value."""
-    runs: Annotated[tuple[Count, ...], Form(max_items=200)]
+    runs: Annotated[tuple[Count, ...], Bounds(max_items=200)]
     """The index of each launch's run in the list of runs."""
 
 
@@ -74,9 +74,9 @@ class Calibration:
     """The digest of the identity."""
     identity: Facts
     """The machine: the properties that decide whether its noise applies to another run."""
-    runs: Annotated[tuple[PastRun, ...], Form(max_items=1000)]
+    runs: Annotated[tuple[PastRun, ...], Bounds(max_items=1000)]
     """The runs of unchanged code, oldest first."""
-    series: Annotated[tuple[PastSeries, ...], Form(max_items=100_000)]
+    series: Annotated[tuple[PastSeries, ...], Bounds(max_items=100_000)]
     """The past launches of each metric."""
 
 
@@ -88,7 +88,9 @@ def calibration_faults(calibration: Calibration) -> Iterator[Fault]:
     """
     yield from twice("$.runs", [run.id for run in calibration.runs])
     yield from not_moments("$.runs", [run.at for run in calibration.runs])
-    yield from twice("$.series", [(one.case, one.metric, one.arm) for one in calibration.series])
+    yield from twice(
+        "$.series", [(past.case, past.metric, past.arm) for past in calibration.series]
+    )
     for index, series in enumerate(calibration.series):
         yield from _series_faults(f"$.series[{index}]", series, len(calibration.runs))
 

@@ -6,7 +6,7 @@ They are derived from two profiles.
 from dataclasses import dataclass
 from typing import Annotated
 
-from ci_bench.records.forms import ArmName, Form, Label, NonNegative, PartNames, Remark, Share
+from ci_bench.records.forms import ArmName, Bounds, Label, NonNegative, PartNames, Remark, Share
 from ci_bench.records.profiles import Bundle, GraphBreak, RowKind
 
 
@@ -14,8 +14,8 @@ from ci_bench.records.profiles import Bundle, GraphBreak, RowKind
 class CausePart:
     """A part of a step that takes a different time on head than on base.
 
-    It is one row of both profiles, or several related rows. Lines are head's, or base's if the part was
-    removed.
+    It is one row of both profiles, or several related rows. Lines are head's, or base's if the part
+    was removed.
     """
 
     kind: RowKind
@@ -24,9 +24,9 @@ class CausePart:
     """Its names on base; empty if the part is new."""
     after: PartNames
     """Its names on head; empty if the part was removed."""
-    places: Annotated[tuple[Label, ...], Form(max_items=4)]
+    places: Annotated[tuple[Label, ...], Bounds(max_items=4)]
     """Files and lines, the line that made a new layout first."""
-    codes: Annotated[tuple[Annotated[str, Form(max_length=160)], ...], Form(max_items=4)]
+    codes: Annotated[tuple[Annotated[str, Bounds(max_length=160)], ...], Bounds(max_items=4)]
     """Source text of these lines."""
     base_s: NonNegative
     """Base's seconds a step."""
@@ -58,7 +58,7 @@ class MemoryPart:
 
     name: Label
     """The allocating operation."""
-    places: Annotated[tuple[Label, ...], Form(max_items=4)]
+    places: Annotated[tuple[Label, ...], Bounds(max_items=4)]
     """Files and lines."""
     base_bytes: NonNegative
     """Base's bytes."""
@@ -82,7 +82,7 @@ class KernelChange:
     """Base's name; empty if the kernel is new."""
     after: Label
     """Head's name; empty if the kernel was removed."""
-    diff: Annotated[str, Form(max_length=9000)]
+    diff: Annotated[str, Bounds(max_length=9000)]
     """A unified diff, or the beginning of it."""
 
 
@@ -106,23 +106,23 @@ class Cause:
     """Head's step, in seconds; `None` if unknown."""
     attributed: Share | None = None
     """The share of the difference that the parts explain; `None` if there was no difference."""
-    parts: Annotated[tuple[CausePart, ...], Form(max_items=60)] = ()
+    parts: Annotated[tuple[CausePart, ...], Bounds(max_items=60)] = ()
     """The parts whose times differ."""
-    memory: Annotated[tuple[MemoryPart, ...], Form(max_items=60)] = ()
+    memory: Annotated[tuple[MemoryPart, ...], Bounds(max_items=60)] = ()
     """The allocations that differ at the peak."""
-    new_breaks: Annotated[tuple[GraphBreak, ...], Form(max_items=20)] = ()
+    new_breaks: Annotated[tuple[GraphBreak, ...], Bounds(max_items=20)] = ()
     """Graph breaks that only head has."""
-    gone_breaks: Annotated[tuple[GraphBreak, ...], Form(max_items=20)] = ()
+    gone_breaks: Annotated[tuple[GraphBreak, ...], Bounds(max_items=20)] = ()
     """Graph breaks that only base has."""
-    new_recompiles: Annotated[tuple[Remark, ...], Form(max_items=20)] = ()
+    new_recompiles: Annotated[tuple[Remark, ...], Bounds(max_items=20)] = ()
     """Guards that only head fails."""
-    new_kernels: Annotated[tuple[Label, ...], Form(max_items=60)] = ()
+    new_kernels: Annotated[tuple[Label, ...], Bounds(max_items=60)] = ()
     """Kernels that only head has."""
-    gone_kernels: Annotated[tuple[Label, ...], Form(max_items=60)] = ()
+    gone_kernels: Annotated[tuple[Label, ...], Bounds(max_items=60)] = ()
     """Kernels that only base has."""
-    unknown: Annotated[str, Form(max_length=400)] = ""
+    unknown: Annotated[str, Bounds(max_length=400)] = ""
     """Why the cause is unknown; empty if it is known."""
     bundle: Bundle | None = None
     """Head's compiled graph that is wrong in isolation, if there is one."""
-    kernels: Annotated[tuple[KernelChange, ...], Form(max_items=12)] = ()
+    kernels: Annotated[tuple[KernelChange, ...], Bounds(max_items=12)] = ()
     """Differences in the sources of generated kernels."""

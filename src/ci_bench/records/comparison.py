@@ -16,10 +16,10 @@ from ci_bench.records.causes import Cause
 from ci_bench.records.config import Rule, Severity
 from ci_bench.records.forms import (
     ArmName,
+    Bounds,
     CaseId,
     Count,
     Facts,
-    Form,
     Identifier,
     Label,
     Log,
@@ -60,9 +60,9 @@ class Closeness:
     signal: str
     """``loss`` or ``grad_norm``."""
     low: tuple[float, ...]
-    """Where parity ends below the reference, in the signal's unit, by step."""
+    """Lower end of parity by step, in the signal's unit."""
     high: tuple[float, ...]
-    """Where parity ends above it, likewise."""
+    """Upper end, likewise."""
     scores: tuple[float, ...]
     """Distance of the candidate in rounding envelopes, by step."""
     limit: float
@@ -97,11 +97,11 @@ class Judgement:
 
     verdict: RunVerdict
     """Passed only if every gating metric was decided; an undecided run meets the policy, too."""
-    exit_code: Annotated[int, Form(choices=(0, 1, 3, 4))]
+    exit_code: Annotated[int, Bounds(choices=(0, 1, 3, 4))]
     """The exit code that follows."""
-    headline: Annotated[str, Form(max_length=2000)]
+    headline: Annotated[str, Bounds(max_length=2000)]
     """The comparison in one sentence."""
-    findings: Annotated[tuple[Finding, ...], Form(max_items=1_000_000)]
+    findings: Annotated[tuple[Finding, ...], Bounds(max_items=1_000_000)]
     """Worst first."""
 
     @property
@@ -160,7 +160,7 @@ class Parity(StrEnum):
 
 
 class Tier(StrEnum):
-    """The rule of parity that applied: step by step against the rounding envelope, or over seeds."""
+    """The rule of parity: step by step against the rounding envelope, or over seeds."""
 
     NUMERIC = "numeric"
     STATISTICAL = "statistical"
@@ -186,7 +186,7 @@ class Interval:
     """The lower end."""
     high: float
     """The upper end."""
-    level: Annotated[float, Form(gt=0, lt=1)]
+    level: Annotated[float, Bounds(gt=0, lt=1)]
     """The level; 0.95 is ninety-five per cent."""
 
 
@@ -201,7 +201,7 @@ class Summary:
     launches: PositiveCount
     """Number of launches that took them."""
     estimate: float | None = None
-    """The quantity that the change refers to, in the metric's unit; `None` if that is the median."""
+    """Quantity that the change refers to, in the metric's unit; `None` if it is the median."""
 
     @property
     def figure(self) -> float:
@@ -353,14 +353,14 @@ class ParityFinding:
     """The largest difference of the gradient norms, in envelopes; `None` if unknown."""
     first_step: Count | None = None
     """The first step that differs; `None` if all agree."""
-    step: Annotated[str, Form(max_length=60, pattern=r"^[a-z0-9, ]{0,60}$")] = ""
+    step: Annotated[str, Bounds(max_length=60, pattern=r"^[a-z0-9, ]{0,60}$")] = ""
     """The log's number of the step at position first_step; empty if the log has none."""
     recorded: Count | None = None
     """For logs, the number of steps of the longer one."""
     signal: Identifier | None = None
     """The series that differs first; `None` if all agree."""
     apart_first: float | None = None
-    """Relative deviation of the signal at the first step outside the envelope; `None` if all agree."""
+    """Relative deviation of the signal at the first step that differs; `None` if all agree."""
     apart_last: float | None = None
     """The same at the last step that counts."""
     difference: float | None = None
@@ -401,35 +401,37 @@ class CaseComparison:
     """A command that runs only this case; `None` if head has no such case."""
     log_tail: Log = ""
     """The end of the log of a failed case."""
-    pairs: Annotated[tuple[Pair, ...], Form(max_items=1000)] = ()
+    pairs: Annotated[tuple[Pair, ...], Bounds(max_items=1000)] = ()
     """The metrics, base against head."""
-    speedups: Annotated[tuple[ArmSpeedup, ...], Form(max_items=1000)] = ()
+    speedups: Annotated[tuple[ArmSpeedup, ...], Bounds(max_items=1000)] = ()
     """The arms, reference against candidate."""
-    checks: Annotated[tuple[Check, ...], Form(max_items=1000)] = ()
+    checks: Annotated[tuple[Check, ...], Bounds(max_items=1000)] = ()
     """The checks."""
-    parity: Annotated[tuple[ParityFinding, ...], Form(max_items=20)] = ()
+    parity: Annotated[tuple[ParityFinding, ...], Bounds(max_items=20)] = ()
     """Loss parity of each candidate arm."""
     learning: ParityFinding | None = None
     """Loss parity of head's reference arm with base's; `None` if one was not trained."""
     outputs: OutputsFinding | None = None
     """Whether the reference arm's outputs match base's; `None` if neither side kept any."""
     base_faults: Annotated[
-        tuple[Annotated[str, Form(max_length=20_000)], ...], Form(max_items=1000)
+        tuple[Annotated[str, Bounds(max_length=20_000)], ...], Bounds(max_items=1000)
     ] = ()
     """Faults of the baseline run itself."""
-    reduced: Annotated[tuple[Annotated[str, Form(max_length=2000)], ...], Form(max_items=100)] = ()
+    reduced: Annotated[
+        tuple[Annotated[str, Bounds(max_length=2000)], ...], Bounds(max_items=100)
+    ] = ()
     """Requirements that head's plan drops from base's own plan, one clause each."""
     facts: Facts = field(default_factory=dict)
     """Parameters and counts for the reader."""
-    arms: Annotated[tuple[ArmName, ...], Form(max_items=20)] = ()
+    arms: Annotated[tuple[ArmName, ...], Bounds(max_items=20)] = ()
     """The ways of running the case."""
     reference: ArmName | None = None
     """The arm that the others are compared with; `None` if unknown."""
     launch_s: NonNegative | None = None
-    """Seconds of a launch, checks included, on all sides that this run measured; `None` if unknown."""
+    """Seconds of a launch, checks included, on all measured sides; `None` if unknown."""
     title: Label = ""
     """The common name of the case; empty if that is its id."""
-    causes: Annotated[tuple[Cause, ...], Form(max_items=100)] = ()
+    causes: Annotated[tuple[Cause, ...], Bounds(max_items=100)] = ()
     """Changes in the steps of the arms that were explained."""
     edited: bool = False
     """Whether the benchmark's own code differs between base and head."""
@@ -528,7 +530,7 @@ class Pairing:
     """Number of times that can fail the run."""
     launches: Count
     """The largest number of launches of a case."""
-    inflation: Annotated[float, Form(ge=1)] | None = None
+    inflation: Annotated[float, Bounds(ge=1)] | None = None
     """Today's noise relative to the learned noise; `None` if unknown."""
     mean: MeanSpeedup | None = None
     """The geometric mean over the gating times; `None` if unknown."""
@@ -556,7 +558,7 @@ class ComparedSide:
 class Mismatch:
     """A field of the identity that differs."""
 
-    field: Annotated[str, Form(max_length=60, pattern=r"^[a-z0-9_.]{1,60}$")]
+    field: Annotated[str, Bounds(max_length=60, pattern=r"^[a-z0-9_.]{1,60}$")]
     """The name of the field."""
     base: Fact
     """Base's value; `None` if it could not be determined."""
@@ -582,13 +584,13 @@ class Comparison:
     """The run it is compared with; `None` if missing."""
     absence: Text | None
     """Why base is missing; `None` if it is present."""
-    mismatches: Annotated[tuple[Mismatch, ...], Form(max_items=200)]
+    mismatches: Annotated[tuple[Mismatch, ...], Bounds(max_items=200)]
     """Differences that make the two runs incomparable."""
-    across: Annotated[tuple[Mismatch, ...], Form(max_items=20)] = ()
+    across: Annotated[tuple[Mismatch, ...], Bounds(max_items=20)] = ()
     """Differences that policy.compare_across allows."""
-    cases: Annotated[tuple[CaseComparison, ...], Form(max_items=10_000)]
+    cases: Annotated[tuple[CaseComparison, ...], Bounds(max_items=10_000)]
     """The cases of both sides."""
-    shifts: Annotated[tuple[CommonShift, ...], Form(max_items=1000)] = ()
+    shifts: Annotated[tuple[CommonShift, ...], Bounds(max_items=1000)] = ()
     """How the times of each suite moved together since a saved baseline."""
     pairing: Pairing | None = None
     """Facts about a paired run as a whole; `None` for other runs."""

@@ -1,4 +1,4 @@
-"""The configuration as one frozen value: suites, run options, and the policy with its thresholds and severities.
+"""The configuration as one frozen value: suites, run options, and the policy.
 
 Reading it from files and flags is the business of `ci_bench.configuration.config`.
 """
@@ -205,26 +205,28 @@ class MetricPolicy:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Policy:
-    """Thresholds are relative (0.05 is five per cent); severities say what a finding does.
-
-    `default_threshold` is for metrics that declare no threshold; `None` is `DEFAULT_THRESHOLD`.
-    `drift` is how far times may move between runs at different times; `None` takes the device's
-    `DEFAULT_DRIFT`. `floors` are what candidate arms must reach against the reference arm of the
-    same run, and `implausible_speedup` what they must not exceed. `cases` are settings of single
-    cases, by a pattern of their ids. `compare_across` are fields of the machine's identity that
-    differ on purpose. `metrics` is declared by the engine and the suites.
-    """
+    """Thresholds, floors and the effects of findings."""
 
     thresholds: Mapping[str, float] = field(default_factory=dict)
+    """Smallest relative change that counts (0.05 is five per cent), by metric."""
     severities: Mapping[Rule, Severity] = field(default_factory=dict)
+    """Effects of findings, by rule."""
     suites: Mapping[str, SuitePolicy] = field(default_factory=dict)
+    """Overrides for single suites."""
     default_threshold: float | None = None
+    """For metrics that declare none; `None` is `DEFAULT_THRESHOLD`."""
     drift: float | None = None
+    """Largest drift of times between separate runs; `None` takes the device's `DEFAULT_DRIFT`."""
     floors: Mapping[Floor, float] = field(default_factory=dict)
+    """Least ratios of candidate arms to the reference arm of the same run."""
     cases: Mapping[str, CasePolicy] = field(default_factory=dict)
+    """Settings of single cases, by a pattern of their ids."""
     implausible_speedup: float = IMPLAUSIBLE_SPEEDUP
+    """Highest plausible speedup of a candidate over its reference."""
     compare_across: tuple[str, ...] = ()
+    """Fields of the machine's identity that differ on purpose."""
     metrics: Mapping[str, MetricKind] = field(default_factory=lambda: ENGINE)
+    """Kinds of metric that the engine and the suites declare, by name."""
 
     def threshold(self, *, suite: str, metric: str, unit: Unit = Unit.SECONDS) -> float:
         """Return the threshold of one metric.
@@ -269,14 +271,18 @@ class Policy:
         The word of the last pattern that the case's id fits, else the suite's, else the general
         one.
         """
-        fitting = [own.floors for pattern, own in self.cases.items() if fits(pattern, case)]
+        fitting = [
+            settings.floors for pattern, settings in self.cases.items() if fits(pattern, case)
+        ]
         layers = (*reversed(fitting), self.suites.get(suite, SuitePolicy()).floors, self.floors)
         return next((layer[floor] for layer in layers if floor in layer), None)
 
     def explained_speedup(self, case: str) -> float | None:
-        """The limit that a pattern sets for a case, the last that its id fits; `None` if none does."""
+        """Return the limit of the last pattern that the case's id fits, or `None`."""
         limits = [
-            own.implausible_speedup for pattern, own in self.cases.items() if fits(pattern, case)
+            settings.implausible_speedup
+            for pattern, settings in self.cases.items()
+            if fits(pattern, case)
         ]
         return next((limit for limit in reversed(limits) if limit is not None), None)
 
@@ -286,13 +292,15 @@ class Policy:
         A suspected regression has the severity of a regression, unless it has its own; like a
         possible one it is undecided, so neither is ever milder than `inconclusive`.
         """
-        own = self.suites.get(suite or "", SuitePolicy()).severities
-        layers = (own, self.severities, DEFAULT_SEVERITIES)
+        suite_severities = self.suites.get(suite or "", SuitePolicy()).severities
+        layers = (suite_severities, self.severities, DEFAULT_SEVERITIES)
         names = (rule, Rule.REGRESSED) if rule is Rule.SUSPECTED else (rule,)
-        said = next(layer[name] for layer in layers for name in names if name in layer)
+        severity = next(layer[name] for layer in layers for name in names if name in layer)
         if rule not in {Rule.SUSPECTED, Rule.POSSIBLE}:
-            return said
-        return min(said, self.severity(Rule.INCONCLUSIVE, suite=suite), key=list(Severity).index)
+            return severity
+        return min(
+            severity, self.severity(Rule.INCONCLUSIVE, suite=suite), key=list(Severity).index
+        )
 
     def drift_of(self, device: object) -> float:
         """Return the allowed drift of times between two runs on `device` (``cpu``, ``cuda``)."""
@@ -321,8 +329,8 @@ def fits(pattern: str, case: str) -> bool:
     *middle, last = rest
     place = len(first) if case.startswith(first) else -1
     for part in middle:
-        found = case.find(part, place) if place >= 0 else -1
-        place = found + len(part) if found >= 0 else -1
+        position = case.find(part, place) if place >= 0 else -1
+        place = position + len(part) if position >= 0 else -1
     return 0 <= place <= len(case) - len(last) and case.endswith(last)
 
 
@@ -351,53 +359,54 @@ class Explain(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunOptions:
-    """Options for measuring.
-
-    `device` is ``auto``, ``cpu``, ``cuda`` or ``cuda:N``; `auto` takes the first GPU, else the CPU.
-    `threads` is torch's intra-op thread count, `None` for one per core. `launches` is the number of
-    fresh process sets, `max_launches` the most that adaptive sampling may take; `blocks` the ABBA
-    blocks of one launch (a block times each arm twice), with adaptive sampling up to `most_blocks`
-    while they take less than twice the time of getting ready for them; `sample_s` the least
-    duration of one sample in seconds; `warmup_s` where warm-up gives up waiting for a steady state.
-    `stage_timeout_s` ends one worker, `budget_s` keeps new cases and launches from starting,
-    `case_budget_s` more launches of one case. `compile_budget_s` is how long the cold compilations
-    of a case may be repeated in launches after the first, all arms and sides together.
-    `lock_timeout_s` is how long to wait for a device that another run measures on. A block of
-    samples taken while the GPU was throttled or shared is taken again, `redo` times at most. Each
-    arm is opened `rotate` times, and calls go round these copies. On a GPU, `flush_l2` overwrites
-    the L2 cache before each call, and `cuda_graph` replays a captured call instead of repeating it.
-    With `overlap`, untimed stages run on base and head simultaneously, if there are cores and
-    memory for both; on a CPU both sides also compile and prepare for their samples simultaneously;
-    on a GPU the processes of the next launch load while nothing is timed. With `referee`, some
-    timed calls that no worker knows ahead are made on fresh inputs, and their results are compared
-    with the reference arm. `energy_s` is how long each arm runs twice in each launch, in addition
-    to the samples, to count the energy of its steps; 0 counts none. `explain` selects the cases
-    whose steps are profiled after the last launch, and `explain_s` limits the total time.
-    """
+    """Options for measuring; docs/configuration.md has them in full."""
 
     device: str = "auto"
+    """``auto`` (the first GPU, else the CPU), ``cpu``, ``cuda`` or ``cuda:N``."""
     threads: int | None = 1
+    """Intra-op threads of torch; `None` is one per core."""
     sampling: Sampling = Sampling.ADAPTIVE
+    """Launches of a paired run: as the verdicts need, or a fixed number."""
     launches: int = 3
+    """Number of launches, each a fresh set of processes."""
     max_launches: int = 16
+    """Limit of adaptive sampling."""
     blocks: int = 10
+    """ABBA blocks of one launch; a block times each arm twice."""
     most_blocks: int = 40
+    """Limit of adaptive sampling, as long as blocks take less than twice the preparation."""
     sample_s: float = 0.02
+    """Least duration of one sample, in seconds."""
     warmup_s: float = 10.0
+    """Limit of waiting for a steady state, in seconds."""
     stage_timeout_s: float = 1800.0
+    """Time limit of one worker, in seconds."""
     budget_s: float | None = None
+    """Seconds after which no new case or launch starts; `None` sets no limit."""
     case_budget_s: float | None = None
+    """Seconds after which a case gets no more launches; `None` sets no limit."""
     compile_budget_s: float = 120.0
+    """Seconds for repeating the cold compilations of a case, all arms and sides together."""
     lock_timeout_s: float = 3600.0
+    """Seconds to wait for a device that another run measures on."""
     redo: int = 3
+    """Most repetitions of a block that was taken while the GPU was throttled or shared."""
     rotate: int = 1
+    """Number of copies of each arm that calls go round."""
     flush_l2: bool = False
+    """Whether a GPU's L2 cache is overwritten before each call."""
     cuda_graph: bool = False
+    """Whether a GPU replays a captured call."""
     referee: bool = True
+    """Whether unpredictable timed calls get fresh inputs, to compare their results."""
     overlap: bool = True
+    """Whether untimed stages of base and head run simultaneously."""
     energy_s: float = 0.0
+    """Seconds for which each arm runs twice in each launch to count its energy; 0 counts none."""
     explain: Explain = Explain.ON_CHANGE
+    """Cases whose steps are profiled after the last launch."""
     explain_s: float = 180.0
+    """Time limit of profiling, in seconds."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -428,22 +437,22 @@ LOCK_FILES = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Setup:
-    """Preparation of each side of a paired run.
-
-    `commands` run once per side, in its folder, with bash; `timeout_s` is what those of one side
-    may take in all. `cache` is a folder kept between runs; `cache_key` are the files, as globs,
-    whose change starts a new part of it. `network` allows commands to download, and a missing base
-    or submodule to be fetched. `submodules` are checked out where the clone has them. `writes` are
-    files of a tree, or folders, as globs, that measuring may change or add modules to.
-    """
+    """Preparation of each side of a paired run."""
 
     commands: tuple[str, ...] = ()
+    """Commands that run once per side, in its folder, with bash."""
     timeout_s: float = 1800.0
+    """Time limit for all commands of one side, in seconds."""
     cache: str | None = None
+    """Folder that is kept between runs; `None` keeps none."""
     cache_key: tuple[str, ...] = LOCK_FILES
+    """Files, as globs, whose change starts a new part of the cache."""
     network: bool = False
+    """Whether commands may download, and a missing base or submodule be fetched."""
     submodules: bool = True
+    """Whether submodules are checked out where the clone has them."""
     writes: tuple[str, ...] = ()
+    """Files or folders of a tree, as globs, that measuring may change or add modules to."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -473,19 +482,23 @@ class Machine:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Config:
-    """All of ci-bench.yml, with flags applied; `written` is `run` as the file has it, where flags have changed it.
-
-    `baseline` is ``paired``, ``none``, or the path of an earlier run's results; `base` the base
-    commit of a paired run. `None` marks missing settings. `plugins` are suites that are not built
-    in; `machines` are those that each pull request is measured on, by name; if empty, there is one.
-    """
+    """All of ci-bench.yml, with flags applied."""
 
     entries: tuple[SuiteEntry, ...]
+    """The items of all suites' lists."""
     baseline: str | None = None
+    """``paired``, ``artifact``, ``none``, or a path of earlier results; `None` if not set."""
     base: str | None = None
+    """Base commit of a paired run; `None` if not set."""
     plugins: Mapping[str, Plugin] = field(default_factory=dict)
+    """Suites that are not built in, by name."""
     machines: Mapping[str, Machine] = field(default_factory=dict)
+    """Machines that each pull request is measured on, by name; empty if there is one."""
     setup: Setup = Setup()
+    """Preparation of each side."""
     run: RunOptions = RunOptions()
+    """Options for measuring, with flags applied."""
     written: RunOptions | None = None
+    """The options as the file has them; `None` if no flag changes them."""
     policy: Policy = Policy()
+    """Thresholds, floors and the effects of findings."""

@@ -39,11 +39,13 @@ class Declaration:
             return None
         if isinstance(self.cases, int):
             number = len(planned)
-            said = f"{self.field}: {self.cases} declared, and {number} planned ({names(planned)})"
+            difference = (
+                f"{self.field}: {self.cases} declared, and {number} planned ({names(planned)})"
+            )
             return (
                 None
                 if number == self.cases
-                else f"{said}; if they are meant, write `cases: {number}`"
+                else f"{difference}; if they are meant, write `cases: {number}`"
             )
         absent, added = without(self.cases, planned), without(planned, self.cases)
         parts = [f"{names(absent)} not planned, take out"] if absent else []
@@ -56,12 +58,12 @@ class Declaration:
 
 
 def names(ids: Sequence[str]) -> str:
-    """The first ids, and how many more there are."""
+    """Name the first ids, and count the others."""
     more = f" and {len(ids) - _NAMED} more" if len(ids) > _NAMED else ""
     return ", ".join(show(name) for name in ids[:_NAMED]) + more
 
 
 def without(ids: Sequence[str], others: Sequence[str]) -> list[str]:
     """Return those of `ids` that are not in `others`."""
-    known = {*others}
-    return [name for name in ids if name not in known]
+    excluded = {*others}
+    return [name for name in ids if name not in excluded]

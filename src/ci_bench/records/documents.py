@@ -185,7 +185,7 @@ def read_history(path: Path, *, max_bytes: int = MAX_BYTES) -> "History":
 
 
 def packed(document: "Document") -> bytes:
-    """A document as one line of JSON, compressed, always to the same bytes.
+    """Compress a document as one line of JSON, always to the same bytes.
 
     Raises `BadDocument` if a number is not finite.
     """
@@ -201,24 +201,24 @@ def packed(document: "Document") -> bytes:
 
 
 def document_kind(path: Path, *, max_bytes: int = MAX_BYTES) -> Kind:
-    """Tell which reader a file is for: by its name where its ending is YAML's, else by its `kind`.
+    """Return the kind of a file: by its name where its ending is YAML's, else by its `kind`.
 
     Raises `BadDocument`.
     """
     if path.suffix in {".yml", ".yaml"}:
         return Kind.ACCEPTED if path.name == ACCEPTED_FILE else Kind.CONFIG
     raw = _load(path, max_bytes)
-    named = raw.get("kind") if isinstance(raw, dict) else None
-    if named in _JSON:
-        return Kind(named)
+    word = raw.get("kind") if isinstance(raw, dict) else None
+    if word in _JSON:
+        return Kind(word)
     names = f"{', '.join(map(repr, map(str, _JSON[:-1])))} or {_JSON[-1].value!r}"
     raise BadDocument(
-        f"{path}: $.kind is {show(named)}, not {names}; ci-bench did not write this file"
+        f"{path}: $.kind is {show(word)}, not {names}; ci-bench did not write this file"
     )
 
 
 def validate(raw: Any, kind: Kind, form: Mapping[str, Any] | None = None) -> tuple[Fault, ...]:
-    """List what is wrong with parsed JSON or YAML, by path; empty if it is a sound document of this kind.
+    """List the faults of parsed JSON or YAML by path; empty if it is a sound document.
 
     `form` replaces the kind's own schema, which lets plugins extend the configuration.
     """
@@ -237,8 +237,8 @@ def case_faults(case: "Case") -> tuple[Fault, ...]:
 
 def to_json(document: "Document") -> dict[str, Any]:
     """Turn a document into what its file holds. Raises `BadDocument` if a number is not finite."""
-    plain: dict[str, Any] = json.loads(text_of(document))
-    return plain
+    fields: dict[str, Any] = json.loads(text_of(document))
+    return fields
 
 
 def write(document: "Document", path: Path) -> None:
@@ -312,15 +312,15 @@ def _replace(path: Path, content: bytes) -> None:
 
 
 def text_of(document: "Document") -> str:
-    """A document as it is written. Raises `BadDocument` if a number is not finite."""
+    """Return a document's text. Raises `BadDocument` if a number is not finite."""
     import msgspec
 
-    plain = msgspec.to_builtins(document)
+    fields = msgspec.to_builtins(document)
     try:
-        return many_lines(plain) + "\n"
+        return many_lines(fields) + "\n"
     except ValueError as error:
         raise BadDocument(
-            f"a number that is not finite cannot be written:\n{capped(oddities(plain, '$'))}"
+            f"a number that is not finite cannot be written:\n{capped(oddities(fields, '$'))}"
         ) from error
 
 
@@ -415,35 +415,37 @@ def _unpacked(path: Path, content: bytes, max_bytes: int) -> bytes:
 
     unpacker = zlib.decompressobj(wbits=31)
     try:
-        whole = unpacker.decompress(content, max_bytes + 1)
+        unpacked = unpacker.decompress(content, max_bytes + 1)
     except zlib.error as error:
         raise BadDocument(
             f"{path}: a broken gzip file: {error}; it was cut short or changed"
         ) from error
-    if len(whole) > max_bytes:
+    if len(unpacked) > max_bytes:
         raise BadDocument(f"{path}: holds more than {max_bytes:,} bytes, the most that is read")
     if not unpacker.eof or unpacker.unused_data:
         raise BadDocument(
             f"{path}: a gzip file that"
             f" {'goes on after its end' if unpacker.eof else 'is cut short'}"
         )
-    return whole
+    return unpacked
 
 
 def _form_faults(raw: Any, kind: Kind, form: Mapping[str, Any]) -> tuple[Fault, ...]:
     """Check in the order that helps: is it our document, its version, its form."""
-    own = form is schema(kind)
+    has_own_schema = form is schema(kind)
     try:
-        is_sound = own and _sound(kind)(raw)
+        is_sound = has_own_schema and _sound(kind)(raw)
         return _head(raw, kind) or (
-            () if is_sound else form_faults(raw, form, _sound_part(kind) if own else None)
+            ()
+            if is_sound
+            else form_faults(raw, form, _sound_part(kind) if has_own_schema else None)
         )
     except RecursionError:
         return (Fault("$", "nested too deep"),)
 
 
 def _parse(raw: Any, kind: Kind) -> "tuple[Document | None, tuple[Fault, ...]]":
-    """A document of this kind, and what is wrong with it that no schema can say; none if its form is wrong."""
+    """Convert a document of sound form, and list the faults that no schema can express."""
     import msgspec
 
     if faults := _form_faults(raw, kind, schema(kind)):
@@ -509,15 +511,15 @@ def _head(raw: Any, kind: Kind) -> tuple[Fault, ...]:
             ),
         )
     if kind not in _YAML and raw.get("kind") != kind:
-        found = f"{show(raw['kind'])} is not" if "kind" in raw else "missing; it should be"
-        return (Fault("$.kind", f"{found} {kind.value!r}"),)
+        problem = f"{show(raw['kind'])} is not" if "kind" in raw else "missing; it should be"
+        return (Fault("$.kind", f"{problem} {kind.value!r}"),)
     version = raw.get("schema_version")
     if type(version) is int and version > 1:
-        made = "is for" if kind in _YAML else "was written by"
+        origin = "is for" if kind in _YAML else "was written by"
         return (
             Fault(
                 "$.schema_version",
-                f"schema_version {show(version)} {made} a newer ci-bench; this one reads 1",
+                f"schema_version {show(version)} {origin} a newer ci-bench; this one reads 1",
             ),
         )
     return ()
@@ -535,7 +537,7 @@ def _sound_part(kind: Kind) -> Callable[[str, Any], bool]:
 
 @cache
 def schema(kind: Kind) -> dict[str, Any]:
-    """The JSON Schema of one kind of document, shared: copy it before changing it."""
+    """Return the JSON Schema of one kind of document, shared: copy it before changing it."""
     from importlib.resources import files
 
     loaded: dict[str, Any] = json.loads(

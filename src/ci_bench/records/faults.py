@@ -43,7 +43,7 @@ class Fault:
     message: str
 
     def __str__(self) -> str:
-        """The line of a message, `MAX_LINE` characters at most."""
+        """Return the line of a message, `MAX_LINE` characters at most."""
         line = f"{self.path}: {self.message}"
         return line if len(line) <= MAX_LINE else line[: MAX_LINE - 1] + "…"
 
@@ -85,7 +85,8 @@ def ordered(faults: Iterable[Fault]) -> tuple[Fault, ...]:
 
 def _natural(fault: Fault) -> list[str | int]:
     return [
-        int(part) if odd % 2 else part for odd, part in enumerate(re.split("([0-9]+)", str(fault)))
+        int(part) if index % 2 else part
+        for index, part in enumerate(re.split("([0-9]+)", str(fault)))
     ]
 
 
@@ -100,7 +101,7 @@ def capped(lines: Iterable[object], indent: str = "  ") -> str:
 
 
 def step(path: str, part: str | int) -> str:
-    """Extend a JSON path by a field or an index; what is not a plain name is quoted, and no path grows without bound."""
+    """Extend a JSON path, within bounds, by a field or an index; odd names are quoted."""
     if isinstance(part, int):
         return f"{path}[{part}]"[:MAX_PATH]
     return (
@@ -111,7 +112,7 @@ def step(path: str, part: str | int) -> str:
 
 
 def show(value: Any) -> str:
-    """A value as it can be repeated in a message: short, on one line, with nothing invisible."""
+    """Return a value for a message: short, on one line, with nothing invisible."""
     if isinstance(value, dict | list):
         return "a mapping" if isinstance(value, dict) else "a list"
     if value is None or isinstance(value, bool):
@@ -124,11 +125,12 @@ def form_faults(
     raw: Any, form: Mapping[str, Any], is_sound: SoundPart | None = None
 ) -> tuple[Fault, ...]:
     """List faults of JSON or under a schema; a value that JSON forbids is reported only once."""
-    odd = tuple(islice(oddities(raw, "$"), COUNTED_FAULTS))
-    places = {fault.path for fault in odd}
+    oddity_faults = tuple(islice(oddities(raw, "$"), COUNTED_FAULTS))
+    places = {fault.path for fault in oddity_faults}
     return ordered(
         chain(
-            odd, (fault for fault in schema_faults(raw, form, is_sound) if fault.path not in places)
+            oddity_faults,
+            (fault for fault in schema_faults(raw, form, is_sound) if fault.path not in places),
         )
     )
 
@@ -218,11 +220,11 @@ def _explain(error: Any, places: Callable[[], Places]) -> Iterator[Fault]:
         path = step(path, part)
     value, limit = error.instance, error.validator_value
     if error.validator == "additionalProperties":
-        known = tuple(error.schema.get("properties", {}))
+        fields = tuple(error.schema.get("properties", {}))
         here = [part for part in error.absolute_path if isinstance(part, str)]
         for key in value:
-            if key not in known:
-                yield Fault(step(path, key), unknown_field(key, known, here, places()))
+            if key not in fields:
+                yield Fault(step(path, key), unknown_field(key, fields, here, places()))
     elif error.validator == "required":
         yield from (Fault(step(path, key), "missing") for key in limit if key not in value)
     elif error.validator != "pattern" or len(value) <= error.schema.get("maxLength", math.inf):
@@ -276,7 +278,7 @@ _SENTENCES: Mapping[str | None, Callable[[Any, Any], str]] = {
 
 
 def twice(path: str, keys: Iterable[Hashable]) -> Iterator[Fault]:
-    """A fault for each item of a list whose key an earlier one has."""
+    """Yield a fault for each item of a list whose key an earlier one has."""
     first: dict[Hashable, int] = {}
     for index, key in enumerate(keys):
         if first.setdefault(key, index) != index:
@@ -286,7 +288,7 @@ def twice(path: str, keys: Iterable[Hashable]) -> Iterator[Fault]:
 
 
 def not_moments(path: str, texts: Iterable[str]) -> Iterator[Fault]:
-    """A fault for each item whose `at` is not a moment of time (ISO 8601)."""
+    """Yield a fault for each item whose `at` is not a moment of time (ISO 8601)."""
     for index, text in enumerate(texts):
         try:
             datetime.fromisoformat(text)
@@ -304,15 +306,15 @@ def results_faults(results: Results) -> Iterator[Fault]:
 
 
 def _origin_faults(path: str, row: CaseResult, parts: int) -> Iterator[Fault]:
-    """A merged document says of each launch where it comes from; no other does."""
+    """Check that a merged document names the origin of each launch, and no other does."""
     yield from twice(f"{path}.origins", [origin.launch for origin in row.origins])
     yield from twice(f"{path}.origins", [(origin.part, origin.number) for origin in row.origins])
     if any(origin.part >= parts for origin in row.origins):
         yield Fault(f"{path}.origins", f"names a part that is not one of the {parts} in $.parts")
-    taken = (
+    measured = (
         {launch.launch for metric in row.metrics for launch in metric.launches} if parts else set()
     )
-    for number in sorted(taken - {origin.launch for origin in row.origins}):
+    for number in sorted(measured - {origin.launch for origin in row.origins}):
         yield Fault(f"{path}.origins", f"does not say where launch {number} comes from")
 
 
@@ -366,7 +368,7 @@ def _trace_faults(path: str, trace: Trace) -> Iterator[Fault]:
         yield Fault(
             path, f"{len(trace.loss)} steps of loss, and {len(trace.grad_norm)} of grad_norm"
         )
-    named = {(entry.signal, entry.step) for entry in trace.non_finite}
+    entries = {(entry.signal, entry.step) for entry in trace.non_finite}
     series = {"loss": trace.loss, "grad_norm": trace.grad_norm}
     holes = {
         (name, step)
@@ -376,11 +378,11 @@ def _trace_faults(path: str, trace: Trace) -> Iterator[Fault]:
     }
     yield from (
         Fault(f"{path}.{name}[{index}]", "null without an entry in non_finite")
-        for name, index in holes - named
+        for name, index in holes - entries
     )
     yield from (
         Fault(f"{path}.non_finite", f"{name}[{index}] is not null in its series")
-        for name, index in named - holes
+        for name, index in entries - holes
     )
 
 

@@ -1,4 +1,4 @@
-"""The first call of an arm, as the process that verifies and the process that times each report it, and what differs."""
+"""The first call of an arm, as the verifying and the timing process each report it."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -25,7 +25,7 @@ class FirstCall:
     """Allowed error of a sketch, as a share of its size."""
 
     def differing(self, timed: "FirstCall") -> Iterator[str]:
-        """Describe how a timed call differs from this verified one; a subject that either lacks is not compared."""
+        """Describe how a timed call differs from this verified one, in the subjects of both."""
         others = {
             subject
             for subject, word in self.words.items()
@@ -34,11 +34,11 @@ class FirstCall:
         for subject, word in self.words.items():
             if subject in others and subject.removeprefix(VALUES) not in others - {subject}:
                 yield f"{subject} {timed.words[subject]} instead of {word}"
-        for kind, known in self.sketches.items():
-            seen = timed.sketches.get(kind, known)
+        for kind, expected in self.sketches.items():
+            sketch = timed.sketches.get(kind, expected)
             share = (
-                math.dist(seen, known) / max(math.hypot(*known), TINY)
-                if len(seen) == len(known)
+                math.dist(sketch, expected) / max(math.hypot(*expected), TINY)
+                if len(sketch) == len(expected)
                 else math.inf
             )
             if not share <= self.slack and kind not in others:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Form:
+class Bounds:
     """Bounds of a value, of a list's or mapping's size, or of each key; `None` states none."""
 
     name: str = ""
@@ -42,22 +42,22 @@ class Form:
     """A value that has the form."""
 
 
-Label = Annotated[str, Form(max_length=200)]
+Label = Annotated[str, Bounds(max_length=200)]
 """Text of a few words."""
-Remark = Annotated[str, Form(max_length=300)]
+Remark = Annotated[str, Bounds(max_length=300)]
 """Text of a line or two."""
-Sentence = Annotated[str, Form(max_length=1_000)]
+Sentence = Annotated[str, Bounds(max_length=1_000)]
 """Text of a few sentences."""
-Text = Annotated[str, Form(max_length=10_000)]
+Text = Annotated[str, Bounds(max_length=10_000)]
 """Text of a paragraph or more."""
-Log = Annotated[str, Form(max_length=100_000)]
+Log = Annotated[str, Bounds(max_length=100_000)]
 """The end of a process's output."""
 
-Identifier = Annotated[str, Form(max_length=60, pattern=r"^[a-z0-9_]{1,60}$")]
+Identifier = Annotated[str, Bounds(max_length=60, pattern=r"^[a-z0-9_]{1,60}$")]
 """Name in lower case, of a check for example."""
 CaseId = Annotated[
     str,
-    Form(
+    Bounds(
         name="case_id",
         description=("Stable text: cases of two runs are the same case if their ids are equal."),
         max_length=500,
@@ -66,7 +66,7 @@ CaseId = Annotated[
 ]
 SuiteName = Annotated[
     str,
-    Form(
+    Bounds(
         name="suite_name",
         description="The suite that plans the case.",
         max_length=60,
@@ -75,7 +75,7 @@ SuiteName = Annotated[
 ]
 ArmName = Annotated[
     str,
-    Form(
+    Bounds(
         name="arm_name",
         description="A way of running the case.",
         max_length=80,
@@ -84,7 +84,7 @@ ArmName = Annotated[
 ]
 MetricName = Annotated[
     str,
-    Form(
+    Bounds(
         name="metric_name",
         description="The name of a series of samples.",
         max_length=60,
@@ -93,7 +93,7 @@ MetricName = Annotated[
 ]
 SlotName = Annotated[
     str,
-    Form(
+    Bounds(
         name="slot_name",
         description="Identifies the device among others.",
         min_length=1,
@@ -101,21 +101,21 @@ SlotName = Annotated[
     ),
 ]
 PartNames = Annotated[
-    tuple[Annotated[str, Form(max_length=200)], ...],
-    Form(
+    tuple[Annotated[str, Bounds(max_length=200)], ...],
+    Bounds(
         name="part_names",
         description="The names of a part; empty if the part is new or was removed.",
         max_items=6,
     ),
 ]
-FileName = Annotated[str, Form(max_length=80, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,79}$")]
+FileName = Annotated[str, Bounds(max_length=80, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,79}$")]
 """Name of a file, without a folder."""
-ToolVersion = Annotated[str, Form(max_length=60, pattern=r"^[A-Za-z0-9_.+!-]{1,60}$")]
-RunId = Annotated[str, Form(max_length=100, pattern=r"^[A-Za-z0-9_.:/+-]{1,100}$")]
+ToolVersion = Annotated[str, Bounds(max_length=60, pattern=r"^[A-Za-z0-9_.+!-]{1,60}$")]
+RunId = Annotated[str, Bounds(max_length=100, pattern=r"^[A-Za-z0-9_.:/+-]{1,100}$")]
 
 Moment = Annotated[
     str,
-    Form(
+    Bounds(
         max_length=40,
         pattern=(
             r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|\+00:00)$"
@@ -124,34 +124,34 @@ Moment = Annotated[
     ),
 ]
 """Point in time: ISO 8601, in UTC."""
-Digest = Annotated[str, Form(max_length=100, pattern=r"^[A-Za-z0-9:_-]{1,100}$")]
+Digest = Annotated[str, Bounds(max_length=100, pattern=r"^[A-Za-z0-9:_-]{1,100}$")]
 Sha256 = Annotated[
     str,
-    Form(
+    Bounds(
         name="sha256",
         description="A digest, hexadecimal.",
         max_length=64,
         pattern=r"^[0-9a-f]{64}$",
     ),
 ]
-Fingerprint = Annotated[str, Form(max_length=80, pattern=r"^sha256:[0-9a-f]{64}$")]
+Fingerprint = Annotated[str, Bounds(max_length=80, pattern=r"^sha256:[0-9a-f]{64}$")]
 """Digest of a machine's identity."""
-Commit = Annotated[str, Form(max_length=64, pattern=r"^[0-9a-f]{7,64}$")]
-Branch = Annotated[str, Form(max_length=255)]
-Url = Annotated[str, Form(max_length=500, pattern=r"^https?://[!-~]{1,480}$")]
+Commit = Annotated[str, Bounds(max_length=64, pattern=r"^[0-9a-f]{7,64}$")]
+Branch = Annotated[str, Bounds(max_length=255)]
+Url = Annotated[str, Bounds(max_length=500, pattern=r"^https?://[!-~]{1,480}$")]
 
-Count = Annotated[int, Form(ge=0)]
-PositiveCount = Annotated[int, Form(ge=1)]
-LeaseNumber = Annotated[int, Form(ge=0, le=100_000_000)]
-Attempt = Annotated[int, Form(ge=1, le=1_000)]
+Count = Annotated[int, Bounds(ge=0)]
+PositiveCount = Annotated[int, Bounds(ge=1)]
+LeaseNumber = Annotated[int, Bounds(ge=0, le=100_000_000)]
+Attempt = Annotated[int, Bounds(ge=1, le=1_000)]
 """Number of an attempt, from 1."""
-NonNegative = Annotated[float, Form(ge=0)]
-PositiveNumber = Annotated[float, Form(gt=0)]
-Share = Annotated[float, Form(ge=0, le=1)]
-WallSeconds = Annotated[float, Form(gt=0, le=10_000_000)]
+NonNegative = Annotated[float, Bounds(ge=0)]
+PositiveNumber = Annotated[float, Bounds(gt=0)]
+Share = Annotated[float, Bounds(ge=0, le=1)]
+WallSeconds = Annotated[float, Bounds(gt=0, le=10_000_000)]
 RankValues = Annotated[
-    tuple[Annotated[tuple[float | None, ...], Form(max_items=1_000_000)], ...],
-    Form(
+    tuple[Annotated[tuple[float | None, ...], Bounds(max_items=1_000_000)], ...],
+    Bounds(
         name="rank_values",
         description=(
             "By rank and step; null if a value is not finite, or if the rank does not see it."
@@ -162,19 +162,19 @@ RankValues = Annotated[
 
 Fact = Annotated[
     str | int | float | bool | None,
-    Form(
+    Bounds(
         name="fact",
         description=("One property of a machine or of a case; null if it could not be determined."),
         max_length=1_000,
     ),
 ]
 Facts = Annotated[
-    Mapping[Annotated[str, Form(max_length=60, pattern=r"^[a-z0-9_.]{1,60}$")], Fact],
-    Form(name="facts", description="Properties by name.", max_items=200),
+    Mapping[Annotated[str, Bounds(max_length=60, pattern=r"^[a-z0-9_.]{1,60}$")], Fact],
+    Bounds(name="facts", description="Properties by name.", max_items=200),
 ]
 Value = Annotated[
     Any,
-    Form(
+    Bounds(
         name="value",
         description="The value of a parameter: any small JSON value.",
         max_length=1_000,

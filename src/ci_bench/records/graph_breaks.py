@@ -1,4 +1,4 @@
-"""Graph breaks and what they bring with them, as one change: its metric, and the line of the first break. Pure.
+"""Graph breaks and their consequences, as one change: its metric, and the first break's line.
 
 A line that dynamo cannot trace splits a graph, leaves frames to eager and compiles the parts again:
 four counts move, and a reader has one line to fix.
@@ -21,33 +21,33 @@ def leading(pairs: Iterable[Pair]) -> list[Pair]:
     first = {
         pair.arm: pair.metric
         for pair in sorted(
-            (one for one in every if one.metric in COUNTS),
-            key=lambda one: -COUNTS.index(one.metric),
+            (count for count in every if count.metric in COUNTS),
+            key=lambda count: -COUNTS.index(count.metric),
         )
     }
     return [pair for pair in every if pair.metric not in COUNTS or first[pair.arm] == pair.metric]
 
 
 def first_break(case: CaseComparison, pair: Pair) -> str:
-    """Return the line of the first graph break that base does not have: ``attend.py:566``; empty if it is unknown."""
+    """Return the line of the first graph break that only head has (``attend.py:566``), or ""."""
     if pair.metric != GRAPH_BREAKS.name:
         return ""
     explained = (
-        one.place
+        graph_break.place
         for cause in case.causes
         if cause.arm == pair.arm
-        for one in cause.new_breaks
-        if one.place
+        for graph_break in cause.new_breaks
+        if graph_break.place
     )
     return next(explained, "") or _of_check(case, pair)
 
 
 def _of_check(case: CaseComparison, pair: Pair) -> str:
-    """The first line that head's check names: a new break for certain if base has none."""
+    """Return the first line that head's check names: surely a new break if base has none."""
     if pair.base is None or pair.base.figure:
         return ""
     details = (
         check.detail for check in case.checks if (check.name, check.arm) == ("compiled", pair.arm)
     )
-    found = _PLACE.search(next(details, ""))
-    return found[1] if found else ""
+    match = _PLACE.search(next(details, ""))
+    return match[1] if match else ""

@@ -12,13 +12,13 @@ from typing import Annotated, Literal
 from ci_bench.records.faults import Fault, not_moments, twice
 from ci_bench.records.forms import (
     ArmName,
+    Bounds,
     Branch,
     CaseId,
     Commit,
     Count,
     Facts,
     Fingerprint,
-    Form,
     MetricName,
     Moment,
     NonNegative,
@@ -94,11 +94,11 @@ class Points:
     """Which direction is an improvement."""
     lane: Lane
     """The clock a metric was read from."""
-    runs: Annotated[tuple[Count, ...], Form(max_items=5000)]
+    runs: Annotated[tuple[Count, ...], Bounds(max_items=5000)]
     """The index of each value's run in the list of runs, ascending."""
-    values: Annotated[tuple[float, ...], Form(max_items=5000)]
+    values: Annotated[tuple[float, ...], Bounds(max_items=5000)]
     """The mean of the run's launches, in the unit."""
-    errors: Annotated[tuple[NonNegative | None, ...], Form(max_items=5000)]
+    errors: Annotated[tuple[NonNegative | None, ...], Bounds(max_items=5000)]
     """Relative standard errors of the values; `None` if a run had one launch."""
 
 
@@ -112,11 +112,11 @@ class History:
     """The version of this schema."""
     tool_version: ToolVersion
     """The version of ci-bench that wrote the document."""
-    machines: Annotated[tuple[HistoryMachine, ...], Form(max_items=1000)]
+    machines: Annotated[tuple[HistoryMachine, ...], Bounds(max_items=1000)]
     """The machines that runs took place on."""
-    runs: Annotated[tuple[Entry, ...], Form(max_items=5000)]
+    runs: Annotated[tuple[Entry, ...], Bounds(max_items=5000)]
     """The runs, oldest first."""
-    series: Annotated[tuple[Points, ...], Form(max_items=20_000)]
+    series: Annotated[tuple[Points, ...], Bounds(max_items=20_000)]
     """The values of each metric, by run."""
 
 
@@ -134,7 +134,7 @@ def history_faults(history: History) -> Iterator[Fault]:
                 f"$.runs[{index}].machine",
                 f"{run.machine} is not one of the {len(history.machines)} in $.machines",
             )
-    yield from twice("$.series", [_kind_of(one) for one in history.series])
+    yield from twice("$.series", [_kind_of(points) for points in history.series])
     for index, series in enumerate(history.series):
         yield from _series_faults(f"$.series[{index}]", series, len(history.runs))
 

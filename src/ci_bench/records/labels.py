@@ -1,4 +1,4 @@
-"""Names for people: short ones of cases, without what all cases of a run share, and stages in words. Pure."""
+"""Names for people: short ones of cases, and stages in words. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -40,7 +40,7 @@ FAILING_WORDS: Mapping[Rule, str] = {
 
 
 def worst_first(cases: Iterable[CaseComparison]) -> list[CaseComparison]:
-    """Cases by their verdict, the worst first; equal ones keep their order."""
+    """Sort cases by their verdict, the worst first; equal ones keep their order."""
     return sorted(cases, key=lambda case: WORST_FIRST.index(case.verdict))
 
 
@@ -53,19 +53,19 @@ def labels(cases: Sequence[CaseComparison]) -> Mapping[str, str]:
     """
     suites = {case.id.partition("/")[0] for case in cases}
     prefix = f"{next(iter(suites))}/" if len(suites) == 1 else ""
-    named = {
+    parts = {
         case.id: (case.title, []) if case.title else parted(case.id.removeprefix(prefix) or case.id)
         for case in cases
     }
     values: dict[tuple[str, str], set[str]] = {}
     numbers: Counter[tuple[str, str]] = Counter()
     per_name: Counter[str] = Counter()
-    for name, parameters in named.values():
+    for name, parameters in parts.values():
         per_name[name] += 1
         for key, value in parameters:
             values.setdefault((name, key), set()).add(value)
             numbers[name, key] += 1
-    found = {
+    short = {
         case: _joined(
             name,
             [
@@ -74,16 +74,16 @@ def labels(cases: Sequence[CaseComparison]) -> Mapping[str, str]:
                 if len(values[name, key]) > 1 or numbers[name, key] < per_name[name]
             ],
         )
-        for case, (name, parameters) in named.items()
+        for case, (name, parameters) in parts.items()
     }
-    shared = {label for label, number in Counter(found.values()).items() if number > 1}
+    shared = {label for label, number in Counter(short.values()).items() if number > 1}
     return {
-        case: case if label in shared or label in named else label for case, label in found.items()
+        case: case if label in shared or label in parts else label for case, label in short.items()
     }
 
 
 def parted(case_id: str) -> tuple[str, list[tuple[str, str]]]:
-    """Return the name of a case and its parameters; all of an id that has another form is its name."""
+    """Return the name of a case and its parameters; an id of another form is a name."""
     name, bracket, rest = case_id.partition("[")
     parameters = [part.partition("=") for part in rest.removesuffix("]").split(",")]
     if (

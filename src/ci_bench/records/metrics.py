@@ -25,28 +25,29 @@ LEAST_BYTES = 1024**2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MetricKind:
-    """A declared metric.
-
-    `title` is for people, `name` is used in documents. `threshold` is the smallest relative change
-    that matters; `None` takes the policy's default. `least` is the
-    smallest change of bytes that matters, whatever its share: the only one if base has zero. A
-    metric that does not gate is shown, and fails nothing in any suite. `replaces` is the name of
-    the metric that earlier versions measured instead.
-    """
+    """A declared metric."""
 
     name: str
+    """Name in documents."""
     title: str
+    """Name for people."""
     unit: Unit
+    """Unit of the samples."""
     better: Better = Better.LOWER
+    """Direction of an improvement."""
     threshold: float | None = None
+    """Smallest relative change that matters; `None` takes the policy's default."""
     least: float = LEAST_BYTES
+    """Smallest change of bytes that matters, whatever its share; the only one if base has zero."""
     gates: bool = True
+    """Whether it can fail a run; otherwise it is only shown."""
     replaces: str | None = None
+    """Name of the metric that earlier versions measured instead."""
 
     def of(
         self, arm: str, launch: Launch, *, lane: Lane, calls: int = 1, items: int | None = None
     ) -> Metric:
-        """One launch's series of this metric, of one arm."""
+        """Return one launch's series of this metric, of one arm."""
         return Metric(
             name=self.name,
             arm=arm,
@@ -115,7 +116,7 @@ anonymous on the CPU.
 FILE_BACKED = MetricKind(
     name="file_backed", title="file-backed memory", unit=Unit.BYTES, gates=False
 )
-"""Pages of libraries and other files that a process had in memory: the page cache has a part in it."""
+"""Pages of libraries and other files in a process's memory, which the page cache affects."""
 MEMORY_GROWTH = MetricKind(
     name="memory_growth",
     title="memory growth per step",
@@ -223,7 +224,7 @@ REPLACED: Mapping[str, MetricKind] = MappingProxyType(
 
 
 def duration(metric: str) -> MetricKind:
-    """The kind of a time by its name: a declared one, or a suite's own."""
+    """Return the kind of a time by its name: a declared one, or a suite's own."""
     return ENGINE.get(metric) or _time(metric, metric)
 
 

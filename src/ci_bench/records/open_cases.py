@@ -1,4 +1,4 @@
-"""The judge's answer to the engine's one question: which series of a case need more launches, and how many would decide them."""
+"""Series of a case that need more launches, and how many would decide them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,5 +25,5 @@ def open_metrics(cases: Mapping[str, OpenCase] | None, case: str) -> frozenset[S
 
     None if it is not open, or was not judged.
     """
-    one = (cases or {}).get(case)
-    return one.metrics if one else frozenset()
+    open_case = (cases or {}).get(case)
+    return open_case.metrics if open_case else frozenset()

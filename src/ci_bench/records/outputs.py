@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
-from ci_bench.records.forms import ArmName, Form, NonNegative, Sentence, Sha256, Text
+from ci_bench.records.forms import ArmName, Bounds, NonNegative, Sentence, Sha256, Text
 
 _MOST_DIGITS = 1e6
 
@@ -31,7 +31,7 @@ def describe_deviation(error: float, allowed: float) -> str:
 
 
 def format_factor(value: float) -> str:
-    """A factor with three significant digits: ``287``, ``312,000``, ``4.1e+09``."""
+    """Format a factor with three significant digits: ``287``, ``312,000``, ``4.1e+09``."""
     return f"{float(f'{value:.3g}'):,g}" if value < _MOST_DIGITS else f"{value:.1e}"
 
 
@@ -67,8 +67,8 @@ class Weights:
 class TensorError:
     """A tensor of head compared with base's.
 
-    Errors are in the tensor's unit, and unknown if there is another fault: another shape, missing, not
-    finite.
+    Errors are in the tensor's unit, and unknown if there is another fault: another shape, missing,
+    not finite.
     """
 
     name: Sentence
@@ -92,14 +92,14 @@ class TensorError:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class BesideBase:
+class OutputsComparison:
     """Result of comparing head's tensors with base's."""
 
     base: Sha256
     """Digest of base's tensors."""
-    tensors: Annotated[int, Form(ge=0, le=1_000_000)]
+    tensors: Annotated[int, Bounds(ge=0, le=1_000_000)]
     """Number of base's tensors."""
-    worst: Annotated[tuple[TensorError, ...], Form(max_items=20)] = ()
+    worst: Annotated[tuple[TensorError, ...], Bounds(max_items=20)] = ()
     """The tensors with the largest deviations, worst first."""
     unknown: Text = ""
     """Why the figures are inconclusive; empty if they are not."""
@@ -113,14 +113,14 @@ class ReferenceOutputs:
 
     arm: ArmName
     """The arm that computed them."""
-    tensors: Annotated[int, Form(ge=0, le=1_000_000)]
+    tensors: Annotated[int, Bounds(ge=0, le=1_000_000)]
     """Number of tensors."""
-    size_bytes: Annotated[int, Form(ge=0, le=1_000_000_000_000_000)]
+    size_bytes: Annotated[int, Bounds(ge=0, le=1_000_000_000_000_000)]
     """Their total size in bytes."""
     digest: Sha256
     """Digest of all tensors in their order."""
     start: Weights
-    """Digests of the initial weights; `None` if there are none."""
+    """Digests of the initial weights."""
     inputs: Sha256
     """Digest of the inputs."""
     drawn: Sha256 | None = None
@@ -129,7 +129,7 @@ class ReferenceOutputs:
     """Digest of the file that holds the tensors; `None` if none was kept."""
     remark: Text = ""
     """Why no file was kept."""
-    beside: BesideBase | None = None
+    beside: OutputsComparison | None = None
     """The comparison of head's outputs with base's; `None` if they were not compared."""
 
     def apart_from(self, base: "ReferenceOutputs") -> str:
@@ -143,8 +143,12 @@ class ReferenceOutputs:
             "the start weights": not self.start.same_as(base.start),
             "the inputs": self.inputs != base.inputs,
         }
-        named = " and ".join(what for what, differ in differing.items() if differ)
-        return f"{named} differ from base's, so their results cannot be compared" if named else ""
+        subjects = " and ".join(what for what, differ in differing.items() if differ)
+        return (
+            f"{subjects} differ from base's, so their results cannot be compared"
+            if subjects
+            else ""
+        )
 
 
 class Sameness(StrEnum):
@@ -169,24 +173,27 @@ class OutputsFinding:
     """Head's arm."""
     verdict: Sameness
     """The verdict."""
-    detail: Annotated[str, Form(max_length=30_000)]
+    detail: Annotated[str, Bounds(max_length=30_000)]
     """The observation."""
-    tensors: Annotated[int, Form(ge=0, le=1_000_000)]
+    tensors: Annotated[int, Bounds(ge=0, le=1_000_000)]
     """Number of tensors."""
-    worst: Annotated[tuple[TensorError, ...], Form(max_items=20)] = ()
+    worst: Annotated[tuple[TensorError, ...], Bounds(max_items=20)] = ()
     """The tensors with the largest deviations, worst first."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KeptClaim:
-    """The files of one comparison that a worker answered, in the case's folder, with their digests.
-
-    Empty: too large to keep.
-    """
+    """The files of one comparison that a worker answered, in the case's folder."""
 
     check: str
+    """Name of the check."""
     arm: str
+    """The compared arm."""
     expected: str = ""
+    """File of the reference's tensors; empty if too large to keep."""
     expected_digest: str = ""
+    """Its SHA-256."""
     seen: str = ""
+    """File of the arm's tensors; empty likewise."""
     seen_digest: str = ""
+    """Its SHA-256."""

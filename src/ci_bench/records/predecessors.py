@@ -1,4 +1,6 @@
-"""Options of the tools that suites replace, and their equivalents in ci-bench.yml, for messages about unknown names.
+"""Options of the tools that suites replace, and their equivalents in ci-bench.yml.
+
+They are for messages about unknown names.
 
 They are those of PyTorch's dynamo runner and its training_loss.py, and of
 `PyTorchBenchmarkArguments`.
@@ -49,25 +51,30 @@ dynamic_shapes = unbacked_batch_only compare_backed_unbacked
 layouts = ddp fsdp multiprocess optimize_ddp_mode
 processes = world_size
 compile: {mode: …} = inductor_compile_mode
-compile: {options: …} = inductor_config disable_split_reductions disable_persistent_reductions disable_divisible_by_16 optimus
+compile: {options: …} = inductor_config disable_split_reductions disable_persistent_reductions
+compile: {options: …} = disable_divisible_by_16 optimus
 run.blocks, run.launches = repeat iterations_per_run
 run.device = device devices device_index device_idx cuda no_cuda n_gpu cpu
 run.threads = threads
 run.stage_timeout_s = timeout
 compile: {compiled_autograd: true} = compiled_autograd
-run.explain = explain minify export_profiler_trace profile_details snapshot_memory log_graph_breaks print_graph_breaks
+run.explain = explain minify export_profiler_trace profile_details snapshot_memory
+run.explain = log_graph_breaks print_graph_breaks
 run.explain = profiler_trace_name export_perfdoctor
 run.launches, each a fresh process = multi_process no_multi_process
 name = tag
-always reported = env_print no_env_print print_memory print_compilation_time cold_start_latency warm_start_latency timing stats
-always reported = collect_outputs use_warm_peak_memory recompile_profiler dump_raw_metrics print_dataframe_summary progress
+always reported = env_print no_env_print print_memory print_compilation_time cold_start_latency
+always reported = warm_start_latency timing stats
+always reported = collect_outputs use_warm_peak_memory recompile_profiler dump_raw_metrics
+always reported = print_dataframe_summary progress
 --output = output_directory output_dir disable_output retain_output
 --verbose = verbose quiet
 --baseline = diff_branch
 gate --baseline paired = save_model_outputs_to compare_model_outputs_with
 ci-bench gate = ci
 convert --to oss-benchmark = dashboard
-convert --to transformers-benchmark = save_to_csv inference_time_csv_file inference_memory_csv_file train_time_csv_file
+convert --to transformers-benchmark = save_to_csv inference_time_csv_file inference_memory_csv_file
+convert --to transformers-benchmark = train_time_csv_file
 convert --to transformers-benchmark = train_memory_csv_file env_info_csv_file
 convert --to transformers-log = log_print log_filename
 """
@@ -90,31 +97,31 @@ _SAME = (
 """Options that are fields of the same name."""
 
 
-def describe_field(name: str, known: Sequence[str]) -> str:
-    """The end of a sentence about an unknown field of a suite that has the fields `known`; empty for others.
+def describe_field(name: str, fields: Sequence[str]) -> str:
+    """End a sentence about a field that a suite (with these `fields`) lacks; empty if unknown.
 
     A suite may lack the field that an option became elsewhere.
     """
-    found = (
+    successors = (
         ours
         for ours in _successors(name)
-        if _field(ours) in known or not _field(ours).isidentifier()
+        if _field(ours) in fields or not _field(ours).isidentifier()
     )
-    ours = next(found, "")
+    ours = next(successors, "")
     return f"; here it is {_shown(ours)}" if ours else _without(name)
 
 
 def describe_flags(flags: Iterable[str]) -> str:
-    """The end of a sentence about old flags of a command line, which are fields of the configuration; empty for others."""
-    named = {
+    """End a sentence about old flags that are fields of the configuration; empty for others."""
+    successors = {
         flag: [*_successors(flag), *([_plain(flag)] if _plain(flag) in _SAME.split() else [])]
         for flag in flags
     }
-    words = [f"{flag} is {_shown(ours[0])}" for flag, ours in named.items() if ours]
+    words = [f"{flag} is {_shown(ours[0])}" for flag, ours in successors.items() if ours]
     return (
         f"; in ci-bench.yml {', '.join(words)}"
         if words
-        else next(filter(None, map(_without, named)), "")
+        else next(filter(None, map(_without, successors)), "")
     )
 
 
@@ -123,7 +130,7 @@ def _shown(ours: str) -> str:
 
 
 def _plain(name: str) -> str:
-    """An option in any spelling: ``--total-partitions``, ``fp16``."""
+    """Return an option in one spelling, such as ``--total-partitions`` and ``fp16``."""
     return name.removeprefix("--").replace("-", "_").lower()
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
-from ci_bench.records.forms import ArmName, FileName, Form, Label, Remark
+from ci_bench.records.forms import ArmName, Bounds, FileName, Label, Remark
 
 MOST_ROWS = 150
 MOST_LINES = 8
@@ -37,7 +37,7 @@ class SourceLine:
 
     place: Label
     """File and line, relative to the tree: ``model.py:42``."""
-    code: Annotated[str, Form(max_length=160)] = ""
+    code: Annotated[str, Bounds(max_length=160)] = ""
     """Its text; empty if unreadable."""
 
     @property
@@ -53,21 +53,21 @@ class ProfileRow:
     A fused kernel has the lines of all that was fused.
     """
 
-    name: Annotated[str, Form(min_length=1, max_length=200)]
+    name: Annotated[str, Bounds(min_length=1, max_length=200)]
     """Name of the operator, kernel or function."""
     kind: RowKind
     """Who calls it: the framework by name, a compiled kernel, or the interpreter."""
-    lines: Annotated[tuple[SourceLine, ...], Form(max_items=8)] = ()
+    lines: Annotated[tuple[SourceLine, ...], Bounds(max_items=8)] = ()
     """The user's lines."""
-    calls: Annotated[float, Form(ge=0, le=1_000_000_000)] = 0.0
+    calls: Annotated[float, Bounds(ge=0, le=1_000_000_000)] = 0.0
     """Number of calls in a step."""
-    seconds: Annotated[float, Form(ge=0, le=1_000_000)] = 0.0
+    seconds: Annotated[float, Bounds(ge=0, le=1_000_000)] = 0.0
     """Seconds of a step without those of its callees; the mean over quiet steps."""
-    error_s: Annotated[float, Form(ge=0, le=1_000_000)] = 0.0
+    error_s: Annotated[float, Bounds(ge=0, le=1_000_000)] = 0.0
     """Standard error of `seconds`."""
-    alive_bytes: Annotated[float, Form(ge=0, le=1_000_000_000_000_000)] = 0.0
+    alive_bytes: Annotated[float, Bounds(ge=0, le=1_000_000_000_000_000)] = 0.0
     """Bytes allocated in the step that were still allocated at the step's peak."""
-    laid_out: Annotated[tuple[SourceLine, ...], Form(max_items=8)] = ()
+    laid_out: Annotated[tuple[SourceLine, ...], Bounds(max_items=8)] = ()
     """The lines of the step that made the layout of its inputs, if that is not contiguous."""
 
 
@@ -79,7 +79,7 @@ class GraphBreak:
     """The compiler's reason."""
     place: Label = ""
     """The user's line; empty if unknown."""
-    times: Annotated[int, Form(ge=1, le=1_000_000)] = 1
+    times: Annotated[int, Bounds(ge=1, le=1_000_000)] = 1
     """Number of times that the graph broke there."""
 
 
@@ -87,9 +87,9 @@ class GraphBreak:
 class GeneratedKernel:
     """A kernel as the compiler wrote it; its source is cut at `MOST_SOURCE` characters."""
 
-    name: Annotated[str, Form(min_length=1, max_length=200)]
+    name: Annotated[str, Bounds(min_length=1, max_length=200)]
     """Name, with the number of this compilation."""
-    source: Annotated[str, Form(max_length=4000)]
+    source: Annotated[str, Bounds(max_length=4000)]
     """Its source, or the beginning of it."""
 
 
@@ -111,25 +111,25 @@ class Profile:
 
     arm: ArmName
     """The profiled arm."""
-    step_s: Annotated[float, Form(ge=0, le=1_000_000)] | None
+    step_s: Annotated[float, Bounds(ge=0, le=1_000_000)] | None
     """Mean time of the quickest quarter of profiled steps, in seconds; `None` without a profile."""
-    steps: Annotated[int, Form(ge=0, le=1000)] = 0
+    steps: Annotated[int, Bounds(ge=0, le=1000)] = 0
     """Number of profiled steps."""
-    rows: Annotated[tuple[ProfileRow, ...], Form(max_items=150)] = ()
+    rows: Annotated[tuple[ProfileRow, ...], Bounds(max_items=150)] = ()
     """Operators, kernels and Python of a step: the rows with the most seconds or bytes."""
-    left_out: Annotated[int, Form(ge=0, le=10_000_000)] = 0
+    left_out: Annotated[int, Bounds(ge=0, le=10_000_000)] = 0
     """Number of rows left out."""
-    left_out_s: Annotated[float, Form(ge=0, le=1_000_000)] = 0.0
+    left_out_s: Annotated[float, Bounds(ge=0, le=1_000_000)] = 0.0
     """Seconds of these rows together."""
-    breaks: Annotated[tuple[GraphBreak, ...], Form(max_items=20)] = ()
+    breaks: Annotated[tuple[GraphBreak, ...], Bounds(max_items=20)] = ()
     """Where the compiler gave up on one graph."""
-    recompiles: Annotated[tuple[Remark, ...], Form(max_items=20)] = ()
+    recompiles: Annotated[tuple[Remark, ...], Bounds(max_items=20)] = ()
     """The guards that failed, by function."""
-    notes: Annotated[tuple[Remark, ...], Form(max_items=10)] = ()
+    notes: Annotated[tuple[Remark, ...], Bounds(max_items=10)] = ()
     """Information that could not be obtained."""
     unknown: Remark = ""
     """Why the profile is missing; empty if it is present."""
     bundle: Bundle | None = None
     """A compiled graph of the arm that is wrong in isolation."""
-    kernels: Annotated[tuple[GeneratedKernel, ...], Form(max_items=24)] = ()
+    kernels: Annotated[tuple[GeneratedKernel, ...], Bounds(max_items=24)] = ()
     """The kernels that a compiler generated, in order."""

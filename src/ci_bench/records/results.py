@@ -1,4 +1,4 @@
-"""The results document: one run, its machine and source, and for each case what was planned and what was measured.
+"""The results document: one run, its machine and source, and the evidence of each planned case.
 
 Owns the raw evidence: samples, checks, loss traces, and the events for a display while they are
 taken. `judge` derives statistics and verdicts.
@@ -10,17 +10,16 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from ci_bench.records.forms import Fact as Fact  # noqa: PLC0414 - part of this module, too
 from ci_bench.records.forms import (
     ArmName,
     Attempt,
+    Bounds,
     Branch,
     CaseId,
     Commit,
     Count,
     Digest,
     Facts,
-    Form,
     Identifier,
     Label,
     LeaseNumber,
@@ -40,6 +39,7 @@ from ci_bench.records.forms import (
     Value,
     WallSeconds,
 )
+from ci_bench.records.forms import Fact as Fact  # noqa: PLC0414 - part of this module, too
 from ci_bench.records.outputs import ReferenceOutputs
 from ci_bench.records.profiles import Profile
 from ci_bench.records.samples import compact, filled, reader
@@ -94,9 +94,9 @@ class Lane(StrEnum):
 class Due:
     """Evidence that a case owes; what is missing of it fails."""
 
-    checks: Annotated[tuple[Identifier, ...], Form(max_items=100)] = ()
+    checks: Annotated[tuple[Identifier, ...], Bounds(max_items=100)] = ()
     """Required checks of each candidate arm."""
-    times: Annotated[tuple[MetricName, ...], Form(max_items=100)] = ()
+    times: Annotated[tuple[MetricName, ...], Bounds(max_items=100)] = ()
     """Required durations of each arm."""
     parity: bool = False
     """Whether loss parity is required."""
@@ -106,36 +106,38 @@ class Due:
 class Case:
     """One item of a suite with its parameters.
 
-    Code under test plans cases: it can lower the policy's `threshold`, and not raise it. `stages` are
-    set by `planning`.
+    Code under test plans cases: it can lower the policy's `threshold`, and not raise it. `planning`
+    sets `stages`.
     """
 
     id: CaseId
     """Stable text: cases of two runs are the same case if their ids are equal."""
     suite: SuiteName
     """The suite that plans the case."""
-    name: Annotated[str, Form(max_length=80, pattern=r"^[A-Za-z0-9_.-]{1,80}$")]
+    name: Annotated[str, Bounds(max_length=80, pattern=r"^[A-Za-z0-9_.-]{1,80}$")]
     """The item's name within its suite."""
     params: Annotated[
-        Mapping[Annotated[str, Form(max_length=60, pattern=r"^[A-Za-z0-9_.-]{1,60}$")], Value],
-        Form(max_items=100),
+        Mapping[Annotated[str, Bounds(max_length=60, pattern=r"^[A-Za-z0-9_.-]{1,60}$")], Value],
+        Bounds(max_items=100),
     ]
     """The parameters the case was planned with."""
-    arms: Annotated[tuple[ArmName, ...], Form(min_items=1, max_items=20)]
+    arms: Annotated[tuple[ArmName, ...], Bounds(min_items=1, max_items=20)]
     """The ways of running the case."""
     reference: ArmName
     """The arm the others are compared with; one of `arms`."""
     due: Due = Due()
     """The results that a case must produce; missing ones fail."""
-    details: Annotated[tuple[MetricName, ...], Form(max_items=100)] = ()
+    details: Annotated[tuple[MetricName, ...], Bounds(max_items=100)] = ()
     """Metrics that are shown with their verdicts, but never fail a run."""
     title: Label = ""
     """The common name of the case; empty if that is its id."""
-    threshold: Annotated[float, Form(gt=0, lt=1)] | None = None
+    threshold: Annotated[float, Bounds(gt=0, lt=1)] | None = None
     """The smallest relative change of its times that counts; `None` uses the policy's."""
-    stages: Annotated[tuple[Annotated[str, Form(max_length=2000)], ...], Form(max_items=1000)] = ()
+    stages: Annotated[
+        tuple[Annotated[str, Bounds(max_length=2000)], ...], Bounds(max_items=1000)
+    ] = ()
     """The planned worker stages: a kind, with its arms if these are not all (``alone eager``)."""
-    body: Annotated[str, Form(max_length=64, pattern=r"^[0-9a-f]{0,64}$")] = ""
+    body: Annotated[str, Bounds(max_length=64, pattern=r"^[0-9a-f]{0,64}$")] = ""
     """A digest of the benchmark's own code; empty if unknown."""
 
 
@@ -144,20 +146,20 @@ class Case:
 class Launch:
     """The samples of one launch, in the order taken, with warm-ups kept separate."""
 
-    launch: Annotated[int, Form(ge=0, le=100_000)]
+    launch: Annotated[int, Bounds(ge=0, le=100_000)]
     """The number of the launch, from 0."""
-    values: Annotated[tuple[float, ...], Form(max_items=1_000_000)]
+    values: Annotated[tuple[float, ...], Bounds(max_items=1_000_000)]
     """The samples, in the metric's unit; only counts or another tool's scores may be negative."""
-    warmup: Annotated[tuple[NonNegative, ...], Form(max_items=1_000_000)] = ()
+    warmup: Annotated[tuple[NonNegative, ...], Bounds(max_items=1_000_000)] = ()
     """The warm-ups, in the metric's unit."""
-    blocks: Annotated[tuple[Count, ...], Form(max_items=1_000_000)] = ()
+    blocks: Annotated[tuple[Count, ...], Bounds(max_items=1_000_000)] = ()
     """The ABBA block in which each value was taken; empty if samples were not interleaved."""
     steady: bool | None = None
     """Whether warm-up reached a steady state; `None` if there was no warm-up."""
 
 
 samples_of = reader(Launch, "values")
-"""The values of launches as bytes, a list as long: what reads all of a document looks at them so."""
+"""Reads the values of launches as bytes, as readers of a whole document do."""
 has_samples = filled(Launch, "values")
 """Returns whether any of these launches has a sample."""
 
@@ -179,12 +181,12 @@ class Metric:
     """Which direction is an improvement."""
     lane: Lane
     """The clock a metric was read from."""
-    launches: Annotated[tuple[Launch, ...], Form(min_items=1, max_items=10_000)]
+    launches: Annotated[tuple[Launch, ...], Bounds(min_items=1, max_items=10_000)]
     """One item for each launch that took samples."""
     calls: PositiveCount = 1
     """Number of calls timed together in one sample; the values are divided by it."""
     items: PositiveCount | None = None
-    """Rows, images or tokens per call: items / value is the throughput; `None` if not applicable."""
+    """Rows, images or tokens per call (throughput is items / value); `None` if not applicable."""
     title: Label = ""
     """The metric's name in the tool that measured it; empty uses the declared title."""
 
@@ -275,11 +277,11 @@ MISSING = "missing"
 class NonFinite:
     """A step whose value is not a number; the series holds `None` there."""
 
-    signal: Annotated[str, Form(choices=("loss", "grad_norm"))]
+    signal: Annotated[str, Bounds(choices=("loss", "grad_norm"))]
     """The series."""
     step: Count
     """The step, from 0."""
-    value: Annotated[str, Form(choices=("nan", "inf", "-inf", MISSING))]
+    value: Annotated[str, Bounds(choices=("nan", "inf", "-inf", MISSING))]
     """The original value; `missing` if a log has none."""
 
 
@@ -297,10 +299,11 @@ class RankSeries:
     grad_norm: RankValues = ()
     """Norm of all gradients as this rank has them, by rank and step; `None` likewise."""
     rows: Annotated[
-        tuple[Annotated[tuple[Count, ...], Form(max_items=1_000_000)], ...], Form(max_items=10_000)
+        tuple[Annotated[tuple[Count, ...], Bounds(max_items=1_000_000)], ...],
+        Bounds(max_items=10_000),
     ] = ()
-    """Rows of each rank in each step of a reference; empty if ranks have no rows of their own."""
-    sharing: Annotated[int, Form(ge=1, le=10_000)] = 1
+    """Rows of each rank in each step of a reference; empty if ranks share all rows."""
+    sharing: Annotated[int, Bounds(ge=1, le=10_000)] = 1
     """Number of consecutive ranks that pool their rows."""
 
 
@@ -310,7 +313,7 @@ class Resumed:
 
     saved_by: ArmName
     """The arm that saved the checkpoint."""
-    step: Annotated[int, Form(ge=0, le=1_000_000)]
+    step: Annotated[int, Bounds(ge=0, le=1_000_000)]
     """The first step that was trained after the checkpoint."""
 
 
@@ -322,34 +325,34 @@ class Trace:
     """The arm that trained."""
     role: Role
     """The purpose of a training run in the parity evidence."""
-    seed: Annotated[int, Form(ge=0, le=18_446_744_073_709_551_615)]
+    seed: Annotated[int, Bounds(ge=0, le=18_446_744_073_709_551_615)]
     """The seed."""
-    loss: Annotated[tuple[float | None, ...], Form(max_items=1_000_000)]
+    loss: Annotated[tuple[float | None, ...], Bounds(max_items=1_000_000)]
     """The loss of each step, from step 0 or the resumed one; `None` if it is not finite."""
-    grad_norm: Annotated[tuple[NonNegative | None, ...], Form(max_items=1_000_000)]
+    grad_norm: Annotated[tuple[NonNegative | None, ...], Bounds(max_items=1_000_000)]
     """The global gradient norm of each step; `None` if it is not finite."""
     start: Digest
     """Digest of the initial weights."""
     data: Digest
     """Digest of the batches."""
-    index: Annotated[int, Form(ge=0, le=100_000)] = 0
+    index: Annotated[int, Bounds(ge=0, le=100_000)] = 0
     """Distinguishes runs of the same role."""
-    non_finite: Annotated[tuple[NonFinite, ...], Form(max_items=1_000_000)] = ()
+    non_finite: Annotated[tuple[NonFinite, ...], Bounds(max_items=1_000_000)] = ()
     """The steps whose value is not finite."""
     accuracy: Share | None = None
     """A share in 0..1; `None` if evaluation is off."""
     disagreements: tuple[Count, Count] | None = None
-    """Rows that the weights get right only in an eager forward, only in the arm's own; `None` if unknown."""
+    """Rows right only in an eager forward, and only in the arm's own; `None` if unknown."""
     ranks: RankSeries | None = None
     """The series of each of several processes; `None` if one process trained."""
     resumed: Resumed | None = None
     """The checkpoint that the run resumed from; `None` if it started at step 0."""
     steps: Annotated[
-        tuple[Annotated[str, Form(max_length=60, pattern=r"^[a-z0-9, ]{1,60}$")], ...],
-        Form(max_items=1_000_000),
+        tuple[Annotated[str, Bounds(max_length=60, pattern=r"^[a-z0-9, ]{1,60}$")], ...],
+        Bounds(max_items=1_000_000),
     ] = ()
     """The steps as named in a log; empty if positions are the steps."""
-    evaluations: Annotated[tuple[float | None, ...], Form(max_items=1_000_000)] = ()
+    evaluations: Annotated[tuple[float | None, ...], Bounds(max_items=1_000_000)] = ()
     """The losses of evaluations in a log, in order; `None` if one is not finite."""
     reading: Sentence = ""
     """The ranks read from a log, and its records that are not training steps."""
@@ -371,8 +374,8 @@ class ArmMasks:
 class ParityEvidence:
     """All that loss parity is judged from.
 
-    The losses of a user's program (`own_program`) are as it wrote them, and no weights were perturbed:
-    the perturbed runs are the program again, as it is or rounding otherwise.
+    The losses of a user's program (`own_program`) are as it wrote them, and no weights were
+    perturbed: the perturbed runs are the program again, as it is or rounding otherwise.
     """
 
     precision: Identifier
@@ -383,9 +386,9 @@ class ParityEvidence:
     """Number of steps in an epoch."""
     evaluation_rows: Count
     """Rows evaluated; 0 if evaluation is off."""
-    masks: Annotated[tuple[ArmMasks, ...], Form(max_items=20)]
+    masks: Annotated[tuple[ArmMasks, ...], Bounds(max_items=20)]
     """One item for each candidate arm that was probed."""
-    traces: Annotated[tuple[Trace, ...], Form(max_items=1000)]
+    traces: Annotated[tuple[Trace, ...], Bounds(max_items=1000)]
     """The training runs."""
     own_program: bool = False
     """Whether the user's program wrote the losses, without perturbed weights (epsilon is 0)."""
@@ -402,13 +405,13 @@ _OF_COMPILER = re.compile(
 class Failure:
     """Reason why a case did not end `ok`."""
 
-    stage: Annotated[str, Form(max_length=100)]
+    stage: Annotated[str, Bounds(max_length=100)]
     """The stage that failed."""
-    arms: Annotated[tuple[ArmName, ...], Form(max_items=20)]
+    arms: Annotated[tuple[ArmName, ...], Bounds(max_items=20)]
     """The arms that the stage ran."""
     reason: Text
     """The failure."""
-    signal: Annotated[str, Form(max_length=40)] | None = None
+    signal: Annotated[str, Bounds(max_length=40)] | None = None
     """The signal that ended the worker, for example SIGSEGV; `None` without a signal."""
     log_tail: Log = ""
     """The end of the worker's log."""
@@ -423,13 +426,13 @@ class Failure:
 class Block:
     """The machine while one block of turns of one launch was taken."""
 
-    launch: Annotated[int, Form(ge=0, le=100_000)]
+    launch: Annotated[int, Bounds(ge=0, le=100_000)]
     """The number of the launch, from 0."""
-    block: Annotated[int, Form(ge=0, le=1_000_000)]
+    block: Annotated[int, Bounds(ge=0, le=1_000_000)]
     """The number of the block, from 0."""
     facts: Facts = field(default_factory=dict)
     """Condition of the machine: clocks, power, temperature, load."""
-    redone: Annotated[tuple[Sentence, ...], Form(max_items=100)] = ()
+    redone: Annotated[tuple[Sentence, ...], Bounds(max_items=100)] = ()
     """Why earlier attempts at the block were discarded."""
     doubt: Sentence | None = None
     """Why the attempt that was kept is doubtful; `None` if it is not."""
@@ -466,9 +469,9 @@ class Spent:
     """The stage, or launch for time that belongs to no case."""
     phase: Phase
     """The purpose of the time; figures come from samples, and all other phases support them."""
-    seconds: Annotated[float, Form(ge=0, le=10_000_000)]
+    seconds: Annotated[float, Bounds(ge=0, le=10_000_000)]
     """Seconds."""
-    arm: Annotated[str, Form(max_length=80, pattern=r"^[A-Za-z0-9_.:+-]{0,80}$")] = ""
+    arm: Annotated[str, Bounds(max_length=80, pattern=r"^[A-Za-z0-9_.:+-]{0,80}$")] = ""
     """The arm; empty if the time belongs to no arm."""
 
 
@@ -476,11 +479,11 @@ class Spent:
 class Origin:
     """Origin of a launch of a merged case."""
 
-    launch: Annotated[int, Form(ge=0, le=100_000)]
+    launch: Annotated[int, Bounds(ge=0, le=100_000)]
     """The number of the launch in this document."""
-    part: Annotated[int, Form(ge=0, le=10_000)]
+    part: Annotated[int, Bounds(ge=0, le=10_000)]
     """The position of its run in parts."""
-    number: Annotated[int, Form(ge=0, le=100_000)]
+    number: Annotated[int, Bounds(ge=0, le=100_000)]
     """The number of the launch in that run."""
 
 
@@ -498,23 +501,23 @@ class CaseResult:
     """Why the case did not succeed; `None` if it did."""
     duration_s: WallSeconds | None = None
     """Duration of the case, in seconds; `None` if it never started."""
-    metrics: Annotated[tuple[Metric, ...], Form(max_items=1000)] = ()
+    metrics: Annotated[tuple[Metric, ...], Bounds(max_items=1000)] = ()
     """The metrics."""
-    checks: Annotated[tuple[Check, ...], Form(max_items=1000)] = ()
+    checks: Annotated[tuple[Check, ...], Bounds(max_items=1000)] = ()
     """The checks."""
     parity: ParityEvidence | None = None
     """The training runs; `None` if the suite trains nothing."""
     facts: Facts = field(default_factory=dict)
     """Parameters and counts for the reader; no verdict depends on them."""
-    blocks: Annotated[tuple[Block, ...], Form(max_items=100_000)] = ()
+    blocks: Annotated[tuple[Block, ...], Bounds(max_items=100_000)] = ()
     """The state of the machine, block by block, in the order taken."""
     outputs: ReferenceOutputs | None = None
     """The outputs of the reference arm; `None` if the suite keeps none."""
-    spent: Annotated[tuple[Spent, ...], Form(max_items=1000)] = ()
+    spent: Annotated[tuple[Spent, ...], Bounds(max_items=1000)] = ()
     """Where the case's time went."""
-    origins: Annotated[tuple[Origin, ...], Form(max_items=100_000)] = ()
+    origins: Annotated[tuple[Origin, ...], Bounds(max_items=100_000)] = ()
     """The origin of each launch of a merged document; empty if it was not merged."""
-    profiles: Annotated[tuple[Profile, ...], Form(max_items=100)] = ()
+    profiles: Annotated[tuple[Profile, ...], Bounds(max_items=100)] = ()
     """Profiles of the arms' steps, if taken; no sample and no verdict depends on them."""
 
     @property
@@ -585,7 +588,7 @@ class Source:
     """The branch."""
     dirty: bool | None = None
     """Whether there were uncommitted changes."""
-    chosen_by: Annotated[str, Form(max_length=600)] | None = None
+    chosen_by: Annotated[str, Bounds(max_length=600)] | None = None
     """How a paired run's base commit was chosen, in words: the merge base of HEAD and main."""
     own_plan: bool = False
     """Whether this side's own tree planned its cases, in a run where each side planned its own."""
@@ -603,12 +606,12 @@ class WorkflowRun:
     """The run of a GitHub workflow that measured."""
 
     repository: Annotated[
-        str, Form(max_length=140, pattern=r"^[A-Za-z0-9_.-]{1,39}/[A-Za-z0-9_.-]{1,100}$")
+        str, Bounds(max_length=140, pattern=r"^[A-Za-z0-9_.-]{1,39}/[A-Za-z0-9_.-]{1,100}$")
     ]
     """The repository, as owner/name."""
-    run: Annotated[int, Form(ge=0, le=1_000_000_000_000_000_000)]
+    run: Annotated[int, Bounds(ge=0, le=1_000_000_000_000_000_000)]
     """The number of the run."""
-    attempt: Annotated[int, Form(ge=1, le=1_000_000)]
+    attempt: Annotated[int, Bounds(ge=1, le=1_000_000)]
     """The number of the attempt at the run, from 1."""
 
 
@@ -636,7 +639,7 @@ class Run:
     """Whether the run completed."""
     config_digest: Digest
     """Digest of the configuration file's benchmarks, before flags and without its policy."""
-    device: Annotated[str, Form(max_length=40, pattern=r"^[A-Za-z0-9_.:-]{1,40}$")]
+    device: Annotated[str, Bounds(max_length=40, pattern=r"^[A-Za-z0-9_.:-]{1,40}$")]
     """The device: cpu, cuda or cuda:N."""
     finished_at: Moment | None = None
     """End of the run: ISO 8601, in UTC; `None` while it is in progress."""
@@ -644,10 +647,10 @@ class Run:
     """The run of a GitHub workflow that measured; `None` outside of GitHub workflows."""
     asked: Annotated[
         Mapping[
-            Annotated[str, Form(max_length=40, pattern=r"^[a-z_]{1,40}$")],
-            Annotated[tuple[Annotated[str, Form(max_length=500)], ...], Form(max_items=100)],
+            Annotated[str, Bounds(max_length=40, pattern=r"^[a-z_]{1,40}$")],
+            Annotated[tuple[Annotated[str, Bounds(max_length=500)], ...], Bounds(max_items=100)],
         ],
-        Form(max_items=20),
+        Bounds(max_items=20),
     ] = field(default_factory=dict)
     """The flags that narrow or change the measured cases, by name, each with its values."""
     lease: Lease | None = None
@@ -684,7 +687,7 @@ class Loss:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Results:
-    """Everything that one run measured: its machine, its source and its ledger. Unknown is `None`, never 0."""
+    """Everything that one run measured. Unknown is `None`, never 0."""
 
     kind: Literal["results"] = "results"
     """The kind of document."""
@@ -698,13 +701,13 @@ class Results:
     """The measured repository and commit."""
     environment: Environment
     """The machine."""
-    cases: Annotated[tuple[CaseResult, ...], Form(max_items=10_000)]
+    cases: Annotated[tuple[CaseResult, ...], Bounds(max_items=10_000)]
     """The ledger: exactly one row for each planned case."""
     measured_s: WallSeconds | None = None
     """Seconds that the device was held, both sides together; `None` if nothing was measured."""
-    spent: Annotated[tuple[Spent, ...], Form(max_items=1000)] = ()
+    spent: Annotated[tuple[Spent, ...], Bounds(max_items=1000)] = ()
     """The part of that time that belongs to no case."""
-    parts: Annotated[tuple[RunPart, ...], Form(max_items=100_000)] = ()
+    parts: Annotated[tuple[RunPart, ...], Bounds(max_items=100_000)] = ()
     """The runs that were merged into this document; empty if it was not merged."""
-    losses: Annotated[tuple[Loss, ...], Form(max_items=100_000)] = ()
+    losses: Annotated[tuple[Loss, ...], Bounds(max_items=100_000)] = ()
     """Failed attempts at leases of a fleet."""

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def compact(name: str) -> Callable[[type[T]], type[T]]:
-    """Have a field of a slotted dataclass, which is set to a tuple and read as one, keep floats as bytes.
+    """Store a field of floats of a slotted dataclass as bytes; it is set and read as a tuple.
 
     A value whose first item is not a float is kept as it is. Floats are read as they were written,
     to the bit; an integer among them is read as a float, as it is from a document.
@@ -28,8 +28,8 @@ def compact(name: str) -> Callable[[type[T]], type[T]]:
         held_of, hold = slot.__get__, slot.__set__
 
         def read(self: T) -> Any:
-            held = held_of(self)
-            return _floats(len(held)).unpack(held) if type(held) is bytes else held
+            stored = held_of(self)
+            return _floats(len(stored)).unpack(stored) if type(stored) is bytes else stored
 
         def keep(self: T, values: Any) -> None:
             if (
@@ -84,8 +84,8 @@ def reader(of: type[T], name: str) -> Callable[[Iterable[T]], list[bytes]]:
 
     def read(every: Iterable[T]) -> list[bytes]:
         return [
-            held if type(held) is bytes else _floats(len(held) * FLOAT_BYTES).pack(*held)
-            for held in map(held_of, every)
+            stored if type(stored) is bytes else _floats(len(stored) * FLOAT_BYTES).pack(*stored)
+            for stored in map(held_of, every)
         ]
 
     return read

@@ -1,8 +1,8 @@
-"""Tells quickly that a document is sound: a JSON Schema made into a function, many times as fast as a validator.
+"""A fast check that a document is sound: a JSON Schema made into a function.
 
-The fast accept path: what it rejects goes to the validator, which finds and words what is wrong, if
-anything (`faults.form_faults`). It is made for the schemas of this package, and rejects everything
-under one with a keyword that it doesn't know.
+It is many times as fast as a validator, which finds and words the faults of rejected documents, if
+any (`faults.form_faults`). It is made for the schemas of this package, and
+rejects everything under one with a keyword that it doesn't know.
 """
 
 import math
@@ -31,7 +31,7 @@ _HALF_PAIR = re.compile("[\ud800-\udfff]")
 
 
 def compiled(schema: Mapping[str, Any]) -> Check:
-    """The function of a schema: whether a value read from JSON is certainly sound.
+    """Return the check of a schema: whether a value read from JSON is certainly sound.
 
     That includes what JSON Schema cannot say (`faults.oddities`): no field twice, no number that
     isn't finite, no half of a surrogate pair.
@@ -40,7 +40,7 @@ def compiled(schema: Mapping[str, Any]) -> Check:
 
 
 def compiled_parts(schema: Mapping[str, Any]) -> Callable[[str, Any], bool]:
-    """The same of a schema's definitions: whether a value is certainly sound under a reference, such as ``#/$defs/case``."""
+    """Return the check of a schema's definitions, by reference, such as ``#/$defs/case``."""
     return _Compiler(schema).is_sound
 
 
@@ -80,8 +80,8 @@ class _Compiler:
                 else _no
             )
         names = [node["type"]] if isinstance(node.get("type"), str) else node.get("type", [])
-        made = {name: self._of_type(name, node) for name in names}
-        return _by_type(made) if names else _no
+        checks = {name: self._of_type(name, node) for name in names}
+        return _by_type(checks) if names else _no
 
     def is_sound(self, reference: str, value: Any) -> bool:
         """Return whether a value is certainly sound under a reference to a definition."""
@@ -89,7 +89,7 @@ class _Compiler:
         return name != reference and self._definition(name)(value)
 
     def _definition(self, name: str) -> Check:
-        """A definition that refers to itself is found again when it is asked."""
+        """Return the check of a definition, which may refer to itself."""
 
         def later(value: Any) -> bool:
             return self._made[name](value)
@@ -100,7 +100,7 @@ class _Compiler:
         return self._made[name]
 
     def _by_condition(self, node: Mapping[str, Any]) -> Check:
-        """A choice by the type of the value, which the first branch need not name again, or by the form of a text."""
+        """Choose by the value's type, which the first branch may leave out, or a text's form."""
         if node["if"].keys() == {"type", "pattern"}:
             fits, yes, no = (
                 self.check(node["if"]),
@@ -133,13 +133,13 @@ class _Compiler:
         form = node.get("items")
         if form is None:
             return _no
-        plain, unique = _plain_numbers(form), node.get("uniqueItems", False)
+        check_numbers, unique = _plain_numbers(form), node.get("uniqueItems", False)
         item = self.check(form)
 
         def check(value: Any) -> bool:
             if not least <= len(value) <= most or (unique and not _all_differ(value)):
                 return False
-            return (plain is not None and plain(value)) or all(map(item, value))
+            return (check_numbers is not None and check_numbers(value)) or all(map(item, value))
 
         return check
 
@@ -149,8 +149,8 @@ class _Compiler:
         fields = {name: self.check(form) for name, form in node.get("properties", {}).items()}
         form = node.get("additionalProperties", True)
         other = self.check(form) if isinstance(form, dict) else _no
-        named, field_of = node.get("propertyNames"), fields.get
-        name_of = None if named is None else self.check({"type": "string", **named})
+        name_form, field_of = node.get("propertyNames"), fields.get
+        name_of = None if name_form is None else self.check({"type": "string", **name_form})
 
         def check(value: Any) -> bool:
             if (
@@ -191,22 +191,22 @@ def _all_differ(values: Any) -> bool:
 
 
 def _one_of(allowed: Iterable[Any]) -> Check:
-    """Equal, and of the same type: 1 is not true."""
-    known = {(type(value), value) for value in allowed}
+    """Accept values that are equal and of the same type: 1 is not true."""
+    pairs = {(type(value), value) for value in allowed}
 
     def check(value: Any) -> bool:
-        return isinstance(value, str | int | float | bool | None) and (type(value), value) in known
+        return isinstance(value, str | int | float | bool | None) and (type(value), value) in pairs
 
     return check
 
 
-def _by_type(made: Mapping[str, Check]) -> Check:
+def _by_type(checks: Mapping[str, Check]) -> Check:
     """Return the check for the exact type of a value.
 
     A mapping with a duplicate field has another type.
     """
     types: dict[type, Check] = {}
-    for name, check in made.items():
+    for name, check in checks.items():
         types |= dict.fromkeys(_TYPES[name], check)
     get = types.get
 
@@ -243,8 +243,8 @@ def _text(node: Mapping[str, Any]) -> Check:
 
 
 def _bounds(node: Mapping[str, Any]) -> tuple[float, float, float, float]:
-    named = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
-    least, most, above, below = (node.get(name) for name in named)
+    names = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
+    least, most, above, below = (node.get(name) for name in names)
     return (
         -math.inf if least is None else least,
         math.inf if most is None else most,
@@ -270,7 +270,7 @@ def _is_finite(value: float) -> bool:
 
 
 def _all_finite(values: Any) -> bool:
-    """Their sum isn't finite where one of them isn't; where only the sum is too large, a real validator has to look."""
+    """Return whether the sum is finite; if only the sum is too large, a validator has to look."""
     try:
         return math.isfinite(sum(values))
     except OverflowError:

@@ -24,62 +24,69 @@ Examples are ``run``, ``suites.transformers.model``, and the empty text for the 
 
 
 def nearest(word: str, words: Iterable[str]) -> str:
-    """The end of a sentence that suggests the nearest spelling, or else names what is known."""
-    known = list(words)
-    return meant(word, known) or f"; known are {', '.join(known)}"
+    """End a sentence with the nearest spelling, or else with all candidates."""
+    candidates = list(words)
+    return meant(word, candidates) or f"; known are {', '.join(candidates)}"
 
 
-def meant(word: Any, known: Sequence[str]) -> str:
-    """The end of a sentence that suggests the nearest spelling; empty if none is near."""
-    near = _near(word, known) if isinstance(word, str) else None
+def meant(word: Any, candidates: Sequence[str]) -> str:
+    """End a sentence with the nearest spelling; empty if none is near."""
+    near = _near(word, candidates) if isinstance(word, str) else None
     return f"; did you mean {near!r}?" if near else ""
 
 
-def unknown_field(name: str, known: Sequence[str], place: Sequence[str], places: Places) -> str:
+def unknown_field(name: str, fields: Sequence[str], place: Sequence[str], places: Places) -> str:
     """Describe an unknown field of a mapping at `place`; `places` are those of the whole schema."""
-    if place[:1] == ["suites"] and name not in places and (said := describe_field(name, known)):
-        return f"unknown field{said}"
-    near = _near(name, known)
+    if (
+        place[:1] == ["suites"]
+        and name not in places
+        and (successor := describe_field(name, fields))
+    ):
+        return f"unknown field{successor}"
+    near = _near(name, fields)
     homes = _homes(name, place, places)
     if not homes or (near and (near.rstrip("s") == name.rstrip("s") or not _are_kin(homes, place))):
-        return f"unknown field{nearest(name, known)}"
-    left = len(homes) - MOST_PLACES
-    *first, last = [*homes[:MOST_PLACES], f"{left} more"] if left > 0 else homes
-    listed = f"{', '.join(first)} and {last}" if first else last
-    return f"unknown field here; {name!r} belongs to {listed}"
+        return f"unknown field{nearest(name, fields)}"
+    remaining = len(homes) - MOST_PLACES
+    *first, last = [*homes[:MOST_PLACES], f"{remaining} more"] if remaining > 0 else homes
+    homes_text = f"{', '.join(first)} and {last}" if first else last
+    return f"unknown field here; {name!r} belongs to {homes_text}"
 
 
 def find_places(schema: Mapping[str, Any]) -> Places:
     """Return the places of all fields in a JSON Schema. Only its own definitions are followed."""
-    found: dict[str, dict[str, None]] = {}
+    places_of: dict[str, dict[str, None]] = {}
     for name, place in _walk(schema, schema, "", frozenset()):
-        found.setdefault(name, {})[place] = None
-    return {name: tuple(places) for name, places in found.items()}
+        places_of.setdefault(name, {})[place] = None
+    return {name: tuple(places) for name, places in places_of.items()}
 
 
 def _walk(
-    node: Any, root: Mapping[str, Any], place: str, seen: frozenset[str]
+    node: Any, root: Mapping[str, Any], place: str, followed: frozenset[str]
 ) -> Iterator[tuple[str, str]]:
     """Yield each field with its place. A schema that refers to itself is followed once."""
     if not isinstance(node, Mapping):
         return
     target = str(node.get("$ref", ""))
-    if target.startswith("#/$defs/") and target not in seen:
+    if target.startswith("#/$defs/") and target not in followed:
         yield from _walk(
-            root.get("$defs", {}).get(target.removeprefix("#/$defs/")), root, place, seen | {target}
+            root.get("$defs", {}).get(target.removeprefix("#/$defs/")),
+            root,
+            place,
+            followed | {target},
         )
     for name, child in node.get("properties", {}).items():
         yield name, place
-        yield from _walk(child, root, f"{place}.{name}".removeprefix("."), seen)
+        yield from _walk(child, root, f"{place}.{name}".removeprefix("."), followed)
     inner = [node.get(key) for key in NESTED] + [
         child for key in ALTERNATIVES for child in node.get(key, ())
     ]
     for child in inner:
-        yield from _walk(child, root, place, seen)
+        yield from _walk(child, root, place, followed)
 
 
 def _homes(name: str, place: Sequence[str], places: Places) -> list[str]:
-    """The places of a field that are nearest: those inside of the same suite, else the outermost ones."""
+    """Return the nearest places of a field: those inside of the same suite, else the outermost."""
     here = ".".join(place)
     others = [home for home in places.get(name, ()) if home != here]
     inside = [home for home in others if here and home.startswith(f"{here}.")]
@@ -101,12 +108,16 @@ def _are_kin(homes: Sequence[str], place: Sequence[str]) -> bool:
     )
 
 
-def _near(word: str, known: Sequence[str]) -> str | None:
+def _near(word: str, candidates: Sequence[str]) -> str | None:
     from difflib import get_close_matches
 
     short = word[:MAX_WORD]
     return next(
-        (name for name in get_close_matches(short, known, CANDIDATES) if _is_near(short, name)),
+        (
+            name
+            for name in get_close_matches(short, candidates, CANDIDATES)
+            if _is_near(short, name)
+        ),
         None,
     )
 
@@ -117,18 +128,18 @@ def _is_near(word: str, name: str) -> bool:
     return begins or slips(word.lower(), name.lower()) <= max(1, len(word) // 3)
 
 
-def slips(one: str, other: str) -> int:
+def slips(word: str, other: str) -> int:
     """Count the characters missing, added, wrong, or swapped (optimal string alignment distance).
 
     https://en.wikipedia.org/wiki/Damerau-Levenshtein_distance#Optimal_string_alignment_distance
     """
     before: list[int] = []
     last = list(range(len(other) + 1))
-    for row, letter in enumerate(one, start=1):
+    for row, letter in enumerate(word, start=1):
         now = [row]
-        for column, wanted in enumerate(other, start=1):
-            cost = min(last[column] + 1, now[column - 1] + 1, last[column - 1] + (letter != wanted))
-            if row > 1 and column > 1 and letter == other[column - 2] and one[row - 2] == wanted:
+        for column, target in enumerate(other, start=1):
+            cost = min(last[column] + 1, now[column - 1] + 1, last[column - 1] + (letter != target))
+            if row > 1 and column > 1 and letter == other[column - 2] and word[row - 2] == target:
                 cost = min(cost, before[column - 2] + 1)
             now.append(cost)
         before, last = last, now

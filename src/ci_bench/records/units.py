@@ -69,7 +69,7 @@ _DURATION = re.compile(r"(?=.)(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(
 
 
 def seconds(text: str) -> float:
-    """A duration as people write it, in seconds: ``5m``, ``90s``, ``1h30m``; a number without a unit is seconds.
+    """Read a duration, in seconds: ``5m``, ``90s``, ``1h30m``; a bare number is seconds.
 
     Raises:
         ValueError: the text has another form.
@@ -91,7 +91,7 @@ _ONE_PERCENT, _TEN_PERCENT, _MOST_PLAIN = 0.01, 0.0995, 1e4
 
 
 def relative_change(share: float) -> str:
-    """The size of a change, as headlines, tables and reasons print it: ``0.54 %``, ``8.2 %``, ``36 %``."""
+    """Format the size of a change, everywhere alike: ``0.54 %``, ``8.2 %``, ``36 %``."""
     size = abs(share)
     if size < _ONE_PERCENT:
         return f"{100 * size:.2g} %"

@@ -23,7 +23,7 @@ from ci_bench.processes.messages import ClaimFiles, Keeping, OutputFiles
 from ci_bench.processes.protocol import Answer, Task
 from ci_bench.processes.resident import explain
 from ci_bench.records.config import RunOptions
-from ci_bench.records.outputs import BesideBase, KeptClaim, ReferenceOutputs
+from ci_bench.records.outputs import KeptClaim, OutputsComparison, ReferenceOutputs
 from ci_bench.records.results import Case, Check, Outcome, Results, SideName, Status
 from ci_bench.runner.stages import SideRun
 from ci_bench.suites.contract import Evidence
@@ -221,7 +221,7 @@ class OutputsBesideBase:
         except OSError as error:
             logger.warning("the tensors cannot be saved in %s: %s", folder, error.strerror)
 
-    def _compare(self, theirs: KeptOutputs, ours: KeptOutputs) -> BesideBase:
+    def _compare(self, theirs: KeptOutputs, ours: KeptOutputs) -> OutputsComparison:
         files = OutputFiles(
             base=str(theirs.path),
             base_digest=theirs.record.file or "",
@@ -301,8 +301,8 @@ def _worth_comparing(theirs: ReferenceOutputs, ours: ReferenceOutputs) -> bool:
     )
 
 
-def _untold(theirs: KeptOutputs, reason: str) -> BesideBase:
-    return BesideBase(
+def _untold(theirs: KeptOutputs, reason: str) -> OutputsComparison:
+    return OutputsComparison(
         base=theirs.record.digest,
         tensors=0,
         unknown=f"the tensors could not be compared: {reason}"[:2000],

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from ci_bench.processes.messages import ClaimFiles, OutputFiles
-from ci_bench.records.outputs import BesideBase, TensorError
+from ci_bench.records.outputs import OutputsComparison, TensorError
 from ci_bench.records.results import Check, Outcome
 from ci_bench.suites.shared.worker.optimizers import UPDATES
 from ci_bench.worker.keeping import (
@@ -83,7 +83,7 @@ class Pairs:
         return {**self.named, **self.guessed}
 
 
-def compare(files: OutputFiles, *, base: str) -> BesideBase:
+def compare(files: OutputFiles, *, base: str) -> OutputsComparison:
     """Compare head's tensors with base's, whose digest in the results document is `base`."""
     with ExitStack() as stack:
         try:
@@ -95,7 +95,7 @@ def compare(files: OutputFiles, *, base: str) -> BesideBase:
                 )
             )
         except BadTensors as error:
-            return BesideBase(base=base, tensors=0, unknown=str(error)[:1000])
+            return OutputsComparison(base=base, tensors=0, unknown=str(error)[:1000])
         return _compared(theirs, ours, base)
 
 
@@ -152,7 +152,7 @@ def _concluded(check: str, arm: str, deviations: "Sequence[Deviation]") -> Check
     )
 
 
-def _compared(theirs: "_Opened", ours: "_Opened", base: str) -> BesideBase:
+def _compared(theirs: "_Opened", ours: "_Opened", base: str) -> OutputsComparison:
     forms, remark = _comparable(theirs.forms(), ours.forms())
     forms, one_sided = _without_one_sided(*forms)
     pairs = paired(*forms)
@@ -179,7 +179,7 @@ def _compared(theirs: "_Opened", ours: "_Opened", base: str) -> BesideBase:
         if pairs.extra and not pairs.missing
         else remark
     )
-    return BesideBase(
+    return OutputsComparison(
         base=base,
         tensors=len(theirs.names),
         worst=tuple(worst[:WORST]),

@@ -46,7 +46,7 @@ from ci_bench.judge.parity.tail import with_tail
 from ci_bench.judge.wording import count_of, percent
 from ci_bench.records.comparison import Closeness, Parity, ParityFinding, Tier
 from ci_bench.records.outputs import (
-    BesideBase,
+    OutputsComparison,
     OutputsFinding,
     ReferenceOutputs,
     Sameness,
@@ -433,7 +433,7 @@ def _by_figures(theirs: ReferenceOutputs, ours: ReferenceOutputs) -> OutputsFind
 
 
 def _found(
-    ours: ReferenceOutputs, verdict: Sameness, detail: str, beside: BesideBase
+    ours: ReferenceOutputs, verdict: Sameness, detail: str, beside: OutputsComparison
 ) -> OutputsFinding:
     told = f"{detail}; {beside.remark}" if beside.remark else detail
     return OutputsFinding(
