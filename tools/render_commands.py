@@ -6,7 +6,8 @@ with the output.
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Container, Iterator
 
 from ci_bench.command_line.flags import make_parser
 
@@ -19,19 +20,36 @@ Made from the command line's own help. All commands take `--help`, and `ci-bench
 `eval "$(ci-bench --completion bash)"` in the start file of bash or zsh (`ci-bench --completion fish | source` in that of
 fish) completes commands and flags by Tab.
 """
+_HEAD = ("| argument | default | meaning |", "| --- | --- | --- |")
+_COMMON = 3
+"""A flag of as many commands is described once."""
 
 
 def render() -> str:
-    """The whole page."""
+    """Return the whole page."""
     parsers = dict(_children(make_parser()))
+    tables = [
+        _rows(inner)
+        for parser in parsers.values()
+        for inner in dict(_children(parser)).values() or (parser,)
+    ]
+    uses = Counter(row for rows in tables for row in rows.values())
+    common = {row for row, number in uses.items() if number >= _COMMON}
     parts = [INTRODUCTION, "| command | does |", "| --- | --- |"]
     parts += [f"| [`{name}`](#{name}) | {_sentence(parser)} |" for name, parser in parsers.items()]
+    parts += [
+        "",
+        "## Flags of several commands",
+        "",
+        *_HEAD,
+        *(row for row in uses if row in common),
+    ]
     for name, parser in parsers.items():
         parts += ["", f"## {name}", "", _sentence(parser)]
         actions = dict(_children(parser))
-        parts += [] if actions else ["", *_table(parser)]
+        parts += [] if actions else _table(parser, common)
         for action, inner in actions.items():
-            parts += ["", f"### {name} {action}", "", _sentence(inner), "", *_table(inner)]
+            parts += ["", f"### {name} {action}", "", _sentence(inner), *_table(inner, common)]
     return "\n".join(parts) + "\n"
 
 
@@ -45,13 +63,23 @@ def _sentence(parser: argparse.ArgumentParser) -> str:
     return _cell((parser.description or "").rstrip("."))
 
 
-def _table(parser: argparse.ArgumentParser) -> list[str]:
-    shown = [
-        action
+def _table(parser: argparse.ArgumentParser, common: Container[str]) -> list[str]:
+    """Render the flags of one command; `common` rows are only named."""
+    rows = _rows(parser)
+    shared = [f"`{flag}`" for flag, row in rows.items() if row in common]
+    special = [row for row in rows.values() if row not in common]
+    parts = ["", *_HEAD, *special] if special else []
+    named = f"{'Also' if special else 'It takes'} {', '.join(shared)}"
+    return [*parts, *(["", f"{named} ([meaning](#flags-of-several-commands))."] if shared else [])]
+
+
+def _rows(parser: argparse.ArgumentParser) -> dict[str, str]:
+    """Return the rows of a command's table by flag or argument."""
+    return {
+        (action.option_strings or [str(action.metavar or action.dest)])[-1]: _row(action)
         for action in parser._actions  # noqa: SLF001
         if action.dest != "help" and action.help != argparse.SUPPRESS
-    ]
-    return ["| argument | default | meaning |", "| --- | --- | --- |", *map(_row, shown)]
+    }
 
 
 def _row(action: argparse.Action) -> str:
@@ -64,14 +92,10 @@ def _row(action: argparse.Action) -> str:
         if action.option_strings
         else str(action.metavar or action.dest)
     )
-    default = (
-        "" if action.default in (None, False, [], argparse.SUPPRESS) else f"`{action.default}`"
-    )
-    return (
-        f"| `{_cell(name)}` |"
-        f" {'required' if action.required and action.option_strings else default} |"
-        f" {_cell(action.help or '')} |"
-    )
+    has_default = action.nargs != 0 and action.default not in (None, (), [], argparse.SUPPRESS)
+    default = f"`{action.default}`" if has_default else ""
+    default = "required" if action.required and action.option_strings else default
+    return f"| `{_cell(name)}` | {default} | {_cell(action.help or '')} |"
 
 
 def _cell(text: str) -> str:
