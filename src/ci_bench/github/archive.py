@@ -48,18 +48,18 @@ class Contents:
     limits: ArchiveLimits = ArchiveLimits()
 
 
-def read_members(content: bytes, wanted: Contents) -> Mapping[str, bytes]:
+def read_members(content: bytes, selection: Contents) -> Mapping[str, bytes]:
     """The wanted members that are there, by name, from the bytes of an artifact.
 
     Raises `UnsafeArchive`.
     """
-    limits = wanted.limits
+    limits = selection.limits
     if len(content) > limits.archive:
         raise UnsafeArchive(
             f"the archive has {len(content):,} bytes, {limits.archive:,} are allowed"
         )
     if content.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"{":
-        return {wanted.members[0]: content}  # uploaded as it is, without an archive
+        return {selection.members[0]: content}  # uploaded as it is, without an archive
     if not content.startswith(_ZIP):
         raise UnsafeArchive("it is neither a zip nor a JSON document")
     if content.count(_ENTRY) > 2 * limits.members:
@@ -71,7 +71,7 @@ def read_members(content: bytes, wanted: Contents) -> Mapping[str, bytes]:
             return {
                 entry.filename: _read(archive, entry)
                 for entry in entries
-                if entry.filename in wanted.members
+                if entry.filename in selection.members
             }
     except (
         zipfile.BadZipFile,

@@ -58,8 +58,8 @@ class Artifact:
 def named(client: Client, name: str) -> tuple[tuple[Artifact, ...], bool]:
     """Every artifact of the repository, forks' runs included, with this very name; and whether those are all."""
     listing = client.pages("actions/artifacts", {"name": name}, key="artifacts", most=MOST_PAGES)
-    found = (Artifact.of(record) for record in ApiRecord.each(listing.items))
-    return tuple(one for one in found if one.name == name), listing.complete
+    artifacts = (Artifact.of(record) for record in ApiRecord.each(listing.items))
+    return tuple(artifact for artifact in artifacts if artifact.name == name), listing.complete
 
 
 def of_run(client: Client, run_id: int, pattern: str) -> tuple[Artifact, ...]:
@@ -73,22 +73,28 @@ def of_run(client: Client, run_id: int, pattern: str) -> tuple[Artifact, ...]:
         raise GitHubOdd(
             f"run {run_id} has too many artifacts to search; cannot determine whether ours exists"
         )
-    found = [Artifact.of(record) for record in ApiRecord.each(listing.items)]
-    kept = [one for one in found if fnmatchcase(one.name, pattern) and not one.expired]
-    newest_first = sorted(kept, key=lambda one: (one.created_at, one.id), reverse=True)
-    return tuple(sorted(newest_first, key=lambda one: one.name))
+    artifacts = [Artifact.of(record) for record in ApiRecord.each(listing.items)]
+    matches = [
+        artifact
+        for artifact in artifacts
+        if fnmatchcase(artifact.name, pattern) and not artifact.expired
+    ]
+    newest_first = sorted(
+        matches, key=lambda artifact: (artifact.created_at, artifact.id), reverse=True
+    )
+    return tuple(sorted(newest_first, key=lambda artifact: artifact.name))
 
 
-def download(client: Client, artifact: Artifact, wanted: Contents) -> Mapping[str, bytes]:
+def download(client: Client, artifact: Artifact, selection: Contents) -> Mapping[str, bytes]:
     """The wanted members of an artifact, by name.
 
     The address to download from lasts a minute, so each try asks for a new one. Raises
     `UnsafeArchive`, `GitHubMissing` if the artifact has expired, and other `GitHubFailed`.
     """
-    most = wanted.limits.archive
+    most = selection.limits.archive
     if artifact.size_bytes > most:
         raise UnsafeArchive(f"the archive has {artifact.size_bytes:,} bytes, {most:,} are allowed")
-    return read_members(_content(client, artifact, most), wanted)
+    return read_members(_content(client, artifact, most), selection)
 
 
 def _content(client: Client, artifact: Artifact, most_bytes: int) -> bytes:

@@ -96,12 +96,12 @@ class Report:
 
         An earlier version kept no conclusion there: then it is what the check has `shown`.
         """
-        found = _REPORT.fullmatch(text)
-        if found is None:
+        match = _REPORT.fullmatch(text)
+        if match is None:
             return None
-        run = RunId(id=int(found["run"]), attempt=int(found["attempt"]))
-        own = _conclusion(found["own"] or shown)
-        return cls(key=found["key"], run=run, reporter=found["reporter"] or "", own=own)
+        run = RunId(id=int(match["run"]), attempt=int(match["attempt"]))
+        conclusion = _conclusion(match["own"] or shown)
+        return cls(key=match["key"], run=run, reporter=match["reporter"] or "", own=conclusion)
 
     def __str__(self) -> str:
         """Write it as one word."""
@@ -163,10 +163,12 @@ def strictest(report: Report, counted: Iterable[Report]) -> Report:
     """
     if report.own is None:
         return report
-    others = [one for one in counted if one.gate != report.gate]
-    newest = max(one.run.id for one in (report, *others))
-    said = [one for one in others if one.own is not Conclusion.CANCELLED or one.run.id == newest]
-    return max((report, *said), key=lambda one: one.rank)
+    others = [other for other in counted if other.gate != report.gate]
+    newest = max(other.run.id for other in (report, *others))
+    candidates = [
+        other for other in others if other.own is not Conclusion.CANCELLED or other.run.id == newest
+    ]
+    return max((report, *candidates), key=lambda other: other.rank)
 
 
 def _is_outdated(report: Report, counted: Iterable[Report]) -> bool:
@@ -174,9 +176,9 @@ def _is_outdated(report: Report, counted: Iterable[Report]) -> bool:
 
     Then a newer check of it would only be in the way.
     """
-    newer = (one for one in counted if one.run.id > report.run.id)
+    newer = (other for other in counted if other.run.id > report.run.id)
     return report.own is Conclusion.CANCELLED and any(
-        one.own is not Conclusion.CANCELLED for one in newer
+        other.own is not Conclusion.CANCELLED for other in newer
     )
 
 
@@ -189,19 +191,23 @@ def publish_check(client: Client, check: CheckRun) -> PublishOutcome:
     since = _since(check, [report for report, _ in posted])
     if since is not None:
         return PublishOutcome(part=PART, state=State.SKIPPED, detail=since)
-    own = [record for report, record in posted if report == replace(check.report, own=report.own)]
+    records = [
+        record for report, record in posted if report == replace(check.report, own=report.own)
+    ]
     announced = [
         record
         for report, record in posted
         if report == replace(check.report, reporter=report.reporter, own=None)
     ]
-    shown = _held(check, strictest(check.report, counting(report for report, _ in posted)))
-    found = next(iter((*own, *announced)), None)
-    if found is None and _is_outdated(check.report, counting(report for report, _ in posted)):
+    shown = _show_strictest(
+        check, strictest(check.report, counting(report for report, _ in posted))
+    )
+    existing = next(iter((*records, *announced)), None)
+    if existing is None and _is_outdated(check.report, counting(report for report, _ in posted)):
         return PublishOutcome(
             part=PART, state=State.SKIPPED, detail="it was cancelled, and a newer run was judged"
         )
-    if found is None:
+    if existing is None:
         created = _create(client, check, shown)
         record = _complete(
             client,
@@ -211,7 +217,7 @@ def publish_check(client: Client, check: CheckRun) -> PublishOutcome:
             there=max(_count(created), min(PORTION, len(check.annotations))),
         )
     else:
-        record = _complete(client, check, shown, found, there=_count(found), restate=True)
+        record = _complete(client, check, shown, existing, there=_count(existing), restate=True)
     _settle(client, check)
     return PublishOutcome(
         part=PART, state=State.DONE, detail="the check is up to date", url=record.text("html_url")
@@ -220,24 +226,26 @@ def publish_check(client: Client, check: CheckRun) -> PublishOutcome:
 
 def _since(check: CheckRun, reports: Iterable[Report]) -> str | None:
     """Explain why a report comes too late; `None` if it does not."""
-    own = check.report
-    for one in reports:
-        if (one.key, one.run.id) != (own.key, own.run.id):
+    report = check.report
+    for other in reports:
+        if (other.key, other.run.id) != (report.key, report.run.id):
             continue
-        later = one.run > own.run and (one.gate == own.gate or one.own is None or own.own is None)
-        ended = own.own is None and one.own is not None and one.run == own.run
+        later = other.run > report.run and (
+            other.gate == report.gate or other.own is None or report.own is None
+        )
+        ended = report.own is None and other.own is not None and other.run == report.run
         stricter = (
             not check.restates
-            and one.run == own.run
-            and one.gate == own.gate
-            and one.rank > own.rank
+            and other.run == report.run
+            and other.gate == report.gate
+            and other.rank > report.rank
         )
         if later or ended or stricter:
-            return f"attempt {one.run.attempt} of run {one.run.id} has checked already"
+            return f"attempt {other.run.attempt} of run {other.run.id} has checked already"
     return None
 
 
-def _held(check: CheckRun, by: Report) -> CheckRun:
+def _show_strictest(check: CheckRun, by: Report) -> CheckRun:
     """The check as it is shown: where another run's report is stricter, with its conclusion, and what it says itself."""
     if by.gate == check.report.gate or by.own is None or check.conclusion is None:
         return check
@@ -260,7 +268,7 @@ def _settle(client: Client, check: CheckRun) -> None:
             continue
         title = _HELD.sub("", record.text("output", "title") or "", count=1)
         summary = record.text("output", "summary") or ""
-        own = replace(
+        original = replace(
             check,
             key=report.key,
             run=report.run,
@@ -270,25 +278,27 @@ def _settle(client: Client, check: CheckRun) -> None:
             summary=summary.partition("\n\n")[2] if summary.startswith(_HELD_NOTE) else summary,
             details_url=None,
         )
-        shown = _held(own, strictest(report, counted))
-        said = (record.text("conclusion"), record.text("output", "title"))
-        if said != (shown.conclusion, clipped_line(shown.title, TITLE_LIMIT)):
-            client.write("PATCH", f"check-runs/{record.need_number('id')}", _said(shown, ()))
+        shown = _show_strictest(original, strictest(report, counted))
+        published = (record.text("conclusion"), record.text("output", "title"))
+        if published != (shown.conclusion, clipped_line(shown.title, TITLE_LIMIT)):
+            client.write(
+                "PATCH", f"check-runs/{record.need_number('id')}", _describe_check(shown, ())
+            )
 
 
 def _find(client: Client, check: CheckRun) -> list[tuple[Report, ApiRecord]]:
     """Our checks of this name on the commit, of every key: the name is what a branch requires."""
     params = {"check_name": check.name, "filter": "all"}
     listing = client.pages(f"commits/{check.head_sha}/check-runs", params, key="check_runs")
-    found = (
+    pairs = (
         (Report.read(record.text("external_id") or "", record.text("conclusion")), record)
         for record in ApiRecord.each(listing.items)
     )
-    return [(report, record) for report, record in found if report is not None]
+    return [(report, record) for report, record in pairs if report is not None]
 
 
 def _conclusion(word: str | None) -> Conclusion | None:
-    return Conclusion(word) if word in {one.value for one in Conclusion} else None
+    return Conclusion(word) if word in {conclusion.value for conclusion in Conclusion} else None
 
 
 def _create(client: Client, check: CheckRun, shown: CheckRun) -> ApiRecord:
@@ -301,7 +311,7 @@ def _create(client: Client, check: CheckRun, shown: CheckRun) -> ApiRecord:
         "name": check.name,
         "head_sha": check.head_sha,
         "external_id": str(check.report),
-        **_said(shown, check.annotations[:PORTION]),
+        **_describe_check(shown, check.annotations[:PORTION]),
     }
     return client.write("POST", "check-runs", body, seek=landed)
 
@@ -320,15 +330,15 @@ def _complete(
     `restate` sends the check's present text even without annotations.
     """
     path = f"check-runs/{record.need_number('id')}"
-    wanted = check.annotations[:MOST_ANNOTATIONS]
-    while restate or there < len(wanted):
-        before, portion = there, wanted[there : there + PORTION]
+    annotations = check.annotations[:MOST_ANNOTATIONS]
+    while restate or there < len(annotations):
+        before, portion = there, annotations[there : there + PORTION]
 
         def landed(before: int = before) -> ApiRecord | None:
             now = client.get(path)
             return now if _count(now) > before else None
 
-        body = {"external_id": str(check.report), **_said(shown, portion)}
+        body = {"external_id": str(check.report), **_describe_check(shown, portion)}
         record = client.write("PATCH", path, body, seek=landed if portion else None)
         there, restate = max(_count(record), before + len(portion)), False
     return record
@@ -338,7 +348,7 @@ def _count(record: ApiRecord) -> int:
     return record.number("output", "annotations_count") or 0
 
 
-def _said(check: CheckRun, annotations: tuple[Annotation, ...]) -> Mapping[str, Any]:
+def _describe_check(check: CheckRun, annotations: tuple[Annotation, ...]) -> Mapping[str, Any]:
     """Return the body of a request, without the fields that identify the check."""
     ended = (
         {"status": "in_progress"}
@@ -352,19 +362,19 @@ def _said(check: CheckRun, annotations: tuple[Annotation, ...]) -> Mapping[str, 
         ),
     }
     if annotations:
-        output["annotations"] = [_annotation(one) for one in annotations]
+        output["annotations"] = [_annotation(annotation) for annotation in annotations]
     details = {"details_url": check.details_url} if check.details_url else {}
     return {**ended, **details, "output": output}
 
 
-def _annotation(one: Annotation) -> Mapping[str, Any]:
+def _annotation(annotation: Annotation) -> Mapping[str, Any]:
     return {
-        "path": one.path,
-        "start_line": one.line,
-        "end_line": one.line,
-        "annotation_level": one.level.value,
-        "title": clipped_line(one.title, TITLE_LIMIT),
-        "message": clipped(one.message, MESSAGE_LIMIT, utf8_bytes) or "no message",
+        "path": annotation.path,
+        "start_line": annotation.line,
+        "end_line": annotation.line,
+        "annotation_level": annotation.level.value,
+        "title": clipped_line(annotation.title, TITLE_LIMIT),
+        "message": clipped(annotation.message, MESSAGE_LIMIT, utf8_bytes) or "no message",
     }
 
 
@@ -444,9 +454,11 @@ def publish_status(client: Client, status: CheckStatus) -> PublishOutcome:
     report = None if status.report is None else replace(status.report, key="", reporter="")
     if report is not None and report.own is not None:
         before = _reports(client, status)
-        own = [one for one in before if one.run.id == report.run.id]
-        late = [one for one in own if one.run > report.run]
-        stricter = [one for one in own if one.run == report.run and one.rank > report.rank]
+        same_run = [other for other in before if other.run.id == report.run.id]
+        late = [other for other in same_run if other.run > report.run]
+        stricter = [
+            other for other in same_run if other.run == report.run and other.rank > report.rank
+        ]
         if late or (stricter and not status.restates):
             return PublishOutcome(
                 part=STATUS_PART,
@@ -485,20 +497,22 @@ def _reports(client: Client, status: CheckStatus) -> list[Report]:
         for record in ApiRecord.each(listing.items)
         if record.text("context") == status.context
     )
-    return [one for one in reports if one is not None][::-1]
+    return [report for report in reports if report is not None][::-1]
 
 
 def _report(record: ApiRecord) -> Report | None:
     run = _RUN.fullmatch(record.text("target_url") or "")
     if run is None:
         return None
-    held = _HELD.match(record.text("description") or "")
+    match = _HELD.match(record.text("description") or "")
     state = record.text("state")
-    shown = _OWN.get(StatusState(state)) if state in {one.value for one in StatusState} else None
-    own = _conclusion(held["own"]) if held else shown
+    shown = (
+        _OWN.get(StatusState(state)) if state in {member.value for member in StatusState} else None
+    )
+    conclusion = _conclusion(match["own"]) if match else shown
     return Report(
         key="",
         run=RunId(id=int(run["run"]), attempt=int(run["attempt"] or 1)),
         reporter="",
-        own=own,
+        own=conclusion,
     )

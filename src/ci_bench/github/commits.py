@@ -15,9 +15,10 @@ def parents(client: Client, name: str) -> tuple[str, ...]:
 
     Raises `GitHubMissing` if GitHub knows no such commit.
     """
-    listed = _commit(client, name).fields.get("parents")
+    entries = _commit(client, name).fields.get("parents")
     return tuple(
-        one.need_text("sha") for one in ApiRecord.each(listed if isinstance(listed, list) else [])
+        record.need_text("sha")
+        for record in ApiRecord.each(entries if isinstance(entries, list) else [])
     )
 
 

@@ -230,9 +230,9 @@ def _base_of_measured(event: ApiRecord, measured: ApiRecord) -> tuple[str | None
 
 
 def _of_pull(environ: Mapping[str, str], event: ApiRecord, pull: ApiRecord) -> EventContext:
-    own, theirs = pull.number("base", "repo", "id"), pull.number("head", "repo", "id")
+    ours, theirs = pull.number("base", "repo", "id"), pull.number("head", "repo", "id")
     bot = DEPENDABOT in {environ.get("GITHUB_ACTOR"), pull.text("user", "login")}
-    plain = _of_branch(
+    context = _of_branch(
         environ,
         event,
         head=pull.text("head", "sha"),
@@ -240,26 +240,26 @@ def _of_pull(environ: Mapping[str, str], event: ApiRecord, pull: ApiRecord) -> E
         base_sha=pull.text("base", "sha"),
     )
     return EventContext(
-        repository=plain.repository,
-        repository_id=plain.repository_id,
-        run=plain.run,
-        event=plain.event,
+        repository=context.repository,
+        repository_id=context.repository_id,
+        run=context.run,
+        event=context.event,
         reports_for_another_run=False,
         head=Head(
-            sha=plain.head.sha,
+            sha=context.head.sha,
             branch=pull.text("head", "ref"),
             owner=pull.text("head", "repo", "owner", "login"),
             repository_id=theirs,
         ),
-        workflow=plain.workflow,
-        base_branch=plain.base_branch,
-        base_sha=plain.base_sha,
+        workflow=context.workflow,
+        base_branch=context.base_branch,
+        base_sha=context.base_sha,
         pull_number=pull.number("number"),
-        read_only=(theirs != own or bot) and plain.event == "pull_request",
-        run_url=plain.run_url,
-        default_branch=plain.default_branch,
-        reporter=plain.reporter,
-        merge_sha=_sha(environ["GITHUB_SHA"]) if plain.event == "pull_request" else None,
+        read_only=(theirs != ours or bot) and context.event == "pull_request",
+        run_url=context.run_url,
+        default_branch=context.default_branch,
+        reporter=context.reporter,
+        merge_sha=_sha(environ["GITHUB_SHA"]) if context.event == "pull_request" else None,
     )
 
 
@@ -275,8 +275,8 @@ def _of_comment(environ: Mapping[str, str], event: ApiRecord, head: str | None) 
         raise NotOnGitHub(
             "a comment names no commit: pass the output `head_sha` of `answer-request` by --head"
         )
-    plain = _of_branch(environ, event, head=sha, base=None, base_sha=None)
-    return replace(plain, head=Head(sha=sha), pull_number=number, comment_id=comment)
+    context = _of_branch(environ, event, head=sha, base=None, base_sha=None)
+    return replace(context, head=Head(sha=sha), pull_number=number, comment_id=comment)
 
 
 def _of_branch(

@@ -111,16 +111,16 @@ class HttpAnswer:
     def message(self) -> str:
         """Return GitHub's error message, in one line; empty if it has none."""
         try:
-            said = json.loads(self.content)
+            document = json.loads(self.content)
         except (ValueError, RecursionError):
             return ""
-        if not isinstance(said, dict):
+        if not isinstance(document, dict):
             return ""
-        errors = said.get("errors")
+        errors = document.get("errors")
         details = [_detail(error) for error in errors[:5]] if isinstance(errors, list) else []
-        return " ".join("; ".join([str(said.get("message", "")), *filter(None, details)]).split())[
-            :500
-        ]
+        return " ".join(
+            "; ".join([str(document.get("message", "")), *filter(None, details)]).split()
+        )[:500]
 
 
 def _detail(error: Any) -> str:
@@ -188,7 +188,7 @@ class Transport:
                 return HttpAnswer(status=response.status_code, headers=lower, content=content)
         except requests.exceptions.SSLError as error:
             raise GitHubUnreachable(
-                f"{self._said(error)}; behind a proxy or on GitHub Enterprise, name its"
+                f"{self._describe_error(error)}; behind a proxy or on GitHub Enterprise, name its"
                 " certificates in REQUESTS_CA_BUNDLE"
             ) from None
         except (
@@ -197,12 +197,14 @@ class Transport:
             requests.exceptions.MissingSchema,
         ) as error:
             raise GitHubUnreachable(
-                f"{self._said(error)}; check GITHUB_API_URL, and HTTPS_PROXY if it is set"
+                f"{self._describe_error(error)}; check GITHUB_API_URL, and HTTPS_PROXY if it is set"
             ) from None
         except requests.RequestException as error:
-            raise LostExchange(self._said(error)) from None
+            raise LostExchange(self._describe_error(error)) from None
         except OSError as error:
-            raise GitHubUnreachable(f"{self._said(error)}; check REQUESTS_CA_BUNDLE") from None
+            raise GitHubUnreachable(
+                f"{self._describe_error(error)}; check REQUESTS_CA_BUNDLE"
+            ) from None
 
     def close(self) -> None:
         """Close all connections."""
@@ -221,7 +223,7 @@ class Transport:
             parts.append(part)
         return b"".join(parts)
 
-    def _said(self, error: Exception) -> str:
+    def _describe_error(self, error: Exception) -> str:
         """Describe an error in one line, without secrets.
 
         The exception itself is not chained: it holds the request.
@@ -237,13 +239,13 @@ _CLOSED = re.compile(
 """GitHub's words for a place that takes no comment whatever the token may do."""
 
 
-def refusal(said: str, answer: HttpAnswer, message: str) -> GitHubFailed:
+def refusal(request: str, answer: HttpAnswer, message: str) -> GitHubFailed:
     """The error for an answer to `said` (method and path), with GitHub's own `message` and what would help."""
-    text = f"{said} answered {answer.status}: {message or 'no reason given'}"
+    text = f"{request} answered {answer.status}: {message or 'no reason given'}"
     needed = answer.headers.get("x-accepted-github-permissions")
     permission = f"; it needs {needed:.100}" if needed else ""
     if answer.status in {403, 410, 422, 423} and _CLOSED.search(message):
-        return GitHubClosed(f"GitHub takes nothing there: {message} ({said})")
+        return GitHubClosed(f"GitHub takes nothing there: {message} ({request})")
     match answer.status:
         case 401:
             return GitHubRefused(f"{text}; the token is not valid, or has expired")
@@ -306,9 +308,9 @@ def wait_s(
     The server's own request comes first: ``retry-after``, then, of a used-up limit,
     ``x-ratelimit-reset``, read by the server's own clock.
     """
-    named = _retry_after(headers, now)
-    if named is not None:
-        return named + chance
+    retry_s = _retry_after(headers, now)
+    if retry_s is not None:
+        return retry_s + chance
     if trouble is Trouble.PRIMARY_LIMIT:
         reset = _number(headers.get("x-ratelimit-reset"))
         return (
@@ -324,10 +326,10 @@ def wait_s(
 
 def _retry_after(headers: Mapping[str, str], now: float) -> float | None:
     """``retry-after`` in seconds: a number, or a date."""
-    said = headers.get("retry-after")
-    seconds = _number(said)
-    if seconds is None and said:
-        moment = _date(said)
+    header = headers.get("retry-after")
+    seconds = _number(header)
+    if seconds is None and header:
+        moment = _date(header)
         seconds = None if moment is None else moment - _server_time(headers, now)
     return None if seconds is None else max(0.0, seconds)
 
@@ -441,10 +443,10 @@ class Asker:
                 tried,
                 repeatable=request.method != "POST" or seek is not None,
             )
-            found = seek() if seek and trouble.unclear else None
-            if found is not None:
+            record = seek() if seek and trouble.unclear else None
+            if record is not None:
                 logger.info("%s had done its work", request)
-                return found
+                return record
 
     def _pause(self, request: HttpRequest, ended: _Tried, tried: int, *, repeatable: bool) -> None:
         """Wait before the next try, or raise if none is left."""

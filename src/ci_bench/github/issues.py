@@ -70,23 +70,23 @@ class OpenIssue:
 
 def publish_alert(client: Client, alert: Alert) -> PublishOutcome:
     """Open, update or close the issue. Raises `GitHubFailed`."""
-    own = find_open(client, alert)
+    issues = find_open(client, alert)
     if not alert.worse:
-        for one in own:
-            _close(client, one, alert.text, reason="completed")
+        for issue in issues:
+            _close(client, issue, alert.text, reason="completed")
         detail = (
-            f"closed issue {own[0].number}: nothing is worse any longer"
-            if own
+            f"closed issue {issues[0].number}: nothing is worse any longer"
+            if issues
             else "nothing is open"
         )
         return PublishOutcome(
             part=PART,
-            state=State.DONE if own else State.SKIPPED,
+            state=State.DONE if issues else State.SKIPPED,
             detail=detail,
-            url=own[0].url if own else None,
+            url=issues[0].url if issues else None,
         )
-    if own:
-        return _update(client, alert, own)
+    if issues:
+        return _update(client, alert, issues)
     return _open(client, alert)
 
 
@@ -96,17 +96,17 @@ def find_open(client: Client, alert: Alert) -> list[OpenIssue]:
     Raises `GitHubOdd` if there are more issues than are read.
     """
     listing = client.pages("issues", {"state": "open", "sort": "created", "direction": "desc"})
-    own = [
+    issues = [
         issue
-        for issue in map(_own, ApiRecord.each(listing.items))
+        for issue in map(_parse_issue, ApiRecord.each(listing.items))
         if issue is not None and _is_ours(issue, alert)
     ]
-    if not listing.complete and not own:
+    if not listing.complete and not issues:
         raise GitHubOdd("too many open issues to search; cannot determine whether ours exists")
-    return sorted(own, key=lambda issue: issue.number)
+    return sorted(issues, key=lambda issue: issue.number)
 
 
-def _own(record: ApiRecord) -> OpenIssue | None:
+def _parse_issue(record: ApiRecord) -> OpenIssue | None:
     """An issue, if it is one: the listing has pull requests, too."""
     number, author = record.number("number"), record.text("user", "login")
     if number is None or author is None or record.inner("pull_request") is not None:
@@ -122,21 +122,23 @@ def _own(record: ApiRecord) -> OpenIssue | None:
 
 
 def _is_ours(issue: OpenIssue, alert: Alert) -> bool:
-    found = _MARKER.fullmatch(issue.body.partition("\n")[0].strip())
+    match = _MARKER.fullmatch(issue.body.partition("\n")[0].strip())
     return (
-        found is not None
-        and found[1] == alert.key
+        match is not None
+        and match[1] == alert.key
         and issue.author.casefold() == alert.author.casefold()
     )
 
 
 def _open(client: Client, alert: Alert) -> PublishOutcome:
     def landed() -> ApiRecord | None:
-        own = find_open(client, alert)
-        return client.get(f"issues/{own[0].number}") if own else None
+        issues = find_open(client, alert)
+        return client.get(f"issues/{issues[0].number}") if issues else None
 
-    made = client.write("POST", "issues", {"title": _title(alert), "body": alert.body}, seek=landed)
-    author = made.text("user", "login") or alert.author
+    record = client.write(
+        "POST", "issues", {"title": _title(alert), "body": alert.body}, seek=landed
+    )
+    author = record.text("user", "login") or alert.author
     if author.casefold() != alert.author.casefold():
         logger.warning(
             "this token writes as %s, not as %s; pass it as --comment-author, or the next run opens"
@@ -145,23 +147,25 @@ def _open(client: Client, alert: Alert) -> PublishOutcome:
             alert.author,
         )
     client.clock.sleep(_SETTLE_S * (1.0 + client.clock.chance()))
-    own = find_open(client, alert)
-    for other in own[1:]:
+    issues = find_open(client, alert)
+    for other in issues[1:]:
         _close(
             client,
             other,
-            f"The same as issue {own[0].number}, which was opened at the same time.",
+            f"The same as issue {issues[0].number}, which was opened at the same time.",
             reason="not_planned",
         )
     number, url = (
-        (own[0].number, own[0].url) if own else (made.need_number("number"), made.text("html_url"))
+        (issues[0].number, issues[0].url)
+        if issues
+        else (record.need_number("number"), record.text("html_url"))
     )
     return PublishOutcome(part=PART, state=State.DONE, detail=f"opened issue {number}", url=url)
 
 
-def _update(client: Client, alert: Alert, own: Sequence[OpenIssue]) -> PublishOutcome:
-    first, *others = own
-    if (first.title, _plain(first.body)) != (_title(alert), _plain(alert.body)):
+def _update(client: Client, alert: Alert, issues: Sequence[OpenIssue]) -> PublishOutcome:
+    first, *others = issues
+    if (first.title, _normalize_body(first.body)) != (_title(alert), _normalize_body(alert.body)):
         client.write(
             "PATCH", f"issues/{first.number}", {"title": _title(alert), "body": alert.body}
         )
@@ -187,6 +191,6 @@ def _title(alert: Alert) -> str:
     return clipped_line(alert.title, MOST_TITLE)
 
 
-def _plain(body: str) -> str:
+def _normalize_body(body: str) -> str:
     """GitHub hands back other line ends than it was given."""
     return body.replace("\r\n", "\n").strip()

@@ -46,22 +46,22 @@ def find_pulls(client: Client, context: EventContext) -> tuple[PullRequest, ...]
     very commit, from the repository that the run names; closed ones, or those that have moved on,
     are ignored.
     """
-    own = context.pull_number
-    if own is not None:
+    number = context.pull_number
+    if number is not None:
         try:
-            record = client.get(f"pulls/{own}")
+            record = client.get(f"pulls/{number}")
         except GitHubMissing as error:
             return NoPullRequest(reason=str(error))
         if record.text("state") != "open":
-            return NoPullRequest(reason=f"pull request {own} is closed")
+            return NoPullRequest(reason=f"pull request {number} is closed")
         if record.text("head", "sha") != context.head.sha:
             return NoPullRequest(
                 reason=(
-                    f"pull request {own} has moved on to another commit than"
+                    f"pull request {number} has moved on to another commit than"
                     f" {context.head.sha[:12]}"
                 )
             )
-        others = [pull for pull in _listed(client, context) if pull.number != own]
+        others = [pull for pull in _find_matching(client, context) if pull.number != number]
         return (_pull(record, context), *others)
     head = context.head
     if head.owner is None or head.branch is None:
@@ -72,18 +72,18 @@ def find_pulls(client: Client, context: EventContext) -> tuple[PullRequest, ...]
             )
         )
     reason = f"no open pull request has {head.owner}:{head.branch} at {head.sha[:12]} as its head"
-    return tuple(_listed(client, context)) or NoPullRequest(reason=reason)
+    return tuple(_find_matching(client, context)) or NoPullRequest(reason=reason)
 
 
-def _listed(client: Client, context: EventContext) -> list[PullRequest]:
+def _find_matching(client: Client, context: EventContext) -> list[PullRequest]:
     head = context.head
     if head.owner is None or head.branch is None:
         return []
     listing = client.pages("pulls", {"head": f"{head.owner}:{head.branch}", "state": "open"})
-    found = [
+    pulls = [
         _pull(record, context) for record in ApiRecord.each(listing.items) if _fits(record, context)
     ]
-    return sorted(found, key=lambda pull: pull.number)
+    return sorted(pulls, key=lambda pull: pull.number)
 
 
 def _fits(record: ApiRecord, context: EventContext) -> bool:
@@ -104,7 +104,7 @@ def _fits(record: ApiRecord, context: EventContext) -> bool:
 
 def _pull(record: ApiRecord, context: EventContext) -> PullRequest:
     source = record.number("head", "repo", "id")
-    own = (
+    repository_id = (
         context.repository_id
         if context.repository_id is not None
         else record.number("base", "repo", "id")
@@ -113,6 +113,6 @@ def _pull(record: ApiRecord, context: EventContext) -> PullRequest:
         number=record.need_number("number"),
         base_branch=record.need_text("base", "ref"),
         base_sha=record.need_text("base", "sha"),
-        from_fork=source is None or source != own,
+        from_fork=source is None or source != repository_id,
         merge_sha=record.text("merge_commit_sha"),
     )

@@ -45,8 +45,8 @@ class RunRequest:
     @property
     def words(self) -> tuple[str, ...]:
         """The filters, unchecked."""
-        found = _LINE.fullmatch(self.line)
-        return tuple((found["words"] or "").split(" ")) if found and found["words"] else ()
+        match = _LINE.fullmatch(self.line)
+        return tuple((match["words"] or "").split(" ")) if match and match["words"] else ()
 
     @property
     def filters(self) -> tuple[str, ...] | None:

@@ -50,9 +50,9 @@ def outputs_text(outputs: Mapping[str, str]) -> str:
     parts = []
     for name, value in outputs.items():
         assert _OUTPUT.fullmatch(name), name  # noqa: S101 - names are our own
-        plain = _value(value)
-        delimiter = _delimiter(plain)
-        parts.append(f"{name}<<{delimiter}\n{plain}\n{delimiter}\n")
+        text = _value(value)
+        delimiter = _delimiter(text)
+        parts.append(f"{name}<<{delimiter}\n{text}\n{delimiter}\n")
     return "".join(parts)
 
 
@@ -90,10 +90,10 @@ def append_summary(path: Path, text: str) -> bool:
     except OSError as error:
         raise CannotWrite(f"{path}: cannot be read: {error.strerror or error}") from error
     start = "\n" if used else ""
-    whole = f"{start}{text}" if text.endswith("\n") else f"{start}{text}\n"
-    fitting = clipped(whole, SUMMARY_LIMIT - used, utf8_bytes)
+    addition = f"{start}{text}" if text.endswith("\n") else f"{start}{text}\n"
+    fitting = clipped(addition, SUMMARY_LIMIT - used, utf8_bytes)
     append(path, fitting)
-    return fitting == whole
+    return fitting == addition
 
 
 def command(level: LogLevel, message: str, *, title: str) -> str:
@@ -117,6 +117,6 @@ def defused(text: str) -> str:
 
     ``::name::`` is a command at the start of a line, the old form ``##[name]`` anywhere in it.
     """
-    plain = _TERMINAL.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
-    broken = plain.replace("##[", f"##{_ZERO_WIDTH_SPACE}[")
+    body = _TERMINAL.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
+    broken = body.replace("##[", f"##{_ZERO_WIDTH_SPACE}[")
     return re.sub(r"(?m)^(\s*)::", rf"\1{_ZERO_WIDTH_SPACE}::", broken)

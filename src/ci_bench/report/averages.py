@@ -114,7 +114,7 @@ def passes(case: CaseComparison) -> bool:
     return (
         case.head_status is Status.OK
         and not failed
-        and all(found.verdict.holds for found in case.parity)
+        and all(finding.verdict.holds for finding in case.parity)
     )
 
 
@@ -126,20 +126,20 @@ def passed_before(case: CaseComparison) -> bool:
 def _mean(
     figures: Iterable[Sides], combine: Callable[[list[float]], float], *, two_sided: bool
 ) -> MeanChange:
-    known = [
+    figure_pairs = [
         sides if two_sided else sides[:1]
         for sides in figures
         if all(map(_is_known, sides if two_sided else sides[:1]))
     ]
     head, *base = (
-        ([value for value in side if value is not None] for side in zip(*known, strict=True))
-        if known
+        ([value for value in side if value is not None] for side in zip(*figure_pairs, strict=True))
+        if figure_pairs
         else ([],)
     )
     return MeanChange(
         head=combine(head) if head else None,
         base=combine(base[0]) if base else None,
-        cases=len(known),
+        cases=len(figure_pairs),
     )
 
 
@@ -149,8 +149,8 @@ def _is_known(value: float | None) -> bool:
 
 
 def _share(answers: Iterable[bool]) -> float | None:
-    found = list(answers)
-    return sum(found) / len(found) if found else None
+    flags = list(answers)
+    return sum(flags) / len(flags) if flags else None
 
 
 def _speedup(case: CaseComparison, arm: str) -> Sides:
@@ -166,16 +166,19 @@ def _compression(case: CaseComparison, arm: str) -> Sides:
 
 def _against_reference(case: CaseComparison, arm: str, metric: str) -> Iterator[Sides]:
     return (
-        (one.speedup, one.base_speedup)
-        for one in case.speedups
-        if (one.metric, one.arm) == (metric, arm)
+        (speedup.speedup, speedup.base_speedup)
+        for speedup in case.speedups
+        if (speedup.metric, speedup.arm) == (metric, arm)
     )
 
 
 def _compile_cold_s(case: CaseComparison, arm: str) -> Sides:
-    found = next(
-        (one for one in case.pairs if (one.metric, one.arm) == (COMPILE_COLD.name, arm)), None
+    compilation = next(
+        (pair for pair in case.pairs if (pair.metric, pair.arm) == (COMPILE_COLD.name, arm)), None
     )
-    if found is None:
+    if compilation is None:
         return None, None
-    return found.head.figure if found.head else None, found.base.figure if found.base else None
+    return (
+        compilation.head.figure if compilation.head else None,
+        compilation.base.figure if compilation.base else None,
+    )

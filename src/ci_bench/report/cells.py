@@ -93,10 +93,10 @@ def fact(field: str, value: Fact) -> str:
     return text if kind is ColumnKind.WORDS else _FORMS[kind](text)
 
 
-def finding(found: Finding, labels: Mapping[str, str]) -> str:
+def finding(finding: Finding, labels: Mapping[str, str]) -> str:
     """A finding as an item of a list; `labels` are the short forms of the cases' ids."""
-    about = "" if found.case is None else f" · {_id(labels.get(found.case, found.case))}"
+    about = "" if finding.case is None else f" · {_id(labels.get(finding.case, finding.case))}"
     return (
-        f"{_MARKS[found.severity]} **{found.rule.replace('_', ' ')}**:"
-        f" {plain(found.message)}{about}"
+        f"{_MARKS[finding.severity]} **{finding.rule.replace('_', ' ')}**:"
+        f" {plain(finding.message)}{about}"
     )

@@ -116,26 +116,34 @@ CHANGES: Columns[Change] = (
 def changes(comparison: Comparison) -> tuple[Change, ...]:
     """Return all rows: what fails, warns, is accepted, undecided, then what improved; each by the size of its effect."""
     alike = groups(comparison)
-    said = covered(comparison, alike)
+    grouped_findings = covered(comparison, alike)
     short = labels(comparison)
     cases = {case.id: case for case in comparison.cases}
-    loud = [one for one in comparison.judgement.findings if one.case in cases and one not in said]
-    shown = [one for one in loud if one.severity is not Severity.NOTE or one.rule is Rule.ACCEPTED]
-    shifts = [
-        _of_shift(found, shift)
-        for found in comparison.judgement.findings
-        if (shift := _shift(found, comparison))
+    loud = [
+        finding
+        for finding in comparison.judgement.findings
+        if finding.case in cases and finding not in grouped_findings
     ]
-    rows = [*shifts, *(_of_finding(one, cases[one.case or ""], short) for one in shown)]
+    shown = [
+        finding
+        for finding in loud
+        if finding.severity is not Severity.NOTE or finding.rule is Rule.ACCEPTED
+    ]
+    shifts = [
+        _of_shift(finding, shift)
+        for finding in comparison.judgement.findings
+        if (shift := _shift(finding, comparison))
+    ]
+    rows = [*shifts, *(_of_finding(finding, cases[finding.case or ""], short) for finding in shown)]
     worse, warned_together = _worse_groups(comparison, cases, short)
     better = [
         _of_group(group, cases, short, mood=Mood.BETTER) for group in alike if not group.worse
     ]
     in_group = {(case, pair.metric, pair.arm) for group in alike for case, pair in group.pairs}
     undecided = [
-        _of_finding(one, cases[one.case or ""], short)
-        for one in loud
-        if one.severity is Severity.NOTE and one.rule in {Rule.INCONCLUSIVE, Rule.POSSIBLE}
+        _of_finding(finding, cases[finding.case or ""], short)
+        for finding in loud
+        if finding.severity is Severity.NOTE and finding.rule in {Rule.INCONCLUSIVE, Rule.POSSIBLE}
     ]
     better_pairs = [
         (case, pair)
@@ -163,7 +171,7 @@ def _in_order(
     place = {finding: at for at, finding in reversed([*enumerate(findings)])}
     last = len(place)
     ranked = sorted(
-        rows, key=lambda row: min((place.get(one, last) for one in row[0]), default=last)
+        rows, key=lambda row: min((place.get(finding, last) for finding in row[0]), default=last)
     )
     return [row for _, row in ranked]
 
@@ -176,10 +184,14 @@ def _worse_groups(
     warned = []
     for group in groups(comparison):
         within = {case for case, _ in group.pairs if group.worse}
-        found = [one for one in comparison.judgement.findings if one.case in within]
-        severities = {one.severity for one in found if one.rule in {Rule.REGRESSED, Rule.SUSPECTED}}
+        findings = [finding for finding in comparison.judgement.findings if finding.case in within]
+        severities = {
+            finding.severity
+            for finding in findings
+            if finding.rule in {Rule.REGRESSED, Rule.SUSPECTED}
+        }
         if Severity.FAIL in severities:
-            failing.append((found, _of_group(group, cases, short, mood=Mood.BAD)))
+            failing.append((findings, _of_group(group, cases, short, mood=Mood.BAD)))
         elif Severity.WARN in severities:
             warned.append(_of_group(group, cases, short, mood=Mood.UNSURE))
     return failing, warned
@@ -193,8 +205,8 @@ def _of_one_cause(rows: Sequence[Change]) -> Iterator[Change]:
         kinds.setdefault(
             (row.label, row.arm, row.word, row.mood) if together else id(row), []
         ).append(row)
-    for one in kinds.values():
-        yield one[0] if len(one) == 1 else _merged(one)
+    for members in kinds.values():
+        yield members[0] if len(members) == 1 else _merged(members)
 
 
 def _merged(rows: Sequence[Change]) -> Change:
@@ -210,7 +222,9 @@ def _alike(rows: Sequence[Change]) -> list[Change]:
     for row in rows:
         disturbed = row.finding is not None and row.finding.rule is Rule.DISTURBED
         kinds.setdefault((row.subject, row.word) if disturbed else id(row), []).append(row)
-    return [one[0] if len(one) == 1 else _of_disturbed(one) for one in kinds.values()]
+    return [
+        members[0] if len(members) == 1 else _of_disturbed(members) for members in kinds.values()
+    ]
 
 
 def _of_disturbed(rows: Sequence[Change]) -> Change:
@@ -230,7 +244,7 @@ def _values(row: Change) -> str:
     """``0 → 3``; of a group ``+3``."""
     if row.pair is not None and UNKNOWN in {row.base, row.head}:
         return _SIGNED.sub(
-            lambda found: f"{'+' if found[2] == 'more' else '−'}{found[1]}", words.change(row.pair)
+            lambda match: f"{'+' if match[2] == 'more' else '−'}{match[1]}", words.change(row.pair)
         )
     return f"{row.base} → {row.head}"
 
@@ -238,13 +252,13 @@ def _values(row: Change) -> str:
 def of_run(comparison: Comparison) -> list[Finding]:
     """Return the findings on the run as a whole that the headline does not contain."""
     return [
-        one
-        for one in comparison.judgement.findings
-        if one.case is None
-        and one.severity is not Severity.NOTE
-        and one.rule not in {Rule.BASELINE_MISSING, Rule.UNDECIDED}
-        and not (one.rule is Rule.INCOMPARABLE and comparison.mismatches)
-        and one.message not in comparison.judgement.headline
+        finding
+        for finding in comparison.judgement.findings
+        if finding.case is None
+        and finding.severity is not Severity.NOTE
+        and finding.rule not in {Rule.BASELINE_MISSING, Rule.UNDECIDED}
+        and not (finding.rule is Rule.INCOMPARABLE and comparison.mismatches)
+        and finding.message not in comparison.judgement.headline
     ]
 
 
@@ -339,9 +353,9 @@ def _of_finding(finding: Finding, case: CaseComparison, short: Mapping[str, str]
     text = _numeric(finding.rule, arm or case.reference, case) or text
     signal = next(
         (
-            one
-            for one in ("loss", "gradient norm")
-            if subject == "loss" and text.startswith(f"{one} ")
+            name
+            for name in ("loss", "gradient norm")
+            if subject == "loss" and text.startswith(f"{name} ")
         ),
         None,
     )
@@ -416,7 +430,7 @@ def _parted(finding: Finding, case: CaseComparison) -> tuple[str, str, str]:
     if (
         finding.rule in _SUBJECTS
         and colon
-        and arm in {*case.arms, BESIDE_BASE, *(one.arm for one in case.parity)}
+        and arm in {*case.arms, BESIDE_BASE, *(training.arm for training in case.parity)}
     ):
         return (
             _SUBJECTS[finding.rule],
@@ -439,33 +453,33 @@ def _numeric(rule: Rule, arm: str | None, case: CaseComparison) -> str:
         if rule is Rule.PARITY_BROKEN
         else ()
     )
-    found = next(
+    parity = next(
         (
-            one
-            for one in every
-            if one is not None and (one.arm == arm or rule is Rule.LEARNING_CHANGED)
+            training
+            for training in every
+            if training is not None and (training.arm == arm or rule is Rule.LEARNING_CHANGED)
         ),
         None,
     )
-    if found is None or found.first_step is None or found.difference is not None:
+    if parity is None or parity.first_step is None or parity.difference is not None:
         return ""
-    scores = [one for one in (found.loss_score, found.grad_norm_score) if one is not None]
-    signal = "gradient norm" if found.signal == "grad_norm" else "loss"
+    scores = [score for score in (parity.loss_score, parity.grad_norm_score) if score is not None]
+    signal = "gradient norm" if parity.signal == "grad_norm" else "loss"
     first, last = (
-        None if one is None else words.fine(abs(one))
-        for one in (found.apart_first, found.apart_last)
+        None if difference is None else words.fine(abs(difference))
+        for difference in (parity.apart_first, parity.apart_last)
     )
     parts = [
         (
-            f"{signal} off by {first} at {words.first_step(found)}"
+            f"{signal} off by {first} at {words.first_step(parity)}"
             if first
-            else f"{signal} differs from {words.first_step(found)}"
+            else f"{signal} differs from {words.first_step(parity)}"
         )
     ]
     if last and last != first:
         parts.append(f"by {last} at the end")
     if scores and math.isfinite(max(scores)):
-        limit = "" if found.limit is None else f" (limit: {found.limit:g} times)"
+        limit = "" if parity.limit is None else f" (limit: {parity.limit:g} times)"
         parts.append(f"up to {format_factor(max(scores))} times what rounding explains{limit}")
     return ", ".join(parts)
 

@@ -145,14 +145,14 @@ def _work_rates(case: CaseComparison, pair: Pair) -> Iterator[str]:
         or pair.head.figure <= 0
     ):
         return
-    for name, told in ((_MOVED, bandwidth), (_UTILISED[0], operations)):
+    for name, render in ((_MOVED, bandwidth), (_UTILISED[0], operations)):
         amount = case.facts.get(name)
         if (
             isinstance(amount, int | float)
             and not isinstance(amount, bool)
             and 0 < amount < _MOST_WORK
         ):
-            yield told(amount / pair.head.figure)
+            yield render(amount / pair.head.figure)
 
 
 def _utilisation(case: CaseComparison, pair: Pair) -> float | None:
@@ -247,18 +247,18 @@ def _first_step(item: OfParity) -> str:
 
 
 def _accuracy(item: OfParity) -> str:
-    found = item[1].accuracy
-    if found is None:
+    accuracy = item[1].accuracy
+    if accuracy is None:
         return UNKNOWN
     return (
-        f"{found.reference * 100:.1f} → {found.candidate * 100:.1f} %, limit"
-        f" ±{found.limit * 100:.1f} points"
+        f"{accuracy.reference * 100:.1f} → {accuracy.candidate * 100:.1f} %, limit"
+        f" ±{accuracy.limit * 100:.1f} points"
     )
 
 
 def _accuracy_mood(item: OfParity) -> Mood | None:
-    found = item[1].accuracy
-    return None if found is None else Mood.GOOD if found.holds else Mood.BAD
+    accuracy = item[1].accuracy
+    return None if accuracy is None else Mood.GOOD if accuracy.holds else Mood.BAD
 
 
 def _seed_rule(item: OfParity) -> str:
@@ -482,11 +482,11 @@ def _mode(arm: str, row: ModeRow) -> str:
 
 def _mode_notes(arm: str, row: ModeRow) -> str:
     """Return the interval, and notes on the arm: ``1.60 to 1.64×, fastest``."""
-    found = row.speedups.get(arm)
-    if found is None:
+    speedup = row.speedups.get(arm)
+    if speedup is None:
         return ""
-    said = "fastest" if arm == row.fastest else "not right" if arm in row.wrong else ""
-    return ", ".join(part for part in (noted(interval(found.interval)), said) if part)
+    remark = "fastest" if arm == row.fastest else "not right" if arm in row.wrong else ""
+    return ", ".join(part for part in (noted(interval(speedup.interval)), remark) if part)
 
 
 def _is_fastest(arm: str, row: ModeRow) -> bool:

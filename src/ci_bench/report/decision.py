@@ -67,24 +67,26 @@ def _verdict(comparison: Comparison) -> str:
 
 
 def _reason(finding: Finding) -> dict[str, Any]:
-    own = {} if finding.case is None else {"case": finding.case}
+    about = {} if finding.case is None else {"case": finding.case}
     return {
         "rule": str(finding.rule),
         "severity": str(finding.severity),
-        **own,
+        **about,
         "message": finding.message,
     }
 
 
 def _case(case: CaseComparison, findings: tuple[Finding, ...]) -> dict[str, Any]:
-    failing = any(one.case == case.id and one.severity is Severity.FAIL for one in findings)
+    failing = any(
+        finding.case == case.id and finding.severity is Severity.FAIL for finding in findings
+    )
     return {
         "id": case.id,
         "decision": DISCARD if failing else KEEP,
         "verdict": str(case.verdict),
         "reason": case.reason,
         "metrics": [_metric(pair) for pair in case.pairs if not pair.detail],
-        "arms": [_arm(found) for found in case.speedups],
+        "arms": [_arm(speedup) for speedup in case.speedups],
         "failed_checks": [
             {"name": check.name, "arm": check.arm, "detail": check.detail}
             for check in case.checks
@@ -106,11 +108,11 @@ def _metric(pair: Pair) -> dict[str, Any]:
     }
 
 
-def _arm(found: ArmSpeedup) -> dict[str, Any]:
+def _arm(speedup: ArmSpeedup) -> dict[str, Any]:
     """A candidate arm over its reference."""
     return {
-        "metric": found.metric,
-        "arm": found.arm,
-        "reference": found.reference,
-        "speedup": found.speedup,
+        "metric": speedup.metric,
+        "arm": speedup.arm,
+        "reference": speedup.reference,
+        "speedup": speedup.speedup,
     }

@@ -102,24 +102,26 @@ def groups(comparison: Comparison) -> tuple[Group, ...]:
     """All groups, the worse ones first, the largest first."""
     sets: dict[tuple[str, str, str], list[_Case]] = {}
     several: dict[str, bool] = {}
-    accepted = [one for one in comparison.judgement.findings if one.rule is Rule.ACCEPTED]
+    accepted = [
+        finding for finding in comparison.judgement.findings if finding.rule is Rule.ACCEPTED
+    ]
     names = [parted(case.id) for case in comparison.cases]
     numbers = Counter(name for name, _ in names)
-    for case, (name, named) in zip(comparison.cases, names, strict=True):
+    for case, (name, settings) in zip(comparison.cases, names, strict=True):
         if numbers[name] < LEAST_CASES:
             continue
-        parameters = dict(named)
-        settled = [pair_of(one, case) for one in accepted if one.case == case.id]
+        parameters = dict(settings)
+        settled = [pair_of(finding, case) for finding in accepted if finding.case == case.id]
         several[name] = several.get(name, False) or len(case.arms) > 1
         for pair in case.pairs:
             if (
                 not pair.detail
                 and pair.verdict in _COMPARED
-                and not any(pair is one for one in settled)
+                and not any(pair is other for other in settled)
             ):
-                one = _Case(id=case.id, parameters=parameters, pair=pair)
-                sets.setdefault((name, pair.metric, pair.arm), []).append(one)
-    found = [
+                member = _Case(id=case.id, parameters=parameters, pair=pair)
+                sets.setdefault((name, pair.metric, pair.arm), []).append(member)
+    all_groups = [
         Group(
             name=name,
             conditions=conditions,
@@ -132,7 +134,7 @@ def groups(comparison: Comparison) -> tuple[Group, ...]:
         for verdicts in (_WORSE, _BETTER)
         for conditions, changed, size in _groups(cases, verdicts)
     ]
-    return tuple(sorted(found, key=lambda group: (not group.worse, -len(group.pairs))))
+    return tuple(sorted(all_groups, key=lambda group: (not group.worse, -len(group.pairs))))
 
 
 def pair_of(finding: Finding, case: CaseComparison) -> Pair | None:
@@ -142,18 +144,18 @@ def pair_of(finding: Finding, case: CaseComparison) -> Pair | None:
     return next(
         (
             pair
-            for pair, said in about
-            if finding.message == said or (accepted and finding.message.endswith(f"; {said}"))
+            for pair, message in about
+            if finding.message == message or (accepted and finding.message.endswith(f"; {message}"))
         ),
         None,
     )
 
 
-def covered(comparison: Comparison, found: Sequence[Group]) -> frozenset[Finding]:
+def covered(comparison: Comparison, all_groups: Sequence[Group]) -> frozenset[Finding]:
     """The findings that groups say already: of cases whose every change for the worse is in a group."""
-    named = {
+    grouped_pairs = {
         (case, pair.metric, pair.arm)
-        for group in found
+        for group in all_groups
         if group.worse
         for case, pair in group.pairs
     }
@@ -161,7 +163,7 @@ def covered(comparison: Comparison, found: Sequence[Group]) -> frozenset[Finding
         finding
         for finding, case in _of_changes(comparison)
         if all(
-            (case.id, pair.metric, pair.arm) in named
+            (case.id, pair.metric, pair.arm) in grouped_pairs
             for pair in case.pairs
             if not pair.detail and pair.verdict in _WORSE
         )
@@ -201,27 +203,38 @@ def _groups(
         and len(sets) * _tail(len(cases), len(changed), len(members), len(members & changed))
         <= CHANCE
     ]
-    left = set(changed)
+    remaining = set(changed)
     while likely:
         conditions, members = min(
-            likely, key=lambda one: (-len(one[1] & left), len(one[0]), len(one[1]), one[0])
+            likely,
+            key=lambda candidate: (
+                -len(candidate[1] & remaining),
+                len(candidate[0]),
+                len(candidate[1]),
+                candidate[0],
+            ),
         )
-        if len(members & left) < max(LEAST_CASES, len(members) / 2):
+        if len(members & remaining) < max(LEAST_CASES, len(members) / 2):
             return
         yield conditions, [cases[place] for place in sorted(members & changed)], len(members)
-        left -= members
+        remaining -= members
 
 
 def _sets(cases: Sequence[_Case]) -> dict[tuple[Condition, ...], set[int]]:
     """The places of the cases that have a value of a parameter, or two; parameters that all share say nothing."""
     values = Counter(condition for case in cases for condition in case.parameters.items())
     telling = {condition for condition, number in values.items() if number < len(cases)}
-    found: dict[tuple[Condition, ...], set[int]] = {}
+    places: dict[tuple[Condition, ...], set[int]] = {}
     for place, case in enumerate(cases):
-        own = sorted(condition for condition in case.parameters.items() if condition in telling)
-        for conditions in (*((one,) for one in own), *combinations(own, 2)):
-            found.setdefault(conditions, set()).add(place)
-    return found
+        case_conditions = sorted(
+            condition for condition in case.parameters.items() if condition in telling
+        )
+        for conditions in (
+            *((condition,) for condition in case_conditions),
+            *combinations(case_conditions, 2),
+        ):
+            places.setdefault(conditions, set()).add(place)
+    return places
 
 
 def _tail(every: int, changed: int, size: int, hits: int) -> float:

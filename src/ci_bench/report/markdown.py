@@ -81,10 +81,10 @@ class CommentBlock:
     def pieces(self) -> Iterator[str]:
         """What the text is made of, to be joined once, for it may be large."""
         yield self.head
-        for number, one in enumerate(self.rows):
+        for number, piece in enumerate(self.rows):
             if number:
                 yield self.between
-            yield one
+            yield piece
         yield self.tail
 
     @property
@@ -95,11 +95,11 @@ class CommentBlock:
 
 def filling(rows: Iterable[T], room: int | None) -> Iterator[T]:
     """As many rows as it takes to fill `room` characters, all where it is `None`: no more than that need be written."""
-    held = 0
-    for one in rows:
-        yield one
-        held += sum(map(len, one))
-        if room is not None and held > room:
+    length = 0
+    for entry in rows:
+        yield entry
+        length += sum(map(len, entry))
+        if room is not None and length > room:
             return
 
 
@@ -129,9 +129,9 @@ def table(
         if unknown:
             unknown = [index for index in unknown if values[index] == UNKNOWN]
         written.append(_BETWEEN.join(values))
-    kept = [index for index in range(len(headers)) if index not in unknown]
-    head = row(headers[index] for index in kept) + "\n" + "|" + " --- |" * len(kept) + "\n"
-    lines = tuple([row([*map(line.split(_BETWEEN).__getitem__, kept)]) for line in written])
+    indices = [index for index in range(len(headers)) if index not in unknown]
+    head = row(headers[index] for index in indices) + "\n" + "|" + " --- |" * len(indices) + "\n"
+    lines = tuple([row([*map(line.split(_BETWEEN).__getitem__, indices)]) for line in written])
     return CommentBlock(name=name, head=head, rows=lines, more=number - len(lines))
 
 
@@ -150,13 +150,13 @@ def fit(blocks: Sequence[CommentBlock], limit: int) -> tuple[CommentBlock, ...]:
     """The blocks cut to `limit` units, two of them for the empty line after each; a block with no room for a row is empty."""
     needs = [units(block.text) + 2 for block in blocks]
     return tuple(
-        _cut(block, given) for block, given in zip(blocks, _shares(needs, limit), strict=True)
+        _cut(block, share) for block, share in zip(blocks, _shares(needs, limit), strict=True)
     )
 
 
-def cuts(whole: Sequence[CommentBlock], kept: Sequence[CommentBlock]) -> str:
+def cuts(blocks: Sequence[CommentBlock], fitted: Sequence[CommentBlock]) -> str:
     """What `fit` left out, in words; empty if nothing."""
-    pairs = zip(whole, kept, strict=True)
+    pairs = zip(blocks, fitted, strict=True)
     parts = [
         f"{a.number - len(b.rows):,} of {a.number:,} {a.name}"
         for a, b in pairs
@@ -167,17 +167,17 @@ def cuts(whole: Sequence[CommentBlock], kept: Sequence[CommentBlock]) -> str:
 
 def _shares(needs: Sequence[int], limit: int) -> list[int]:
     """Small needs are met in full, the large ones share the rest evenly."""
-    given = [0] * len(needs)
+    shares = [0] * len(needs)
     for rank, index in enumerate(sorted(range(len(needs)), key=needs.__getitem__)):
-        given[index] = min(needs[index], max(0, limit - sum(given)) // (len(needs) - rank))
-    return given
+        shares[index] = min(needs[index], max(0, limit - sum(shares)) // (len(needs) - rank))
+    return shares
 
 
 def _cut(block: CommentBlock, limit: int) -> CommentBlock:
-    left = limit - units(block.head + block.tail) - 2
+    room = limit - units(block.head + block.tail) - 2
     for number, text in enumerate(block.rows):
-        left -= units(text) + (units(block.between) if number else 0)
-        if left < 0:
+        room -= units(text) + (units(block.between) if number else 0)
+        if room < 0:
             return (
                 replace(block, rows=block.rows[:number])
                 if number
@@ -205,9 +205,9 @@ def new_cases(comparison: Comparison, *, shown: int | None) -> CommentBlock:
 
 def of_whole_run(comparison: Comparison, *, shown: int | None) -> CommentBlock:
     """Findings on the run as a whole that the headline does not contain."""
-    found = of_run(comparison)
-    rows = tuple(cells.finding(one, {}) for one in found[:shown])
-    more = len(found) - len(rows)
+    run_findings = of_run(comparison)
+    rows = tuple(cells.finding(finding, {}) for finding in run_findings[:shown])
+    more = len(run_findings) - len(rows)
     return CommentBlock(
         name="findings on the run",
         rows=rows,
@@ -217,14 +217,15 @@ def of_whole_run(comparison: Comparison, *, shown: int | None) -> CommentBlock:
 
 def accepted(comparison: Comparison, *, shown: int | None) -> CommentBlock:
     """Accepted changes: how far, by whom, and why."""
-    found = [
-        one
-        for one in comparison.judgement.findings
-        if one.rule is Rule.ACCEPTED and one.severity is Severity.NOTE
+    accepted_findings = [
+        finding
+        for finding in comparison.judgement.findings
+        if finding.rule is Rule.ACCEPTED and finding.severity is Severity.NOTE
     ]
     short = labels(comparison)
     return CommentBlock(
-        name="accepted changes", rows=tuple(cells.finding(one, short) for one in found[:shown])
+        name="accepted changes",
+        rows=tuple(cells.finding(finding, short) for finding in accepted_findings[:shown]),
     )
 
 
@@ -238,8 +239,8 @@ def reasons(comparison: Comparison, rows: Sequence[Change]) -> CommentBlock:
     lines: list[str] = []
     for case in first_regressions(rows)[:_EXPLAINED]:
         why = [
-            one.partition(". ")[0]
-            for one in explained(case, name=code, prose=plain)[: 1 + case.edited]
+            sentence.partition(". ")[0]
+            for sentence in explained(case, name=code, prose=plain)[: 1 + case.edited]
         ]
         if any(
             row.case is case and row.finding is not None and row.finding.rule in WRONG
@@ -261,7 +262,7 @@ def findings(comparison: Comparison, *, room: int | None) -> CommentBlock:
 
 
 def _with_cause(
-    comparison: Comparison, found: Sequence[Finding], short: Mapping[str, str]
+    comparison: Comparison, loud: Sequence[Finding], short: Mapping[str, str]
 ) -> Iterator[str]:
     """The findings; under the first of each case that got worse, what is known of why, and how to look for the commit.
 
@@ -269,10 +270,10 @@ def _with_cause(
     """
     cases, worse, wrong = (
         {case.id: case for case in comparison.cases},
-        first_of_case(found),
-        first_of_case(found, WRONG),
+        first_of_case(loud),
+        first_of_case(loud, WRONG),
     )
-    for place, finding in enumerate(found):
+    for place, finding in enumerate(loud):
         case = cases.get(finding.case or "")
         why = _why(comparison, case) if case and place in worse else []
         shown = reproduced(case, name=code, prose=plain) if case and place in wrong else ()
@@ -316,7 +317,7 @@ def mismatches(comparison: Comparison, *, shown: int | None) -> CommentBlock:
 
 def how_sure(comparison: Comparison) -> CommentBlock:
     """The statistics of the run: decided metrics, detectable change, noise, calibration, mean."""
-    rows = tuple(f"- {plain(one)}" for one in (*summary(comparison), _legend(comparison)))
+    rows = tuple(f"- {plain(sentence)}" for sentence in (*summary(comparison), _legend(comparison)))
     return collapsed(CommentBlock(name="lines on the run as a whole", rows=rows), "How sure")
 
 
@@ -344,8 +345,10 @@ def metrics(comparison: Comparison, *, room: int | None) -> CommentBlock:
 
 def arms(comparison: Comparison, *, room: int | None) -> CommentBlock:
     """Every arm against the reference arm of its own run: speedups and compression ratios."""
-    found = [(case, speedup) for case in worst_first(comparison.cases) for speedup in case.speedups]
-    return _details("arms", "Arms against their reference", columns.ARMS, found, room=room)
+    speedups = [
+        (case, speedup) for case in worst_first(comparison.cases) for speedup in case.speedups
+    ]
+    return _details("arms", "Arms against their reference", columns.ARMS, speedups, room=room)
 
 
 def means(comparison: Comparison, *, room: int | None) -> CommentBlock:
@@ -357,48 +360,51 @@ def means(comparison: Comparison, *, room: int | None) -> CommentBlock:
 
 def mode_tables(comparison: Comparison, *, room: int | None) -> tuple[CommentBlock, ...]:
     """Compiled arms side by side, a table for each suite."""
-    return tuple(_modes(found, room=room) for found in modes(comparison))
+    return tuple(_modes(suite_modes, room=room) for suite_modes in modes(comparison))
 
 
-def _modes(found: Modes, *, room: int | None) -> CommentBlock:
-    case, reference, *arms = columns.of_modes(found.arms)
-    named = [replace(column, title=code(column.title)) for column in arms]
+def _modes(suite_modes: Modes, *, room: int | None) -> CommentBlock:
+    case, reference, *arms = columns.of_modes(suite_modes.arms)
+    arm_columns = [replace(column, title=code(column.title)) for column in arms]
     block = drawn(
-        f"cases of {plain(found.suite)} by mode", (case, reference, *named), found.rows, room=room
+        f"cases of {plain(suite_modes.suite)} by mode",
+        (case, reference, *arm_columns),
+        suite_modes.rows,
+        room=room,
     )
     return collapsed(
         replace(block, tail=f"\n\n{columns.MODES_LEGEND}"),
-        f"Compile modes side by side ({plain(found.suite)})",
+        f"Compile modes side by side ({plain(suite_modes.suite)})",
     )
 
 
 def parities(comparison: Comparison, *, room: int | None) -> CommentBlock:
     """Loss parity of every candidate arm, and of head's trainings with base's where seeds decided."""
-    found = sorted(
+    items = sorted(
         ((case, p) for case in comparison.cases for p in trainings(case)),
         key=lambda item: parity_mood(item[1]),
     )
-    return _details("rows on loss parity", "Loss parity", columns.FEW_PARITY, found, room=room)
+    return _details("rows on loss parity", "Loss parity", columns.FEW_PARITY, items, room=room)
 
 
 def outputs(comparison: Comparison, *, room: int | None) -> CommentBlock:
     """Whether head's reference arm computes what base's does."""
     there = [(case, case.outputs) for case in comparison.cases if case.outputs is not None]
-    found = sorted(there, key=lambda item: outputs_mood(item[1]))
-    changed = sum(finding.verdict is Sameness.CHANGED for _, finding in found)
+    items = sorted(there, key=lambda item: outputs_mood(item[1]))
+    changed = sum(finding.verdict is Sameness.CHANGED for _, finding in items)
     title = f"Outputs against base, {changed:,} changed" if changed else "Outputs against base"
-    return _details("rows on outputs", title, columns.OUTPUTS, found, room=room)
+    return _details("rows on outputs", title, columns.OUTPUTS, items, room=room)
 
 
 def checks(comparison: Comparison, *, room: int | None) -> CommentBlock:
     """Every check, those that failed first, those for information last."""
-    found = sorted(
+    items = sorted(
         ((case, c) for case in comparison.cases for c in case.checks),
         key=lambda item: check_rank(item[1]),
     )
-    failed = sum(check.outcome is Outcome.FAIL and not check.informative for _, check in found)
+    failed = sum(check.outcome is Outcome.FAIL and not check.informative for _, check in items)
     title = f"Checks, {failed:,} failed" if failed else "Checks"
-    return _details("checks", title, columns.CHECKS, found, room=room)
+    return _details("checks", title, columns.CHECKS, items, room=room)
 
 
 def unclear(comparison: Comparison, *, room: int | None) -> CommentBlock:
@@ -409,8 +415,8 @@ def unclear(comparison: Comparison, *, room: int | None) -> CommentBlock:
 
 def facts(comparison: Comparison) -> CommentBlock:
     """What is known of the cases that no verdict depends on, such as the number of parameters."""
-    found = [(case, name, value) for case in comparison.cases for name, value in case.facts.items()]
-    return _details("facts of cases", "Facts of the cases", columns.FACTS, found, room=None)
+    items = [(case, name, value) for case in comparison.cases for name, value in case.facts.items()]
+    return _details("facts of cases", "Facts of the cases", columns.FACTS, items, room=None)
 
 
 def notes(comparison: Comparison, *, room: int | None) -> CommentBlock:
@@ -418,10 +424,15 @@ def notes(comparison: Comparison, *, room: int | None) -> CommentBlock:
     quiet = [
         finding for finding in comparison.judgement.findings if finding.severity is Severity.NOTE
     ]
-    found = [finding for finding in quiet if finding.rule is not Rule.ACCEPTED]
+    remaining = [finding for finding in quiet if finding.rule is not Rule.ACCEPTED]
     short = labels(comparison)
     return _summarised(
-        listed("notes", (cells.finding(one, short) for one in found), len(found), room=room),
+        listed(
+            "notes",
+            (cells.finding(finding, short) for finding in remaining),
+            len(remaining),
+            room=room,
+        ),
         "Notes",
     )
 
@@ -435,10 +446,12 @@ def environment(comparison: Comparison) -> CommentBlock:
     fields = dict.fromkeys(
         key for side in sides for key in (*side.environment.identity, *side.environment.condition)
     )
-    known = [(field, [_looked_up(side.environment, field) for side in sides]) for field in fields]
-    known.sort(key=lambda item: len(set(item[1])) == 1)
+    facts_by_field = [
+        (field, [_looked_up(side.environment, field) for side in sides]) for field in fields
+    ]
+    facts_by_field.sort(key=lambda item: len(set(item[1])) == 1)
     headers = ("Field", "Base", "Head") if comparison.base else ("Field", "Head")
-    rows = [(code(field), *values) for field, values in known]
+    rows = [(code(field), *values) for field, values in facts_by_field]
     return _summarised(table("environment fields", headers, rows, len(rows)), "Environment")
 
 
@@ -466,10 +479,10 @@ def reproduce(comparison: Comparison, *, room: int | None) -> CommentBlock:
 
 
 def _details(
-    name: str, title: str, columns: Columns[R], found: Sequence[R], *, room: int | None
+    name: str, title: str, columns: Columns[R], items: Sequence[R], *, room: int | None
 ) -> CommentBlock:
     """A table behind a line to click on: a row for each thing found, written until they fill the room."""
-    return _summarised(drawn(name, columns, found, room=room), title)
+    return _summarised(drawn(name, columns, items, room=room), title)
 
 
 def _summarised(block: CommentBlock, title: str) -> CommentBlock:
@@ -509,13 +522,13 @@ def render_comment(comparison: Comparison, *, marker: str | None = None, limit: 
     """
     blocks = _blocks(comparison, room=limit)
     top, bottom = _top(comparison, marker), _bottom(comparison)
-    whole = _page(top, blocks, bottom)
-    if units(whole) <= limit:
-        return whole
+    full_page = _page(top, blocks, bottom)
+    if units(full_page) <= limit:
+        return full_page
     worst_note = cuts(blocks, [CommentBlock(name=block.name, rows=()) for block in blocks])
     fixed = units(_page(top, [], f"{_OPENING}{_CLOSING}\n\n\n\n{worst_note}\n\n{bottom}"))
-    kept = fit(blocks, limit - fixed)
-    return _page(top, kept, f"{cuts(blocks, kept)}\n\n{bottom}")
+    fitted = fit(blocks, limit - fixed)
+    return _page(top, fitted, f"{cuts(blocks, fitted)}\n\n{bottom}")
 
 
 def render_report(comparison: Comparison, *, room: int | None = LARGEST_PART) -> str:
@@ -572,17 +585,17 @@ def _blocks(comparison: Comparison, *, room: int | None, full: bool = False) -> 
     return (
         [*blocks, *details, facts(comparison)]
         if full
-        else [*blocks, *(replace(one, inner=True) for one in details)]
+        else [*blocks, *(replace(block, inner=True) for block in details)]
     )
 
 
 def _page(top: str, blocks: Sequence[CommentBlock], bottom: str) -> str:
     pieces = [top]
-    for first, own in groupby(
+    for first, section in groupby(
         (block for block in blocks if block.rows), key=lambda block: block.inner
     ):
         pieces += [f"\n\n{_OPENING}"] if first else []
-        for block in own:
+        for block in section:
             pieces += ["\n\n", *block.pieces()]
         pieces += [f"\n\n{_CLOSING}"] if first else []
     return "".join([*pieces, "\n\n", bottom, "\n"])

@@ -52,10 +52,12 @@ def modes(comparison: Comparison) -> tuple[Modes, ...]:
     ]
     if not several:
         return ()
-    shown, found = labels(comparison), _times(comparison)
+    shown, all_speedups = labels(comparison), _times(comparison)
     by_suite: dict[str, list[ModeRow]] = {}
     for case, arms in several:
-        speedups = {arm: found[case.id, arm] for arm in arms if (case.id, arm) in found}
+        speedups = {
+            arm: all_speedups[case.id, arm] for arm in arms if (case.id, arm) in all_speedups
+        }
         by_suite.setdefault(case.suite, []).append(_row(case, shown[case.id], speedups))
     return tuple(
         _table(suite, rows) for suite, rows in by_suite.items() if any(row.speedups for row in rows)
@@ -99,7 +101,7 @@ def _fastest(speedups: Mapping[str, ArmSpeedup], wrong: frozenset[str]) -> str |
     standard error of a difference is at most the sum of both. An arm without an interval leaves it
     open.
     """
-    right = {arm: found.interval for arm, found in speedups.items() if arm not in wrong}
+    right = {arm: speedup.interval for arm, speedup in speedups.items() if arm not in wrong}
     for arm, bounds in right.items():
         others = [interval for other, interval in right.items() if other != arm]
         if (
@@ -113,16 +115,16 @@ def _fastest(speedups: Mapping[str, ArmSpeedup], wrong: frozenset[str]) -> str |
 
 def _table(suite: str, rows: list[ModeRow]) -> Modes:
     arms = tuple(dict.fromkeys(arm for row in rows for arm in row.speedups))
-    whole = [
+    complete_rows = [
         row
         for row in rows
         if row.case is not None and passes(row.case) and row.speedups.keys() >= set(arms)
     ]
     mean: tuple[ModeRow, ...] = ()
-    if len(whole) >= LEAST_CASES:
+    if len(complete_rows) >= LEAST_CASES:
         means = {
-            arm: statistics.geometric_mean(row.speedups[arm].speedup for row in whole)
+            arm: statistics.geometric_mean(row.speedups[arm].speedup for row in complete_rows)
             for arm in arms
         }
-        mean = (ModeRow(label=f"geometric mean of {len(whole):,} cases", means=means),)
+        mean = (ModeRow(label=f"geometric mean of {len(complete_rows):,} cases", means=means),)
     return Modes(suite=suite, arms=arms, rows=(*rows, *mean))

@@ -20,13 +20,13 @@ def once(find: Callable[[Comparison], T]) -> Callable[[Comparison], T]:
     It is known by which comparison it is, not by what that holds: to compare two of them takes as
     long as to find it again. All callers get the same object, which therefore none may change.
     """
-    kept: dict[int, tuple[ref[Comparison], T]] = {}
+    cache: dict[int, tuple[ref[Comparison], T]] = {}
 
     @wraps(find)
-    def found(comparison: Comparison) -> T:
+    def find_once(comparison: Comparison) -> T:
         place = id(comparison)
-        if place not in kept:
-            kept[place] = ref(comparison, lambda _: kept.pop(place, None)), find(comparison)
-        return kept[place][1]
+        if place not in cache:
+            cache[place] = ref(comparison, lambda _: cache.pop(place, None)), find(comparison)
+        return cache[place][1]
 
-    return found
+    return find_once

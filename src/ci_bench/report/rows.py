@@ -70,8 +70,10 @@ class Row:
 @once
 def is_uncalibrated(comparison: Comparison) -> bool:
     """Return whether no time of the run has a history: one line says so, and no row is marked."""
-    known = {pair.calibrated for case in comparison.cases for pair in case.pairs if not pair.detail}
-    return False in known and True not in known
+    states = {
+        pair.calibrated for case in comparison.cases for pair in case.pairs if not pair.detail
+    }
+    return False in states and True not in states
 
 
 def outcome_mood(comparison: Comparison) -> Mood:
@@ -107,7 +109,10 @@ def main_rows(comparison: Comparison) -> tuple[Row, ...]:
         row
         for case in comparison.cases
         for row in _marked(
-            [_row(case, arm, shown[case.id], apart=case.suite in shifted) for arm in _arms(case)],
+            [
+                _row(case, arm, shown[case.id], is_shifted=case.suite in shifted)
+                for arm in _arms(case)
+            ],
             failing,
         )
     ]
@@ -121,8 +126,10 @@ def main_rows(comparison: Comparison) -> tuple[Row, ...]:
 
 def _failing(comparison: Comparison) -> dict[str, Rule]:
     """The cases that fail the run, each with the rule of its first finding."""
-    failing = [found for found in comparison.judgement.findings if found.severity is Severity.FAIL]
-    return {found.case: found.rule for found in reversed(failing) if found.case is not None}
+    failing = [
+        finding for finding in comparison.judgement.findings if finding.severity is Severity.FAIL
+    ]
+    return {finding.case: finding.rule for finding in reversed(failing) if finding.case is not None}
 
 
 def _marked(rows: list[Row], failing: Mapping[str, Rule]) -> list[Row]:
@@ -148,15 +155,15 @@ def unclear_cases(comparison: Comparison) -> list[CaseComparison]:
     )
 
 
-def _row(case: CaseComparison, arm: str | None, label: str, *, apart: bool) -> Row:
+def _row(case: CaseComparison, arm: str | None, label: str, *, is_shifted: bool) -> Row:
     pairs = [pair for pair in case.pairs if pair.arm == arm]
     time = _time(pairs)
     parity = next((finding for finding in case.parity if finding.arm == arm), None)
     how, word = _verdict(case, arm, pairs, parity)
-    named = [
-        found
-        for found in case.speedups
-        if found.arm == arm and time and found.metric == time.metric
+    speedups = [
+        speedup
+        for speedup in case.speedups
+        if speedup.arm == arm and time and speedup.metric == time.metric
     ]
     return Row(
         case=case,
@@ -166,36 +173,38 @@ def _row(case: CaseComparison, arm: str | None, label: str, *, apart: bool) -> R
         word=word,
         time=time,
         memory=_memory(pairs),
-        speedup=next(iter(named), None),
+        speedup=next(iter(speedups), None),
         parity=parity,
-        apart=apart,
+        apart=is_shifted,
         uncalibrated=time is not None and time.calibrated is False,
     )
 
 
 def _arms(case: CaseComparison) -> list[str | None]:
     """All arms, the reference first."""
-    seen = dict.fromkeys(
+    arms = dict.fromkeys(
         [*(pair.arm for pair in case.pairs), *(finding.arm for finding in case.parity)]
     )
-    return sorted(seen, key=lambda arm: arm != case.reference) or [None]
+    return sorted(arms, key=lambda arm: arm != case.reference) or [None]
 
 
 def _time(pairs: list[Pair]) -> Pair | None:
     """The step time; without one, the worst of the other durations and rates that are not about compilation."""
     steps = [pair for pair in pairs if pair.metric == STEP_TIME.name]
     if not steps:
-        whole = [pair for pair in pairs if not pair.detail] or pairs
+        main_pairs = [pair for pair in pairs if not pair.detail] or pairs
         steps = [
-            pair for pair in whole if pair.unit in TIMES and not pair.metric.startswith(COMPILATION)
+            pair
+            for pair in main_pairs
+            if pair.unit in TIMES and not pair.metric.startswith(COMPILATION)
         ]
     return min(steps, key=_badness, default=None)
 
 
 def _memory(pairs: list[Pair]) -> Pair | None:
     """The first known peak that there is."""
-    named = {pair.metric: pair for pair in pairs}
-    return next((named[peak.name] for peak in PEAKS if peak.name in named), None)
+    by_metric = {pair.metric: pair for pair in pairs}
+    return next((by_metric[peak.name] for peak in PEAKS if peak.name in by_metric), None)
 
 
 def _verdict(
@@ -253,10 +262,10 @@ def _unclear(case: CaseComparison, arm: str | None, parity: ParityFinding | None
 def _arm_verdict(case: CaseComparison, pairs: list[Pair]) -> Verdict:
     """The case's verdict; of a case with several arms, the arm's own where the verdict is not about this arm."""
     about_figures = case.verdict.moved or case.verdict in {Verdict.INCONCLUSIVE, Verdict.UNCHANGED}
-    own = [pair.verdict for pair in pairs if not pair.detail]
-    if not own or case.verdict in own or not about_figures:
+    verdicts = [pair.verdict for pair in pairs if not pair.detail]
+    if not verdicts or case.verdict in verdicts or not about_figures:
         return case.verdict
-    return min(own, key=WORST_FIRST.index)
+    return min(verdicts, key=WORST_FIRST.index)
 
 
 def _badness(pair: Pair) -> tuple[int, float]:

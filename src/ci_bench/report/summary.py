@@ -37,13 +37,13 @@ _WEAKER = {
 
 def summary(comparison: Comparison) -> list[str]:
     """The lines under the headline; none for a run without anything to say of it as a whole."""
-    told = {
+    messages = {
         finding.message
         for finding in comparison.judgement.findings
         if finding.severity is not Severity.NOTE
     }
     moved = [shift for shift in comparison.shifts if shift.verdict is not Verdict.UNCHANGED]
-    lines = [shift.reason for shift in moved if shift.reason not in told]
+    lines = [shift.reason for shift in moved if shift.reason not in messages]
     if comparison.mode in _WEAKER and comparison.base is not None and not comparison.mismatches:
         lines.append(_WEAKER[comparison.mode])
     lines += _edited(comparison)
@@ -70,9 +70,11 @@ def _decided(comparison: Comparison) -> list[str]:
     if comparison.base is None or not counted.all:
         return []
     untold = is_telling(counted.resolution) and not names_detectable(comparison)
-    found = f"; slowdowns below about {fine(counted.resolution)} may go unnoticed" if untold else ""
+    sensitivity = (
+        f"; slowdowns below about {fine(counted.resolution)} may go unnoticed" if untold else ""
+    )
     metrics = f"{counted.all:,} gating metric{'' if counted.all == 1 else 's'}"
-    return [f"{counted.decided:,} of {metrics} decided{found}."]
+    return [f"{counted.decided:,} of {metrics} decided{sensitivity}."]
 
 
 def _paired(comparison: Comparison, pairing: Pairing) -> list[str]:
@@ -188,9 +190,9 @@ def _message(comparison: Comparison) -> str:
     findings = comparison.judgement.findings
     if comparison.judgement.verdict is RunVerdict.FAILED:
         cases = {
-            found.case
-            for found in findings
-            if found.severity is Severity.FAIL and found.case is not None
+            finding.case
+            for finding in findings
+            if finding.severity is Severity.FAIL and finding.case is not None
         }
         regressed = [
             case
@@ -207,7 +209,7 @@ def _message(comparison: Comparison) -> str:
             if counted.undecided
             else "undecided"
         )
-    warned = sum(found.severity is Severity.WARN for found in findings)
+    warned = sum(finding.severity is Severity.WARN for finding in findings)
     improved = sum(case.verdict is Verdict.IMPROVED for case in comparison.cases)
     if warned:
         return f"passing, {warned:,} warning{'' if warned == 1 else 's'}"

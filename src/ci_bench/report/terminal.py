@@ -57,7 +57,7 @@ _ARMS_ABREAST = 3
 def print_comparison(comparison: Comparison, console: Console) -> None:
     """Print headline, changes with their causes, the rest in a sentence, statistics, every case, and the next step."""
     how = outcome_mood(comparison)
-    console.print(_marked(how, clean(comparison.judgement.headline, cap=300), whole=True))
+    console.print(_marked(how, clean(comparison.judgement.headline, cap=300), coloured=True))
     if (
         comparison.base is None
         and comparison.absence
@@ -78,11 +78,12 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
 
 
 def _print_mismatches(comparison: Comparison, console: Console) -> None:
-    for found in comparison.mismatches:
+    for mismatch in comparison.mismatches:
         base, head = (
-            "unknown" if fact is None else clean(str(fact)) for fact in (found.base, found.head)
+            "unknown" if fact is None else clean(str(fact))
+            for fact in (mismatch.base, mismatch.head)
         )
-        text = f"{clean(found.field)}: {base} on base, {head} on head"
+        text = f"{clean(mismatch.field)}: {base} on base, {head} on head"
         console.print(_item(Mood.UNSURE, text))
 
 
@@ -151,45 +152,47 @@ def _short(text: str, width: int) -> str:
 
 def _print_modes(comparison: Comparison, console: Console) -> None:
     """Compiled arms side by side; as many in a table as a line holds."""
-    for found in modes(comparison):
-        _print_title(f"Compile modes of {clean(found.suite)}: speedup over the reference", console)
-        case, _, *arms = of_modes(found.arms)
+    for suite_modes in modes(comparison):
+        _print_title(
+            f"Compile modes of {clean(suite_modes.suite)}: speedup over the reference", console
+        )
+        case, _, *arms = of_modes(suite_modes.arms)
         for part in (
             arms[place : place + _ARMS_ABREAST] for place in range(0, len(arms), _ARMS_ABREAST)
         ):
             table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim", show_edge=False)
             for column in (case, *part):
                 table.add_column(Text(clean(column.title)), width=column.width, overflow="fold")
-            for row in found.rows[-_SHOWN_CASES:]:
+            for row in suite_modes.rows[-_SHOWN_CASES:]:
                 table.add_row(*(_cell(column, row) for column in (case, *part)))
             console.print(Padding(table, (0, 0, 0, 2), expand=False))
-        _print_hidden(len(found.rows) - _SHOWN_CASES, "cases", console)
+        _print_hidden(len(suite_modes.rows) - _SHOWN_CASES, "cases", console)
 
 
 def _print_parity(comparison: Comparison, console: Console) -> None:
     short = labels(comparison)
-    found = sorted(
+    items = sorted(
         ((case, p) for case in comparison.cases for p in trainings(case)),
         key=lambda item: parity_mood(item[1]),
     )
-    if found:
+    if items:
         _print_title("Loss parity", console)
-    for case, finding in found[:_SHOWN_CASES]:
+    for case, finding in items[:_SHOWN_CASES]:
         text = f"{clean(finding.arm)} of {clean(short[case.id], cap=160)}: {training(finding)}"
         console.print(_item(parity_mood(finding), text))
         if (
             finding.recorded is not None
         ):  # a log: what was read of it, and what a change would have scored
             console.print(Padding(Text(clean(finding.detail, cap=600)), (0, 0, 0, 4), expand=False))
-    _print_hidden(len(found) - _SHOWN_CASES, "arms", console)
+    _print_hidden(len(items) - _SHOWN_CASES, "arms", console)
 
 
 def _print_changes(comparison: Comparison, console: Console) -> None:
     """The rows of the comment's first table as lines, and under the first row of a case why it got worse."""
-    found = of_run(comparison)
-    for finding in found[:_SHOWN_FINDINGS]:
+    run_findings = of_run(comparison)
+    for finding in run_findings[:_SHOWN_FINDINGS]:
         console.print(_item(_SEVERITY_MOODS[finding.severity], clean(finding.message, cap=300)))
-    _print_hidden(len(found) - _SHOWN_FINDINGS, "findings", console)
+    _print_hidden(len(run_findings) - _SHOWN_FINDINGS, "findings", console)
     rows = changes(comparison)
     explained_cases = {case.id for case in first_regressions(rows)}
     for row in rows[:SHOWN]:
@@ -231,9 +234,9 @@ def _print_hidden(number: int, what: str, console: Console) -> None:
         console.print(f"  … and {number:,} more {what}; report.md has them all.", highlight=False)
 
 
-def _marked(how: Mood, text: str, *, whole: bool = False) -> Text:
+def _marked(how: Mood, text: str, *, coloured: bool = False) -> Text:
     return Text.assemble(
-        (f"{_MARKS[how]} ", _STYLES[how]), (text, _STYLES[how] if whole else "bold")
+        (f"{_MARKS[how]} ", _STYLES[how]), (text, _STYLES[how] if coloured else "bold")
     )
 
 
@@ -262,7 +265,7 @@ def print_time(names: Sequence[str], spent: TimeSpent, console: Console) -> None
     longest = max(sum(seconds) for _, _, seconds in spent.rows) or 1.0
     for stage, phase, seconds in spent.rows:
         bar = "█" * round(_BAR * sum(seconds) / longest)
-        table.add_row(stage, phase, *(f"{one:.1f}" for one in seconds), bar)
+        table.add_row(stage, phase, *(f"{side_s:.1f}" for side_s in seconds), bar)
     console.print(table)
     if spent.share:
         console.print(spent.share)

@@ -69,8 +69,8 @@ def fence(text: str, *, lines: int | None = None, cap: int = 300) -> str:
     Nothing links inside a fence; mentions are still broken, because a reply by e-mail quotes the
     text without it. ``name@digest`` stays whole, for copying commands.
     """
-    kept = [_log_line(line, cap) for line in text.splitlines()]
-    body = "\n".join(kept if lines is None else kept[-lines:])
+    log_lines = [_log_line(line, cap) for line in text.splitlines()]
+    body = "\n".join(log_lines if lines is None else log_lines[-lines:])
     ticks = "`" * max(3, _longest_run(body) + 1)
     return f"{ticks}\n{body}\n{ticks}"
 
@@ -95,18 +95,18 @@ def seconds(value: float | None) -> str:
 def bytes_(value: float | None) -> str:
     """A size in bytes or in a power of 1024, with three significant digits."""
     if value is not None and abs(value) < _THOUSAND:
-        return f"{_digits(value, whole=True)} B"
+        return f"{_digits(value, integral=True)} B"
     return _scaled(value, UNITS[Unit.BYTES].sizes[:-1], step=1024)
 
 
 def count(value: float | None) -> str:
     """A number of things; a median between two whole numbers keeps three significant digits."""
-    return UNKNOWN if not _known(value) else _digits(value, whole=True)
+    return UNKNOWN if not _is_finite(value) else _digits(value, integral=True)
 
 
 def rate(value: float | None) -> str:
     """Things per second, with three significant digits."""
-    return UNKNOWN if not _known(value) else f"{_digits(value)} /s"
+    return UNKNOWN if not _is_finite(value) else f"{_digits(value)} /s"
 
 
 def bandwidth(value: float | None) -> str:
@@ -135,7 +135,7 @@ def alike(base: float, head: float, unit: Unit) -> tuple[str, str]:
     if UNKNOWN in shown or ends[0] == ends[1] or not 0 < high < _ALIKE * low:
         return shown
     name = ends[abs(base) > abs(head)]
-    scale = next((scale for scale, known in UNITS[unit].sizes if known == name), None)
+    scale = next((scale for scale, symbol in UNITS[unit].sizes if symbol == name), None)
     return (
         shown
         if scale is None
@@ -158,7 +158,7 @@ _MOST_SHARE = 1e4
 
 def percent(share: float | None, *, signed: bool = False) -> str:
     """A share (0.031 is ``3.1 %``): one decimal below ten per cent, none above."""
-    if not _known(share):
+    if not _is_finite(share):
         return UNKNOWN
     size = f"{min(abs(share), _MOST_SHARE) * 100:.1f}"
     sign = "" if size == "0.0" else "−" if share < 0 else "+" if signed else ""
@@ -168,7 +168,7 @@ def percent(share: float | None, *, signed: bool = False) -> str:
 
 def ratio(value: float | None) -> str:
     """A factor, three significant digits: ``1.08×``."""
-    return UNKNOWN if not _known(value) else f"{_digits(value)}×"
+    return UNKNOWN if not _is_finite(value) else f"{_digits(value)}×"
 
 
 def interval(bounds: Interval | None, form: Callable[[float], str] = ratio) -> str:
@@ -243,13 +243,13 @@ def _log_line(line: str, cap: int) -> str:
     return _MENTION.sub(rf"\g<0>{ZERO_WIDTH_SPACE}", shown)
 
 
-def _known(value: float | None) -> TypeGuard[float]:
+def _is_finite(value: float | None) -> TypeGuard[float]:
     return value is not None and math.isfinite(value)
 
 
 def _scaled(value: float | None, units: tuple[tuple[float, str], ...], step: int) -> str:
     """The value in the largest of `units` that keeps it below 1,000 of the next one; `step` lies between neighbours."""
-    if not _known(value):
+    if not _is_finite(value):
         return UNKNOWN
     size, least = abs(value), 1000 / step
     for (scale, unit), (smaller, _) in pairwise(units):
@@ -275,9 +275,9 @@ def _reaches(size: float, limit: float) -> bool:
     return size >= limit * 1.01 or (size > limit * 0.99 and float(f"{size:.3g}") >= limit)
 
 
-def _digits(value: float, *, whole: bool = False) -> str:
+def _digits(value: float, *, integral: bool = False) -> str:
     """Three significant digits, never an exponent; a zero and, if `whole`, an integer have no decimals."""
-    if value == 0 or (whole and value == int(value)):
+    if value == 0 or (integral and value == int(value)):
         return _minus(f"{value:,.0f}")
     text = f"{value:#.3g}"
     if "e" not in text:

@@ -104,12 +104,12 @@ def check_mood(check: Check) -> Mood:
     ]
 
 
-def checks(found: Sequence[Check]) -> str:
+def checks(arm_checks: Sequence[Check]) -> str:
     """Count an arm's checks: those that fail, else those without an answer, else all."""
     for outcome, word in ((Outcome.FAIL, "failed"), (Outcome.UNKNOWN, "without an answer")):
-        if number := sum(check.outcome is outcome for check in found):
-            return f"{number} of {len(found)} {word}"
-    return f"{len(found)} passed" if found else UNKNOWN
+        if number := sum(check.outcome is outcome for check in arm_checks):
+            return f"{number} of {len(arm_checks)} {word}"
+    return f"{len(arm_checks)} passed" if arm_checks else UNKNOWN
 
 
 def check_rank(check: Check) -> tuple[bool, Mood]:
@@ -171,25 +171,29 @@ def change_interval(pair: Pair) -> str:
     return from_to(low, high, _signed)
 
 
-def speedup(found: ArmSpeedup) -> str:
+def speedup(arm_speedup: ArmSpeedup) -> str:
     """``1.62×``, and what it was on base where that changed: by the judge's word, or else where it lies outside the interval."""
-    now, before, bounds = ratio(found.speedup), ratio(found.base_speedup), found.interval
-    if found.base_speedup is None or before == now:
+    now, before, bounds = (
+        ratio(arm_speedup.speedup),
+        ratio(arm_speedup.base_speedup),
+        arm_speedup.interval,
+    )
+    if arm_speedup.base_speedup is None or before == now:
         return now
-    if found.change is not None:
-        changed = found.change.verdict.moved
+    if arm_speedup.change is not None:
+        changed = arm_speedup.change.verdict.moved
     else:
-        changed = bounds is None or not bounds.low <= found.base_speedup <= bounds.high
+        changed = bounds is None or not bounds.low <= arm_speedup.base_speedup <= bounds.high
     return f"{now}, was {before}" if changed else now
 
 
-def speedup_change(found: ArmSpeedup) -> str:
+def speedup_change(arm_speedup: ArmSpeedup) -> str:
     """Describe head's change of the speedup: ``regressed, −4.4 % (−5.0 to −3.6 %)``."""
-    if found.change is None:
+    if arm_speedup.change is None:
         return UNKNOWN
-    bounds = found.change.interval
+    bounds = arm_speedup.change.interval
     spread = "" if bounds is None else f" ({from_to(bounds.low - 1, bounds.high - 1, _signed)})"
-    return f"{verdict_word(found.change.verdict)}, {_signed(found.change.ratio - 1)}{spread}"
+    return f"{verdict_word(arm_speedup.change.verdict)}, {_signed(arm_speedup.change.ratio - 1)}{spread}"
 
 
 def noise(pair: Pair) -> str:
@@ -219,8 +223,8 @@ def peak(pair: Pair | None) -> str:
         return UNKNOWN
     if pair.verdict.moved:
         return f"{both_sides(pair)}, {change(pair)}"
-    known = pair.head or pair.base
-    return quantity(known.figure if known else None, pair.unit)
+    summary = pair.head or pair.base
+    return quantity(summary.figure if summary else None, pair.unit)
 
 
 def parity(finding: ParityFinding) -> str:
@@ -299,14 +303,14 @@ def distance(finding: ParityFinding) -> str:
 def training(finding: ParityFinding) -> str:
     """Describe a training in a clause, such as ``learns differently from step 7, 834 times what rounding explains``."""
     scores = [score for score in (finding.loss_score, finding.grad_norm_score) if score is not None]
-    plain = (
+    is_scored = (
         finding.difference is None
         and not finding.from_another_start
         and finding.signal != "evaluation_loss"
     )
-    if not plain or not scores or finding.limit is None or not math.isfinite(max(scores)):
-        apart = distance(finding)
-        return f"{parity(finding)} over {extent(finding)}{'' if apart == UNKNOWN else f'; {apart}'}"
+    if not is_scored or not scores or finding.limit is None or not math.isfinite(max(scores)):
+        deviation = distance(finding)
+        return f"{parity(finding)} over {extent(finding)}{'' if deviation == UNKNOWN else f'; {deviation}'}"
     size = (
         f"{format_factor(max(scores))} times what rounding explains ({finding.limit:g} is allowed)"
     )
@@ -321,12 +325,12 @@ def training(finding: ParityFinding) -> str:
 
 def samples(pair: Pair) -> str:
     """Base and head: samples and launches."""
-    sides = [_taken(side.samples, side.launches) for side in (pair.base, pair.head) if side]
+    sides = [_count_samples(side.samples, side.launches) for side in (pair.base, pair.head) if side]
     return " → ".join(dict.fromkeys(sides)) or UNKNOWN
 
 
 @lru_cache(maxsize=1000)
-def _taken(samples: int, launches: int) -> str:
+def _count_samples(samples: int, launches: int) -> str:
     return f"{count(samples)} in {count(launches)}"
 
 

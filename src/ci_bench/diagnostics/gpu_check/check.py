@@ -69,7 +69,7 @@ class GpuCheck:
     start_s: float = START_S
     grace_s: float = GRACE_S
 
-    def rows(self, wanted: Sequence[Section]) -> Iterator[CheckRow]:
+    def rows(self, sections: Sequence[Section]) -> Iterator[CheckRow]:
         """Yield each section's row, as soon as it is known.
 
         The device comes first, requested or not: its identity names its lock.
@@ -77,16 +77,16 @@ class GpuCheck:
         Raises:
             DeviceBusy: another run measures on it for longer than `lock_s`.
         """
-        asked = {section.name: section for section in wanted}
+        by_name = {section.name: section for section in sections}
         with _Probing(self) as probing:
-            first = self._probed(probing, asked.get(DEVICE.name, DEVICE))
-            if DEVICE.name in asked:
+            first = self._probed(probing, by_name.get(DEVICE.name, DEVICE))
+            if DEVICE.name in by_name:
                 yield first
-            with self._held(first):
-                for section in wanted:
+            with self._lock_device(first):
+                for section in sections:
                     if section.name not in {DEVICE.name, UNCHANGED.name}:
                         yield self._probed(probing, section)
-        if UNCHANGED.name in asked:
+        if UNCHANGED.name in by_name:
             self.observe(UNCHANGED)
             begun = time.monotonic()
             try:
@@ -99,7 +99,7 @@ class GpuCheck:
         self.observe(section)
         return _row(section, probing.ask(section))
 
-    def _held(self, first: CheckRow) -> AbstractContextManager[None]:
+    def _lock_device(self, first: CheckRow) -> AbstractContextManager[None]:
         uuid = first.figures.get("uuid")
         if not uuid:
             return nullcontext()
@@ -204,18 +204,18 @@ def _row(section: Section, answer: Mapping[str, Any]) -> CheckRow:
     """Return a section's row; wrong figures make it fail."""
     seconds, figures = float(answer.get("seconds", 0.0)), answer.get("figures")
     if not isinstance(figures, Mapping):
-        found = SectionResult(
+        result = SectionResult(
             outcome=Outcome.FAIL, found=str(answer.get("error", "it reported nothing"))
         )
-        return CheckRow(section=section, found=found, seconds=seconds)
+        return CheckRow(section=section, found=result, seconds=seconds)
     try:
-        found = section.judge(figures)
+        result = section.judge(figures)
     except (KeyError, ValueError, TypeError, ZeroDivisionError) as error:
-        found = SectionResult(
+        result = SectionResult(
             outcome=Outcome.FAIL,
             found=f"its figures are incomplete ({type(error).__name__}: {error})",
         )
-    return CheckRow(section=section, found=found, seconds=seconds, figures=figures)
+    return CheckRow(section=section, found=result, seconds=seconds, figures=figures)
 
 
 def passed(rows: Sequence[CheckRow]) -> bool:

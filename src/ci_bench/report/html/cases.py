@@ -49,8 +49,8 @@ def case_table(comparison: Comparison, anchors: Mapping[str, str]) -> Html:
         "One row for each arm of each case, the worst first. Speedup is reference ÷ arm: above 1×"
         " is better.",
     )
-    whole = tag("table", caption, tag("thead", tag("tr", *heads)), body, id="cases")
-    return join((_tools(rows), scrolling("Cases", whole)))
+    element = tag("table", caption, tag("thead", tag("tr", *heads)), body, id="cases")
+    return join((_tools(rows), scrolling("Cases", element)))
 
 
 def _tools(rows: tuple[Row, ...]) -> Html:
@@ -63,9 +63,9 @@ def _tools(rows: tuple[Row, ...]) -> Html:
         tag("input", type="search", id="search", placeholder="case, arm, verdict …"),
     )
     parts = (search, _choice("Verdict", "0", list(verdicts)), _choice("Suite", "1", list(suites)))
-    told = tag("p", id="count", class_="muted", role="status")
+    counter = tag("p", id="count", class_="muted", role="status")
     every = tag("button", "Open all cases", type="button", id="open-all")
-    return tag("div", *parts, every, told, class_="tools", role="search")
+    return tag("div", *parts, every, counter, class_="tools", role="search")
 
 
 def _choice(title: str, column: str, values: list[str]) -> Html:
@@ -169,14 +169,14 @@ def _outputs(case: CaseComparison) -> Html | None:
 
     Tensors beyond their limit come first.
     """
-    found = case.outputs
-    if found is None:
+    finding = case.outputs
+    if finding is None:
         return None
     title = "Outputs against base"
     return titled(
         title,
-        _table(title, columns.OUTPUTS, case, [found]),
-        drawn("The worst tensors", columns.TENSORS, found.worst),
+        _table(title, columns.OUTPUTS, case, [finding]),
+        drawn("The worst tensors", columns.TENSORS, finding.worst),
     )
 
 
@@ -186,34 +186,34 @@ def _cause(cause: Cause, sides: Sides) -> Html | None:
     It has pictures of both sides at one scale, and a table of all changes.
     """
     profiles = {
-        side: one
+        side: profile
         for side, row in sides
-        for one in row.profiles
-        if one.arm == cause.arm and one.step_s
+        for profile in row.profiles
+        if profile.arm == cause.arm and profile.step_s
     }
-    scale_s = max((one.step_s or 0.0 for one in profiles.values()), default=0.0)
+    scale_s = max((profile.step_s or 0.0 for profile in profiles.values()), default=0.0)
     pictures = (
-        [icicle(one, scale_s=scale_s, side=side.value) for side, one in profiles.items()]
+        [icicle(profile, scale_s=scale_s, side=side.value) for side, profile in profiles.items()]
         if scale_s
         else []
     )
     kernels = [
-        tag("p", f"Kernels that only {side} has: ", *_listed(names))
+        tag("p", f"Kernels that only {side} has: ", *_join_names(names))
         for side, names in (("head", cause.new_kernels), ("base", cause.gone_kernels))
         if names
     ]
     breaks = [
         tag(
             "li",
-            f"{kind} graph break: {one.reason}",
-            f" at {one.place}" if one.place else "",
-            f" ({one.times:,}×)",
+            f"{kind} graph break: {broken.reason}",
+            f" at {broken.place}" if broken.place else "",
+            f" ({broken.times:,}×)",
         )
-        for kind, found in (("new", cause.new_breaks), ("gone", cause.gone_breaks))
-        for one in found
+        for kind, graph_breaks in (("new", cause.new_breaks), ("gone", cause.gone_breaks))
+        for broken in graph_breaks
     ]
     recompiles = [tag("li", f"compiles again: {reason}") for reason in cause.new_recompiles]
-    notes = dict.fromkeys(note for one in profiles.values() for note in one.notes)
+    notes = dict.fromkeys(note for profile in profiles.values() for note in profile.notes)
     return titled(
         f"Where a step of {cause.arm} spends its time",
         tag("p", _attributed(cause)),
@@ -259,7 +259,7 @@ def _bundle(cause: Cause) -> Html | None:
     )
 
 
-def _listed(names: Sequence[str]) -> Iterator[Child]:
+def _join_names(names: Sequence[str]) -> Iterator[Child]:
     for place, name in enumerate(names):
         yield join((", " if place else "", identifier(name)))
 
@@ -272,13 +272,13 @@ def _attributed(cause: Cause) -> str:
         f"Under the profiler a step took {seconds(cause.base_s)} on base, {seconds(cause.head_s)}"
         " on head"
     )
-    told = (
+    extent = (
         "nothing changed"
         if cause.attributed is None
         else f"{percent(cause.attributed)} of the change attributed"
     )
     return (
-        f"{took}: {told}. Means over the quickest quarter of steps, in a separate process; no"
+        f"{took}: {extent}. Means over the quickest quarter of steps, in a separate process; no"
         " sample comes from it."
     )
 
@@ -312,13 +312,15 @@ def _machine(sides: Sides) -> Html | None:
         for text in (block.doubt, *block.redone)
         if text
     )
-    told = tag("ul", *(tag("li", reason) for reason in list(reasons)[:10])) if reasons else None
-    return folded(title, table(title, ("Condition", "Base", "Head"), marked), told)
+    reason_list = (
+        tag("ul", *(tag("li", reason) for reason in list(reasons)[:10])) if reasons else None
+    )
+    return folded(title, table(title, ("Condition", "Base", "Head"), marked), reason_list)
 
 
-def _both(sides: Sides, told: Callable[[CaseResult], str]) -> tuple[str, str]:
-    known = {side: told(row) for side, row in sides}
-    return known.get(SideName.BASE, UNKNOWN), known.get(SideName.HEAD, UNKNOWN)
+def _both(sides: Sides, describe: Callable[[CaseResult], str]) -> tuple[str, str]:
+    texts = {side: describe(row) for side, row in sides}
+    return texts.get(SideName.BASE, UNKNOWN), texts.get(SideName.HEAD, UNKNOWN)
 
 
 def _marked(values: Iterable[Child]) -> tuple[Child, ...]:

@@ -46,7 +46,7 @@ class HeatMap:
     cells: Mapping[tuple[str, str], tuple[Pair, ...]]
 
 
-def heat_maps(comparison: Comparison, found: Sequence[Group]) -> tuple[HeatMap, ...]:
+def heat_maps(comparison: Comparison, groups: Sequence[Group]) -> tuple[HeatMap, ...]:
     """A map of every name and arm that has a grid to show, those with a group first."""
     timed: dict[tuple[str, str], list[tuple[Values, Pair]]] = {}
     arms: dict[str, set[str]] = {}
@@ -56,20 +56,23 @@ def heat_maps(comparison: Comparison, found: Sequence[Group]) -> tuple[HeatMap, 
             if pair.metric == STEP_TIME.name and words.growth(pair) is not None:
                 timed.setdefault((name, pair.arm), []).append((dict(parameters), pair))
                 arms.setdefault(name, set()).add(pair.arm)
-    ranks = {(group.name, group.arm): -place for place, group in reversed([*enumerate(found)])}
+    ranks = {(group.name, group.arm): -place for place, group in reversed([*enumerate(groups)])}
     drawn = [
-        made
+        heat_map
         for (name, arm), cases in timed.items()
-        if (made := _map(name, arm, cases, found, several_arms=len(arms[name]) > 1)) is not None
+        if (heat_map := _map(name, arm, cases, groups, several_arms=len(arms[name]) > 1))
+        is not None
     ]
-    return tuple(sorted(drawn, key=lambda one: -ranks.get((one.name, one.arm), -len(found))))
+    return tuple(
+        sorted(drawn, key=lambda heat_map: -ranks.get((heat_map.name, heat_map.arm), -len(groups)))
+    )
 
 
 def _map(
     name: str,
     arm: str,
     cases: Sequence[tuple[Values, Pair]],
-    found: Sequence[Group],
+    groups: Sequence[Group],
     *,
     several_arms: bool,
 ) -> HeatMap | None:
@@ -77,16 +80,24 @@ def _map(
     for parameters, _ in cases:
         for parameter, value in parameters.items():
             values.setdefault(parameter, set()).add(value)
-    everywhere = [one for one in values if all(one in parameters for parameters, _ in cases)]
+    everywhere = [
+        parameter for parameter in values if all(parameter in parameters for parameters, _ in cases)
+    ]
     fitting = sorted(
-        (one for one in everywhere if len(values[one]) in range(2, MOST_VALUES + 1)),
-        key=lambda one: -len(values[one]),
+        (
+            parameter
+            for parameter in everywhere
+            if len(values[parameter]) in range(2, MOST_VALUES + 1)
+        ),
+        key=lambda parameter: -len(values[parameter]),
     )
-    group = next((group for group in found if (group.name, group.arm) == (name, arm)), None)
+    group = next((group for group in groups if (group.name, group.arm) == (name, arm)), None)
     first = (
         [parameter for parameter, _ in group.conditions if parameter in fitting] if group else []
     )
-    match sorted([*dict.fromkeys([*first, *fitting])][:2], key=lambda one: -len(values[one])):
+    match sorted(
+        [*dict.fromkeys([*first, *fitting])][:2], key=lambda parameter: -len(values[parameter])
+    ):
         case [down, across] if len(cases) >= LEAST_CASES:
             pass
         case _:
@@ -95,7 +106,7 @@ def _map(
     for parameters, pair in cases:
         place = parameters[down], parameters[across]
         cells[place] = (*cells.get(place, ()), pair)
-    rows, columns = (tuple(sorted(values[one], key=_natural)) for one in (down, across))
+    rows, columns = (tuple(sorted(values[parameter], key=_natural)) for parameter in (down, across))
     return HeatMap(
         name=name,
         arm=arm,
@@ -112,31 +123,33 @@ def drawn_maps(maps: Sequence[HeatMap]) -> Html | None:
     """The part of the page with all maps, the first of them open; `None` without any."""
     if not maps:
         return None
-    said = (
+    caption = (
         "Change of the step time, base to head: the median of the cases with both values, and how"
         " many of them moved."
     )
     hidden = len(maps) - MOST_MAPS
     more = tag("p", f"{hidden:,} more grids are not drawn.", class_="muted") if hidden > 0 else None
-    folds = (_fold(one, opened=place == 0) for place, one in enumerate(maps[:MOST_MAPS]))
-    return join((tag("h2", "Over the grid"), tag("p", said, class_="muted"), *folds, more))
+    folds = (_fold(heat_map, opened=place == 0) for place, heat_map in enumerate(maps[:MOST_MAPS]))
+    return join((tag("h2", "Over the grid"), tag("p", caption, class_="muted"), *folds, more))
 
 
-def _fold(one: HeatMap, *, opened: bool) -> Html:
-    arm = f", {one.arm}" if one.several_arms else ""
-    title = f"{one.name}{arm}, over {one.down} and {one.across}"
-    corner = tag("th", f"{one.down} \\ {one.across}", scope="col")
+def _fold(heat_map: HeatMap, *, opened: bool) -> Html:
+    arm = f", {heat_map.arm}" if heat_map.several_arms else ""
+    title = f"{heat_map.name}{arm}, over {heat_map.down} and {heat_map.across}"
+    corner = tag("th", f"{heat_map.down} \\ {heat_map.across}", scope="col")
     head = tag(
         "thead",
-        tag("tr", corner, *(tag("th", identifier(value), scope="col") for value in one.columns)),
+        tag(
+            "tr", corner, *(tag("th", identifier(value), scope="col") for value in heat_map.columns)
+        ),
     )
     rows = (
         tag(
             "tr",
             tag("th", identifier(row), scope="row"),
-            *(_cell(one.cells.get((row, column), ())) for column in one.columns),
+            *(_cell(heat_map.cells.get((row, column), ())) for column in heat_map.columns),
         )
-        for row in one.rows
+        for row in heat_map.rows
     )
     table = tag("table", head, tag("tbody", *rows), class_="heat")
     return tag("details", tag("summary", title), scrolling(title, table), open=opened)
@@ -154,10 +167,10 @@ def _cell(pairs: Sequence[Pair]) -> Html:
 
 def _moved(pairs: Sequence[Pair]) -> list[Html]:
     """Summarise the cases' changes, unless all of them are unchanged."""
-    told = [verdict for verdict in WORST_FIRST if verdict is not Verdict.UNCHANGED]
+    verdicts = [verdict for verdict in WORST_FIRST if verdict is not Verdict.UNCHANGED]
     counts = [
         (words.verdict_word(verdict), sum(pair.verdict is verdict for pair in pairs))
-        for verdict in told
+        for verdict in verdicts
     ]
     return [
         tag(

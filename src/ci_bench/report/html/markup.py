@@ -76,8 +76,8 @@ def join(parts: Iterable[Child], between: str = "") -> Html:
 def lines(text: str, *, last: int | None = None) -> Html:
     """An untrusted log or command whose lines and columns stay as they are, within ``<pre>``; the `last` lines of it."""
     every = text.splitlines()
-    kept = every if last is None else every[-last:]
-    return Html("\n".join(escape(_line(line)) for line in kept))
+    tail = every if last is None else every[-last:]
+    return Html("\n".join(escape(_line(line)) for line in tail))
 
 
 def _line(line: str) -> str:

@@ -97,10 +97,10 @@ def pack(data: Any) -> str:
     return base64.b64encode(zlib.compress(text.encode(), PACKING)).decode()
 
 
-def values_of(one: Any) -> dict[str, Any]:
+def values_of(instance: Any) -> dict[str, Any]:
     """The fields of a dataclass, as they are."""
-    kind: Any = type(one)
-    return {name: getattr(one, name) for name in _names(kind)}
+    kind: Any = type(instance)
+    return {name: getattr(instance, name) for name in _names(kind)}
 
 
 @cache

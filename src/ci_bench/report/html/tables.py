@@ -28,13 +28,13 @@ def table(
     every = [list(row) for row in rows]
     if not every:
         return None
-    kept = [
+    indices = [
         index
         for index in range(len(headers))
         if index < names or any(_is_known(row[index]) for row in every)
     ]
-    head = tag("thead", tag("tr", *(tag("th", headers[index], scope="col") for index in kept)))
-    body = tag("tbody", *(table_row([row[index] for index in kept]) for row in every))
+    head = tag("thead", tag("tr", *(tag("th", headers[index], scope="col") for index in indices)))
+    body = tag("tbody", *(table_row([row[index] for index in indices]) for row in every))
     return scrolling(label, tag("table", head, body))
 
 
@@ -104,14 +104,14 @@ _FORMS: dict[ColumnKind, Callable[[str], Child]] = {
 
 def folded(title: str, *content: Child) -> Html | None:
     """Return reference content, behind a line to open; nothing for no content."""
-    kept = [one for one in content if one is not None]
-    return tag("details", tag("summary", title), *kept) if kept else None
+    children = [child for child in content if child is not None]
+    return tag("details", tag("summary", title), *children) if children else None
 
 
 def titled(title: str, *content: Child) -> Html | None:
     """A part of a case under its title; nothing for no content."""
-    kept = [one for one in content if one is not None]
-    return join((tag("h4", title), *kept)) if kept else None
+    children = [child for child in content if child is not None]
+    return join((tag("h4", title), *children)) if children else None
 
 
 def fact(field: str, value: Fact) -> str:
