@@ -108,7 +108,7 @@ def noise_floor(base: Results, head: Results) -> NoiseFloor | None:
 
 
 def noise(base: Results, head: Results) -> MachineFinding:
-    """The noise floor of this machine in words."""
+    """Describe the noise floor of this machine."""
     floor = noise_floor(base, head)
     if floor is None:
         return MachineFinding(

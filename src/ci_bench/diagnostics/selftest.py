@@ -1,4 +1,4 @@
-"""The self-test: gates an example pull request with injected faults, and reports what the gate finds.
+"""The self-test: gates an example pull request with injected faults, and checks the findings.
 
 Owns the faults and their expected results. The engine and the files come in as results.
 """
@@ -51,7 +51,7 @@ class SelftestAnswer:
 
 
 def selftest_config(device: str) -> Config:
-    """Return a small, quick configuration: a training that gets the faults, and a model that does not."""
+    """Return a small, quick configuration: a training that gets the faults, and a model without."""
     entries = (
         SuiteEntry(suite="training_loss", options=TRAINING),
         SuiteEntry(suite="torchbench", options=MODEL),

@@ -1,4 +1,4 @@
-"""The base side's results from an earlier run on the base branch: the nearest artifact that may be trusted, fetched.
+"""Results of an earlier run on the base branch: the nearest artifact that may be trusted.
 
 Owns which artifact may be a baseline. Artifacts of forks' runs are in the same list under the same
 name, and a fork may give its branch the name of ours, so a branch's name proves nothing. Fields
@@ -27,21 +27,24 @@ FARTHEST = 100
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WantedBaseline:
-    """The requested baseline: artifact `name`, from a run of `workflow` for `branch`.
-
-    It should be the one nearest to `commit`. `workflow` is the path of its file.
-
-    `repository` is ``owner/name``; `farthest` is how many commits back the baseline may be.
-    """
+    """The requested baseline: the trusted artifact nearest to a commit."""
 
     name: str
+    """Name of the artifact."""
     branch: str
+    """The branch that its run was for."""
     commit: str
+    """The commit that it should be nearest to."""
     workflow: str
+    """Path of the workflow file that made it."""
     repository: str
+    """The repository, ``owner/name``."""
     repository_id: int
+    """GitHub's id of the repository."""
     events: tuple[str, ...] = EVENTS
+    """The events whose runs are trusted."""
     farthest: int = FARTHEST
+    """The largest number of commits that it may be behind `commit`."""
 
 
 def distrust(artifact: Artifact, request: WantedBaseline) -> str | None:
@@ -92,7 +95,7 @@ class Absence(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FoundBaseline:
-    """The members of the artifact, and where it is from: `distance` commits before the one that was asked for."""
+    """The members of the artifact, and its origin: `distance` commits before the requested one."""
 
     members: Mapping[str, bytes]
     artifact: Artifact
@@ -115,7 +118,7 @@ Accept = Callable[[Mapping[str, bytes], Artifact], str | None]
 def find_baseline(
     client: Client, request: WantedBaseline, contents: Contents, accept: Accept
 ) -> FoundBaseline | NoBaseline:
-    """The nearest trusted artifact that `accept` has nothing against.
+    """Return the nearest trusted artifact that `accept` does not object to.
 
     Never raises `GitHubFailed`: that is an absence too.
     """
@@ -196,7 +199,10 @@ class _Search:
         )
 
     def _ancestors(self) -> Mapping[str, int]:
-        """The commits from the wanted one back, each with its distance; none if GitHub does not know the commit."""
+        """Return the commits from the requested one back, each with its distance.
+
+        It is empty if GitHub does not know the commit.
+        """
         pages = -(-(self._request.farthest + 1) // PER_PAGE)
         try:
             listing = self._client.pages("commits", {"sha": self._request.commit}, most=pages)
@@ -244,7 +250,7 @@ def _none(reason: Absence, message: str, *, complete: bool) -> NoBaseline:
 def _nearest_first(
     artifacts: Collection[Artifact], distances: Mapping[str, int]
 ) -> Iterator[tuple[int, Artifact]]:
-    """By distance, of one commit the newest first: GitHub promises no order."""
+    """Sort by distance, and for one commit the newest first: GitHub promises no order."""
     newest = sorted(
         artifacts, key=lambda artifact: (artifact.created_at, artifact.id), reverse=True
     )

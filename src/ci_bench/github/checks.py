@@ -1,7 +1,7 @@
-"""A check run on the measured commit, its annotations sent in portions; a commit status where check runs are not allowed.
+"""A check run on the measured commit; a commit status if check runs are not allowed.
 
-Annotations are only ever appended, so after a lost answer the check is read before a portion is
-sent again. Posting a status again does no harm.
+Annotations are sent in portions. They are only ever appended, so after a lost answer the check is
+read before a portion is sent again. Posting a status again does no harm.
 
 Several runs can report about one commit under one name: two workflows, two events, a run and its
 re-run. The newest attempt of each run counts, and the check shows the strictest of them, in
@@ -72,10 +72,15 @@ class Annotation:
     """A message at a line of a file of the repository."""
 
     path: str
+    """Path of the file from the repository's root."""
     line: int
+    """The line, from 1."""
     level: AnnotationLevel
+    """How severe it is."""
     title: str
+    """The heading, of one line."""
     message: str
+    """The text; it may have several lines."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -110,7 +115,7 @@ class Report:
 
     @property
     def gate(self) -> tuple[str, int, str]:
-        """The reports of which only the newest attempt counts."""
+        """Return the key of reports of which only the newest attempt counts."""
         return self.key, self.run.id, self.reporter
 
     @property
@@ -121,28 +126,34 @@ class Report:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckRun:
-    """The content of a check run.
-
-    `conclusion` is `None` while the run continues. `key` names one of several gates of a
-    repository, `reporter` one of several jobs that report about one run. If `restates` is false, a
-    second report of the same attempt is another gate's, and loosens nothing.
-    """
+    """The content of a check run."""
 
     name: str
+    """Its name, which a branch's protection can require."""
     key: str
+    """The name of one of several gates of a repository."""
     run: RunId
+    """The run and attempt that it is about."""
     head_sha: str
+    """The measured commit."""
     conclusion: Conclusion | None
+    """The conclusion; `None` while the run continues."""
     title: str
+    """The headline, of one line."""
     summary: str
+    """The text below, in Markdown."""
     annotations: tuple[Annotation, ...] = ()
+    """Messages at lines of the code."""
     details_url: str | None = None
+    """The page that readers are sent to; `None` for GitHub's own."""
     reporter: str = ""
+    """The name of one of several jobs that report about one run; may be empty."""
     restates: bool = True
+    """If false, a second report of the same attempt is another gate's and loosens nothing."""
 
     @property
     def report(self) -> Report:
-        """The report that is made by it."""
+        """Return the report that is made by it."""
         return Report(key=self.key, run=self.run, reporter=self.reporter, own=self.conclusion)
 
 
@@ -157,9 +168,10 @@ def counting(reports: Iterable[Report]) -> tuple[Report, ...]:
 
 
 def strictest(report: Report, counted: Iterable[Report]) -> Report:
-    """Find the report whose conclusion the check of `report` shows: its own, unless a stricter one counts.
+    """Find the report whose conclusion the check of `report` shows.
 
-    A cancelled run says nothing against a newer one that was judged.
+    That is its own, unless a stricter one counts. A cancelled run says nothing against a newer one
+    that was judged.
     """
     if report.own is None:
         return report
@@ -246,7 +258,10 @@ def _since(check: CheckRun, reports: Iterable[Report]) -> str | None:
 
 
 def _show_strictest(check: CheckRun, by: Report) -> CheckRun:
-    """The check as it is shown: where another run's report is stricter, with its conclusion, and what it says itself."""
+    """Return the check as it is shown.
+
+    If another run's report is stricter, it has that conclusion, and its own in words.
+    """
     if by.gate == check.report.gate or by.own is None or check.conclusion is None:
         return check
     title = f"{_WORDS[by.own]} in run {by.run.id}; {check.conclusion} here: {check.title}"
@@ -260,7 +275,10 @@ def _show_strictest(check: CheckRun, by: Report) -> CheckRun:
 
 
 def _settle(client: Client, check: CheckRun) -> None:
-    """Let every check of this name show the strictest report, also one that another job wrote meanwhile."""
+    """Let every check of this name show the strictest report.
+
+    That includes one that another job wrote meanwhile.
+    """
     posted = _find(client, check)
     counted = counting(report for report, _ in posted)
     for report, record in posted:
@@ -287,7 +305,7 @@ def _settle(client: Client, check: CheckRun) -> None:
 
 
 def _find(client: Client, check: CheckRun) -> list[tuple[Report, ApiRecord]]:
-    """Our checks of this name on the commit, of every key: the name is what a branch requires."""
+    """Return our checks of this name on the commit, of every key: a branch requires the name."""
     params = {"check_name": check.name, "filter": "all"}
     listing = client.pages(f"commits/{check.head_sha}/check-runs", params, key="check_runs")
     pairs = (
@@ -393,18 +411,22 @@ class StatusState(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckStatus:
-    """A commit status under a `context`, the name that a branch's protection can require.
-
-    `report` is what it is made of.
-    """
+    """A commit status."""
 
     context: str
+    """Its name, which a branch's protection can require."""
     head_sha: str
+    """The measured commit."""
     state: StatusState
+    """GitHub's word for the conclusion."""
     description: str
+    """The headline, of one line."""
     target_url: str | None = None
+    """The page that it links to, or `None`; the run and attempt are read back from it."""
     report: Report | None = None
+    """The report that it is made of; `None` sets the status without regard to others."""
     restates: bool = True
+    """If false, a second report of the same attempt is another gate's and loosens nothing."""
 
 
 STATES: Mapping[Conclusion, StatusState] = {
@@ -432,7 +454,10 @@ def mark(client: Client, check: CheckRun | None) -> PublishOutcome:
 
 
 def status_of(check: CheckRun) -> CheckStatus:
-    """Make the commit status that replaces a check. A re-run has a separate address."""
+    """Make the commit status that replaces a check.
+
+    A re-run has a separate address.
+    """
     url, number = check.details_url, check.run.attempt
     return CheckStatus(
         context=check.name,
@@ -446,9 +471,10 @@ def status_of(check: CheckRun) -> CheckStatus:
 
 
 def publish_status(client: Client, status: CheckStatus) -> PublishOutcome:
-    """Set the status. Raises `GitHubFailed`.
+    """Set the status.
 
-    The newest status of a context is the one that counts, so it says the strictest of all runs.
+    The newest status of a context is the one that counts, so it reports the strictest of all runs.
+    Raises `GitHubFailed`.
     """
     state, description = status.state, status.description
     report = None if status.report is None else replace(status.report, key="", reporter="")
@@ -490,7 +516,10 @@ def publish_status(client: Client, status: CheckStatus) -> PublishOutcome:
 
 
 def _reports(client: Client, status: CheckStatus) -> list[Report]:
-    """The reports of runs in the commit's statuses of this context, the oldest first: who was last says what a run says."""
+    """Return the reports in the commit's statuses of this context, the oldest first.
+
+    The last status of a run is the one that counts for it.
+    """
     listing = client.pages(f"commits/{status.head_sha}/statuses")
     reports = (
         _report(record)

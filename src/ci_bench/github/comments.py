@@ -1,4 +1,4 @@
-"""The one sticky comment of a pull request: found on whatever page it is, written, and kept the only one.
+"""The one sticky comment of a pull request: searched on all pages, written, and kept unique.
 
 A comment is ours if its hidden first line says so and its author is ours, since anyone can paste
 such a line:
@@ -45,7 +45,7 @@ class Marker:
     head: str
 
     def __post_init__(self) -> None:
-        """A key with a space or ``-->`` in it could not be read back."""
+        """Check the key: one with a space or ``-->`` in it could not be read back."""
         if not KEY.fullmatch(self.key):
             raise BadInput(
                 f"the key is {self.key!r:.80}; it takes letters, digits, `.`, `_` and `-`, 64 at"
@@ -53,7 +53,7 @@ class Marker:
             )
 
     def __str__(self) -> str:
-        """The line."""
+        """Return the line."""
         return (
             f"<!-- ci-bench:v1 key={self.key} run={self.run.id} attempt={self.run.attempt}"
             f" head={self.head} -->"
@@ -61,7 +61,7 @@ class Marker:
 
 
 def read_marker(body: str) -> Marker | None:
-    """The marker in a comment's first line."""
+    """Return the marker in a comment's first line."""
     match = _MARKER.fullmatch(body.partition("\n")[0].strip())
     if match is None:
         return None
@@ -106,22 +106,27 @@ class Own:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sticky:
-    """The comment to write on pull request `number`; the first line of `text` is the marker.
-
-    `author` is the login that the token writes as, ``my-app[bot]`` for an app. `changed` says
-    whether there is something to tell.
-    """
+    """The comment to write."""
 
     number: int
+    """Number of the pull request."""
     marker: Marker
+    """Its identity."""
     text: str
+    """The whole comment; its first line is the marker."""
     author: str = ACTIONS_BOT
+    """The login that the token writes as, ``my-app[bot]`` for an app."""
     mode: CommentMode = CommentMode.ALWAYS
+    """The condition for writing it."""
     changed: bool = True
+    """Whether there is a change to report, for `CommentMode.ON_CHANGE`."""
 
 
 def publish_comment(client: Client, sticky: Sticky) -> PublishOutcome:
-    """Write the comment, or say why not. Raises `GitHubFailed`."""
+    """Write the comment, or say why not.
+
+    Raises `GitHubFailed`.
+    """
     if sticky.mode is CommentMode.NEVER:
         return PublishOutcome(part=PART, state=State.SKIPPED, detail="comments are turned off")
     comments = find_own(client, sticky, {sticky.author})
@@ -134,7 +139,7 @@ def publish_comment(client: Client, sticky: Sticky) -> PublishOutcome:
 
 
 def find_own(client: Client, sticky: Sticky, authors: set[str]) -> list[Own]:
-    """Our comments with this key, the oldest first.
+    """Return our comments with this key, the oldest first.
 
     Raises `GitHubOdd` if there are more comments than are read.
     """
@@ -258,9 +263,10 @@ def _settle(client: Client, sticky: Sticky, written: Own) -> PublishOutcome:
 
 
 def _withdraw(client: Client, sticky: Sticky, comments: Sequence[Own]) -> None:
-    """A newer run has written as well: take back what came after the oldest comment, which the newer run makes its own.
+    """Delete our comments after the oldest one, because a newer run has written as well.
 
-    Both delete by the same rule, so they can't delete each other's.
+    The newer run makes the oldest comment its own. Both delete by the same rule, so they can't
+    delete each other's.
     """
     for comment in comments[1:]:
         if comment.marker.run == sticky.marker.run:

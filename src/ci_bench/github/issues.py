@@ -1,4 +1,4 @@
-"""The one issue about a trend: opened when something got worse, kept up to date, closed once all is well again.
+"""The one issue about a trend: opened when something got worse, updated, closed once all is well.
 
 An issue is ours if its first line is our marker and its author is ours: anyone can paste a marker.
 A human may close it; the next alarm opens a new one. Two jobs that open one at the same time both
@@ -29,20 +29,22 @@ _SETTLE_S = 1.0
 class Alert:
     """Text for the issue.
 
-    Without `worse`, there should be none open; `text` is then the last word on it.
-
-    `author` is the login that the token writes as. Raises `BadInput` if the key has other letters
-    than it may.
+    Raises `BadInput` if the key has other letters than it may.
     """
 
     key: str
+    """The name of one of several trends of a repository."""
     worse: bool
+    """Whether something is worse; if not, an open issue is closed."""
     title: str
+    """The title, of one line."""
     text: str
+    """The text below the marker; without `worse` the closing comment."""
     author: str = ACTIONS_BOT
+    """The login that the token writes as, ``my-app[bot]`` for an app."""
 
     def __post_init__(self) -> None:
-        """A key with a space or ``-->`` in it could not be read back."""
+        """Check the key: one with a space or ``-->`` in it could not be read back."""
         if not KEY.fullmatch(self.key):
             raise BadInput(
                 f"the key is {self.key!r:.80}; it takes letters, digits, `.`, `_` and `-`, 64 at"
@@ -51,7 +53,7 @@ class Alert:
 
     @property
     def body(self) -> str:
-        """The text below the marker, as long as GitHub takes."""
+        """Return the text below the marker, as long as GitHub takes."""
         return clipped(
             f"<!-- ci-bench-trend:v1 key={self.key} -->\n{self.text}", LIMIT, utf16_units
         )
@@ -62,14 +64,22 @@ class OpenIssue:
     """An open issue of ours."""
 
     number: int
+    """Its number."""
     title: str
+    """Its title; may be empty."""
     body: str
+    """Its text, which starts with the marker."""
     author: str
+    """The login that opened it."""
     url: str | None
+    """Its page; `None` if GitHub does not say."""
 
 
 def publish_alert(client: Client, alert: Alert) -> PublishOutcome:
-    """Open, update or close the issue. Raises `GitHubFailed`."""
+    """Open, update or close the issue.
+
+    Raises `GitHubFailed`.
+    """
     issues = find_open(client, alert)
     if not alert.worse:
         for issue in issues:
@@ -91,7 +101,7 @@ def publish_alert(client: Client, alert: Alert) -> PublishOutcome:
 
 
 def find_open(client: Client, alert: Alert) -> list[OpenIssue]:
-    """Our open issues with this key, the oldest first.
+    """Return our open issues with this key, the oldest first.
 
     Raises `GitHubOdd` if there are more issues than are read.
     """
@@ -107,7 +117,7 @@ def find_open(client: Client, alert: Alert) -> list[OpenIssue]:
 
 
 def _parse_issue(record: ApiRecord) -> OpenIssue | None:
-    """An issue, if it is one: the listing has pull requests, too."""
+    """Return an issue; `None` for a pull request, which the listing has, too."""
     number, author = record.number("number"), record.text("user", "login")
     if number is None or author is None or record.inner("pull_request") is not None:
         return None
@@ -192,5 +202,5 @@ def _title(alert: Alert) -> str:
 
 
 def _normalize_body(body: str) -> str:
-    """GitHub hands back other line ends than it was given."""
+    """Normalize line ends, which GitHub changes."""
     return body.replace("\r\n", "\n").strip()

@@ -1,6 +1,6 @@
 """Results of publishing, as values, since a missing permission may be expected.
 
-And the exit code.
+The exit code follows from them.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,4 +1,7 @@
-"""The pull requests that a run is for, as GitHub tells; never by a number out of an artifact, where a fork could write any."""
+"""Open pull requests that a run is for, from GitHub's records.
+
+Never by a number out of an artifact, where a fork could write any.
+"""
 
 import logging
 from dataclasses import dataclass, field
@@ -13,17 +16,18 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PullRequest:
-    """An open pull request of this repository.
-
-    `base_branch` is what it wants to get into, `merge_sha` GitHub's newest test merge of it, where
-    GitHub has made one.
-    """
+    """An open pull request of this repository."""
 
     number: int
+    """Its number."""
     base_branch: str
+    """The branch that it is to be merged into."""
     base_sha: str
+    """The commit of that branch, by GitHub's record of the pull request."""
     from_fork: bool
+    """Whether its commits are in another repository, or in a deleted one."""
     merge_sha: str | None = field(default=None, compare=False)
+    """GitHub's newest test merge of it; `None` if GitHub has not made one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,13 +42,11 @@ class NoPullRequest:
 
 
 def find_pulls(client: Client, context: EventContext) -> tuple[PullRequest, ...] | NoPullRequest:
-    """The open pull requests whose head is the measured commit, the event's own first.
-
-    Raises `GitHubFailed`.
+    """Return the open pull requests whose head is the measured commit, the event's own first.
 
     Several may have the same head, for example one branch into two others. Each of them is at this
     very commit, from the repository that the run names; closed ones, or those that have moved on,
-    are ignored.
+    are ignored. Raises `GitHubFailed`.
     """
     number = context.pull_number
     if number is not None:

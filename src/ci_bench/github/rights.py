@@ -19,7 +19,10 @@ _MOVED = _RESET | {"base_ref_changed", "reopened"}
 
 
 def may_write(client: Client, login: str) -> bool:
-    """Return whether a person may write to the repository. Raises `GitHubFailed`."""
+    """Return whether a person may write to the repository.
+
+    Raises `GitHubFailed`.
+    """
     try:
         record = client.get(f"collaborators/{quote(login, safe='')}/permission")
     except GitHubMissing:
@@ -29,7 +32,10 @@ def may_write(client: Client, login: str) -> bool:
 
 
 def events_of(client: Client, number: int) -> Sequence[ApiRecord]:
-    """Return all events of a pull request. Raises `GitHubOdd` if there are more than are read."""
+    """Return all events of a pull request.
+
+    Raises `GitHubOdd` if there are more than are read.
+    """
     listing = client.pages(f"issues/{number}/events")
     if not listing.complete:
         raise GitHubOdd(f"pull request {number} has too many events to search")
@@ -68,7 +74,10 @@ def workflow_of(run: ApiRecord) -> str:
 
 
 def moment(record: ApiRecord, field: str = "created_at") -> datetime:
-    """Return a date of GitHub's, which is in UTC. Raises `GitHubOdd`."""
+    """Return a date of GitHub's, which is in UTC.
+
+    Raises `GitHubOdd`.
+    """
     text = record.need_text(field)
     try:
         date = datetime.fromisoformat(text)

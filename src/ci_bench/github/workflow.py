@@ -57,7 +57,7 @@ def outputs_text(outputs: Mapping[str, str]) -> str:
 
 
 def _value(text: str) -> str:
-    """Without carriage returns, which the runner takes for line ends, and not too long."""
+    """Shorten a text, and remove carriage returns, which the runner takes for line ends."""
     return shortened(text.replace("\r\n", "\n").replace("\r", "\n"), OUTPUT_LIMIT)
 
 
@@ -81,7 +81,7 @@ def append(path: Path, text: str) -> None:
 
 
 def append_summary(path: Path, text: str) -> bool:
-    """Append to the file GITHUB_STEP_SUMMARY what still fits; whether that was all of it.
+    """Append the part that still fits to GITHUB_STEP_SUMMARY; return whether that was all.
 
     Raises `CannotWrite`.
     """
@@ -97,7 +97,7 @@ def append_summary(path: Path, text: str) -> bool:
 
 
 def command(level: LogLevel, message: str, *, title: str) -> str:
-    """A line for the log that annotates the run."""
+    """Return a line for the log that annotates the run."""
     return (
         f"::{level}"
         f" title={_property(defused(title))}::{_data(shortened(defused(message), COMMAND_LIMIT))}"
@@ -113,7 +113,7 @@ def _property(text: str) -> str:
 
 
 def defused(text: str) -> str:
-    """Text that can be printed in a job: no line of it is a command, and nothing in it moves the cursor.
+    """Return text that can be printed in a job: it has no command, and does not move the cursor.
 
     ``::name::`` is a command at the start of a line, the old form ``##[name]`` anywhere in it.
     """

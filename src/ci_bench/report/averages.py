@@ -1,4 +1,4 @@
-"""Figures over many cases, as dashboards of model zoos show them: who passes, how much faster, at what cost.
+"""Figures over many cases, as dashboards of model zoos show them: pass rate, speedup, cost.
 
 Owns which cases are in a mean, but not its appearance. Cases are grouped by suite, by the brackets
 of their ids, and by candidate arm. A mean is over cases that both sides have, that pass on both and
@@ -34,30 +34,33 @@ class MeanChange:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Averages:
-    """One group.
-
-    `passing` is a share in 0..1 of the `cases` that both sides have; skipped ones do not count.
-
-    `speedup` and `compression` are geometric means of reference / candidate, `compile_cold_s` is an
-    arithmetic mean in seconds. `only_head` and `only_base` count cases that the other side does not
-    have.
-    """
+    """Figures of one group: the cases of a suite with one setting, under one arm."""
 
     suite: str
+    """Name of the suite."""
     setting: str
+    """The brackets of the cases' ids, as `setting_of` returns them; may be empty."""
     arm: str
+    """The candidate arm."""
     cases: int
+    """Number of cases that both sides have; without a base side, that head has."""
     only_head: int
+    """Number of cases that base does not have."""
     only_base: int
+    """Number of cases that head does not have."""
     passing: MeanChange
+    """Share of the shared cases that pass, in 0..1; skipped ones do not count."""
     speedup: MeanChange
+    """Geometric mean of reference / candidate step time."""
     compile_cold_s: MeanChange
+    """Arithmetic mean of the cold compilation, in seconds."""
     compression: MeanChange
+    """Geometric mean of reference / candidate peak memory."""
 
 
 @once
 def averages(comparison: Comparison) -> tuple[Averages, ...]:
-    """Every group of two cases or more that were measured, in the order of the cases."""
+    """Return every group of two measured cases or more, in the order of the cases."""
     groups: dict[tuple[str, str, str], list[CaseComparison]] = {}
     for case in comparison.cases:
         if Status.SKIPPED not in {case.head_status, case.base_status}:
@@ -119,7 +122,7 @@ def passes(case: CaseComparison) -> bool:
 
 
 def passed_before(case: CaseComparison) -> bool:
-    """The same of base's run."""
+    """Return whether base's run ended well and without faults."""
     return case.base_status is Status.OK and not case.base_faults
 
 
@@ -144,7 +147,10 @@ def _mean(
 
 
 def _is_known(value: float | None) -> bool:
-    """A factor or a time of nothing, or of no number, would spoil any mean."""
+    """Check that a figure is finite and positive.
+
+    A factor or a time of nothing, or of no number, would spoil any mean.
+    """
     return value is not None and math.isfinite(value) and value > 0
 
 

@@ -43,7 +43,7 @@ Form = Callable[[str], str]
 
 
 def explained(case: CaseComparison, *, name: Form, prose: Form) -> tuple[str, ...]:
-    """A sentence for each thing that is known of why the case got worse; none if nothing is blamed."""
+    """Return a sentence for each known cause of a case that got worse; none if none is blamed."""
     causes = {cause.arm: cause for cause in case.causes}
     compiling = {
         pair.arm: pair
@@ -130,7 +130,7 @@ def _sentences(cause: Cause, *, compiles: bool, name: Form, prose: Form) -> Iter
 
 
 def _slower(cause: Cause, name: Form) -> str:
-    """The first three parts, and how much all of them explain."""
+    """Describe the first three parts, and how much all of them explain."""
     parts = [part for part in cause.parts if part.change_s > 0]
     if (
         cause.attributed is None
@@ -159,7 +159,7 @@ def _part(part: CausePart, name: Form) -> str:
 
 
 def called(part: CausePart, name: Form) -> str:
-    """The largest name on head, of base's where it is gone; and what it stands for."""
+    """Name a part: its largest name on head, or base's if it is gone, and the name it replaces."""
     before, after = part.before[:1], part.after[:1]
     if after and before and _unlike(before[0], after[0]):
         return f"{name(after[0])}{_others(part.after)} for {name(before[0])}{_others(part.before)}"
@@ -214,7 +214,10 @@ def reproducing(bundle: Bundle) -> str:
 
 
 def first_of_case(findings: Sequence[Finding], rules: frozenset[Rule] = _WORSE) -> frozenset[int]:
-    """The places of those findings that are the first of their case by one of the rules: which says that it got worse."""
+    """Return the positions of the first finding of each case by one of the rules.
+
+    The default rules say that a case got worse.
+    """
     places: dict[str, int] = {}
     for place, finding in enumerate(findings):
         if finding.case is not None and finding.rule in rules:
@@ -223,7 +226,10 @@ def first_of_case(findings: Sequence[Finding], rules: frozenset[Rule] = _WORSE) 
 
 
 def bisect_command(comparison: Comparison, case: CaseComparison) -> str:
-    """The command that looks for the commit; empty if there are not two known commits, or nothing is certain to be worse."""
+    """Return the command that looks for the commit.
+
+    It is empty if there are not two known commits, or if nothing is certain to be worse.
+    """
     sides = [comparison.base, comparison.head]
     commits = [
         (side.source.commit or "")[:12]

@@ -1,7 +1,7 @@
-"""The rows that a reviewer reads first: every metric, training or check that changed, failed or is undecided, worst first. Pure.
+"""Rows that a reviewer reads first: all that changed, failed or is undecided, worst first. Pure.
 
-Owns the choice of rows, the sentence on the rest, and what was ruled out under a regression.
-Renderers escape the texts.
+A row is a metric, a training or a check. Owns the choice of rows, the sentence on the rest, and
+what was ruled out under a regression. Renderers escape the texts.
 """
 
 import math
@@ -49,7 +49,7 @@ _SUBJECTS: Mapping[Rule, str] = {
     Rule.BELOW_FLOOR: "speedup",
     Rule.IMPLAUSIBLE: "speedup",
 }
-"""The subject of a finding that is not about one metric; the run of the case for all other rules."""
+"""The subject of a finding that is not about a metric; all other rules have the case's run."""
 _OPEN_WORDS = {Rule.INCONCLUSIVE: "undecided", Rule.POSSIBLE: "may be worse"}
 """Rules of a metric that was not decided, in the words of the headline."""
 _ENDINGS = frozenset({Rule.CASE_FAILED, Rule.CASE_SKIPPED, Rule.CASE_NOT_RUN, Rule.CASE_REMOVED})
@@ -60,33 +60,30 @@ _CHECKS = frozenset({Rule.CHECK_FAILED, Rule.CHECK_UNKNOWN, Rule.CLOCK_DISAGREES
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Change:
-    """One row.
-
-    Attributes:
-        mood: How bad it is.
-        word: The verdict, or the rule of the finding.
-        case: The case, or `None` for a group of cases.
-        label: The short name of the case, or the conditions of a group.
-        subject: A metric, a check, or another thing that was compared.
-        arm: The arm; empty if the case has only one.
-        base: Base's figure.
-        head: Head's figure.
-        change: The change in words.
-        finding: The finding it stands for, or `None` for a group and for an improvement.
-        pair: The metric, if it is about one; of a group the farthest change.
-    """
+    """One row of the table of changes."""
 
     mood: Mood
+    """How bad it is."""
     word: str
+    """The verdict, or the rule of the finding."""
     case: CaseComparison | None
+    """The case, or `None` for a group of cases."""
     label: str
+    """The short name of the case, or the conditions of a group."""
     subject: str
+    """A metric, a check, or another thing that was compared."""
     arm: str
+    """The arm; empty if the case has only one."""
     base: str
+    """Base's figure with its unit, or how its run ended; `UNKNOWN` without either."""
     head: str
+    """Head's figure with its unit, or how its run ended; `UNKNOWN` without either."""
     change: str
+    """The change in words."""
     finding: Finding | None = None
+    """The finding it stands for, or `None` for a group and for an improvement."""
     pair: Pair | None = None
+    """The metric, if it is about one; for a group the farthest change."""
 
 
 CHANGES: Columns[Change] = (
@@ -114,7 +111,10 @@ CHANGES: Columns[Change] = (
 
 @once
 def changes(comparison: Comparison) -> tuple[Change, ...]:
-    """Return all rows: what fails, warns, is accepted, undecided, then what improved; each by the size of its effect."""
+    """Return all rows, each kind by the size of its effect.
+
+    First come failures, then warnings and accepted changes, undecided metrics, and improvements.
+    """
     alike = groups(comparison)
     grouped_findings = covered(comparison, alike)
     short = labels(comparison)
@@ -179,7 +179,10 @@ def _in_order(
 def _worse_groups(
     comparison: Comparison, cases: Mapping[str, CaseComparison], short: Mapping[str, str]
 ) -> tuple[list[tuple[Collection[Finding], Change]], list[Change]]:
-    """Groups that got worse: those that fail the gate, each with the findings on its cases, and those that warn."""
+    """Return the groups that got worse.
+
+    Those that fail the gate come with the findings on their cases; the others warn.
+    """
     failing: list[tuple[Collection[Finding], Change]] = []
     warned = []
     for group in groups(comparison):
@@ -210,7 +213,7 @@ def _of_one_cause(rows: Sequence[Change]) -> Iterator[Change]:
 
 
 def _merged(rows: Sequence[Change]) -> Change:
-    """The row of the count that stands for the others, which are named in it."""
+    """Return the row of the count that stands for the others, which are named in it."""
     first, *others = sorted(rows, key=lambda row: COUNTS.index(row.pair.metric) if row.pair else 0)
     changed = (f"{row.subject} {_values(row)}" for row in others)
     return replace(first, change=f"{first.change} (also {', '.join(changed)})")
@@ -241,7 +244,7 @@ def _of_disturbed(rows: Sequence[Change]) -> Change:
 
 
 def _values(row: Change) -> str:
-    """``0 → 3``; of a group ``+3``."""
+    """Describe both figures: ``0 → 3``; for a group ``+3``."""
     if row.pair is not None and UNKNOWN in {row.base, row.head}:
         return _SIGNED.sub(
             lambda match: f"{'+' if match[2] == 'more' else '−'}{match[1]}", words.change(row.pair)
@@ -263,7 +266,10 @@ def of_run(comparison: Comparison) -> list[Finding]:
 
 
 def rest(comparison: Comparison) -> str:
-    """Describe everything without a row: ``12 other cases unchanged; outputs match base.``; empty if there is nothing."""
+    """Describe everything without a row; empty if there is nothing.
+
+    An example is ``12 other cases unchanged; outputs match base.``
+    """
     if comparison.base is None:
         return ""
     others, unchanged = _without_a_row(comparison)
@@ -285,7 +291,10 @@ def rest(comparison: Comparison) -> str:
 
 
 def names_detectable(comparison: Comparison) -> bool:
-    """Return whether `rest` names the detectable change: of cases that are unchanged, when all is decided."""
+    """Return whether `rest` names the detectable change.
+
+    It does so for unchanged cases, if every metric is decided.
+    """
     counted = tally(comparison.cases)
     unchanged = comparison.base is not None and _without_a_row(comparison)[1] > 0
     return unchanged and is_telling(counted.resolution) and not counted.undecided
@@ -297,7 +306,7 @@ def is_telling(resolution: float | None) -> bool:
 
 
 def _without_a_row(comparison: Comparison) -> tuple[list[CaseComparison], int]:
-    """The cases that no row is about, and how many of them are unchanged."""
+    """Return the cases that no row is about, and how many of them are unchanged."""
     shown = {row.case.id for row in changes(comparison) if row.case is not None}
     shown |= {case for group in groups(comparison) for case, _ in group.pairs}
     others = [case for case in comparison.cases if case.id not in shown]
@@ -376,7 +385,7 @@ def _of_finding(finding: Finding, case: CaseComparison, short: Mapping[str, str]
 
 
 def _word(finding: Finding) -> str:
-    """The rule in words."""
+    """Return the rule in words."""
     failing = FAILING_WORDS.get(finding.rule) if finding.severity is Severity.FAIL else None
     return failing or finding.rule.replace("_", " ")
 
@@ -386,7 +395,7 @@ def _status(status: Status | None) -> str:
 
 
 def _shift(finding: Finding, comparison: Comparison) -> CommonShift | None:
-    """The common shift that a finding is about, if it fails the run or warns."""
+    """Return the common shift that a finding is about, if it fails the run or warns."""
     if (
         finding.case is not None
         or finding.rule is not Rule.COMMON_SHIFT
@@ -397,7 +406,7 @@ def _shift(finding: Finding, comparison: Comparison) -> CommonShift | None:
 
 
 def _of_shift(finding: Finding, shift: CommonShift) -> Change:
-    """The row of a suite whose times moved together."""
+    """Return the row of a suite whose times moved together."""
     low, high = 1 / shift.interval.high - 1, 1 / shift.interval.low - 1
     spread = (
         from_to(min(abs(low), abs(high)), max(abs(low), abs(high)), percent)
@@ -445,7 +454,10 @@ _SAID = re.compile(r"^(differs from base|insufficient data): ")
 
 
 def _numeric(rule: Rule, arm: str | None, case: CaseComparison) -> str:
-    """Describe where a training left its reference, and how far; empty if the finding has no such figures."""
+    """Describe the distance of a training from its reference, and the step where it began.
+
+    It is empty if the finding has no such figures.
+    """
     every = (
         (case.learning,)
         if rule is Rule.LEARNING_CHANGED
@@ -545,6 +557,6 @@ def _of_group(
 
 
 def first_regressions(rows: Sequence[Change]) -> list[CaseComparison]:
-    """Return the cases of the rows that got worse or are wrong, each once, in the order of the rows."""
+    """Return the cases of the rows that got worse or are wrong, each once, in the rows' order."""
     bad = (row.case for row in rows if row.mood is Mood.BAD and row.case is not None)
     return list({case.id: case for case in bad}.values())

@@ -36,10 +36,11 @@ _ENDED = frozenset({Status.FAILED, Status.TIMEOUT, Status.CRASHED, Status.OUT_OF
 
 
 def render_junit(comparison: Comparison) -> str:
-    """Return the comparison as JUnit XML: a suite of tests for each suite, a test for each case, and one for the run.
+    """Return the comparison as JUnit XML.
 
-    A case that fails the run is a failure, or an error if it ended early. Cases without an answer
-    are skipped. Warnings are the output of their test.
+    It has a suite of tests for each suite, a test for each case, and one for the run. A case that
+    fails the run is a failure, or an error if it ended early. Cases without an answer are skipped.
+    Warnings are the output of their test.
     """
     findings = comparison.judgement.findings
     root = Element("testsuites", name="ci-bench")
@@ -80,7 +81,10 @@ def _test(case: CaseComparison, findings: Sequence[Finding]) -> Element:
 
 
 def _run_test(comparison: Comparison, findings: Sequence[Finding]) -> Element:
-    """The test of everything that no case stands for; it fails if the policy is not met and no case says so."""
+    """Return the test of all findings that belong to no case.
+
+    It fails if the policy is not met and no case says so.
+    """
     test = Element("testcase", name=RUN, classname="ci-bench")
     for finding in findings:
         if finding.severity is Severity.FAIL:
@@ -117,7 +121,7 @@ def _add_warnings(test: Element, findings: Iterable[Finding]) -> None:
 
 
 def render_code_quality(comparison: Comparison) -> str:
-    """Return failing and warning findings as GitLab's code quality report: a JSON array, worst first.
+    """Return failing and warning findings as a JSON array of GitLab's code quality report.
 
     The fingerprint depends on rule and case only, so GitLab knows a finding again whose figures
     moved.
@@ -146,7 +150,10 @@ def _entry(finding: Finding, case: CaseComparison | None, key: str) -> dict[str,
 
 
 def _place(case: CaseComparison | None) -> tuple[str, int]:
-    """Return the file and line of the first cause inside the repository; without one, the configuration's first line."""
+    """Return the file and line of the first cause inside the repository.
+
+    Without one, it is the configuration's first line.
+    """
     causes = case.causes if case is not None else ()
     for place in (place for cause in causes for part in cause.parts for place in part.places):
         if match := _PLACE.fullmatch(place):

@@ -26,7 +26,10 @@ SCHEMA_VERSION = 1
 
 
 def render_decision(comparison: Comparison) -> str:
-    """The document as text, with a line break at its end. Infinity and NaN cannot be in it."""
+    """Return the document as text, with a line break at its end.
+
+    Infinity and NaN cannot be in it.
+    """
     return json.dumps(decision(comparison), allow_nan=False, indent=2, ensure_ascii=False) + "\n"
 
 
@@ -109,7 +112,7 @@ def _metric(pair: Pair) -> dict[str, Any]:
 
 
 def _arm(speedup: ArmSpeedup) -> dict[str, Any]:
-    """A candidate arm over its reference."""
+    """Return a candidate arm over its reference."""
     return {
         "metric": speedup.metric,
         "arm": speedup.arm,

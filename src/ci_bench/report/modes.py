@@ -1,4 +1,4 @@
-"""Compiled arms of a case side by side, over the cases of a suite: which mode is fastest, and whether that is beyond doubt.
+"""Compiled arms of each case side by side, over the cases of a suite, with the fastest marked.
 
 Owns the table's cases and arms and the notes on them, but not its appearance. All speedups of a row
 have one denominator, the case's reference arm. The geometric mean of an arm is over the cases in
@@ -22,18 +22,20 @@ COMPILED = "compiled"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModeRow:
-    """The speedups of one case by arm, or their geometric means over several (`case` is `None` then).
-
-    `fastest` is the arm that is faster than the reference and all others beyond doubt, or `None`.
-    `wrong` are the arms that failed a check or parity.
-    """
+    """One row: a case, or the mean over several cases."""
 
     label: str
+    """The case's short name, or the name of the mean."""
     case: CaseComparison | None = None
+    """The case; `None` for the row of means."""
     speedups: Mapping[str, ArmSpeedup] = field(default_factory=dict)
+    """The speedup of each arm over the reference; empty for the row of means."""
     fastest: str | None = None
+    """The arm that is certainly faster than the reference and all others, or `None`."""
     wrong: frozenset[str] = frozenset()
+    """The arms that failed a check or parity."""
     means: Mapping[str, float] = field(default_factory=dict)
+    """The geometric mean of each arm's speedups; empty for a case."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,7 +48,10 @@ class Modes:
 
 
 def modes(comparison: Comparison) -> tuple[Modes, ...]:
-    """A table for each suite that has a case with two compiled arms or more, in the order of the cases."""
+    """Return a table for each suite that has a case with two compiled arms or more.
+
+    They are in the order of the cases.
+    """
     several = [
         (case, arms) for case in comparison.cases if len(arms := _compiled_arms(case)) >= LEAST_ARMS
     ]
@@ -65,7 +70,7 @@ def modes(comparison: Comparison) -> tuple[Modes, ...]:
 
 
 def _times(comparison: Comparison) -> dict[tuple[str, str], ArmSpeedup]:
-    """The speedup that the main table shows, by case and arm."""
+    """Return the speedup that the main table shows, by case and arm."""
     return {
         (row.case.id, row.arm): row.speedup
         for row in main_rows(comparison)
@@ -95,9 +100,9 @@ def _wrong(case: CaseComparison) -> Iterator[str]:
 
 
 def _fastest(speedups: Mapping[str, ArmSpeedup], wrong: frozenset[str]) -> str | None:
-    """The right arm whose interval lies above that of every other right one, and above the reference.
+    """Return the right arm whose interval is above those of all other right arms, and above 1.
 
-    Intervals that do not touch tell two arms apart whatever their launches have in common: the
+    Intervals that do not touch distinguish two arms whatever their launches have in common: the
     standard error of a difference is at most the sum of both. An arm without an interval leaves it
     open.
     """

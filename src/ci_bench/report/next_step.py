@@ -159,7 +159,10 @@ def _reproduce(failing: Sequence[CaseComparison], names: Mapping[str, str]) -> N
 
 
 def _place(case: CaseComparison) -> str:
-    """The line of head's code that the largest part of a regression comes from, or that breaks a graph; empty if unknown."""
+    """Return the line of head's code behind the largest part of a regression, or a graph break.
+
+    It is empty if unknown.
+    """
     blamed = (
         cause for cause in case.causes if (cause.slower or cause.larger) and not cause.unknown
     )
@@ -176,7 +179,7 @@ def _place(case: CaseComparison) -> str:
 
 
 def _more_launches(comparison: Comparison) -> str:
-    """The number of launches that decides the open metrics, where any does."""
+    """Name the number of launches that decides the open metrics, if any number does."""
     pairs = [
         pair
         for case in comparison.cases
@@ -219,7 +222,10 @@ def _in_the_way(comparison: Comparison, loud: Sequence[Finding]) -> str:
 
 
 def _reproducible(comparison: Comparison) -> list[CaseComparison]:
-    """The failing cases that have a command, in the order of the findings; without any the worst case that has one."""
+    """Return the failing cases that have a command, in the order of the findings.
+
+    Without any, it is the worst case that has one.
+    """
     ranked = [case for case in worst_first(comparison.cases) if case.reproduce]
     by_id = {case.id: case for case in ranked}
     failing = [

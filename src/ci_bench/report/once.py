@@ -1,7 +1,6 @@
 """Intermediate results that several parts of a report use, computed once for each comparison.
 
-Owns how long that is kept: as long as the comparison. Which things these are, each says where it is
-found.
+They are kept as long as the comparison. Each function that has such a result is decorated.
 """
 
 from collections.abc import Callable
@@ -17,8 +16,8 @@ T = TypeVar("T")
 def once(find: Callable[[Comparison], T]) -> Callable[[Comparison], T]:
     """Cache results of a comparison while the comparison exists: a report needs them many times.
 
-    It is known by which comparison it is, not by what that holds: to compare two of them takes as
-    long as to find it again. All callers get the same object, which therefore none may change.
+    The key is the comparison's identity, not its content, which takes as long to compare as the
+    result takes to compute. All callers get the same object, so none may change it.
     """
     cache: dict[int, tuple[ref[Comparison], T]] = {}
 

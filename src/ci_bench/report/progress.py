@@ -36,7 +36,7 @@ class ProgressDisplay:
         usual_s: float | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`console` detects whether it is a terminal."""
+        """Prepare the bar; `console` detects whether it is a terminal."""
         self._console, self._usual_s, self._clock = console, usual_s, clock
         self._began_s: float | None = None
         self._bar = Progress(
@@ -105,7 +105,10 @@ class ProgressDisplay:
         return ", ".join(part for part in parts if part)
 
     def _describe_time_left(self, event: Event) -> str:
-        """``about 3:20 left``; empty if that is unknown, or if nothing is left."""
+        """Describe the time left: ``about 3:20 left``.
+
+        It is empty if that is unknown, or if nothing is left.
+        """
         left_s = event.left_s if self._usual_s is None else self._usual_s - self._spent_s()
         is_known = left_s is not None and left_s > 0 and event.done < event.total
         return f"about {_span(left_s)} left" if is_known and left_s is not None else ""
@@ -118,7 +121,7 @@ class ProgressDisplay:
 
 
 def _span(seconds: float) -> str:
-    """``0:07``, ``12:40``, ``1:02:05``: hours, minutes and seconds."""
+    """Format a duration as hours, minutes and seconds: ``0:07``, ``12:40``, ``1:02:05``."""
     total_s = max(0, round(seconds))
     minutes = (
         f"{total_s % _HOUR_S // _MINUTE_S:02}" if total_s >= _HOUR_S else f"{total_s // _MINUTE_S}"

@@ -31,24 +31,30 @@ from ci_bench.report.words import Mood, base_parity_mood, mood, parity_mood, ver
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """One arm of one case. `arm` is `None` for a case that nothing was measured of.
-
-    `label` is the case's id without what all cases of the report share. `apart` says that its times
-    were judged apart from what all times of its suite did together, `uncalibrated` that this time
-    has no history, where others have one.
-    """
+    """One arm of one case."""
 
     case: CaseComparison
+    """The compared case."""
     label: str
+    """The case's id without what all cases of the report share."""
     arm: str | None
+    """The arm; `None` for a case without measurements."""
     mood: Mood
+    """How good or bad the row is."""
     word: str
+    """The verdict or fault in words."""
     time: Pair | None
+    """The step time, or another time that stands for it; `None` if unknown."""
     memory: Pair | None
+    """The first known peak of memory; `None` if unknown."""
     speedup: ArmSpeedup | None
+    """The speedup of `time` over the reference arm; `None` if unknown."""
     parity: ParityFinding | None
+    """The arm's loss parity with the reference; `None` if it was not compared."""
     apart: bool = False
+    """Whether its suite's times moved together and were judged relative to that shift."""
     uncalibrated: bool = False
+    """Whether this time has no history, while others have one."""
 
     @property
     def of_reference(self) -> bool:
@@ -90,7 +96,7 @@ def outcome_mood(comparison: Comparison) -> Mood:
 
 @once
 def worst_pairs(comparison: Comparison) -> tuple[tuple[CaseComparison, Pair], ...]:
-    """All metrics of all cases, the worst first; those that fail nothing after all others."""
+    """Return all metrics of all cases, the worst first, those that fail nothing last."""
     alike: dict[tuple[bool, Verdict], list[tuple[CaseComparison, Pair]]] = {}
     for case in comparison.cases:
         for pair in case.pairs:
@@ -101,7 +107,7 @@ def worst_pairs(comparison: Comparison) -> tuple[tuple[CaseComparison, Pair], ..
 
 @once
 def main_rows(comparison: Comparison) -> tuple[Row, ...]:
-    """One row per case and arm, those of a case together, worst first."""
+    """Return one row per case and arm, those of a case together, worst first."""
     shifted = {shift.suite for shift in comparison.shifts if shift.verdict is not Verdict.UNCHANGED}
     shown = labels(comparison)
     failing = _failing(comparison)
@@ -125,7 +131,7 @@ def main_rows(comparison: Comparison) -> tuple[Row, ...]:
 
 
 def _failing(comparison: Comparison) -> dict[str, Rule]:
-    """The cases that fail the run, each with the rule of its first finding."""
+    """Return the cases that fail the run, each with the rule of its first finding."""
     failing = [
         finding for finding in comparison.judgement.findings if finding.severity is Severity.FAIL
     ]
@@ -133,7 +139,7 @@ def _failing(comparison: Comparison) -> dict[str, Rule]:
 
 
 def _marked(rows: list[Row], failing: Mapping[str, Rule]) -> list[Row]:
-    """The rows of a case, the first of them red where the case fails and none of them shows why."""
+    """Return the rows of a case, the first red if the case fails and none of them shows why."""
     rule = failing.get(rows[0].case.id)
     if rule is None or any(row.mood is Mood.BAD for row in rows):
         return rows
@@ -147,7 +153,7 @@ def labels(comparison: Comparison) -> Mapping[str, str]:
 
 
 def unclear_cases(comparison: Comparison) -> list[CaseComparison]:
-    """The cases without a comparison of figures on both sides, or without a clear answer; worst first."""
+    """Return the cases without a clear answer or without figures on both sides, worst first."""
     return worst_first(
         case
         for case in comparison.cases
@@ -181,7 +187,7 @@ def _row(case: CaseComparison, arm: str | None, label: str, *, is_shifted: bool)
 
 
 def _arms(case: CaseComparison) -> list[str | None]:
-    """All arms, the reference first."""
+    """Return all arms, the reference first."""
     arms = dict.fromkeys(
         [*(pair.arm for pair in case.pairs), *(finding.arm for finding in case.parity)]
     )
@@ -189,7 +195,10 @@ def _arms(case: CaseComparison) -> list[str | None]:
 
 
 def _time(pairs: list[Pair]) -> Pair | None:
-    """The step time; without one, the worst of the other durations and rates that are not about compilation."""
+    """Return the step time; without one, the worst other duration or rate.
+
+    Compilation does not count.
+    """
     steps = [pair for pair in pairs if pair.metric == STEP_TIME.name]
     if not steps:
         main_pairs = [pair for pair in pairs if not pair.detail] or pairs
@@ -202,7 +211,7 @@ def _time(pairs: list[Pair]) -> Pair | None:
 
 
 def _memory(pairs: list[Pair]) -> Pair | None:
-    """The first known peak that there is."""
+    """Return the first known peak."""
     by_metric = {pair.metric: pair for pair in pairs}
     return next((by_metric[peak.name] for peak in PEAKS if peak.name in by_metric), None)
 
@@ -210,7 +219,7 @@ def _memory(pairs: list[Pair]) -> Pair | None:
 def _verdict(
     case: CaseComparison, arm: str | None, pairs: list[Pair], parity: ParityFinding | None
 ) -> tuple[Mood, str]:
-    """The worst that is known of this arm: the case's verdict, then what it learns, then its checks."""
+    """Return the worst about this arm: the case's verdict, then its training, then its checks."""
     verdict = _arm_verdict(case, pairs)
     if verdict is Verdict.FAILED and case.head_status not in {None, Status.OK, Status.FAILED}:
         return Mood.BAD, str(case.head_status).replace("_", " ")
@@ -260,7 +269,11 @@ def _unclear(case: CaseComparison, arm: str | None, parity: ParityFinding | None
 
 
 def _arm_verdict(case: CaseComparison, pairs: list[Pair]) -> Verdict:
-    """The case's verdict; of a case with several arms, the arm's own where the verdict is not about this arm."""
+    """Return the case's verdict.
+
+    If the case has several arms and its verdict is about another one, it is the worst of this arm's
+    verdicts.
+    """
     about_figures = case.verdict.moved or case.verdict in {Verdict.INCONCLUSIVE, Verdict.UNCHANGED}
     verdicts = [pair.verdict for pair in pairs if not pair.detail]
     if not verdicts or case.verdict in verdicts or not about_figures:

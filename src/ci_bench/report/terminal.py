@@ -1,8 +1,7 @@
 """The verdict for a person at a terminal; the only module that prints.
 
-Owns the layout at 80 columns. Where the console is no terminal, rich leaves out colours and the
-text stays the same. Names and reasons go through `clean`, so that a document cannot send sequences
-to the terminal.
+Owns the layout at 80 columns. If the console is not a terminal, rich leaves out colours and the
+text stays the same. Names and reasons go through `clean`, which removes sequences to the terminal.
 """
 
 from collections.abc import Sequence
@@ -55,7 +54,11 @@ _ARMS_ABREAST = 3
 
 
 def print_comparison(comparison: Comparison, console: Console) -> None:
-    """Print headline, changes with their causes, the rest in a sentence, statistics, every case, and the next step."""
+    """Print the whole report.
+
+    It has the headline, changes with their causes, the rest in a sentence, statistics, every case,
+    and the next step.
+    """
     how = outcome_mood(comparison)
     console.print(_marked(how, clean(comparison.judgement.headline, cap=300), coloured=True))
     if (
@@ -88,7 +91,7 @@ def _print_mismatches(comparison: Comparison, console: Console) -> None:
 
 
 def _print_cases(comparison: Comparison, console: Console) -> None:
-    """Each case is a line and a table under it; the columns of all tables stand below one another."""
+    """Print a line for each case and a table under it; the columns of all tables are aligned."""
     grouped = {
         case: list(rows)
         for case, rows in groupby(main_rows(comparison), key=lambda row: row.case.id)
@@ -110,7 +113,7 @@ def _print_cases(comparison: Comparison, console: Console) -> None:
 
 
 def _heading(rows: list[Row]) -> Table:
-    """The case and its verdict; a long name goes on under itself."""
+    """Return the case and its verdict; a long name continues under itself."""
     grid = Table.grid(padding=(0, 1, 0, 0))
     name = f"{clean(rows[0].label, cap=160)}: {rows[0].word}{_marks(rows)}"
     grid.add_row(
@@ -120,7 +123,7 @@ def _heading(rows: list[Row]) -> Table:
 
 
 def _marks(rows: list[Row]) -> str:
-    """The marks of all arms of a case, each once."""
+    """Return the marks of all arms of a case, each once."""
     return "".join(f", {marks}" for marks in dict.fromkeys(row.marks for row in rows) if marks)
 
 
@@ -134,7 +137,7 @@ def _arms_table(rows: list[Row]) -> Table:
 
 
 def _cell(column: Column[T], row: T) -> Text:
-    """What a column says, and under it what is said beside it."""
+    """Return a column's text, and its note under it."""
     note = column.note(row) if column.note else ""
     lines = [column.text(row), *([note] if note else [])]
     how = column.mood(row) if column.mood else None
@@ -145,13 +148,16 @@ def _cell(column: Column[T], row: T) -> Text:
 
 
 def _short(text: str, width: int) -> str:
-    """As much as two lines hold: of a long name, such as the path of a function, the end tells most."""
+    """Shorten a text to two lines, from its start.
+
+    Of a long name, such as a function's path, the end tells most.
+    """
     shown = clean(text, cap=200)
     return shown if len(shown) <= width else f"…{shown[1 - width :]}"
 
 
 def _print_modes(comparison: Comparison, console: Console) -> None:
-    """Compiled arms side by side; as many in a table as a line holds."""
+    """Print compiled arms side by side, up to `_ARMS_ABREAST` in a table."""
     for suite_modes in modes(comparison):
         _print_title(
             f"Compile modes of {clean(suite_modes.suite)}: speedup over the reference", console
@@ -188,7 +194,10 @@ def _print_parity(comparison: Comparison, console: Console) -> None:
 
 
 def _print_changes(comparison: Comparison, console: Console) -> None:
-    """The rows of the comment's first table as lines, and under the first row of a case why it got worse."""
+    """Print the rows of the comment's first table as lines.
+
+    Causes follow the first row of a case.
+    """
     run_findings = of_run(comparison)
     for finding in run_findings[:_SHOWN_FINDINGS]:
         console.print(_item(_SEVERITY_MOODS[finding.severity], clean(finding.message, cap=300)))
@@ -241,7 +250,7 @@ def _marked(how: Mood, text: str, *, coloured: bool = False) -> Text:
 
 
 def _item(how: Mood, text: str) -> Padding:
-    """An item of a list, its further lines indented."""
+    """Return an item of a list, its further lines indented."""
     grid = Table.grid(padding=(0, 1, 0, 0))
     grid.add_row(Text(_MARKS[how], _STYLES[how]), Text(text, overflow="fold"))
     return Padding(grid, (0, 0, 0, 2), expand=False)
@@ -252,7 +261,10 @@ _BAR = 16
 
 
 def print_time(names: Sequence[str], spent: TimeSpent, console: Console) -> None:
-    """Where the time of a run went: a table with a bar for each row, and the useful share under it."""
+    """Print where the time of a run went.
+
+    It is a table with a bar for each row, and the useful share under it.
+    """
     if not spent.rows:
         console.print(
             "These results don't say where the time went: they are of an earlier ci-bench, or of"

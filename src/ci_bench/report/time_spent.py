@@ -47,12 +47,15 @@ class TimeSpent:
 
     @property
     def useful(self) -> float | None:
-        """The share of the wall time that was samples; `None` if the wall time is not known."""
+        """Return the share of samples in the wall time; `None` if the wall time is unknown."""
         return self.sampled_s / self.wall_s if self.wall_s else None
 
     @property
     def share(self) -> str:
-        """``104.9 s in all, of which 19.8 s (19%) are samples of steps``; empty if the wall time is not known."""
+        """Describe the share of samples; empty if the wall time is unknown.
+
+        An example is ``104.9 s in all, of which 19.8 s (19%) are samples of steps``.
+        """
         if self.useful is None:
             return ""
         return (
@@ -61,7 +64,10 @@ class TimeSpent:
         )
 
     def parts(self, most: int) -> tuple[tuple[str, float], ...]:
-        """The seconds of all sides together, samples first, then the longest; what is beyond `most` parts is one, the rest."""
+        """Return the seconds of all sides together, samples first, then the longest.
+
+        Beyond `most` parts, the last one is the rest.
+        """
         ordered = sorted(self.rows, key=lambda row: row[:2] != _SAMPLES)
         totals = [(f"{stage}: {phase}", sum(seconds)) for stage, phase, seconds in ordered]
         longest, rest = (
@@ -71,7 +77,7 @@ class TimeSpent:
 
 
 def sides_of(base: Results | None, head: Results) -> Mapping[str, Results]:
-    """The sides of one run: what base took in another run is of another clock."""
+    """Return the sides of one run: a base of another run has another clock."""
     return (
         {"base": base, "head": head}
         if base is not None and base.run.id == head.run.id
@@ -80,7 +86,7 @@ def sides_of(base: Results | None, head: Results) -> Mapping[str, Results]:
 
 
 def time_spent(sides: Sequence[Results]) -> TimeSpent:
-    """Sum what the cases of each side took, and what went to none."""
+    """Sum the seconds of each side, within its cases and outside of them."""
     sums: dict[tuple[str, Phase], list[float]] = defaultdict(lambda: [0.0] * len(sides))
     for place, results in enumerate(sides):
         for spent in _every(results):

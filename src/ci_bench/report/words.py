@@ -71,7 +71,7 @@ def mood(verdict: Verdict) -> Mood:
 
 
 def verdict_word(verdict: Verdict) -> str:
-    """The verdict as reports print it: an inconclusive metric is `undecided`, as its run is."""
+    """Return the verdict as reports print it; an inconclusive metric is ``undecided``."""
     return "undecided" if verdict is Verdict.INCONCLUSIVE else str(verdict)
 
 
@@ -86,19 +86,22 @@ def parity_mood(finding: ParityFinding) -> Mood:
 
 
 def outputs_mood(finding: OutputsFinding) -> Mood:
-    """Return how good or bad it is. An unknown comparison does not count as the same."""
+    """Return how good or bad it is.
+
+    An unknown comparison does not count as the same.
+    """
     if finding.verdict is Sameness.CHANGED:
         return Mood.BAD
     return Mood.GOOD if finding.verdict.holds else Mood.UNSURE
 
 
 def outputs(finding: OutputsFinding) -> str:
-    """``within rounding``."""
+    """Return the verdict on outputs in words: ``within rounding``."""
     return finding.verdict.replace("_", " ")
 
 
 def check_mood(check: Check) -> Mood:
-    """An unknown is not a pass."""
+    """Return how good or bad a check is; an unknown is not a pass."""
     return {Outcome.FAIL: Mood.BAD, Outcome.UNKNOWN: Mood.UNSURE, Outcome.PASS: Mood.GOOD}[
         check.outcome
     ]
@@ -118,19 +121,19 @@ def check_rank(check: Check) -> tuple[bool, Mood]:
 
 
 def side(summary: Summary | None, pair: Pair) -> str:
-    """The figure of one side: ``133 ms``."""
+    """Return the figure of one side: ``133 ms``."""
     return quantity(summary.figure if summary else None, pair.unit)
 
 
 def sides(pair: Pair) -> tuple[str, str]:
-    """The figures of base and head, in one unit if they are close."""
+    """Return the figures of base and head, in one unit if they are close."""
     if pair.base is None or pair.head is None:
         return side(pair.base, pair), side(pair.head, pair)
     return alike(pair.base.figure, pair.head.figure, pair.unit)
 
 
 def both_sides(pair: Pair) -> str:
-    """``133 → 144 ms``; one figure where only one side has it."""
+    """Return both figures, or the only one: ``133 → 144 ms``."""
     base, head = sides(pair)
     if pair.base and pair.head:
         return joined(base, " → ", head)
@@ -138,7 +141,7 @@ def both_sides(pair: Pair) -> str:
 
 
 def change(pair: Pair) -> str:
-    """The change in words: ``8.2 % slower``; of an unchanged metric only the sign, ``+0.3 %``."""
+    """Describe the change: ``8.2 % slower``; for an unchanged metric only the sign, ``+0.3 %``."""
     if pair.unit is Unit.COUNT and pair.base and pair.head:
         return _count_change(pair.head.figure - pair.base.figure)
     share = growth(pair)
@@ -153,9 +156,9 @@ def change(pair: Pair) -> str:
 
 
 def change_interval(pair: Pair) -> str:
-    """The interval of the change, from the interval of the speedup: ``−0.4 to +1.1 %``.
+    """Describe the interval of the change, from that of the speedup: ``−0.4 to +1.1 %``.
 
-    Of a metric that changed it is as ``change`` words it: ``7.4 to 9.1 %`` slower or faster.
+    For a metric that changed it is as ``change`` words it: ``7.4 to 9.1 %`` slower or faster.
     """
     bounds = pair.interval
     if bounds is None or bounds.low <= 0 or bounds.high <= 0:
@@ -172,7 +175,10 @@ def change_interval(pair: Pair) -> str:
 
 
 def speedup(arm_speedup: ArmSpeedup) -> str:
-    """``1.62×``, and what it was on base where that changed: by the judge's word, or else where it lies outside the interval."""
+    """Describe a speedup: ``1.62×``, and its value on base if that changed.
+
+    The judge decides that, or else the interval.
+    """
     now, before, bounds = (
         ratio(arm_speedup.speedup),
         ratio(arm_speedup.base_speedup),
@@ -193,7 +199,8 @@ def speedup_change(arm_speedup: ArmSpeedup) -> str:
         return UNKNOWN
     bounds = arm_speedup.change.interval
     spread = "" if bounds is None else f" ({from_to(bounds.low - 1, bounds.high - 1, _signed)})"
-    return f"{verdict_word(arm_speedup.change.verdict)}, {_signed(arm_speedup.change.ratio - 1)}{spread}"
+    verdict = verdict_word(arm_speedup.change.verdict)
+    return f"{verdict}, {_signed(arm_speedup.change.ratio - 1)}{spread}"
 
 
 def noise(pair: Pair) -> str:
@@ -204,14 +211,14 @@ def noise(pair: Pair) -> str:
 
 
 def fine(share: float | None) -> str:
-    """A small share with two significant digits: ``0.57 %``."""
+    """Format a small share with two significant digits: ``0.57 %``."""
     if share is None or not math.isfinite(share):
         return UNKNOWN
     return f"{float(f'{share * 100:.2g}'):g} %" if abs(share) < _TENTH else percent(share)
 
 
 def discovery(pair: Pair) -> str:
-    """The false discovery rate at which a metric would count as changed."""
+    """Format the false discovery rate at which a metric would count as changed."""
     if pair.q is None:
         return UNKNOWN
     return f"{pair.q:.2f}" if pair.q >= _LEAST_Q else f"< {_LEAST_Q}"
@@ -228,7 +235,7 @@ def peak(pair: Pair | None) -> str:
 
 
 def parity(finding: ParityFinding) -> str:
-    """``bitwise``, or ``different math from step 3``."""
+    """Describe a parity verdict: ``bitwise``, or ``different math from step 3``."""
     if finding.verdict.holds and parity_mood(finding) is Mood.BAD:
         return "accuracy differs"
     word = _PARITY_WORDS.get(finding.verdict, finding.verdict.replace("_", " "))
@@ -301,7 +308,10 @@ def distance(finding: ParityFinding) -> str:
 
 
 def training(finding: ParityFinding) -> str:
-    """Describe a training in a clause, such as ``learns differently from step 7, 834 times what rounding explains``."""
+    """Describe a training in a clause.
+
+    An example is ``learns differently from step 7, 834 times what rounding explains``.
+    """
     scores = [score for score in (finding.loss_score, finding.grad_norm_score) if score is not None]
     is_scored = (
         finding.difference is None
@@ -310,7 +320,8 @@ def training(finding: ParityFinding) -> str:
     )
     if not is_scored or not scores or finding.limit is None or not math.isfinite(max(scores)):
         deviation = distance(finding)
-        return f"{parity(finding)} over {extent(finding)}{'' if deviation == UNKNOWN else f'; {deviation}'}"
+        end = "" if deviation == UNKNOWN else f"; {deviation}"
+        return f"{parity(finding)} over {extent(finding)}{end}"
     size = (
         f"{format_factor(max(scores))} times what rounding explains ({finding.limit:g} is allowed)"
     )
@@ -324,7 +335,7 @@ def training(finding: ParityFinding) -> str:
 
 
 def samples(pair: Pair) -> str:
-    """Base and head: samples and launches."""
+    """Describe samples and launches of base and head."""
     sides = [_count_samples(side.samples, side.launches) for side in (pair.base, pair.head) if side]
     return " → ".join(dict.fromkeys(sides)) or UNKNOWN
 
@@ -350,7 +361,10 @@ def _grows_with_speedup(pair: Pair) -> bool:
 
 
 def growth(pair: Pair) -> float | None:
-    """Head over base, less one, from the speedup: the figure that was judged, not the quotient of the medians."""
+    """Return head over base, less one, from the speedup.
+
+    The speedup was judged, not the quotient of the medians.
+    """
     if pair.speedup is None or pair.speedup <= 0:
         return None
     return (pair.speedup if _grows_with_speedup(pair) else 1 / pair.speedup) - 1

@@ -51,23 +51,26 @@ class CheckRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GpuCheck:
-    """One pass over the requested sections, on one device. `observe` is called before each.
-
-    `starting` is called before torch is imported, with the seconds that may take.
-
-    `start_s` is the time that the process with torch may take to start, `grace_s` the additional
-    waiting time for a section's answer beyond its own limit.
-    """
+    """One pass over the requested sections, on one device."""
 
     device: str
+    """The torch device to check, such as ``cuda:0``."""
     environ: Mapping[str, str]
+    """The environment of the process with torch, before it is restricted."""
     lock_s: float
+    """The longest wait for the device's lock, in seconds."""
     measure_unchanged: Callable[[], Figures]
+    """Runs the whole engine on unchanged code and returns the figures."""
     observe: Callable[[Section], None]
+    """Called before each section."""
     starting: Callable[[float], None] | None = None
+    """Called before torch is imported with the seconds it may take; or `None`."""
     serve: Sequence[str] = SERVE
+    """The command of the process that serves probes, without the device."""
     start_s: float = START_S
+    """The time that this process may take to start, in seconds."""
     grace_s: float = GRACE_S
+    """The wait for a section's answer beyond its own limit, in seconds."""
 
     def rows(self, sections: Sequence[Section]) -> Iterator[CheckRow]:
         """Yield each section's row, as soon as it is known.

@@ -171,7 +171,7 @@ def fence(device: str) -> Figures:
 
 
 def ramp(device: str) -> Figures:
-    """Steps after a pause, until all that follow are as quick as the last."""
+    """Time steps after a pause, until all that follow are as quick as the last."""
     call = _product(device)
     list(_spent(call, 0.5))
     time.sleep(PAUSE_S)
@@ -232,7 +232,7 @@ def _turn(call: Callable[[], object], steps: int) -> list[float]:
 
 
 def _take_turns_as_ordered(device: str, orders: int, answers: int) -> None:
-    """The other process: a turn for each word, until there are no more."""
+    """Take a turn for each word, in the other process, until there are no more."""
     call = None
     try:
         while os.read(orders, 4):
@@ -266,7 +266,7 @@ def flush(device: str) -> Figures:
 
 
 def clocks(device: str) -> Figures:
-    """The clock after half a second of products, and after half a second of copies, in turns."""
+    """Read the clock after half a second of products, and of copies, in turns."""
     tensor = torch.ones(1 << 20, device=device)
     calls = {"products": _product(device), "copies": lambda: tensor.mul_(1.0)}
     readings: dict[str, list[int]] = {name: [] for name in calls}
@@ -289,7 +289,7 @@ def clocks(device: str) -> Figures:
 
 
 def capture_graphs(device: str) -> Figures:
-    """A step that can be captured, and one that waits for the GPU, which can't."""
+    """Capture a step that can be captured, and one that waits for the GPU, which can't."""
     tensor, other = (torch.zeros(1024, device=device) for _ in range(2))
 
     def step() -> None:
@@ -435,7 +435,7 @@ PROBES: Mapping[str, Callable[[str], Figures]] = {
 
 
 def probe(name: str, device: str) -> Figures:
-    """The figures of one section.
+    """Return the figures of one section.
 
     Raises:
         RuntimeError: torch cannot use a GPU, or another error of CUDA.

@@ -63,7 +63,7 @@ def _in_a_fork(name: str, device: str, limit_s: float) -> dict[str, object]:
 
 
 def _probe(name: str, device: str, sender: int) -> None:
-    """In the fork: never returns."""
+    """Run the probe in the fork; never return."""
     try:
         os.setsid()
         try:

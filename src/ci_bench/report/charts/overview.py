@@ -1,4 +1,4 @@
-"""Charts that need no raw samples: the changes of the whole run, medians side by side, and the training runs of a case.
+"""Charts that need no raw samples: the run's changes, medians side by side, and training runs.
 
 Training runs lie above each other, with the noise envelope that parity is judged by and the first
 step that left it.
@@ -49,9 +49,10 @@ def curve_charts(
     *,
     most: int,
 ) -> tuple[CurveChart, ...]:
-    """Loss and gradient norm of head's runs, and of base's that aren't just the same, seed by seed; about `most` steps.
+    """Return charts of loss and gradient norm, seed by seed, at about `most` steps.
 
-    A signal that no run recorded has no chart.
+    They show head's runs, and base's that differ from them. A signal that no run recorded has no
+    chart.
     """
     evidence = {side: row.parity for side, row in sides if row.parity is not None}
     head = evidence.get(SideName.HEAD)
@@ -173,7 +174,7 @@ def _score_chart(
 
 
 def _runs(evidence: ParityEvidence | None, seed: int) -> Iterable[Trace]:
-    """The reference, then the candidates; perturbed runs are in the envelope."""
+    """Return the reference, then the candidates; perturbed runs are in the envelope."""
     roles = (Role.REFERENCE, Role.CANDIDATE)
     traces = evidence.traces if evidence else ()
     return (
@@ -191,7 +192,7 @@ def _first_step(findings: tuple[ParityFinding, ...], signal: str) -> int | None:
 
 
 def _steps(total: int, first: int | None, most: int) -> tuple[int, ...]:
-    """The steps that are drawn: evenly spread where there are very many, and always the first divergent one and the last."""
+    """Return the steps to draw: evenly spread, and the first divergent one and the last."""
     stride = max(1, math.ceil(total / most))
     extra = {step for step in (first, total - 1) if step is not None and 0 <= step < total}
     return tuple(sorted({*range(0, total, stride), *extra}))
@@ -214,7 +215,7 @@ FULL = Density()
 
 
 def change_chart(comparison: Comparison) -> ChangeChart:
-    """Every judged metric with an interval, the worst first."""
+    """Return every judged metric with an interval, the worst first."""
     judged = [
         (case, pair) for case, pair in worst_pairs(comparison) if not pair.detail and _judged(pair)
     ]
@@ -224,7 +225,7 @@ def change_chart(comparison: Comparison) -> ChangeChart:
 
 
 def case_charts(case: CaseComparison, material: Material, drawn: Density = FULL) -> CaseCharts:
-    """Everything that can be drawn of a case from what is at hand."""
+    """Return all charts of a case that `material` allows."""
     sides = rows_of(case.id, material)
     closeness = material.closeness.get(case.id, ())
     samples = sample_charts(case, sides, most=drawn.samples)
@@ -238,7 +239,7 @@ def case_charts(case: CaseComparison, material: Material, drawn: Density = FULL)
 
 
 def dot_charts(case: CaseComparison, *, sampled: frozenset[str]) -> tuple[DotChart, ...]:
-    """Memory and compilation of all arms; times too where their samples aren't at hand."""
+    """Return memory and compilation of all arms, and times whose samples aren't at hand."""
     memory = [pair for pair in case.pairs if pair.unit is Unit.BYTES]
     compiling = [
         pair
@@ -286,7 +287,7 @@ def _judged(pair: Pair) -> bool:
 
 
 def _worse(ratio: float) -> float:
-    """A speedup as a change in per cent, which may be infinite."""
+    """Return a speedup as a change in per cent, which may be infinite."""
     return short((1 / ratio - 1) * 100)
 
 

@@ -57,13 +57,16 @@ class _FoundSamples(NamedTuple):
 
 
 def rows_of(case: str, material: Material) -> Sides:
-    """The rows of the ledgers on both sides, base first, as far as there are documents."""
+    """Return the rows of both sides' results, base first, as far as there are documents."""
     sides = ((SideName.BASE, material.base), (SideName.HEAD, material.head))
     return tuple((side, rows[case]) for side, rows in sides if case in rows)
 
 
 def sample_charts(case: CaseComparison, sides: Sides, *, most: int) -> tuple[SampleChart, ...]:
-    """A chart for every duration and rate that was sampled more than once on some side, of about `most` samples a series."""
+    """Return a chart for every duration and rate that some side sampled more than once.
+
+    A series has about `most` samples.
+    """
     metrics = (metric for _, row in sides for metric in row.metrics if metric.unit in TIMES)
     names = dict.fromkeys(
         metric.name for metric in metrics if sum(map(_size, metric.launches)) >= _FEWEST
@@ -195,7 +198,7 @@ def _doubts(row: CaseResult) -> dict[tuple[int, int | None], str]:
 def _series(
     label: str, colour: int, samples: _Taken, shared: dict[Places, int], *, size: float, most: int
 ) -> SampleSeries:
-    """The values of one line; where they were taken joins `shared`.
+    """Return the values of one line, and add their places to `shared`.
 
     Of very many, a part is drawn, and every doubtful one.
     """
@@ -229,7 +232,7 @@ def _series(
 
 
 def _rounded(values: Floats, precision: int) -> tuple[float, ...]:
-    """Round values to `kept` decimals.
+    """Round values to `precision` decimals.
 
     numpy multiplies to round, which overflows a float with very many decimals.
     """
@@ -245,7 +248,10 @@ def _drawn(column: tuple[_Value, ...], places: Sequence[int]) -> tuple[_Value, .
 def _with_intervals(
     drawn: Sequence[SampleSeries], judged: _FoundSamples, metric: str, better: str
 ) -> tuple[SampleSeries, ...]:
-    """The judged interval, as a range in which the median lies: of head around base's, else of an arm around the reference's."""
+    """Return the series with the judged interval, as a range in which the median lies.
+
+    It is that of head around base's median, else of an arm around the reference's.
+    """
     by_label = {line.label: line for line in drawn}
     series = []
     for line in drawn:

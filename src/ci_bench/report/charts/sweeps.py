@@ -26,7 +26,10 @@ Timed = tuple[Mapping[str, str], Mapping[str, Pair]]
 
 
 def sweep_charts(comparison: Comparison) -> tuple[SweepChart, ...]:
-    """A chart for every name with several arms and every parameter that is drawn, those with most places first."""
+    """Return a chart for every name with several arms and every drawn parameter.
+
+    Those with most places come first.
+    """
     cases_by_name: dict[str, list[Timed]] = {}
     for case in comparison.cases:
         name, parameters = parted(case.id)
@@ -88,6 +91,6 @@ def _sweep(
 
 
 def _size(place: str) -> tuple[float, ...]:
-    """Numbers by size; shapes by how many elements they have."""
+    """Return a sort key: numbers by size, shapes by how many elements they have."""
     sides = [float(side) for side in place.split("x")]
     return (float(np.prod(sides)), *sides)

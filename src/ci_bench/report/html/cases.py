@@ -1,4 +1,4 @@
-"""The cases in the HTML report: the table that a reader searches, filters and sorts, and everything on one case.
+"""Cases in the HTML report: the table that a reader searches and sorts, and all on one case.
 
 The table has one row for each arm of each case, worst first. One case is its tables, a place for
 its charts, the machine while it was measured, its log, its command.
@@ -37,7 +37,10 @@ from ci_bench.report.words import Mood, check_rank
 
 
 def case_table(comparison: Comparison, anchors: Mapping[str, str]) -> Html:
-    """The tools and the table. `anchors` leads from a case's id to its place in the page."""
+    """Return the tools and the table.
+
+    `anchors` leads from a case's id to its place in the page.
+    """
     rows = main_rows(comparison)
     if not rows:
         return tag("p", "No case was planned or measured.", class_="empty")
@@ -77,7 +80,7 @@ def _choice(title: str, column: str, values: list[str]) -> Html:
 
 
 def _row(row: Row, anchor: str) -> Html:
-    """A row of `MAIN`; the case leads to its place in the page."""
+    """Return a row of `MAIN`; the case leads to its place in the page."""
     cells = []
     for column in MAIN:
         shown = drawer(column)(row)
@@ -103,7 +106,7 @@ T = TypeVar("T")
 def case_fold(
     case: CaseComparison, *, anchor: str, number: int, mood: Mood, shown: str, opened: bool
 ) -> Html:
-    """The line of one case; `opened` shows what is in it.
+    """Return the line of one case, open if `opened`.
 
     The page's script fills it from the packed data of case `number`.
     """
@@ -156,7 +159,7 @@ def _status(status: object) -> str:
 def _table(
     label: str, shown: Columns[tuple[CaseComparison, T]], case: CaseComparison, items: Iterable[T]
 ) -> Html | None:
-    """A table about one case."""
+    """Return a table about one case."""
     return drawn(label, of_one_case(shown), ((case, item) for item in items), names=2)
 
 
@@ -236,7 +239,7 @@ def _cause(cause: Cause, sides: Sides) -> Html | None:
 
 
 def _kernel(change: KernelChange) -> Html:
-    """The names of a generated kernel, and what changed of its source."""
+    """Return the names of a generated kernel, and the changes of its source."""
     names = " → ".join(name for name in dict.fromkeys((change.before, change.after)) if name)
     kind = "" if change.before and change.after else ", new" if change.after else ", gone"
     shown = tag(
@@ -284,7 +287,10 @@ def _attributed(cause: Cause) -> str:
 
 
 def _machine(sides: Sides) -> Html | None:
-    """The condition of the machine while the case was measured: medians over its blocks, and what was doubtful or taken again."""
+    """Return the condition of the machine while the case was measured.
+
+    It has medians over the case's blocks, and lists blocks that were doubtful or taken again.
+    """
     fields = dict.fromkeys(name for _, row in sides for block in row.blocks for name in block.facts)
     rows: list[tuple[Child, ...]] = [
         (name, *_both(sides, partial(_typical, name))) for name in fields
@@ -324,7 +330,7 @@ def _both(sides: Sides, describe: Callable[[CaseResult], str]) -> tuple[str, str
 
 
 def _marked(values: Iterable[Child]) -> tuple[Child, ...]:
-    """Both values, marked where they are known and differ."""
+    """Return both values, marked if they are known and differ."""
     base, head = values
     differ = base != head and UNKNOWN not in {base, head}
     return (base, tag("td", head, class_="differs" if differ else None))

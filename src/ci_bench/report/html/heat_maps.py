@@ -34,20 +34,28 @@ Values = Mapping[str, str]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HeatMap:
-    """The step times of one arm over the values of two parameters, `down` and `across`; cells hold the pairs of their cases."""
+    """The step times of one arm over the values of two parameters."""
 
     name: str
+    """The name that the cases share, without their brackets."""
     arm: str
+    """The arm whose times are shown."""
     several_arms: bool
+    """Whether cases of this name have other arms as well."""
     down: str
+    """The parameter with a row for each value."""
     across: str
+    """The parameter with a column for each value."""
     rows: tuple[str, ...]
+    """Values of `down`, in natural order."""
     columns: tuple[str, ...]
+    """Values of `across`, in natural order."""
     cells: Mapping[tuple[str, str], tuple[Pair, ...]]
+    """The pairs of the cases with a value of `down` and one of `across`."""
 
 
 def heat_maps(comparison: Comparison, groups: Sequence[Group]) -> tuple[HeatMap, ...]:
-    """A map of every name and arm that has a grid to show, those with a group first."""
+    """Return a map of every name and arm that has a grid to show, those with a group first."""
     timed: dict[tuple[str, str], list[tuple[Values, Pair]]] = {}
     arms: dict[str, set[str]] = {}
     for case in comparison.cases:
@@ -120,7 +128,7 @@ def _map(
 
 
 def drawn_maps(maps: Sequence[HeatMap]) -> Html | None:
-    """The part of the page with all maps, the first of them open; `None` without any."""
+    """Return the part of the page with all maps, the first of them open; `None` without any."""
     if not maps:
         return None
     caption = (
@@ -156,7 +164,7 @@ def _fold(heat_map: HeatMap, *, opened: bool) -> Html:
 
 
 def _cell(pairs: Sequence[Pair]) -> Html:
-    """The median change, and how many of the cases moved."""
+    """Return the median change, and the number of cases that moved."""
     if not pairs:
         return tag("td", UNKNOWN)
     growths = sorted((words.growth(pair) or 0.0, pair.better) for pair in pairs)
@@ -184,13 +192,13 @@ def _moved(pairs: Sequence[Pair]) -> list[Html]:
 
 
 def _shade(worse_by: float) -> str | None:
-    """``w1`` to ``w4`` for worse, ``b1`` to ``b4`` for better, by size."""
+    """Return a cell's class: ``w1`` to ``w4`` for worse, ``b1`` to ``b4`` for better, by size."""
     size = sum(abs(worse_by) >= step for step in STEPS)
     return f"{'w' if worse_by > 0 else 'b'}{size}" if size else None
 
 
 def _natural(value: str) -> tuple[tuple[int, float, str], ...]:
-    """Numbers within a text by their size."""
+    """Return a sort key that orders numbers within a text by their size."""
     parts = re.split(r"(\d+)", value)
     return tuple(
         (0, float(part), "") if part.isdigit() and part.isascii() else (1, 0.0, part)

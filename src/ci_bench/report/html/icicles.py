@@ -24,13 +24,18 @@ ELSEWHERE = "without a line"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Box:
-    """A rectangle: where it begins and how long it takes (s), on which level, its name and colour."""
+    """A rectangle of the picture."""
 
     begun_s: float
+    """The left edge: seconds from the start of the step."""
     taken_s: float
+    """The width, in seconds."""
     level: int
+    """The row from the top: 0 for the step, 1 for lines, 2 for calls."""
     name: str
+    """The text in it, and in its tooltip."""
     colour: int
+    """The number of its colour in the page's palette."""
 
     def drawn(self, scale_s: float) -> Html:
         """Draw it with its name, as far as it fits; a pointer that rests on it shows all of it."""
@@ -47,7 +52,7 @@ class _Box:
 
 
 def icicle(profile: Profile, *, scale_s: float, side: str) -> Html:
-    """One side; `scale_s` is what the whole width stands for."""
+    """Draw one side; the whole width stands for `scale_s` seconds."""
     step_s = profile.step_s or 0.0
     step_box = _Box(
         begun_s=0.0, taken_s=step_s, level=0, name=f"{side}: {seconds(step_s)} a step", colour=5

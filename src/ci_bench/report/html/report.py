@@ -1,4 +1,4 @@
-"""The HTML report of a comparison: verdict and policy first, then the cases, each with its charts, then the machines.
+"""The HTML report of a comparison: verdict and policy, then the cases, then the machines.
 
 Owns the order of the parts. Every text goes through `markup.tag`, every figure of a chart through
 the page's packed data.
@@ -57,7 +57,7 @@ _MODES = {
 
 
 def render_html(comparison: Comparison, *, assets: Assets, material: Material = NOTHING) -> str:
-    """The whole page.
+    """Return the whole page.
 
     Without the raw documents in `material`, charts show medians and intervals only.
     """
@@ -132,7 +132,7 @@ def _verdict(comparison: Comparison) -> Html:
 
 
 def _changed(comparison: Comparison) -> Html | None:
-    """The rows of the comment's first table, and a sentence on the rest."""
+    """Return the rows of the comment's first table, and a sentence on the rest."""
     rows = changes(comparison)
     others = rest(comparison)
     if not rows and not others:
@@ -151,7 +151,7 @@ def _next(comparison: Comparison) -> Html | None:
 
 
 def _statistics(lines: Sequence[str]) -> Html | None:
-    """The statistics of the run, folded as in the comment."""
+    """Return the statistics of the run, folded as in the comment."""
     if not lines:
         return None
     return tag(
@@ -167,7 +167,7 @@ def _plural(severity: Severity, number: int) -> str:
 
 
 def _groups(alike: Sequence[Group]) -> Html | None:
-    """What cases that changed have in common."""
+    """Return the table of groups: common parameters of changed cases."""
     headers = ("Change", "Cases of", "Where", "Metric", "Arm", "How much", "In")
     shown = table("Groups of cases that changed together", headers, map(_group, alike), names=3)
     return join((tag("h2", "Groups of cases"), shown)) if shown else None
@@ -192,7 +192,10 @@ def _group(group: Group) -> tuple[Child, ...]:
 def _findings(
     comparison: Comparison, anchors: Mapping[str, str], grouped_findings: frozenset[Finding]
 ) -> Html | None:
-    """What the policy has a word on: what fails the run is in sight, notes and what groups say are folded."""
+    """Return the findings of the policy: failures and warnings, then notes in a fold.
+
+    Findings that groups report already are folded, too.
+    """
     loud = [
         finding
         for finding in comparison.judgement.findings
@@ -242,7 +245,7 @@ def _finding(
 
 
 def _run(comparison: Comparison) -> Html | None:
-    """Which commits, when, how."""
+    """Return the commits, times and mode of the runs."""
     sides = {"base": comparison.base, "head": comparison.head}
     rows = ((name, *_side(side)) for name, side in sides.items() if side is not None)
     headers = ("Side", "Commit", "Branch", "Chosen by", "Started (UTC)", "Device", "State")
@@ -263,7 +266,7 @@ def _side(side: ComparedSide) -> tuple[str, ...]:
 
 
 def _thresholds(comparison: Comparison) -> Html | None:
-    """The thresholds that were in force, as the judged metrics tell."""
+    """Return the thresholds in force, as the judged metrics have them."""
     pairs = [
         (case.suite, columns.title_of(pair), pair.threshold)
         for case in comparison.cases
@@ -291,7 +294,7 @@ def _mismatches(comparison: Comparison) -> Html | None:
 
 
 def _modes(comparison: Comparison) -> Html | None:
-    """Compiled arms side by side, a table for each suite."""
+    """Return compiled arms side by side, a table for each suite."""
     mode_tables = modes(comparison)
     if not mode_tables:
         return None
@@ -315,7 +318,7 @@ def _modes(comparison: Comparison) -> Html | None:
 
 
 def _means(comparison: Comparison) -> Html | None:
-    """Pass rate, speedup, compile time and compression over the cases of each suite, setting and arm, base to head."""
+    """Return the means over the cases of each suite, setting and arm, base to head."""
     shown = drawn("Means over cases", columns.MEANS, averages(comparison), names=4)
     return join((tag("h2", "Means over cases"), shown)) if shown else None
 
@@ -323,13 +326,19 @@ def _means(comparison: Comparison) -> Html | None:
 def _packed(
     case: CaseComparison, material: Material, anchor: str, drawn: Density
 ) -> dict[str, Any]:
-    """What a case holds, for the page's packed data: it compresses to a tenth of what it would take as it is."""
+    """Return the content of a case for the page's packed data.
+
+    Packed it takes a tenth of the space.
+    """
     parts = case_parts(case, rows_of(case.id, material), anchor=anchor)
     return {**values_of(case_charts(case, material, drawn)), "html": str(parts)}
 
 
 def _cases(comparison: Comparison, anchors: Mapping[str, str]) -> Html:
-    """Worst first, as in the table. A case's mood is that of its worst arm."""
+    """Return a fold for each case, worst first as in the table.
+
+    A case's mood is that of its worst arm.
+    """
     worst: dict[str, Row] = {}
     for row in main_rows(comparison):
         worst.setdefault(row.case.id, row)
@@ -354,7 +363,10 @@ _PARTS = 8
 
 
 def _time(material: Material) -> Html | None:
-    """Where the time of the run went: a bar of its largest parts, samples first, and all of them in a table."""
+    """Return where the time of the run went.
+
+    It is a bar of the largest parts, samples first, and a table of all of them.
+    """
     spent = material.spent
     if spent is None or not spent.rows:
         return None
@@ -395,7 +407,10 @@ def _time(material: Material) -> Html | None:
 
 
 def _bar(parts: Sequence[tuple[str, float]], total_s: float) -> Html:
-    """One bar, 1,000 units wide, of all parts after each other; what it shows is in the list below it, too."""
+    """Draw one bar, 1,000 units wide, of all parts after each other.
+
+    The list below it shows the same.
+    """
     begun, drawn_parts = 0.0, []
     for place, (_, seconds) in enumerate(parts):
         width = 1000 * seconds / total_s if total_s else 0.0
@@ -409,7 +424,7 @@ def _bar(parts: Sequence[tuple[str, float]], total_s: float) -> Html:
 
 
 def _environment(comparison: Comparison) -> Html | None:
-    """Both machines, what differs first."""
+    """Return both machines, with their differences first."""
     sides = [side.environment for side in (comparison.base, comparison.head) if side]
     facts = [{**side.condition, **side.identity} for side in sides]
     fields = dict.fromkeys(name for side in sides for name in (*side.identity, *side.condition))
@@ -432,7 +447,7 @@ _UNITS = {"_bytes": "", "_c": " (°C)", "_w": " (W)", "_mhz": " (MHz)"}
 
 
 def _field(name: str, identity: set[str]) -> Html:
-    """What people call a field; its name in documents is the title."""
+    """Return a field's name for readers; its name in documents is the title."""
     stem, unit = next(
         ((name.removesuffix(end), unit) for end, unit in _UNITS.items() if name.endswith(end)),
         (name, ""),

@@ -43,7 +43,7 @@ def _is_known(content: Child) -> bool:
 
 
 def drawn(label: str, shown: Columns[T], items: Iterable[T], *, names: int = 1) -> Html | None:
-    """A table of these columns, a row for each item; `None` without items."""
+    """Return a table of these columns, a row for each item; `None` without items."""
     cells = [drawer(column) for column in shown]
     return table(
         label,
@@ -78,18 +78,18 @@ def scrolling(label: str, content: Html) -> Html:
 
 @lru_cache(maxsize=1000)
 def word(text: str, mood: str) -> Html:
-    """A verdict: the word says it, the colour only repeats it."""
+    """Return a verdict: the word has the meaning, and the colour repeats it."""
     return tag("span", text, class_=f"word {mood}")
 
 
 def figure(text: str) -> Child:
-    """A cell of figures, which a narrow column must not tear apart."""
+    """Return a cell of figures, which a narrow column must not tear apart."""
     return text if text == UNKNOWN else Html(escape(text).replace(" ", "\N{NO-BREAK SPACE}"))
 
 
 @lru_cache(maxsize=5_000)
 def identifier(text: str) -> Html:
-    """A name from outside, in a fixed-width face that wraps anywhere."""
+    """Return a name from outside, in a fixed-width face that wraps anywhere."""
     return tag("span", text, class_="id")
 
 
@@ -109,11 +109,11 @@ def folded(title: str, *content: Child) -> Html | None:
 
 
 def titled(title: str, *content: Child) -> Html | None:
-    """A part of a case under its title; nothing for no content."""
+    """Return a part of a case under its title; nothing for no content."""
     children = [child for child in content if child is not None]
     return join((tag("h4", title), *children)) if children else None
 
 
 def fact(field: str, value: Fact) -> str:
-    """A property of a machine or a case, as text."""
+    """Return a property of a machine or a case, as text."""
     return columns.fact(field, value)[0]
