@@ -153,7 +153,7 @@ class CheckRun:
 
     @property
     def report(self) -> Report:
-        """Return the report that is made by it."""
+        """Return the report that the check makes."""
         return Report(key=self.key, run=self.run, reporter=self.reporter, own=self.conclusion)
 
 
@@ -197,7 +197,7 @@ def _is_outdated(report: Report, counted: Iterable[Report]) -> bool:
 def publish_check(client: Client, check: CheckRun) -> PublishOutcome:
     """Create or update the check run.
 
-    Raises `GitHubFailed`: a personal token is not allowed to, for one.
+    Raises `GitHubFailed`: a personal token, for one, is not allowed to.
     """
     posted = _find(client, check)
     since = _since(check, [report for report, _ in posted])

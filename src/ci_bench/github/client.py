@@ -29,7 +29,7 @@ _OK = 200
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PagedListing:
-    """The items of a listing; not `complete` where there are more pages than were read."""
+    """The items of a listing; not `complete` if there are more pages than were read."""
 
     items: Sequence[Any]
     complete: bool

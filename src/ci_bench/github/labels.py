@@ -1,4 +1,4 @@
-"""The label that accepts a pull request's entries: the person who set it, and for which commit.
+"""The label that accepts a pull request's entries: whether it counts, and who set it.
 
 A label counts if it is on the pull request now, if a person with write access set it last, by
 GitHub's own record of permissions, and if that was after everything that could have changed what it

@@ -78,7 +78,7 @@ def averages(comparison: Comparison) -> tuple[Averages, ...]:
 def setting_of(case_id: str) -> str:
     """Return the brackets of an id.
 
-    It is ``backend=inductor,mode=training`` of ``torchbench/mlp[backend=inductor,mode=training]``.
+    For ``torchbench/mlp[backend=inductor,mode=training]`` it is ``backend=inductor,mode=training``.
     """
     return case_id.partition("[")[2].removesuffix("]")
 

@@ -34,9 +34,9 @@ def render_decision(comparison: Comparison) -> str:
 
 
 def decision(comparison: Comparison) -> dict[str, Any]:
-    """Keep what meets the policy.
+    """Return the document: what meets the policy is kept.
 
-    `verdict` is the run's: failed, undecided, improved, or unchanged where nothing got better.
+    `verdict` is the run's: failed, undecided, improved, or unchanged if nothing got better.
     """
     judgement = comparison.judgement
     return {

@@ -70,7 +70,7 @@ class ProgressDisplay:
         self._bar.stop()
 
     def __call__(self, event: Event) -> None:
-        """Show where measuring is."""
+        """Show the present stage."""
         if self._began_s is None:
             self._began_s = self._clock()
             if self._usual_s is not None:

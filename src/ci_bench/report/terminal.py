@@ -1,7 +1,8 @@
 """The verdict for a person at a terminal; the only module that prints.
 
 Owns the layout at 80 columns. If the console is not a terminal, rich leaves out colours and the
-text stays the same. Names and reasons go through `clean`, which removes sequences to the terminal.
+text stays the same. Names and reasons go through `clean`, so a document cannot send sequences to
+the terminal.
 """
 
 from collections.abc import Sequence

@@ -220,7 +220,7 @@ def _visible(text: str) -> str:
 def _capped(text: str, cap: int) -> str:
     """Return the whole words that fit into `cap` characters.
 
-    The last one is cut if it is a third of them.
+    A part of the next word is dropped, or kept if it is a third of them or more.
     """
     if len(text) <= cap:
         return text
@@ -236,10 +236,8 @@ def _unlink(text: str) -> str:
 def _may_link(text: str) -> bool:
     """Return whether `_LINKED` can find anything.
 
-    This is many times as fast, and most texts have nothing.
-
-    Without a regard for case: an expression that heeds none takes ten times as long to look through
-    a text.
+    This is many times as fast, and most texts have no links. The text is put into lower case first:
+    an expression that ignores case takes ten times as long.
     """
     if "@" in text or "#" in text or ":" in text:
         return True

@@ -142,7 +142,7 @@ class SampleChart:
 class DotRow:
     """One metric of one arm: a dot for each side that has it.
 
-    `changed` says that the judge calls it better or worse.
+    `mood` is the lower-case name of the verdict's `Mood`, which colours the row.
     """
 
     label: str
@@ -155,7 +155,7 @@ class DotRow:
 class DotChart:
     """Medians side by side, of metrics of one unit.
 
-    `arm` is the one that all are of, which labels then needn't say.
+    `arm` is the arm of all rows, which their labels then needn't name; empty for several arms.
     """
 
     title: str

@@ -57,7 +57,10 @@ def case_table(comparison: Comparison, anchors: Mapping[str, str]) -> Html:
 
 
 def _tools(rows: tuple[Row, ...]) -> Html:
-    """Search and filters; `data-column` says which column's `data-filter` a choice is about."""
+    """Return search and filters.
+
+    `data-column` is the column whose `data-filter` a choice is compared with.
+    """
     verdicts = dict.fromkeys(row.word for row in rows)
     suites = dict.fromkeys(row.case.suite for row in rows)
     search = tag(
