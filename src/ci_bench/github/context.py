@@ -73,7 +73,7 @@ class EventContext:
     pull_number: int | None = None
     """Number of the pull request; `None` for events without one."""
     read_only: bool = False
-    """Whether the token rightly can only read: a fork's pull request, or Dependabot's."""
+    """Whether the token can only read, as intended: a fork's or Dependabot's pull request."""
     run_url: str | None = None
     """The page of the run that measured; `None` if unknown."""
     conclusion: str | None = None

@@ -275,6 +275,6 @@ class CaseCharts:
     dots: tuple[DotChart, ...] = ()
     """Charts of medians."""
     curves: tuple[CurveChart, ...] = ()
-    """Charts of training signals; empty for a case without a training."""
+    """Charts of training signals; empty without recorded training runs."""
     scores: tuple[ScoreChart, ...] = ()
-    """Charts of distances in envelopes; empty for a case without a training."""
+    """Charts of distances in envelopes; empty without compared training runs."""

@@ -51,7 +51,7 @@ class HeatMap:
     columns: tuple[str, ...]
     """Values of `across`, in natural order."""
     cells: Mapping[tuple[str, str], tuple[Pair, ...]]
-    """The pairs of the cases with a value of `down` and one of `across`."""
+    """The pairs of the cases by their values of `down` and `across`; no entry without cases."""
 
 
 def heat_maps(comparison: Comparison, groups: Sequence[Group]) -> tuple[HeatMap, ...]:
