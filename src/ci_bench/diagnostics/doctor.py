@@ -102,13 +102,13 @@ def noise_floor(base: Results, head: Results) -> NoiseFloor | None:
     The spread of one launch with so few of them is itself known to a factor of two at best: a first
     impression, no calibration.
     """
-    found = collect(base, head, tool_version=__version__)
-    floors = noise_floors(found, now=head.run.started_at, launches=NOISE_OUTLOOK)
-    return sorted(floors, key=lambda one: one.spread)[len(floors) // 2] if floors else None
+    figures = collect(base, head, tool_version=__version__)
+    floors = noise_floors(figures, now=head.run.started_at, launches=NOISE_OUTLOOK)
+    return sorted(floors, key=lambda floor: floor.spread)[len(floors) // 2] if floors else None
 
 
 def noise(base: Results, head: Results) -> MachineFinding:
-    """The noise floor of this machine in words."""
+    """Describe the noise floor of this machine."""
     floor = noise_floor(base, head)
     if floor is None:
         return MachineFinding(
@@ -121,13 +121,13 @@ def noise(base: Results, head: Results) -> MachineFinding:
         if floor.spread > NOISY
         else ""
     )
-    told = (
+    outlook = (
         f"a gate with {NOISE_OUTLOOK} launches would detect changes of about"
         f" {percent(floor.resolvable)}"
     )
     return MachineFinding(
         name="noise",
-        found=f"{percent(floor.spread)} between launches of the same code; {told}",
+        found=f"{percent(floor.spread)} between launches of the same code; {outlook}",
         advice=noisy,
     )
 
@@ -161,19 +161,19 @@ def render(findings: tuple[MachineFinding, ...], console: "Console") -> None:
 def _packages() -> Iterator[MachineFinding]:
     yield MachineFinding(name="python", found=f"{sys.version.split()[0]} at {sys.executable}")
     for name, least in PACKAGES.items():
-        found = _version(name)
-        if found is None:
+        installed_version = _version(name)
+        if installed_version is None:
             yield MachineFinding(name=name, found="not installed", advice=INSTALL, usable=False)
-        elif _release(found) < least:
-            wanted = ".".join(map(str, least))
+        elif _release(installed_version) < least:
+            minimum = ".".join(map(str, least))
             yield MachineFinding(
                 name=name,
-                found=found,
-                advice=f"needs {wanted} or newer: {INSTALL} --upgrade",
+                found=installed_version,
+                advice=f"needs {minimum} or newer: {INSTALL} --upgrade",
                 usable=False,
             )
         else:
-            yield MachineFinding(name=name, found=found)
+            yield MachineFinding(name=name, found=installed_version)
 
 
 def _machine() -> Iterator[MachineFinding]:
@@ -285,12 +285,12 @@ def _gpu(identity: Mapping[str, Fact]) -> MachineFinding:
     memory, vendor = identity.get("gpu_memory_bytes"), vendors.built_for(identity)
     size = f", {int(memory) / 2**30:.0f} GiB" if memory else ""
     toolkit = f", {vendor.toolkit} {identity[vendor.torch_build]}" if vendor else ""
-    found = (
+    summary = (
         f"{identity.get('gpu')}{size}, driver"
         f" {identity.get('driver')}{toolkit}{_gpu_settings(identity)}"
     )
     return MachineFinding(
-        name="gpu", found=found, advice="; ".join((*_exclusive(), *_loaded_each_time()))
+        name="gpu", found=summary, advice="; ".join((*_exclusive(), *_loaded_each_time()))
     )
 
 
@@ -302,7 +302,7 @@ def _gpu_settings(identity: Mapping[str, Fact]) -> str:
     loaded, chosen = identity.get("gpu_persistence"), identity.get("gpu_chosen_mhz")
     words += [f"persistence mode {'on' if loaded else 'off'}"] if loaded is not None else []
     words += [f"SM clock set to {chosen} MHz"] if chosen is not None else []
-    cards = [card for found in vendors.look() for card in found.cards]
+    cards = [card for vendor_cards in vendors.look() for card in vendor_cards.cards]
     words += ["divided"] if any(card.divided for card in cards) else []
     return "".join(f", {word}" for word in words)
 
@@ -354,10 +354,10 @@ def _no_gpu(identity: Mapping[str, Fact]) -> MachineFinding:
             " driver too old?"
         )
     elif here:
-        build, wanted = meant.toolkit if meant else "CPU", here[0]
+        build, present_vendor = meant.toolkit if meant else "CPU", here[0]
         advice = (
-            f"{wanted.name}'s driver is here, but this torch is a {build} build: install a build of"
-            f" torch for {wanted.toolkit}"
+            f"{present_vendor.name}'s driver is here, but this torch is a {build} build: install a"
+            f" build of torch for {present_vendor.toolkit}"
         )
     else:
         advice = ""
@@ -370,11 +370,11 @@ def _probe(environ: Mapping[str, str], folder: Path) -> Mapping[str, Fact]:
         preload=("torch",), environ=worker_environment(environ), folder=folder / "probe"
     ) as launcher:
         ended = launcher.run(task, timeout_s=120.0, on_answer=lambda _: None)
-    told = next((answer.environment for answer in ended.answers if answer.environment), None)
-    if told is None:
+    environment = next((answer.environment for answer in ended.answers if answer.environment), None)
+    if environment is None:
         _, reason = explain(ended, limit_s=120.0)
         raise MeasuringFailed(reason)
-    return told["identity"]
+    return environment["identity"]
 
 
 def _version(package: str) -> str | None:

@@ -1,4 +1,4 @@
-"""The self-test: gates an example pull request with injected faults, and reports what the gate finds.
+"""The self-test: gates an example pull request with injected faults, and checks the findings.
 
 Owns the faults and their expected results. The engine and the files come in as results.
 """
@@ -51,7 +51,7 @@ class SelftestAnswer:
 
 
 def selftest_config(device: str) -> Config:
-    """Return a small, quick configuration: a training that gets the faults, and a model that does not."""
+    """Return a small, quick configuration: a training that gets the faults, and a model without."""
     entries = (
         SuiteEntry(suite="training_loss", options=TRAINING),
         SuiteEntry(suite="torchbench", options=MODEL),
@@ -114,16 +114,16 @@ def _clean(comparison: Comparison) -> SelftestAnswer:
 
 
 def _missing(comparison: Comparison) -> SelftestAnswer:
-    found = [
+    messages = [
         finding.message
         for finding in comparison.judgement.findings
         if finding.rule is Rule.CASE_REMOVED
     ]
-    right = bool(found) and not comparison.judgement.met
+    right = bool(messages) and not comparison.judgement.met
     return SelftestAnswer(
         question="a missing case is caught",
         right=right,
-        said=found[0] if found else comparison.judgement.headline,
+        said=messages[0] if messages else comparison.judgement.headline,
     )
 
 
@@ -134,22 +134,22 @@ def _caught(what: str, comparison: Comparison, concerns: Callable[[Pair], bool])
         for pair in case.pairs
         if pair.verdict is Verdict.REGRESSED and concerns(pair)
     ]
-    named = any(finding.rule is Rule.REGRESSED for finding in comparison.judgement.findings)
-    right = bool(worse) and named and not comparison.judgement.met
-    said = (
+    is_reported = any(finding.rule is Rule.REGRESSED for finding in comparison.judgement.findings)
+    right = bool(worse) and is_reported and not comparison.judgement.met
+    statement = (
         f"{worse[0].arm} {worse[0].metric}: {worse[0].reason}"
         if worse
         else comparison.judgement.headline
     )
-    return SelftestAnswer(question=f"{what} is caught", right=right, said=said)
+    return SelftestAnswer(question=f"{what} is caught", right=right, said=statement)
 
 
 def _parity(comparison: Comparison) -> SelftestAnswer:
-    found = [
+    messages = [
         finding.message
         for finding in comparison.judgement.findings
         if finding.rule is Rule.PARITY_BROKEN
     ]
-    right = bool(found) and not comparison.judgement.met
-    said = found[0] if found else comparison.judgement.headline
-    return SelftestAnswer(question="an injected loss defect is caught", right=right, said=said)
+    right = bool(messages) and not comparison.judgement.met
+    statement = messages[0] if messages else comparison.judgement.headline
+    return SelftestAnswer(question="an injected loss defect is caught", right=right, said=statement)

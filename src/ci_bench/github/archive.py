@@ -1,6 +1,7 @@
-"""Reading an artifact that a stranger may have packed: in memory, named members only, within limits; never unpacked to disk.
+"""Artifacts that a stranger may have packed, read in memory: named members only, within limits.
 
-Owns what an archive may hold. The reader of the documents checks the members' content.
+They are never unpacked to disk. Owns what an archive may hold. The reader of the documents checks
+the members' content.
 """
 
 import re
@@ -28,13 +29,18 @@ class UnsafeArchive(Exception):  # noqa: N818 - caught where the artifact is ask
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ArchiveLimits:
-    """Limits of an archive; sizes in bytes, `ratio` is unpacked / packed size of one member."""
+    """Limits of an archive."""
 
     archive: int = 20_000_000
+    """Largest size of the packed archive, in bytes."""
     members: int = 50
+    """Largest number of members, folders included."""
     member: int = 25_000_000
+    """Largest unpacked size of one member, in bytes."""
     total: int = 50_000_000
+    """Largest unpacked size of all members together, in bytes."""
     ratio: float = 200.0
+    """Largest unpacked / packed size of one member."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,18 +54,18 @@ class Contents:
     limits: ArchiveLimits = ArchiveLimits()
 
 
-def read_members(content: bytes, wanted: Contents) -> Mapping[str, bytes]:
-    """The wanted members that are there, by name, from the bytes of an artifact.
+def read_members(content: bytes, selection: Contents) -> Mapping[str, bytes]:
+    """Return the selected members that an artifact's bytes have, by name.
 
     Raises `UnsafeArchive`.
     """
-    limits = wanted.limits
+    limits = selection.limits
     if len(content) > limits.archive:
         raise UnsafeArchive(
             f"the archive has {len(content):,} bytes, {limits.archive:,} are allowed"
         )
     if content.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"{":
-        return {wanted.members[0]: content}  # uploaded as it is, without an archive
+        return {selection.members[0]: content}  # uploaded as it is, without an archive
     if not content.startswith(_ZIP):
         raise UnsafeArchive("it is neither a zip nor a JSON document")
     if content.count(_ENTRY) > 2 * limits.members:
@@ -71,7 +77,7 @@ def read_members(content: bytes, wanted: Contents) -> Mapping[str, bytes]:
             return {
                 entry.filename: _read(archive, entry)
                 for entry in entries
-                if entry.filename in wanted.members
+                if entry.filename in selection.members
             }
     except (
         zipfile.BadZipFile,
@@ -123,7 +129,10 @@ def _check_entry(entry: zipfile.ZipInfo, limits: ArchiveLimits) -> None:
 
 
 def _read(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
-    """The member, as long as it says it is: zipfile reads no further than that, and then checks the sum."""
+    """Read a member of the declared length.
+
+    zipfile reads no further than that, and then checks the sum.
+    """
     with archive.open(entry) as stream:
         content = stream.read(entry.file_size + 1)
     if len(content) != entry.file_size:

@@ -1,4 +1,4 @@
-"""Artifacts of workflow runs: what GitHub says of one, listing them, downloading one within limits."""
+"""Artifacts of workflow runs: their records at GitHub, listings, and downloads within limits."""
 
 import hashlib
 import logging
@@ -22,23 +22,40 @@ _SHA256 = "sha256:"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Artifact:
-    """One artifact and the run it is from; `None` if GitHub does not say, as of a deleted fork or on an old server."""
+    """One artifact and the run it is from.
+
+    A field is `None` if GitHub does not say, as for a deleted fork or on an old server.
+    """
 
     id: int
+    """GitHub's id of the artifact."""
     name: str
+    """The name that the upload gave it; several artifacts may share it."""
     size_bytes: int
+    """Size of the packed archive, in bytes; 0 if GitHub does not say."""
     created_at: str
+    """Time of the upload in UTC, ISO 8601; empty if GitHub does not say."""
     expired: bool
+    """Whether it can no longer be downloaded; unknown counts as expired."""
     digest: str | None
+    """Hash of the archive, ``sha256:…``."""
     run_id: int | None
+    """The workflow run that uploaded it."""
     repository_id: int | None
+    """The repository of that run."""
     head_repository_id: int | None
+    """The repository of the run's commit: a fork's differs from `repository_id`."""
     head_branch: str | None
+    """The branch of the run's commit; a fork may use any name."""
     head_sha: str | None
+    """The run's commit."""
 
     @classmethod
     def of(cls, record: ApiRecord) -> "Artifact":
-        """Convert GitHub's fields. Raises `GitHubOdd` if they name none."""
+        """Convert GitHub's fields.
+
+        Raises `GitHubOdd` if they name none.
+        """
         run = record.inner("workflow_run") or ApiRecord({})
         return cls(
             id=record.need_number("id"),
@@ -56,43 +73,52 @@ class Artifact:
 
 
 def named(client: Client, name: str) -> tuple[tuple[Artifact, ...], bool]:
-    """Every artifact of the repository, forks' runs included, with this very name; and whether those are all."""
+    """Return every artifact of the repository of this very name, and whether those are all.
+
+    Artifacts of forks' runs are included.
+    """
     listing = client.pages("actions/artifacts", {"name": name}, key="artifacts", most=MOST_PAGES)
-    found = (Artifact.of(record) for record in ApiRecord.each(listing.items))
-    return tuple(one for one in found if one.name == name), listing.complete
+    artifacts = (Artifact.of(record) for record in ApiRecord.each(listing.items))
+    return tuple(artifact for artifact in artifacts if artifact.name == name), listing.complete
 
 
 def of_run(client: Client, run_id: int, pattern: str) -> tuple[Artifact, ...]:
-    """The artifacts of one run that match `pattern` (``ci-bench-*``) and have not expired, by name, the newest first.
+    """Return the artifacts of one run that match `pattern` (``ci-bench-*``), by name.
 
-    Several of one name are of several attempts, or of several jobs. Raises `GitHubOdd` if there are
-    more than are read.
+    Expired ones are left out. Several of one name are of several attempts, or of several jobs, the
+    newest first. Raises `GitHubOdd` if there are more than are read.
     """
     listing = client.pages(f"actions/runs/{run_id}/artifacts", key="artifacts", most=MOST_PAGES)
     if not listing.complete:
         raise GitHubOdd(
             f"run {run_id} has too many artifacts to search; cannot determine whether ours exists"
         )
-    found = [Artifact.of(record) for record in ApiRecord.each(listing.items)]
-    kept = [one for one in found if fnmatchcase(one.name, pattern) and not one.expired]
-    newest_first = sorted(kept, key=lambda one: (one.created_at, one.id), reverse=True)
-    return tuple(sorted(newest_first, key=lambda one: one.name))
+    artifacts = [Artifact.of(record) for record in ApiRecord.each(listing.items)]
+    matches = [
+        artifact
+        for artifact in artifacts
+        if fnmatchcase(artifact.name, pattern) and not artifact.expired
+    ]
+    newest_first = sorted(
+        matches, key=lambda artifact: (artifact.created_at, artifact.id), reverse=True
+    )
+    return tuple(sorted(newest_first, key=lambda artifact: artifact.name))
 
 
-def download(client: Client, artifact: Artifact, wanted: Contents) -> Mapping[str, bytes]:
-    """The wanted members of an artifact, by name.
+def download(client: Client, artifact: Artifact, selection: Contents) -> Mapping[str, bytes]:
+    """Return the selected members of an artifact, by name.
 
     The address to download from lasts a minute, so each try asks for a new one. Raises
     `UnsafeArchive`, `GitHubMissing` if the artifact has expired, and other `GitHubFailed`.
     """
-    most = wanted.limits.archive
+    most = selection.limits.archive
     if artifact.size_bytes > most:
         raise UnsafeArchive(f"the archive has {artifact.size_bytes:,} bytes, {most:,} are allowed")
-    return read_members(_content(client, artifact, most), wanted)
+    return read_members(_content(client, artifact, most), selection)
 
 
 def _content(client: Client, artifact: Artifact, most_bytes: int) -> bytes:
-    """The bytes, which are what was uploaded if GitHub names a digest.
+    """Download the bytes, and check them if GitHub names a digest.
 
     That proves the transport, not the origin.
     """

@@ -1,4 +1,4 @@
-"""The base side's results from an earlier run on the base branch: the nearest artifact that may be trusted, fetched.
+"""Results of an earlier run on the base branch: the nearest artifact that may be trusted.
 
 Owns which artifact may be a baseline. Artifacts of forks' runs are in the same list under the same
 name, and a fork may give its branch the name of ours, so a branch's name proves nothing. Fields
@@ -27,47 +27,50 @@ FARTHEST = 100
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WantedBaseline:
-    """The requested baseline: artifact `name`, from a run of `workflow` for `branch`.
-
-    It should be the one nearest to `commit`. `workflow` is the path of its file.
-
-    `repository` is ``owner/name``; `farthest` is how many commits back the baseline may be.
-    """
+    """The requested baseline: the trusted artifact nearest to a commit."""
 
     name: str
+    """Name of the artifact."""
     branch: str
+    """The branch that its run was for."""
     commit: str
+    """The commit that it should be nearest to."""
     workflow: str
+    """Path of the workflow file that made it."""
     repository: str
+    """The repository, ``owner/name``."""
     repository_id: int
+    """GitHub's id of the repository."""
     events: tuple[str, ...] = EVENTS
+    """The events whose runs are trusted."""
     farthest: int = FARTHEST
+    """The largest number of commits that it may be behind `commit`."""
 
 
-def distrust(artifact: Artifact, wanted: WantedBaseline) -> str | None:
+def distrust(artifact: Artifact, request: WantedBaseline) -> str | None:
     """Return the objection to an artifact itself, before its run is requested."""
     if artifact.expired:
         return "expired"
     if None in {artifact.run_id, artifact.repository_id, artifact.head_repository_id}:
         return "of an unknown run or a deleted fork"
-    if {artifact.repository_id, artifact.head_repository_id} != {wanted.repository_id}:
+    if {artifact.repository_id, artifact.head_repository_id} != {request.repository_id}:
         return "from a fork"
-    if artifact.head_branch != wanted.branch:
-        return f"of another branch than {wanted.branch}"
+    if artifact.head_branch != request.branch:
+        return f"of another branch than {request.branch}"
     return None
 
 
-def distrust_run(run: ApiRecord, artifact: Artifact, wanted: WantedBaseline) -> str | None:
+def distrust_run(run: ApiRecord, artifact: Artifact, request: WantedBaseline) -> str | None:
     """Return the objection to the run that made an artifact, by GitHub's own record of the run."""
     repositories = {run.number("repository", "id"), run.number("head_repository", "id")}
     name = run.text("head_repository", "full_name") or ""
-    if repositories != {wanted.repository_id} or name.casefold() != wanted.repository.casefold():
+    if repositories != {request.repository_id} or name.casefold() != request.repository.casefold():
         return "from a fork"
-    if (run.text("path") or "").partition("@")[0] != wanted.workflow:
-        return f"of another workflow than {wanted.workflow}"
-    if run.text("event") not in wanted.events:
+    if (run.text("path") or "").partition("@")[0] != request.workflow:
+        return f"of another workflow than {request.workflow}"
+    if run.text("event") not in request.events:
         return "of an event that is not trusted"
-    if run.text("head_branch") != wanted.branch or run.text("head_sha") != artifact.head_sha:
+    if run.text("head_branch") != request.branch or run.text("head_sha") != artifact.head_sha:
         return "of another branch or commit than it says"
     if run.text("conclusion") != "success":
         return "of a run that did not succeed"
@@ -92,7 +95,7 @@ class Absence(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FoundBaseline:
-    """The members of the artifact, and where it is from: `distance` commits before the one that was asked for."""
+    """The members of the artifact, and its origin: `distance` commits before the requested one."""
 
     members: Mapping[str, bytes]
     artifact: Artifact
@@ -113,14 +116,14 @@ Accept = Callable[[Mapping[str, bytes], Artifact], str | None]
 
 
 def find_baseline(
-    client: Client, wanted: WantedBaseline, contents: Contents, accept: Accept
+    client: Client, request: WantedBaseline, contents: Contents, accept: Accept
 ) -> FoundBaseline | NoBaseline:
-    """The nearest trusted artifact that `accept` has nothing against.
+    """Return the nearest trusted artifact that `accept` does not object to.
 
     Never raises `GitHubFailed`: that is an absence too.
     """
     try:
-        return _Search(client, wanted).find(contents, accept)
+        return _Search(client, request).find(contents, accept)
     except (GitHubRefused, GitHubMissing) as error:
         return NoBaseline(
             reason=Absence.REFUSED,
@@ -135,30 +138,30 @@ def find_baseline(
 class _Search:
     """One search, with what it turned down and why."""
 
-    def __init__(self, client: Client, wanted: WantedBaseline) -> None:
-        self._client, self._wanted = client, wanted
+    def __init__(self, client: Client, request: WantedBaseline) -> None:
+        self._client, self._request = client, request
         self._turned_down: Counter[str] = Counter()
         self._runs: dict[int | None, ApiRecord | None] = {}
 
     def find(self, contents: Contents, accept: Accept) -> FoundBaseline | NoBaseline:
-        wanted = self._wanted
-        listed, complete = named(self._client, wanted.name)
-        if not listed:
+        request = self._request
+        artifacts, complete = named(self._client, request.name)
+        if not artifacts:
             return _none(
                 Absence.NO_ARTIFACT,
-                f"no run has left an artifact {wanted.name} yet",
+                f"no run has left an artifact {request.name} yet",
                 complete=complete,
             )
-        sound = [one for one in listed if self._keep(distrust(one, wanted))]
+        sound = [artifact for artifact in artifacts if self._keep(distrust(artifact, request))]
         if not sound:
-            why = f"no artifact {wanted.name} can be trusted as a baseline: {self._why()}"
+            why = f"no artifact {request.name} can be trusted as a baseline: {self._why()}"
             return _none(Absence.NOT_TRUSTED, why, complete=complete)
         distances = self._ancestors()
-        near = [one for one in sound if one.head_sha in distances]
+        near = [artifact for artifact in sound if artifact.head_sha in distances]
         if not near:
             why = (
-                f"neither {wanted.commit[:12]} nor any of the {wanted.farthest} commits before it"
-                f" has an artifact {wanted.name}"
+                f"neither {request.commit[:12]} nor any of the {request.farthest} commits before it"
+                f" has an artifact {request.name}"
             )
             return _none(Absence.NO_ANCESTOR, why, complete=complete)
         return self._first_good(_nearest_first(near, distances), contents, accept)
@@ -170,10 +173,10 @@ class _Search:
         for distance, artifact in ordered:
             if looked_into < _LOOKED_INTO and self._keep(self._distrust_run(artifact)):
                 looked_into += 1
-                found = self._look_into(artifact, contents, accept)
-                if found is not None:
+                members = self._look_into(artifact, contents, accept)
+                if members is not None:
                     return FoundBaseline(
-                        members=found,
+                        members=members,
                         artifact=artifact,
                         commit=str(artifact.head_sha),
                         distance=distance,
@@ -181,7 +184,7 @@ class _Search:
         reason = Absence.UNREADABLE if looked_into else Absence.NOT_TRUSTED
         return _none(
             reason,
-            f"no artifact {self._wanted.name} can be used as a baseline: {self._why()}",
+            f"no artifact {self._request.name} can be used as a baseline: {self._why()}",
             complete=True,
         )
 
@@ -196,14 +199,17 @@ class _Search:
         )
 
     def _ancestors(self) -> Mapping[str, int]:
-        """The commits from the wanted one back, each with its distance; none if GitHub does not know the commit."""
-        pages = -(-(self._wanted.farthest + 1) // PER_PAGE)
+        """Return the commits from the requested one back, each with its distance.
+
+        It is empty if GitHub does not know the commit.
+        """
+        pages = -(-(self._request.farthest + 1) // PER_PAGE)
         try:
-            listing = self._client.pages("commits", {"sha": self._wanted.commit}, most=pages)
+            listing = self._client.pages("commits", {"sha": self._request.commit}, most=pages)
         except (GitHubMissing, GitHubInvalid):
             return {}
         shas = [record.need_text("sha") for record in ApiRecord.each(listing.items)]
-        return {sha: distance for distance, sha in enumerate(shas[: self._wanted.farthest + 1])}
+        return {sha: distance for distance, sha in enumerate(shas[: self._request.farthest + 1])}
 
     def _distrust_run(self, artifact: Artifact) -> str | None:
         """Return the objection to the run that made an artifact; each run is requested once."""
@@ -213,22 +219,26 @@ class _Search:
             except GitHubMissing:
                 self._runs[artifact.run_id] = None
         run = self._runs[artifact.run_id]
-        return "of a run that is gone" if run is None else distrust_run(run, artifact, self._wanted)
+        return (
+            "of a run that is gone" if run is None else distrust_run(run, artifact, self._request)
+        )
 
     def _look_into(
         self, artifact: Artifact, contents: Contents, accept: Accept
     ) -> Mapping[str, bytes] | None:
         try:
-            found = download(self._client, artifact, contents)
+            members = download(self._client, artifact, contents)
         except UnsafeArchive as error:
             self._keep(f"not read, because {error}")
             return None
         except GitHubMissing:
             self._keep("expired")
             return None
-        complaint = accept(found, artifact)
+        complaint = accept(members, artifact)
         return (
-            found if self._keep(None if complaint is None else f"not sound ({complaint})") else None
+            members
+            if self._keep(None if complaint is None else f"not sound ({complaint})")
+            else None
         )
 
 
@@ -240,7 +250,9 @@ def _none(reason: Absence, message: str, *, complete: bool) -> NoBaseline:
 def _nearest_first(
     artifacts: Collection[Artifact], distances: Mapping[str, int]
 ) -> Iterator[tuple[int, Artifact]]:
-    """By distance, of one commit the newest first: GitHub promises no order."""
-    newest = sorted(artifacts, key=lambda one: (one.created_at, one.id), reverse=True)
-    ordered = sorted(newest, key=lambda one: distances[str(one.head_sha)])
-    return ((distances[str(one.head_sha)], one) for one in ordered)
+    """Sort by distance, and for one commit the newest first: GitHub promises no order."""
+    newest = sorted(
+        artifacts, key=lambda artifact: (artifact.created_at, artifact.id), reverse=True
+    )
+    ordered = sorted(newest, key=lambda artifact: distances[str(artifact.head_sha)])
+    return ((distances[str(artifact.head_sha)], artifact) for artifact in ordered)

@@ -1,7 +1,7 @@
-"""A check run on the measured commit, its annotations sent in portions; a commit status where check runs are not allowed.
+"""A check run on the measured commit; a commit status if check runs are not allowed.
 
-Annotations are only ever appended, so after a lost answer the check is read before a portion is
-sent again. Posting a status again does no harm.
+Annotations are sent in portions. They are only ever appended, so after a lost answer the check is
+read before a portion is sent again. Posting a status again does no harm.
 
 Several runs can report about one commit under one name: two workflows, two events, a run and its
 re-run. The newest attempt of each run counts, and the check shows the strictest of them, in
@@ -72,10 +72,15 @@ class Annotation:
     """A message at a line of a file of the repository."""
 
     path: str
+    """Path of the file from the repository's root."""
     line: int
+    """The line, from 1."""
     level: AnnotationLevel
+    """How severe it is."""
     title: str
+    """The heading, of one line."""
     message: str
+    """The text; it may have several lines."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,12 +101,12 @@ class Report:
 
         An earlier version kept no conclusion there: then it is what the check has `shown`.
         """
-        found = _REPORT.fullmatch(text)
-        if found is None:
+        match = _REPORT.fullmatch(text)
+        if match is None:
             return None
-        run = RunId(id=int(found["run"]), attempt=int(found["attempt"]))
-        own = _conclusion(found["own"] or shown)
-        return cls(key=found["key"], run=run, reporter=found["reporter"] or "", own=own)
+        run = RunId(id=int(match["run"]), attempt=int(match["attempt"]))
+        conclusion = _conclusion(match["own"] or shown)
+        return cls(key=match["key"], run=run, reporter=match["reporter"] or "", own=conclusion)
 
     def __str__(self) -> str:
         """Write it as one word."""
@@ -110,7 +115,7 @@ class Report:
 
     @property
     def gate(self) -> tuple[str, int, str]:
-        """The reports of which only the newest attempt counts."""
+        """Return the key of reports of which only the newest attempt counts."""
         return self.key, self.run.id, self.reporter
 
     @property
@@ -121,28 +126,34 @@ class Report:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckRun:
-    """The content of a check run.
-
-    `conclusion` is `None` while the run continues. `key` names one of several gates of a
-    repository, `reporter` one of several jobs that report about one run. If `restates` is false, a
-    second report of the same attempt is another gate's, and loosens nothing.
-    """
+    """The content of a check run."""
 
     name: str
+    """Its name, which a branch's protection can require."""
     key: str
+    """The name of one of several gates of a repository."""
     run: RunId
+    """The run and attempt that it is about."""
     head_sha: str
+    """The measured commit."""
     conclusion: Conclusion | None
+    """The conclusion; `None` while the run continues."""
     title: str
+    """The headline, of one line."""
     summary: str
+    """The text below, in Markdown."""
     annotations: tuple[Annotation, ...] = ()
+    """Messages at lines of the code."""
     details_url: str | None = None
+    """The page that readers are sent to; `None` for GitHub's own."""
     reporter: str = ""
+    """The name of one of several jobs that report about one run; may be empty."""
     restates: bool = True
+    """If false, a second report of the same attempt is another gate's and loosens nothing."""
 
     @property
     def report(self) -> Report:
-        """The report that is made by it."""
+        """Return the report that the check makes."""
         return Report(key=self.key, run=self.run, reporter=self.reporter, own=self.conclusion)
 
 
@@ -157,16 +168,19 @@ def counting(reports: Iterable[Report]) -> tuple[Report, ...]:
 
 
 def strictest(report: Report, counted: Iterable[Report]) -> Report:
-    """Find the report whose conclusion the check of `report` shows: its own, unless a stricter one counts.
+    """Find the report whose conclusion the check of `report` shows.
 
-    A cancelled run says nothing against a newer one that was judged.
+    That is its own, unless a stricter one counts. A cancelled run says nothing against a newer one
+    that was judged.
     """
     if report.own is None:
         return report
-    others = [one for one in counted if one.gate != report.gate]
-    newest = max(one.run.id for one in (report, *others))
-    said = [one for one in others if one.own is not Conclusion.CANCELLED or one.run.id == newest]
-    return max((report, *said), key=lambda one: one.rank)
+    others = [other for other in counted if other.gate != report.gate]
+    newest = max(other.run.id for other in (report, *others))
+    candidates = [
+        other for other in others if other.own is not Conclusion.CANCELLED or other.run.id == newest
+    ]
+    return max((report, *candidates), key=lambda other: other.rank)
 
 
 def _is_outdated(report: Report, counted: Iterable[Report]) -> bool:
@@ -174,34 +188,38 @@ def _is_outdated(report: Report, counted: Iterable[Report]) -> bool:
 
     Then a newer check of it would only be in the way.
     """
-    newer = (one for one in counted if one.run.id > report.run.id)
+    newer = (other for other in counted if other.run.id > report.run.id)
     return report.own is Conclusion.CANCELLED and any(
-        one.own is not Conclusion.CANCELLED for one in newer
+        other.own is not Conclusion.CANCELLED for other in newer
     )
 
 
 def publish_check(client: Client, check: CheckRun) -> PublishOutcome:
     """Create or update the check run.
 
-    Raises `GitHubFailed`: a personal token is not allowed to, for one.
+    Raises `GitHubFailed`: a personal token, for one, is not allowed to.
     """
     posted = _find(client, check)
     since = _since(check, [report for report, _ in posted])
     if since is not None:
         return PublishOutcome(part=PART, state=State.SKIPPED, detail=since)
-    own = [record for report, record in posted if report == replace(check.report, own=report.own)]
+    records = [
+        record for report, record in posted if report == replace(check.report, own=report.own)
+    ]
     announced = [
         record
         for report, record in posted
         if report == replace(check.report, reporter=report.reporter, own=None)
     ]
-    shown = _held(check, strictest(check.report, counting(report for report, _ in posted)))
-    found = next(iter((*own, *announced)), None)
-    if found is None and _is_outdated(check.report, counting(report for report, _ in posted)):
+    shown = _show_strictest(
+        check, strictest(check.report, counting(report for report, _ in posted))
+    )
+    existing = next(iter((*records, *announced)), None)
+    if existing is None and _is_outdated(check.report, counting(report for report, _ in posted)):
         return PublishOutcome(
             part=PART, state=State.SKIPPED, detail="it was cancelled, and a newer run was judged"
         )
-    if found is None:
+    if existing is None:
         created = _create(client, check, shown)
         record = _complete(
             client,
@@ -211,7 +229,7 @@ def publish_check(client: Client, check: CheckRun) -> PublishOutcome:
             there=max(_count(created), min(PORTION, len(check.annotations))),
         )
     else:
-        record = _complete(client, check, shown, found, there=_count(found), restate=True)
+        record = _complete(client, check, shown, existing, there=_count(existing), restate=True)
     _settle(client, check)
     return PublishOutcome(
         part=PART, state=State.DONE, detail="the check is up to date", url=record.text("html_url")
@@ -220,25 +238,30 @@ def publish_check(client: Client, check: CheckRun) -> PublishOutcome:
 
 def _since(check: CheckRun, reports: Iterable[Report]) -> str | None:
     """Explain why a report comes too late; `None` if it does not."""
-    own = check.report
-    for one in reports:
-        if (one.key, one.run.id) != (own.key, own.run.id):
+    report = check.report
+    for other in reports:
+        if (other.key, other.run.id) != (report.key, report.run.id):
             continue
-        later = one.run > own.run and (one.gate == own.gate or one.own is None or own.own is None)
-        ended = own.own is None and one.own is not None and one.run == own.run
+        later = other.run > report.run and (
+            other.gate == report.gate or other.own is None or report.own is None
+        )
+        ended = report.own is None and other.own is not None and other.run == report.run
         stricter = (
             not check.restates
-            and one.run == own.run
-            and one.gate == own.gate
-            and one.rank > own.rank
+            and other.run == report.run
+            and other.gate == report.gate
+            and other.rank > report.rank
         )
         if later or ended or stricter:
-            return f"attempt {one.run.attempt} of run {one.run.id} has checked already"
+            return f"attempt {other.run.attempt} of run {other.run.id} has checked already"
     return None
 
 
-def _held(check: CheckRun, by: Report) -> CheckRun:
-    """The check as it is shown: where another run's report is stricter, with its conclusion, and what it says itself."""
+def _show_strictest(check: CheckRun, by: Report) -> CheckRun:
+    """Return the check as it is shown.
+
+    If another run's report is stricter, it has that conclusion, and its own in words.
+    """
     if by.gate == check.report.gate or by.own is None or check.conclusion is None:
         return check
     title = f"{_WORDS[by.own]} in run {by.run.id}; {check.conclusion} here: {check.title}"
@@ -252,7 +275,10 @@ def _held(check: CheckRun, by: Report) -> CheckRun:
 
 
 def _settle(client: Client, check: CheckRun) -> None:
-    """Let every check of this name show the strictest report, also one that another job wrote meanwhile."""
+    """Let every check of this name show the strictest report.
+
+    That includes one that another job wrote meanwhile.
+    """
     posted = _find(client, check)
     counted = counting(report for report, _ in posted)
     for report, record in posted:
@@ -260,7 +286,7 @@ def _settle(client: Client, check: CheckRun) -> None:
             continue
         title = _HELD.sub("", record.text("output", "title") or "", count=1)
         summary = record.text("output", "summary") or ""
-        own = replace(
+        original = replace(
             check,
             key=report.key,
             run=report.run,
@@ -270,25 +296,27 @@ def _settle(client: Client, check: CheckRun) -> None:
             summary=summary.partition("\n\n")[2] if summary.startswith(_HELD_NOTE) else summary,
             details_url=None,
         )
-        shown = _held(own, strictest(report, counted))
-        said = (record.text("conclusion"), record.text("output", "title"))
-        if said != (shown.conclusion, clipped_line(shown.title, TITLE_LIMIT)):
-            client.write("PATCH", f"check-runs/{record.need_number('id')}", _said(shown, ()))
+        shown = _show_strictest(original, strictest(report, counted))
+        published = (record.text("conclusion"), record.text("output", "title"))
+        if published != (shown.conclusion, clipped_line(shown.title, TITLE_LIMIT)):
+            client.write(
+                "PATCH", f"check-runs/{record.need_number('id')}", _describe_check(shown, ())
+            )
 
 
 def _find(client: Client, check: CheckRun) -> list[tuple[Report, ApiRecord]]:
-    """Our checks of this name on the commit, of every key: the name is what a branch requires."""
+    """Return our checks of this name on the commit, of every key: a branch requires the name."""
     params = {"check_name": check.name, "filter": "all"}
     listing = client.pages(f"commits/{check.head_sha}/check-runs", params, key="check_runs")
-    found = (
+    pairs = (
         (Report.read(record.text("external_id") or "", record.text("conclusion")), record)
         for record in ApiRecord.each(listing.items)
     )
-    return [(report, record) for report, record in found if report is not None]
+    return [(report, record) for report, record in pairs if report is not None]
 
 
 def _conclusion(word: str | None) -> Conclusion | None:
-    return Conclusion(word) if word in {one.value for one in Conclusion} else None
+    return Conclusion(word) if word in {conclusion.value for conclusion in Conclusion} else None
 
 
 def _create(client: Client, check: CheckRun, shown: CheckRun) -> ApiRecord:
@@ -301,7 +329,7 @@ def _create(client: Client, check: CheckRun, shown: CheckRun) -> ApiRecord:
         "name": check.name,
         "head_sha": check.head_sha,
         "external_id": str(check.report),
-        **_said(shown, check.annotations[:PORTION]),
+        **_describe_check(shown, check.annotations[:PORTION]),
     }
     return client.write("POST", "check-runs", body, seek=landed)
 
@@ -320,15 +348,15 @@ def _complete(
     `restate` sends the check's present text even without annotations.
     """
     path = f"check-runs/{record.need_number('id')}"
-    wanted = check.annotations[:MOST_ANNOTATIONS]
-    while restate or there < len(wanted):
-        before, portion = there, wanted[there : there + PORTION]
+    annotations = check.annotations[:MOST_ANNOTATIONS]
+    while restate or there < len(annotations):
+        before, portion = there, annotations[there : there + PORTION]
 
         def landed(before: int = before) -> ApiRecord | None:
             now = client.get(path)
             return now if _count(now) > before else None
 
-        body = {"external_id": str(check.report), **_said(shown, portion)}
+        body = {"external_id": str(check.report), **_describe_check(shown, portion)}
         record = client.write("PATCH", path, body, seek=landed if portion else None)
         there, restate = max(_count(record), before + len(portion)), False
     return record
@@ -338,7 +366,7 @@ def _count(record: ApiRecord) -> int:
     return record.number("output", "annotations_count") or 0
 
 
-def _said(check: CheckRun, annotations: tuple[Annotation, ...]) -> Mapping[str, Any]:
+def _describe_check(check: CheckRun, annotations: tuple[Annotation, ...]) -> Mapping[str, Any]:
     """Return the body of a request, without the fields that identify the check."""
     ended = (
         {"status": "in_progress"}
@@ -352,19 +380,19 @@ def _said(check: CheckRun, annotations: tuple[Annotation, ...]) -> Mapping[str, 
         ),
     }
     if annotations:
-        output["annotations"] = [_annotation(one) for one in annotations]
+        output["annotations"] = [_annotation(annotation) for annotation in annotations]
     details = {"details_url": check.details_url} if check.details_url else {}
     return {**ended, **details, "output": output}
 
 
-def _annotation(one: Annotation) -> Mapping[str, Any]:
+def _annotation(annotation: Annotation) -> Mapping[str, Any]:
     return {
-        "path": one.path,
-        "start_line": one.line,
-        "end_line": one.line,
-        "annotation_level": one.level.value,
-        "title": clipped_line(one.title, TITLE_LIMIT),
-        "message": clipped(one.message, MESSAGE_LIMIT, utf8_bytes) or "no message",
+        "path": annotation.path,
+        "start_line": annotation.line,
+        "end_line": annotation.line,
+        "annotation_level": annotation.level.value,
+        "title": clipped_line(annotation.title, TITLE_LIMIT),
+        "message": clipped(annotation.message, MESSAGE_LIMIT, utf8_bytes) or "no message",
     }
 
 
@@ -383,18 +411,22 @@ class StatusState(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckStatus:
-    """A commit status under a `context`, the name that a branch's protection can require.
-
-    `report` is what it is made of.
-    """
+    """A commit status."""
 
     context: str
+    """Its name, which a branch's protection can require."""
     head_sha: str
+    """The measured commit."""
     state: StatusState
+    """GitHub's word for the conclusion."""
     description: str
+    """The headline, of one line."""
     target_url: str | None = None
+    """The page that it links to, or `None`; the run and attempt are read back from it."""
     report: Report | None = None
+    """The report that it is made of; `None` sets the status without regard to others."""
     restates: bool = True
+    """If false, a second report of the same attempt is another gate's and loosens nothing."""
 
 
 STATES: Mapping[Conclusion, StatusState] = {
@@ -422,7 +454,10 @@ def mark(client: Client, check: CheckRun | None) -> PublishOutcome:
 
 
 def status_of(check: CheckRun) -> CheckStatus:
-    """Make the commit status that replaces a check. A re-run has a separate address."""
+    """Make the commit status that replaces a check.
+
+    A re-run has a separate address.
+    """
     url, number = check.details_url, check.run.attempt
     return CheckStatus(
         context=check.name,
@@ -436,17 +471,20 @@ def status_of(check: CheckRun) -> CheckStatus:
 
 
 def publish_status(client: Client, status: CheckStatus) -> PublishOutcome:
-    """Set the status. Raises `GitHubFailed`.
+    """Set the status.
 
-    The newest status of a context is the one that counts, so it says the strictest of all runs.
+    The newest status of a context is the one that counts, so it reports the strictest of all runs.
+    Raises `GitHubFailed`.
     """
     state, description = status.state, status.description
     report = None if status.report is None else replace(status.report, key="", reporter="")
     if report is not None and report.own is not None:
         before = _reports(client, status)
-        own = [one for one in before if one.run.id == report.run.id]
-        late = [one for one in own if one.run > report.run]
-        stricter = [one for one in own if one.run == report.run and one.rank > report.rank]
+        same_run = [other for other in before if other.run.id == report.run.id]
+        late = [other for other in same_run if other.run > report.run]
+        stricter = [
+            other for other in same_run if other.run == report.run and other.rank > report.rank
+        ]
         if late or (stricter and not status.restates):
             return PublishOutcome(
                 part=STATUS_PART,
@@ -478,27 +516,32 @@ def publish_status(client: Client, status: CheckStatus) -> PublishOutcome:
 
 
 def _reports(client: Client, status: CheckStatus) -> list[Report]:
-    """The reports of runs in the commit's statuses of this context, the oldest first: who was last says what a run says."""
+    """Return the reports in the commit's statuses of this context, the oldest first.
+
+    The last status of a run is the one that counts for it.
+    """
     listing = client.pages(f"commits/{status.head_sha}/statuses")
     reports = (
         _report(record)
         for record in ApiRecord.each(listing.items)
         if record.text("context") == status.context
     )
-    return [one for one in reports if one is not None][::-1]
+    return [report for report in reports if report is not None][::-1]
 
 
 def _report(record: ApiRecord) -> Report | None:
     run = _RUN.fullmatch(record.text("target_url") or "")
     if run is None:
         return None
-    held = _HELD.match(record.text("description") or "")
+    match = _HELD.match(record.text("description") or "")
     state = record.text("state")
-    shown = _OWN.get(StatusState(state)) if state in {one.value for one in StatusState} else None
-    own = _conclusion(held["own"]) if held else shown
+    shown = (
+        _OWN.get(StatusState(state)) if state in {member.value for member in StatusState} else None
+    )
+    conclusion = _conclusion(match["own"]) if match else shown
     return Report(
         key="",
         run=RunId(id=int(run["run"]), attempt=int(run["attempt"] or 1)),
         reporter="",
-        own=own,
+        own=conclusion,
     )

@@ -1,6 +1,6 @@
-"""GitHub's REST API as this package needs it: objects, files, writes, listings page by page, and downloads.
+"""GitHub's REST API as this package needs it: objects, files, writes, listings, downloads.
 
-Callers interpret the answers; `asking` obtains them.
+Callers interpret the answers; `http` obtains them.
 """
 
 import logging
@@ -29,7 +29,7 @@ _OK = 200
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PagedListing:
-    """The items of a listing; not `complete` where there are more pages than were read."""
+    """The items of a listing; not `complete` if there are more pages than were read."""
 
     items: Sequence[Any]
     complete: bool
@@ -57,7 +57,10 @@ class Client:
         self._bare.close()
 
     def get(self, path: str, params: Params | None = None) -> ApiRecord:
-        """One object below the repository. Raises `GitHubFailed`, as all methods do."""
+        """Return one object below the repository.
+
+        Raises `GitHubFailed`, as all methods do.
+        """
         return ApiRecord.of(
             self._asker.ask(
                 HttpRequest(method="GET", url=self.server.url(path), params=params)
@@ -65,7 +68,7 @@ class Client:
         )
 
     def raw(self, path: str, params: Params | None = None) -> bytes:
-        """A file of the repository as it is."""
+        """Return a file of the repository as it is."""
         return self._asker.ask(
             HttpRequest(method="GET", url=self.server.url(path), params=params, accept=RAW)
         ).content
@@ -83,7 +86,7 @@ class Client:
         return answer if isinstance(answer, ApiRecord) else ApiRecord.of(answer.json())
 
     def delete(self, path: str) -> None:
-        """Delete; an object that is already gone does not raise."""
+        """Delete an object; one that is already gone does not raise."""
         try:
             self._asker.ask(HttpRequest(method="DELETE", url=self.server.url(path)))
         except GitHubMissing:
@@ -97,7 +100,10 @@ class Client:
         key: str | None = None,
         most: int = MOST_PAGES,
     ) -> PagedListing:
-        """Every item of a listing, page by page, `most` pages at most; `key` names the list where a page is an object."""
+        """Return every item of a listing, page by page, `most` pages at most.
+
+        `key` names the list if a page is an object.
+        """
         request = HttpRequest(
             method="GET", url=self.server.url(path), params={"per_page": PER_PAGE, **(params or {})}
         )
@@ -143,10 +149,10 @@ class Client:
         return target.geturl()
 
     def fetch(self, url: str, *, most_bytes: int) -> bytes:
-        """Download from a signed address: without the token, which storage would refuse, and without a further redirect.
+        """Download from a signed address, without the token and without a further redirect.
 
-        Raises `GitHubUnreachable` if this address does not work, or no longer: ask for a new one.
-        Raises `TooLarge`.
+        Storage would refuse the token. Raises `GitHubUnreachable` if this address does not work, or
+        no longer: ask for a new one. Raises `TooLarge`.
         """
         host = urlsplit(url).hostname
         try:
@@ -158,5 +164,5 @@ class Client:
         return answer.content
 
     def wait(self, seconds: float) -> bool:
-        """Wait on the budget of the retries; `False` if it does not suffice, and nothing was waited."""
+        """Wait on the budget of the retries; return `False`, without waiting, if it is too low."""
         return self._asker.wait(seconds)

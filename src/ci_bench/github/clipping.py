@@ -1,4 +1,4 @@
-"""Making a text fit: whole lines are cut from the end, and what they leave open (fences, folds) is closed. Pure.
+"""Shortening of texts: whole lines are cut from the end, and open fences and folds closed. Pure.
 
 The reports keep to their own budgets; this is what still holds when one does not.
 """
@@ -11,17 +11,20 @@ _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 
 
 def utf16_units(text: str) -> int:
-    """The length of a text as JavaScript counts, the larger of what GitHub may count by."""
+    """Return the length of a text as JavaScript counts, the larger of GitHub's possible counts."""
     return len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
 def utf8_bytes(text: str) -> int:
-    """The length of a text in bytes."""
+    """Return the length of a text in bytes."""
     return len(text.encode("utf-8", "replace"))
 
 
 def clipped(text: str, limit: int, size: Callable[[str], int]) -> str:
-    """The text, or as many of its first lines as leave room for what closes them and for a word about the cut."""
+    """Return the text, or as many of its first lines as fit.
+
+    They leave room for what closes them and for a word about the cut.
+    """
     if size(text) <= limit:
         return text
     lines = text.split("\n")
@@ -34,7 +37,7 @@ def clipped(text: str, limit: int, size: Callable[[str], int]) -> str:
 
 
 def clipped_line(text: str, most: int) -> str:
-    """One line of `most` UTF-16 units at most, never half a character."""
+    """Return one line of `most` UTF-16 units at most, never half a character."""
     line = " ".join(text.split())
     if utf16_units(line) <= most:
         return line
@@ -42,7 +45,7 @@ def clipped_line(text: str, most: int) -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """The first `most` UTF-16 units of a text, or one less where a character would be halved."""
+    """Return the first `most` UTF-16 units of a text, or one less to keep a character whole."""
     return text.encode("utf-16-le", "surrogatepass")[: 2 * most].decode("utf-16-le", "ignore")
 
 

@@ -1,4 +1,4 @@
-"""The one sticky comment of a pull request: found on whatever page it is, written, and kept the only one.
+"""The one sticky comment of a pull request: searched on all pages, written, and kept unique.
 
 A comment is ours if its hidden first line says so and its author is ours, since anyone can paste
 such a line:
@@ -45,7 +45,7 @@ class Marker:
     head: str
 
     def __post_init__(self) -> None:
-        """A key with a space or ``-->`` in it could not be read back."""
+        """Check the key: one with a space or ``-->`` in it could not be read back."""
         if not KEY.fullmatch(self.key):
             raise BadInput(
                 f"the key is {self.key!r:.80}; it takes letters, digits, `.`, `_` and `-`, 64 at"
@@ -53,7 +53,7 @@ class Marker:
             )
 
     def __str__(self) -> str:
-        """The line."""
+        """Return the line."""
         return (
             f"<!-- ci-bench:v1 key={self.key} run={self.run.id} attempt={self.run.attempt}"
             f" head={self.head} -->"
@@ -61,12 +61,12 @@ class Marker:
 
 
 def read_marker(body: str) -> Marker | None:
-    """The marker in a comment's first line."""
-    found = _MARKER.fullmatch(body.partition("\n")[0].strip())
-    if found is None:
+    """Return the marker in a comment's first line."""
+    match = _MARKER.fullmatch(body.partition("\n")[0].strip())
+    if match is None:
         return None
-    run = RunId(id=int(found["run"]), attempt=int(found["attempt"]))
-    return Marker(key=found["key"], run=run, head=found["head"])
+    run = RunId(id=int(match["run"]), attempt=int(match["attempt"]))
+    return Marker(key=match["key"], run=run, head=match["head"])
 
 
 logger = logging.getLogger(__name__)
@@ -106,35 +106,40 @@ class Own:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sticky:
-    """The comment to write on pull request `number`; the first line of `text` is the marker.
-
-    `author` is the login that the token writes as, ``my-app[bot]`` for an app. `changed` says
-    whether there is something to tell.
-    """
+    """The comment to write."""
 
     number: int
+    """Number of the pull request."""
     marker: Marker
+    """Its identity."""
     text: str
+    """The whole comment; its first line is the marker."""
     author: str = ACTIONS_BOT
+    """The login that the token writes as, ``my-app[bot]`` for an app."""
     mode: CommentMode = CommentMode.ALWAYS
+    """The condition for writing it."""
     changed: bool = True
+    """Whether there is a change to report, for `CommentMode.ON_CHANGE`."""
 
 
 def publish_comment(client: Client, sticky: Sticky) -> PublishOutcome:
-    """Write the comment, or say why not. Raises `GitHubFailed`."""
+    """Write the comment, or say why not.
+
+    Raises `GitHubFailed`.
+    """
     if sticky.mode is CommentMode.NEVER:
         return PublishOutcome(part=PART, state=State.SKIPPED, detail="comments are turned off")
-    own = find_own(client, sticky, {sticky.author})
-    if any(one.marker.run > sticky.marker.run for one in own):
-        return _superseded(own)
-    if not own and sticky.mode is CommentMode.ON_CHANGE and not sticky.changed:
+    comments = find_own(client, sticky, {sticky.author})
+    if any(comment.marker.run > sticky.marker.run for comment in comments):
+        return _superseded(comments)
+    if not comments and sticky.mode is CommentMode.ON_CHANGE and not sticky.changed:
         return PublishOutcome(part=PART, state=State.SKIPPED, detail="nothing changed")
-    written = _write(client, sticky, own)
+    written = _write(client, sticky, comments)
     return _settle(client, sticky, written)
 
 
 def find_own(client: Client, sticky: Sticky, authors: set[str]) -> list[Own]:
-    """Our comments with this key, the oldest first.
+    """Return our comments with this key, the oldest first.
 
     Raises `GitHubOdd` if there are more comments than are read.
     """
@@ -145,18 +150,18 @@ def find_own(client: Client, sticky: Sticky, authors: set[str]) -> list[Own]:
             " whether ours exists"
         )
     names = {author.casefold() for author in authors}
-    found = (_own(record) for record in ApiRecord.each(listing.items))
-    own = [
-        one
-        for one in found
-        if one is not None
-        and one.marker.key == sticky.marker.key
-        and one.author.casefold() in names
+    candidates = (_parse_comment(record) for record in ApiRecord.each(listing.items))
+    comments = [
+        comment
+        for comment in candidates
+        if comment is not None
+        and comment.marker.key == sticky.marker.key
+        and comment.author.casefold() in names
     ]
-    return sorted(own, key=lambda one: one.id)
+    return sorted(comments, key=lambda comment: comment.id)
 
 
-def _own(record: ApiRecord) -> Own | None:
+def _parse_comment(record: ApiRecord) -> Own | None:
     marker, author, number = (
         read_marker(record.text("body") or ""),
         record.text("user", "login"),
@@ -167,8 +172,8 @@ def _own(record: ApiRecord) -> Own | None:
     return Own(id=number, marker=marker, author=author, url=record.text("html_url"))
 
 
-def _superseded(own: Sequence[Own]) -> PublishOutcome:
-    newest = max(own, key=lambda one: one.marker.run)
+def _superseded(comments: Sequence[Own]) -> PublishOutcome:
+    newest = max(comments, key=lambda comment: comment.marker.run)
     detail = (
         f"run {newest.marker.run.id}, attempt {newest.marker.run.attempt}, is newer and has"
         " commented already"
@@ -176,13 +181,13 @@ def _superseded(own: Sequence[Own]) -> PublishOutcome:
     return PublishOutcome(part=PART, state=State.SKIPPED, detail=detail, url=newest.url)
 
 
-def _write(client: Client, sticky: Sticky, own: Sequence[Own]) -> Own:
+def _write(client: Client, sticky: Sticky, comments: Sequence[Own]) -> Own:
     """Update the oldest of our comments that is still there, or create one."""
-    for one in own:
+    for comment in comments:
         try:
-            return _put(client, sticky, "PATCH", f"issues/comments/{one.id}")
+            return _put(client, sticky, "PATCH", f"issues/comments/{comment.id}")
         except GitHubMissing:
-            logger.info("comment %d was deleted meanwhile", one.id)
+            logger.info("comment %d was deleted meanwhile", comment.id)
     return _put(client, sticky, "POST", f"issues/{sticky.number}/comments")
 
 
@@ -191,9 +196,13 @@ def _put(client: Client, sticky: Sticky, method: str, path: str) -> Own:
 
     def landed() -> ApiRecord | None:
         listing = client.pages(f"issues/{sticky.number}/comments")
-        wanted = str(sticky.marker)
+        marker = str(sticky.marker)
         return next(
-            (one for one in ApiRecord.each(listing.items) if _is_ours(one, wanted, sticky.author)),
+            (
+                record
+                for record in ApiRecord.each(listing.items)
+                if _is_ours(record, marker, sticky.author)
+            ),
             None,
         )
 
@@ -217,8 +226,8 @@ def _put(client: Client, sticky: Sticky, method: str, path: str) -> Own:
 
 
 def _is_ours(record: ApiRecord, marker: str, author: str) -> bool:
-    named = (record.text("user", "login") or "").casefold() == author.casefold()
-    return named and (record.text("body") or "").partition("\n")[0].strip() == marker
+    is_author = (record.text("user", "login") or "").casefold() == author.casefold()
+    return is_author and (record.text("body") or "").partition("\n")[0].strip() == marker
 
 
 def _settle(client: Client, sticky: Sticky, written: Own) -> PublishOutcome:
@@ -235,16 +244,16 @@ def _settle(client: Client, sticky: Sticky, written: Own) -> PublishOutcome:
         )
     for _ in range(_ROUNDS):
         client.clock.sleep(_SETTLE_S * (1.0 + client.clock.chance()))
-        own = find_own(client, sticky, {written.author})
-        newest = max((one.marker.run for one in own), default=sticky.marker.run)
+        comments = find_own(client, sticky, {written.author})
+        newest = max((comment.marker.run for comment in comments), default=sticky.marker.run)
         if newest > sticky.marker.run:
-            _withdraw(client, sticky, own)
-            return _superseded(own)
-        if len(own) == 1 and own[0].marker.run == sticky.marker.run:
+            _withdraw(client, sticky, comments)
+            return _superseded(comments)
+        if len(comments) == 1 and comments[0].marker.run == sticky.marker.run:
             return PublishOutcome(
-                part=PART, state=State.DONE, detail="the comment is up to date", url=own[0].url
+                part=PART, state=State.DONE, detail="the comment is up to date", url=comments[0].url
             )
-        _merge(client, sticky, own)
+        _merge(client, sticky, comments)
     return PublishOutcome(
         part=PART,
         state=State.DONE,
@@ -253,19 +262,20 @@ def _settle(client: Client, sticky: Sticky, written: Own) -> PublishOutcome:
     )
 
 
-def _withdraw(client: Client, sticky: Sticky, own: Sequence[Own]) -> None:
-    """A newer run has written as well: take back what came after the oldest comment, which the newer run makes its own.
+def _withdraw(client: Client, sticky: Sticky, comments: Sequence[Own]) -> None:
+    """Delete our comments after the oldest one, because a newer run has written as well.
 
-    Both delete by the same rule, so they can't delete each other's.
+    The newer run makes the oldest comment its own. Both delete by the same rule, so they can't
+    delete each other's.
     """
-    for one in own[1:]:
-        if one.marker.run == sticky.marker.run:
-            client.delete(f"issues/comments/{one.id}")
+    for comment in comments[1:]:
+        if comment.marker.run == sticky.marker.run:
+            client.delete(f"issues/comments/{comment.id}")
 
 
-def _merge(client: Client, sticky: Sticky, own: Sequence[Own]) -> None:
+def _merge(client: Client, sticky: Sticky, comments: Sequence[Own]) -> None:
     """Keep the oldest with our text and delete the others; write it again if all are gone."""
-    if not own or own[0].marker.run < sticky.marker.run:
-        _write(client, sticky, own[:1])
-    for one in own[1:]:
-        client.delete(f"issues/comments/{one.id}")
+    if not comments or comments[0].marker.run < sticky.marker.run:
+        _write(client, sticky, comments[:1])
+    for comment in comments[1:]:
+        client.delete(f"issues/comments/{comment.id}")

@@ -11,28 +11,38 @@ from ci_bench.github.server import ApiRecord
 
 
 def parents(client: Client, name: str) -> tuple[str, ...]:
-    """The parents of a commit, the first one first.
+    """Return the parents of a commit, the first one first.
 
     Raises `GitHubMissing` if GitHub knows no such commit.
     """
-    listed = _commit(client, name).fields.get("parents")
+    entries = _commit(client, name).fields.get("parents")
     return tuple(
-        one.need_text("sha") for one in ApiRecord.each(listed if isinstance(listed, list) else [])
+        record.need_text("sha")
+        for record in ApiRecord.each(entries if isinstance(entries, list) else [])
     )
 
 
 def tree(client: Client, name: str) -> str:
-    """The content of a commit: its tree. Raises `GitHubMissing` if GitHub knows no such commit."""
+    """Return the tree of a commit, which identifies its content.
+
+    Raises `GitHubMissing` if GitHub knows no such commit.
+    """
     return _commit(client, name).need_text("commit", "tree", "sha")
 
 
 def resolve(client: Client, name: str) -> str:
-    """The commit that a branch, a tag or a commit's own name stands for. Raises `GitHubMissing`."""
+    """Return the commit that a branch, a tag or a commit's own name stands for.
+
+    Raises `GitHubMissing`.
+    """
     return _commit(client, name).need_text("sha")
 
 
 def branch_point(client: Client, base: str, head: str) -> str:
-    """The commit where `head` left `base`, each a commit or a branch. Raises `GitHubFailed`."""
+    """Return the commit where `head` left `base`, each a commit or a branch.
+
+    Raises `GitHubFailed`.
+    """
     compared = client.get(
         f"compare/{quote(base, safe='')}...{quote(head, safe='')}", {"per_page": 1}
     )

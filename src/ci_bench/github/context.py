@@ -37,7 +37,10 @@ class RunId:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Head:
-    """The commit that was measured and where it came from; `None` if the event doesn't say, as of a deleted fork."""
+    """The measured commit and its origin.
+
+    A field is `None` if the event doesn't say, as for a deleted fork.
+    """
 
     sha: str
     branch: str | None = None
@@ -47,35 +50,42 @@ class Head:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EventContext:
-    """The workflow's view.
-
-    `event` is the event that measured; `workflow` is the path of the file that did, `conclusion`
-    how that run ended, if this is another. `base_branch` and `base_sha` are what head wants to get
-    into, as far as the event says; `default_branch` is the repository's. `pull_number` is only
-    known to an event of a pull request. `read_only` says that the token can only read, and that
-    this is as it should be: a fork's pull request, or Dependabot's. `reporter` is the job that
-    reports: the path of its workflow and its name there, the same when it is run again. `merge_sha`
-    is the test merge that a pull request's own run checked out, by the runner's word. `comment_id`
-    is the comment that requested the run.
-    """
+    """The workflow's view of the run that measured."""
 
     repository: str
+    """This repository, ``owner/name``."""
     repository_id: int | None
+    """GitHub's id of it; `None` if neither event nor environment says."""
     run: RunId
+    """The run that measured, and its attempt."""
     event: str
+    """The event that started that run."""
     reports_for_another_run: bool
+    """Whether this workflow reports, and another one measured."""
     head: Head
+    """The measured commit."""
     workflow: str | None = None
+    """Path of the workflow file that measured; `None` if unknown."""
     base_branch: str | None = None
+    """The branch that head is to be merged into; `None` if the event does not say."""
     base_sha: str | None = None
+    """Its commit, as far as the event says."""
     pull_number: int | None = None
+    """Number of the pull request; `None` for events without one."""
     read_only: bool = False
+    """Whether the token can only read, as intended: a fork's or Dependabot's pull request."""
     run_url: str | None = None
+    """The page of the run that measured; `None` if unknown."""
     conclusion: str | None = None
+    """How the run that measured ended, if this is another run."""
     default_branch: str | None = None
+    """The repository's default branch; `None` if the event does not say."""
     reporter: str = ""
+    """The reporting job: its workflow's path and its name, equal when it is run again."""
     merge_sha: str | None = None
+    """The test merge that a pull request's own run checked out, by the runner's word."""
     comment_id: int | None = None
+    """The comment that requested the run; `None` for other events."""
 
     @property
     def is_for_pull_request(self) -> bool:
@@ -120,7 +130,10 @@ class EventContext:
 
 
 def server_of(environ: Mapping[str, str]) -> GithubServer:
-    """Return GitHub's address and the credentials. Raises `NotOnGitHub`."""
+    """Return GitHub's address and the credentials.
+
+    Raises `NotOnGitHub`.
+    """
     token = next((environ[name].strip() for name in TOKENS if environ.get(name, "").strip()), "")
     if not token:
         raise NotOnGitHub(
@@ -133,9 +146,10 @@ def server_of(environ: Mapping[str, str]) -> GithubServer:
 
 
 def load_context(environ: Mapping[str, str], *, head: str | None = None) -> EventContext:
-    """Read the context of a workflow. Raises `NotOnGitHub`, naming everything that is missing.
+    """Read the context of a workflow.
 
-    `head` is the commit that a comment's request was granted for, since its event names none.
+    Raises `NotOnGitHub`, naming everything that is missing. `head` is the commit that a comment's
+    request was granted for, since its event names none.
     """
     missing = [name for name in _NEEDED if not environ.get(name)]
     if missing:
@@ -170,7 +184,10 @@ def load_context(environ: Mapping[str, str], *, head: str | None = None) -> Even
 
 
 def read_event(environ: Mapping[str, str]) -> ApiRecord:
-    """Read the event file; without one, it has no fields. Raises `NotOnGitHub` if it is broken."""
+    """Read the event file; without one, it has no fields.
+
+    Raises `NotOnGitHub` if it is broken.
+    """
     path = environ.get("GITHUB_EVENT_PATH")
     if not path:
         return ApiRecord({})
@@ -185,7 +202,7 @@ def read_event(environ: Mapping[str, str]) -> ApiRecord:
 
 
 def _of_measured(environ: Mapping[str, str], event: ApiRecord, measured: ApiRecord) -> EventContext:
-    """In the workflow that reports: everything from the run that measured."""
+    """Return the context of a workflow that reports: all from the run that measured."""
     sha, run = _sha(measured.text("head_sha")), measured.number("id")
     base, base_sha = _base_of_measured(event, measured)
     if sha is None or run is None:
@@ -230,9 +247,9 @@ def _base_of_measured(event: ApiRecord, measured: ApiRecord) -> tuple[str | None
 
 
 def _of_pull(environ: Mapping[str, str], event: ApiRecord, pull: ApiRecord) -> EventContext:
-    own, theirs = pull.number("base", "repo", "id"), pull.number("head", "repo", "id")
+    ours, theirs = pull.number("base", "repo", "id"), pull.number("head", "repo", "id")
     bot = DEPENDABOT in {environ.get("GITHUB_ACTOR"), pull.text("user", "login")}
-    plain = _of_branch(
+    context = _of_branch(
         environ,
         event,
         head=pull.text("head", "sha"),
@@ -240,26 +257,26 @@ def _of_pull(environ: Mapping[str, str], event: ApiRecord, pull: ApiRecord) -> E
         base_sha=pull.text("base", "sha"),
     )
     return EventContext(
-        repository=plain.repository,
-        repository_id=plain.repository_id,
-        run=plain.run,
-        event=plain.event,
+        repository=context.repository,
+        repository_id=context.repository_id,
+        run=context.run,
+        event=context.event,
         reports_for_another_run=False,
         head=Head(
-            sha=plain.head.sha,
+            sha=context.head.sha,
             branch=pull.text("head", "ref"),
             owner=pull.text("head", "repo", "owner", "login"),
             repository_id=theirs,
         ),
-        workflow=plain.workflow,
-        base_branch=plain.base_branch,
-        base_sha=plain.base_sha,
+        workflow=context.workflow,
+        base_branch=context.base_branch,
+        base_sha=context.base_sha,
         pull_number=pull.number("number"),
-        read_only=(theirs != own or bot) and plain.event == "pull_request",
-        run_url=plain.run_url,
-        default_branch=plain.default_branch,
-        reporter=plain.reporter,
-        merge_sha=_sha(environ["GITHUB_SHA"]) if plain.event == "pull_request" else None,
+        read_only=(theirs != ours or bot) and context.event == "pull_request",
+        run_url=context.run_url,
+        default_branch=context.default_branch,
+        reporter=context.reporter,
+        merge_sha=_sha(environ["GITHUB_SHA"]) if context.event == "pull_request" else None,
     )
 
 
@@ -275,8 +292,8 @@ def _of_comment(environ: Mapping[str, str], event: ApiRecord, head: str | None) 
         raise NotOnGitHub(
             "a comment names no commit: pass the output `head_sha` of `answer-request` by --head"
         )
-    plain = _of_branch(environ, event, head=sha, base=None, base_sha=None)
-    return replace(plain, head=Head(sha=sha), pull_number=number, comment_id=comment)
+    context = _of_branch(environ, event, head=sha, base=None, base_sha=None)
+    return replace(context, head=Head(sha=sha), pull_number=number, comment_id=comment)
 
 
 def _of_branch(
@@ -327,7 +344,10 @@ def _reporter(environ: Mapping[str, str]) -> str:
 
 
 def _workflow(reference: str, repository: str) -> str | None:
-    """``owner/name/.github/workflows/x.yml@refs/heads/main`` to the path of the file."""
+    """Return the file of a reference: ``owner/name/.github/workflows/x.yml@refs/heads/main``.
+
+    It is `None` for a file elsewhere.
+    """
     path = reference.removeprefix(f"{repository}/").partition("@")[0]
     return path if path.startswith(".github/workflows/") else None
 

@@ -1,13 +1,13 @@
-"""One request over HTTP until an answer stands: retries, the budget of waiting, redirects within the API, the pace of writes.
+"""One request over HTTP until an answer stands: retries, waits, redirects, pace of writes.
 
 The only module that imports requests. Proxies (HTTPS_PROXY, NO_PROXY) and an own certificate
-authority (REQUESTS_CA_BUNDLE) are honoured by requests itself. Redirects are followed here, never
-by requests, which keeps the token from other hosts. Retries are here and not in urllib3's `Retry`,
-which sees no bodies and so no secondary rate limit, sleeps by its own clock, and cannot share one
-budget of waiting among requests. Whether another try is worth it follows GitHub's signals:
-https://docs.github.com/en/rest/using-the-rest-api/rate-limits-for-the-rest-api. A 403 is a rate
-limit only if it says so; any other is a missing permission, and asking again changes nothing. Time
-is an argument, so tests need not wait.
+authority (REQUESTS_CA_BUNDLE) are honoured by requests itself. Redirects are followed here, within
+the API and never by requests, which keeps the token from other hosts. Retries are here and not in
+urllib3's `Retry`, which sees no bodies and so no secondary rate limit, sleeps by its own clock, and
+cannot share one budget of waiting among requests. Whether another try is worth it follows GitHub's
+signals: https://docs.github.com/en/rest/using-the-rest-api/rate-limits-for-the-rest-api. A 403 is a
+rate limit only if it says so; any other is a missing permission, and asking again changes nothing.
+Time is an argument, so tests need not wait.
 """
 
 import json
@@ -48,7 +48,10 @@ def _chance() -> float:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HttpClock:
-    """Seconds since the epoch, seconds that never go backwards, sleeping, and a share from 0 to 1 to spread waits with."""
+    """Time and chance: seconds since the epoch, monotonic seconds, sleeping, a share from 0 to 1.
+
+    The share spreads waits.
+    """
 
     now: Callable[[], float] = time.time
     monotonic: Callable[[], float] = time.monotonic
@@ -91,14 +94,17 @@ class HttpAnswer:
 
     @property
     def next_page(self) -> str | None:
-        """The address of the next page of a listing."""
+        """Return the address of the next page of a listing."""
         links = parse_header_links(self.headers.get("link", ""))
         return next(
             (link["url"] for link in links if link.get("rel") == "next" and link.get("url")), None
         )
 
     def json(self) -> Any:
-        """The content as JSON. Raises `GitHubOdd`."""
+        """Return the content as JSON.
+
+        Raises `GitHubOdd`.
+        """
         try:
             return json.loads(self.content)
         except (ValueError, RecursionError):
@@ -111,16 +117,16 @@ class HttpAnswer:
     def message(self) -> str:
         """Return GitHub's error message, in one line; empty if it has none."""
         try:
-            said = json.loads(self.content)
+            document = json.loads(self.content)
         except (ValueError, RecursionError):
             return ""
-        if not isinstance(said, dict):
+        if not isinstance(document, dict):
             return ""
-        errors = said.get("errors")
+        errors = document.get("errors")
         details = [_detail(error) for error in errors[:5]] if isinstance(errors, list) else []
-        return " ".join("; ".join([str(said.get("message", "")), *filter(None, details)]).split())[
-            :500
-        ]
+        return " ".join(
+            "; ".join([str(document.get("message", "")), *filter(None, details)]).split()
+        )[:500]
 
 
 def _detail(error: Any) -> str:
@@ -149,7 +155,10 @@ class Transport:
     """Sends requests with one token, or, with `None`, without any."""
 
     def __init__(self, *, token: str | None, clock: HttpClock) -> None:
-        """Open no connection yet. Queries are kept out of the HTTP library's log from here on."""
+        """Open no connection yet.
+
+        Queries are kept out of the HTTP library's log from here on.
+        """
         quiet_http_logs()
         self._clock = clock
         self._secrets = (token or "",)
@@ -188,7 +197,7 @@ class Transport:
                 return HttpAnswer(status=response.status_code, headers=lower, content=content)
         except requests.exceptions.SSLError as error:
             raise GitHubUnreachable(
-                f"{self._said(error)}; behind a proxy or on GitHub Enterprise, name its"
+                f"{self._describe_error(error)}; behind a proxy or on GitHub Enterprise, name its"
                 " certificates in REQUESTS_CA_BUNDLE"
             ) from None
         except (
@@ -197,19 +206,21 @@ class Transport:
             requests.exceptions.MissingSchema,
         ) as error:
             raise GitHubUnreachable(
-                f"{self._said(error)}; check GITHUB_API_URL, and HTTPS_PROXY if it is set"
+                f"{self._describe_error(error)}; check GITHUB_API_URL, and HTTPS_PROXY if it is set"
             ) from None
         except requests.RequestException as error:
-            raise LostExchange(self._said(error)) from None
+            raise LostExchange(self._describe_error(error)) from None
         except OSError as error:
-            raise GitHubUnreachable(f"{self._said(error)}; check REQUESTS_CA_BUNDLE") from None
+            raise GitHubUnreachable(
+                f"{self._describe_error(error)}; check REQUESTS_CA_BUNDLE"
+            ) from None
 
     def close(self) -> None:
         """Close all connections."""
         self._session.close()
 
     def _read(self, response: requests.Response, most_bytes: int) -> bytes:
-        """The content, unpacked if it was compressed, but never more than `most_bytes`."""
+        """Return the content, unpacked if it was compressed, up to `most_bytes`."""
         ends = self._clock.monotonic() + EXCHANGE_S
         parts, size = [], 0
         for part in response.iter_content(_CHUNK):
@@ -221,7 +232,7 @@ class Transport:
             parts.append(part)
         return b"".join(parts)
 
-    def _said(self, error: Exception) -> str:
+    def _describe_error(self, error: Exception) -> str:
         """Describe an error in one line, without secrets.
 
         The exception itself is not chained: it holds the request.
@@ -237,13 +248,16 @@ _CLOSED = re.compile(
 """GitHub's words for a place that takes no comment whatever the token may do."""
 
 
-def refusal(said: str, answer: HttpAnswer, message: str) -> GitHubFailed:
-    """The error for an answer to `said` (method and path), with GitHub's own `message` and what would help."""
-    text = f"{said} answered {answer.status}: {message or 'no reason given'}"
+def refusal(request: str, answer: HttpAnswer, message: str) -> GitHubFailed:
+    """Return the error for an answer to `request`, with GitHub's `message` and a remedy.
+
+    `request` is its method and path.
+    """
+    text = f"{request} answered {answer.status}: {message or 'no reason given'}"
     needed = answer.headers.get("x-accepted-github-permissions")
     permission = f"; it needs {needed:.100}" if needed else ""
     if answer.status in {403, 410, 422, 423} and _CLOSED.search(message):
-        return GitHubClosed(f"GitHub takes nothing there: {message} ({said})")
+        return GitHubClosed(f"GitHub takes nothing there: {message} ({request})")
     match answer.status:
         case 401:
             return GitHubRefused(f"{text}; the token is not valid, or has expired")
@@ -306,9 +320,9 @@ def wait_s(
     The server's own request comes first: ``retry-after``, then, of a used-up limit,
     ``x-ratelimit-reset``, read by the server's own clock.
     """
-    named = _retry_after(headers, now)
-    if named is not None:
-        return named + chance
+    retry_s = _retry_after(headers, now)
+    if retry_s is not None:
+        return retry_s + chance
     if trouble is Trouble.PRIMARY_LIMIT:
         reset = _number(headers.get("x-ratelimit-reset"))
         return (
@@ -323,11 +337,11 @@ def wait_s(
 
 
 def _retry_after(headers: Mapping[str, str], now: float) -> float | None:
-    """``retry-after`` in seconds: a number, or a date."""
-    said = headers.get("retry-after")
-    seconds = _number(said)
-    if seconds is None and said:
-        moment = _date(said)
+    """Return ``retry-after`` in seconds: a number, or a date."""
+    header = headers.get("retry-after")
+    seconds = _number(header)
+    if seconds is None and header:
+        moment = _date(header)
         seconds = None if moment is None else moment - _server_time(headers, now)
     return None if seconds is None else max(0.0, seconds)
 
@@ -367,14 +381,20 @@ Seek = Callable[[], ApiRecord | None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HttpRequest:
-    """A request. `redirects` are followed unless the redirect itself is the answer."""
+    """A request."""
 
     method: str
+    """The HTTP method, in capitals."""
     url: str
+    """The whole address."""
     params: Mapping[str, str | int] | None = None
+    """The query; `None` without one, or if the address has it already."""
     body: Mapping[str, Any] | None = None
+    """The JSON object to send, or `None`."""
     accept: str = JSON
+    """The media type of the answer."""
     redirects: bool = True
+    """Whether redirects are followed; if not, the redirect is the answer."""
 
     def __str__(self) -> str:
         """Return the address for messages, without query; a redirect's is shortened."""
@@ -412,7 +432,10 @@ class Asker:
         return answer
 
     def ask_or_seek(self, request: HttpRequest, seek: Seek) -> HttpAnswer | ApiRecord:
-        """Likewise for a write; after a lost answer, `seek` says whether it was done, before it is sent again."""
+        """Write, and return the answer or the record that `seek` finds.
+
+        After a lost answer, `seek` says whether it was done, before it is sent again.
+        """
         return self._until_it_stands(request, seek)
 
     def close(self) -> None:
@@ -441,10 +464,10 @@ class Asker:
                 tried,
                 repeatable=request.method != "POST" or seek is not None,
             )
-            found = seek() if seek and trouble.unclear else None
-            if found is not None:
+            record = seek() if seek and trouble.unclear else None
+            if record is not None:
                 logger.info("%s had done its work", request)
-                return found
+                return record
 
     def _pause(self, request: HttpRequest, ended: _Tried, tried: int, *, repeatable: bool) -> None:
         """Wait before the next try, or raise if none is left."""
@@ -469,7 +492,7 @@ class Asker:
         raise GitHubBusy(f"{ended_so}; it asks to wait {pause:,.0f} s; {allowed}")
 
     def _try(self, request: HttpRequest) -> _Tried:
-        """One try, redirects within the API included."""
+        """Try once, redirects within the API included."""
         for _ in range(MOST_REDIRECTS + 1):
             self._keep_pace(request)
             version = {"X-GitHub-Api-Version": API_VERSION} if self._names_version else {}
@@ -530,7 +553,7 @@ class Asker:
         self._last_write = self._clock.monotonic()
 
     def _sound(self, request: HttpRequest, answer: HttpAnswer) -> HttpAnswer:
-        """The answer if it is a success, or the redirect that was asked for; else its error is raised."""
+        """Return the answer if it is a success or a requested redirect, or raise its error."""
         if answer.is_success or (answer.is_redirect and not request.redirects):
             return answer
         error: GitHubFailed = refusal(
@@ -540,5 +563,5 @@ class Asker:
 
 
 def _readable(address: str) -> str:
-    """A part of an address, which a redirect can make as long as a header may be."""
+    """Shorten an address, which a redirect can make as long as a header may be."""
     return clipped_line(address, MOST_SHOWN)

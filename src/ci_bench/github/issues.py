@@ -1,4 +1,4 @@
-"""The one issue about a trend: opened when something got worse, kept up to date, closed once all is well again.
+"""The one issue about a trend: opened when something got worse, updated, closed once all is well.
 
 An issue is ours if its first line is our marker and its author is ours: anyone can paste a marker.
 A human may close it; the next alarm opens a new one. Two jobs that open one at the same time both
@@ -29,20 +29,22 @@ _SETTLE_S = 1.0
 class Alert:
     """Text for the issue.
 
-    Without `worse`, there should be none open; `text` is then the last word on it.
-
-    `author` is the login that the token writes as. Raises `BadInput` if the key has other letters
-    than it may.
+    Raises `BadInput` if the key has other letters than it may.
     """
 
     key: str
+    """The name of one of several trends of a repository."""
     worse: bool
+    """Whether something is worse; if not, an open issue is closed."""
     title: str
+    """The title, of one line."""
     text: str
+    """The text below the marker; without `worse` the closing comment."""
     author: str = ACTIONS_BOT
+    """The login that the token writes as, ``my-app[bot]`` for an app."""
 
     def __post_init__(self) -> None:
-        """A key with a space or ``-->`` in it could not be read back."""
+        """Check the key: one with a space or ``-->`` in it could not be read back."""
         if not KEY.fullmatch(self.key):
             raise BadInput(
                 f"the key is {self.key!r:.80}; it takes letters, digits, `.`, `_` and `-`, 64 at"
@@ -51,7 +53,7 @@ class Alert:
 
     @property
     def body(self) -> str:
-        """The text below the marker, as long as GitHub takes."""
+        """Return the text below the marker, as long as GitHub takes."""
         return clipped(
             f"<!-- ci-bench-trend:v1 key={self.key} -->\n{self.text}", LIMIT, utf16_units
         )
@@ -62,52 +64,60 @@ class OpenIssue:
     """An open issue of ours."""
 
     number: int
+    """Its number."""
     title: str
+    """Its title; may be empty."""
     body: str
+    """Its text, which starts with the marker."""
     author: str
+    """The login that opened it."""
     url: str | None
+    """Its page; `None` if GitHub does not say."""
 
 
 def publish_alert(client: Client, alert: Alert) -> PublishOutcome:
-    """Open, update or close the issue. Raises `GitHubFailed`."""
-    own = find_open(client, alert)
+    """Open, update or close the issue.
+
+    Raises `GitHubFailed`.
+    """
+    issues = find_open(client, alert)
     if not alert.worse:
-        for one in own:
-            _close(client, one, alert.text, reason="completed")
+        for issue in issues:
+            _close(client, issue, alert.text, reason="completed")
         detail = (
-            f"closed issue {own[0].number}: nothing is worse any longer"
-            if own
+            f"closed issue {issues[0].number}: nothing is worse any longer"
+            if issues
             else "nothing is open"
         )
         return PublishOutcome(
             part=PART,
-            state=State.DONE if own else State.SKIPPED,
+            state=State.DONE if issues else State.SKIPPED,
             detail=detail,
-            url=own[0].url if own else None,
+            url=issues[0].url if issues else None,
         )
-    if own:
-        return _update(client, alert, own)
+    if issues:
+        return _update(client, alert, issues)
     return _open(client, alert)
 
 
 def find_open(client: Client, alert: Alert) -> list[OpenIssue]:
-    """Our open issues with this key, the oldest first.
+    """Return our open issues with this key, the oldest first.
 
     Raises `GitHubOdd` if there are more issues than are read.
     """
     listing = client.pages("issues", {"state": "open", "sort": "created", "direction": "desc"})
-    own = [
+    issues = [
         issue
-        for issue in map(_own, ApiRecord.each(listing.items))
+        for issue in map(_parse_issue, ApiRecord.each(listing.items))
         if issue is not None and _is_ours(issue, alert)
     ]
-    if not listing.complete and not own:
+    if not listing.complete and not issues:
         raise GitHubOdd("too many open issues to search; cannot determine whether ours exists")
-    return sorted(own, key=lambda issue: issue.number)
+    return sorted(issues, key=lambda issue: issue.number)
 
 
-def _own(record: ApiRecord) -> OpenIssue | None:
-    """An issue, if it is one: the listing has pull requests, too."""
+def _parse_issue(record: ApiRecord) -> OpenIssue | None:
+    """Return an issue; `None` for a pull request, which the listing has, too."""
     number, author = record.number("number"), record.text("user", "login")
     if number is None or author is None or record.inner("pull_request") is not None:
         return None
@@ -122,21 +132,23 @@ def _own(record: ApiRecord) -> OpenIssue | None:
 
 
 def _is_ours(issue: OpenIssue, alert: Alert) -> bool:
-    found = _MARKER.fullmatch(issue.body.partition("\n")[0].strip())
+    match = _MARKER.fullmatch(issue.body.partition("\n")[0].strip())
     return (
-        found is not None
-        and found[1] == alert.key
+        match is not None
+        and match[1] == alert.key
         and issue.author.casefold() == alert.author.casefold()
     )
 
 
 def _open(client: Client, alert: Alert) -> PublishOutcome:
     def landed() -> ApiRecord | None:
-        own = find_open(client, alert)
-        return client.get(f"issues/{own[0].number}") if own else None
+        issues = find_open(client, alert)
+        return client.get(f"issues/{issues[0].number}") if issues else None
 
-    made = client.write("POST", "issues", {"title": _title(alert), "body": alert.body}, seek=landed)
-    author = made.text("user", "login") or alert.author
+    record = client.write(
+        "POST", "issues", {"title": _title(alert), "body": alert.body}, seek=landed
+    )
+    author = record.text("user", "login") or alert.author
     if author.casefold() != alert.author.casefold():
         logger.warning(
             "this token writes as %s, not as %s; pass it as --comment-author, or the next run opens"
@@ -145,23 +157,25 @@ def _open(client: Client, alert: Alert) -> PublishOutcome:
             alert.author,
         )
     client.clock.sleep(_SETTLE_S * (1.0 + client.clock.chance()))
-    own = find_open(client, alert)
-    for other in own[1:]:
+    issues = find_open(client, alert)
+    for other in issues[1:]:
         _close(
             client,
             other,
-            f"The same as issue {own[0].number}, which was opened at the same time.",
+            f"The same as issue {issues[0].number}, which was opened at the same time.",
             reason="not_planned",
         )
     number, url = (
-        (own[0].number, own[0].url) if own else (made.need_number("number"), made.text("html_url"))
+        (issues[0].number, issues[0].url)
+        if issues
+        else (record.need_number("number"), record.text("html_url"))
     )
     return PublishOutcome(part=PART, state=State.DONE, detail=f"opened issue {number}", url=url)
 
 
-def _update(client: Client, alert: Alert, own: Sequence[OpenIssue]) -> PublishOutcome:
-    first, *others = own
-    if (first.title, _plain(first.body)) != (_title(alert), _plain(alert.body)):
+def _update(client: Client, alert: Alert, issues: Sequence[OpenIssue]) -> PublishOutcome:
+    first, *others = issues
+    if (first.title, _normalize_body(first.body)) != (_title(alert), _normalize_body(alert.body)):
         client.write(
             "PATCH", f"issues/{first.number}", {"title": _title(alert), "body": alert.body}
         )
@@ -187,6 +201,6 @@ def _title(alert: Alert) -> str:
     return clipped_line(alert.title, MOST_TITLE)
 
 
-def _plain(body: str) -> str:
-    """GitHub hands back other line ends than it was given."""
+def _normalize_body(body: str) -> str:
+    """Normalize line ends, which GitHub changes."""
     return body.replace("\r\n", "\n").strip()

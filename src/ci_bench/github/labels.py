@@ -1,4 +1,4 @@
-"""Who set the label that accepts a pull request's entries, with which right, and for which commit.
+"""The label that accepts a pull request's entries: whether it counts, and who set it.
 
 A label counts if it is on the pull request now, if a person with write access set it last, by
 GitHub's own record of permissions, and if that was after everything that could have changed what it
@@ -33,9 +33,10 @@ class NotGranted:
 
 
 def accepting_label(client: Client, number: int, *, workflow: str) -> Granted | NotGranted:
-    """Return whether the label counts for the head of pull request `number`. Raises `GitHubFailed`.
+    """Return whether the label counts for the head of pull request `number`.
 
     `workflow` is the file of the workflow that measures. The pull request must not have changed it.
+    Raises `GitHubFailed`.
     """
     pull = client.get(f"pulls/{number}")
     labels = pull.fields.get("labels")

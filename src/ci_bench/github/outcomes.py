@@ -1,6 +1,6 @@
 """Results of publishing, as values, since a missing permission may be expected.
 
-And the exit code.
+The exit code follows from them.
 """
 
 from collections.abc import Callable, Sequence
@@ -56,5 +56,5 @@ def exit_code(verdict: int, outcomes: Sequence[PublishOutcome], *, read_only: bo
     """
     excused = {State.DONE, State.SKIPPED, State.CLOSED} | ({State.REFUSED} if read_only else set())
     return verdict or (
-        ExitCode.OK if all(one.state in excused for one in outcomes) else ExitCode.GITHUB
+        ExitCode.OK if all(outcome.state in excused for outcome in outcomes) else ExitCode.GITHUB
     )

@@ -1,4 +1,7 @@
-"""The pull requests that a run is for, as GitHub tells; never by a number out of an artifact, where a fork could write any."""
+"""Open pull requests that a run is for, from GitHub's records.
+
+Never by a number out of an artifact, where a fork could write any.
+"""
 
 import logging
 from dataclasses import dataclass, field
@@ -13,17 +16,18 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PullRequest:
-    """An open pull request of this repository.
-
-    `base_branch` is what it wants to get into, `merge_sha` GitHub's newest test merge of it, where
-    GitHub has made one.
-    """
+    """An open pull request of this repository."""
 
     number: int
+    """Its number."""
     base_branch: str
+    """The branch that it is to be merged into."""
     base_sha: str
+    """The commit of that branch, by GitHub's record of the pull request."""
     from_fork: bool
+    """Whether its commits are in another repository, or in a deleted one."""
     merge_sha: str | None = field(default=None, compare=False)
+    """GitHub's newest test merge of it; `None` if GitHub has not made one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,30 +42,28 @@ class NoPullRequest:
 
 
 def find_pulls(client: Client, context: EventContext) -> tuple[PullRequest, ...] | NoPullRequest:
-    """The open pull requests whose head is the measured commit, the event's own first.
-
-    Raises `GitHubFailed`.
+    """Return the open pull requests whose head is the measured commit, the event's own first.
 
     Several may have the same head, for example one branch into two others. Each of them is at this
     very commit, from the repository that the run names; closed ones, or those that have moved on,
-    are ignored.
+    are ignored. Raises `GitHubFailed`.
     """
-    own = context.pull_number
-    if own is not None:
+    number = context.pull_number
+    if number is not None:
         try:
-            record = client.get(f"pulls/{own}")
+            record = client.get(f"pulls/{number}")
         except GitHubMissing as error:
             return NoPullRequest(reason=str(error))
         if record.text("state") != "open":
-            return NoPullRequest(reason=f"pull request {own} is closed")
+            return NoPullRequest(reason=f"pull request {number} is closed")
         if record.text("head", "sha") != context.head.sha:
             return NoPullRequest(
                 reason=(
-                    f"pull request {own} has moved on to another commit than"
+                    f"pull request {number} has moved on to another commit than"
                     f" {context.head.sha[:12]}"
                 )
             )
-        others = [pull for pull in _listed(client, context) if pull.number != own]
+        others = [pull for pull in _find_matching(client, context) if pull.number != number]
         return (_pull(record, context), *others)
     head = context.head
     if head.owner is None or head.branch is None:
@@ -72,18 +74,18 @@ def find_pulls(client: Client, context: EventContext) -> tuple[PullRequest, ...]
             )
         )
     reason = f"no open pull request has {head.owner}:{head.branch} at {head.sha[:12]} as its head"
-    return tuple(_listed(client, context)) or NoPullRequest(reason=reason)
+    return tuple(_find_matching(client, context)) or NoPullRequest(reason=reason)
 
 
-def _listed(client: Client, context: EventContext) -> list[PullRequest]:
+def _find_matching(client: Client, context: EventContext) -> list[PullRequest]:
     head = context.head
     if head.owner is None or head.branch is None:
         return []
     listing = client.pages("pulls", {"head": f"{head.owner}:{head.branch}", "state": "open"})
-    found = [
+    pulls = [
         _pull(record, context) for record in ApiRecord.each(listing.items) if _fits(record, context)
     ]
-    return sorted(found, key=lambda pull: pull.number)
+    return sorted(pulls, key=lambda pull: pull.number)
 
 
 def _fits(record: ApiRecord, context: EventContext) -> bool:
@@ -104,7 +106,7 @@ def _fits(record: ApiRecord, context: EventContext) -> bool:
 
 def _pull(record: ApiRecord, context: EventContext) -> PullRequest:
     source = record.number("head", "repo", "id")
-    own = (
+    repository_id = (
         context.repository_id
         if context.repository_id is not None
         else record.number("base", "repo", "id")
@@ -113,6 +115,6 @@ def _pull(record: ApiRecord, context: EventContext) -> PullRequest:
         number=record.need_number("number"),
         base_branch=record.need_text("base", "ref"),
         base_sha=record.need_text("base", "sha"),
-        from_fork=source is None or source != own,
+        from_fork=source is None or source != repository_id,
         merge_sha=record.text("merge_commit_sha"),
     )

@@ -39,18 +39,18 @@ class RunRequest:
 
     @property
     def line(self) -> str:
-        """The command, as it was written."""
+        """Return the command, as it was written."""
         return _first_line(self.body)
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The filters, unchecked."""
-        found = _LINE.fullmatch(self.line)
-        return tuple((found["words"] or "").split(" ")) if found and found["words"] else ()
+        """Return the filters, unchecked."""
+        match = _LINE.fullmatch(self.line)
+        return tuple((match["words"] or "").split(" ")) if match and match["words"] else ()
 
     @property
     def filters(self) -> tuple[str, ...] | None:
-        """The filters; `None` if a word cannot be one, or if there are too many."""
+        """Return the filters; `None` if a word cannot be one, or if there are too many."""
         words = tuple(word for word in self.words if word)
         return words if len(words) <= MOST_WORDS and all(map(_WORD.fullmatch, words)) else None
 

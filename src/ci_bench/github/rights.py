@@ -19,17 +19,23 @@ _MOVED = _RESET | {"base_ref_changed", "reopened"}
 
 
 def may_write(client: Client, login: str) -> bool:
-    """Return whether a person may write to the repository. Raises `GitHubFailed`."""
+    """Return whether a person may write to the repository.
+
+    Raises `GitHubFailed`.
+    """
     try:
-        found = client.get(f"collaborators/{quote(login, safe='')}/permission")
+        record = client.get(f"collaborators/{quote(login, safe='')}/permission")
     except GitHubMissing:
         return False
-    same = (found.text("user", "login") or "").casefold() == login.casefold()
-    return same and found.text("permission") in MAY_WRITE
+    same = (record.text("user", "login") or "").casefold() == login.casefold()
+    return same and record.text("permission") in MAY_WRITE
 
 
 def events_of(client: Client, number: int) -> Sequence[ApiRecord]:
-    """Return all events of a pull request. Raises `GitHubOdd` if there are more than are read."""
+    """Return all events of a pull request.
+
+    Raises `GitHubOdd` if there are more than are read.
+    """
     listing = client.pages(f"issues/{number}/events")
     if not listing.complete:
         raise GitHubOdd(f"pull request {number} has too many events to search")
@@ -55,8 +61,8 @@ def runs_of(client: Client, sha: str) -> Iterator[ApiRecord]:
 
     Raises `GitHubOdd` if there are more than are read.
     """
-    wanted = {"head_sha": sha, "event": "pull_request"}
-    listing = client.pages("actions/runs", wanted, key="workflow_runs")
+    params = {"head_sha": sha, "event": "pull_request"}
+    listing = client.pages("actions/runs", params, key="workflow_runs")
     if not listing.complete:
         raise GitHubOdd(f"{sha[:12]} has too many runs to search")
     return (run for run in ApiRecord.each(listing.items) if run.text("head_sha") == sha)
@@ -68,12 +74,15 @@ def workflow_of(run: ApiRecord) -> str:
 
 
 def moment(record: ApiRecord, field: str = "created_at") -> datetime:
-    """Return a date of GitHub's, which is in UTC. Raises `GitHubOdd`."""
+    """Return a date of GitHub's, which is in UTC.
+
+    Raises `GitHubOdd`.
+    """
     text = record.need_text(field)
     try:
-        found = datetime.fromisoformat(text)
+        date = datetime.fromisoformat(text)
     except ValueError as error:
         raise GitHubOdd(f"{text!r:.40} is not a moment of time") from error
-    if found.tzinfo is None:
+    if date.tzinfo is None:
         raise GitHubOdd(f"{text!r:.40} has no time zone")
-    return found
+    return date

@@ -26,45 +26,54 @@ class ApiRecord:
 
     @classmethod
     def of(cls, value: Any) -> "ApiRecord":
-        """Take parsed JSON for an object. Raises `GitHubOdd` for anything else."""
+        """Take parsed JSON for an object.
+
+        Raises `GitHubOdd` for anything else.
+        """
         if not isinstance(value, Mapping):
             raise GitHubOdd("the answer holds no object where one is expected")
         return cls(value)
 
     @classmethod
     def each(cls, items: Sequence[Any]) -> Iterator["ApiRecord"]:
-        """The objects of a list; anything else in it is skipped."""
+        """Return the objects of a list; anything else in it is skipped."""
         return (cls(item) for item in items if isinstance(item, Mapping))
 
     def text(self, *names: str) -> str | None:
-        """A text."""
+        """Return a text."""
         value = self._at(names)
         return value if isinstance(value, str) else None
 
     def number(self, *names: str) -> int | None:
-        """An integer, such as an id."""
+        """Return an integer, such as an id."""
         value = self._at(names)
         return value if isinstance(value, int) and not isinstance(value, bool) else None
 
     def truth(self, *names: str) -> bool | None:
-        """True or false."""
+        """Return true or false."""
         value = self._at(names)
         return value if isinstance(value, bool) else None
 
     def inner(self, *names: str) -> "ApiRecord | None":
-        """An object within."""
+        """Return an object within."""
         value = self._at(names)
         return ApiRecord(value) if isinstance(value, Mapping) else None
 
     def need_text(self, *names: str) -> str:
-        """A text that has to be there. Raises `GitHubOdd`."""
+        """Return a text that has to be there.
+
+        Raises `GitHubOdd`.
+        """
         value = self.text(*names)
         if value is None:
             raise GitHubOdd(f"the answer lacks the text {'.'.join(names)}")
         return value
 
     def need_number(self, *names: str) -> int:
-        """An integer that has to be there. Raises `GitHubOdd`."""
+        """Return an integer that has to be there.
+
+        Raises `GitHubOdd`.
+        """
         value = self.number(*names)
         if value is None:
             raise GitHubOdd(f"the answer lacks the number {'.'.join(names)}")
@@ -84,7 +93,7 @@ _LOGGERS = ("urllib3.connectionpool", "urllib3.util.retry", "urllib3.poolmanager
 
 
 def redacted(text: str, secrets: Iterable[str] = ()) -> str:
-    """The text without queries, without users and passwords in addresses, and without `secrets`."""
+    """Return the text without queries, users and passwords in addresses, and `secrets`."""
     for secret in secrets:
         text = text.replace(secret, HIDDEN) if secret else text
     return _USER.sub(f"{HIDDEN}@", _QUERY.sub(f"?{HIDDEN}", text))
@@ -112,10 +121,10 @@ _TOKEN = re.compile(r"[\x21-\x7e]+")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GithubServer:
-    """The API at `api_url` (GitHub Enterprise's ends in ``/api/v3``), about `repository` (``owner/name``).
+    """The API at `api_url`, about `repository` (``owner/name``).
 
-    Raises `NotOnGitHub` if one of them cannot be what it should be. The token is in no message, and
-    not in `repr`.
+    GitHub Enterprise's address ends in ``/api/v3``. Raises `NotOnGitHub` if one of them cannot be
+    what it should be. The token is in no message, and not in `repr`.
     """
 
     repository: str
@@ -148,7 +157,7 @@ class GithubServer:
             )
 
     def url(self, path: str) -> str:
-        """The address of a path below the repository: ``issues/1/comments``."""
+        """Return the address of a path below the repository: ``issues/1/comments``."""
         return f"{self.api_url.rstrip('/')}/repos/{self.repository}/{path}"
 
     def owns(self, url: str) -> bool:
@@ -157,7 +166,7 @@ class GithubServer:
 
 
 def origin(url: str) -> tuple[str, str, int | None]:
-    """Scheme, host and port, the port spelled out."""
+    """Return scheme, host and port, the port spelled out."""
     parts = parts_of(url)
     try:
         port = parts.port
@@ -171,7 +180,10 @@ def origin(url: str) -> tuple[str, str, int | None]:
 
 
 def parts_of(url: str) -> SplitResult:
-    """An address in its parts, all of them empty if it cannot be one (``http://[``): an answer may name any."""
+    """Return an address in its parts.
+
+    All are empty if it cannot be one (``http://[``): an answer may name any.
+    """
     try:
         return urlsplit(url)
     except ValueError:

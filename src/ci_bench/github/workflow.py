@@ -50,14 +50,14 @@ def outputs_text(outputs: Mapping[str, str]) -> str:
     parts = []
     for name, value in outputs.items():
         assert _OUTPUT.fullmatch(name), name  # noqa: S101 - names are our own
-        plain = _value(value)
-        delimiter = _delimiter(plain)
-        parts.append(f"{name}<<{delimiter}\n{plain}\n{delimiter}\n")
+        text = _value(value)
+        delimiter = _delimiter(text)
+        parts.append(f"{name}<<{delimiter}\n{text}\n{delimiter}\n")
     return "".join(parts)
 
 
 def _value(text: str) -> str:
-    """Without carriage returns, which the runner takes for line ends, and not too long."""
+    """Shorten a text, and remove carriage returns, which the runner takes for line ends."""
     return shortened(text.replace("\r\n", "\n").replace("\r", "\n"), OUTPUT_LIMIT)
 
 
@@ -81,7 +81,7 @@ def append(path: Path, text: str) -> None:
 
 
 def append_summary(path: Path, text: str) -> bool:
-    """Append to the file GITHUB_STEP_SUMMARY what still fits; whether that was all of it.
+    """Append the part that still fits to GITHUB_STEP_SUMMARY; return whether that was all.
 
     Raises `CannotWrite`.
     """
@@ -90,14 +90,14 @@ def append_summary(path: Path, text: str) -> bool:
     except OSError as error:
         raise CannotWrite(f"{path}: cannot be read: {error.strerror or error}") from error
     start = "\n" if used else ""
-    whole = f"{start}{text}" if text.endswith("\n") else f"{start}{text}\n"
-    fitting = clipped(whole, SUMMARY_LIMIT - used, utf8_bytes)
+    addition = f"{start}{text}" if text.endswith("\n") else f"{start}{text}\n"
+    fitting = clipped(addition, SUMMARY_LIMIT - used, utf8_bytes)
     append(path, fitting)
-    return fitting == whole
+    return fitting == addition
 
 
 def command(level: LogLevel, message: str, *, title: str) -> str:
-    """A line for the log that annotates the run."""
+    """Return a line for the log that annotates the run."""
     return (
         f"::{level}"
         f" title={_property(defused(title))}::{_data(shortened(defused(message), COMMAND_LIMIT))}"
@@ -113,10 +113,10 @@ def _property(text: str) -> str:
 
 
 def defused(text: str) -> str:
-    """Text that can be printed in a job: no line of it is a command, and nothing in it moves the cursor.
+    """Return text that can be printed in a job: it has no command, and does not move the cursor.
 
     ``::name::`` is a command at the start of a line, the old form ``##[name]`` anywhere in it.
     """
-    plain = _TERMINAL.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
-    broken = plain.replace("##[", f"##{_ZERO_WIDTH_SPACE}[")
+    body = _TERMINAL.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
+    broken = body.replace("##[", f"##{_ZERO_WIDTH_SPACE}[")
     return re.sub(r"(?m)^(\s*)::", rf"\1{_ZERO_WIDTH_SPACE}::", broken)

@@ -1,4 +1,4 @@
-"""Figures over many cases, as dashboards of model zoos show them: who passes, how much faster, at what cost.
+"""Figures over many cases, as dashboards of model zoos show them: pass rate, speedup, cost.
 
 Owns which cases are in a mean, but not its appearance. Cases are grouped by suite, by the brackets
 of their ids, and by candidate arm. A mean is over cases that both sides have, that pass on both and
@@ -34,30 +34,33 @@ class MeanChange:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Averages:
-    """One group.
-
-    `passing` is a share in 0..1 of the `cases` that both sides have; skipped ones do not count.
-
-    `speedup` and `compression` are geometric means of reference / candidate, `compile_cold_s` is an
-    arithmetic mean in seconds. `only_head` and `only_base` count cases that the other side does not
-    have.
-    """
+    """Figures of one group: the cases of a suite with one setting, under one arm."""
 
     suite: str
+    """Name of the suite."""
     setting: str
+    """The brackets of the cases' ids, as `setting_of` returns them; may be empty."""
     arm: str
+    """The candidate arm."""
     cases: int
+    """Number of cases that both sides have; without a base side, that head has."""
     only_head: int
+    """Number of cases that base does not have."""
     only_base: int
+    """Number of cases that head does not have."""
     passing: MeanChange
+    """Share of the shared cases that pass, in 0..1; skipped ones do not count."""
     speedup: MeanChange
+    """Geometric mean of reference / candidate step time."""
     compile_cold_s: MeanChange
+    """Arithmetic mean of the cold compilation, in seconds."""
     compression: MeanChange
+    """Geometric mean of reference / candidate peak memory."""
 
 
 @once
 def averages(comparison: Comparison) -> tuple[Averages, ...]:
-    """Every group of two cases or more that were measured, in the order of the cases."""
+    """Return every group of two measured cases or more, in the order of the cases."""
     groups: dict[tuple[str, str, str], list[CaseComparison]] = {}
     for case in comparison.cases:
         if Status.SKIPPED not in {case.head_status, case.base_status}:
@@ -75,7 +78,7 @@ def averages(comparison: Comparison) -> tuple[Averages, ...]:
 def setting_of(case_id: str) -> str:
     """Return the brackets of an id.
 
-    It is ``backend=inductor,mode=training`` of ``torchbench/mlp[backend=inductor,mode=training]``.
+    For ``torchbench/mlp[backend=inductor,mode=training]`` it is ``backend=inductor,mode=training``.
     """
     return case_id.partition("[")[2].removesuffix("]")
 
@@ -114,43 +117,46 @@ def passes(case: CaseComparison) -> bool:
     return (
         case.head_status is Status.OK
         and not failed
-        and all(found.verdict.holds for found in case.parity)
+        and all(finding.verdict.holds for finding in case.parity)
     )
 
 
 def passed_before(case: CaseComparison) -> bool:
-    """The same of base's run."""
+    """Return whether base's run ended well and without faults."""
     return case.base_status is Status.OK and not case.base_faults
 
 
 def _mean(
     figures: Iterable[Sides], combine: Callable[[list[float]], float], *, two_sided: bool
 ) -> MeanChange:
-    known = [
+    figure_pairs = [
         sides if two_sided else sides[:1]
         for sides in figures
         if all(map(_is_known, sides if two_sided else sides[:1]))
     ]
     head, *base = (
-        ([value for value in side if value is not None] for side in zip(*known, strict=True))
-        if known
+        ([value for value in side if value is not None] for side in zip(*figure_pairs, strict=True))
+        if figure_pairs
         else ([],)
     )
     return MeanChange(
         head=combine(head) if head else None,
         base=combine(base[0]) if base else None,
-        cases=len(known),
+        cases=len(figure_pairs),
     )
 
 
 def _is_known(value: float | None) -> bool:
-    """A factor or a time of nothing, or of no number, would spoil any mean."""
+    """Check that a figure is finite and positive.
+
+    A factor or a time of nothing, or of no number, would spoil any mean.
+    """
     return value is not None and math.isfinite(value) and value > 0
 
 
 def _share(answers: Iterable[bool]) -> float | None:
-    found = list(answers)
-    return sum(found) / len(found) if found else None
+    flags = list(answers)
+    return sum(flags) / len(flags) if flags else None
 
 
 def _speedup(case: CaseComparison, arm: str) -> Sides:
@@ -166,16 +172,19 @@ def _compression(case: CaseComparison, arm: str) -> Sides:
 
 def _against_reference(case: CaseComparison, arm: str, metric: str) -> Iterator[Sides]:
     return (
-        (one.speedup, one.base_speedup)
-        for one in case.speedups
-        if (one.metric, one.arm) == (metric, arm)
+        (speedup.speedup, speedup.base_speedup)
+        for speedup in case.speedups
+        if (speedup.metric, speedup.arm) == (metric, arm)
     )
 
 
 def _compile_cold_s(case: CaseComparison, arm: str) -> Sides:
-    found = next(
-        (one for one in case.pairs if (one.metric, one.arm) == (COMPILE_COLD.name, arm)), None
+    compilation = next(
+        (pair for pair in case.pairs if (pair.metric, pair.arm) == (COMPILE_COLD.name, arm)), None
     )
-    if found is None:
+    if compilation is None:
         return None, None
-    return found.head.figure if found.head else None, found.base.figure if found.base else None
+    return (
+        compilation.head.figure if compilation.head else None,
+        compilation.base.figure if compilation.base else None,
+    )

@@ -43,8 +43,8 @@ def _peak(pair: Pair | None) -> str:
     """Return a peak of memory: both sides if it changed, else only head's figure."""
     if pair is None or pair.verdict.moved:
         return _if_known(pair, words.both_sides)
-    known = pair.head or pair.base
-    return quantity(known.figure if known else None, pair.unit)
+    summary = pair.head or pair.base
+    return quantity(summary.figure if summary else None, pair.unit)
 
 
 MAIN: Columns[Row] = (

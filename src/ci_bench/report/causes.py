@@ -43,14 +43,14 @@ Form = Callable[[str], str]
 
 
 def explained(case: CaseComparison, *, name: Form, prose: Form) -> tuple[str, ...]:
-    """A sentence for each thing that is known of why the case got worse; none if nothing is blamed."""
-    known = {cause.arm: cause for cause in case.causes}
+    """Return a sentence for each known cause of a case that got worse; none if none is blamed."""
+    causes = {cause.arm: cause for cause in case.causes}
     compiling = {
         pair.arm: pair
         for pair in case.pairs
         if pair.metric in COMPILATIONS and pair.verdict.worse and not pair.detail
     }
-    arms = [arm for arm in (*known, *compiling) if arm in compiling or _is_blamed(known[arm])]
+    arms = [arm for arm in (*causes, *compiling) if arm in compiling or _is_blamed(causes[arm])]
     several = len(dict.fromkeys(arms)) > 1
     edited = (
         ("the benchmark itself changed: its own code differs from base's",) if case.edited else ()
@@ -59,10 +59,10 @@ def explained(case: CaseComparison, *, name: Form, prose: Form) -> tuple[str, ..
         f"{name(arm)}: {sentence}" if several else sentence
         for arm in dict.fromkeys(arms)
         for sentence in (
-            *(_longer(case, compiling[arm], known.get(arm), name) if arm in compiling else ()),
+            *(_longer(case, compiling[arm], causes.get(arm), name) if arm in compiling else ()),
             *(
-                _sentences(known[arm], compiles=arm in compiling, name=name, prose=prose)
-                if arm in known
+                _sentences(causes[arm], compiles=arm in compiling, name=name, prose=prose)
+                if arm in causes
                 else ()
             ),
         )
@@ -72,24 +72,24 @@ def explained(case: CaseComparison, *, name: Form, prose: Form) -> tuple[str, ..
 def _longer(case: CaseComparison, pair: Pair, cause: Cause | None, name: Form) -> Iterator[str]:
     """Yield the phases of compiling that take longer, and the kernels that differ."""
     phases = [
-        (one.head.median - one.base.median, one)
-        for one in case.pairs
-        if one.arm == pair.arm
-        and one.metric.startswith(f"{COMPILE_COLD.name}_")
-        and one.base is not None
-        and one.head is not None
+        (phase.head.median - phase.base.median, phase)
+        for phase in case.pairs
+        if phase.arm == pair.arm
+        and phase.metric.startswith(f"{COMPILE_COLD.name}_")
+        and phase.base is not None
+        and phase.head is not None
     ]
     grown = sorted(
-        ((change, one) for change, one in phases if change > 0),
+        ((change, phase) for change, phase in phases if change > 0),
         key=lambda each: each[0],
         reverse=True,
     )
     if grown and pair.metric == COMPILE_COLD.name:
-        told = (
-            f"{_PHASES.get(one.metric, one.metric)} (+{seconds(change)})"
-            for change, one in grown[:SHOWN]
+        phrases = (
+            f"{_PHASES.get(phase.metric, phase.metric)} (+{seconds(change)})"
+            for change, phase in grown[:SHOWN]
         )
-        yield f"compiling takes longer in: {'; '.join(told)}"
+        yield f"compiling takes longer in: {'; '.join(phrases)}"
     if cause is not None and (cause.new_kernels or cause.gone_kernels):
         both = (("new", cause.new_kernels), ("gone", cause.gone_kernels))
         yield (
@@ -130,7 +130,7 @@ def _sentences(cause: Cause, *, compiles: bool, name: Form, prose: Form) -> Iter
 
 
 def _slower(cause: Cause, name: Form) -> str:
-    """The first three parts, and how much all of them explain."""
+    """Describe the first three parts, and how much all of them explain."""
     parts = [part for part in cause.parts if part.change_s > 0]
     if (
         cause.attributed is None
@@ -149,17 +149,17 @@ def _slower(cause: Cause, name: Form) -> str:
 
 
 def _part(part: CausePart, name: Form) -> str:
-    known = part.share is not None and part.share <= 1  # more, if other parts became faster
-    share = f", {percent(part.share)} of the profiled change" if known else ""
-    made = ", where the layout that they read is made" if part.by_layout else ""
+    has_share = part.share is not None and part.share <= 1  # more, if other parts became faster
+    share = f", {percent(part.share)} of the profiled change" if has_share else ""
+    layout_note = ", where the layout that they read is made" if part.by_layout else ""
     return (
         f"{called(part, name)} (+{seconds(part.change_s)} a"
-        f" step{share}){_at(part.places, name)}{made}"
+        f" step{share}){_at(part.places, name)}{layout_note}"
     )
 
 
 def called(part: CausePart, name: Form) -> str:
-    """The largest name on head, of base's where it is gone; and what it stands for."""
+    """Name a part: its largest name on head, or base's if it is gone, and the name it replaces."""
     before, after = part.before[:1], part.after[:1]
     if after and before and _unlike(before[0], after[0]):
         return f"{name(after[0])}{_others(part.after)} for {name(before[0])}{_others(part.before)}"
@@ -172,9 +172,9 @@ def _others(names: Sequence[str]) -> str:
     return f" and {len(names) - 1} more" if len(names) > 1 else ""
 
 
-def _unlike(one: str, two: str) -> bool:
+def _unlike(first: str, second: str) -> bool:
     """Return whether two names differ in more than their numbering."""
-    return re.sub(r"\d+", "", one) != re.sub(r"\d+", "", two)
+    return re.sub(r"\d+", "", first) != re.sub(r"\d+", "", second)
 
 
 def _larger(part: MemoryPart, name: Form) -> str:
@@ -193,14 +193,14 @@ def reproduced(case: CaseComparison, *, name: Form, prose: Form) -> tuple[str, .
     bundles = [(cause.arm, cause.bundle) for cause in case.causes if cause.bundle is not None]
     return tuple(
         (
-            f"reproduce {name(arm)}: `{reproducing(one)}`: {prose(one.says)}"
-            if reproducing(one)
+            f"reproduce {name(arm)}: `{reproducing(bundle)}`: {prose(bundle.says)}"
+            if reproducing(bundle)
             else (
-                f"a graph of {name(arm)} fails in isolation ({prose(one.says)}); its file was not"
-                " kept"
+                f"a graph of {name(arm)} fails in isolation ({prose(bundle.says)}); its file was"
+                " not kept"
             )
         )
-        for arm, one in bundles
+        for arm, bundle in bundles
     )
 
 
@@ -209,21 +209,27 @@ def reproducing(bundle: Bundle) -> str:
 
     It is empty if the file was not kept, or if its path is not one of ours.
     """
-    plain = _PLAIN_PATH.fullmatch(bundle.path) and ".." not in bundle.path
-    return f"python {bundle.path}" if plain else ""
+    is_safe = _PLAIN_PATH.fullmatch(bundle.path) and ".." not in bundle.path
+    return f"python {bundle.path}" if is_safe else ""
 
 
 def first_of_case(findings: Sequence[Finding], rules: frozenset[Rule] = _WORSE) -> frozenset[int]:
-    """The places of those findings that are the first of their case by one of the rules: which says that it got worse."""
-    found: dict[str, int] = {}
+    """Return the positions of the first finding of each case by one of the rules.
+
+    The default rules say that a case got worse.
+    """
+    places: dict[str, int] = {}
     for place, finding in enumerate(findings):
         if finding.case is not None and finding.rule in rules:
-            found.setdefault(finding.case, place)
-    return frozenset(found.values())
+            places.setdefault(finding.case, place)
+    return frozenset(places.values())
 
 
 def bisect_command(comparison: Comparison, case: CaseComparison) -> str:
-    """The command that looks for the commit; empty if there are not two known commits, or nothing is certain to be worse."""
+    """Return the command that looks for the commit.
+
+    It is empty if there are not two known commits, or if nothing is certain to be worse.
+    """
     sides = [comparison.base, comparison.head]
     commits = [
         (side.source.commit or "")[:12]

@@ -31,7 +31,7 @@ _ID_CAP = 160
 
 
 def _unbroken(figures: str) -> str:
-    """Figures that a narrow column must not tear apart."""
+    """Join figures with spaces that a narrow column cannot break at."""
     return figures.replace(" ", NO_BREAK_SPACE)
 
 
@@ -49,12 +49,12 @@ _FORMS: dict[ColumnKind, Callable[[str], str]] = {
 
 
 def case_id(case: CaseComparison) -> str:
-    """The title or the id of a case; it may be longer than other names."""
+    """Return the title or the id of a case; it may be longer than other names."""
     return _id(case.called)
 
 
 def cell(column: Column[T]) -> Callable[[T], str]:
-    """Draws the cells of a column: ``✅ unchanged (detail)``."""
+    """Return a function that draws the cells of a column: ``✅ unchanged (detail)``."""
     form, form_of_note = _FORMS[column.kind], _FORMS[column.note_kind]
     words, mood, note, strong = column.text, column.mood, column.note, column.strong
     with_icon = column.kind is ColumnKind.WORDS
@@ -78,7 +78,7 @@ def cell(column: Column[T]) -> Callable[[T], str]:
 
 
 def _text_alone(words: Callable[[T], str], form: Callable[[str], str]) -> Callable[[T], str]:
-    """Draws cells without a sign, stress or note, as most are."""
+    """Return a function that draws cells without a sign, stress or note, as most are."""
 
     def draw(item: T) -> str:
         text = words(item)
@@ -88,15 +88,15 @@ def _text_alone(words: Callable[[T], str], form: Callable[[str], str]) -> Callab
 
 
 def fact(field: str, value: Fact) -> str:
-    """A property of a machine."""
+    """Render a property of a machine."""
     text, kind = columns.fact(field, value)
     return text if kind is ColumnKind.WORDS else _FORMS[kind](text)
 
 
-def finding(found: Finding, labels: Mapping[str, str]) -> str:
-    """A finding as an item of a list; `labels` are the short forms of the cases' ids."""
-    about = "" if found.case is None else f" · {_id(labels.get(found.case, found.case))}"
+def finding(finding: Finding, labels: Mapping[str, str]) -> str:
+    """Render a finding as an item of a list; `labels` are the short forms of the cases' ids."""
+    about = "" if finding.case is None else f" · {_id(labels.get(finding.case, finding.case))}"
     return (
-        f"{_MARKS[found.severity]} **{found.rule.replace('_', ' ')}**:"
-        f" {plain(found.message)}{about}"
+        f"{_MARKS[finding.severity]} **{finding.rule.replace('_', ' ')}**:"
+        f" {plain(finding.message)}{about}"
     )

@@ -1,7 +1,7 @@
-"""The rows that a reviewer reads first: every metric, training or check that changed, failed or is undecided, worst first. Pure.
+"""Rows that a reviewer reads first: all that changed, failed or is undecided, worst first. Pure.
 
-Owns the choice of rows, the sentence on the rest, and what was ruled out under a regression.
-Renderers escape the texts.
+A row is a metric, a training or a check. Owns the choice of rows, the sentence on the rest, and
+what was ruled out under a regression. Renderers escape the texts.
 """
 
 import math
@@ -49,7 +49,7 @@ _SUBJECTS: Mapping[Rule, str] = {
     Rule.BELOW_FLOOR: "speedup",
     Rule.IMPLAUSIBLE: "speedup",
 }
-"""The subject of a finding that is not about one metric; the run of the case for all other rules."""
+"""The subject of a finding that is not about a metric; all other rules have the case's run."""
 _OPEN_WORDS = {Rule.INCONCLUSIVE: "undecided", Rule.POSSIBLE: "may be worse"}
 """Rules of a metric that was not decided, in the words of the headline."""
 _ENDINGS = frozenset({Rule.CASE_FAILED, Rule.CASE_SKIPPED, Rule.CASE_NOT_RUN, Rule.CASE_REMOVED})
@@ -60,33 +60,30 @@ _CHECKS = frozenset({Rule.CHECK_FAILED, Rule.CHECK_UNKNOWN, Rule.CLOCK_DISAGREES
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Change:
-    """One row.
-
-    Attributes:
-        mood: How bad it is.
-        word: The verdict, or the rule of the finding.
-        case: The case, or `None` for a group of cases.
-        label: The short name of the case, or the conditions of a group.
-        subject: A metric, a check, or another thing that was compared.
-        arm: The arm; empty if the case has only one.
-        base: Base's figure.
-        head: Head's figure.
-        change: The change in words.
-        finding: The finding it stands for, or `None` for a group and for an improvement.
-        pair: The metric, if it is about one; of a group the farthest change.
-    """
+    """One row of the table of changes."""
 
     mood: Mood
+    """How bad it is."""
     word: str
+    """The verdict, or the rule of the finding."""
     case: CaseComparison | None
+    """The case, or `None` for a group of cases."""
     label: str
+    """The short name of the case, or the conditions of a group."""
     subject: str
+    """A metric, a check, or another thing that was compared."""
     arm: str
+    """The arm; empty if the case has only one."""
     base: str
+    """Base's figure with its unit, or how its run ended; `UNKNOWN` without either."""
     head: str
+    """Head's figure with its unit, or how its run ended; `UNKNOWN` without either."""
     change: str
+    """The change in words."""
     finding: Finding | None = None
+    """The finding it stands for, or `None` for a group and for an improvement."""
     pair: Pair | None = None
+    """The metric, if it is about one; for a group the farthest change."""
 
 
 CHANGES: Columns[Change] = (
@@ -114,28 +111,39 @@ CHANGES: Columns[Change] = (
 
 @once
 def changes(comparison: Comparison) -> tuple[Change, ...]:
-    """Return all rows: what fails, warns, is accepted, undecided, then what improved; each by the size of its effect."""
+    """Return all rows, each kind by the size of its effect.
+
+    First come failures, then warnings and accepted changes, undecided metrics, and improvements.
+    """
     alike = groups(comparison)
-    said = covered(comparison, alike)
+    grouped_findings = covered(comparison, alike)
     short = labels(comparison)
     cases = {case.id: case for case in comparison.cases}
-    loud = [one for one in comparison.judgement.findings if one.case in cases and one not in said]
-    shown = [one for one in loud if one.severity is not Severity.NOTE or one.rule is Rule.ACCEPTED]
-    shifts = [
-        _of_shift(found, shift)
-        for found in comparison.judgement.findings
-        if (shift := _shift(found, comparison))
+    loud = [
+        finding
+        for finding in comparison.judgement.findings
+        if finding.case in cases and finding not in grouped_findings
     ]
-    rows = [*shifts, *(_of_finding(one, cases[one.case or ""], short) for one in shown)]
+    shown = [
+        finding
+        for finding in loud
+        if finding.severity is not Severity.NOTE or finding.rule is Rule.ACCEPTED
+    ]
+    shifts = [
+        _of_shift(finding, shift)
+        for finding in comparison.judgement.findings
+        if (shift := _shift(finding, comparison))
+    ]
+    rows = [*shifts, *(_of_finding(finding, cases[finding.case or ""], short) for finding in shown)]
     worse, warned_together = _worse_groups(comparison, cases, short)
     better = [
         _of_group(group, cases, short, mood=Mood.BETTER) for group in alike if not group.worse
     ]
     in_group = {(case, pair.metric, pair.arm) for group in alike for case, pair in group.pairs}
     undecided = [
-        _of_finding(one, cases[one.case or ""], short)
-        for one in loud
-        if one.severity is Severity.NOTE and one.rule in {Rule.INCONCLUSIVE, Rule.POSSIBLE}
+        _of_finding(finding, cases[finding.case or ""], short)
+        for finding in loud
+        if finding.severity is Severity.NOTE and finding.rule in {Rule.INCONCLUSIVE, Rule.POSSIBLE}
     ]
     better_pairs = [
         (case, pair)
@@ -163,7 +171,7 @@ def _in_order(
     place = {finding: at for at, finding in reversed([*enumerate(findings)])}
     last = len(place)
     ranked = sorted(
-        rows, key=lambda row: min((place.get(one, last) for one in row[0]), default=last)
+        rows, key=lambda row: min((place.get(finding, last) for finding in row[0]), default=last)
     )
     return [row for _, row in ranked]
 
@@ -171,15 +179,22 @@ def _in_order(
 def _worse_groups(
     comparison: Comparison, cases: Mapping[str, CaseComparison], short: Mapping[str, str]
 ) -> tuple[list[tuple[Collection[Finding], Change]], list[Change]]:
-    """Groups that got worse: those that fail the gate, each with the findings on its cases, and those that warn."""
+    """Return the groups that got worse.
+
+    Those that fail the gate come with the findings on their cases; the others warn.
+    """
     failing: list[tuple[Collection[Finding], Change]] = []
     warned = []
     for group in groups(comparison):
         within = {case for case, _ in group.pairs if group.worse}
-        found = [one for one in comparison.judgement.findings if one.case in within]
-        severities = {one.severity for one in found if one.rule in {Rule.REGRESSED, Rule.SUSPECTED}}
+        findings = [finding for finding in comparison.judgement.findings if finding.case in within]
+        severities = {
+            finding.severity
+            for finding in findings
+            if finding.rule in {Rule.REGRESSED, Rule.SUSPECTED}
+        }
         if Severity.FAIL in severities:
-            failing.append((found, _of_group(group, cases, short, mood=Mood.BAD)))
+            failing.append((findings, _of_group(group, cases, short, mood=Mood.BAD)))
         elif Severity.WARN in severities:
             warned.append(_of_group(group, cases, short, mood=Mood.UNSURE))
     return failing, warned
@@ -193,12 +208,12 @@ def _of_one_cause(rows: Sequence[Change]) -> Iterator[Change]:
         kinds.setdefault(
             (row.label, row.arm, row.word, row.mood) if together else id(row), []
         ).append(row)
-    for one in kinds.values():
-        yield one[0] if len(one) == 1 else _merged(one)
+    for members in kinds.values():
+        yield members[0] if len(members) == 1 else _merged(members)
 
 
 def _merged(rows: Sequence[Change]) -> Change:
-    """The row of the count that stands for the others, which are named in it."""
+    """Return the row of the count that stands for the others, which are named in it."""
     first, *others = sorted(rows, key=lambda row: COUNTS.index(row.pair.metric) if row.pair else 0)
     changed = (f"{row.subject} {_values(row)}" for row in others)
     return replace(first, change=f"{first.change} (also {', '.join(changed)})")
@@ -210,7 +225,9 @@ def _alike(rows: Sequence[Change]) -> list[Change]:
     for row in rows:
         disturbed = row.finding is not None and row.finding.rule is Rule.DISTURBED
         kinds.setdefault((row.subject, row.word) if disturbed else id(row), []).append(row)
-    return [one[0] if len(one) == 1 else _of_disturbed(one) for one in kinds.values()]
+    return [
+        members[0] if len(members) == 1 else _of_disturbed(members) for members in kinds.values()
+    ]
 
 
 def _of_disturbed(rows: Sequence[Change]) -> Change:
@@ -227,10 +244,10 @@ def _of_disturbed(rows: Sequence[Change]) -> Change:
 
 
 def _values(row: Change) -> str:
-    """``0 → 3``; of a group ``+3``."""
+    """Describe both figures: ``0 → 3``; for a group ``+3``."""
     if row.pair is not None and UNKNOWN in {row.base, row.head}:
         return _SIGNED.sub(
-            lambda found: f"{'+' if found[2] == 'more' else '−'}{found[1]}", words.change(row.pair)
+            lambda match: f"{'+' if match[2] == 'more' else '−'}{match[1]}", words.change(row.pair)
         )
     return f"{row.base} → {row.head}"
 
@@ -238,18 +255,21 @@ def _values(row: Change) -> str:
 def of_run(comparison: Comparison) -> list[Finding]:
     """Return the findings on the run as a whole that the headline does not contain."""
     return [
-        one
-        for one in comparison.judgement.findings
-        if one.case is None
-        and one.severity is not Severity.NOTE
-        and one.rule not in {Rule.BASELINE_MISSING, Rule.UNDECIDED}
-        and not (one.rule is Rule.INCOMPARABLE and comparison.mismatches)
-        and one.message not in comparison.judgement.headline
+        finding
+        for finding in comparison.judgement.findings
+        if finding.case is None
+        and finding.severity is not Severity.NOTE
+        and finding.rule not in {Rule.BASELINE_MISSING, Rule.UNDECIDED}
+        and not (finding.rule is Rule.INCOMPARABLE and comparison.mismatches)
+        and finding.message not in comparison.judgement.headline
     ]
 
 
 def rest(comparison: Comparison) -> str:
-    """Describe everything without a row: ``12 other cases unchanged; outputs match base.``; empty if there is nothing."""
+    """Describe everything without a row; empty if there is nothing.
+
+    An example is ``12 other cases unchanged; outputs match base.``
+    """
     if comparison.base is None:
         return ""
     others, unchanged = _without_a_row(comparison)
@@ -271,7 +291,10 @@ def rest(comparison: Comparison) -> str:
 
 
 def names_detectable(comparison: Comparison) -> bool:
-    """Return whether `rest` names the detectable change: of cases that are unchanged, when all is decided."""
+    """Return whether `rest` names the detectable change.
+
+    It does so for unchanged cases, if every metric is decided.
+    """
     counted = tally(comparison.cases)
     unchanged = comparison.base is not None and _without_a_row(comparison)[1] > 0
     return unchanged and is_telling(counted.resolution) and not counted.undecided
@@ -283,7 +306,7 @@ def is_telling(resolution: float | None) -> bool:
 
 
 def _without_a_row(comparison: Comparison) -> tuple[list[CaseComparison], int]:
-    """The cases that no row is about, and how many of them are unchanged."""
+    """Return the cases that no row is about, and how many of them are unchanged."""
     shown = {row.case.id for row in changes(comparison) if row.case is not None}
     shown |= {case for group in groups(comparison) for case, _ in group.pairs}
     others = [case for case in comparison.cases if case.id not in shown]
@@ -339,9 +362,9 @@ def _of_finding(finding: Finding, case: CaseComparison, short: Mapping[str, str]
     text = _numeric(finding.rule, arm or case.reference, case) or text
     signal = next(
         (
-            one
-            for one in ("loss", "gradient norm")
-            if subject == "loss" and text.startswith(f"{one} ")
+            name
+            for name in ("loss", "gradient norm")
+            if subject == "loss" and text.startswith(f"{name} ")
         ),
         None,
     )
@@ -362,7 +385,7 @@ def _of_finding(finding: Finding, case: CaseComparison, short: Mapping[str, str]
 
 
 def _word(finding: Finding) -> str:
-    """The rule in words."""
+    """Return the rule in words."""
     failing = FAILING_WORDS.get(finding.rule) if finding.severity is Severity.FAIL else None
     return failing or finding.rule.replace("_", " ")
 
@@ -372,7 +395,7 @@ def _status(status: Status | None) -> str:
 
 
 def _shift(finding: Finding, comparison: Comparison) -> CommonShift | None:
-    """The common shift that a finding is about, if it fails the run or warns."""
+    """Return the common shift that a finding is about, if it fails the run or warns."""
     if (
         finding.case is not None
         or finding.rule is not Rule.COMMON_SHIFT
@@ -383,7 +406,7 @@ def _shift(finding: Finding, comparison: Comparison) -> CommonShift | None:
 
 
 def _of_shift(finding: Finding, shift: CommonShift) -> Change:
-    """The row of a suite whose times moved together."""
+    """Return the row of a suite whose times moved together."""
     low, high = 1 / shift.interval.high - 1, 1 / shift.interval.low - 1
     spread = (
         from_to(min(abs(low), abs(high)), max(abs(low), abs(high)), percent)
@@ -416,7 +439,7 @@ def _parted(finding: Finding, case: CaseComparison) -> tuple[str, str, str]:
     if (
         finding.rule in _SUBJECTS
         and colon
-        and arm in {*case.arms, BESIDE_BASE, *(one.arm for one in case.parity)}
+        and arm in {*case.arms, BESIDE_BASE, *(training.arm for training in case.parity)}
     ):
         return (
             _SUBJECTS[finding.rule],
@@ -431,7 +454,10 @@ _SAID = re.compile(r"^(differs from base|insufficient data): ")
 
 
 def _numeric(rule: Rule, arm: str | None, case: CaseComparison) -> str:
-    """Describe where a training left its reference, and how far; empty if the finding has no such figures."""
+    """Describe the distance of a training from its reference, and the step where it began.
+
+    It is empty if the finding has no such figures.
+    """
     every = (
         (case.learning,)
         if rule is Rule.LEARNING_CHANGED
@@ -439,33 +465,33 @@ def _numeric(rule: Rule, arm: str | None, case: CaseComparison) -> str:
         if rule is Rule.PARITY_BROKEN
         else ()
     )
-    found = next(
+    parity = next(
         (
-            one
-            for one in every
-            if one is not None and (one.arm == arm or rule is Rule.LEARNING_CHANGED)
+            training
+            for training in every
+            if training is not None and (training.arm == arm or rule is Rule.LEARNING_CHANGED)
         ),
         None,
     )
-    if found is None or found.first_step is None or found.difference is not None:
+    if parity is None or parity.first_step is None or parity.difference is not None:
         return ""
-    scores = [one for one in (found.loss_score, found.grad_norm_score) if one is not None]
-    signal = "gradient norm" if found.signal == "grad_norm" else "loss"
+    scores = [score for score in (parity.loss_score, parity.grad_norm_score) if score is not None]
+    signal = "gradient norm" if parity.signal == "grad_norm" else "loss"
     first, last = (
-        None if one is None else words.fine(abs(one))
-        for one in (found.apart_first, found.apart_last)
+        None if difference is None else words.fine(abs(difference))
+        for difference in (parity.apart_first, parity.apart_last)
     )
     parts = [
         (
-            f"{signal} off by {first} at {words.first_step(found)}"
+            f"{signal} off by {first} at {words.first_step(parity)}"
             if first
-            else f"{signal} differs from {words.first_step(found)}"
+            else f"{signal} differs from {words.first_step(parity)}"
         )
     ]
     if last and last != first:
         parts.append(f"by {last} at the end")
     if scores and math.isfinite(max(scores)):
-        limit = "" if found.limit is None else f" (limit: {found.limit:g} times)"
+        limit = "" if parity.limit is None else f" (limit: {parity.limit:g} times)"
         parts.append(f"up to {format_factor(max(scores))} times what rounding explains{limit}")
     return ", ".join(parts)
 
@@ -531,6 +557,6 @@ def _of_group(
 
 
 def first_regressions(rows: Sequence[Change]) -> list[CaseComparison]:
-    """Return the cases of the rows that got worse or are wrong, each once, in the order of the rows."""
+    """Return the cases of the rows that got worse or are wrong, each once, in the rows' order."""
     bad = (row.case for row in rows if row.mood is Mood.BAD and row.case is not None)
     return list({case.id: case for case in bad}.values())

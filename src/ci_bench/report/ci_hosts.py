@@ -36,20 +36,22 @@ _ENDED = frozenset({Status.FAILED, Status.TIMEOUT, Status.CRASHED, Status.OUT_OF
 
 
 def render_junit(comparison: Comparison) -> str:
-    """Return the comparison as JUnit XML: a suite of tests for each suite, a test for each case, and one for the run.
+    """Return the comparison as JUnit XML.
 
-    A case that fails the run is a failure, or an error if it ended early. Cases without an answer
-    are skipped. Warnings are the output of their test.
+    It has a suite of tests for each suite, a test for each case, and one for the run. A case that
+    fails the run is a failure, or an error if it ended early. Cases without an answer are skipped.
+    Warnings are the output of their test.
     """
     findings = comparison.judgement.findings
     root = Element("testsuites", name="ci-bench")
     for suite, cases in groupby(sorted(comparison.cases, key=_suite_of), key=_suite_of):
         tests = SubElement(root, "testsuite", name=suite)
         tests.extend(
-            _test(case, [one for one in findings if one.case == case.id]) for case in cases
+            _test(case, [finding for finding in findings if finding.case == case.id])
+            for case in cases
         )
-    known = {case.id for case in comparison.cases}
-    run = _run_test(comparison, [one for one in findings if one.case not in known])
+    case_ids = {case.id for case in comparison.cases}
+    run = _run_test(comparison, [finding for finding in findings if finding.case not in case_ids])
     SubElement(root, "testsuite", name="ci-bench").append(run)
     for counted in (root, *root):
         counted.set("tests", str(len([*counted.iter("testcase")])))
@@ -68,9 +70,9 @@ def _test(case: CaseComparison, findings: Sequence[Finding]) -> Element:
     test = Element("testcase", name=clean(case.called, cap=_CAP), classname=case.suite)
     if case.launch_s is not None:
         test.set("time", f"{case.launch_s:.3f}")
-    failed = [one for one in findings if one.severity is Severity.FAIL]
-    for one in failed:
-        _add_problem(test, "error" if case.head_status in _ENDED else "failure", one, case)
+    failed = [finding for finding in findings if finding.severity is Severity.FAIL]
+    for finding in failed:
+        _add_problem(test, "error" if case.head_status in _ENDED else "failure", finding, case)
     if not failed and (case.head_status in _NO_ANSWER or case.verdict is Verdict.INCONCLUSIVE):
         word = "skipped" if case.head_status is Status.SKIPPED else "not decided"
         SubElement(test, "skipped", message=f"{word}: {clean(case.reason, cap=_CAP)}")
@@ -79,13 +81,16 @@ def _test(case: CaseComparison, findings: Sequence[Finding]) -> Element:
 
 
 def _run_test(comparison: Comparison, findings: Sequence[Finding]) -> Element:
-    """The test of everything that no case stands for; it fails if the policy is not met and no case says so."""
+    """Return the test of all findings that belong to no case.
+
+    It fails if the policy is not met and no case says so.
+    """
     test = Element("testcase", name=RUN, classname="ci-bench")
-    for one in findings:
-        if one.severity is Severity.FAIL:
-            _add_problem(test, "failure", one)
+    for finding in findings:
+        if finding.severity is Severity.FAIL:
+            _add_problem(test, "failure", finding)
     if not comparison.judgement.met and not any(
-        one.severity is Severity.FAIL for one in comparison.judgement.findings
+        finding.severity is Severity.FAIL for finding in comparison.judgement.findings
     ):
         SubElement(
             test, "failure", message=clean(comparison.judgement.headline, cap=_CAP), type="policy"
@@ -108,26 +113,28 @@ def _add_problem(
 
 def _add_warnings(test: Element, findings: Iterable[Finding]) -> None:
     if warned := [
-        clean(one.message, cap=_CAP) for one in findings if one.severity is Severity.WARN
+        clean(finding.message, cap=_CAP)
+        for finding in findings
+        if finding.severity is Severity.WARN
     ]:
         SubElement(test, "system-out").text = "\n".join(warned)
 
 
 def render_code_quality(comparison: Comparison) -> str:
-    """Return failing and warning findings as GitLab's code quality report: a JSON array, worst first.
+    """Return failing and warning findings as a JSON array of GitLab's code quality report.
 
     The fingerprint depends on rule and case only, so GitLab knows a finding again whose figures
     moved.
     """
-    seen: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     cases = {case.id: case for case in comparison.cases}
     entries = []
     for finding in comparison.judgement.findings:
         if finding.severity not in SEVERITIES:
             continue
         key = f"{finding.rule} {finding.case or ''}"
-        seen[key] += 1
-        entries.append(_entry(finding, cases.get(finding.case or ""), f"{key} {seen[key]}"))
+        counts[key] += 1
+        entries.append(_entry(finding, cases.get(finding.case or ""), f"{key} {counts[key]}"))
     return json.dumps(entries, indent=2, ensure_ascii=False) + "\n"
 
 
@@ -143,9 +150,12 @@ def _entry(finding: Finding, case: CaseComparison | None, key: str) -> dict[str,
 
 
 def _place(case: CaseComparison | None) -> tuple[str, int]:
-    """Return the file and line of the first cause inside the repository; without one, the configuration's first line."""
+    """Return the file and line of the first cause inside the repository.
+
+    Without one, it is the configuration's first line.
+    """
     causes = case.causes if case is not None else ()
     for place in (place for cause in causes for part in cause.parts for place in part.places):
-        if found := _PLACE.fullmatch(place):
-            return found[1], int(found[2])
+        if match := _PLACE.fullmatch(place):
+            return match[1], int(match[2])
     return CONFIGURATION, 1

@@ -1,4 +1,4 @@
-"""Every column of every table of a report, once: its title, what it says of a row, and what kind of text that is.
+"""Every column of every table of a report, once: its title, its text for a row, and its kind.
 
 The renderers draw a column each in their own way: Markdown (`markdown`), HTML (`html.tables`), the
 terminal (`terminal`). A new column is a line here. Text from a document is a `NAME` or `PROSE`,
@@ -54,24 +54,28 @@ class ColumnKind(Enum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Column(Generic[T]):
-    """One column over rows of type `T`.
-
-    `text` is the text of a cell, `UNKNOWN` if unknown; `note` is shown next to or under it, of the
-    kind `note_kind`, empty for nothing. `mood` gives a sign and a colour, `strong` stresses, `key`
-    sorts (by the text without it), and `group` is for filtering. `width` is that of the terminal's
-    column, in characters; 0 leaves it out there.
-    """
+    """One column over rows of type `T`."""
 
     title: str
+    """The heading."""
     text: Callable[[T], str]
+    """Returns the text of a cell, `UNKNOWN` if unknown."""
     kind: ColumnKind = ColumnKind.FIGURES
+    """The kind of `text`, which decides how a renderer escapes it."""
     mood: Callable[[T], Mood | None] | None = None
+    """Returns the level that gives a cell a sign and a colour; `None` for none."""
     note: Callable[[T], str] | None = None
+    """Returns a note next to or under the text, empty for nothing; `None` without notes."""
     note_kind: ColumnKind = ColumnKind.FIGURES
+    """The kind of `note`."""
     strong: Callable[[T], bool] | None = None
+    """Returns whether a cell is stressed; `None` if none is."""
     key: Callable[[T], float | None] | None = None
+    """Returns the sort key of a row; `None` sorts by the text."""
     group: Callable[[T], str] | None = None
+    """Returns the value that rows are filtered by; `None` for a column without a filter."""
     width: int = 0
+    """Width in the terminal, in characters; 0 leaves the column out there."""
 
 
 Columns = tuple[Column[T], ...]
@@ -80,7 +84,7 @@ CASE = "Case"
 
 
 def of_one_case(columns: Columns[T]) -> Columns[T]:
-    """The columns without that of the case, for a table that is about one."""
+    """Return the columns without that of the case, for a table about one case."""
     return tuple(column for column in columns if column.title != CASE)
 
 
@@ -100,7 +104,7 @@ _MOST_OF_PEAK = 10.0
 
 
 def noted(text: str) -> str:
-    """A note, or nothing if nothing is known."""
+    """Return a note, or nothing if nothing is known."""
     return "" if text == UNKNOWN else text
 
 
@@ -145,18 +149,21 @@ def _work_rates(case: CaseComparison, pair: Pair) -> Iterator[str]:
         or pair.head.figure <= 0
     ):
         return
-    for name, told in ((_MOVED, bandwidth), (_UTILISED[0], operations)):
+    for name, render in ((_MOVED, bandwidth), (_UTILISED[0], operations)):
         amount = case.facts.get(name)
         if (
             isinstance(amount, int | float)
             and not isinstance(amount, bool)
             and 0 < amount < _MOST_WORK
         ):
-            yield told(amount / pair.head.figure)
+            yield render(amount / pair.head.figure)
 
 
 def _utilisation(case: CaseComparison, pair: Pair) -> float | None:
-    """The model's operations per second of head's step, as a share of the device's peak; `None` if any of it is not known."""
+    """Return the operations per second of head's step, as a share of the device's peak.
+
+    It is `None` if a fact is missing or impossible.
+    """
     if pair.metric != STEP_TIME.name or pair.head is None or pair.head.figure <= 0:
         return None
     done, peak = (case.facts.get(name) for name in _UTILISED)
@@ -247,18 +254,18 @@ def _first_step(item: OfParity) -> str:
 
 
 def _accuracy(item: OfParity) -> str:
-    found = item[1].accuracy
-    if found is None:
+    accuracy = item[1].accuracy
+    if accuracy is None:
         return UNKNOWN
     return (
-        f"{found.reference * 100:.1f} → {found.candidate * 100:.1f} %, limit"
-        f" ±{found.limit * 100:.1f} points"
+        f"{accuracy.reference * 100:.1f} → {accuracy.candidate * 100:.1f} %, limit"
+        f" ±{accuracy.limit * 100:.1f} points"
     )
 
 
 def _accuracy_mood(item: OfParity) -> Mood | None:
-    found = item[1].accuracy
-    return None if found is None else Mood.GOOD if found.holds else Mood.BAD
+    accuracy = item[1].accuracy
+    return None if accuracy is None else Mood.GOOD if accuracy.holds else Mood.BAD
 
 
 def _seed_rule(item: OfParity) -> str:
@@ -428,7 +435,7 @@ UNCLEAR: Columns[CaseComparison] = (
 def _mean(
     of: Callable[[Averages], MeanChange], form: Callable[[float | None], str]
 ) -> Callable[[Averages], str]:
-    """``95 → 100 %``."""
+    """Return a function that renders a mean on both sides: ``95 → 100 %``."""
 
     def say(averages: Averages) -> str:
         mean = of(averages)
@@ -444,7 +451,7 @@ def _mean(
 
 
 def _over(of: Callable[[Averages], MeanChange], averages: Averages) -> str:
-    """Over how many cases, where that is not all of the group."""
+    """Return the number of cases of a mean, if that is not all of the group."""
     mean = of(averages)
     return "" if mean.head is None or mean.cases == averages.cases else f"of {mean.cases:,}"
 
@@ -482,11 +489,11 @@ def _mode(arm: str, row: ModeRow) -> str:
 
 def _mode_notes(arm: str, row: ModeRow) -> str:
     """Return the interval, and notes on the arm: ``1.60 to 1.64×, fastest``."""
-    found = row.speedups.get(arm)
-    if found is None:
+    speedup = row.speedups.get(arm)
+    if speedup is None:
         return ""
-    said = "fastest" if arm == row.fastest else "not right" if arm in row.wrong else ""
-    return ", ".join(part for part in (noted(interval(found.interval)), said) if part)
+    remark = "fastest" if arm == row.fastest else "not right" if arm in row.wrong else ""
+    return ", ".join(part for part in (noted(interval(speedup.interval)), remark) if part)
 
 
 def _is_fastest(arm: str, row: ModeRow) -> bool:
@@ -498,7 +505,10 @@ def _mode_mood(arm: str, row: ModeRow) -> Mood | None:
 
 
 def of_modes(arms: tuple[str, ...]) -> Columns[ModeRow]:
-    """A column for each arm: its speedup over the case's reference, with the interval, and whether it is the fastest."""
+    """Return a column for each arm: its speedup over the reference, with the interval.
+
+    The fastest arm is marked.
+    """
     by_arm = (
         Column(
             title=arm,

@@ -26,14 +26,17 @@ SCHEMA_VERSION = 1
 
 
 def render_decision(comparison: Comparison) -> str:
-    """The document as text, with a line break at its end. Infinity and NaN cannot be in it."""
+    """Return the document as text, with a line break at its end.
+
+    Infinity and NaN cannot be in it.
+    """
     return json.dumps(decision(comparison), allow_nan=False, indent=2, ensure_ascii=False) + "\n"
 
 
 def decision(comparison: Comparison) -> dict[str, Any]:
-    """Keep what meets the policy.
+    """Return the document: what meets the policy is kept.
 
-    `verdict` is the run's: failed, undecided, improved, or unchanged where nothing got better.
+    `verdict` is the run's: failed, undecided, improved, or unchanged if nothing got better.
     """
     judgement = comparison.judgement
     return {
@@ -67,24 +70,26 @@ def _verdict(comparison: Comparison) -> str:
 
 
 def _reason(finding: Finding) -> dict[str, Any]:
-    own = {} if finding.case is None else {"case": finding.case}
+    about = {} if finding.case is None else {"case": finding.case}
     return {
         "rule": str(finding.rule),
         "severity": str(finding.severity),
-        **own,
+        **about,
         "message": finding.message,
     }
 
 
 def _case(case: CaseComparison, findings: tuple[Finding, ...]) -> dict[str, Any]:
-    failing = any(one.case == case.id and one.severity is Severity.FAIL for one in findings)
+    failing = any(
+        finding.case == case.id and finding.severity is Severity.FAIL for finding in findings
+    )
     return {
         "id": case.id,
         "decision": DISCARD if failing else KEEP,
         "verdict": str(case.verdict),
         "reason": case.reason,
         "metrics": [_metric(pair) for pair in case.pairs if not pair.detail],
-        "arms": [_arm(found) for found in case.speedups],
+        "arms": [_arm(speedup) for speedup in case.speedups],
         "failed_checks": [
             {"name": check.name, "arm": check.arm, "detail": check.detail}
             for check in case.checks
@@ -106,11 +111,11 @@ def _metric(pair: Pair) -> dict[str, Any]:
     }
 
 
-def _arm(found: ArmSpeedup) -> dict[str, Any]:
-    """A candidate arm over its reference."""
+def _arm(speedup: ArmSpeedup) -> dict[str, Any]:
+    """Return a candidate arm over its reference."""
     return {
-        "metric": found.metric,
-        "arm": found.arm,
-        "reference": found.reference,
-        "speedup": found.speedup,
+        "metric": speedup.metric,
+        "arm": speedup.arm,
+        "reference": speedup.reference,
+        "speedup": speedup.speedup,
     }

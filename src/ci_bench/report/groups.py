@@ -1,4 +1,4 @@
-"""Common parameters of changed cases: ``dtype=bf16, head=128: 4.0 % slower in each of the 12 cases``. Pure.
+"""Common parameters of changed cases: ``dtype=bf16: 4.0 % slower in each of the 12 cases``. Pure.
 
 Among the cases of one name, the sets considered are those that one value of a parameter, or two,
 single out. A set is a group if nearly all of its cases changed in the same direction, and if that
@@ -34,7 +34,7 @@ _COMPARED = (
     Verdict.SUSPECTED,
     Verdict.IMPROVED,
 )
-"""The commonest first: to look for one here is quicker than to hash it, and there are many metrics."""
+"""The commonest first: a search here is quicker than a hash, and there are many metrics."""
 _WORSE = (Verdict.REGRESSED, Verdict.SUSPECTED)
 _BETTER = (Verdict.IMPROVED,)
 
@@ -44,19 +44,20 @@ Condition = tuple[str, str]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Group:
-    """Cases of one `name` that changed together in one metric of one arm.
-
-    `conditions` single them out, none or up to two; `pairs` are those that changed, by their case's
-    id, worst first; `size` is how many cases fit the conditions. `several_arms` says that the cases
-    have other arms besides.
-    """
+    """Cases of one name that changed together in one metric of one arm."""
 
     name: str
+    """The name that the cases share, without their brackets."""
     conditions: tuple[Condition, ...]
+    """Up to two parameters that single the cases out; empty if they are all of the name."""
     arm: str
+    """The arm that changed."""
     several_arms: bool
+    """Whether the cases have other arms as well."""
     pairs: tuple[tuple[str, Pair], ...]
+    """The changed pairs with their case's id, the farthest change first."""
     size: int
+    """Number of cases that fit the conditions, changed or not."""
 
     @property
     def worse(self) -> bool:
@@ -65,12 +66,15 @@ class Group:
 
     @property
     def title(self) -> str:
-        """The metric's."""
+        """Return the metric's title."""
         return title_of(self.pairs[0][1])
 
     @property
     def change(self) -> str:
-        """The largest change and the median: ``up to 5.1 % slower in each of the 12 cases (median: 4.0 % slower)``."""
+        """Return the largest change and the median.
+
+        An example is ``up to 5.1 % slower in each of the 12 cases (median: 4.0 % slower)``.
+        """
         usual = words.change(self.pairs[len(self.pairs) // 2][1])
         farthest = words.change(self.pairs[0][1])
         if farthest == usual:
@@ -79,7 +83,7 @@ class Group:
 
     @property
     def extent(self) -> str:
-        """In how many of the cases: ``each of the 12 cases``."""
+        """Return the share of the cases: ``each of the 12 cases``."""
         number = len(self.pairs)
         suspected = sum(pair.verdict is Verdict.SUSPECTED for _, pair in self.pairs)
         share = (
@@ -99,27 +103,29 @@ class _Case:
 
 @once
 def groups(comparison: Comparison) -> tuple[Group, ...]:
-    """All groups, the worse ones first, the largest first."""
+    """Return all groups, the worse ones first, the largest first."""
     sets: dict[tuple[str, str, str], list[_Case]] = {}
     several: dict[str, bool] = {}
-    accepted = [one for one in comparison.judgement.findings if one.rule is Rule.ACCEPTED]
+    accepted = [
+        finding for finding in comparison.judgement.findings if finding.rule is Rule.ACCEPTED
+    ]
     names = [parted(case.id) for case in comparison.cases]
     numbers = Counter(name for name, _ in names)
-    for case, (name, named) in zip(comparison.cases, names, strict=True):
+    for case, (name, settings) in zip(comparison.cases, names, strict=True):
         if numbers[name] < LEAST_CASES:
             continue
-        parameters = dict(named)
-        settled = [pair_of(one, case) for one in accepted if one.case == case.id]
+        parameters = dict(settings)
+        settled = [pair_of(finding, case) for finding in accepted if finding.case == case.id]
         several[name] = several.get(name, False) or len(case.arms) > 1
         for pair in case.pairs:
             if (
                 not pair.detail
                 and pair.verdict in _COMPARED
-                and not any(pair is one for one in settled)
+                and not any(pair is other for other in settled)
             ):
-                one = _Case(id=case.id, parameters=parameters, pair=pair)
-                sets.setdefault((name, pair.metric, pair.arm), []).append(one)
-    found = [
+                member = _Case(id=case.id, parameters=parameters, pair=pair)
+                sets.setdefault((name, pair.metric, pair.arm), []).append(member)
+    all_groups = [
         Group(
             name=name,
             conditions=conditions,
@@ -132,28 +138,34 @@ def groups(comparison: Comparison) -> tuple[Group, ...]:
         for verdicts in (_WORSE, _BETTER)
         for conditions, changed, size in _groups(cases, verdicts)
     ]
-    return tuple(sorted(found, key=lambda group: (not group.worse, -len(group.pairs))))
+    return tuple(sorted(all_groups, key=lambda group: (not group.worse, -len(group.pairs))))
 
 
 def pair_of(finding: Finding, case: CaseComparison) -> Pair | None:
-    """Return the metric that a finding is about; the message of an accepted one starts with who accepted it."""
+    """Return the metric that a finding is about.
+
+    The message of an accepted finding starts with the person who accepted it.
+    """
     about = ((pair, f"{pair.arm} {title_of(pair)}: {pair.reason}") for pair in case.pairs)
     accepted = finding.rule is Rule.ACCEPTED
     return next(
         (
             pair
-            for pair, said in about
-            if finding.message == said or (accepted and finding.message.endswith(f"; {said}"))
+            for pair, message in about
+            if finding.message == message or (accepted and finding.message.endswith(f"; {message}"))
         ),
         None,
     )
 
 
-def covered(comparison: Comparison, found: Sequence[Group]) -> frozenset[Finding]:
-    """The findings that groups say already: of cases whose every change for the worse is in a group."""
-    named = {
+def covered(comparison: Comparison, all_groups: Sequence[Group]) -> frozenset[Finding]:
+    """Return the findings that groups report already.
+
+    They belong to cases whose every change for the worse is in a group.
+    """
+    grouped_pairs = {
         (case, pair.metric, pair.arm)
-        for group in found
+        for group in all_groups
         if group.worse
         for case, pair in group.pairs
     }
@@ -161,7 +173,7 @@ def covered(comparison: Comparison, found: Sequence[Group]) -> frozenset[Finding
         finding
         for finding, case in _of_changes(comparison)
         if all(
-            (case.id, pair.metric, pair.arm) in named
+            (case.id, pair.metric, pair.arm) in grouped_pairs
             for pair in case.pairs
             if not pair.detail and pair.verdict in _WORSE
         )
@@ -176,7 +188,7 @@ def _of_changes(comparison: Comparison) -> Iterator[tuple[Finding, CaseCompariso
 
 
 def _ordered(cases: Sequence[_Case]) -> tuple[tuple[str, Pair], ...]:
-    """The farthest change first."""
+    """Sort by size of the change, the farthest first."""
     return tuple(
         (case.id, case.pair)
         for case in sorted(cases, key=lambda case: -abs(math.log(case.pair.speedup or 1.0)))
@@ -186,7 +198,7 @@ def _ordered(cases: Sequence[_Case]) -> tuple[tuple[str, Pair], ...]:
 def _groups(
     cases: Sequence[_Case], verdicts: tuple[Verdict, ...]
 ) -> Iterator[tuple[tuple[Condition, ...], list[_Case], int]]:
-    """Conditions, the cases that changed, and how many fit, until what is left is in no group."""
+    """Yield conditions, the changed cases, and the number that fit, until no group remains."""
     changed = {place for place, case in enumerate(cases) if case.pair.verdict in verdicts}
     if len(changed) < LEAST_CASES:
         return
@@ -201,27 +213,41 @@ def _groups(
         and len(sets) * _tail(len(cases), len(changed), len(members), len(members & changed))
         <= CHANCE
     ]
-    left = set(changed)
+    remaining = set(changed)
     while likely:
         conditions, members = min(
-            likely, key=lambda one: (-len(one[1] & left), len(one[0]), len(one[1]), one[0])
+            likely,
+            key=lambda candidate: (
+                -len(candidate[1] & remaining),
+                len(candidate[0]),
+                len(candidate[1]),
+                candidate[0],
+            ),
         )
-        if len(members & left) < max(LEAST_CASES, len(members) / 2):
+        if len(members & remaining) < max(LEAST_CASES, len(members) / 2):
             return
         yield conditions, [cases[place] for place in sorted(members & changed)], len(members)
-        left -= members
+        remaining -= members
 
 
 def _sets(cases: Sequence[_Case]) -> dict[tuple[Condition, ...], set[int]]:
-    """The places of the cases that have a value of a parameter, or two; parameters that all share say nothing."""
+    """Return the places of the cases by one or two of their values.
+
+    Parameters that all cases share say nothing, and are left out.
+    """
     values = Counter(condition for case in cases for condition in case.parameters.items())
     telling = {condition for condition, number in values.items() if number < len(cases)}
-    found: dict[tuple[Condition, ...], set[int]] = {}
+    places: dict[tuple[Condition, ...], set[int]] = {}
     for place, case in enumerate(cases):
-        own = sorted(condition for condition in case.parameters.items() if condition in telling)
-        for conditions in (*((one,) for one in own), *combinations(own, 2)):
-            found.setdefault(conditions, set()).add(place)
-    return found
+        case_conditions = sorted(
+            condition for condition in case.parameters.items() if condition in telling
+        )
+        for conditions in (
+            *((condition,) for condition in case_conditions),
+            *combinations(case_conditions, 2),
+        ):
+            places.setdefault(conditions, set()).add(place)
+    return places
 
 
 def _tail(every: int, changed: int, size: int, hits: int) -> float:

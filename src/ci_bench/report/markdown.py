@@ -1,9 +1,9 @@
 """The pull-request comment and the full report, in GitHub's Markdown.
 
 Owns the choice of rows, the order of the parts, and the budget of a comment: each part is a block
-of whole rows, cut from its end to a limit in UTF-16 units; every row is complete in itself, so that
-a cut leaves no table, fence or `<details>` open. Which columns there are is in `columns`, how a
-value looks in `cells`, the escaping in `text`.
+of whole rows, cut from its end to a limit in UTF-16 units. Every row is complete in itself, so a
+cut leaves no table, fence or `<details>` open. The columns are in `columns`, the appearance of a
+value in `cells`, the escaping in `text`.
 """
 
 import re
@@ -56,57 +56,60 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommentBlock:
-    """Rows, worst first, between a head and a tail.
-
-    `name` says what the rows are, for the note on what was cut.
-
-    `more` rows come after them that were never written out, because these alone fill the room there
-    is.
-    """
+    """Rows, worst first, between a head and a tail."""
 
     name: str
+    """A noun for the rows, for the note on cut rows."""
     rows: tuple[str, ...]
+    """Whole rows of Markdown, each complete in itself."""
     head: str = ""
+    """Markdown before the first row."""
     tail: str = ""
+    """Markdown after the last row."""
     between: str = "\n"
+    """The separator of two rows."""
     more: int = 0
+    """Number of further rows, unwritten because these fill the room."""
     inner: bool = False
-    """It stands behind the line to click on that all details share."""
+    """Whether it is behind the line to click on that all details share."""
 
     @property
     def text(self) -> str:
-        """The block as Markdown."""
+        """Return the block as Markdown."""
         return "".join(self.pieces())
 
     def pieces(self) -> Iterator[str]:
-        """What the text is made of, to be joined once, for it may be large."""
+        """Yield the pieces of the text, to be joined once, for it may be large."""
         yield self.head
-        for number, one in enumerate(self.rows):
+        for number, piece in enumerate(self.rows):
             if number:
                 yield self.between
-            yield one
+            yield piece
         yield self.tail
 
     @property
     def number(self) -> int:
-        """How many rows there are in all."""
+        """Return the number of rows in all."""
         return len(self.rows) + self.more
 
 
 def filling(rows: Iterable[T], room: int | None) -> Iterator[T]:
-    """As many rows as it takes to fill `room` characters, all where it is `None`: no more than that need be written."""
-    held = 0
-    for one in rows:
-        yield one
-        held += sum(map(len, one))
-        if room is not None and held > room:
+    """Yield rows until they fill `room` characters, or all rows if it is `None`.
+
+    No more than that need be written.
+    """
+    length = 0
+    for entry in rows:
+        yield entry
+        length += sum(map(len, entry))
+        if room is not None and length > room:
             return
 
 
 def listed(
     name: str, rows: Iterable[str], number: int, *, room: int | None, between: str = "\n"
 ) -> CommentBlock:
-    """A block of `number` rows, written out until they fill `room`."""
+    """Return a block of `number` rows, written out until they fill `room`."""
     written = tuple(filling(rows, room))
     return CommentBlock(name=name, rows=written, between=between, more=number - len(written))
 
@@ -114,7 +117,7 @@ def listed(
 def drawn(
     name: str, columns: Columns[R], items: Sequence[R], *, room: int | None = None
 ) -> CommentBlock:
-    """A table of these columns, a row for each item."""
+    """Return a table of these columns, a row for each item."""
     cells = [cell(column) for column in columns]
     rows = ([draw(item) for draw in cells] for item in items)
     return table(name, [column.title for column in columns], rows, len(items), room=room)
@@ -123,40 +126,49 @@ def drawn(
 def table(
     name: str, headers: Cells, rows: Iterable[Cells], number: int, *, room: int | None = None
 ) -> CommentBlock:
-    """A table of `number` rows, without the columns that nothing is known about; the first two always stay."""
+    """Return a table of `number` rows, without columns that nothing is known about.
+
+    The first two columns always stay.
+    """
     unknown, written = [*range(_NAMES, len(headers))], []
     for values in filling(rows, room):
         if unknown:
             unknown = [index for index in unknown if values[index] == UNKNOWN]
         written.append(_BETWEEN.join(values))
-    kept = [index for index in range(len(headers)) if index not in unknown]
-    head = row(headers[index] for index in kept) + "\n" + "|" + " --- |" * len(kept) + "\n"
-    lines = tuple([row([*map(line.split(_BETWEEN).__getitem__, kept)]) for line in written])
+    indices = [index for index in range(len(headers)) if index not in unknown]
+    head = row(headers[index] for index in indices) + "\n" + "|" + " --- |" * len(indices) + "\n"
+    lines = tuple([row([*map(line.split(_BETWEEN).__getitem__, indices)]) for line in written])
     return CommentBlock(name=name, head=head, rows=lines, more=number - len(lines))
 
 
 def collapsed(block: CommentBlock, summary: str) -> CommentBlock:
-    """The block behind a line to click on. `summary` is raw HTML: only ever our own words."""
+    """Return the block behind a line to click on.
+
+    `summary` is raw HTML: only ever our own words.
+    """
     opening = f"<details>\n<summary>{summary}</summary>\n\n"
     return replace(block, head=opening + block.head, tail=block.tail + "\n\n</details>")
 
 
 def units(text: str) -> int:
-    """The length GitHub counts: UTF-16 code units."""
+    """Return the length that GitHub counts, in UTF-16 code units."""
     return len(text.encode("utf-16-le")) // 2
 
 
 def fit(blocks: Sequence[CommentBlock], limit: int) -> tuple[CommentBlock, ...]:
-    """The blocks cut to `limit` units, two of them for the empty line after each; a block with no room for a row is empty."""
+    """Return the blocks cut to `limit` units; a block with no room for a row is empty.
+
+    Two units of each are for the empty line after it.
+    """
     needs = [units(block.text) + 2 for block in blocks]
     return tuple(
-        _cut(block, given) for block, given in zip(blocks, _shares(needs, limit), strict=True)
+        _cut(block, share) for block, share in zip(blocks, _shares(needs, limit), strict=True)
     )
 
 
-def cuts(whole: Sequence[CommentBlock], kept: Sequence[CommentBlock]) -> str:
-    """What `fit` left out, in words; empty if nothing."""
-    pairs = zip(whole, kept, strict=True)
+def cuts(blocks: Sequence[CommentBlock], fitted: Sequence[CommentBlock]) -> str:
+    """Describe the rows that `fit` left out; empty if all are there."""
+    pairs = zip(blocks, fitted, strict=True)
     parts = [
         f"{a.number - len(b.rows):,} of {a.number:,} {a.name}"
         for a, b in pairs
@@ -166,18 +178,18 @@ def cuts(whole: Sequence[CommentBlock], kept: Sequence[CommentBlock]) -> str:
 
 
 def _shares(needs: Sequence[int], limit: int) -> list[int]:
-    """Small needs are met in full, the large ones share the rest evenly."""
-    given = [0] * len(needs)
+    """Apportion `limit`: small needs are met in full, the large ones share the rest evenly."""
+    shares = [0] * len(needs)
     for rank, index in enumerate(sorted(range(len(needs)), key=needs.__getitem__)):
-        given[index] = min(needs[index], max(0, limit - sum(given)) // (len(needs) - rank))
-    return given
+        shares[index] = min(needs[index], max(0, limit - sum(shares)) // (len(needs) - rank))
+    return shares
 
 
 def _cut(block: CommentBlock, limit: int) -> CommentBlock:
-    left = limit - units(block.head + block.tail) - 2
+    room = limit - units(block.head + block.tail) - 2
     for number, text in enumerate(block.rows):
-        left -= units(text) + (units(block.between) if number else 0)
-        if left < 0:
+        room -= units(text) + (units(block.between) if number else 0)
+        if room < 0:
             return (
                 replace(block, rows=block.rows[:number])
                 if number
@@ -187,7 +199,7 @@ def _cut(block: CommentBlock, limit: int) -> CommentBlock:
 
 
 def changed(rows: Sequence[Change], number: int, *, room: int | None) -> CommentBlock:
-    """The table of what changed: its first rows, of `number` in all."""
+    """Return the table of changes: its first rows, of `number` in all."""
     block = drawn("changes", CHANGES, rows, room=room)
     more = number - len(rows)
     tail = f"\n\n… and {more:,} more under “More changes”." if more else ""
@@ -195,7 +207,7 @@ def changed(rows: Sequence[Change], number: int, *, room: int | None) -> Comment
 
 
 def new_cases(comparison: Comparison, *, shown: int | None) -> CommentBlock:
-    """The figures of a run that has nothing to compare with."""
+    """Return the figures of a run that has nothing to compare with."""
     compared = comparison.base is not None and any(
         case.base_status is not None for case in comparison.cases
     )
@@ -204,10 +216,10 @@ def new_cases(comparison: Comparison, *, shown: int | None) -> CommentBlock:
 
 
 def of_whole_run(comparison: Comparison, *, shown: int | None) -> CommentBlock:
-    """Findings on the run as a whole that the headline does not contain."""
-    found = of_run(comparison)
-    rows = tuple(cells.finding(one, {}) for one in found[:shown])
-    more = len(found) - len(rows)
+    """Return findings on the run as a whole that the headline does not contain."""
+    run_findings = of_run(comparison)
+    rows = tuple(cells.finding(finding, {}) for finding in run_findings[:shown])
+    more = len(run_findings) - len(rows)
     return CommentBlock(
         name="findings on the run",
         rows=rows,
@@ -216,30 +228,31 @@ def of_whole_run(comparison: Comparison, *, shown: int | None) -> CommentBlock:
 
 
 def accepted(comparison: Comparison, *, shown: int | None) -> CommentBlock:
-    """Accepted changes: how far, by whom, and why."""
-    found = [
-        one
-        for one in comparison.judgement.findings
-        if one.rule is Rule.ACCEPTED and one.severity is Severity.NOTE
+    """Return the accepted changes: how far, by whom, and why."""
+    accepted_findings = [
+        finding
+        for finding in comparison.judgement.findings
+        if finding.rule is Rule.ACCEPTED and finding.severity is Severity.NOTE
     ]
     short = labels(comparison)
     return CommentBlock(
-        name="accepted changes", rows=tuple(cells.finding(one, short) for one in found[:shown])
+        name="accepted changes",
+        rows=tuple(cells.finding(finding, short) for finding in accepted_findings[:shown]),
     )
 
 
 def line(name: str, text: str) -> CommentBlock:
-    """A paragraph; none if the text is empty."""
+    """Return a paragraph; none if the text is empty."""
     return CommentBlock(name=name, rows=(text,) if text else ())
 
 
 def reasons(comparison: Comparison, rows: Sequence[Change]) -> CommentBlock:
-    """Why the first cases got worse, and what was ruled out: two lines at most."""
+    """Describe why the first cases got worse, and what was ruled out, in two lines at most."""
     lines: list[str] = []
     for case in first_regressions(rows)[:_EXPLAINED]:
         why = [
-            one.partition(". ")[0]
-            for one in explained(case, name=code, prose=plain)[: 1 + case.edited]
+            sentence.partition(". ")[0]
+            for sentence in explained(case, name=code, prose=plain)[: 1 + case.edited]
         ]
         if any(
             row.case is case and row.finding is not None and row.finding.rule in WRONG
@@ -254,25 +267,26 @@ def reasons(comparison: Comparison, rows: Sequence[Change]) -> CommentBlock:
 
 
 def findings(comparison: Comparison, *, room: int | None) -> CommentBlock:
-    """Every failing finding and every warning in full, with causes and commands."""
+    """Return every failing finding and every warning in full, with causes and commands."""
     loud = _loud(comparison)
     rows = _with_cause(comparison, loud, labels(comparison))
     return _summarised(listed("findings", rows, len(loud), room=room), "Findings in full")
 
 
 def _with_cause(
-    comparison: Comparison, found: Sequence[Finding], short: Mapping[str, str]
+    comparison: Comparison, loud: Sequence[Finding], short: Mapping[str, str]
 ) -> Iterator[str]:
-    """The findings; under the first of each case that got worse, what is known of why, and how to look for the commit.
+    """Yield the findings with their causes.
 
-    Under the first of each case that is wrong there is how to show it.
+    The first finding of each case that got worse has its known causes, and how to look for the
+    commit. The first of each case that is wrong has a command that shows it.
     """
     cases, worse, wrong = (
         {case.id: case for case in comparison.cases},
-        first_of_case(found),
-        first_of_case(found, WRONG),
+        first_of_case(loud),
+        first_of_case(loud, WRONG),
     )
-    for place, finding in enumerate(found):
+    for place, finding in enumerate(loud):
         case = cases.get(finding.case or "")
         why = _why(comparison, case) if case and place in worse else []
         shown = reproduced(case, name=code, prose=plain) if case and place in wrong else ()
@@ -300,7 +314,7 @@ def _loud(comparison: Comparison) -> list[Finding]:
 
 
 def mismatches(comparison: Comparison, *, shown: int | None) -> CommentBlock:
-    """Differences between the machines of the two runs; the first `shown` of them."""
+    """Return the differences between the machines of the two runs, the first `shown` of them."""
     rows = [
         (code(m.field), cells.fact(m.field, m.base), cells.fact(m.field, m.head))
         for m in comparison.mismatches[:shown]
@@ -315,13 +329,16 @@ def mismatches(comparison: Comparison, *, shown: int | None) -> CommentBlock:
 
 
 def how_sure(comparison: Comparison) -> CommentBlock:
-    """The statistics of the run: decided metrics, detectable change, noise, calibration, mean."""
-    rows = tuple(f"- {plain(one)}" for one in (*summary(comparison), _legend(comparison)))
+    """Return the statistics of the run.
+
+    They are decided metrics, detectable change, noise, calibration and mean.
+    """
+    rows = tuple(f"- {plain(sentence)}" for sentence in (*summary(comparison), _legend(comparison)))
     return collapsed(CommentBlock(name="lines on the run as a whole", rows=rows), "How sure")
 
 
 def main(comparison: Comparison, *, room: int | None) -> CommentBlock:
-    """Every arm of every case, worst first."""
+    """Return every arm of every case, worst first."""
     rows = main_rows(comparison)
     name = "rows of the main table"
     if comparison.base is None:
@@ -336,98 +353,108 @@ def main(comparison: Comparison, *, room: int | None) -> CommentBlock:
 
 
 def metrics(comparison: Comparison, *, room: int | None) -> CommentBlock:
-    """Every metric of every arm; parts of what is judged as a whole come last."""
+    """Return every metric of every arm; parts of a judged whole come last."""
     return _details(
         "metrics", "All metrics", columns.FEW_METRICS, worst_pairs(comparison), room=room
     )
 
 
 def arms(comparison: Comparison, *, room: int | None) -> CommentBlock:
-    """Every arm against the reference arm of its own run: speedups and compression ratios."""
-    found = [(case, speedup) for case in worst_first(comparison.cases) for speedup in case.speedups]
-    return _details("arms", "Arms against their reference", columns.ARMS, found, room=room)
+    """Return every arm against its run's reference arm: speedups and compression ratios."""
+    speedups = [
+        (case, speedup) for case in worst_first(comparison.cases) for speedup in case.speedups
+    ]
+    return _details("arms", "Arms against their reference", columns.ARMS, speedups, room=room)
 
 
 def means(comparison: Comparison, *, room: int | None) -> CommentBlock:
-    """Pass rate, speedup, compile time and compression over the cases that both sides have, by suite, setting and arm."""
+    """Return the means over the cases that both sides have, by suite, setting and arm."""
     return _details(
         "means over cases", "Means over cases", columns.MEANS, averages(comparison), room=room
     )
 
 
 def mode_tables(comparison: Comparison, *, room: int | None) -> tuple[CommentBlock, ...]:
-    """Compiled arms side by side, a table for each suite."""
-    return tuple(_modes(found, room=room) for found in modes(comparison))
+    """Return compiled arms side by side, a table for each suite."""
+    return tuple(_modes(suite_modes, room=room) for suite_modes in modes(comparison))
 
 
-def _modes(found: Modes, *, room: int | None) -> CommentBlock:
-    case, reference, *arms = columns.of_modes(found.arms)
-    named = [replace(column, title=code(column.title)) for column in arms]
+def _modes(suite_modes: Modes, *, room: int | None) -> CommentBlock:
+    case, reference, *arms = columns.of_modes(suite_modes.arms)
+    arm_columns = [replace(column, title=code(column.title)) for column in arms]
     block = drawn(
-        f"cases of {plain(found.suite)} by mode", (case, reference, *named), found.rows, room=room
+        f"cases of {plain(suite_modes.suite)} by mode",
+        (case, reference, *arm_columns),
+        suite_modes.rows,
+        room=room,
     )
     return collapsed(
         replace(block, tail=f"\n\n{columns.MODES_LEGEND}"),
-        f"Compile modes side by side ({plain(found.suite)})",
+        f"Compile modes side by side ({plain(suite_modes.suite)})",
     )
 
 
 def parities(comparison: Comparison, *, room: int | None) -> CommentBlock:
-    """Loss parity of every candidate arm, and of head's trainings with base's where seeds decided."""
-    found = sorted(
+    """Return the loss parity of every candidate arm, and of head's trainings with base's."""
+    items = sorted(
         ((case, p) for case in comparison.cases for p in trainings(case)),
         key=lambda item: parity_mood(item[1]),
     )
-    return _details("rows on loss parity", "Loss parity", columns.FEW_PARITY, found, room=room)
+    return _details("rows on loss parity", "Loss parity", columns.FEW_PARITY, items, room=room)
 
 
 def outputs(comparison: Comparison, *, room: int | None) -> CommentBlock:
-    """Whether head's reference arm computes what base's does."""
+    """Return the comparison of the outputs of head's reference arm with base's."""
     there = [(case, case.outputs) for case in comparison.cases if case.outputs is not None]
-    found = sorted(there, key=lambda item: outputs_mood(item[1]))
-    changed = sum(finding.verdict is Sameness.CHANGED for _, finding in found)
+    items = sorted(there, key=lambda item: outputs_mood(item[1]))
+    changed = sum(finding.verdict is Sameness.CHANGED for _, finding in items)
     title = f"Outputs against base, {changed:,} changed" if changed else "Outputs against base"
-    return _details("rows on outputs", title, columns.OUTPUTS, found, room=room)
+    return _details("rows on outputs", title, columns.OUTPUTS, items, room=room)
 
 
 def checks(comparison: Comparison, *, room: int | None) -> CommentBlock:
-    """Every check, those that failed first, those for information last."""
-    found = sorted(
+    """Return every check, those that failed first, those for information last."""
+    items = sorted(
         ((case, c) for case in comparison.cases for c in case.checks),
         key=lambda item: check_rank(item[1]),
     )
-    failed = sum(check.outcome is Outcome.FAIL and not check.informative for _, check in found)
+    failed = sum(check.outcome is Outcome.FAIL and not check.informative for _, check in items)
     title = f"Checks, {failed:,} failed" if failed else "Checks"
-    return _details("checks", title, columns.CHECKS, found, room=room)
+    return _details("checks", title, columns.CHECKS, items, room=room)
 
 
 def unclear(comparison: Comparison, *, room: int | None) -> CommentBlock:
-    """Cases that end without a comparison of figures, each with its reason."""
+    """Return the cases that end without a comparison of figures, each with its reason."""
     name = "cases without a clear answer"
     return _details(name, name.capitalize(), columns.UNCLEAR, unclear_cases(comparison), room=room)
 
 
 def facts(comparison: Comparison) -> CommentBlock:
-    """What is known of the cases that no verdict depends on, such as the number of parameters."""
-    found = [(case, name, value) for case in comparison.cases for name, value in case.facts.items()]
-    return _details("facts of cases", "Facts of the cases", columns.FACTS, found, room=None)
+    """Return the facts of the cases that no verdict depends on, such as their parameters."""
+    items = [(case, name, value) for case in comparison.cases for name, value in case.facts.items()]
+    return _details("facts of cases", "Facts of the cases", columns.FACTS, items, room=None)
 
 
 def notes(comparison: Comparison, *, room: int | None) -> CommentBlock:
-    """Findings that are only listed."""
+    """Return the findings that are only listed."""
     quiet = [
         finding for finding in comparison.judgement.findings if finding.severity is Severity.NOTE
     ]
-    found = [finding for finding in quiet if finding.rule is not Rule.ACCEPTED]
+    remaining = [finding for finding in quiet if finding.rule is not Rule.ACCEPTED]
     short = labels(comparison)
     return _summarised(
-        listed("notes", (cells.finding(one, short) for one in found), len(found), room=room),
+        listed(
+            "notes",
+            (cells.finding(finding, short) for finding in remaining),
+            len(remaining),
+            room=room,
+        ),
         "Notes",
     )
 
 
 def environment(comparison: Comparison) -> CommentBlock:
-    """The machines: what decides comparability, then the conditions.
+    """Return the machines: what decides comparability, then the conditions.
 
     Fields that differ come first.
     """
@@ -435,15 +462,17 @@ def environment(comparison: Comparison) -> CommentBlock:
     fields = dict.fromkeys(
         key for side in sides for key in (*side.environment.identity, *side.environment.condition)
     )
-    known = [(field, [_looked_up(side.environment, field) for side in sides]) for field in fields]
-    known.sort(key=lambda item: len(set(item[1])) == 1)
+    facts_by_field = [
+        (field, [_looked_up(side.environment, field) for side in sides]) for field in fields
+    ]
+    facts_by_field.sort(key=lambda item: len(set(item[1])) == 1)
     headers = ("Field", "Base", "Head") if comparison.base else ("Field", "Head")
-    rows = [(code(field), *values) for field, values in known]
+    rows = [(code(field), *values) for field, values in facts_by_field]
     return _summarised(table("environment fields", headers, rows, len(rows)), "Environment")
 
 
 def logs(comparison: Comparison, *, lines: int | None, room: int | None) -> CommentBlock:
-    """The end of the log of every case that has one."""
+    """Return the end of the log of every case that has one."""
     failed = [case for case in worst_first(comparison.cases) if case.log_tail.strip()]
     rows = (
         f"**{cells.case_id(case)}**: {plain(case.reason)}\n\n{fence(case.log_tail, lines=lines)}"
@@ -455,7 +484,7 @@ def logs(comparison: Comparison, *, lines: int | None, room: int | None) -> Comm
 
 
 def reproduce(comparison: Comparison, *, room: int | None) -> CommentBlock:
-    """The commands that run each case again, the worst case first."""
+    """Return the commands that run each case again, the worst case first."""
     commands = dict.fromkeys(
         case.reproduce for case in worst_first(comparison.cases) if case.reproduce
     )
@@ -466,10 +495,13 @@ def reproduce(comparison: Comparison, *, room: int | None) -> CommentBlock:
 
 
 def _details(
-    name: str, title: str, columns: Columns[R], found: Sequence[R], *, room: int | None
+    name: str, title: str, columns: Columns[R], items: Sequence[R], *, room: int | None
 ) -> CommentBlock:
-    """A table behind a line to click on: a row for each thing found, written until they fill the room."""
-    return _summarised(drawn(name, columns, found, room=room), title)
+    """Return a table behind a line to click on, a row for each item.
+
+    Rows are written until they fill the room.
+    """
+    return _summarised(drawn(name, columns, items, room=room), title)
 
 
 def _summarised(block: CommentBlock, title: str) -> CommentBlock:
@@ -490,9 +522,7 @@ _OPENING, _CLOSING = (
     "</details>",
 )
 LARGEST_PART = 2_500_000
-"""Characters of a part of report.md: nobody reads more, and to write it took as long as to judge
-it.
-"""
+"""Characters of a part of report.md: more is unreadable, and takes as long to write as to judge."""
 _SHOWN_FINDINGS, _SHOWN_MISMATCHES, _EXPLAINED = 3, 5, 2
 _SHOWN_LOG_LINES = 20
 _SPEEDUP_LEGEND = "Speedup is reference ÷ candidate: above 1× is better."
@@ -501,25 +531,25 @@ _MACHINE = (("torch", "torch"), ("cuda", "CUDA"), ("driver", "driver"), ("python
 
 
 def render_comment(comparison: Comparison, *, marker: str | None = None, limit: int = 60000) -> str:
-    """The comment: the answer first, then what is worst, the tables, and the rest behind lines to click on.
+    """Return the comment: the answer first, then the worst, the tables, and folded details.
 
     `marker` is a whole HTML comment, which becomes the first line. `limit` is in UTF-16 units, as
-    GitHub counts; whole rows are cut, the better ones first, and the comment says so. What is never
-    cut takes up to 8,000 units.
+    GitHub counts; whole rows are cut, the better ones first, and the comment says so. The parts
+    that are never cut take up to 8,000 units.
     """
     blocks = _blocks(comparison, room=limit)
     top, bottom = _top(comparison, marker), _bottom(comparison)
-    whole = _page(top, blocks, bottom)
-    if units(whole) <= limit:
-        return whole
+    full_page = _page(top, blocks, bottom)
+    if units(full_page) <= limit:
+        return full_page
     worst_note = cuts(blocks, [CommentBlock(name=block.name, rows=()) for block in blocks])
     fixed = units(_page(top, [], f"{_OPENING}{_CLOSING}\n\n\n\n{worst_note}\n\n{bottom}"))
-    kept = fit(blocks, limit - fixed)
-    return _page(top, kept, f"{cuts(blocks, kept)}\n\n{bottom}")
+    fitted = fit(blocks, limit - fixed)
+    return _page(top, fitted, f"{cuts(blocks, fitted)}\n\n{bottom}")
 
 
 def render_report(comparison: Comparison, *, room: int | None = LARGEST_PART) -> str:
-    """For report.md: every finding, the logs as far as they were kept, and of each part what fits into `room` characters.
+    """Return report.md: all findings, the kept logs, and each part up to `room` characters.
 
     The default has every row of some 10,000 metrics. Of more the worst come first, and a line says
     how many others there are.
@@ -529,7 +559,7 @@ def render_report(comparison: Comparison, *, room: int | None = LARGEST_PART) ->
 
 
 def _with_rest(block: CommentBlock) -> CommentBlock:
-    """The block with a line on the rows that were not written out."""
+    """Return the block with a line on the rows that were not written out."""
     rest = (
         f"\n\n… and {block.more:,} more {block.name}: `ci-bench show comparison.json --format"
         " markdown` writes all of them."
@@ -538,7 +568,10 @@ def _with_rest(block: CommentBlock) -> CommentBlock:
 
 
 def _blocks(comparison: Comparison, *, room: int | None, full: bool = False) -> list[CommentBlock]:
-    """All parts, of which no more is written than fits into `room`; those of a comment, unless they are to be `full`."""
+    """Return all parts, each written until it fills `room`.
+
+    They are those of a comment, unless they are to be `full`.
+    """
     rows = changes(comparison)
     shown = rows if full else rows[:SHOWN]
     blocks = [
@@ -572,17 +605,17 @@ def _blocks(comparison: Comparison, *, room: int | None, full: bool = False) -> 
     return (
         [*blocks, *details, facts(comparison)]
         if full
-        else [*blocks, *(replace(one, inner=True) for one in details)]
+        else [*blocks, *(replace(block, inner=True) for block in details)]
     )
 
 
 def _page(top: str, blocks: Sequence[CommentBlock], bottom: str) -> str:
     pieces = [top]
-    for first, own in groupby(
+    for first, section in groupby(
         (block for block in blocks if block.rows), key=lambda block: block.inner
     ):
         pieces += [f"\n\n{_OPENING}"] if first else []
-        for block in own:
+        for block in section:
             pieces += ["\n\n", *block.pieces()]
         pieces += [f"\n\n{_CLOSING}"] if first else []
     return "".join([*pieces, "\n\n", bottom, "\n"])
@@ -594,7 +627,7 @@ def _top(comparison: Comparison, marker: str | None) -> str:
 
 
 def _next(comparison: Comparison) -> str:
-    """What to do next, before everything else that there is to say."""
+    """Describe the next step."""
     step = next_step(comparison)
     if step is None:
         return ""
@@ -603,7 +636,7 @@ def _next(comparison: Comparison) -> str:
 
 
 def _baseline(comparison: Comparison) -> str:
-    """What stands in the way of a comparison."""
+    """Describe the obstacle to a comparison."""
     if (
         comparison.base is not None
         or not comparison.absence
@@ -653,7 +686,7 @@ def _commits(comparison: Comparison) -> str:
 
 
 def _commit(side: ComparedSide) -> str:
-    """A commit within a code span does not link, so it stays whole and can be copied."""
+    """Return a commit within a code span, where it does not link and can be copied whole."""
     commit = side.source.commit or ""
     shown = f"`{commit[:12]}`" if _COMMIT.fullmatch(commit) else code(commit)
     return shown + (" with uncommitted changes" if side.source.dirty else "")

@@ -1,4 +1,4 @@
-"""Compiled arms of a case side by side, over the cases of a suite: which mode is fastest, and whether that is beyond doubt.
+"""Compiled arms of each case side by side, over the cases of a suite, with the fastest marked.
 
 Owns the table's cases and arms and the notes on them, but not its appearance. All speedups of a row
 have one denominator, the case's reference arm. The geometric mean of an arm is over the cases in
@@ -22,18 +22,20 @@ COMPILED = "compiled"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModeRow:
-    """The speedups of one case by arm, or their geometric means over several (`case` is `None` then).
-
-    `fastest` is the arm that is faster than the reference and all others beyond doubt, or `None`.
-    `wrong` are the arms that failed a check or parity.
-    """
+    """One row: a case, or the mean over several cases."""
 
     label: str
+    """The case's short name, or the name of the mean."""
     case: CaseComparison | None = None
+    """The case; `None` for the row of means."""
     speedups: Mapping[str, ArmSpeedup] = field(default_factory=dict)
+    """The speedup of each arm over the reference; empty for the row of means."""
     fastest: str | None = None
+    """The arm that is certainly faster than the reference and all others, or `None`."""
     wrong: frozenset[str] = frozenset()
+    """The arms that failed a check or parity."""
     means: Mapping[str, float] = field(default_factory=dict)
+    """The geometric mean of each arm's speedups; empty for a case."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,16 +48,21 @@ class Modes:
 
 
 def modes(comparison: Comparison) -> tuple[Modes, ...]:
-    """A table for each suite that has a case with two compiled arms or more, in the order of the cases."""
+    """Return a table for each suite that has a case with two compiled arms or more.
+
+    They are in the order of the cases.
+    """
     several = [
         (case, arms) for case in comparison.cases if len(arms := _compiled_arms(case)) >= LEAST_ARMS
     ]
     if not several:
         return ()
-    shown, found = labels(comparison), _times(comparison)
+    shown, all_speedups = labels(comparison), _times(comparison)
     by_suite: dict[str, list[ModeRow]] = {}
     for case, arms in several:
-        speedups = {arm: found[case.id, arm] for arm in arms if (case.id, arm) in found}
+        speedups = {
+            arm: all_speedups[case.id, arm] for arm in arms if (case.id, arm) in all_speedups
+        }
         by_suite.setdefault(case.suite, []).append(_row(case, shown[case.id], speedups))
     return tuple(
         _table(suite, rows) for suite, rows in by_suite.items() if any(row.speedups for row in rows)
@@ -63,7 +70,7 @@ def modes(comparison: Comparison) -> tuple[Modes, ...]:
 
 
 def _times(comparison: Comparison) -> dict[tuple[str, str], ArmSpeedup]:
-    """The speedup that the main table shows, by case and arm."""
+    """Return the speedup that the main table shows, by case and arm."""
     return {
         (row.case.id, row.arm): row.speedup
         for row in main_rows(comparison)
@@ -93,13 +100,13 @@ def _wrong(case: CaseComparison) -> Iterator[str]:
 
 
 def _fastest(speedups: Mapping[str, ArmSpeedup], wrong: frozenset[str]) -> str | None:
-    """The right arm whose interval lies above that of every other right one, and above the reference.
+    """Return the right arm whose interval is above those of all other right arms, and above 1.
 
-    Intervals that do not touch tell two arms apart whatever their launches have in common: the
+    Intervals that do not touch distinguish two arms whatever their launches have in common: the
     standard error of a difference is at most the sum of both. An arm without an interval leaves it
     open.
     """
-    right = {arm: found.interval for arm, found in speedups.items() if arm not in wrong}
+    right = {arm: speedup.interval for arm, speedup in speedups.items() if arm not in wrong}
     for arm, bounds in right.items():
         others = [interval for other, interval in right.items() if other != arm]
         if (
@@ -113,16 +120,16 @@ def _fastest(speedups: Mapping[str, ArmSpeedup], wrong: frozenset[str]) -> str |
 
 def _table(suite: str, rows: list[ModeRow]) -> Modes:
     arms = tuple(dict.fromkeys(arm for row in rows for arm in row.speedups))
-    whole = [
+    complete_rows = [
         row
         for row in rows
         if row.case is not None and passes(row.case) and row.speedups.keys() >= set(arms)
     ]
     mean: tuple[ModeRow, ...] = ()
-    if len(whole) >= LEAST_CASES:
+    if len(complete_rows) >= LEAST_CASES:
         means = {
-            arm: statistics.geometric_mean(row.speedups[arm].speedup for row in whole)
+            arm: statistics.geometric_mean(row.speedups[arm].speedup for row in complete_rows)
             for arm in arms
         }
-        mean = (ModeRow(label=f"geometric mean of {len(whole):,} cases", means=means),)
+        mean = (ModeRow(label=f"geometric mean of {len(complete_rows):,} cases", means=means),)
     return Modes(suite=suite, arms=arms, rows=(*rows, *mean))

@@ -120,7 +120,7 @@ def _step(comparison: Comparison) -> NextStep | None:
     judgement = comparison.judgement
     if judgement.verdict is RunVerdict.PASSED:
         return None
-    loud = [found for found in judgement.findings if found.severity is not Severity.NOTE]
+    loud = [finding for finding in judgement.findings if finding.severity is not Severity.NOTE]
     if in_the_way := _in_the_way(comparison, loud):
         return NextStep(
             text=(
@@ -129,14 +129,16 @@ def _step(comparison: Comparison) -> NextStep | None:
                 else in_the_way
             )
         )
-    told = any(found.case is not None and found.rule not in _OF_PLANS for found in loud[:1])
-    failing = _reproducible(comparison) if told and _fails(comparison) else []
+    is_about_case = any(
+        finding.case is not None and finding.rule not in _OF_PLANS for finding in loud[:1]
+    )
+    failing = _reproducible(comparison) if is_about_case and _fails(comparison) else []
     if failing:
         return _reproduce(failing, labels(comparison.cases))
-    if any(found.rule in {Rule.POSSIBLE, Rule.UNDECIDED} for found in loud):
+    if any(finding.rule in {Rule.POSSIBLE, Rule.UNDECIDED} for finding in loud):
         return NextStep(text=_more_launches(comparison))
     return next(
-        (NextStep(text=_BY_RULE[found.rule]) for found in loud if found.rule in _BY_RULE),
+        (NextStep(text=_BY_RULE[finding.rule]) for finding in loud if finding.rule in _BY_RULE),
         NextStep(text=AGAIN),
     )
 
@@ -157,7 +159,10 @@ def _reproduce(failing: Sequence[CaseComparison], names: Mapping[str, str]) -> N
 
 
 def _place(case: CaseComparison) -> str:
-    """The line of head's code that the largest part of a regression comes from, or that breaks a graph; empty if unknown."""
+    """Return the line of head's code behind the largest part of a regression, or a graph break.
+
+    It is empty if unknown.
+    """
     blamed = (
         cause for cause in case.causes if (cause.slower or cause.larger) and not cause.unknown
     )
@@ -174,7 +179,7 @@ def _place(case: CaseComparison) -> str:
 
 
 def _more_launches(comparison: Comparison) -> str:
-    """The number of launches that decides the open metrics, where any does."""
+    """Name the number of launches that decides the open metrics, if any number does."""
     pairs = [
         pair
         for case in comparison.cases
@@ -199,11 +204,11 @@ def _load(environment: Environment) -> str:
 
 def _in_the_way(comparison: Comparison, loud: Sequence[Finding]) -> str:
     """Return the obstacle to comparing the run; empty without one."""
-    missing = [found for found in loud if found.rule is Rule.BASELINE_MISSING]
+    missing = [finding for finding in loud if finding.rule is Rule.BASELINE_MISSING]
     if missing and (comparison.base is None or len(missing) == len(loud)):
         return MEASURE_BASE if comparison.base is None else NEXT_TIME
     if comparison.mismatches:
-        flags = " ".join(f"--across {found.field}" for found in comparison.mismatches)
+        flags = " ".join(f"--across {mismatch.field}" for mismatch in comparison.mismatches)
         return f"{SAME_PLACE} {ON_PURPOSE.format(flags)}"
     if loud and (text := _NOT_MEASURED.get((loud[0].rule, loud[0].case is None))):
         return text
@@ -217,10 +222,15 @@ def _in_the_way(comparison: Comparison, loud: Sequence[Finding]) -> str:
 
 
 def _reproducible(comparison: Comparison) -> list[CaseComparison]:
-    """The failing cases that have a command, in the order of the findings; without any the worst case that has one."""
+    """Return the failing cases that have a command, in the order of the findings.
+
+    Without any, it is the worst case that has one.
+    """
     ranked = [case for case in worst_first(comparison.cases) if case.reproduce]
     by_id = {case.id: case for case in ranked}
     failing = [
-        found.case for found in comparison.judgement.findings if found.severity is Severity.FAIL
+        finding.case
+        for finding in comparison.judgement.findings
+        if finding.severity is Severity.FAIL
     ]
     return [by_id[case] for case in dict.fromkeys(failing) if case in by_id] or ranked[:1]

@@ -1,7 +1,6 @@
 """Intermediate results that several parts of a report use, computed once for each comparison.
 
-Owns how long that is kept: as long as the comparison. Which things these are, each says where it is
-found.
+They are kept as long as the comparison. Each function that has such a result is decorated.
 """
 
 from collections.abc import Callable
@@ -17,16 +16,16 @@ T = TypeVar("T")
 def once(find: Callable[[Comparison], T]) -> Callable[[Comparison], T]:
     """Cache results of a comparison while the comparison exists: a report needs them many times.
 
-    It is known by which comparison it is, not by what that holds: to compare two of them takes as
-    long as to find it again. All callers get the same object, which therefore none may change.
+    The key is the comparison's identity, not its content, which takes as long to compare as the
+    result takes to compute. All callers get the same object, so none may change it.
     """
-    kept: dict[int, tuple[ref[Comparison], T]] = {}
+    cache: dict[int, tuple[ref[Comparison], T]] = {}
 
     @wraps(find)
-    def found(comparison: Comparison) -> T:
+    def find_once(comparison: Comparison) -> T:
         place = id(comparison)
-        if place not in kept:
-            kept[place] = ref(comparison, lambda _: kept.pop(place, None)), find(comparison)
-        return kept[place][1]
+        if place not in cache:
+            cache[place] = ref(comparison, lambda _: cache.pop(place, None)), find(comparison)
+        return cache[place][1]
 
-    return found
+    return find_once

@@ -36,7 +36,7 @@ class ProgressDisplay:
         usual_s: float | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`console` detects whether it is a terminal."""
+        """Prepare the bar; `console` detects whether it is a terminal."""
         self._console, self._usual_s, self._clock = console, usual_s, clock
         self._began_s: float | None = None
         self._bar = Progress(
@@ -70,7 +70,7 @@ class ProgressDisplay:
         self._bar.stop()
 
     def __call__(self, event: Event) -> None:
-        """Show where measuring is."""
+        """Show the present stage."""
         if self._began_s is None:
             self._began_s = self._clock()
             if self._usual_s is not None:
@@ -81,13 +81,13 @@ class ProgressDisplay:
                 if event.progress and event.ended is None
                 else 0.0
             )
-            done, said = event.done + inside, _describe(event)
+            done, description = event.done + inside, _describe(event)
             self._bar.update(
                 self._task,
                 completed=done,
                 total=event.total,
-                description=said,
-                left=self._left(event),
+                description=description,
+                left=self._describe_time_left(event),
             )
         if event.ended is not None and (event.ended != "ok" or not self._console.is_terminal):
             self._say(f"[{self._where(event)}] {event.case}: {_doing(event)}: {event.ended}")
@@ -97,14 +97,21 @@ class ProgressDisplay:
 
         The time left follows from the previous run, else from the stages so far.
         """
-        parts = [_span(self._spent_s()), f"{event.done} of about {event.total}", self._left(event)]
+        parts = [
+            _span(self._spent_s()),
+            f"{event.done} of about {event.total}",
+            self._describe_time_left(event),
+        ]
         return ", ".join(part for part in parts if part)
 
-    def _left(self, event: Event) -> str:
-        """``about 3:20 left``; empty if that is unknown, or if nothing is left."""
+    def _describe_time_left(self, event: Event) -> str:
+        """Describe the time left: ``about 3:20 left``.
+
+        It is empty if that is unknown, or if nothing is left.
+        """
         left_s = event.left_s if self._usual_s is None else self._usual_s - self._spent_s()
-        known = left_s is not None and left_s > 0 and event.done < event.total
-        return f"about {_span(left_s)} left" if known and left_s is not None else ""
+        is_known = left_s is not None and left_s > 0 and event.done < event.total
+        return f"about {_span(left_s)} left" if is_known and left_s is not None else ""
 
     def _spent_s(self) -> float:
         return 0.0 if self._began_s is None else self._clock() - self._began_s
@@ -114,13 +121,15 @@ class ProgressDisplay:
 
 
 def _span(seconds: float) -> str:
-    """``0:07``, ``12:40``, ``1:02:05``: hours, minutes and seconds."""
-    whole = max(0, round(seconds))
-    minutes = f"{whole % _HOUR_S // _MINUTE_S:02}" if whole >= _HOUR_S else f"{whole // _MINUTE_S}"
+    """Format a duration as hours, minutes and seconds: ``0:07``, ``12:40``, ``1:02:05``."""
+    total_s = max(0, round(seconds))
+    minutes = (
+        f"{total_s % _HOUR_S // _MINUTE_S:02}" if total_s >= _HOUR_S else f"{total_s // _MINUTE_S}"
+    )
     return (
-        f"{whole // _HOUR_S}:{minutes}:{whole % _MINUTE_S:02}"
-        if whole >= _HOUR_S
-        else f"{minutes}:{whole % _MINUTE_S:02}"
+        f"{total_s // _HOUR_S}:{minutes}:{total_s % _MINUTE_S:02}"
+        if total_s >= _HOUR_S
+        else f"{minutes}:{total_s % _MINUTE_S:02}"
     )
 
 

@@ -31,24 +31,30 @@ from ci_bench.report.words import Mood, base_parity_mood, mood, parity_mood, ver
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """One arm of one case. `arm` is `None` for a case that nothing was measured of.
-
-    `label` is the case's id without what all cases of the report share. `apart` says that its times
-    were judged apart from what all times of its suite did together, `uncalibrated` that this time
-    has no history, where others have one.
-    """
+    """One arm of one case."""
 
     case: CaseComparison
+    """The compared case."""
     label: str
+    """The case's id without what all cases of the report share."""
     arm: str | None
+    """The arm; `None` for a case without measurements."""
     mood: Mood
+    """How good or bad the row is."""
     word: str
+    """The verdict or fault in words."""
     time: Pair | None
+    """The step time, or another time that stands for it; `None` if unknown."""
     memory: Pair | None
+    """The first known peak of memory; `None` if unknown."""
     speedup: ArmSpeedup | None
+    """The speedup of `time` over the reference arm; `None` if unknown."""
     parity: ParityFinding | None
+    """The arm's loss parity with the reference; `None` if it was not compared."""
     apart: bool = False
+    """Whether its suite's times moved together and were judged relative to that shift."""
     uncalibrated: bool = False
+    """Whether this time has no history, while others have one."""
 
     @property
     def of_reference(self) -> bool:
@@ -70,8 +76,10 @@ class Row:
 @once
 def is_uncalibrated(comparison: Comparison) -> bool:
     """Return whether no time of the run has a history: one line says so, and no row is marked."""
-    known = {pair.calibrated for case in comparison.cases for pair in case.pairs if not pair.detail}
-    return False in known and True not in known
+    states = {
+        pair.calibrated for case in comparison.cases for pair in case.pairs if not pair.detail
+    }
+    return False in states and True not in states
 
 
 def outcome_mood(comparison: Comparison) -> Mood:
@@ -88,7 +96,7 @@ def outcome_mood(comparison: Comparison) -> Mood:
 
 @once
 def worst_pairs(comparison: Comparison) -> tuple[tuple[CaseComparison, Pair], ...]:
-    """All metrics of all cases, the worst first; those that fail nothing after all others."""
+    """Return all metrics of all cases, the worst first, those that fail nothing last."""
     alike: dict[tuple[bool, Verdict], list[tuple[CaseComparison, Pair]]] = {}
     for case in comparison.cases:
         for pair in case.pairs:
@@ -99,7 +107,7 @@ def worst_pairs(comparison: Comparison) -> tuple[tuple[CaseComparison, Pair], ..
 
 @once
 def main_rows(comparison: Comparison) -> tuple[Row, ...]:
-    """One row per case and arm, those of a case together, worst first."""
+    """Return one row per case and arm, those of a case together, worst first."""
     shifted = {shift.suite for shift in comparison.shifts if shift.verdict is not Verdict.UNCHANGED}
     shown = labels(comparison)
     failing = _failing(comparison)
@@ -107,7 +115,10 @@ def main_rows(comparison: Comparison) -> tuple[Row, ...]:
         row
         for case in comparison.cases
         for row in _marked(
-            [_row(case, arm, shown[case.id], apart=case.suite in shifted) for arm in _arms(case)],
+            [
+                _row(case, arm, shown[case.id], is_shifted=case.suite in shifted)
+                for arm in _arms(case)
+            ],
             failing,
         )
     ]
@@ -120,13 +131,15 @@ def main_rows(comparison: Comparison) -> tuple[Row, ...]:
 
 
 def _failing(comparison: Comparison) -> dict[str, Rule]:
-    """The cases that fail the run, each with the rule of its first finding."""
-    failing = [found for found in comparison.judgement.findings if found.severity is Severity.FAIL]
-    return {found.case: found.rule for found in reversed(failing) if found.case is not None}
+    """Return the cases that fail the run, each with the rule of its first finding."""
+    failing = [
+        finding for finding in comparison.judgement.findings if finding.severity is Severity.FAIL
+    ]
+    return {finding.case: finding.rule for finding in reversed(failing) if finding.case is not None}
 
 
 def _marked(rows: list[Row], failing: Mapping[str, Rule]) -> list[Row]:
-    """The rows of a case, the first of them red where the case fails and none of them shows why."""
+    """Return the rows of a case, the first red if the case fails and none of them shows why."""
     rule = failing.get(rows[0].case.id)
     if rule is None or any(row.mood is Mood.BAD for row in rows):
         return rows
@@ -140,7 +153,7 @@ def labels(comparison: Comparison) -> Mapping[str, str]:
 
 
 def unclear_cases(comparison: Comparison) -> list[CaseComparison]:
-    """The cases without a comparison of figures on both sides, or without a clear answer; worst first."""
+    """Return the cases without a clear answer or without figures on both sides, worst first."""
     return worst_first(
         case
         for case in comparison.cases
@@ -148,15 +161,15 @@ def unclear_cases(comparison: Comparison) -> list[CaseComparison]:
     )
 
 
-def _row(case: CaseComparison, arm: str | None, label: str, *, apart: bool) -> Row:
+def _row(case: CaseComparison, arm: str | None, label: str, *, is_shifted: bool) -> Row:
     pairs = [pair for pair in case.pairs if pair.arm == arm]
     time = _time(pairs)
     parity = next((finding for finding in case.parity if finding.arm == arm), None)
     how, word = _verdict(case, arm, pairs, parity)
-    named = [
-        found
-        for found in case.speedups
-        if found.arm == arm and time and found.metric == time.metric
+    speedups = [
+        speedup
+        for speedup in case.speedups
+        if speedup.arm == arm and time and speedup.metric == time.metric
     ]
     return Row(
         case=case,
@@ -166,42 +179,47 @@ def _row(case: CaseComparison, arm: str | None, label: str, *, apart: bool) -> R
         word=word,
         time=time,
         memory=_memory(pairs),
-        speedup=next(iter(named), None),
+        speedup=next(iter(speedups), None),
         parity=parity,
-        apart=apart,
+        apart=is_shifted,
         uncalibrated=time is not None and time.calibrated is False,
     )
 
 
 def _arms(case: CaseComparison) -> list[str | None]:
-    """All arms, the reference first."""
-    seen = dict.fromkeys(
+    """Return all arms, the reference first."""
+    arms = dict.fromkeys(
         [*(pair.arm for pair in case.pairs), *(finding.arm for finding in case.parity)]
     )
-    return sorted(seen, key=lambda arm: arm != case.reference) or [None]
+    return sorted(arms, key=lambda arm: arm != case.reference) or [None]
 
 
 def _time(pairs: list[Pair]) -> Pair | None:
-    """The step time; without one, the worst of the other durations and rates that are not about compilation."""
+    """Return the step time; without one, the worst other duration or rate.
+
+    Compilation does not count.
+    """
     steps = [pair for pair in pairs if pair.metric == STEP_TIME.name]
     if not steps:
-        whole = [pair for pair in pairs if not pair.detail] or pairs
+        main_pairs = [pair for pair in pairs if not pair.detail] or pairs
         steps = [
-            pair for pair in whole if pair.unit in TIMES and not pair.metric.startswith(COMPILATION)
+            pair
+            for pair in main_pairs
+            if pair.unit in TIMES and not pair.metric.startswith(COMPILATION)
         ]
     return min(steps, key=_badness, default=None)
 
 
 def _memory(pairs: list[Pair]) -> Pair | None:
-    """The first known peak that there is."""
-    named = {pair.metric: pair for pair in pairs}
-    return next((named[peak.name] for peak in PEAKS if peak.name in named), None)
+    """Return the first known peak."""
+    by_metric = {pair.metric: pair for pair in pairs}
+    return next((by_metric[peak.name] for peak in PEAKS if peak.name in by_metric), None)
 
 
 def _verdict(
     case: CaseComparison, arm: str | None, pairs: list[Pair], parity: ParityFinding | None
 ) -> tuple[Mood, str]:
-    """The worst that is known of this arm: the case's verdict, then what it learns, then its checks."""
+    """Return the worst about this arm: the case's verdict, then its training, then its checks."""
     verdict = _arm_verdict(case, pairs)
     if verdict is Verdict.FAILED and case.head_status not in {None, Status.OK, Status.FAILED}:
         return Mood.BAD, str(case.head_status).replace("_", " ")
@@ -251,12 +269,16 @@ def _unclear(case: CaseComparison, arm: str | None, parity: ParityFinding | None
 
 
 def _arm_verdict(case: CaseComparison, pairs: list[Pair]) -> Verdict:
-    """The case's verdict; of a case with several arms, the arm's own where the verdict is not about this arm."""
+    """Return the case's verdict.
+
+    If the case has several arms and its verdict is about another one, it is the worst of this arm's
+    verdicts.
+    """
     about_figures = case.verdict.moved or case.verdict in {Verdict.INCONCLUSIVE, Verdict.UNCHANGED}
-    own = [pair.verdict for pair in pairs if not pair.detail]
-    if not own or case.verdict in own or not about_figures:
+    verdicts = [pair.verdict for pair in pairs if not pair.detail]
+    if not verdicts or case.verdict in verdicts or not about_figures:
         return case.verdict
-    return min(own, key=WORST_FIRST.index)
+    return min(verdicts, key=WORST_FIRST.index)
 
 
 def _badness(pair: Pair) -> tuple[int, float]:

@@ -1,6 +1,4 @@
-"""Summary of a run, for any renderer: how it was measured, its noise, how all times moved.
-
-And its badge.
+"""Summary of a run, for any renderer: its mode, its noise, how all times moved; and its badge.
 
 Owns the choice of what is worth saying first. The lines hold text from the document, so renderers
 have to escape them. The badge has the form that shields.io reads from an endpoint:
@@ -36,14 +34,14 @@ _WEAKER = {
 
 
 def summary(comparison: Comparison) -> list[str]:
-    """The lines under the headline; none for a run without anything to say of it as a whole."""
-    told = {
+    """Return the lines under the headline; none if nothing is to report on the whole run."""
+    messages = {
         finding.message
         for finding in comparison.judgement.findings
         if finding.severity is not Severity.NOTE
     }
     moved = [shift for shift in comparison.shifts if shift.verdict is not Verdict.UNCHANGED]
-    lines = [shift.reason for shift in moved if shift.reason not in told]
+    lines = [shift.reason for shift in moved if shift.reason not in messages]
     if comparison.mode in _WEAKER and comparison.base is not None and not comparison.mismatches:
         lines.append(_WEAKER[comparison.mode])
     lines += _edited(comparison)
@@ -54,7 +52,7 @@ def summary(comparison: Comparison) -> list[str]:
 
 
 def _edited(comparison: Comparison) -> list[str]:
-    """Benchmarks whose own code differs, by name: a change of theirs may be one of the benchmark."""
+    """Name the benchmarks whose own code differs: their changes may be the benchmark's."""
     names = labels(comparison)
     edited = [names[case.id] for case in comparison.cases if case.edited]
     more = f" and {len(edited) - _NAMED:,} more" if len(edited) > _NAMED else ""
@@ -62,17 +60,20 @@ def _edited(comparison: Comparison) -> list[str]:
 
 
 def _decided(comparison: Comparison) -> list[str]:
-    """``9 of 12 gating metrics decided; slowdowns below about 2.2 % may go unnoticed.``; empty without any.
+    """Describe how many gating metrics are decided, and the detectable change; empty without any.
 
+    An example is ``9 of 12 gating metrics decided; slowdowns below about 2.2 % may go unnoticed.``
     The detectable change is left out if `rest` has it.
     """
     counted = tally(comparison.cases)
     if comparison.base is None or not counted.all:
         return []
     untold = is_telling(counted.resolution) and not names_detectable(comparison)
-    found = f"; slowdowns below about {fine(counted.resolution)} may go unnoticed" if untold else ""
+    sensitivity = (
+        f"; slowdowns below about {fine(counted.resolution)} may go unnoticed" if untold else ""
+    )
     metrics = f"{counted.all:,} gating metric{'' if counted.all == 1 else 's'}"
-    return [f"{counted.decided:,} of {metrics} decided{found}."]
+    return [f"{counted.decided:,} of {metrics} decided{sensitivity}."]
 
 
 def _paired(comparison: Comparison, pairing: Pairing) -> list[str]:
@@ -95,7 +96,10 @@ def _paired(comparison: Comparison, pairing: Pairing) -> list[str]:
 
 
 def _mean(mean: MeanSpeedup | None) -> str:
-    """The mean over several times; empty for a single time, and for a single launch, which has no interval."""
+    """Describe the mean over several times.
+
+    It is empty for a single time, and for a single launch, which has no interval.
+    """
     if mean is None or mean.metrics < 2 or mean.interval is None:  # noqa: PLR2004 - a mean takes two
         return ""
     growth = 1 / mean.speedup - 1
@@ -104,7 +108,10 @@ def _mean(mean: MeanSpeedup | None) -> str:
 
 
 def _change(mean: MeanSpeedup) -> str:
-    """The interval of the change, from that of the speedup; without signs where the words before it have the direction."""
+    """Describe the interval of the change, from that of the speedup.
+
+    It has no signs if the words before it have the direction.
+    """
     assert mean.interval is not None  # noqa: S101 - only a bug of ours breaks it
     ends = sorted(1 / end - 1 for end in (mean.interval.low, mean.interval.high))
     if ends[0] * ends[1] > 0:
@@ -117,7 +124,7 @@ def _change(mean: MeanSpeedup) -> str:
 
 
 def _devices(pairing: Pairing) -> str:
-    """``Measured on 3 identical devices, …``; of one, nothing."""
+    """Describe the number of devices: ``Measured on 3 identical devices, …``; empty for one."""
     if pairing.devices < 2:  # noqa: PLR2004 - what differs between devices takes two
         return ""
     return (
@@ -127,7 +134,7 @@ def _devices(pairing: Pairing) -> str:
 
 
 def _lost(pairing: Pairing) -> str:
-    """``3 leases of the fleet were lost …``; without any, nothing.
+    """Describe lost leases: ``3 leases of the fleet were lost …``; empty without any.
 
     The reasons are slots' own words, and stay in the document.
     """
@@ -142,7 +149,10 @@ def _lost(pairing: Pairing) -> str:
 
 
 def _noise_floor(times: list[Pair], pairing: Pairing) -> str:
-    """``Launch-to-launch noise 0.57 % (median, up to 6 launches).``."""
+    """Describe the noise.
+
+    An example is ``Launch-to-launch noise 0.57 % (median, up to 6 launches).``
+    """
     noise = [pair.noise for pair in times if pair.noise is not None]
     if not noise:
         return ""
@@ -171,7 +181,11 @@ _COLOURS = {
 
 
 def badge(comparison: Comparison) -> dict[str, str | int | bool]:
-    """``{"schemaVersion": 1, "label": "ci-bench", "message": "passing", "color": "brightgreen"}``; red is also an error."""
+    """Return the badge's document; red is also an error.
+
+    An example is ``{"schemaVersion": 1, "label": "ci-bench", "message": "passing", "color":
+    "brightgreen"}``.
+    """
     mood = outcome_mood(comparison)
     failed = mood is Mood.BAD
     return {
@@ -184,13 +198,17 @@ def badge(comparison: Comparison) -> dict[str, str | int | bool]:
 
 
 def _message(comparison: Comparison) -> str:
-    """``2 regressed``, where cases are why it failed; else ``failing``, ``3 of 12 undecided`` or ``passing``."""
+    """Return the badge's message.
+
+    It is ``2 regressed`` if cases are why the run failed, else ``failing``, ``3 of 12 undecided``
+    or ``passing``.
+    """
     findings = comparison.judgement.findings
     if comparison.judgement.verdict is RunVerdict.FAILED:
         cases = {
-            found.case
-            for found in findings
-            if found.severity is Severity.FAIL and found.case is not None
+            finding.case
+            for finding in findings
+            if finding.severity is Severity.FAIL and finding.case is not None
         }
         regressed = [
             case
@@ -207,7 +225,7 @@ def _message(comparison: Comparison) -> str:
             if counted.undecided
             else "undecided"
         )
-    warned = sum(found.severity is Severity.WARN for found in findings)
+    warned = sum(finding.severity is Severity.WARN for finding in findings)
     improved = sum(case.verdict is Verdict.IMPROVED for case in comparison.cases)
     if warned:
         return f"passing, {warned:,} warning{'' if warned == 1 else 's'}"

@@ -1,8 +1,8 @@
 """The verdict for a person at a terminal; the only module that prints.
 
-Owns the layout at 80 columns. Where the console is no terminal, rich leaves out colours and the
-text stays the same. Names and reasons go through `clean`, so that a document cannot send sequences
-to the terminal.
+Owns the layout at 80 columns. If the console is not a terminal, rich leaves out colours and the
+text stays the same. Names and reasons go through `clean`, so a document cannot send sequences to
+the terminal.
 """
 
 from collections.abc import Sequence
@@ -55,9 +55,13 @@ _ARMS_ABREAST = 3
 
 
 def print_comparison(comparison: Comparison, console: Console) -> None:
-    """Print headline, changes with their causes, the rest in a sentence, statistics, every case, and the next step."""
+    """Print the whole report.
+
+    It has the headline, changes with their causes, the rest in a sentence, statistics, every case,
+    and the next step.
+    """
     how = outcome_mood(comparison)
-    console.print(_marked(how, clean(comparison.judgement.headline, cap=300), whole=True))
+    console.print(_marked(how, clean(comparison.judgement.headline, cap=300), coloured=True))
     if (
         comparison.base is None
         and comparison.absence
@@ -78,16 +82,17 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
 
 
 def _print_mismatches(comparison: Comparison, console: Console) -> None:
-    for found in comparison.mismatches:
+    for mismatch in comparison.mismatches:
         base, head = (
-            "unknown" if fact is None else clean(str(fact)) for fact in (found.base, found.head)
+            "unknown" if fact is None else clean(str(fact))
+            for fact in (mismatch.base, mismatch.head)
         )
-        text = f"{clean(found.field)}: {base} on base, {head} on head"
+        text = f"{clean(mismatch.field)}: {base} on base, {head} on head"
         console.print(_item(Mood.UNSURE, text))
 
 
 def _print_cases(comparison: Comparison, console: Console) -> None:
-    """Each case is a line and a table under it; the columns of all tables stand below one another."""
+    """Print a line for each case and a table under it; the columns of all tables are aligned."""
     grouped = {
         case: list(rows)
         for case, rows in groupby(main_rows(comparison), key=lambda row: row.case.id)
@@ -109,7 +114,7 @@ def _print_cases(comparison: Comparison, console: Console) -> None:
 
 
 def _heading(rows: list[Row]) -> Table:
-    """The case and its verdict; a long name goes on under itself."""
+    """Return the case and its verdict; a long name continues under itself."""
     grid = Table.grid(padding=(0, 1, 0, 0))
     name = f"{clean(rows[0].label, cap=160)}: {rows[0].word}{_marks(rows)}"
     grid.add_row(
@@ -119,7 +124,7 @@ def _heading(rows: list[Row]) -> Table:
 
 
 def _marks(rows: list[Row]) -> str:
-    """The marks of all arms of a case, each once."""
+    """Return the marks of all arms of a case, each once."""
     return "".join(f", {marks}" for marks in dict.fromkeys(row.marks for row in rows) if marks)
 
 
@@ -133,7 +138,7 @@ def _arms_table(rows: list[Row]) -> Table:
 
 
 def _cell(column: Column[T], row: T) -> Text:
-    """What a column says, and under it what is said beside it."""
+    """Return a column's text, and its note under it."""
     note = column.note(row) if column.note else ""
     lines = [column.text(row), *([note] if note else [])]
     how = column.mood(row) if column.mood else None
@@ -144,52 +149,60 @@ def _cell(column: Column[T], row: T) -> Text:
 
 
 def _short(text: str, width: int) -> str:
-    """As much as two lines hold: of a long name, such as the path of a function, the end tells most."""
+    """Shorten a text to two lines, from its start.
+
+    Of a long name, such as a function's path, the end tells most.
+    """
     shown = clean(text, cap=200)
     return shown if len(shown) <= width else f"…{shown[1 - width :]}"
 
 
 def _print_modes(comparison: Comparison, console: Console) -> None:
-    """Compiled arms side by side; as many in a table as a line holds."""
-    for found in modes(comparison):
-        _print_title(f"Compile modes of {clean(found.suite)}: speedup over the reference", console)
-        case, _, *arms = of_modes(found.arms)
+    """Print compiled arms side by side, up to `_ARMS_ABREAST` in a table."""
+    for suite_modes in modes(comparison):
+        _print_title(
+            f"Compile modes of {clean(suite_modes.suite)}: speedup over the reference", console
+        )
+        case, _, *arms = of_modes(suite_modes.arms)
         for part in (
             arms[place : place + _ARMS_ABREAST] for place in range(0, len(arms), _ARMS_ABREAST)
         ):
             table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim", show_edge=False)
             for column in (case, *part):
                 table.add_column(Text(clean(column.title)), width=column.width, overflow="fold")
-            for row in found.rows[-_SHOWN_CASES:]:
+            for row in suite_modes.rows[-_SHOWN_CASES:]:
                 table.add_row(*(_cell(column, row) for column in (case, *part)))
             console.print(Padding(table, (0, 0, 0, 2), expand=False))
-        _print_hidden(len(found.rows) - _SHOWN_CASES, "cases", console)
+        _print_hidden(len(suite_modes.rows) - _SHOWN_CASES, "cases", console)
 
 
 def _print_parity(comparison: Comparison, console: Console) -> None:
     short = labels(comparison)
-    found = sorted(
+    items = sorted(
         ((case, p) for case in comparison.cases for p in trainings(case)),
         key=lambda item: parity_mood(item[1]),
     )
-    if found:
+    if items:
         _print_title("Loss parity", console)
-    for case, finding in found[:_SHOWN_CASES]:
+    for case, finding in items[:_SHOWN_CASES]:
         text = f"{clean(finding.arm)} of {clean(short[case.id], cap=160)}: {training(finding)}"
         console.print(_item(parity_mood(finding), text))
         if (
             finding.recorded is not None
         ):  # a log: what was read of it, and what a change would have scored
             console.print(Padding(Text(clean(finding.detail, cap=600)), (0, 0, 0, 4), expand=False))
-    _print_hidden(len(found) - _SHOWN_CASES, "arms", console)
+    _print_hidden(len(items) - _SHOWN_CASES, "arms", console)
 
 
 def _print_changes(comparison: Comparison, console: Console) -> None:
-    """The rows of the comment's first table as lines, and under the first row of a case why it got worse."""
-    found = of_run(comparison)
-    for finding in found[:_SHOWN_FINDINGS]:
+    """Print the rows of the comment's first table as lines.
+
+    Causes follow the first row of a case.
+    """
+    run_findings = of_run(comparison)
+    for finding in run_findings[:_SHOWN_FINDINGS]:
         console.print(_item(_SEVERITY_MOODS[finding.severity], clean(finding.message, cap=300)))
-    _print_hidden(len(found) - _SHOWN_FINDINGS, "findings", console)
+    _print_hidden(len(run_findings) - _SHOWN_FINDINGS, "findings", console)
     rows = changes(comparison)
     explained_cases = {case.id for case in first_regressions(rows)}
     for row in rows[:SHOWN]:
@@ -231,14 +244,14 @@ def _print_hidden(number: int, what: str, console: Console) -> None:
         console.print(f"  … and {number:,} more {what}; report.md has them all.", highlight=False)
 
 
-def _marked(how: Mood, text: str, *, whole: bool = False) -> Text:
+def _marked(how: Mood, text: str, *, coloured: bool = False) -> Text:
     return Text.assemble(
-        (f"{_MARKS[how]} ", _STYLES[how]), (text, _STYLES[how] if whole else "bold")
+        (f"{_MARKS[how]} ", _STYLES[how]), (text, _STYLES[how] if coloured else "bold")
     )
 
 
 def _item(how: Mood, text: str) -> Padding:
-    """An item of a list, its further lines indented."""
+    """Return an item of a list, its further lines indented."""
     grid = Table.grid(padding=(0, 1, 0, 0))
     grid.add_row(Text(_MARKS[how], _STYLES[how]), Text(text, overflow="fold"))
     return Padding(grid, (0, 0, 0, 2), expand=False)
@@ -249,7 +262,10 @@ _BAR = 16
 
 
 def print_time(names: Sequence[str], spent: TimeSpent, console: Console) -> None:
-    """Where the time of a run went: a table with a bar for each row, and the useful share under it."""
+    """Print where the time of a run went.
+
+    It is a table with a bar for each row, and the useful share under it.
+    """
     if not spent.rows:
         console.print(
             "These results don't say where the time went: they are of an earlier ci-bench, or of"
@@ -262,7 +278,7 @@ def print_time(names: Sequence[str], spent: TimeSpent, console: Console) -> None
     longest = max(sum(seconds) for _, _, seconds in spent.rows) or 1.0
     for stage, phase, seconds in spent.rows:
         bar = "█" * round(_BAR * sum(seconds) / longest)
-        table.add_row(stage, phase, *(f"{one:.1f}" for one in seconds), bar)
+        table.add_row(stage, phase, *(f"{side_s:.1f}" for side_s in seconds), bar)
     console.print(table)
     if spent.share:
         console.print(spent.share)

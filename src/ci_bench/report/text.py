@@ -1,4 +1,4 @@
-"""Escaping and formatting: untrusted text made harmless in GitHub's Markdown, numbers made readable.
+"""Escaping and formatting: untrusted text made harmless in Markdown, numbers made readable.
 
 Owns every character that reaches a report from outside. It knows nothing of comparisons, and it
 does not decide which text is trusted: whatever comes out of a document is not.
@@ -35,13 +35,16 @@ _SPECIAL = re.compile(r"[\\`*_\[\]~#$&<>|]")
 
 
 def clean(text: str, *, cap: int = 80) -> str:
-    """One line of NFC text without terminal sequences, control, bidi or other invisible characters, `cap` characters at most."""
+    """Return one line of visible NFC text, `cap` characters at most.
+
+    Terminal sequences, control, bidi and other invisible characters are removed.
+    """
     return _capped(" ".join(_visible(text).split()), cap)
 
 
 @lru_cache(maxsize=20_000)
 def code(text: str, *, cap: int = 80) -> str:
-    """Untrusted text as a code span: nothing in it ends the span, and it can be copied as it is.
+    """Return untrusted text as a code span that it cannot end, and that can be copied as it is.
 
     GitHub neither links nor mentions anything within code, so invisible spaces are not needed.
     Inside a table the span must go through `row`, which escapes its bars.
@@ -56,7 +59,10 @@ def code(text: str, *, cap: int = 80) -> str:
 
 @lru_cache(maxsize=20_000)
 def plain(text: str, *, cap: int = 300) -> str:
-    """Untrusted prose within a line of Markdown: no markup, no link, no mention, no emoji code and no cell border."""
+    """Return untrusted prose within a line of Markdown.
+
+    It has no markup, link, mention, emoji code or cell border.
+    """
     body = _unlink(clean(text, cap=cap))
     if ":" in body:
         body = _EMOJI.sub(rf":{ZERO_WIDTH_SPACE}", body)
@@ -64,19 +70,21 @@ def plain(text: str, *, cap: int = 300) -> str:
 
 
 def fence(text: str, *, lines: int | None = None, cap: int = 300) -> str:
-    """The last `lines` lines of an untrusted log as a fenced block, each of `cap` characters at most.
+    """Return the last `lines` lines of an untrusted log as a fenced block.
+
+    Each has `cap` characters at most.
 
     Nothing links inside a fence; mentions are still broken, because a reply by e-mail quotes the
     text without it. ``name@digest`` stays whole, for copying commands.
     """
-    kept = [_log_line(line, cap) for line in text.splitlines()]
-    body = "\n".join(kept if lines is None else kept[-lines:])
+    log_lines = [_log_line(line, cap) for line in text.splitlines()]
+    body = "\n".join(log_lines if lines is None else log_lines[-lines:])
     ticks = "`" * max(3, _longest_run(body) + 1)
     return f"{ticks}\n{body}\n{ticks}"
 
 
 def row(cells: Iterable[str]) -> str:
-    """One table row.
+    """Return one table row.
 
     Bars in the cells are escaped, also behind a backslash, and also within code spans.
     """
@@ -88,54 +96,57 @@ def _barred(cell: str) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """A duration in s, ms or µs, with three significant digits."""
+    """Format a duration in s, ms or µs, with three significant digits."""
     return _scaled(value, UNITS[Unit.SECONDS].sizes, step=1000)
 
 
 def bytes_(value: float | None) -> str:
-    """A size in bytes or in a power of 1024, with three significant digits."""
+    """Format a size in bytes or in a power of 1024, with three significant digits."""
     if value is not None and abs(value) < _THOUSAND:
-        return f"{_digits(value, whole=True)} B"
+        return f"{_digits(value, integral=True)} B"
     return _scaled(value, UNITS[Unit.BYTES].sizes[:-1], step=1024)
 
 
 def count(value: float | None) -> str:
-    """A number of things; a median between two whole numbers keeps three significant digits."""
-    return UNKNOWN if not _known(value) else _digits(value, whole=True)
+    """Format a number of things; a median between two integers keeps three significant digits."""
+    return UNKNOWN if not _is_finite(value) else _digits(value, integral=True)
 
 
 def rate(value: float | None) -> str:
-    """Things per second, with three significant digits."""
-    return UNKNOWN if not _known(value) else f"{_digits(value)} /s"
+    """Format things per second, with three significant digits."""
+    return UNKNOWN if not _is_finite(value) else f"{_digits(value)} /s"
 
 
 def bandwidth(value: float | None) -> str:
-    """Bytes per second, in powers of 1000 as data sheets have them."""
+    """Format bytes per second, in powers of 1000 as data sheets have them."""
     return _scaled(value, ((1e12, "TB/s"), (1e9, "GB/s"), (1e6, "MB/s"), (1.0, "B/s")), step=1000)
 
 
 def operations(value: float | None) -> str:
-    """Floating-point operations per second."""
+    """Format floating-point operations per second."""
     return _scaled(
         value, ((1e12, "TFLOP/s"), (1e9, "GFLOP/s"), (1e6, "MFLOP/s"), (1.0, "FLOP/s")), step=1000
     )
 
 
 def quantity(value: float | None, unit: Unit) -> str:
-    """A value in its unit."""
+    """Format a value in its unit."""
     form = _FORMS.get(unit)
     return _scaled(value, UNITS[unit].sizes, step=1000) if form is None else form(value)
 
 
 def alike(base: float, head: float, unit: Unit) -> tuple[str, str]:
-    """Two values less than ten times apart in one unit, the smaller one's: ``997 µs`` and ``1,150 µs``."""
+    """Format two values less than ten times apart in one unit, the smaller one's.
+
+    An example is ``997 µs`` and ``1,150 µs``.
+    """
     shown = quantity(base, unit), quantity(head, unit)
     ends = [text.rpartition(" ")[2] for text in shown]
     low, high = sorted((abs(base), abs(head)))
     if UNKNOWN in shown or ends[0] == ends[1] or not 0 < high < _ALIKE * low:
         return shown
     name = ends[abs(base) > abs(head)]
-    scale = next((scale for scale, known in UNITS[unit].sizes if known == name), None)
+    scale = next((scale for scale, symbol in UNITS[unit].sizes if symbol == name), None)
     return (
         shown
         if scale is None
@@ -157,8 +168,8 @@ _MOST_SHARE = 1e4
 
 
 def percent(share: float | None, *, signed: bool = False) -> str:
-    """A share (0.031 is ``3.1 %``): one decimal below ten per cent, none above."""
-    if not _known(share):
+    """Format a share (0.031 is ``3.1 %``): one decimal below ten per cent, none above."""
+    if not _is_finite(share):
         return UNKNOWN
     size = f"{min(abs(share), _MOST_SHARE) * 100:.1f}"
     sign = "" if size == "0.0" else "−" if share < 0 else "+" if signed else ""
@@ -167,22 +178,22 @@ def percent(share: float | None, *, signed: bool = False) -> str:
 
 
 def ratio(value: float | None) -> str:
-    """A factor, three significant digits: ``1.08×``."""
-    return UNKNOWN if not _known(value) else f"{_digits(value)}×"
+    """Format a factor, with three significant digits: ``1.08×``."""
+    return UNKNOWN if not _is_finite(value) else f"{_digits(value)}×"
 
 
 def interval(bounds: Interval | None, form: Callable[[float], str] = ratio) -> str:
-    """Both ends of an interval: ``1.05 to 1.11×``."""
+    """Format both ends of an interval: ``1.05 to 1.11×``."""
     return UNKNOWN if bounds is None else from_to(bounds.low, bounds.high, form)
 
 
 def from_to(low: float, high: float, form: Callable[[float], str] = ratio) -> str:
-    """Both ends of a range, with their common unit named once."""
+    """Format both ends of a range, with their common unit named once."""
     return joined(form(low), " to ", form(high))
 
 
 def joined(first: str, between: str, second: str) -> str:
-    """Two figures with their common unit named once: ``133 → 144 ms``."""
+    """Join two figures, with their common unit named once: ``133 → 144 ms``."""
     end = len(second)
     while end and not second[end - 1].isdigit():
         end -= 1
@@ -197,7 +208,7 @@ def joined(first: str, between: str, second: str) -> str:
 
 
 def _visible(text: str) -> str:
-    """NFC text of visible characters; every kind of white space, line breaks included, is a space."""
+    """Return NFC text of visible characters; all white space, line breaks included, is a space."""
     if text.isascii() and text.isprintable():
         return text
     spaced = "".join(" " if char.isspace() else char for char in _TERMINAL_SEQUENCE.sub("", text))
@@ -207,7 +218,10 @@ def _visible(text: str) -> str:
 
 
 def _capped(text: str, cap: int) -> str:
-    """As many whole words as `cap` characters hold; the last one is cut if it alone is a third of them."""
+    """Return the whole words that fit into `cap` characters.
+
+    A part of the next word is dropped, or kept if it is a third of them or more.
+    """
     if len(text) <= cap:
         return text
     words, _, last = text[:cap].rpartition(" ")
@@ -222,10 +236,8 @@ def _unlink(text: str) -> str:
 def _may_link(text: str) -> bool:
     """Return whether `_LINKED` can find anything.
 
-    This is many times as fast, and most texts have nothing.
-
-    Without a regard for case: an expression that heeds none takes ten times as long to look through
-    a text.
+    This is many times as fast, and most texts have no links. The text is put into lower case first:
+    an expression that ignores case takes ten times as long.
     """
     if "@" in text or "#" in text or ":" in text:
         return True
@@ -238,18 +250,21 @@ def _longest_run(text: str) -> int:
 
 
 def _log_line(line: str, cap: int) -> str:
-    """A log line keeps its spaces: carets of a traceback point at columns."""
+    """Clean a log line, and keep its spaces: carets of a traceback point at columns."""
     shown = _capped(_visible(line.expandtabs(4)).rstrip(), cap)
     return _MENTION.sub(rf"\g<0>{ZERO_WIDTH_SPACE}", shown)
 
 
-def _known(value: float | None) -> TypeGuard[float]:
+def _is_finite(value: float | None) -> TypeGuard[float]:
     return value is not None and math.isfinite(value)
 
 
 def _scaled(value: float | None, units: tuple[tuple[float, str], ...], step: int) -> str:
-    """The value in the largest of `units` that keeps it below 1,000 of the next one; `step` lies between neighbours."""
-    if not _known(value):
+    """Format a value in the largest of `units` that keeps it below 1,000 of the next one.
+
+    `step` is the factor between neighbours.
+    """
+    if not _is_finite(value):
         return UNKNOWN
     size, least = abs(value), 1000 / step
     for (scale, unit), (smaller, _) in pairwise(units):
@@ -263,7 +278,7 @@ def _scaled(value: float | None, units: tuple[tuple[float, str], ...], step: int
 
 @lru_cache(maxsize=100)
 def _rounded(limit: float) -> float:
-    """A limit of which there are few, and which is asked for with every figure."""
+    """Round a limit; there are few, and every figure needs them."""
     return round(limit, 6)
 
 
@@ -275,9 +290,12 @@ def _reaches(size: float, limit: float) -> bool:
     return size >= limit * 1.01 or (size > limit * 0.99 and float(f"{size:.3g}") >= limit)
 
 
-def _digits(value: float, *, whole: bool = False) -> str:
-    """Three significant digits, never an exponent; a zero and, if `whole`, an integer have no decimals."""
-    if value == 0 or (whole and value == int(value)):
+def _digits(value: float, *, integral: bool = False) -> str:
+    """Format three significant digits, never an exponent.
+
+    A zero and, if `integral`, an integer have no decimals.
+    """
+    if value == 0 or (integral and value == int(value)):
         return _minus(f"{value:,.0f}")
     text = f"{value:#.3g}"
     if "e" not in text:

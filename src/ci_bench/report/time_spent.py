@@ -47,12 +47,15 @@ class TimeSpent:
 
     @property
     def useful(self) -> float | None:
-        """The share of the wall time that was samples; `None` if the wall time is not known."""
+        """Return the share of samples in the wall time; `None` if the wall time is unknown."""
         return self.sampled_s / self.wall_s if self.wall_s else None
 
     @property
     def share(self) -> str:
-        """``104.9 s in all, of which 19.8 s (19%) are samples of steps``; empty if the wall time is not known."""
+        """Describe the share of samples; empty if the wall time is unknown.
+
+        An example is ``104.9 s in all, of which 19.8 s (19%) are samples of steps``.
+        """
         if self.useful is None:
             return ""
         return (
@@ -61,15 +64,20 @@ class TimeSpent:
         )
 
     def parts(self, most: int) -> tuple[tuple[str, float], ...]:
-        """The seconds of all sides together, samples first, then the longest; what is beyond `most` parts is one, the rest."""
+        """Return the seconds of all sides together, samples first, then the longest.
+
+        Beyond `most` parts, the last one is the rest.
+        """
         ordered = sorted(self.rows, key=lambda row: row[:2] != _SAMPLES)
-        named = [(f"{stage}: {phase}", sum(seconds)) for stage, phase, seconds in ordered]
-        kept, rest = (named, []) if len(named) <= most else (named[: most - 1], named[most - 1 :])
-        return (*kept, *((("the rest", sum(seconds for _, seconds in rest)),) if rest else ()))
+        totals = [(f"{stage}: {phase}", sum(seconds)) for stage, phase, seconds in ordered]
+        longest, rest = (
+            (totals, []) if len(totals) <= most else (totals[: most - 1], totals[most - 1 :])
+        )
+        return (*longest, *((("the rest", sum(seconds for _, seconds in rest)),) if rest else ()))
 
 
 def sides_of(base: Results | None, head: Results) -> Mapping[str, Results]:
-    """The sides of one run: what base took in another run is of another clock."""
+    """Return the sides of one run: a base of another run has another clock."""
     return (
         {"base": base, "head": head}
         if base is not None and base.run.id == head.run.id
@@ -78,11 +86,11 @@ def sides_of(base: Results | None, head: Results) -> Mapping[str, Results]:
 
 
 def time_spent(sides: Sequence[Results]) -> TimeSpent:
-    """Sum what the cases of each side took, and what went to none."""
+    """Sum the seconds of each side, within its cases and outside of them."""
     sums: dict[tuple[str, Phase], list[float]] = defaultdict(lambda: [0.0] * len(sides))
     for place, results in enumerate(sides):
-        for one in _every(results):
-            sums[one.stage, one.phase][place] += one.seconds
+        for spent in _every(results):
+            sums[spent.stage, spent.phase][place] += spent.seconds
     longest = sorted(sums.items(), key=lambda entry: -sum(entry[1]))
     return TimeSpent(
         rows=tuple(
@@ -91,13 +99,13 @@ def time_spent(sides: Sequence[Results]) -> TimeSpent:
         ),
         wall_s=max((results.measured_s or 0.0 for results in sides), default=0.0),
         sampled_s=sum(
-            one.seconds for results in sides for one in _every(results) if _is_sample(one)
+            spent.seconds for results in sides for spent in _every(results) if _is_sample(spent)
         ),
     )
 
 
 def _every(results: Results) -> list[Spent]:
-    return [*results.spent, *(one for row in results.cases for one in row.spent)]
+    return [*results.spent, *(spent for row in results.cases for spent in row.spent)]
 
 
 def _is_sample(spent: Spent) -> bool:

@@ -71,7 +71,7 @@ def mood(verdict: Verdict) -> Mood:
 
 
 def verdict_word(verdict: Verdict) -> str:
-    """The verdict as reports print it: an inconclusive metric is `undecided`, as its run is."""
+    """Return the verdict as reports print it; an inconclusive metric is ``undecided``."""
     return "undecided" if verdict is Verdict.INCONCLUSIVE else str(verdict)
 
 
@@ -86,30 +86,33 @@ def parity_mood(finding: ParityFinding) -> Mood:
 
 
 def outputs_mood(finding: OutputsFinding) -> Mood:
-    """Return how good or bad it is. An unknown comparison does not count as the same."""
+    """Return how good or bad it is.
+
+    An unknown comparison does not count as the same.
+    """
     if finding.verdict is Sameness.CHANGED:
         return Mood.BAD
     return Mood.GOOD if finding.verdict.holds else Mood.UNSURE
 
 
 def outputs(finding: OutputsFinding) -> str:
-    """``within rounding``."""
+    """Return the verdict on outputs in words: ``within rounding``."""
     return finding.verdict.replace("_", " ")
 
 
 def check_mood(check: Check) -> Mood:
-    """An unknown is not a pass."""
+    """Return how good or bad a check is; an unknown is not a pass."""
     return {Outcome.FAIL: Mood.BAD, Outcome.UNKNOWN: Mood.UNSURE, Outcome.PASS: Mood.GOOD}[
         check.outcome
     ]
 
 
-def checks(found: Sequence[Check]) -> str:
+def checks(arm_checks: Sequence[Check]) -> str:
     """Count an arm's checks: those that fail, else those without an answer, else all."""
     for outcome, word in ((Outcome.FAIL, "failed"), (Outcome.UNKNOWN, "without an answer")):
-        if number := sum(check.outcome is outcome for check in found):
-            return f"{number} of {len(found)} {word}"
-    return f"{len(found)} passed" if found else UNKNOWN
+        if number := sum(check.outcome is outcome for check in arm_checks):
+            return f"{number} of {len(arm_checks)} {word}"
+    return f"{len(arm_checks)} passed" if arm_checks else UNKNOWN
 
 
 def check_rank(check: Check) -> tuple[bool, Mood]:
@@ -118,19 +121,19 @@ def check_rank(check: Check) -> tuple[bool, Mood]:
 
 
 def side(summary: Summary | None, pair: Pair) -> str:
-    """The figure of one side: ``133 ms``."""
+    """Return the figure of one side: ``133 ms``."""
     return quantity(summary.figure if summary else None, pair.unit)
 
 
 def sides(pair: Pair) -> tuple[str, str]:
-    """The figures of base and head, in one unit if they are close."""
+    """Return the figures of base and head, in one unit if they are close."""
     if pair.base is None or pair.head is None:
         return side(pair.base, pair), side(pair.head, pair)
     return alike(pair.base.figure, pair.head.figure, pair.unit)
 
 
 def both_sides(pair: Pair) -> str:
-    """``133 → 144 ms``; one figure where only one side has it."""
+    """Return both figures, or the only one: ``133 → 144 ms``."""
     base, head = sides(pair)
     if pair.base and pair.head:
         return joined(base, " → ", head)
@@ -138,7 +141,7 @@ def both_sides(pair: Pair) -> str:
 
 
 def change(pair: Pair) -> str:
-    """The change in words: ``8.2 % slower``; of an unchanged metric only the sign, ``+0.3 %``."""
+    """Describe the change: ``8.2 % slower``; for an unchanged metric only the sign, ``+0.3 %``."""
     if pair.unit is Unit.COUNT and pair.base and pair.head:
         return _count_change(pair.head.figure - pair.base.figure)
     share = growth(pair)
@@ -153,9 +156,9 @@ def change(pair: Pair) -> str:
 
 
 def change_interval(pair: Pair) -> str:
-    """The interval of the change, from the interval of the speedup: ``−0.4 to +1.1 %``.
+    """Describe the interval of the change, from that of the speedup: ``−0.4 to +1.1 %``.
 
-    Of a metric that changed it is as ``change`` words it: ``7.4 to 9.1 %`` slower or faster.
+    For a metric that changed it is as ``change`` words it: ``7.4 to 9.1 %`` slower or faster.
     """
     bounds = pair.interval
     if bounds is None or bounds.low <= 0 or bounds.high <= 0:
@@ -171,25 +174,33 @@ def change_interval(pair: Pair) -> str:
     return from_to(low, high, _signed)
 
 
-def speedup(found: ArmSpeedup) -> str:
-    """``1.62×``, and what it was on base where that changed: by the judge's word, or else where it lies outside the interval."""
-    now, before, bounds = ratio(found.speedup), ratio(found.base_speedup), found.interval
-    if found.base_speedup is None or before == now:
+def speedup(arm_speedup: ArmSpeedup) -> str:
+    """Describe a speedup: ``1.62×``, and its value on base if that changed.
+
+    The judge decides that, or else the interval.
+    """
+    now, before, bounds = (
+        ratio(arm_speedup.speedup),
+        ratio(arm_speedup.base_speedup),
+        arm_speedup.interval,
+    )
+    if arm_speedup.base_speedup is None or before == now:
         return now
-    if found.change is not None:
-        changed = found.change.verdict.moved
+    if arm_speedup.change is not None:
+        changed = arm_speedup.change.verdict.moved
     else:
-        changed = bounds is None or not bounds.low <= found.base_speedup <= bounds.high
+        changed = bounds is None or not bounds.low <= arm_speedup.base_speedup <= bounds.high
     return f"{now}, was {before}" if changed else now
 
 
-def speedup_change(found: ArmSpeedup) -> str:
+def speedup_change(arm_speedup: ArmSpeedup) -> str:
     """Describe head's change of the speedup: ``regressed, −4.4 % (−5.0 to −3.6 %)``."""
-    if found.change is None:
+    if arm_speedup.change is None:
         return UNKNOWN
-    bounds = found.change.interval
+    bounds = arm_speedup.change.interval
     spread = "" if bounds is None else f" ({from_to(bounds.low - 1, bounds.high - 1, _signed)})"
-    return f"{verdict_word(found.change.verdict)}, {_signed(found.change.ratio - 1)}{spread}"
+    verdict = verdict_word(arm_speedup.change.verdict)
+    return f"{verdict}, {_signed(arm_speedup.change.ratio - 1)}{spread}"
 
 
 def noise(pair: Pair) -> str:
@@ -200,14 +211,14 @@ def noise(pair: Pair) -> str:
 
 
 def fine(share: float | None) -> str:
-    """A small share with two significant digits: ``0.57 %``."""
+    """Format a small share with two significant digits: ``0.57 %``."""
     if share is None or not math.isfinite(share):
         return UNKNOWN
     return f"{float(f'{share * 100:.2g}'):g} %" if abs(share) < _TENTH else percent(share)
 
 
 def discovery(pair: Pair) -> str:
-    """The false discovery rate at which a metric would count as changed."""
+    """Format the false discovery rate at which a metric would count as changed."""
     if pair.q is None:
         return UNKNOWN
     return f"{pair.q:.2f}" if pair.q >= _LEAST_Q else f"< {_LEAST_Q}"
@@ -219,12 +230,12 @@ def peak(pair: Pair | None) -> str:
         return UNKNOWN
     if pair.verdict.moved:
         return f"{both_sides(pair)}, {change(pair)}"
-    known = pair.head or pair.base
-    return quantity(known.figure if known else None, pair.unit)
+    summary = pair.head or pair.base
+    return quantity(summary.figure if summary else None, pair.unit)
 
 
 def parity(finding: ParityFinding) -> str:
-    """``bitwise``, or ``different math from step 3``."""
+    """Describe a parity verdict: ``bitwise``, or ``different math from step 3``."""
     if finding.verdict.holds and parity_mood(finding) is Mood.BAD:
         return "accuracy differs"
     word = _PARITY_WORDS.get(finding.verdict, finding.verdict.replace("_", " "))
@@ -297,16 +308,20 @@ def distance(finding: ParityFinding) -> str:
 
 
 def training(finding: ParityFinding) -> str:
-    """Describe a training in a clause, such as ``learns differently from step 7, 834 times what rounding explains``."""
+    """Describe a training in a clause.
+
+    An example is ``learns differently from step 7, 834 times what rounding explains``.
+    """
     scores = [score for score in (finding.loss_score, finding.grad_norm_score) if score is not None]
-    plain = (
+    is_scored = (
         finding.difference is None
         and not finding.from_another_start
         and finding.signal != "evaluation_loss"
     )
-    if not plain or not scores or finding.limit is None or not math.isfinite(max(scores)):
-        apart = distance(finding)
-        return f"{parity(finding)} over {extent(finding)}{'' if apart == UNKNOWN else f'; {apart}'}"
+    if not is_scored or not scores or finding.limit is None or not math.isfinite(max(scores)):
+        deviation = distance(finding)
+        end = "" if deviation == UNKNOWN else f"; {deviation}"
+        return f"{parity(finding)} over {extent(finding)}{end}"
     size = (
         f"{format_factor(max(scores))} times what rounding explains ({finding.limit:g} is allowed)"
     )
@@ -320,13 +335,13 @@ def training(finding: ParityFinding) -> str:
 
 
 def samples(pair: Pair) -> str:
-    """Base and head: samples and launches."""
-    sides = [_taken(side.samples, side.launches) for side in (pair.base, pair.head) if side]
+    """Describe samples and launches of base and head."""
+    sides = [_count_samples(side.samples, side.launches) for side in (pair.base, pair.head) if side]
     return " → ".join(dict.fromkeys(sides)) or UNKNOWN
 
 
 @lru_cache(maxsize=1000)
-def _taken(samples: int, launches: int) -> str:
+def _count_samples(samples: int, launches: int) -> str:
     return f"{count(samples)} in {count(launches)}"
 
 
@@ -346,7 +361,10 @@ def _grows_with_speedup(pair: Pair) -> bool:
 
 
 def growth(pair: Pair) -> float | None:
-    """Head over base, less one, from the speedup: the figure that was judged, not the quotient of the medians."""
+    """Return head over base, less one, from the speedup.
+
+    The speedup was judged, not the quotient of the medians.
+    """
     if pair.speedup is None or pair.speedup <= 0:
         return None
     return (pair.speedup if _grows_with_speedup(pair) else 1 / pair.speedup) - 1

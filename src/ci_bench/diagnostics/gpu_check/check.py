@@ -51,25 +51,28 @@ class CheckRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GpuCheck:
-    """One pass over the requested sections, on one device. `observe` is called before each.
-
-    `starting` is called before torch is imported, with the seconds that may take.
-
-    `start_s` is the time that the process with torch may take to start, `grace_s` the additional
-    waiting time for a section's answer beyond its own limit.
-    """
+    """One pass over the requested sections, on one device."""
 
     device: str
+    """The torch device to check, such as ``cuda:0``."""
     environ: Mapping[str, str]
+    """The environment of the process with torch, before it is restricted."""
     lock_s: float
+    """The longest wait for the device's lock, in seconds."""
     measure_unchanged: Callable[[], Figures]
+    """Runs the whole engine on unchanged code and returns the figures."""
     observe: Callable[[Section], None]
+    """Called before each section."""
     starting: Callable[[float], None] | None = None
+    """Called before torch is imported with the seconds it may take; or `None`."""
     serve: Sequence[str] = SERVE
+    """The command of the process that serves probes, without the device."""
     start_s: float = START_S
+    """The time that this process may take to start, in seconds."""
     grace_s: float = GRACE_S
+    """The wait for a section's answer beyond its own limit, in seconds."""
 
-    def rows(self, wanted: Sequence[Section]) -> Iterator[CheckRow]:
+    def rows(self, sections: Sequence[Section]) -> Iterator[CheckRow]:
         """Yield each section's row, as soon as it is known.
 
         The device comes first, requested or not: its identity names its lock.
@@ -77,16 +80,16 @@ class GpuCheck:
         Raises:
             DeviceBusy: another run measures on it for longer than `lock_s`.
         """
-        asked = {section.name: section for section in wanted}
+        by_name = {section.name: section for section in sections}
         with _Probing(self) as probing:
-            first = self._probed(probing, asked.get(DEVICE.name, DEVICE))
-            if DEVICE.name in asked:
+            first = self._probed(probing, by_name.get(DEVICE.name, DEVICE))
+            if DEVICE.name in by_name:
                 yield first
-            with self._held(first):
-                for section in wanted:
+            with self._lock_device(first):
+                for section in sections:
                     if section.name not in {DEVICE.name, UNCHANGED.name}:
                         yield self._probed(probing, section)
-        if UNCHANGED.name in asked:
+        if UNCHANGED.name in by_name:
             self.observe(UNCHANGED)
             begun = time.monotonic()
             try:
@@ -99,7 +102,7 @@ class GpuCheck:
         self.observe(section)
         return _row(section, probing.ask(section))
 
-    def _held(self, first: CheckRow) -> AbstractContextManager[None]:
+    def _lock_device(self, first: CheckRow) -> AbstractContextManager[None]:
         uuid = first.figures.get("uuid")
         if not uuid:
             return nullcontext()
@@ -204,18 +207,18 @@ def _row(section: Section, answer: Mapping[str, Any]) -> CheckRow:
     """Return a section's row; wrong figures make it fail."""
     seconds, figures = float(answer.get("seconds", 0.0)), answer.get("figures")
     if not isinstance(figures, Mapping):
-        found = SectionResult(
+        result = SectionResult(
             outcome=Outcome.FAIL, found=str(answer.get("error", "it reported nothing"))
         )
-        return CheckRow(section=section, found=found, seconds=seconds)
+        return CheckRow(section=section, found=result, seconds=seconds)
     try:
-        found = section.judge(figures)
+        result = section.judge(figures)
     except (KeyError, ValueError, TypeError, ZeroDivisionError) as error:
-        found = SectionResult(
+        result = SectionResult(
             outcome=Outcome.FAIL,
             found=f"its figures are incomplete ({type(error).__name__}: {error})",
         )
-    return CheckRow(section=section, found=found, seconds=seconds, figures=figures)
+    return CheckRow(section=section, found=result, seconds=seconds, figures=figures)
 
 
 def passed(rows: Sequence[CheckRow]) -> bool:

@@ -67,9 +67,9 @@ def _taken_s(clock: CudaClock, call: Callable[[], object], *, calls: int = 20) -
     """Return a call's seconds, the median of five samples, by the device's or else host's clock."""
     program: Any = _Program(call)
     clock.take(program, calls=3)
-    taken = [clock.take(program, calls=calls) for _ in range(5)]
+    samples = [clock.take(program, calls=calls) for _ in range(5)]
     return statistics.median(
-        one.device_s if one.device_s is not None else one.wall_s for one in taken
+        sample.device_s if sample.device_s is not None else sample.wall_s for sample in samples
     )
 
 
@@ -80,20 +80,20 @@ def _device_s(clock: CudaClock, call: Callable[[], object], *, calls: int) -> fl
     """
     program: Any = _Program(call)
     clock.take(program, calls=3)
-    known = [
-        one.device_s
-        for one in (clock.take(program, calls=calls) for _ in range(5))
-        if one.device_s is not None
+    times = [
+        sample.device_s
+        for sample in (clock.take(program, calls=calls) for _ in range(5))
+        if sample.device_s is not None
     ]
-    return statistics.median(known) if known else None
+    return statistics.median(times) if times else None
 
 
 def _product(device: str) -> Callable[[], object]:
     """Return a product of two matrices that takes `STEP_S` or longer."""
     size = 128
     while True:
-        one, other = (torch.randn(size, size, device=device) for _ in range(2))
-        call = partial(torch.matmul, one, other)
+        first, second = (torch.randn(size, size, device=device) for _ in range(2))
+        call = partial(torch.matmul, first, second)
         if size >= MOST_SIZE or _taken_s(CudaClock(torch.cuda, device), call, calls=10) >= STEP_S:
             return call
         size *= 2
@@ -133,7 +133,7 @@ def device(device: str) -> Figures:
             f"HIP {torch.version.hip}" if torch.version.hip else f"CUDA {torch.version.cuda}"
         ),
     }
-    cards = [card for found in vendors.look() for card in found.cards]
+    cards = [card for vendor_cards in vendors.look() for card in vendor_cards.cards]
     figures["exclusive"] = next(
         (card.exclusive for card in cards if card.uuid.endswith(uuid) and card.exclusive), None
     )
@@ -171,7 +171,7 @@ def fence(device: str) -> Figures:
 
 
 def ramp(device: str) -> Figures:
-    """Steps after a pause, until all that follow are as quick as the last."""
+    """Time steps after a pause, until all that follow are as quick as the last."""
     call = _product(device)
     list(_spent(call, 0.5))
     time.sleep(PAUSE_S)
@@ -213,9 +213,9 @@ def hand_over(device: str) -> Figures:
     for _ in range(1 + TURNS):
         with suppress(BrokenPipeError):
             os.write(from_here, b"turn")
-        told = os.read(to_here, 1000).decode()
-        if told != "done":
-            return {"refused": told or "it died"}
+        answer = os.read(to_here, 1000).decode()
+        if answer != "done":
+            return {"refused": answer or "it died"}
         turns.append(_turn(call, STEPS))
     os.close(from_here)
     os.waitpid(pid, 0)
@@ -232,7 +232,7 @@ def _turn(call: Callable[[], object], steps: int) -> list[float]:
 
 
 def _take_turns_as_ordered(device: str, orders: int, answers: int) -> None:
-    """The other process: a turn for each word, until there are no more."""
+    """Take a turn for each word, in the other process, until there are no more."""
     call = None
     try:
         while os.read(orders, 4):
@@ -252,7 +252,7 @@ def flush(device: str) -> Figures:
     Each cold call has separate events, so it takes `FLUSHED_CALLS` of them to be resolved.
     """
     l2_bytes = flush_bytes(torch.cuda, device) // 2
-    held = torch.ones(l2_bytes // 8, device=device)
+    tensor = torch.ones(l2_bytes // 8, device=device)
     overwrite = make_flush(
         torch.cuda,
         device,
@@ -260,50 +260,53 @@ def flush(device: str) -> Figures:
     )
     hot, cold = CudaClock(torch.cuda, device), CudaClock(torch.cuda, device, flush=overwrite)
     hot_s, cold_s = (
-        _device_s(clock, lambda: held.mul_(1.0), calls=FLUSHED_CALLS) for clock in (hot, cold)
+        _device_s(clock, lambda: tensor.mul_(1.0), calls=FLUSHED_CALLS) for clock in (hot, cold)
     )
     return {"l2_bytes": l2_bytes, "hot_s": hot_s, "cold_s": cold_s, "flushes": cold.flushes()}
 
 
 def clocks(device: str) -> Figures:
-    """The clock after half a second of products, and after half a second of copies, in turns."""
-    held = torch.ones(1 << 20, device=device)
-    calls = {"products": _product(device), "copies": lambda: held.mul_(1.0)}
-    seen: dict[str, list[int]] = {name: [] for name in calls}
+    """Read the clock after half a second of products, and of copies, in turns."""
+    tensor = torch.ones(1 << 20, device=device)
+    calls = {"products": _product(device), "copies": lambda: tensor.mul_(1.0)}
+    readings: dict[str, list[int]] = {name: [] for name in calls}
     harmful: dict[str, None] = {}
     with _gpu(device) as gpu:
         for name in ("products", "copies", "copies", "products"):
             list(_spent(calls[name], 0.5))
             mhz = gpu.sm_mhz() if gpu else None
-            seen[name] += [mhz] if mhz is not None else []
+            readings[name] += [mhz] if mhz is not None else []
             harmful |= dict.fromkeys(
                 reason.word
                 for reason in (gpu.reasons() if gpu else None) or ()
                 if reason.cause in HARMFUL
             )
-    means = {f"{name}_mhz": statistics.mean(told) if told else None for name, told in seen.items()}
+    means = {
+        f"{name}_mhz": statistics.mean(values) if values else None
+        for name, values in readings.items()
+    }
     return {**means, "harmful": ", ".join(harmful) or None}
 
 
 def capture_graphs(device: str) -> Figures:
-    """A step that can be captured, and one that waits for the GPU, which can't."""
-    held, other = (torch.zeros(1024, device=device) for _ in range(2))
+    """Capture a step that can be captured, and one that waits for the GPU, which can't."""
+    tensor, other = (torch.zeros(1024, device=device) for _ in range(2))
 
     def step() -> None:
         _sleep(2_000_000)
-        held.add_(1.0)
+        tensor.add_(1.0)
 
     draw = partial(torch.rand, 1, device=device)
-    found = capture(step, torch.cuda, device, draw=draw)
-    if found.replay is None:
-        return {"refused": found.reason}
+    captured = capture(step, torch.cuda, device, draw=draw)
+    if captured.replay is None:
+        return {"refused": captured.reason}
     plain_s = _taken_s(CudaClock(torch.cuda, device), step, calls=3)
-    before = float(held[0])
-    replay_s = _taken_s(CudaClock(torch.cuda, device), found.replay, calls=3)
-    made = float(held[0]) - before
+    before = float(tensor[0])
+    replay_s = _taken_s(CudaClock(torch.cuda, device), captured.replay, calls=3)
+    increase = float(tensor[0]) - before
     figures: dict[str, float | str | None] = {
         "replay_ratio": replay_s / plain_s,
-        "right": float(made == 3 + 5 * 3),
+        "right": float(increase == 3 + 5 * 3),
     }
     try:
         waiting = capture(other.sum().item, torch.cuda, device, draw=draw)
@@ -314,18 +317,22 @@ def capture_graphs(device: str) -> Figures:
 
 def peaks(device: str) -> Figures:
     """Allocate three tensors, of which two exist simultaneously, five times over."""
-    size, found = 8 << 20, []
+    size, peak_bytes = 8 << 20, []
     for _ in range(5):
         torch.cuda.synchronize(device)
         before = torch.cuda.memory_allocated(device)
         torch.cuda.reset_peak_memory_stats(device)
-        one = torch.empty(size, dtype=torch.uint8, device=device)
-        two = torch.empty(size, dtype=torch.uint8, device=device)
-        del one
-        three = torch.empty(size // 2, dtype=torch.uint8, device=device)
-        del two, three
-        found.append(torch.cuda.max_memory_allocated(device) - before)
-    return {"lowest_bytes": min(found), "highest_bytes": max(found), "due_bytes": 2 * size}
+        first = torch.empty(size, dtype=torch.uint8, device=device)
+        second = torch.empty(size, dtype=torch.uint8, device=device)
+        del first
+        third = torch.empty(size // 2, dtype=torch.uint8, device=device)
+        del second, third
+        peak_bytes.append(torch.cuda.max_memory_allocated(device) - before)
+    return {
+        "lowest_bytes": min(peak_bytes),
+        "highest_bytes": max(peak_bytes),
+        "due_bytes": 2 * size,
+    }
 
 
 def atomics(device: str) -> Figures:
@@ -335,8 +342,8 @@ def atomics(device: str) -> Figures:
     places = torch.randint(0, 16, (1 << 16,), generator=generator).to(device)
     sums = [torch.zeros(16, device=device).index_add_(0, places, values).cpu() for _ in range(20)]
     scale = torch.zeros(16).index_add_(0, places.cpu(), values.cpu().abs())
-    apart = max(float(((one - sums[0]).abs() / scale).max()) for one in sums)
-    return {"distinct": len({one.numpy().tobytes() for one in sums}), "apart": apart}
+    spread = max(float(((total - sums[0]).abs() / scale).max()) for total in sums)
+    return {"distinct": len({total.numpy().tobytes() for total in sums}), "apart": spread}
 
 
 def energy(device: str) -> Figures:
@@ -392,22 +399,22 @@ def _compiled_s(device: str, cache: str) -> float:
         with suppress(BaseException):
             os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.environ["TRITON_CACHE_DIR"] = cache
             torch.manual_seed(0)
-            left, right = (torch.randn(512, 512, device=device) for _ in range(2))
+            first, second = (torch.randn(512, 512, device=device) for _ in range(2))
             function = torch.compile(
-                lambda one, other: torch.nn.functional.gelu(one @ other),
+                lambda rows, columns: torch.nn.functional.gelu(rows @ columns),
                 mode="max-autotune-no-cudagraphs",
             )
-            told = _taken_s(CudaClock(torch.cuda, device), lambda: function(left, right))
-            os.write(sender, f"{told!r}".encode())
+            spent_s = _taken_s(CudaClock(torch.cuda, device), lambda: function(first, second))
+            os.write(sender, f"{spent_s!r}".encode())
         os._exit(0)
     os.close(sender)
     with os.fdopen(receiver) as stream:
-        told_s = stream.read()
+        answer = stream.read()
     os.waitpid(pid, 0)
-    if not told_s:
+    if not answer:
         message = "compiling failed; ci-bench doctor says whether a compiler is here"
         raise RuntimeError(message)
-    return float(told_s)
+    return float(answer)
 
 
 PROBES: Mapping[str, Callable[[str], Figures]] = {
@@ -428,7 +435,7 @@ PROBES: Mapping[str, Callable[[str], Figures]] = {
 
 
 def probe(name: str, device: str) -> Figures:
-    """The figures of one section.
+    """Return the figures of one section.
 
     Raises:
         RuntimeError: torch cannot use a GPU, or another error of CUDA.

@@ -71,7 +71,7 @@ def _number(figures: Figures, name: str) -> float:
 
 
 def _device(figures: Figures) -> SectionResult:
-    found = (
+    statement = (
         f"{figures['gpu']}, {_number(figures, 'memory_bytes') / 2**30:.0f} GiB, torch"
         f" {figures['torch']}, {figures['toolkit']}"
     )
@@ -80,14 +80,14 @@ def _device(figures: Figures) -> SectionResult:
             f"{figures['monitor_trouble']}: throttling, other processes and energy will not be"
             " noticed"
         )
-        return SectionResult(outcome=Outcome.UNKNOWN, found=found, means=means)
-    found += f", driver {figures['driver']}"
+        return SectionResult(outcome=Outcome.UNKNOWN, found=statement, means=means)
+    statement += f", driver {figures['driver']}"
     if figures.get("exclusive"):
         means = (
             f"it is in {figures['exclusive']}: base and head are measured one after the other,"
             " which is slower and less sure"
         )
-        return SectionResult(outcome=Outcome.UNKNOWN, found=found, means=means)
+        return SectionResult(outcome=Outcome.UNKNOWN, found=statement, means=means)
     command = figures.get("keep_loaded")
     means = (
         f"the driver unloads between processes, and each first one waits for it: run `{command}` as"
@@ -95,42 +95,42 @@ def _device(figures: Figures) -> SectionResult:
         if command
         else ""
     )
-    return SectionResult(outcome=Outcome.PASS, found=found, means=means)
+    return SectionResult(outcome=Outcome.PASS, found=statement, means=means)
 
 
 def _events(figures: Figures) -> SectionResult:
     step_s = _number(figures, "resolution_s")
-    found = f"events have a resolution of {_seconds(step_s)}"
+    statement = f"events have a resolution of {_seconds(step_s)}"
     if step_s > RESOLUTION_S:
         return SectionResult(
             outcome=Outcome.FAIL,
-            found=found,
+            found=statement,
             means="device times of short steps and of parts are coarse on this card",
         )
     return SectionResult(
-        outcome=Outcome.PASS, found=found, means="parts of a step are timed from 100 µs on"
+        outcome=Outcome.PASS, found=statement, means="parts of a step are timed from 100 µs on"
     )
 
 
 def _fence(figures: Figures) -> SectionResult:
     fence_s = _number(figures, "fence_s")
-    found = f"waiting for an idle GPU takes {_seconds(fence_s)}"
+    statement = f"waiting for an idle GPU takes {_seconds(fence_s)}"
     if fence_s > FENCE_S:
         means = (
             "other work keeps the host or the GPU busy, or the container is throttled: short steps"
             " will be timed wrongly"
         )
-        return SectionResult(outcome=Outcome.FAIL, found=found, means=means)
+        return SectionResult(outcome=Outcome.FAIL, found=statement, means=means)
     return SectionResult(
         outcome=Outcome.PASS,
-        found=found,
+        found=statement,
         means=f"samples are at least {_seconds(1000 * fence_s)} long",
     )
 
 
 def _ramp(figures: Figures) -> SectionResult:
     ramp_s, first = _number(figures, "ramp_s"), _number(figures, "first_ratio")
-    found = (
+    statement = (
         f"after a pause the first steps take {first:.3g} times as long, and {_seconds(ramp_s)} pass"
         " until they are steady"
     )
@@ -139,8 +139,8 @@ def _ramp(figures: Figures) -> SectionResult:
             "clocks do not settle within run.warmup_s: lock them (nvidia-smi --lock-gpu-clocks), or"
             " raise it"
         )
-        return SectionResult(outcome=Outcome.FAIL, found=found, means=means)
-    return SectionResult(outcome=Outcome.PASS, found=found, means="warm-up covers that")
+        return SectionResult(outcome=Outcome.FAIL, found=statement, means=means)
+    return SectionResult(outcome=Outcome.PASS, found=statement, means="warm-up covers that")
 
 
 def _hand_over(figures: Figures) -> SectionResult:
@@ -154,7 +154,7 @@ def _hand_over(figures: Figures) -> SectionResult:
     alone_s, first_s, later_s = (
         _number(figures, name) for name in ("alone_s", "first_s", "later_s")
     )
-    found = (
+    statement = (
         f"with two processes on the GPU the first step of a turn takes {_seconds(first_s)}, later"
         f" ones {_seconds(later_s)}"
     )
@@ -163,32 +163,34 @@ def _hand_over(figures: Figures) -> SectionResult:
             f"alone they take {_seconds(alone_s)}: a second process that only waits slows them down"
             " (MPS, or other work?)"
         )
-        return SectionResult(outcome=Outcome.FAIL, found=found, means=means)
+        return SectionResult(outcome=Outcome.FAIL, found=statement, means=means)
     return SectionResult(
-        outcome=Outcome.PASS, found=found, means="base and head can stay on the GPU and take turns"
+        outcome=Outcome.PASS,
+        found=statement,
+        means="base and head can stay on the GPU and take turns",
     )
 
 
 def _flush(figures: Figures) -> SectionResult:
     if figures["hot_s"] is None or figures["cold_s"] is None:
-        found = "a call with a cold cache is too short for events on this card"
+        statement = "a call with a cold cache is too short for events on this card"
         return SectionResult(
-            outcome=Outcome.UNKNOWN, found=found, means="run.flush_l2 could not be checked here"
+            outcome=Outcome.UNKNOWN, found=statement, means="run.flush_l2 could not be checked here"
         )
     hot_s, cold_s, flushes = (_number(figures, name) for name in ("hot_s", "cold_s", "flushes"))
-    found = (
+    statement = (
         f"with the L2 cache overwritten before it a call takes {cold_s / hot_s:.3g} times as long"
         " as without"
     )
     if cold_s < COLDER * hot_s:
         return SectionResult(
             outcome=Outcome.FAIL,
-            found=found,
+            found=statement,
             means="run.flush_l2 would time calls wrongly on this card",
         )
     return SectionResult(
         outcome=Outcome.PASS,
-        found=found,
+        found=statement,
         means=f"run.flush_l2 takes {flushes:.0f} flushes a call here",
     )
 
@@ -200,20 +202,22 @@ def _clocks(figures: Figures) -> SectionResult:
         return SectionResult(
             outcome=Outcome.UNKNOWN, found="the driver reports no clocks", means=means
         )
-    found = f"the GPU runs at {heavy:.0f} MHz under products, at {light:.0f} MHz under copies"
+    statement = f"the GPU runs at {heavy:.0f} MHz under products, at {light:.0f} MHz under copies"
     if figures.get("harmful"):
         means = (
             f"it was slowed down ({figures['harmful']}): cool it, or look after its power; such"
             " blocks are measured again"
         )
-        return SectionResult(outcome=Outcome.FAIL, found=found, means=means)
+        return SectionResult(outcome=Outcome.FAIL, found=statement, means=means)
     if abs(heavy / light - 1) > CLOCKS_APART:
         means = (
             "part of a speedup between arms may be clocks: see `sm_clock`, or lock them (nvidia-smi"
             " --lock-gpu-clocks)"
         )
-        return SectionResult(outcome=Outcome.PASS, found=found, means=means)
-    return SectionResult(outcome=Outcome.PASS, found=found, means="arms are compared at one clock")
+        return SectionResult(outcome=Outcome.PASS, found=statement, means=means)
+    return SectionResult(
+        outcome=Outcome.PASS, found=statement, means="arms are compared at one clock"
+    )
 
 
 def _capture(figures: Figures) -> SectionResult:
@@ -225,16 +229,16 @@ def _capture(figures: Figures) -> SectionResult:
             means=means,
         )
     ratio = _number(figures, "replay_ratio")
-    found = f"a captured step replays in {ratio:.3g} times its time"
+    statement = f"a captured step replays in {ratio:.3g} times its time"
     if not figures.get("right"):
         return SectionResult(
             outcome=Outcome.FAIL,
-            found=f"{found}, and computes something else",
+            found=f"{statement}, and computes something else",
             means="do not use run.cuda_graph here",
         )
     if not figures.get("noticed"):
         means = "a step that waits for the GPU was still captured: do not use run.cuda_graph here"
-        return SectionResult(outcome=Outcome.FAIL, found=found, means=means)
+        return SectionResult(outcome=Outcome.FAIL, found=statement, means=means)
     after = (
         "the worker is then replaced"
         if figures.get("spoilt")
@@ -242,7 +246,7 @@ def _capture(figures: Figures) -> SectionResult:
     )
     return SectionResult(
         outcome=Outcome.PASS,
-        found=found,
+        found=statement,
         means=f"a step that can't be captured is noticed; {after}",
     )
 
@@ -251,28 +255,28 @@ def _peaks(figures: Figures) -> SectionResult:
     low, high, due = (
         _number(figures, name) for name in ("lowest_bytes", "highest_bytes", "due_bytes")
     )
-    found = (
+    statement = (
         f"{high / 2**20:.1f} MiB at most where {due / 2**20:.1f} are due, over five repetitions"
         f" {percent(high / low - 1)} apart"
     )
     if high > low * (1 + PEAK_SPREAD) or not due <= high <= 1.05 * due:
         return SectionResult(
             outcome=Outcome.FAIL,
-            found=found,
+            found=statement,
             means="differences in peak memory at the threshold are not detectable here",
         )
-    return SectionResult(outcome=Outcome.PASS, found=found, means="peak memory is exact")
+    return SectionResult(outcome=Outcome.PASS, found=statement, means="peak memory is exact")
 
 
 def _atomics(figures: Figures) -> SectionResult:
-    kinds, apart = _number(figures, "distinct"), _number(figures, "apart")
-    found = (
-        f"{kinds:.0f} different sums in 20 calls of the same scattered addition, {apart:.1e} apart"
+    kinds, spread = _number(figures, "distinct"), _number(figures, "apart")
+    statement = (
+        f"{kinds:.0f} different sums in 20 calls of the same scattered addition, {spread:.1e} apart"
     )
-    if apart > ROUNDING:
+    if spread > ROUNDING:
         return SectionResult(
             outcome=Outcome.FAIL,
-            found=found,
+            found=statement,
             means="more than the order of additions explains: is the memory sound?",
         )
     means = (
@@ -280,12 +284,12 @@ def _atomics(figures: Figures) -> SectionResult:
         if kinds > 1
         else "such sums are the same here"
     )
-    return SectionResult(outcome=Outcome.PASS, found=found, means=means)
+    return SectionResult(outcome=Outcome.PASS, found=statement, means=means)
 
 
 def _caches(figures: Figures) -> SectionResult:
     shared, fresh = _number(figures, "shared_ratio"), _number(figures, "fresh_ratio")
-    found = (
+    statement = (
         f"recompiled, the same code takes up to {fresh:.3g} times as long; from a shared cache up"
         f" to {shared:.3g} times"
     )
@@ -294,9 +298,9 @@ def _caches(figures: Figures) -> SectionResult:
             "autotuning chooses differently from time to time: that is why a run keeps its choices"
             " for both sides"
         )
-        return SectionResult(outcome=Outcome.PASS, found=found, means=means)
+        return SectionResult(outcome=Outcome.PASS, found=statement, means=means)
     return SectionResult(
-        outcome=Outcome.PASS, found=found, means="recompiling chooses the same kernels"
+        outcome=Outcome.PASS, found=statement, means="recompiling chooses the same kernels"
     )
 
 
@@ -308,10 +312,10 @@ def _energy(figures: Figures) -> SectionResult:
             means="run.energy_s gives no figure on this card",
         )
     watts, period_s = _number(figures, "watts"), _number(figures, "period_s")
-    found = f"{watts:.0f} W under load; the counter moves every {_seconds(period_s)}"
+    statement = f"{watts:.0f} W under load; the counter moves every {_seconds(period_s)}"
     return SectionResult(
         outcome=Outcome.PASS,
-        found=found,
+        found=statement,
         means=f"run.energy_s: {max(0.5, 20 * period_s):.2g} tells energy to one per cent",
     )
 
@@ -320,11 +324,11 @@ def _unchanged(figures: Figures) -> SectionResult:
     wrong, doubts, undecided, metrics = (
         _number(figures, name) for name in ("wrong", "doubts", "undecided", "metrics")
     )
-    found = (
+    statement = (
         f"the same code against itself: of {metrics:.0f} metrics {metrics - wrong - undecided:.0f}"
         " unchanged"
     )
-    found += "".join(
+    statement += "".join(
         f", {count:.0f} {word}"
         for count, word in ((undecided, "undecided"), (wrong, "changed"))
         if count
@@ -337,22 +341,22 @@ def _unchanged(figures: Figures) -> SectionResult:
     if wrong:
         return SectionResult(
             outcome=Outcome.FAIL,
-            found=found,
+            found=statement,
             means="this machine reports unchanged code as changed: do not gate on it",
         )
     if doubts:
         return SectionResult(
             outcome=Outcome.UNKNOWN,
-            found=found,
+            found=statement,
             means=f"{doubts:.0f} blocks were disturbed: {figures['doubt']}; {means}",
         )
     if undecided > metrics / 2:
         return SectionResult(
             outcome=Outcome.UNKNOWN,
-            found=found,
+            found=statement,
             means="it is noisy: stop other work on it, lock its clocks, try again",
         )
-    return SectionResult(outcome=Outcome.PASS, found=found, means=means)
+    return SectionResult(outcome=Outcome.PASS, found=statement, means=means)
 
 
 UNCHANGED = Section(

@@ -40,21 +40,21 @@ def _in_a_fork(name: str, device: str, limit_s: float) -> dict[str, object]:
     if pid == 0:
         _probe(name, device, sender)
     os.close(sender)
-    told, deadline = b"", time.monotonic() + limit_s
+    output, deadline = b"", time.monotonic() + limit_s
     try:
-        while (left_s := deadline - time.monotonic()) > 0 and len(told) < MAX_BYTES:
+        while (left_s := deadline - time.monotonic()) > 0 and len(output) < MAX_BYTES:
             if select.select([receiver], [], [], left_s)[0]:
                 more = os.read(receiver, 1 << 16)
                 if not more:
                     break
-                told += more
+                output += more
     finally:
         os.close(receiver)
         with suppress(ProcessLookupError):
             os.killpg(pid, signal.SIGKILL)
         _, status = os.waitpid(pid, 0)
-    if told:
-        answer: dict[str, object] = json.loads(told)
+    if output:
+        answer: dict[str, object] = json.loads(output)
         return answer
     if time.monotonic() >= deadline:
         return {"error": f"it did not end within {limit_s:g} s"}
@@ -63,14 +63,14 @@ def _in_a_fork(name: str, device: str, limit_s: float) -> dict[str, object]:
 
 
 def _probe(name: str, device: str, sender: int) -> None:
-    """In the fork: never returns."""
+    """Run the probe in the fork; never return."""
     try:
         os.setsid()
         try:
-            told = json.dumps({"figures": dict(probes.probe(name, device))})
+            answer = json.dumps({"figures": dict(probes.probe(name, device))})
         except BaseException as error:  # noqa: BLE001 - any error is this section's result
-            told = json.dumps({"error": f"{type(error).__name__}: {error}"[:MAX_WORDS]})
-        os.write(sender, told.encode())
+            answer = json.dumps({"error": f"{type(error).__name__}: {error}"[:MAX_WORDS]})
+        os.write(sender, answer.encode())
     finally:
         os._exit(0)
 

@@ -1,4 +1,4 @@
-"""Charts that need no raw samples: the changes of the whole run, medians side by side, and the training runs of a case.
+"""Charts that need no raw samples: the run's changes, medians side by side, and training runs.
 
 Training runs lie above each other, with the noise envelope that parity is judged by and the first
 step that left it.
@@ -43,11 +43,16 @@ _SIGNALS = ("loss", "grad_norm")
 
 
 def curve_charts(
-    sides: Sides, closeness: tuple[Closeness, ...], found: tuple[ParityFinding, ...], *, most: int
+    sides: Sides,
+    closeness: tuple[Closeness, ...],
+    findings: tuple[ParityFinding, ...],
+    *,
+    most: int,
 ) -> tuple[CurveChart, ...]:
-    """Loss and gradient norm of head's runs, and of base's that aren't just the same, seed by seed; about `most` steps.
+    """Return charts of loss and gradient norm, seed by seed, at about `most` steps.
 
-    A signal that no run recorded has no chart.
+    They show head's runs, and base's that differ from them. A signal that no run recorded has no
+    chart.
     """
     evidence = {side: row.parity for side, row in sides if row.parity is not None}
     head = evidence.get(SideName.HEAD)
@@ -61,41 +66,47 @@ def curve_charts(
     for seed in seeds:
         runs = [(_label(trace, "head" if base else None), trace) for trace in _runs(head, seed)]
         runs += [
-            (_label(trace, "base"), trace) for trace in _runs(base, seed) if not _told(trace, runs)
+            (_label(trace, "base"), trace)
+            for trace in _runs(base, seed)
+            if not _has_same_run(trace, runs)
         ]
-        own = [one for one in closeness if one.seed == seed and one.arm != BESIDE_BASE]
+        distances = [
+            distance
+            for distance in closeness
+            if distance.seed == seed and distance.arm != BESIDE_BASE
+        ]
         recorded = [
             signal for signal in _SIGNALS if any(getattr(trace, signal) for _, trace in runs)
         ]
         charts += [
-            _chart(signal, seed, runs, own, first=_first_step(found, signal), most=most)
+            _chart(signal, seed, runs, distances, first=_first_step(findings, signal), most=most)
             for signal in recorded
         ]
     return tuple(charts)
 
 
 def score_charts(
-    closeness: tuple[Closeness, ...], found: tuple[ParityFinding, ...], *, most: int
+    closeness: tuple[Closeness, ...], findings: tuple[ParityFinding, ...], *, most: int
 ) -> tuple[ScoreChart, ...]:
     """Return each candidate's distance from the reference, in envelopes, at about `most` steps."""
-    seeds = list(dict.fromkeys(one.seed for one in closeness))[:_MOST_SEEDS]
-    scored = {(one.seed, one.signal) for one in closeness}
+    seeds = list(dict.fromkeys(distance.seed for distance in closeness))[:_MOST_SEEDS]
+    scored = {(distance.seed, distance.signal) for distance in closeness}
     return tuple(
-        _score_chart(signal, seed, closeness, found, most)
+        _score_chart(signal, seed, closeness, findings, most)
         for seed in seeds
         for signal in _SIGNALS
         if (seed, signal) in scored
     )
 
 
-def _told(trace: Trace, runs: list[tuple[str, Trace]]) -> bool:
+def _has_same_run(trace: Trace, runs: list[tuple[str, Trace]]) -> bool:
     """Return whether head has the very same run of the same arm.
 
     One curve would only hide the other.
     """
     return any(
-        (one.arm, one.loss, one.grad_norm) == (trace.arm, trace.loss, trace.grad_norm)
-        for _, one in runs
+        (other.arm, other.loss, other.grad_norm) == (trace.arm, trace.loss, trace.grad_norm)
+        for _, other in runs
     )
 
 
@@ -108,7 +119,7 @@ def _chart(
     signal: str,
     seed: int,
     runs: list[tuple[str, Trace]],
-    own: list[Closeness],
+    distances: list[Closeness],
     *,
     first: int | None,
     most: int,
@@ -116,7 +127,9 @@ def _chart(
     total = max(len(getattr(trace, signal)) for _, trace in runs)
     steps = _steps(total, first, most)
     envelope = max(
-        (one for one in own if one.signal == signal), key=lambda one: len(one.low), default=None
+        (distance for distance in distances if distance.signal == signal),
+        key=lambda distance: len(distance.low),
+        default=None,
     )
     curves = (
         Curve(label=label, colour=number, values=_picked(getattr(trace, signal), steps))
@@ -138,56 +151,58 @@ def _score_chart(
     signal: str,
     seed: int,
     closeness: tuple[Closeness, ...],
-    found: tuple[ParityFinding, ...],
+    findings: tuple[ParityFinding, ...],
     most: int,
 ) -> ScoreChart:
-    own = [one for one in closeness if (one.seed, one.signal) == (seed, signal)]
-    first = _first_step(found, signal)
-    steps = _steps(max(len(one.scores) for one in own), first, most)
+    distances = [
+        distance for distance in closeness if (distance.seed, distance.signal) == (seed, signal)
+    ]
+    first = _first_step(findings, signal)
+    steps = _steps(max(len(distance.scores) for distance in distances), first, most)
     curves = (
-        Curve(label=one.arm, colour=number + 1, values=_picked(one.scores, steps))
-        for number, one in enumerate(own)
+        Curve(label=distance.arm, colour=number + 1, values=_picked(distance.scores, steps))
+        for number, distance in enumerate(distances)
     )
     return ScoreChart(
         signal=signal,
         seed=seed,
         steps=steps,
         curves=tuple(curves),
-        limit=own[0].limit,
+        limit=distances[0].limit,
         first_step=first,
     )
 
 
 def _runs(evidence: ParityEvidence | None, seed: int) -> Iterable[Trace]:
-    """The reference, then the candidates; perturbed runs are in the envelope."""
-    wanted = (Role.REFERENCE, Role.CANDIDATE)
+    """Return the reference, then the candidates; perturbed runs are in the envelope."""
+    roles = (Role.REFERENCE, Role.CANDIDATE)
     traces = evidence.traces if evidence else ()
     return (
-        trace for role in wanted for trace in traces if trace.role is role and trace.seed == seed
+        trace for role in roles for trace in traces if trace.role is role and trace.seed == seed
     )
 
 
-def _first_step(found: tuple[ParityFinding, ...], signal: str) -> int | None:
+def _first_step(findings: tuple[ParityFinding, ...], signal: str) -> int | None:
     steps = [
-        one.first_step
-        for one in found
-        if one.first_step is not None and one.signal in {signal, None}
+        finding.first_step
+        for finding in findings
+        if finding.first_step is not None and finding.signal in {signal, None}
     ]
     return min(steps, default=None)
 
 
 def _steps(total: int, first: int | None, most: int) -> tuple[int, ...]:
-    """The steps that are drawn: evenly spread where there are very many, and always the first divergent one and the last."""
+    """Return the steps to draw: evenly spread, and the first divergent one and the last."""
     stride = max(1, math.ceil(total / most))
     extra = {step for step in (first, total - 1) if step is not None and 0 <= step < total}
     return tuple(sorted({*range(0, total, stride), *extra}))
 
 
 def _picked(values: tuple[float | None, ...], steps: tuple[int, ...]) -> tuple[float | None, ...]:
-    kept = (values[step] if step < len(values) else None for step in steps)
+    points = (values[step] if step < len(values) else None for step in steps)
     return tuple(
         None if value is None or not math.isfinite(value) else short(value, digits=_DIGITS)
-        for value in kept
+        for value in points
     )
 
 
@@ -200,7 +215,7 @@ FULL = Density()
 
 
 def change_chart(comparison: Comparison) -> ChangeChart:
-    """Every judged metric with an interval, the worst first."""
+    """Return every judged metric with an interval, the worst first."""
     judged = [
         (case, pair) for case, pair in worst_pairs(comparison) if not pair.detail and _judged(pair)
     ]
@@ -210,7 +225,7 @@ def change_chart(comparison: Comparison) -> ChangeChart:
 
 
 def case_charts(case: CaseComparison, material: Material, drawn: Density = FULL) -> CaseCharts:
-    """Everything that can be drawn of a case from what is at hand."""
+    """Return all charts of a case that `material` allows."""
     sides = rows_of(case.id, material)
     closeness = material.closeness.get(case.id, ())
     samples = sample_charts(case, sides, most=drawn.samples)
@@ -224,7 +239,7 @@ def case_charts(case: CaseComparison, material: Material, drawn: Density = FULL)
 
 
 def dot_charts(case: CaseComparison, *, sampled: frozenset[str]) -> tuple[DotChart, ...]:
-    """Memory and compilation of all arms; times too where their samples aren't at hand."""
+    """Return memory and compilation of all arms, and times whose samples aren't at hand."""
     memory = [pair for pair in case.pairs if pair.unit is Unit.BYTES]
     compiling = [
         pair
@@ -272,7 +287,7 @@ def _judged(pair: Pair) -> bool:
 
 
 def _worse(ratio: float) -> float:
-    """A speedup as a change in per cent, which may be infinite."""
+    """Return a speedup as a change in per cent, which may be infinite."""
     return short((1 / ratio - 1) * 100)
 
 

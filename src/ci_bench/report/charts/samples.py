@@ -57,13 +57,16 @@ class _FoundSamples(NamedTuple):
 
 
 def rows_of(case: str, material: Material) -> Sides:
-    """The rows of the ledgers on both sides, base first, as far as there are documents."""
+    """Return the rows of both sides' results, base first, as far as there are documents."""
     sides = ((SideName.BASE, material.base), (SideName.HEAD, material.head))
     return tuple((side, rows[case]) for side, rows in sides if case in rows)
 
 
 def sample_charts(case: CaseComparison, sides: Sides, *, most: int) -> tuple[SampleChart, ...]:
-    """A chart for every duration and rate that was sampled more than once on some side, of about `most` samples a series."""
+    """Return a chart for every duration and rate that some side sampled more than once.
+
+    A series has about `most` samples.
+    """
     metrics = (metric for _, row in sides for metric in row.metrics if metric.unit in TIMES)
     names = dict.fromkeys(
         metric.name for metric in metrics if sum(map(_size, metric.launches)) >= _FEWEST
@@ -73,19 +76,19 @@ def sample_charts(case: CaseComparison, sides: Sides, *, most: int) -> tuple[Sam
         names,
         key=lambda name: (name != STEP_TIME.name, name.startswith(COMPILATION), name not in judged),
     )
-    found = _found(case)
+    findings = _index_findings(case)
     return tuple(
-        _chart(found, name, sides, most) for name in ordered if not name.startswith(COMPILATION)
+        _chart(findings, name, sides, most) for name in ordered if not name.startswith(COMPILATION)
     )
 
 
-def _found(case: CaseComparison) -> _FoundSamples:
-    found = _FoundSamples({}, {})
+def _index_findings(case: CaseComparison) -> _FoundSamples:
+    findings = _FoundSamples({}, {})
     for pair in case.pairs:
-        found.pairs.setdefault((pair.metric, pair.arm), pair)
+        findings.pairs.setdefault((pair.metric, pair.arm), pair)
     for speedup in case.speedups:
-        found.speedups.setdefault((speedup.metric, speedup.arm), speedup)
-    return found
+        findings.speedups.setdefault((speedup.metric, speedup.arm), speedup)
+    return findings
 
 
 def _size(launch: Launch) -> int:
@@ -93,26 +96,28 @@ def _size(launch: Launch) -> int:
 
 
 def _chart(judged: _FoundSamples, name: str, sides: Sides, most: int) -> SampleChart:
-    found = [
+    sources = [
         (side, row, metric) for side, row in sides for metric in row.metrics if metric.name == name
     ]
-    starts = _starts(metric for _, _, metric in found)
-    every = [_taken(metric, starts, _doubts(row)) for _, row, metric in found]
-    size, unit = axis((taken.median for taken in every), found[0][2].unit)
-    arms = list(dict.fromkeys(metric.arm for _, _, metric in found))
+    starts = _starts(metric for _, _, metric in sources)
+    every = [_collect_samples(metric, starts, _doubts(row)) for _, row, metric in sources]
+    size, unit = axis((samples.median for samples in every), sources[0][2].unit)
+    arms = list(dict.fromkeys(metric.arm for _, _, metric in sources))
     both = SideName.BASE in {side for side, _ in sides}
     series, shared = [], dict[Places, int]()
-    for (side, _, metric), taken in zip(found, every, strict=True):
+    for (side, _, metric), samples in zip(sources, every, strict=True):
         colour = (
             (0 if side is SideName.BASE else 1) + 2 * arms.index(metric.arm)
             if both
             else arms.index(metric.arm)
         )
-        if len(taken.values):
+        if len(samples.values):
             label = f"{side} · {metric.arm}" if both else metric.arm
-            series.append(_series(label, colour, taken, shared, size=size, most=most))
-    by_arm = sorted(series, key=lambda one: [one.label.endswith(arm) for arm in arms], reverse=True)
-    better = found[0][2].better
+            series.append(_series(label, colour, samples, shared, size=size, most=most))
+    by_arm = sorted(
+        series, key=lambda line: [line.label.endswith(arm) for arm in arms], reverse=True
+    )
+    better = sources[0][2].better
     return SampleChart(
         metric=name,
         title=next(
@@ -143,32 +148,32 @@ def _starts(metrics: Iterable[Metric]) -> dict[int, float]:
     return starts
 
 
-def _taken(
+def _collect_samples(
     metric: Metric, starts: Mapping[int, float], doubts: Mapping[tuple[int, int | None], str]
 ) -> _Taken:
     standing = [
-        (one.launch, starts[one.launch], one.blocks or tuple(range(len(one.values))))
-        for one in metric.launches
+        (launch.launch, starts[launch.launch], launch.blocks or tuple(range(len(launch.values))))
+        for launch in metric.launches
     ]
     places = _places(tuple(standing))
     values = np.frombuffer(b"".join(samples_of(metric.launches)))
-    listed = values.tolist()
-    if max(map(abs, listed), default=0.0) > _LARGEST:
+    numbers = values.tolist()
+    if max(map(abs, numbers), default=0.0) > _LARGEST:
         values = np.clip(values, -_LARGEST, _LARGEST)
-        listed = values.tolist()
-    middle = median(listed) if listed else math.nan
+        numbers = values.tolist()
+    middle = median(numbers) if numbers else math.nan
     if not doubts:
         return _Taken(places, values, (None,) * len(values), middle)
     doubted = [
-        doubts.get((one.launch, block))
-        for one in metric.launches
-        for block in one.blocks or [None] * len(one.values)
+        doubts.get((launch.launch, block))
+        for launch in metric.launches
+        for block in launch.blocks or [None] * len(launch.values)
     ]
     return _Taken(places, values, tuple(doubted), middle)
 
 
 @lru_cache(maxsize=1000)
-def _places(taken: tuple[tuple[int, float, tuple[int, ...]], ...]) -> Places:
+def _places(segments: tuple[tuple[int, float, tuple[int, ...]], ...]) -> Places:
     """Return the places of launches' samples, and their launch.
 
     They follow from the number, the start and the blocks of each launch.
@@ -177,12 +182,12 @@ def _places(taken: tuple[tuple[int, float, tuple[int, ...]], ...]) -> Places:
     same blocks.
     """
     at, launches = [], []
-    for number, start, blocks in taken:
-        sizes, seen = Counter(blocks), Counter[int]()
+    for number, start, blocks in segments:
+        sizes, positions = Counter(blocks), Counter[int]()
         for block in blocks:
-            at.append(round(start + block + (seen[block] + 0.5) / sizes[block], 3))
+            at.append(round(start + block + (positions[block] + 0.5) / sizes[block], 3))
             launches.append(number)
-            seen[block] += 1
+            positions[block] += 1
     return Places(tuple(at), tuple(launches))
 
 
@@ -191,32 +196,33 @@ def _doubts(row: CaseResult) -> dict[tuple[int, int | None], str]:
 
 
 def _series(
-    label: str, colour: int, taken: _Taken, shared: dict[Places, int], *, size: float, most: int
+    label: str, colour: int, samples: _Taken, shared: dict[Places, int], *, size: float, most: int
 ) -> SampleSeries:
-    """The values of one line; where they were taken joins `shared`.
+    """Return the values of one line, and add their places to `shared`.
 
     Of very many, a part is drawn, and every doubtful one.
     """
-    count = len(taken.values)
+    count = len(samples.values)
     stride = -(-count // most)
     drawn: Sequence[int] = range(count)
-    places, doubts = taken.places, dict[int, str]()
-    if stride > 1 or any(taken.doubts):
-        drawn = [place for place, doubt in enumerate(taken.doubts) if doubt or place % stride == 0][
-            : 2 * most
-        ]
+    places, doubts = samples.places, dict[int, str]()
+    if stride > 1 or any(samples.doubts):
+        drawn = [
+            place for place, doubt in enumerate(samples.doubts) if doubt or place % stride == 0
+        ][: 2 * most]
         places = Places(_drawn(places.at, drawn), _drawn(places.launches, drawn))
         doubts = {
-            index: doubt for index, place in enumerate(drawn) if (doubt := taken.doubts[place])
+            index: doubt for index, place in enumerate(drawn) if (doubt := samples.doubts[place])
         }
-    middle = taken.median / size
-    kept = decimals(middle, digits=5)
+    middle = samples.median / size
+    precision = decimals(middle, digits=5)
     return SampleSeries(
         label=label,
         colour=colour,
         places=shared.setdefault(places, len(shared)),
         values=_rounded(
-            (taken.values if len(drawn) == count else taken.values[list(drawn)]) / size, kept
+            (samples.values if len(drawn) == count else samples.values[list(drawn)]) / size,
+            precision,
         ),
         median=short(middle),
         doubtful=tuple(doubts),
@@ -225,14 +231,14 @@ def _series(
     )
 
 
-def _rounded(values: Floats, kept: int) -> tuple[float, ...]:
-    """Round values to `kept` decimals.
+def _rounded(values: Floats, precision: int) -> tuple[float, ...]:
+    """Round values to `precision` decimals.
 
     numpy multiplies to round, which overflows a float with very many decimals.
     """
-    if abs(kept) > _MOST_DECIMALS:
-        return tuple([round(value, kept) for value in values.tolist()])
-    return tuple(values.round(kept).tolist())
+    if abs(precision) > _MOST_DECIMALS:
+        return tuple([round(value, precision) for value in values.tolist()])
+    return tuple(values.round(precision).tolist())
 
 
 def _drawn(column: tuple[_Value, ...], places: Sequence[int]) -> tuple[_Value, ...]:
@@ -242,19 +248,22 @@ def _drawn(column: tuple[_Value, ...], places: Sequence[int]) -> tuple[_Value, .
 def _with_intervals(
     drawn: Sequence[SampleSeries], judged: _FoundSamples, metric: str, better: str
 ) -> tuple[SampleSeries, ...]:
-    """The judged interval, as a range in which the median lies: of head around base's, else of an arm around the reference's."""
-    named = {one.label: one for one in drawn}
+    """Return the series with the judged interval, as a range in which the median lies.
+
+    It is that of head around base's median, else of an arm around the reference's.
+    """
+    by_label = {line.label: line for line in drawn}
     series = []
-    for one in drawn:
-        arm = one.label.removeprefix("head · ")
+    for line in drawn:
+        arm = line.label.removeprefix("head · ")
         pair, speedup = judged.pairs.get((metric, arm)), judged.speedups.get((metric, arm))
-        if one.label != arm and pair and (base := named.get(f"base · {arm}")):
+        if line.label != arm and pair and (base := by_label.get(f"base · {arm}")):
             bounds = _range(base.median, pair.interval, better)
-        elif speedup and (reference := named.get(speedup.reference)):
+        elif speedup and (reference := by_label.get(speedup.reference)):
             bounds = _range(reference.median, speedup.interval, better)
         else:
             bounds = None
-        series.append(one if bounds is None else replace(one, interval=bounds))
+        series.append(line if bounds is None else replace(line, interval=bounds))
     return tuple(series)
 
 

@@ -26,8 +26,11 @@ Timed = tuple[Mapping[str, str], Mapping[str, Pair]]
 
 
 def sweep_charts(comparison: Comparison) -> tuple[SweepChart, ...]:
-    """A chart for every name with several arms and every parameter that is drawn, those with most places first."""
-    named: dict[str, list[Timed]] = {}
+    """Return a chart for every name with several arms and every drawn parameter.
+
+    Those with most places come first.
+    """
+    cases_by_name: dict[str, list[Timed]] = {}
     for case in comparison.cases:
         name, parameters = parted(case.id)
         pairs = {
@@ -36,15 +39,15 @@ def sweep_charts(comparison: Comparison) -> tuple[SweepChart, ...]:
             if pair.metric == STEP_TIME.name and pair.head and pair.head.figure > 0
         }
         if pairs:
-            named.setdefault(name, []).append((dict(parameters), pairs))
-    charts = [chart for name, cases in named.items() for chart in _sweeps(name, cases)]
+            cases_by_name.setdefault(name, []).append((dict(parameters), pairs))
+    charts = [chart for name, cases in cases_by_name.items() for chart in _sweeps(name, cases)]
     return tuple(sorted(charts, key=lambda chart: -len(chart.places))[:MOST_SWEEPS])
 
 
 def _sweeps(name: str, cases: Sequence[Timed]) -> Iterator[SweepChart]:
     arms = [*dict.fromkeys(arm for _, pairs in cases for arm in pairs)]
-    whole = [(parameters, pairs) for parameters, pairs in cases if len(pairs) == len(arms)]
-    if len(arms) < 2 or len(whole) != len(cases):  # noqa: PLR2004 - a comparison has two arms
+    complete_cases = [(parameters, pairs) for parameters, pairs in cases if len(pairs) == len(arms)]
+    if len(arms) < 2 or len(complete_cases) != len(cases):  # noqa: PLR2004 - a comparison has two arms
         return
     for parameter in dict.fromkeys(name for parameters, _ in cases for name in parameters):
         others: dict[str, set[frozenset[tuple[str, str]]]] = {}
@@ -69,8 +72,10 @@ def _sweep(
         for arm, pair in pairs.items():
             assert pair.head is not None  # noqa: S101 - looked at where they were chosen
             logs[arm][parameters[parameter]] += np.log(pair.head.figure) / each
-    means = {arm: [float(np.exp(own[place])) for place in places] for arm, own in logs.items()}
-    size, unit = axis([value for own in means.values() for value in own], cases[0][1][arms[0]].unit)
+    means = {arm: [float(np.exp(sums[place])) for place in places] for arm, sums in logs.items()}
+    size, unit = axis(
+        [time_s for times in means.values() for time_s in times], cases[0][1][arms[0]].unit
+    )
     curves = (
         Curve(label=arm, colour=number, values=tuple(short(value / size) for value in means[arm]))
         for number, arm in enumerate(arms)
@@ -86,6 +91,6 @@ def _sweep(
 
 
 def _size(place: str) -> tuple[float, ...]:
-    """Numbers by size; shapes by how many elements they have."""
+    """Return a sort key: numbers by size, shapes by how many elements they have."""
     sides = [float(side) for side in place.split("x")]
     return (float(np.prod(sides)), *sides)

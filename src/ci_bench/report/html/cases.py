@@ -1,4 +1,4 @@
-"""The cases in the HTML report: the table that a reader searches, filters and sorts, and everything on one case.
+"""Cases in the HTML report: the table that a reader searches and sorts, and all on one case.
 
 The table has one row for each arm of each case, worst first. One case is its tables, a place for
 its charts, the machine while it was measured, its log, its command.
@@ -37,7 +37,10 @@ from ci_bench.report.words import Mood, check_rank
 
 
 def case_table(comparison: Comparison, anchors: Mapping[str, str]) -> Html:
-    """The tools and the table. `anchors` leads from a case's id to its place in the page."""
+    """Return the tools and the table.
+
+    `anchors` leads from a case's id to its place in the page.
+    """
     rows = main_rows(comparison)
     if not rows:
         return tag("p", "No case was planned or measured.", class_="empty")
@@ -49,12 +52,15 @@ def case_table(comparison: Comparison, anchors: Mapping[str, str]) -> Html:
         "One row for each arm of each case, the worst first. Speedup is reference ÷ arm: above 1×"
         " is better.",
     )
-    whole = tag("table", caption, tag("thead", tag("tr", *heads)), body, id="cases")
-    return join((_tools(rows), scrolling("Cases", whole)))
+    element = tag("table", caption, tag("thead", tag("tr", *heads)), body, id="cases")
+    return join((_tools(rows), scrolling("Cases", element)))
 
 
 def _tools(rows: tuple[Row, ...]) -> Html:
-    """Search and filters; `data-column` says which column's `data-filter` a choice is about."""
+    """Return search and filters.
+
+    `data-column` is the column whose `data-filter` a choice is compared with.
+    """
     verdicts = dict.fromkeys(row.word for row in rows)
     suites = dict.fromkeys(row.case.suite for row in rows)
     search = tag(
@@ -63,9 +69,9 @@ def _tools(rows: tuple[Row, ...]) -> Html:
         tag("input", type="search", id="search", placeholder="case, arm, verdict …"),
     )
     parts = (search, _choice("Verdict", "0", list(verdicts)), _choice("Suite", "1", list(suites)))
-    told = tag("p", id="count", class_="muted", role="status")
+    counter = tag("p", id="count", class_="muted", role="status")
     every = tag("button", "Open all cases", type="button", id="open-all")
-    return tag("div", *parts, every, told, class_="tools", role="search")
+    return tag("div", *parts, every, counter, class_="tools", role="search")
 
 
 def _choice(title: str, column: str, values: list[str]) -> Html:
@@ -77,7 +83,7 @@ def _choice(title: str, column: str, values: list[str]) -> Html:
 
 
 def _row(row: Row, anchor: str) -> Html:
-    """A row of `MAIN`; the case leads to its place in the page."""
+    """Return a row of `MAIN`; the case leads to its place in the page."""
     cells = []
     for column in MAIN:
         shown = drawer(column)(row)
@@ -103,7 +109,7 @@ T = TypeVar("T")
 def case_fold(
     case: CaseComparison, *, anchor: str, number: int, mood: Mood, shown: str, opened: bool
 ) -> Html:
-    """The line of one case; `opened` shows what is in it.
+    """Return the line of one case, open if `opened`.
 
     The page's script fills it from the packed data of case `number`.
     """
@@ -156,7 +162,7 @@ def _status(status: object) -> str:
 def _table(
     label: str, shown: Columns[tuple[CaseComparison, T]], case: CaseComparison, items: Iterable[T]
 ) -> Html | None:
-    """A table about one case."""
+    """Return a table about one case."""
     return drawn(label, of_one_case(shown), ((case, item) for item in items), names=2)
 
 
@@ -169,14 +175,14 @@ def _outputs(case: CaseComparison) -> Html | None:
 
     Tensors beyond their limit come first.
     """
-    found = case.outputs
-    if found is None:
+    finding = case.outputs
+    if finding is None:
         return None
     title = "Outputs against base"
     return titled(
         title,
-        _table(title, columns.OUTPUTS, case, [found]),
-        drawn("The worst tensors", columns.TENSORS, found.worst),
+        _table(title, columns.OUTPUTS, case, [finding]),
+        drawn("The worst tensors", columns.TENSORS, finding.worst),
     )
 
 
@@ -186,34 +192,34 @@ def _cause(cause: Cause, sides: Sides) -> Html | None:
     It has pictures of both sides at one scale, and a table of all changes.
     """
     profiles = {
-        side: one
+        side: profile
         for side, row in sides
-        for one in row.profiles
-        if one.arm == cause.arm and one.step_s
+        for profile in row.profiles
+        if profile.arm == cause.arm and profile.step_s
     }
-    scale_s = max((one.step_s or 0.0 for one in profiles.values()), default=0.0)
+    scale_s = max((profile.step_s or 0.0 for profile in profiles.values()), default=0.0)
     pictures = (
-        [icicle(one, scale_s=scale_s, side=side.value) for side, one in profiles.items()]
+        [icicle(profile, scale_s=scale_s, side=side.value) for side, profile in profiles.items()]
         if scale_s
         else []
     )
     kernels = [
-        tag("p", f"Kernels that only {side} has: ", *_listed(names))
+        tag("p", f"Kernels that only {side} has: ", *_join_names(names))
         for side, names in (("head", cause.new_kernels), ("base", cause.gone_kernels))
         if names
     ]
     breaks = [
         tag(
             "li",
-            f"{kind} graph break: {one.reason}",
-            f" at {one.place}" if one.place else "",
-            f" ({one.times:,}×)",
+            f"{kind} graph break: {broken.reason}",
+            f" at {broken.place}" if broken.place else "",
+            f" ({broken.times:,}×)",
         )
-        for kind, found in (("new", cause.new_breaks), ("gone", cause.gone_breaks))
-        for one in found
+        for kind, graph_breaks in (("new", cause.new_breaks), ("gone", cause.gone_breaks))
+        for broken in graph_breaks
     ]
     recompiles = [tag("li", f"compiles again: {reason}") for reason in cause.new_recompiles]
-    notes = dict.fromkeys(note for one in profiles.values() for note in one.notes)
+    notes = dict.fromkeys(note for profile in profiles.values() for note in profile.notes)
     return titled(
         f"Where a step of {cause.arm} spends its time",
         tag("p", _attributed(cause)),
@@ -236,7 +242,7 @@ def _cause(cause: Cause, sides: Sides) -> Html | None:
 
 
 def _kernel(change: KernelChange) -> Html:
-    """The names of a generated kernel, and what changed of its source."""
+    """Return the names of a generated kernel, and the changes of its source."""
     names = " → ".join(name for name in dict.fromkeys((change.before, change.after)) if name)
     kind = "" if change.before and change.after else ", new" if change.after else ", gone"
     shown = tag(
@@ -259,7 +265,7 @@ def _bundle(cause: Cause) -> Html | None:
     )
 
 
-def _listed(names: Sequence[str]) -> Iterator[Child]:
+def _join_names(names: Sequence[str]) -> Iterator[Child]:
     for place, name in enumerate(names):
         yield join((", " if place else "", identifier(name)))
 
@@ -272,19 +278,22 @@ def _attributed(cause: Cause) -> str:
         f"Under the profiler a step took {seconds(cause.base_s)} on base, {seconds(cause.head_s)}"
         " on head"
     )
-    told = (
+    extent = (
         "nothing changed"
         if cause.attributed is None
         else f"{percent(cause.attributed)} of the change attributed"
     )
     return (
-        f"{took}: {told}. Means over the quickest quarter of steps, in a separate process; no"
+        f"{took}: {extent}. Means over the quickest quarter of steps, in a separate process; no"
         " sample comes from it."
     )
 
 
 def _machine(sides: Sides) -> Html | None:
-    """The condition of the machine while the case was measured: medians over its blocks, and what was doubtful or taken again."""
+    """Return the condition of the machine while the case was measured.
+
+    It has medians over the case's blocks, and lists blocks that were doubtful or taken again.
+    """
     fields = dict.fromkeys(name for _, row in sides for block in row.blocks for name in block.facts)
     rows: list[tuple[Child, ...]] = [
         (name, *_both(sides, partial(_typical, name))) for name in fields
@@ -312,17 +321,19 @@ def _machine(sides: Sides) -> Html | None:
         for text in (block.doubt, *block.redone)
         if text
     )
-    told = tag("ul", *(tag("li", reason) for reason in list(reasons)[:10])) if reasons else None
-    return folded(title, table(title, ("Condition", "Base", "Head"), marked), told)
+    reason_list = (
+        tag("ul", *(tag("li", reason) for reason in list(reasons)[:10])) if reasons else None
+    )
+    return folded(title, table(title, ("Condition", "Base", "Head"), marked), reason_list)
 
 
-def _both(sides: Sides, told: Callable[[CaseResult], str]) -> tuple[str, str]:
-    known = {side: told(row) for side, row in sides}
-    return known.get(SideName.BASE, UNKNOWN), known.get(SideName.HEAD, UNKNOWN)
+def _both(sides: Sides, describe: Callable[[CaseResult], str]) -> tuple[str, str]:
+    texts = {side: describe(row) for side, row in sides}
+    return texts.get(SideName.BASE, UNKNOWN), texts.get(SideName.HEAD, UNKNOWN)
 
 
 def _marked(values: Iterable[Child]) -> tuple[Child, ...]:
-    """Both values, marked where they are known and differ."""
+    """Return both values, marked if they are known and differ."""
     base, head = values
     differ = base != head and UNKNOWN not in {base, head}
     return (base, tag("td", head, class_="differs" if differ else None))

@@ -34,20 +34,28 @@ Values = Mapping[str, str]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HeatMap:
-    """The step times of one arm over the values of two parameters, `down` and `across`; cells hold the pairs of their cases."""
+    """The step times of one arm over the values of two parameters."""
 
     name: str
+    """The name that the cases share, without their brackets."""
     arm: str
+    """The arm whose times are shown."""
     several_arms: bool
+    """Whether cases of this name have other arms as well."""
     down: str
+    """The parameter with a row for each value."""
     across: str
+    """The parameter with a column for each value."""
     rows: tuple[str, ...]
+    """Values of `down`, in natural order."""
     columns: tuple[str, ...]
+    """Values of `across`, in natural order."""
     cells: Mapping[tuple[str, str], tuple[Pair, ...]]
+    """The pairs of the cases by their values of `down` and `across`; no entry without cases."""
 
 
-def heat_maps(comparison: Comparison, found: Sequence[Group]) -> tuple[HeatMap, ...]:
-    """A map of every name and arm that has a grid to show, those with a group first."""
+def heat_maps(comparison: Comparison, groups: Sequence[Group]) -> tuple[HeatMap, ...]:
+    """Return a map of every name and arm that has a grid to show, those with a group first."""
     timed: dict[tuple[str, str], list[tuple[Values, Pair]]] = {}
     arms: dict[str, set[str]] = {}
     for case in comparison.cases:
@@ -56,20 +64,23 @@ def heat_maps(comparison: Comparison, found: Sequence[Group]) -> tuple[HeatMap, 
             if pair.metric == STEP_TIME.name and words.growth(pair) is not None:
                 timed.setdefault((name, pair.arm), []).append((dict(parameters), pair))
                 arms.setdefault(name, set()).add(pair.arm)
-    ranks = {(group.name, group.arm): -place for place, group in reversed([*enumerate(found)])}
+    ranks = {(group.name, group.arm): -place for place, group in reversed([*enumerate(groups)])}
     drawn = [
-        made
+        heat_map
         for (name, arm), cases in timed.items()
-        if (made := _map(name, arm, cases, found, several_arms=len(arms[name]) > 1)) is not None
+        if (heat_map := _map(name, arm, cases, groups, several_arms=len(arms[name]) > 1))
+        is not None
     ]
-    return tuple(sorted(drawn, key=lambda one: -ranks.get((one.name, one.arm), -len(found))))
+    return tuple(
+        sorted(drawn, key=lambda heat_map: -ranks.get((heat_map.name, heat_map.arm), -len(groups)))
+    )
 
 
 def _map(
     name: str,
     arm: str,
     cases: Sequence[tuple[Values, Pair]],
-    found: Sequence[Group],
+    groups: Sequence[Group],
     *,
     several_arms: bool,
 ) -> HeatMap | None:
@@ -77,16 +88,24 @@ def _map(
     for parameters, _ in cases:
         for parameter, value in parameters.items():
             values.setdefault(parameter, set()).add(value)
-    everywhere = [one for one in values if all(one in parameters for parameters, _ in cases)]
+    everywhere = [
+        parameter for parameter in values if all(parameter in parameters for parameters, _ in cases)
+    ]
     fitting = sorted(
-        (one for one in everywhere if len(values[one]) in range(2, MOST_VALUES + 1)),
-        key=lambda one: -len(values[one]),
+        (
+            parameter
+            for parameter in everywhere
+            if len(values[parameter]) in range(2, MOST_VALUES + 1)
+        ),
+        key=lambda parameter: -len(values[parameter]),
     )
-    group = next((group for group in found if (group.name, group.arm) == (name, arm)), None)
+    group = next((group for group in groups if (group.name, group.arm) == (name, arm)), None)
     first = (
         [parameter for parameter, _ in group.conditions if parameter in fitting] if group else []
     )
-    match sorted([*dict.fromkeys([*first, *fitting])][:2], key=lambda one: -len(values[one])):
+    match sorted(
+        [*dict.fromkeys([*first, *fitting])][:2], key=lambda parameter: -len(values[parameter])
+    ):
         case [down, across] if len(cases) >= LEAST_CASES:
             pass
         case _:
@@ -95,7 +114,7 @@ def _map(
     for parameters, pair in cases:
         place = parameters[down], parameters[across]
         cells[place] = (*cells.get(place, ()), pair)
-    rows, columns = (tuple(sorted(values[one], key=_natural)) for one in (down, across))
+    rows, columns = (tuple(sorted(values[parameter], key=_natural)) for parameter in (down, across))
     return HeatMap(
         name=name,
         arm=arm,
@@ -109,41 +128,43 @@ def _map(
 
 
 def drawn_maps(maps: Sequence[HeatMap]) -> Html | None:
-    """The part of the page with all maps, the first of them open; `None` without any."""
+    """Return the part of the page with all maps, the first of them open; `None` without any."""
     if not maps:
         return None
-    said = (
+    caption = (
         "Change of the step time, base to head: the median of the cases with both values, and how"
         " many of them moved."
     )
     hidden = len(maps) - MOST_MAPS
     more = tag("p", f"{hidden:,} more grids are not drawn.", class_="muted") if hidden > 0 else None
-    folds = (_fold(one, opened=place == 0) for place, one in enumerate(maps[:MOST_MAPS]))
-    return join((tag("h2", "Over the grid"), tag("p", said, class_="muted"), *folds, more))
+    folds = (_fold(heat_map, opened=place == 0) for place, heat_map in enumerate(maps[:MOST_MAPS]))
+    return join((tag("h2", "Over the grid"), tag("p", caption, class_="muted"), *folds, more))
 
 
-def _fold(one: HeatMap, *, opened: bool) -> Html:
-    arm = f", {one.arm}" if one.several_arms else ""
-    title = f"{one.name}{arm}, over {one.down} and {one.across}"
-    corner = tag("th", f"{one.down} \\ {one.across}", scope="col")
+def _fold(heat_map: HeatMap, *, opened: bool) -> Html:
+    arm = f", {heat_map.arm}" if heat_map.several_arms else ""
+    title = f"{heat_map.name}{arm}, over {heat_map.down} and {heat_map.across}"
+    corner = tag("th", f"{heat_map.down} \\ {heat_map.across}", scope="col")
     head = tag(
         "thead",
-        tag("tr", corner, *(tag("th", identifier(value), scope="col") for value in one.columns)),
+        tag(
+            "tr", corner, *(tag("th", identifier(value), scope="col") for value in heat_map.columns)
+        ),
     )
     rows = (
         tag(
             "tr",
             tag("th", identifier(row), scope="row"),
-            *(_cell(one.cells.get((row, column), ())) for column in one.columns),
+            *(_cell(heat_map.cells.get((row, column), ())) for column in heat_map.columns),
         )
-        for row in one.rows
+        for row in heat_map.rows
     )
     table = tag("table", head, tag("tbody", *rows), class_="heat")
     return tag("details", tag("summary", title), scrolling(title, table), open=opened)
 
 
 def _cell(pairs: Sequence[Pair]) -> Html:
-    """The median change, and how many of the cases moved."""
+    """Return the median change, and the number of cases that moved."""
     if not pairs:
         return tag("td", UNKNOWN)
     growths = sorted((words.growth(pair) or 0.0, pair.better) for pair in pairs)
@@ -154,10 +175,10 @@ def _cell(pairs: Sequence[Pair]) -> Html:
 
 def _moved(pairs: Sequence[Pair]) -> list[Html]:
     """Summarise the cases' changes, unless all of them are unchanged."""
-    told = [verdict for verdict in WORST_FIRST if verdict is not Verdict.UNCHANGED]
+    verdicts = [verdict for verdict in WORST_FIRST if verdict is not Verdict.UNCHANGED]
     counts = [
         (words.verdict_word(verdict), sum(pair.verdict is verdict for pair in pairs))
-        for verdict in told
+        for verdict in verdicts
     ]
     return [
         tag(
@@ -171,13 +192,13 @@ def _moved(pairs: Sequence[Pair]) -> list[Html]:
 
 
 def _shade(worse_by: float) -> str | None:
-    """``w1`` to ``w4`` for worse, ``b1`` to ``b4`` for better, by size."""
+    """Return a cell's class: ``w1`` to ``w4`` for worse, ``b1`` to ``b4`` for better, by size."""
     size = sum(abs(worse_by) >= step for step in STEPS)
     return f"{'w' if worse_by > 0 else 'b'}{size}" if size else None
 
 
 def _natural(value: str) -> tuple[tuple[int, float, str], ...]:
-    """Numbers within a text by their size."""
+    """Return a sort key that orders numbers within a text by their size."""
     parts = re.split(r"(\d+)", value)
     return tuple(
         (0, float(part), "") if part.isdigit() and part.isascii() else (1, 0.0, part)

@@ -24,13 +24,18 @@ ELSEWHERE = "without a line"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Box:
-    """A rectangle: where it begins and how long it takes (s), on which level, its name and colour."""
+    """A rectangle of the picture."""
 
     begun_s: float
+    """The left edge: seconds from the start of the step."""
     taken_s: float
+    """The width, in seconds."""
     level: int
+    """The row from the top: 0 for the step, 1 for lines, 2 for calls."""
     name: str
+    """The text in it, and in its tooltip."""
     colour: int
+    """The number of its colour in the page's palette."""
 
     def drawn(self, scale_s: float) -> Html:
         """Draw it with its name, as far as it fits; a pointer that rests on it shows all of it."""
@@ -47,23 +52,25 @@ class _Box:
 
 
 def icicle(profile: Profile, *, scale_s: float, side: str) -> Html:
-    """One side; `scale_s` is what the whole width stands for."""
+    """Draw one side; the whole width stands for `scale_s` seconds."""
     step_s = profile.step_s or 0.0
-    whole = _Box(
+    step_box = _Box(
         begun_s=0.0, taken_s=step_s, level=0, name=f"{side}: {seconds(step_s)} a step", colour=5
     )
     boxes = [
-        one.drawn(scale_s)
-        for one in (whole, *_lines(profile.rows))
-        if WIDTH * one.taken_s / scale_s >= NARROWEST
+        box.drawn(scale_s)
+        for box in (step_box, *_lines(profile.rows))
+        if WIDTH * box.taken_s / scale_s >= NARROWEST
     ]
-    told = f"{side}: a step of {seconds(step_s)} by line and operator; the table has the figures"
+    description = (
+        f"{side}: a step of {seconds(step_s)} by line and operator; the table has the figures"
+    )
     return tag(
         "svg",
         *boxes,
         viewBox=f"0 0 {WIDTH:g} {3 * (HEIGHT + GAP):g}",
         role="img",
-        aria_label=told,
+        aria_label=description,
         class_="icicle",
     )
 
@@ -81,7 +88,7 @@ def _lines(rows: Sequence[ProfileRow]) -> Iterator[_Box]:
         whole_s = sum(row.seconds for row in by_line[place])
         yield _Box(begun_s=begun_s, taken_s=whole_s, level=1, name=place, colour=0)
         inner_s = begun_s
-        for row in sorted(by_line[place], key=lambda one: one.name):
+        for row in sorted(by_line[place], key=lambda call: call.name):
             colour = 1 + sum(map(ord, row.name)) % (_COLOURS - 2)
             yield _Box(begun_s=inner_s, taken_s=row.seconds, level=2, name=row.name, colour=colour)
             inner_s += row.seconds

@@ -27,7 +27,7 @@ class Html(NamedTuple):
     markup: str
 
     def __str__(self) -> str:
-        """The markup."""
+        """Return the markup."""
         return self.markup
 
 
@@ -58,7 +58,10 @@ def tag(name: str, *children: Child, **attributes: str | bool | None) -> Html:
 
 
 def table_row(contents: Iterable[Child]) -> Html:
-    """A row of a table, a cell for each content; one that is already an element of a table stays as it is."""
+    """Return a row of a table, a cell for each content.
+
+    A content that is already a cell stays as it is.
+    """
     return Html(f"<tr>{''.join(map(_cell, contents))}")
 
 
@@ -69,15 +72,18 @@ def _cell(content: Child) -> str:
 
 
 def join(parts: Iterable[Child], between: str = "") -> Html:
-    """Several pieces one after the other; `between` is text."""
+    """Join several pieces; `between` is text."""
     return Html(escape(between).join(map(_child, parts)))
 
 
 def lines(text: str, *, last: int | None = None) -> Html:
-    """An untrusted log or command whose lines and columns stay as they are, within ``<pre>``; the `last` lines of it."""
+    """Return an untrusted log or command within ``<pre>``, or its `last` lines.
+
+    Lines and columns stay as they are.
+    """
     every = text.splitlines()
-    kept = every if last is None else every[-last:]
-    return Html("\n".join(escape(_line(line)) for line in kept))
+    tail = every if last is None else every[-last:]
+    return Html("\n".join(escape(_line(line)) for line in tail))
 
 
 def _line(line: str) -> str:

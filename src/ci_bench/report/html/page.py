@@ -1,4 +1,4 @@
-"""The shell of every page that ci-bench writes: one HTML file with its style, its scripts and its data inside.
+"""The shell of every page that ci-bench writes: one HTML file with its style, scripts and data.
 
 Owns the frame: the policy that lets nothing leave or enter the page (Content-Security-Policy), the
 theme, and how data gets in. The texts of style and scripts are handed in (`page_assets` reads
@@ -42,14 +42,14 @@ PACKING = 4
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Assets:
-    """The texts that a page is made with: its style, and its scripts in the order in which they run."""
+    """The texts that a page is made with: its style, and its scripts in their running order."""
 
     style: str
     scripts: tuple[str, ...]
 
 
 def render_page(*, title: str, body: Html, assets: Assets, data: Any = None) -> str:
-    """A whole HTML document.
+    """Return a whole HTML document.
 
     `body` is the content of ``<main>``; it should begin with an ``<h1>``. `data` is any JSON value,
     without NaN; the page's script gets it from ``ciBench.data``. It travels compressed, in an
@@ -80,7 +80,10 @@ def render_page(*, title: str, body: Html, assets: Assets, data: Any = None) -> 
 
 
 def policy(assets: Assets) -> str:
-    """Return the page's policy: only its own scripts and style. Nothing is loaded from anywhere."""
+    """Return the page's policy: only its own scripts and style.
+
+    Nothing is loaded from anywhere.
+    """
     scripts = " ".join(_digests(assets.scripts))
     styles = " ".join(_digests((assets.style, PLOT_STYLE)))
     return (
@@ -90,17 +93,20 @@ def policy(assets: Assets) -> str:
 
 
 def pack(data: Any) -> str:
-    """JSON, compressed, in base64. Dataclasses become objects; copying them first would take longer than all else."""
+    """Return JSON, compressed, in base64.
+
+    Dataclasses become objects; copying them first would take longer than all else.
+    """
     text = json.dumps(
         data, allow_nan=False, separators=(",", ":"), ensure_ascii=True, default=values_of
     )
     return base64.b64encode(zlib.compress(text.encode(), PACKING)).decode()
 
 
-def values_of(one: Any) -> dict[str, Any]:
-    """The fields of a dataclass, as they are."""
-    kind: Any = type(one)
-    return {name: getattr(one, name) for name in _names(kind)}
+def values_of(instance: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass, as they are."""
+    kind: Any = type(instance)
+    return {name: getattr(instance, name) for name in _names(kind)}
 
 
 @cache
@@ -116,9 +122,9 @@ def _digests(texts: Iterable[str]) -> list[str]:
 
 
 def _raw(name: str, text: str) -> Html:
-    """A script or a style as it is.
+    """Return a script or a style as it is.
 
-    Ours and the library's only: one that could end its own element is a bug.
+    Only ours and the library's: one that could end its own element is a bug.
     """
     assert not re.search(rf"</{name}|<!--", text, re.IGNORECASE), f"this {name} could end"  # noqa: S101 - only a bug of ours
     return Html(f"<{name}>{text}</{name}>")

@@ -1,4 +1,4 @@
-"""The HTML report of a comparison: verdict and policy first, then the cases, each with its charts, then the machines.
+"""The HTML report of a comparison: verdict and policy, then the cases, then the machines.
 
 Owns the order of the parts. Every text goes through `markup.tag`, every figure of a chart through
 the page's packed data.
@@ -57,7 +57,7 @@ _MODES = {
 
 
 def render_html(comparison: Comparison, *, assets: Assets, material: Material = NOTHING) -> str:
-    """The whole page.
+    """Return the whole page.
 
     Without the raw documents in `material`, charts show medians and intervals only.
     """
@@ -105,7 +105,7 @@ def _verdict(comparison: Comparison) -> Html:
     judgement = comparison.judgement
     policy = "The policy is met" if judgement.met else "The policy is not met"
     counted = {
-        severity: sum(found.severity is severity for found in judgement.findings)
+        severity: sum(finding.severity is severity for finding in judgement.findings)
         for severity in _SEVERITIES
     }
     tally = ", ".join(
@@ -132,7 +132,7 @@ def _verdict(comparison: Comparison) -> Html:
 
 
 def _changed(comparison: Comparison) -> Html | None:
-    """The rows of the comment's first table, and a sentence on the rest."""
+    """Return the rows of the comment's first table, and a sentence on the rest."""
     rows = changes(comparison)
     others = rest(comparison)
     if not rows and not others:
@@ -151,7 +151,7 @@ def _next(comparison: Comparison) -> Html | None:
 
 
 def _statistics(lines: Sequence[str]) -> Html | None:
-    """The statistics of the run, folded as in the comment."""
+    """Return the statistics of the run, folded as in the comment."""
     if not lines:
         return None
     return tag(
@@ -160,66 +160,78 @@ def _statistics(lines: Sequence[str]) -> Html | None:
 
 
 def _plural(severity: Severity, number: int) -> str:
-    one = {Severity.FAIL: "failing finding", Severity.WARN: "warning", Severity.NOTE: "note"}[
+    singular = {Severity.FAIL: "failing finding", Severity.WARN: "warning", Severity.NOTE: "note"}[
         severity
     ]
-    return one if number == 1 else f"{one}s"
+    return singular if number == 1 else f"{singular}s"
 
 
 def _groups(alike: Sequence[Group]) -> Html | None:
-    """What cases that changed have in common."""
+    """Return the table of groups: common parameters of changed cases."""
     headers = ("Change", "Cases of", "Where", "Metric", "Arm", "How much", "In")
     shown = table("Groups of cases that changed together", headers, map(_group, alike), names=3)
     return join((tag("h2", "Groups of cases"), shown)) if shown else None
 
 
-def _group(found: Group) -> tuple[Child, ...]:
-    named = ", ".join(f"{name}={value}" for name, value in found.conditions)
-    where = identifier(named) if named else "everywhere"
-    said, mood = ("worse", "bad") if found.worse else ("better", "better")
-    arm = identifier(found.arm) if found.several_arms else None
+def _group(group: Group) -> tuple[Child, ...]:
+    conditions = ", ".join(f"{name}={value}" for name, value in group.conditions)
+    where = identifier(conditions) if conditions else "everywhere"
+    direction, mood = ("worse", "bad") if group.worse else ("better", "better")
+    arm = identifier(group.arm) if group.several_arms else None
     return (
-        word(said, mood),
-        identifier(found.name),
+        word(direction, mood),
+        identifier(group.name),
         where,
-        found.title,
+        group.title,
         arm,
-        found.change,
-        found.extent,
+        group.change,
+        group.extent,
     )
 
 
 def _findings(
-    comparison: Comparison, anchors: Mapping[str, str], said: frozenset[Finding]
+    comparison: Comparison, anchors: Mapping[str, str], grouped_findings: frozenset[Finding]
 ) -> Html | None:
-    """What the policy has a word on: what fails the run is in sight, notes and what groups say are folded."""
+    """Return the findings of the policy: failures and warnings, then notes in a fold.
+
+    Findings that groups report already are folded, too.
+    """
     loud = [
-        found
-        for found in comparison.judgement.findings
-        if found.severity is not Severity.NOTE and found not in said
+        finding
+        for finding in comparison.judgement.findings
+        if finding.severity is not Severity.NOTE and finding not in grouped_findings
     ]
     alike = [
-        found
-        for found in comparison.judgement.findings
-        if found.severity is not Severity.NOTE and found in said
+        finding
+        for finding in comparison.judgement.findings
+        if finding.severity is not Severity.NOTE and finding in grouped_findings
     ]
-    quiet = [found for found in comparison.judgement.findings if found.severity is Severity.NOTE]
+    quiet = [
+        finding for finding in comparison.judgement.findings if finding.severity is Severity.NOTE
+    ]
     headers, short = ("Policy", "Rule", "Finding", "Case"), labels(comparison)
-    shown = table("Findings", headers, (_finding(found, anchors, short) for found in loud), names=3)
-    together = table(
-        "Findings of groups", headers, (_finding(found, anchors, short) for found in alike), names=3
+    shown = table(
+        "Findings", headers, (_finding(finding, anchors, short) for finding in loud), names=3
     )
-    notes = table("Notes", headers, (_finding(found, anchors, short) for found in quiet), names=3)
+    together = table(
+        "Findings of groups",
+        headers,
+        (_finding(finding, anchors, short) for finding in alike),
+        names=3,
+    )
+    notes = table(
+        "Notes", headers, (_finding(finding, anchors, short) for finding in quiet), names=3
+    )
     title = tag("h2", "Policy") if shown or together or notes else None
     of_groups = folded(f"Findings of these groups, case by case ({len(alike):,})", together)
     return join((title, shown, of_groups, folded(f"Notes ({len(quiet):,})", notes)))
 
 
 def _finding(
-    found: Finding, anchors: Mapping[str, str], short: Mapping[str, str]
+    finding: Finding, anchors: Mapping[str, str], short: Mapping[str, str]
 ) -> tuple[Html | str | None, ...]:
-    said, mood = _SEVERITIES[found.severity]
-    case = found.case
+    label, mood = _SEVERITIES[finding.severity]
+    case = finding.case
     linked = (
         None
         if case is None
@@ -229,11 +241,11 @@ def _finding(
             else tag("a", identifier(short[case]), href=f"#{anchors[case]}")
         )
     )
-    return word(said, mood), found.rule.replace("_", " "), found.message, linked
+    return word(label, mood), finding.rule.replace("_", " "), finding.message, linked
 
 
 def _run(comparison: Comparison) -> Html | None:
-    """Which commits, when, how."""
+    """Return the commits, times and mode of the runs."""
     sides = {"base": comparison.base, "head": comparison.head}
     rows = ((name, *_side(side)) for name, side in sides.items() if side is not None)
     headers = ("Side", "Commit", "Branch", "Chosen by", "Started (UTC)", "Device", "State")
@@ -254,7 +266,7 @@ def _side(side: ComparedSide) -> tuple[str, ...]:
 
 
 def _thresholds(comparison: Comparison) -> Html | None:
-    """The thresholds that were in force, as the judged metrics tell."""
+    """Return the thresholds in force, as the judged metrics have them."""
     pairs = [
         (case.suite, columns.title_of(pair), pair.threshold)
         for case in comparison.cases
@@ -282,20 +294,23 @@ def _mismatches(comparison: Comparison) -> Html | None:
 
 
 def _modes(comparison: Comparison) -> Html | None:
-    """Compiled arms side by side, a table for each suite."""
-    found = modes(comparison)
-    if not found:
+    """Return compiled arms side by side, a table for each suite."""
+    mode_tables = modes(comparison)
+    if not mode_tables:
         return None
     tables = (
         join(
             (
-                tag("h3", one.suite),
+                tag("h3", mode_table.suite),
                 drawn(
-                    f"Compile modes of {one.suite}", columns.of_modes(one.arms), one.rows, names=2
+                    f"Compile modes of {mode_table.suite}",
+                    columns.of_modes(mode_table.arms),
+                    mode_table.rows,
+                    names=2,
                 ),
             )
         )
-        for one in found
+        for mode_table in mode_tables
     )
     return join(
         (tag("h2", "Compile modes"), *tables, tag("p", columns.MODES_LEGEND, class_="muted"))
@@ -303,7 +318,7 @@ def _modes(comparison: Comparison) -> Html | None:
 
 
 def _means(comparison: Comparison) -> Html | None:
-    """Pass rate, speedup, compile time and compression over the cases of each suite, setting and arm, base to head."""
+    """Return the means over the cases of each suite, setting and arm, base to head."""
     shown = drawn("Means over cases", columns.MEANS, averages(comparison), names=4)
     return join((tag("h2", "Means over cases"), shown)) if shown else None
 
@@ -311,13 +326,19 @@ def _means(comparison: Comparison) -> Html | None:
 def _packed(
     case: CaseComparison, material: Material, anchor: str, drawn: Density
 ) -> dict[str, Any]:
-    """What a case holds, for the page's packed data: it compresses to a tenth of what it would take as it is."""
+    """Return the content of a case for the page's packed data.
+
+    Packed it takes a tenth of the space.
+    """
     parts = case_parts(case, rows_of(case.id, material), anchor=anchor)
     return {**values_of(case_charts(case, material, drawn)), "html": str(parts)}
 
 
 def _cases(comparison: Comparison, anchors: Mapping[str, str]) -> Html:
-    """Worst first, as in the table. A case's mood is that of its worst arm."""
+    """Return a fold for each case, worst first as in the table.
+
+    A case's mood is that of its worst arm.
+    """
     worst: dict[str, Row] = {}
     for row in main_rows(comparison):
         worst.setdefault(row.case.id, row)
@@ -342,17 +363,21 @@ _PARTS = 8
 
 
 def _time(material: Material) -> Html | None:
-    """Where the time of the run went: a bar of its largest parts, samples first, and all of them in a table."""
+    """Return where the time of the run went.
+
+    It is a bar of the largest parts, samples first, and a table of all of them.
+    """
     spent = material.spent
     if spent is None or not spent.rows:
         return None
-    parts, whole = spent.parts(_PARTS), sum(seconds for _, seconds in spent.parts(_PARTS))
+    parts, total_s = spent.parts(_PARTS), sum(seconds for _, seconds in spent.parts(_PARTS))
     legend = [
         tag("li", tag("span", class_=f"swatch s{place}"), f"{name}, {seconds:.1f} s")
         for place, (name, seconds) in enumerate(parts)
     ]
     rows = [
-        (stage, phase, *(f"{one:.1f}" for one in seconds)) for stage, phase, seconds in spent.rows
+        (stage, phase, *(f"{side_s:.1f}" for side_s in seconds))
+        for stage, phase, seconds in spent.rows
     ]
     return join(
         (
@@ -367,7 +392,7 @@ def _time(material: Material) -> Html | None:
                 if len(material.timed) > 1
                 else None
             ),
-            tag("figure", _bar(parts, whole), tag("ul", *legend, class_="legend"), class_="time"),
+            tag("figure", _bar(parts, total_s), tag("ul", *legend, class_="legend"), class_="time"),
             folded(
                 f"All of it ({len(rows):,})",
                 table(
@@ -381,11 +406,14 @@ def _time(material: Material) -> Html | None:
     )
 
 
-def _bar(parts: Sequence[tuple[str, float]], whole: float) -> Html:
-    """One bar, 1,000 units wide, of all parts after each other; what it shows is in the list below it, too."""
+def _bar(parts: Sequence[tuple[str, float]], total_s: float) -> Html:
+    """Draw one bar, 1,000 units wide, of all parts after each other.
+
+    The list below it shows the same.
+    """
     begun, drawn_parts = 0.0, []
     for place, (_, seconds) in enumerate(parts):
-        width = 1000 * seconds / whole if whole else 0.0
+        width = 1000 * seconds / total_s if total_s else 0.0
         drawn_parts.append(
             tag("rect", x=f"{begun:.1f}", width=f"{width:.1f}", height="14", class_=f"t{place}")
         )
@@ -396,14 +424,14 @@ def _bar(parts: Sequence[tuple[str, float]], whole: float) -> Html:
 
 
 def _environment(comparison: Comparison) -> Html | None:
-    """Both machines, what differs first."""
+    """Return both machines, with their differences first."""
     sides = [side.environment for side in (comparison.base, comparison.head) if side]
-    facts = [{**one.condition, **one.identity} for one in sides]
-    fields = dict.fromkeys(name for one in sides for name in (*one.identity, *one.condition))
-    rows = [(name, [fact(name, one.get(name)) for one in facts]) for name in fields]
+    facts = [{**side.condition, **side.identity} for side in sides]
+    fields = dict.fromkeys(name for side in sides for name in (*side.identity, *side.condition))
+    rows = [(name, [fact(name, side_facts.get(name)) for side_facts in facts]) for name in fields]
     rows.sort(key=lambda row: len(set(row[1])) == 1)
     headers = ("Field", "Base", "Head") if comparison.base else ("Field", "Head")
-    identity = {name for one in sides for name in one.identity}
+    identity = {name for side in sides for name in side.identity}
     cells: list[list[Child]] = [
         [_field(name, identity), *_differing(values)] for name, values in rows
     ]
@@ -419,7 +447,7 @@ _UNITS = {"_bytes": "", "_c": " (°C)", "_w": " (W)", "_mhz": " (MHz)"}
 
 
 def _field(name: str, identity: set[str]) -> Html:
-    """What people call a field; its name in documents is the title."""
+    """Return a field's name for readers; its name in documents is the title."""
     stem, unit = next(
         ((name.removesuffix(end), unit) for end, unit in _UNITS.items() if name.endswith(end)),
         (name, ""),

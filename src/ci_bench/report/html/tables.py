@@ -28,13 +28,13 @@ def table(
     every = [list(row) for row in rows]
     if not every:
         return None
-    kept = [
+    indices = [
         index
         for index in range(len(headers))
         if index < names or any(_is_known(row[index]) for row in every)
     ]
-    head = tag("thead", tag("tr", *(tag("th", headers[index], scope="col") for index in kept)))
-    body = tag("tbody", *(table_row([row[index] for index in kept]) for row in every))
+    head = tag("thead", tag("tr", *(tag("th", headers[index], scope="col") for index in indices)))
+    body = tag("tbody", *(table_row([row[index] for index in indices]) for row in every))
     return scrolling(label, tag("table", head, body))
 
 
@@ -43,7 +43,7 @@ def _is_known(content: Child) -> bool:
 
 
 def drawn(label: str, shown: Columns[T], items: Iterable[T], *, names: int = 1) -> Html | None:
-    """A table of these columns, a row for each item; `None` without items."""
+    """Return a table of these columns, a row for each item; `None` without items."""
     cells = [drawer(column) for column in shown]
     return table(
         label,
@@ -78,18 +78,18 @@ def scrolling(label: str, content: Html) -> Html:
 
 @lru_cache(maxsize=1000)
 def word(text: str, mood: str) -> Html:
-    """A verdict: the word says it, the colour only repeats it."""
+    """Return a verdict: the word has the meaning, and the colour repeats it."""
     return tag("span", text, class_=f"word {mood}")
 
 
 def figure(text: str) -> Child:
-    """A cell of figures, which a narrow column must not tear apart."""
+    """Return a cell of figures, which a narrow column must not tear apart."""
     return text if text == UNKNOWN else Html(escape(text).replace(" ", "\N{NO-BREAK SPACE}"))
 
 
 @lru_cache(maxsize=5_000)
 def identifier(text: str) -> Html:
-    """A name from outside, in a fixed-width face that wraps anywhere."""
+    """Return a name from outside, in a fixed-width face that wraps anywhere."""
     return tag("span", text, class_="id")
 
 
@@ -104,16 +104,16 @@ _FORMS: dict[ColumnKind, Callable[[str], Child]] = {
 
 def folded(title: str, *content: Child) -> Html | None:
     """Return reference content, behind a line to open; nothing for no content."""
-    kept = [one for one in content if one is not None]
-    return tag("details", tag("summary", title), *kept) if kept else None
+    children = [child for child in content if child is not None]
+    return tag("details", tag("summary", title), *children) if children else None
 
 
 def titled(title: str, *content: Child) -> Html | None:
-    """A part of a case under its title; nothing for no content."""
-    kept = [one for one in content if one is not None]
-    return join((tag("h4", title), *kept)) if kept else None
+    """Return a part of a case under its title; nothing for no content."""
+    children = [child for child in content if child is not None]
+    return join((tag("h4", title), *children)) if children else None
 
 
 def fact(field: str, value: Fact) -> str:
-    """A property of a machine or a case, as text."""
+    """Return a property of a machine or a case, as text."""
     return columns.fact(field, value)[0]
