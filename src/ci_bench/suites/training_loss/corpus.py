@@ -220,8 +220,8 @@ def _require_known(options: TrainingOptions, split: str, tokenizer: Any, encoded
     if unknown_count >= known_count:
         raise BadModel(
             f"model.path: the tokenizer of {options.model.path} knows {known_count} of"
-            f" {known_count + unknown_count} tokens of {_source(options.dataset, split)}; add the tokenizer's files to the "
-            "folder, or take a model that fits the texts"
+            f" {known_count + unknown_count} tokens of {_source(options.dataset, split)}; add the"
+            " tokenizer's files to the folder, or take a model that fits the texts"
         )
 
 
