@@ -52,8 +52,8 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "step": ("step", "steps", "iter", "iteration", "global_step"),
     "loss": ("loss", "lm loss", "train/loss"),
     "grad_norm": (
-        "grad_norm", "grad norm", "gnorm", "train/grad_norm", "gradient_norm", "gradient norm", "total_grad_norm",
-        "global_grad_norm", "optim/total_grad_norm", "gradnorm", "norm",
+        "grad_norm", "grad norm", "gnorm", "train/grad_norm", "gradient_norm", "gradient norm",
+        "total_grad_norm", "global_grad_norm", "optim/total_grad_norm", "gradnorm", "norm",
     ),
     "time": ("step_time", "step_time_s", "step_time_ms", "elapsed time per iteration (ms)", "dt"),
     "clock": ("clock",),
@@ -66,13 +66,14 @@ NAMES: Mapping[str, tuple[str, ...]] = {
 """Default names in records: the first one that a record has counts."""
 
 OTHER_LOSSES = (
-    "train_loss", "train_loss_step", "lm_loss", "total_loss", "train/loss_step", "train/CrossEntropyLoss", "train loss",
-    "training loss", "training_loss", "loss train", "loss/train", "loss/train/total", "reduced_train_loss",
+    "train_loss", "train_loss_step", "lm_loss", "total_loss", "train/loss_step",
+    "train/CrossEntropyLoss", "train loss", "training loss", "training_loss", "loss train",
+    "loss/train", "loss/train/total", "reduced_train_loss",
 )  # fmt: skip
 """Names of losses where no record has one by the names above."""
 COUNTERS = (
-    "_step", "current_steps", "num_updates", "train/global_step", "trainer/global_step", "global_steps", "it", "update", "batch",
-    "time/total_timesteps", "time/iterations",
+    "_step", "current_steps", "num_updates", "train/global_step", "trainer/global_step",
+    "global_steps", "it", "update", "batch", "time/total_timesteps", "time/iterations",
 )  # fmt: skip
 """Names of numbers that may count steps where no record has a step."""
 _MODES = ("mode", "split", "phase", "stage", "subset")

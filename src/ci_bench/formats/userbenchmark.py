@@ -19,8 +19,9 @@ from ci_bench.records.results import Better, CaseResult, Results, Status
 
 GIGA = 1e9
 SCALES = {
-    "step_time": ("latency", 1e3), "compile_cold": ("compile_time", 1.0), "peak_allocated": ("gmem", 1 / GIGA),
-    "peak_anonymous": ("cmem", 1 / GIGA), "peak_rss": ("cmem", 1 / GIGA), "graph_breaks": ("graph_breaks", 1.0),
+    "step_time": ("latency", 1e3), "compile_cold": ("compile_time", 1.0),
+    "peak_allocated": ("gmem", 1 / GIGA), "peak_anonymous": ("cmem", 1 / GIGA),
+    "peak_rss": ("cmem", 1 / GIGA), "graph_breaks": ("graph_breaks", 1.0),
     "forward_time": ("forward_latency", 1e3), "backward_time": ("backward_latency", 1e3),
     "optimizer_time": ("optimizer_latency", 1e3),
 }  # fmt: skip
@@ -48,11 +49,13 @@ def write(results: Results, name: str = "ci-bench") -> Files:
 
 
 _ENDINGS: Mapping[str, tuple[str, Better]] = {
-    "_latency": ("ms", Better.LOWER), "_latencies": ("ms", Better.LOWER), "_compile_time": ("s", Better.LOWER),
-    "_compilation_time": ("s", Better.LOWER), "_walltime": ("ms", Better.LOWER), "_peak_mem": ("GB", Better.LOWER),
+    "_latency": ("ms", Better.LOWER), "_latencies": ("ms", Better.LOWER),
+    "_compile_time": ("s", Better.LOWER), "_compilation_time": ("s", Better.LOWER),
+    "_walltime": ("ms", Better.LOWER), "_peak_mem": ("GB", Better.LOWER),
     "_gmem": ("GB", Better.LOWER), "_cmem": ("GB", Better.LOWER), "_memory": ("GB", Better.LOWER),
-    "_graph_breaks": ("count", Better.LOWER), "_speedup": ("x", Better.HIGHER), "_throughput": ("1/s", Better.HIGHER),
-    "_tflops": ("TFLOPS", Better.HIGHER), "_qps": ("qps", Better.HIGHER), "_accuracy": ("", Better.HIGHER),
+    "_graph_breaks": ("count", Better.LOWER), "_speedup": ("x", Better.HIGHER),
+    "_throughput": ("1/s", Better.HIGHER), "_tflops": ("TFLOPS", Better.HIGHER),
+    "_qps": ("qps", Better.HIGHER), "_accuracy": ("", Better.HIGHER),
 }  # fmt: skip
 """Unit and direction by how a metric's name ends; of others the file says neither."""
 
