@@ -1,4 +1,6 @@
-"""TorchBench's userbenchmark JSON: ``{name, environ, metrics}``, metrics a flat mapping from names to numbers.
+"""Userbenchmark JSON of TorchBench: ``{name, environ, metrics}``.
+
+Metrics are a flat mapping from names to numbers.
 
 Names are as TorchBench has them: ``test_train[resnet-cpu-inductor]_latency`` in milliseconds,
 ``_gmem`` and ``_cmem`` in gigabytes, and the precision where it is not fp32. Losses: samples,
@@ -29,7 +31,7 @@ SCALES = {
 
 
 def write(results: Results, name: str = "ci-bench") -> Files:
-    """A run's medians as one file."""
+    """Write a run's medians as one file."""
     identity = results.environment.identity
     environ = {
         "pytorch_version": str(identity.get("torch")),
@@ -66,7 +68,7 @@ def matches(root: Node) -> bool:
 
 
 def read(root: Node) -> Reading:
-    """One number for each metric; text in a number's place is a failure that the tool wrote there."""
+    """Read one number for each metric; a text instead of one is a failure that the tool wrote."""
     series: list[Series] = []
     failed: list[Absent] = []
     for name, value in root.field("metrics").fields():
@@ -80,9 +82,9 @@ def read(root: Node) -> Reading:
 
 
 def _series(name: str, value: Node) -> Series:
-    ending = next((one for one in _ENDINGS if name.lower().endswith(one)), "")
-    said = unit_in(name)
-    unit, better = _ENDINGS.get(ending, (said, direction_of(name, said)))
+    ending = next((suffix for suffix in _ENDINGS if name.lower().endswith(suffix)), "")
+    name_unit = unit_in(name)
+    unit, better = _ENDINGS.get(ending, (name_unit, direction_of(name, name_unit)))
     return Series(benchmark=name, runs=one_run(value.number()), unit=unit, better=better)
 
 
