@@ -77,9 +77,8 @@ def _read_row(name: str, row: Node, columns: list[str], collected: _FoundSeries)
     if row.value is None:
         collected.failed.append(Absent(benchmark=name, reason="asv has no result of it"))
         return
-    cells = dict(
-        zip(columns, row.items(), strict=False)
-    )  # asv drops columns at the end that hold nothing
+    # asv drops columns at the end that hold nothing
+    cells = dict(zip(columns, row.items(), strict=False))
     if "result" not in cells:
         row.wrong("the column 'result' is missing")
     results, samples = cells["result"], cells.get("samples")

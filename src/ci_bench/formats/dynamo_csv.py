@@ -451,9 +451,8 @@ def _performance(row: CaseResult, candidate: str) -> Sequence[Cells]:
 def _accuracy(row: CaseResult, arm: str) -> Sequence[Cells]:
     if "accuracy" not in row.case.due.checks:
         return ()
-    error = (
-        row.facts.get("quantization_error") if len(candidates(row)) == 1 else None
-    )  # a case keeps that of one arm
+    # A case keeps that of one arm.
+    error = row.facts.get("quantization_error") if len(candidates(row)) == 1 else None
     cells = {
         "accuracy": accuracy_word(row, arm) or "infra_error",
         **_counters(row, arm),

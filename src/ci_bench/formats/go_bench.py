@@ -77,7 +77,7 @@ class _Lines:
     begun: dict[str, None] = field(default_factory=dict)
     """Benchmarks whose name was printed on a separate line."""
     last: str = ""
-    """The newest of `begun`; empty if there is none."""
+    """The newest of `begun`; empty before the first one."""
 
     def add(self, number: int, line: str) -> None:
         """Read one line."""

@@ -98,7 +98,7 @@ def read(root: Node) -> Reading:
 
 
 def _lost(groups: Mapping[str, Sequence[Node]]) -> tuple[str, ...]:
-    """Return a note on counters that some repetition has no number of; empty if there is none.
+    """Return a note on counters without a number in some repetition, or nothing.
 
     The library writes NaN for unknown values.
     """

@@ -167,8 +167,8 @@ def _search(
 ) -> _FoundLosses:
     """Return the records with a loss by the names of each field.
 
-    If there are none, other names of losses are tried, then the only one of the log, unless the
-    user set a name.
+    Without such records, other names of losses are tried, then the only one of the log, unless
+    the user set a name.
     """
     losses = _read_losses(text, rows, names_by_field)
     if losses.records or set_by_user:

@@ -166,7 +166,7 @@ def rows_of_document(document: Any) -> list[Row] | None:
 
 
 def _rows_of_points(points: Sequence[Any]) -> list[Row] | None:
-    """Return the rows of points; `None` if these are none.
+    """Return the rows of points; `None` for anything else.
 
     A point is ``[step, loss]``, or ``[time, step, loss]`` as TensorBoard exports them.
     """

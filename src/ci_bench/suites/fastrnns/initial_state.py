@@ -49,7 +49,7 @@ class GivenState:
     gradient: Tensor
 
     def to(self, dtype: torch.dtype, device: str) -> "GivenState":
-        """Copy to a number format and a device. Counts stay integral."""
+        """Copy to a number format and a device; counts stay integral."""
 
         def moved(value: Tensor) -> Tensor:
             return value.detach().to(

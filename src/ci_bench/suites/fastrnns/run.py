@@ -92,7 +92,11 @@ def settings(options: FastrnnsOptions) -> Iterator[Setting]:
 
 
 def apply_knobs(options: FastrnnsOptions) -> None:
-    """Set them. Raises `Unsupported` if this torch lacks one of them."""
+    """Apply the settings of TorchScript.
+
+    Raises:
+        Unsupported: this torch lacks one of them.
+    """
     for name, value in settings(options):
         knob = getattr(torch._C, name, None)  # noqa: SLF001 - TorchScript has no public way to set these
         if knob is None:

@@ -71,9 +71,8 @@ class Shelf:
 
         A collective likewise.
         """
-        optimizer.zero_grad(
-            set_to_none=True
-        )  # torch takes an optimizer whose parameters have gradients for one that has trained
+        # torch takes an optimizer whose parameters have gradients for one that has trained.
+        optimizer.zero_grad(set_to_none=True)
         if self.options.load is not None:
             load_named(self.options.load, option="checkpoint.load")(model, optimizer, self.of(arm))
             return

@@ -226,7 +226,10 @@ def _require_known(options: TrainingOptions, split: str, tokenizer: Any, encoded
 
 
 def _columns(dataset: Dataset, split: str, selected) -> tuple[list[str], list[int]]:  # type: ignore[no-untyped-def] # noqa: ANN001 - datasets ships no types
-    """Return texts and labels. Columns of other types than text and class number are refused."""
+    """Return texts and labels.
+
+    Columns of other types than text and class number are refused.
+    """
     source = _source(dataset, split)
     if len(selected) == 0:
         message = f"dataset: {source} has no rows"

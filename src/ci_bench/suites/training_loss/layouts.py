@@ -66,7 +66,7 @@ class Whole(nn.Module):
     """A model with its loss, as layouts wrap it: called with a batch, it gives one number."""
 
     def __init__(self, model: nn.Module, loss_of: Callable[[Batch], Tensor]) -> None:
-        """`loss_of` calls the model."""
+        """Take a model, and a function of a batch that calls it and returns the loss."""
         super().__init__()
         self.model = model
         self._loss_of = loss_of
@@ -271,9 +271,8 @@ class ParallelStep:
         return loss if self.watched is None else self._of_all(float(loss), share)
 
     def _forward_and_back(self, share: Share) -> Tensor:
-        parts = (
-            self.layout.accumulate
-        )  # as many in all ranks, however few rows one has: each part has collectives
+        # As many in all ranks, however few rows one has: each part has collectives.
+        parts = self.layout.accumulate
         total = torch.zeros((), device=self.device)
         for place in range(parts):
             part = share_of(share.batch, place, parts)

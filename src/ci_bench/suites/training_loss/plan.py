@@ -271,9 +271,8 @@ def _pipeline_faults(
         yield "layouts: pipeline is not compiled here; leave `backend` out"
     precisions = options.get("precision", TrainingPrecision.FP32)
     for precision in [precisions] if isinstance(precisions, str) else precisions:
-        if (
-            precision == TrainingPrecision.AMP_BF16
-        ):  # a schedule runs backward passes as well, which autocast should not span
+        # A schedule runs backward passes as well, which autocast should not span.
+        if precision == TrainingPrecision.AMP_BF16:
             yield (
                 f"layouts: pipeline has no autocast for precision {precision}; write `precision:"
                 f" {TrainingPrecision.BF16}`"

@@ -5,14 +5,13 @@ from the recorded traces. Envelope runs and the statistical tier: J = `perturbat
 from shaken weights; one run with a known fault, to show that it is found; in a lower precision than
 fp32 the same in fp32; if masks differ, `seeds` whole trainings of reference, candidate, and
 reference under other masks. Every step of every run starts from its own seed, made of the run's
-`mask_seed`, its seed and the step. Accuracy is that of the `evaluate` library, by the package's own
-metric module, which is loaded by path and needs no hub.
+`mask_seed`, its seed and the step.
 """
 
 import hashlib
 import math
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
@@ -43,9 +42,9 @@ from ci_bench.suites.training_loss.checkpoints import Shelf
 from ci_bench.suites.training_loss.corpus import Batch, Rows, batches, full_batches
 from ci_bench.suites.training_loss.layouts import full_state
 from ci_bench.suites.training_loss.masks import MaskDraws, compare_masks, take_draws
-from ci_bench.suites.training_loss.model_files import DATA
 from ci_bench.suites.training_loss.network import State, perturbed, start_state, state_digest
 from ci_bench.suites.training_loss.options import REFERENCE_ARM, TrainingOptions, TrainingPrecision
+from ci_bench.suites.training_loss.predictions import accuracy, disagreements, predict
 from ci_bench.suites.training_loss.training import (
     Trainee,
     build_parallel,
@@ -54,47 +53,6 @@ from ci_bench.suites.training_loss.training import (
     watching_ranks,
     with_longer_updates,
 )
-
-
-def predict(trainee: Trainee, rows: Rows, *, batch_size: int, compiled: bool = True) -> Tensor:
-    """Return the predicted class of every row, int64 [rows], on the CPU.
-
-    The forward pass is compiled as the training step was, unless `compiled` is off. The last batch
-    is filled up with repeated rows, so one shape serves all.
-    """
-    trainee.model.eval()
-
-    def forward(batch: Batch) -> Tensor:
-        with trainee.autocast():
-            return trainee.logits(batch)
-
-    run: Callable[[Batch], Tensor] = trainee.compile(forward) if compiled else forward
-    classes = []
-    with torch.no_grad():
-        for indices in torch.arange(len(rows)).split(batch_size):  # type: ignore[no-untyped-call] # torch leaves it unannotated
-            filled = torch.cat([indices, indices[:1].expand(batch_size - len(indices))])
-            classes.append(
-                run(rows.batch(filled.to(rows.labels.device))).argmax(dim=-1)[: len(indices)].cpu()
-            )
-    trainee.model.train()
-    return torch.cat(classes)
-
-
-def accuracy(predictions: Tensor, labels: Tensor, *, cache: Path) -> float:
-    """Return the share of right predictions, 0..1."""
-    import evaluate
-
-    metric = evaluate.load(str(DATA / "accuracy"), cache_dir=str(cache), keep_in_memory=True)
-    return float(
-        metric.compute(predictions=predictions.tolist(), references=labels.tolist())["accuracy"]
-    )
-
-
-def disagreements(eager: Tensor, compiled: Tensor, labels: Tensor) -> tuple[int, int]:
-    """Count the rows that only the eager forward pass got right, and only the compiled one."""
-    eager_right, compiled_right = eager == labels, compiled == labels
-    return int((eager_right & ~compiled_right).sum()), int((~eager_right & compiled_right).sum())
-
 
 ENVELOPE_STEPS = 50
 MASK_SEED = 7919
