@@ -113,7 +113,7 @@ class FastrnnsEntry:
     variants: tuple[str, ...] = ()
     """Names of single variants, in addition to the groups."""
     compile_modes: tuple[CompileMode, ...] = ()
-    """Modes of compiled variants, a case each; empty adds no compiled forms."""
+    """Modes of compiled variants, a case each; empty is the default mode and adds no variants."""
     arms: tuple[CompiledArm, ...] = ()
     """Ways of compiling each variant, an arm each in one case; empty if the entry has no `arms`."""
     usual: CompiledArm | None = None

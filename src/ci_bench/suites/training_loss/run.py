@@ -350,10 +350,7 @@ class TimedTraining:
     def refresh(
         self, seed: int, *, moved: bool, state: Mapping[str, Tensor] | None = None, shaken: int = 0
     ) -> bool:
-        """Take a batch of rows drawn from all batches, and the next step from `state`.
-
-        Each row keeps its batch's place in memory.
-        """
+        """Take a batch of rows drawn from all batches, and the next step from `state`."""
         self.resume()
         if state is not None:
             write_state(state, self._trainee.model, self._trainee.optimizer)

@@ -53,7 +53,7 @@ class Trainee:
     """A model with its optimizer and its step, compiled or not."""
 
     model: nn.Module
-    """The model in training mode; in a layout, this rank's part of it."""
+    """The model in training mode; in a layout, as this rank has it."""
     optimizer: torch.optim.Optimizer
     """The optimizer over the model's parameters."""
     step: Step
