@@ -1,4 +1,4 @@
-"""Other tools' files: one module each, that reads a text into series, writes series as a text, or both.
+"""Files of other tools: one module each, which reads a text into series, writes one, or both.
 
 Pure: text in, values out. Nothing is evaluated, and a text may come from a stranger: its size,
 depth and counts are bounded. docs/formats.md lists the contents of each format, and the losses of
@@ -15,5 +15,5 @@ FORMAT = "imported_from"
 
 
 def is_imported(results: "Results") -> bool:
-    """Return whether another tool measured them."""
+    """Return whether another tool measured the results."""
     return FORMAT in results.environment.identity

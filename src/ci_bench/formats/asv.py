@@ -39,73 +39,82 @@ def matches(root: Node) -> bool:
 
 
 def read(root: Node) -> Reading:
-    """Every benchmark with every combination of its parameters: its samples where asv recorded them, else its result."""
+    """Read every benchmark with every combination of its parameters.
+
+    Its numbers are its samples if asv recorded them, else its result.
+    """
     version = root.get("version")
     if version is None or version.value != _VERSION:
-        said = "no version" if version is None else f"version {show(version.value)}"
+        actual = "no version" if version is None else f"version {show(version.value)}"
         root.wrong(
-            f"it is not of version {_VERSION} of asv's results, but of {said}; run `asv update`"
+            f"it is not of version {_VERSION} of asv's results, but of {actual}; run `asv update`"
         )
     columns = [column.text() for column in root.field("result_columns").items()]
-    found = _FoundSeries()
+    collected = _FoundSeries()
     for name, row in root.field("results").fields():
-        _read_row(name, row, columns, found)
+        _read_row(name, row, columns, collected)
     return Reading(
-        series=tuple(found.series),
-        failed=tuple(found.failed),
-        skipped=tuple(found.skipped),
+        series=tuple(collected.series),
+        failed=tuple(collected.failed),
+        skipped=tuple(collected.skipped),
         tool="asv",
         machine=_machine(root),
-        versions=found.versions,
+        versions=collected.versions,
     )
 
 
 def _machine(root: Node) -> dict[str, Fact]:
-    """The machine by the name that asv's user gave it, and the interpreter."""
+    """Return the machine by the name that asv's user gave it, and the interpreter."""
     params = root.get("params")
     return known_facts(
-        (name, one.value) for name in ("machine", "python") if params and (one := params.get(name))
+        (name, parameter.value)
+        for name in ("machine", "python")
+        if params and (parameter := params.get(name))
     )
 
 
-def _read_row(name: str, row: Node, columns: list[str], found: _FoundSeries) -> None:
+def _read_row(name: str, row: Node, columns: list[str], collected: _FoundSeries) -> None:
     if row.value is None:
-        found.failed.append(Absent(benchmark=name, reason="asv has no result of it"))
+        collected.failed.append(Absent(benchmark=name, reason="asv has no result of it"))
         return
-    cells = dict(
-        zip(columns, row.items(), strict=False)
-    )  # asv drops columns at the end that hold nothing
+    # asv drops columns at the end that hold nothing
+    cells = dict(zip(columns, row.items(), strict=False))
     if "result" not in cells:
         row.wrong("the column 'result' is missing")
     results, samples = cells["result"], cells.get("samples")
     if results.value is None:
-        found.failed.append(Absent(benchmark=name, reason="it failed"))
+        collected.failed.append(Absent(benchmark=name, reason="it failed"))
         return
     version = cells.get("version")
-    taken = list(samples.items()) if samples is not None and samples.value is not None else []
+    sample_lists = (
+        list(samples.items()) if samples is not None and samples.value is not None else []
+    )
     for index, (label, result) in enumerate(
         zip(_labels(name, cells.get("params"), results), results.items(), strict=True)
     ):
         if version is not None and isinstance(version.value, str):
-            found.versions[label] = version.value
+            collected.versions[label] = version.value
         if result.value is None:
-            found.failed.append(Absent(benchmark=label, reason="it failed"))
+            collected.failed.append(Absent(benchmark=label, reason="it failed"))
         elif isinstance(result.value, float) and math.isnan(result.value):
-            found.skipped.append(Absent(benchmark=label, reason="asv skipped it"))
+            collected.skipped.append(Absent(benchmark=label, reason="asv skipped it"))
         else:
             values = (
-                taken[index].numbers()
-                if index < len(taken) and taken[index].value
+                sample_lists[index].numbers()
+                if index < len(sample_lists) and sample_lists[index].value
                 else (result.number(),)
             )
-            found.series.append(_series(name, label, values))
+            collected.series.append(_series(name, label, values))
 
 
 def _labels(name: str, params: Node | None, results: Node) -> Iterator[str]:
-    """Name and parameters as asv shows them, in the order of its results: the last parameter changes fastest."""
+    """Return name and parameters as asv shows them, in the order of its results.
+
+    The last parameter changes fastest.
+    """
     count = len(results.value) if isinstance(results.value, list) else 0
     choices = (
-        [[str(one.value) for one in choice.items()] for choice in params.items()]
+        [[str(setting.value) for setting in choice.items()] for choice in params.items()]
         if params and params.value
         else []
     )

@@ -1,4 +1,6 @@
-"""Bencher Metric Format (BMF), read and written: one number for each measure of each benchmark, no samples.
+"""Bencher Metric Format (BMF), read and written.
+
+It has one number for each measure of each benchmark, and no samples.
 
 Unit and direction are those of the measure; only Bencher's built-in measures say theirs.
 https://bencher.dev/docs/reference/bencher-metric-format
@@ -33,26 +35,29 @@ def matches(root: Node) -> bool:
     benchmarks = list(root.fields()) if isinstance(root.value, dict) else []
     measures = [
         measure
-        for _, one in benchmarks
-        if isinstance(one.value, dict)
-        for _, measure in one.fields()
+        for _, benchmark in benchmarks
+        if isinstance(benchmark.value, dict)
+        for _, measure in benchmark.fields()
     ]
     return (
         bool(measures)
-        and all(isinstance(one.value, dict) for _, one in benchmarks)
+        and all(isinstance(benchmark.value, dict) for _, benchmark in benchmarks)
         and all(m.has("value") for m in measures)
     )
 
 
 def read(root: Node) -> Reading:
-    """Every value; a benchmark whose name asks Bencher to ignore its alerts is not used unless somebody asks for it."""
+    """Read every value.
+
+    A benchmark whose name asks Bencher to ignore its alerts is used only on request.
+    """
     rows = [(name, benchmark, _without_number(benchmark)) for name, benchmark in root.fields()]
     return Reading(
         series=tuple(
-            one
+            series
             for name, benchmark, without in rows
             if not without
-            for one in _series(name, benchmark)
+            for series in _series(name, benchmark)
         ),
         failed=tuple(
             Absent(benchmark=name.removesuffix(_IGNORE), reason=f"it has no number of {without}")
@@ -85,7 +90,10 @@ def _series(name: str, benchmark: Node) -> Iterator[Series]:
 
 
 def write(export: Export) -> Written:
-    """The median over launches, between the least and the most of any; the main time of a benchmark is its `latency`."""
+    """Write the median over launches, between the least and the most of any.
+
+    The main time of a benchmark is its `latency`.
+    """
     document: dict[str, dict[str, dict[str, float]]] = {}
     left_out = []
     for series in export.series:
@@ -94,15 +102,15 @@ def write(export: Export) -> Written:
         latency = not series.measure and measured.unit is Unit.SECONDS
         measure = "latency" if latency else (series.measure or "value").replace("_", "-")
         scale = measured.scale * _NS_PER_S if latency else measured.scale
-        named = document.setdefault(series.benchmark, {})
-        if medians and measure not in named:
+        metrics = document.setdefault(series.benchmark, {})
+        if medians and measure not in metrics:
             bounds = {
                 "value": median(medians),
                 "lower_value": min(medians),
                 "upper_value": max(medians),
             }
-            named[measure] = {name: value * scale for name, value in bounds.items()}
+            metrics[measure] = {name: value * scale for name, value in bounds.items()}
         else:
             left_out.append(series.label)
-    kept = {name: measures for name, measures in document.items() if measures}
-    return Written(text=json.dumps(kept, indent=2) + "\n", left_out=tuple(left_out))
+    benchmarks = {name: measures for name, measures in document.items() if measures}
+    return Written(text=json.dumps(benchmarks, indent=2) + "\n", left_out=tuple(left_out))

@@ -1,4 +1,4 @@
-"""Every format by name: which can be read, which written, and which one a text is in."""
+"""Catalogue of every format by name, and the detection of a text's format."""
 
 import codecs
 import zlib
@@ -125,7 +125,7 @@ _WHAT_TO_DO = (
 
 
 def decode(content: bytes) -> str:
-    """The text of a file, unpacked where gzip packed it.
+    """Return the text of a file, unpacked if gzip packed it.
 
     Raises:
         Unreadable: it is too large, empty, no UTF-8, or packed badly.
@@ -147,7 +147,7 @@ def decode(content: bytes) -> str:
 
 
 def _text(content: bytes) -> str:
-    """The text in UTF-8, or in the UTF-16 of PowerShell's ``>``, with or without a mark."""
+    """Decode UTF-8, or the UTF-16 of PowerShell's ``>``, with or without a mark."""
     if content.startswith(_UTF16):
         try:
             return content.decode("utf-16")
@@ -169,7 +169,7 @@ def _text(content: bytes) -> str:
 
 
 def _unpack(content: bytes) -> bytes:
-    """At most a byte more than is read: a small file can hold a very large one.
+    """Unpack at most one byte more than is read: a small file can hold a very large one.
 
     There may be several packed texts in a row.
     """
@@ -187,10 +187,11 @@ def _unpack(content: bytes) -> bytes:
 
 
 def read(text: str, name: str = AUTO) -> Reading:
-    """Read a text in a format, or in whichever it is in.
+    """Read a text in a format, or in the one that it matches.
 
     Raises:
-        Unreadable: it is in none that is known, breaks the one that it should be in, says nothing, or says something twice.
+        Unreadable: it matches no known format, breaks the one that it should be in, has no
+            benchmark, or names a series twice.
     """
     if name == AUTO:
         return _checked(_read_any(text))
@@ -203,7 +204,10 @@ def read(text: str, name: str = AUTO) -> Reading:
 
 
 def _of_another_form(text: str, name: str) -> str:
-    """The end of a sentence about a file that was read in the wrong format; empty if it is of none."""
+    """Return the end of a sentence about a file that was read in the wrong format.
+
+    It is empty if the file matches no format.
+    """
     try:
         form = _read_any(text).form
     except Unreadable:
@@ -212,9 +216,9 @@ def _of_another_form(text: str, name: str) -> str:
 
 
 def _read_any(text: str) -> Reading:
-    for name, one in _FORMATS.items():
-        if one.in_text is not None and one.in_text(text):
-            return replace(one.read(one.parse(text)), form=name)
+    for name, candidate in _FORMATS.items():
+        if candidate.in_text is not None and candidate.in_text(text):
+            return replace(candidate.read(candidate.parse(text)), form=name)
     if not text.lstrip().startswith(("{", "[")):
         raise Unreadable(f"{appearance(text)}; {_WHAT_TO_DO}")
     root = oss_benchmark.parse(text)
@@ -231,7 +235,7 @@ def _read_any(text: str) -> Reading:
 
 
 def _form_of(root: Node) -> str | None:
-    return next((name for name, one in _FORMATS.items() if one.matches(root)), None)
+    return next((name for name, candidate in _FORMATS.items() if candidate.matches(root)), None)
 
 
 def _checked(reading: Reading) -> Reading:
@@ -244,7 +248,9 @@ def _checked(reading: Reading) -> Reading:
         raise Unreadable(f"{count:,} numbers; at most {MAX_VALUES:,} are read")
     clean = with_stable_names(_on_one_line(reading))
     absent = (*clean.failed, *clean.skipped)
-    if not all(one.benchmark for one in clean.series) or not all(one.benchmark for one in absent):
+    if not all(entry.benchmark for entry in clean.series) or not all(
+        entry.benchmark for entry in absent
+    ):
         raise Unreadable("a benchmark has no name; give each benchmark its own name")
     times = Counter((series.benchmark, series.measure) for series in clean.series)
     if twice := next((key for key, count in times.items() if count > 1), None):
@@ -256,11 +262,11 @@ def _checked(reading: Reading) -> Reading:
 
 
 def _on_one_line(reading: Reading) -> Reading:
-    """The same with names, units, reasons and facts on one line each."""
-    named = [one.benchmark for one in reading.series] + [
-        one.benchmark for one in (*reading.failed, *reading.skipped)
+    """Put names, units, reasons and facts on one line each."""
+    benchmarks = [entry.benchmark for entry in reading.series] + [
+        entry.benchmark for entry in (*reading.failed, *reading.skipped)
     ]
-    names = {name: _one_line(name) for name in dict.fromkeys(named)}
+    names = {name: _one_line(name) for name in dict.fromkeys(benchmarks)}
     clean = renamed(reading, {name: line for name, line in names.items() if line != name})
     return replace(
         clean,
@@ -270,15 +276,15 @@ def _on_one_line(reading: Reading) -> Reading:
             for name, fact in clean.machine.items()
         },
         series=tuple(
-            replace(one, measure=_one_line(one.measure), unit=_one_line(one.unit))
-            for one in clean.series
+            replace(entry, measure=_one_line(entry.measure), unit=_one_line(entry.unit))
+            for entry in clean.series
         ),
-        failed=tuple(replace(one, reason=_one_line(one.reason)) for one in clean.failed),
-        skipped=tuple(replace(one, reason=_one_line(one.reason)) for one in clean.skipped),
+        failed=tuple(replace(entry, reason=_one_line(entry.reason)) for entry in clean.failed),
+        skipped=tuple(replace(entry, reason=_one_line(entry.reason)) for entry in clean.skipped),
     )
 
 
 def _one_line(text: str) -> str:
-    """A name on one line, with nothing in it that cannot be shown."""
+    """Put a name on one line, with nothing in it that cannot be shown."""
     words = " ".join(text.split())
     return "".join(character if character.isprintable() else "?" for character in words)

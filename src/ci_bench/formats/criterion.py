@@ -18,12 +18,12 @@ def matches(root: Node) -> bool:
     Each message has a reason, and criterion's are among them.
     """
     messages = _messages(root)
-    if not messages or not all(one.has("reason") for one in messages):
+    if not messages or not all(message.has("reason") for message in messages):
         return False
     return any(
-        one.field("reason").value in _REASONS
-        for one in messages
-        if isinstance(one.field("reason").value, str)
+        message.field("reason").value in _REASONS
+        for message in messages
+        if isinstance(message.field("reason").value, str)
     )
 
 
@@ -32,8 +32,8 @@ def _messages(root: Node) -> list[Node]:
 
 
 def read(root: Node) -> Reading:
-    """The time of an iteration of each benchmark, by sample."""
-    done = [one for one in _messages(root) if one.field("reason").value == _COMPLETE]
+    """Read the time of an iteration of each benchmark, by sample."""
+    done = [message for message in _messages(root) if message.field("reason").value == _COMPLETE]
     return Reading(series=tuple(map(_series, done)), tool="cargo-criterion")
 
 

@@ -14,7 +14,9 @@ _SCHEMA, _OWN_BENCHMARK = b'"schema_version"', b'"measurements"'
 
 
 def form_of_tool(path: Path) -> str:
-    """The format of a benchmark tool's file; empty for documents of ci-bench, broken ones too.
+    """Return the format of a benchmark tool's file.
+
+    It is empty for documents of ci-bench, broken ones too.
 
     Raises `BadInput` for others.
     """

@@ -1,4 +1,6 @@
-"""The CSV files of PyTorch's dynamo and TorchBench runners, read and written: performance, accuracy, coverage, compilation.
+"""CSV files of PyTorch's dynamo and TorchBench runners, read and written.
+
+They have performance, accuracy, coverage and compilation.
 
 Latencies are in milliseconds, latencies of compilation in seconds, memory in gigabytes
 (``output_csv`` and its callers in ``benchmarks/dynamo/common.py``). The writer makes one file per
@@ -69,13 +71,13 @@ with blank lines between rows.
 
 
 def matches(text: str) -> bool:
-    """Return whether it looks like this format."""
+    """Return whether the first line is a header of this format."""
     header = text.lstrip("\ufeff").partition("\n")[0].strip().replace('"', "").split(",")
     return {*HEAD} <= {*header} or header in _EXPECTED
 
 
 def read(text: str) -> Reading:
-    """Every figure of every model; of a model that was run again, the last row.
+    """Read every figure of every model; of a model that was run again, the last row.
 
     A model without a latency failed.
 
@@ -87,12 +89,14 @@ def read(text: str) -> Reading:
         Unreadable: a row does not fit the header, or a known column holds no number.
     """
     rows, names = _last_rows(text)
-    found = of_models({name: (f"line {number}", row) for name, (number, row) in rows.items()})
-    return replace(found, shorter={name: names[name] for name in rows})
+    reading = of_models({name: (f"line {number}", row) for name, (number, row) in rows.items()})
+    return replace(reading, shorter={name: names[name] for name in rows})
 
 
 def of_models(rows: Mapping[str, tuple[str, Mapping[str, str]]]) -> Reading:
-    """The figures of each model, by the name that it is compared under: where its row is, and its cells by column.
+    """Return the figures of each model, by the name that it is compared under.
+
+    Each row is its place in the file, and its cells by column.
 
     Raises:
         Unreadable: a known column holds no number.
@@ -130,7 +134,7 @@ def of_models(rows: Mapping[str, tuple[str, Mapping[str, str]]]) -> Reading:
 def _last_rows(
     text: str,
 ) -> tuple[dict[str, tuple[int, Mapping[str, str]]], dict[str, tuple[str, ...]]]:
-    """The last row of each model, by name, with its line; and the shorter names of each model.
+    """Return the last row of each model, by name, with its line; and each model's shorter names.
 
     A row without a batch size replaces the only earlier row of its model, and is replaced by a
     later one.
@@ -179,7 +183,7 @@ def _is_header(cells: Sequence[str]) -> bool:
 def _has_latency(cell: str, place: str) -> bool:
     """Return whether there is a latency above 0.
 
-    The runner writes NaN for a loss of its measurement, and an empty cell for none.
+    The runner writes NaN if it could not measure, and an empty cell for a missing latency.
     """
     latency = _number(cell or "0", place, MAIN)
     return (
@@ -189,7 +193,10 @@ def _has_latency(cell: str, place: str) -> bool:
 
 
 def _names(row: Mapping[str, str]) -> tuple[str, ...]:
-    """The row's name, then its names in tables that know less: without the batch size, without the device as well."""
+    """Return the row's name, then its names in tables that know less.
+
+    These are without the batch size, then without the device as well.
+    """
     model, device, tag = row["name"], row.get("dev"), row.get("tag")
     full = (model, device, _batch_of(row), tag)
     return tuple(
@@ -200,7 +207,10 @@ def _names(row: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _batch_of(row: Mapping[str, str]) -> str:
-    """The batch size in words; nothing for 0, which the runner writes for a model that failed before it had one."""
+    """Return the batch size in words.
+
+    It is empty for 0, which the runner writes for a model that failed before it had one.
+    """
     size = row.get("batch_size", "")
     return f"batch={size}" if size not in {"", "0"} else ""
 
@@ -238,7 +248,7 @@ def _is_number(cell: str) -> bool:
 
 
 def _number(cell: str, place: str, column: str) -> Node:
-    """The cell, as something that can complain about itself."""
+    """Return the cell as a node, which names its place in errors."""
     try:
         return Node(float(cell), f"{place}, column {column}")
     except ValueError:
@@ -279,10 +289,10 @@ GIGA = 1e9
 PEAKS = ("peak_allocated", "peak_anonymous", "peak_rss")
 
 WORDS = (
-    "pass", "pass_due_to_skip", "fail_accuracy", "fail_to_run", "OOM", "eager_1st_run_OOM", "eager_1st_run_fail",
-    "eager_2nd_run_OOM", "eager_2nd_run_fail", "eager_two_runs_differ", "eager_fail_to_run", "model_fail_to_load", "timeout",
-    "warmup_failed", "not_bitwise_equivalent", "fail_to_run_at_batch", "fail_batch_invariance_at", "infra_error",
-    "eager_variation",
+    "pass", "pass_due_to_skip", "fail_accuracy", "fail_to_run", "OOM", "eager_1st_run_OOM",
+    "eager_1st_run_fail", "eager_2nd_run_OOM", "eager_2nd_run_fail", "eager_two_runs_differ",
+    "eager_fail_to_run", "model_fail_to_load", "timeout", "warmup_failed", "not_bitwise_equivalent",
+    "fail_to_run_at_batch", "fail_batch_invariance_at", "infra_error", "eager_variation",
 )  # fmt: skip
 """Words of the runner's accuracy column; the two of batch invariance end in ``_n``."""
 BY_STATUS = {
@@ -311,7 +321,7 @@ class _Kind:
     rows: Callable[[CaseResult, str], Sequence[Cells]]
 
     def text(self, rows: Sequence[Cells]) -> str:
-        """The whole file."""
+        """Return the whole file."""
         more = (column for column in self.more if any(row.get(column) for row in rows))
         tags = (
             ("tag",)
@@ -329,25 +339,28 @@ class _Kind:
 
 
 def write(results: Results) -> Files:
-    """The files of a run by name, such as ``inductor_zoo_fp32_training_cpu_performance.csv``: each arm is a configuration."""
+    """Write the files of a run by name, such as ``inductor_zoo_fp32_training_cpu_performance.csv``.
+
+    Each arm is a configuration.
+    """
     files: dict[str, tuple[_Kind, list[Cells]]] = {}
     device = device_of(results)
     for row in results.cases:
         if row.case.suite != "torchbench" or row.status is Status.SKIPPED:
             continue
         for arm, kind in product(candidates(row), KINDS):
-            found = kind.rows(row, arm)
-            if found:
+            new_rows = kind.rows(row, arm)
+            if new_rows:
                 _, rows = files.setdefault(
                     f"{_configuration(row, arm, device)}_{kind.name}.csv", (kind, [])
                 )
-                own = {
+                keys = {
                     "dev": device,
                     "name": model_of(row),
                     "batch_size": _batch(row),
                     "tag": tag_of(row),
                 }
-                rows += [{**own, **cells} for cells in found]
+                rows += [{**keys, **cells} for cells in new_rows]
     return {name: Written(text=kind.text(rows)) for name, (kind, rows) in files.items()}
 
 
@@ -363,22 +376,29 @@ def accuracy_word(row: CaseResult, arm: str | None = None) -> str | None:
     """
     several = len(candidates(row)) > 1
     check = next(
-        (one for one in row.checks if one.name == "accuracy" and (not several or one.arm == arm)),
+        (
+            check
+            for check in row.checks
+            if check.name == "accuracy" and (not several or check.arm == arm)
+        ),
         None,
     )
     if row.status is Status.OK:
         return _leading_word(check.detail) or check.outcome if check else None
-    told = _leading_word(row.failure.reason) if row.failure else None
-    return told or BY_STATUS.get(row.status)
+    word = _leading_word(row.failure.reason) if row.failure else None
+    return word or BY_STATUS.get(row.status)
 
 
 def model_of(row: CaseResult) -> str:
-    """The model's name as the source has it."""
+    """Return the model's name as the source has it."""
     return str(row.case.params.get("model", row.case.name))
 
 
 def tag_of(row: CaseResult) -> str:
-    """The name of the case's entry, which is before its model's name or in its place; empty if it has none."""
+    """Return the name of the case's entry; empty if it has none.
+
+    In the case's name it is before the model's name, or replaces it.
+    """
     model, name = _NO_NAME.sub("_", model_of(row))[-_LONGEST_MODEL:], row.case.name
     if name == model:
         return ""
@@ -386,14 +406,14 @@ def tag_of(row: CaseResult) -> str:
 
 
 def device_of(results: Results) -> str:
-    """``cuda`` or ``cpu``: what was measured on."""
-    named = results.environment.identity.get("device")
-    return str(named or results.run.device).partition(":")[0]
+    """Return the measured device: ``cuda`` or ``cpu``."""
+    device = results.environment.identity.get("device")
+    return str(device or results.run.device).partition(":")[0]
 
 
 def speedup_of(row: CaseResult, arm: str) -> float | None:
-    """Median time of the reference over the arm's; `None` if either is unknown."""
-    times = [_median(row, "step_time", one) for one in (row.case.reference, arm)]
+    """Return the median time of the reference over the arm's; `None` if either is unknown."""
+    times = [_median(row, "step_time", side) for side in (row.case.reference, arm)]
     return times[0] / times[1] if times[0] and times[1] else None
 
 
@@ -431,9 +451,8 @@ def _performance(row: CaseResult, candidate: str) -> Sequence[Cells]:
 def _accuracy(row: CaseResult, arm: str) -> Sequence[Cells]:
     if "accuracy" not in row.case.due.checks:
         return ()
-    error = (
-        row.facts.get("quantization_error") if len(candidates(row)) == 1 else None
-    )  # a case keeps that of one arm
+    # A case keeps that of one arm.
+    error = row.facts.get("quantization_error") if len(candidates(row)) == 1 else None
     cells = {
         "accuracy": accuracy_word(row, arm) or "infra_error",
         **_counters(row, arm),
@@ -444,7 +463,10 @@ def _accuracy(row: CaseResult, arm: str) -> Sequence[Cells]:
 
 
 def _coverage(row: CaseResult, arm: str) -> Sequence[Cells]:
-    """Shares are between 0 and 1, in spite of their names, as in the runner; nothing if the arm is not the experiment."""
+    """Return the row of the experiment; nothing if the arm is another one.
+
+    Shares are between 0 and 1, in spite of their names, as in the runner.
+    """
     shares = [_median(row, metric, arm) for metric in ("coverage_ops", "coverage_time")]
     if row.status is not Status.OK or shares[0] is None:
         return ()
@@ -456,11 +478,14 @@ def _coverage(row: CaseResult, arm: str) -> Sequence[Cells]:
 
 
 def _compilation(row: CaseResult, arm: str) -> Sequence[Cells]:
-    """The seconds of each phase of a compilation from cold, without those of phases inside it; nothing if none is known."""
-    found = {
+    """Return the seconds of each phase of a compilation from cold; nothing if none is known.
+
+    A phase does not include the phases inside it.
+    """
+    cells = {
         f"{phase}_latency": _cell(_median(row, metric, arm)) for phase, metric in PHASES.items()
     }
-    return (found,) if any(found.values()) else ()
+    return (cells,) if any(cells.values()) else ()
 
 
 def _graph_breaks(row: CaseResult, arm: str) -> Sequence[Cells]:
@@ -506,8 +531,8 @@ def _counters(row: CaseResult, arm: str) -> Cells:
 
 
 def _median(row: CaseResult, metric: str, arm: str) -> float | None:
-    found = [one for one in row.metrics if (one.name, one.arm) == (metric, arm)]
-    values = [value for one in found for launch in one.launches for value in launch.values]
+    metrics = [entry for entry in row.metrics if (entry.name, entry.arm) == (metric, arm)]
+    values = [value for entry in metrics for launch in entry.launches for value in launch.values]
     return statistics.median(values) if values else None
 
 
@@ -524,12 +549,18 @@ def _configuration(row: CaseResult, arm: str, device: str) -> str:
 
 
 def _batch(row: CaseResult) -> str:
-    items = next((one.items for one in row.metrics if one.name == "step_time" and one.items), None)
+    items = next(
+        (metric.items for metric in row.metrics if metric.name == "step_time" and metric.items),
+        None,
+    )
     return str(items) if items else ""
 
 
 def _leading_word(text: str) -> str | None:
-    """The word that a detail or a reason begins with; an error's class may stand before it."""
+    """Return the word that a detail or a reason begins with.
+
+    An error's class may be before it.
+    """
     pieces = [piece.strip() for piece in text.split(":")[:2]]
     return next(
         (

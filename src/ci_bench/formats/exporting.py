@@ -15,20 +15,26 @@ MAIN = STEP_TIME.name
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Export:
-    """Input of a writer.
-
-    Empty text and `None` mark values that another tool's file did not have.
-    """
+    """Input of a writer."""
 
     series: tuple[Series, ...]
+    """Every measured series."""
     failed: tuple[Absent, ...] = ()
+    """Benchmarks that ended without a result."""
     skipped: tuple[Absent, ...] = ()
+    """Benchmarks that did not run."""
     tool_version: str = ""
+    """Version of ci-bench; empty for the reading of another tool's file."""
     started_at: str = ""
+    """Start of the run in ISO 8601; empty if unknown."""
     commit: str | None = None
+    """Commit of the measured tree; `None` if unknown."""
     branch: str | None = None
+    """Branch of the measured tree; `None` if unknown."""
     dirty: bool | None = None
+    """True if the tree had uncommitted changes; `None` if unknown."""
     machine: Mapping[str, Fact] = field(default_factory=dict)
+    """Facts that identify the machine, by name; empty if unknown."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,14 +55,14 @@ in.
 
 
 def one_file(written: Written) -> Files:
-    """The files of an exporter that writes one."""
+    """Return the files of an exporter that writes one."""
     return {"": written}
 
 
 def from_results(results: Results) -> Export:
-    """All metrics of all cases.
+    """Convert all metrics of all cases.
 
-    A benchmark is a case, with its arm where it has several; its main series is the step time.
+    A benchmark is a case, with its arm if it has several; its main series is the step time.
     """
     never_ran = {Status.SKIPPED, Status.NOT_RUN}
     return Export(
@@ -87,12 +93,13 @@ def from_reading(reading: Reading) -> Export:
         series for series in reading.series if any(abs(value) > LARGEST for value in series.values)
     ]
     failed = [
-        Absent(benchmark=one.label, reason=f"it holds a number beyond {LARGEST:g}") for one in huge
+        Absent(benchmark=series.label, reason=f"it holds a number beyond {LARGEST:g}")
+        for series in huge
     ]
-    kept = (
+    writable = (
         tuple(series for series in reading.series if series not in huge) if huge else reading.series
     )
-    return Export(series=kept, failed=(*reading.failed, *failed), skipped=reading.skipped)
+    return Export(series=writable, failed=(*reading.failed, *failed), skipped=reading.skipped)
 
 
 def _absent(row: CaseResult) -> Absent:
@@ -102,16 +109,19 @@ def _absent(row: CaseResult) -> Absent:
 
 
 def _name(row: CaseResult) -> str:
-    """The id of a case of ours; the tool's own name of a benchmark of another tool."""
+    """Return the id of a case of ours, or another tool's name of its benchmark."""
     return row.case.title if row.case.suite == SUITE and row.case.title else row.case.id
 
 
 def _main(row: CaseResult) -> set[str]:
-    """The names of the main series: the first of a benchmark of another tool, where it is called so."""
-    own = (
+    """Return the names of the main series.
+
+    Of another tool's benchmark it is the first one, if that has such a name.
+    """
+    imported = (
         {metric.name for metric in row.metrics[:1]} & {*MAINS} if row.case.suite == SUITE else set()
     )
-    return {MAIN, *own}
+    return {MAIN, *imported}
 
 
 def _series(row: CaseResult, metric: Metric) -> Series:
@@ -128,7 +138,7 @@ def _series(row: CaseResult, metric: Metric) -> Series:
 
 
 def split_times(export: Export) -> tuple[tuple[tuple[str, Runs], ...], tuple[str, ...]]:
-    """The times, by label and in seconds, and the labels of all other series."""
+    """Return the times, by label and in seconds, and the labels of all other series."""
     times, rest = [], []
     for series in export.series:
         measured = interpret(series.unit)

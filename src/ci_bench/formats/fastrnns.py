@@ -33,33 +33,41 @@ NO_INFO = "None"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _FastrnnsRow:
-    """One variant: its samples in milliseconds, empty if not measured, and how its case ended."""
+    """One variant."""
 
     group: str
+    """Key of the variant's group in `GROUPS`."""
     name: str
+    """Name of the variant, with the arm or the brackets of its case if there are several."""
     forward: tuple[float, ...]
+    """Samples of the forward pass in milliseconds; empty if not measured."""
     backward: tuple[float, ...]
+    """Samples of the backward pass in milliseconds; empty if not measured."""
     ending: str
+    """Status of the case; empty if it is ok."""
 
 
 def write_table(results: Results, *, sep: str = " ") -> Written:
-    """The old tool's tables, one for each group, each cell 16 characters wide and numbers with four significant digits."""
+    """Write the old tool's tables, one for each group.
+
+    Each cell is 16 characters wide, and numbers have four significant digits.
+    """
     rows = list(_rows(results))
     lines: list[str] = []
     for group, title in GROUPS.items():
-        own = [row for row in rows if row.group == group]
-        if own:
+        group_rows = [row for row in rows if row.group == group]
+        if group_rows:
             lines += [
                 f"Benchmarking {title}s...",
                 sep.join(map(_cell, COLUMNS)),
-                *(sep.join(_cells(row)) for row in own),
+                *(sep.join(_cells(row)) for row in group_rows),
                 "",
             ]
     return Written(text="\n".join(lines), left_out=_left_out(results))
 
 
 def write_oss(results: Results) -> Written:
-    """``{group: {variant: mean}, group-backward: {variant: mean}}`` on one line."""
+    """Write ``{group: {variant: mean}, group-backward: {variant: mean}}`` on one line."""
     means: dict[str, dict[str, float]] = {}
     for group, name, values in _series(results):
         means.setdefault(group, {})[name] = statistics.fmean(values)
@@ -67,7 +75,7 @@ def write_oss(results: Results) -> Written:
 
 
 def write_pep(results: Results) -> Written:
-    """A line for each sample: type NET, metric group-variant, unit ms, the value as text."""
+    """Write a line for each sample: type NET, metric group-variant, unit ms, the value as text."""
     lines = [
         PREFIX
         + json.dumps(
@@ -80,12 +88,14 @@ def write_pep(results: Results) -> Written:
 
 
 def _series(results: Results) -> Iterator[tuple[str, str, tuple[float, ...]]]:
-    """Group, name and samples of each direction, in the order of the old documents."""
+    """Yield group, name and samples of each direction, in the order of the old documents."""
     rows = list(_rows(results))
     for group in GROUPS:
-        own = [row for row in rows if row.group == group]
-        yield from ((group, row.name, row.forward) for row in own if row.forward)
-        yield from ((f"{group}-backward", row.name, row.backward) for row in own if row.backward)
+        group_rows = [row for row in rows if row.group == group]
+        yield from ((group, row.name, row.forward) for row in group_rows if row.forward)
+        yield from (
+            (f"{group}-backward", row.name, row.backward) for row in group_rows if row.backward
+        )
 
 
 def _rows(results: Results) -> Iterator[_FastrnnsRow]:
@@ -94,11 +104,11 @@ def _rows(results: Results) -> Iterator[_FastrnnsRow]:
     for row in cases:
         variant = _variant(row)
         name = variant if times[variant] == 1 else variant + row.case.id[row.case.id.find("[") :]
-        own = tuple(arm for arm in row.case.arms if arm != row.case.reference) or row.case.arms
-        for arm in own:
+        arms = tuple(arm for arm in row.case.arms if arm != row.case.reference) or row.case.arms
+        for arm in arms:
             yield _FastrnnsRow(
                 group=_group(variant),
-                name=name if len(own) == 1 else f"{name} {arm}",
+                name=name if len(arms) == 1 else f"{name} {arm}",
                 forward=_samples(row, arm, "forward_time"),
                 backward=_samples(row, arm, "backward_time"),
                 ending="" if row.status is Status.OK else row.status.value,
@@ -120,9 +130,9 @@ def _samples(row: CaseResult, arm: str, metric: str) -> tuple[float, ...]:
 
     The reference has a separate row if it was requested.
     """
-    found = [one for one in row.metrics if (one.name, one.arm) == (metric, arm)]
+    metrics = [entry for entry in row.metrics if (entry.name, entry.arm) == (metric, arm)]
     return tuple(
-        value * MILLI for one in found for launch in one.launches for value in launch.values
+        value * MILLI for entry in metrics for launch in entry.launches for value in launch.values
     )
 
 
@@ -140,20 +150,20 @@ def _cell(text: str) -> str:
 
 
 def _left_out(results: Results) -> tuple[str, ...]:
-    """Cases of other suites, which these forms have no group for."""
+    """Return the cases of other suites, which these forms have no group for."""
     return tuple(row.case.id for row in results.cases if row.case.suite != SUITE)
 
 
 def export_table(results: Results) -> Files:
-    """The old tool's tables as a file."""
+    """Return the old tool's tables as a file."""
     return one_file(write_table(results))
 
 
 def export_oss(results: Results) -> Files:
-    """`write_oss` as a file."""
+    """Return the text of `write_oss` as a file."""
     return one_file(write_oss(results))
 
 
 def export_pep(results: Results) -> Files:
-    """`write_pep` as a file."""
+    """Return the text of `write_pep` as a file."""
     return one_file(write_pep(results))

@@ -11,7 +11,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def write(export: Export) -> Written:
-    """All series with all samples; `phase` tells warm-ups from samples."""
+    """Write all series with all samples; `phase` distinguishes warm-ups from samples."""
     stream = io.StringIO()
     table = csv.writer(stream, lineterminator="\n")
     table.writerow(HEADER)
@@ -33,7 +33,7 @@ def _head(series: Series) -> tuple[str, str, str, str]:
 
 
 def _harmless(text: str) -> str:
-    """A text that no spreadsheet takes for a formula.
+    """Return a text that no spreadsheet takes for a formula.
 
     https://owasp.org/www-community/attacks/CSV_Injection
     """

@@ -1,4 +1,6 @@
-"""github-action-benchmark's custom JSON, read and written, and its store ``data.js``, read: newest entries, or a history.
+"""Custom JSON of github-action-benchmark, read and written; and its store ``data.js``, read.
+
+Of the store, the newest entries are read, or a history.
 
 A custom file has one direction, which is not in it but in the action's ``tool``: that is why the
 formats here have its names. https://github.com/benchmark-action/github-action-benchmark#examples
@@ -48,7 +50,7 @@ def matches_custom(root: Node) -> bool:
     return (
         isinstance(root.value, list)
         and bool(root.value)
-        and all(one.has("name", "value", "unit") for one in root.items())
+        and all(record.has("name", "value", "unit") for record in root.items())
     )
 
 
@@ -63,16 +65,17 @@ def better_of(tool: str, unit: str) -> Better:
     JMH, Go and others write rates as well as times, so a rate or a time has its own direction. A
     custom tool's name is its user's word, which counts: there may be errors per second.
     """
-    known = interpret(unit).unit
-    if tool.startswith("custom") or known not in {Unit.PER_SECOND, Unit.SECONDS}:
+    measured = interpret(unit).unit
+    if tool.startswith("custom") or measured not in {Unit.PER_SECOND, Unit.SECONDS}:
         return TOOLS[tool]
-    return Better.HIGHER if known is Unit.PER_SECOND else Better.LOWER
+    return Better.HIGHER if measured is Unit.PER_SECOND else Better.LOWER
 
 
 def read_custom(root: Node, *, better: Better | None) -> Reading:
-    """One number for each name."""
+    """Read one number for each name."""
     return Reading(
-        series=tuple(_series(one, better) for one in root.items()), tool="github-action-benchmark"
+        series=tuple(_series(record, better) for record in root.items()),
+        tool="github-action-benchmark",
     )
 
 
@@ -81,26 +84,29 @@ read_smaller = partial(read_custom, better=Better.LOWER)
 
 
 def parse_store(text: str) -> Node:
-    """The JSON behind the assignment that ``data.js`` is. Raises `Unreadable`."""
+    """Parse the JSON behind the assignment that ``data.js`` is.
+
+    Raises `Unreadable`.
+    """
     return parse_json(text.strip().removeprefix(PREFIX).strip().removesuffix(";"))
 
 
 def read_store(root: Node) -> Reading:
-    """The newest entry of each suite of the store; names are those of suite and benchmark."""
+    """Read the newest entry of each suite of the store; names are those of suite and benchmark."""
     series: list[Series] = []
     for suite, entries in root.field("entries").fields():
-        listed = list(entries.items())
-        if listed:
-            tool = listed[-1].field("tool")
-            name = _known(tool)
+        entry_list = list(entries.items())
+        if entry_list:
+            tool = entry_list[-1].field("tool")
+            name = _read_tool(tool)
             series += [
-                _series(one, better_of(name, str(one.field("unit").value)), f"{suite}/")
-                for one in listed[-1].field("benches").items()
+                _series(bench, better_of(name, str(bench.field("unit").value)), f"{suite}/")
+                for bench in entry_list[-1].field("benches").items()
             ]
     return Reading(series=tuple(series), tool="github-action-benchmark")
 
 
-def _known(tool: Node) -> str:
+def _read_tool(tool: Node) -> str:
     return (
         tool.text()
         if tool.text() in TOOLS
@@ -120,7 +126,10 @@ def _series(record: Node, better: Better | None, prefix: str = "") -> Series:
 
 
 def coerced(node: Node) -> float:
-    """The action takes a number in quotation marks for a number."""
+    """Return the number of a node.
+
+    Like the action, it takes a number in quotation marks for a number.
+    """
     if isinstance(node.value, str):
         try:
             value = float(node.value)
@@ -170,7 +179,7 @@ class _Collected:
 def read_action_history(
     text: str, *, tool_version: str, fingerprint: Callable[[Mapping[str, Fact]], str]
 ) -> tuple[History, tuple[str, ...]]:
-    """A store's text as a history, and what of it cannot be one, in words.
+    """Read a store's text as a history; return it and, in words, the parts that cannot be one.
 
     Raises:
         Unreadable: it is not a store of github-action-benchmark.
@@ -193,7 +202,7 @@ def read_action_history(
 
 def _read_entry(suite: str, entry: Node, collected: _Collected, tool_version: str) -> None:
     tool = entry.field("tool")
-    kind = _known(tool)
+    kind = _read_tool(tool)
     run = _entry(entry, tool_version)
     collected.runs.setdefault(run.id, run)
     for bench in entry.field("benches").items():
@@ -211,43 +220,46 @@ def _read_entry(suite: str, entry: Node, collected: _Collected, tool_version: st
 
 
 def _entry(entry: Node, tool_version: str) -> Entry:
-    """The commit's id and the moment of the run make a run: one commit may have been measured several times."""
+    """Read a run, which is a commit's id and a moment: one commit may have several runs."""
     moment = entry.field("date").number() / 1000.0
     try:
         at = datetime.fromtimestamp(moment, tz=UTC).isoformat(timespec="seconds")
     except (ValueError, OverflowError, OSError):
         entry.field("date").wrong("it is not a timestamp in milliseconds")
     commit = entry.field("commit")
-    named = commit.field("id").text()
+    commit_id = commit.field("id").text()
     url = commit.get("url")
-    seen = (
+    valid_url = (
         url.value
         if url is not None and isinstance(url.value, str) and _URL.fullmatch(url.value)
         else None
     )
-    known = named if _COMMIT.fullmatch(named) else None
-    short = re.sub(r"[^A-Za-z0-9_.]", "-", named)[:64]
+    valid_commit = commit_id if _COMMIT.fullmatch(commit_id) else None
+    short = re.sub(r"[^A-Za-z0-9_.]", "-", commit_id)[:64]
     return Entry(
         id=f"gab/{short}/{int(moment)}",
         at=at,
         machine=0,
         tool_version=tool_version,
-        commit=known,
-        url=seen,
+        commit=valid_commit,
+        url=valid_url,
     )
 
 
 def case_id(name: str) -> str:
-    """A benchmark's name as a case id of the suite ``imported``: what has no place in an id becomes ``_``."""
+    """Return a benchmark's name as a case id of the suite ``imported``.
+
+    Characters that have no place in an id become ``_``.
+    """
     return f"{SUITE}/benchmark[name={plain_name(name)[:440]}]"
 
 
 def _points(key: Key, cells: Mapping[str, float], place: Mapping[str, int]) -> Points | None:
     case, unit, better = key
-    known = sorted((place[run], value) for run, value in cells.items() if run in place)
-    if not known:
+    points = sorted((place[run], value) for run, value in cells.items() if run in place)
+    if not points:
         return None
-    runs, values = zip(*known, strict=True)
+    runs, values = zip(*points, strict=True)
     return Points(
         case=case,
         suite=SUITE,

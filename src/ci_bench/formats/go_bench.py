@@ -29,54 +29,60 @@ _LOWER = {"allocs/op": Better.LOWER, "B/op": Better.LOWER}
 
 
 def matches(text: str) -> bool:
-    """Return whether a line is a result, part of the header before the results, or a failure; benchstat's tables have bars."""
+    """Return whether a line is a result, a failure, or of the header before the results.
+
+    The tables of benchstat, which have bars, do not match.
+    """
     lines = [line.strip() for line in text[:10_000].splitlines()]
-    known = any(
+    is_output = any(
         pattern.fullmatch(line) for line in lines for pattern in (_RESULT, _HEAD, _PACKAGE_FAILED)
     )
-    return known and not any("│" in line for line in lines)
+    return is_output and not any("│" in line for line in lines)
 
 
 def read(text: str) -> Reading:
-    """Every unit of every benchmark, the samples of all its lines.
+    """Read every unit of every benchmark, with the samples of all its lines.
 
     Packages are part of the names, and may fail as a whole.
 
     Raises:
         Unreadable: a line that begins as a result has no number with a unit.
     """
-    found = _Lines()
+    lines = _Lines()
     for number, line in enumerate(map(str.strip, text.splitlines()), start=1):
-        found.add(number, line)
+        lines.add(number, line)
     return Reading(
         series=tuple(
-            _series(name, unit, tuple(samples)) for (name, unit), samples in found.values.items()
+            _series(name, unit, tuple(samples)) for (name, unit), samples in lines.values.items()
         ),
-        failed=(*found.failed, *found.without_numbers()),
-        skipped=tuple(found.skipped),
+        failed=(*lines.failed, *lines.without_numbers()),
+        skipped=tuple(lines.skipped),
         tool="go test -bench",
-        machine=known_facts((name, found.head.get(name)) for name in ("goos", "goarch", "cpu")),
+        machine=known_facts((name, lines.head.get(name)) for name in ("goos", "goarch", "cpu")),
     )
 
 
 @dataclass(kw_only=True, slots=True)
 class _Lines:
-    """Contents of the lines so far.
-
-    `begun` are benchmarks whose name was printed, `last` the newest of them.
-    """
+    """Contents of the lines so far."""
 
     head: dict[str, str] = field(default_factory=dict)
+    """Values of the header by name: ``goos``, ``goarch``, ``pkg``, ``cpu``."""
     values: dict[tuple[str, str], list[float]] = field(default_factory=dict)
+    """Samples by benchmark and unit."""
     failed: list[Absent] = field(default_factory=list)
+    """Benchmarks and packages that failed."""
     skipped: list[Absent] = field(default_factory=list)
+    """Benchmarks that were skipped."""
     begun: dict[str, None] = field(default_factory=dict)
+    """Benchmarks whose name was printed on a separate line."""
     last: str = ""
+    """The newest of `begun`; empty before the first one."""
 
     def add(self, number: int, line: str) -> None:
         """Read one line."""
-        if named := _HEAD.fullmatch(line):
-            self.head[named[1]] = named[2]
+        if header := _HEAD.fullmatch(line):
+            self.head[header[1]] = header[2]
         elif result := _RESULT.fullmatch(line):
             self._add_numbers(self._full(result[1]), result[3], number)
         elif begun := _BEGUN.fullmatch(line):
@@ -99,12 +105,17 @@ class _Lines:
         return f"{package}.{name}" if package else name
 
     def without_numbers(self) -> Iterator[Absent]:
-        """Yield benchmarks that began and have no result, if a package failed: other lines may begin with such a name."""
-        known = {name for name, _ in self.values} | {
-            one.benchmark for one in (*self.failed, *self.skipped)
+        """Yield benchmarks that began and have no result, if a package failed.
+
+        Without a failure, other lines may begin with such a name.
+        """
+        others = {name for name, _ in self.values} | {
+            absent.benchmark for absent in (*self.failed, *self.skipped)
         }
         for name in self.begun if self.failed else ():
-            if not any(one == name or one.startswith((f"{name}-", f"{name}/")) for one in known):
+            if not any(
+                other == name or other.startswith((f"{name}-", f"{name}/")) for other in others
+            ):
                 yield Absent(benchmark=name, reason="it began and has no result")
 
 

@@ -42,12 +42,15 @@ _NS_PER_S = 1e9
 def matches(root: Node) -> bool:
     """Return whether it looks like this format."""
     return root.has("context", "benchmarks") and all(
-        one.has("name") for one in root.field("benchmarks").items()
+        row.has("name") for row in root.field("benchmarks").items()
     )
 
 
 def read(root: Node) -> Reading:
-    """Real time per iteration: one number for each repetition, or the median where only aggregates were written."""
+    """Read the real time per iteration.
+
+    It is one number for each repetition, or the median if only aggregates were written.
+    """
     groups: dict[str, list[Node]] = {}
     for row in root.field("benchmarks").items():
         groups.setdefault((row.get("run_name") or row.field("name")).text(), []).append(row)
@@ -56,9 +59,9 @@ def read(root: Node) -> Reading:
     skipped: list[Absent] = []
     for name, rows in groups.items():
         if errors := [row for row in rows if _is_true(row, "error_occurred")]:
-            failed.append(Absent(benchmark=name, reason=_said(errors[0], "error_message")))
+            failed.append(Absent(benchmark=name, reason=_read_message(errors[0], "error_message")))
         elif skips := [row for row in rows if _is_skipped(row)]:
-            skipped.append(Absent(benchmark=name, reason=_said(skips[0], "skip_message")))
+            skipped.append(Absent(benchmark=name, reason=_read_message(skips[0], "skip_message")))
         elif samples := _samples(rows):
             if any(row.has("real_time") and is_missing(row.value["real_time"]) for row in samples):
                 failed.append(Absent(benchmark=name, reason="a repetition of it has no time"))
@@ -80,9 +83,9 @@ def read(root: Node) -> Reading:
     version = root.field("context").get("library_version")
     tool = f"Google Benchmark {version.text()}" if version else "Google Benchmark"
     context = root.field("context").value
-    named = context if isinstance(context, dict) else {}
+    facts = context if isinstance(context, dict) else {}
     machine = known_facts(
-        (("cpu_count", named.get("num_cpus")), ("build", named.get("library_build_type")))
+        (("cpu_count", facts.get("num_cpus")), ("build", facts.get("library_build_type")))
     )
     return Reading(
         series=tuple(series),
@@ -95,12 +98,15 @@ def read(root: Node) -> Reading:
 
 
 def _lost(groups: Mapping[str, Sequence[Node]]) -> tuple[str, ...]:
-    """A note on counters that some repetition has no number of: the library writes NaN for what it does not know."""
+    """Return a note on counters without a number in some repetition, or nothing.
+
+    The library writes NaN for unknown values.
+    """
     lost: set[str] = set()
     for rows in groups.values():
         samples = _samples(rows)
         counters = {
-            name for row in samples for name, one in row.fields() if isinstance(one.value, float)
+            name for row in samples for name, node in row.fields() if isinstance(node.value, float)
         } - _NO_COUNTERS
         lost |= counters - {*(_counters(samples) if samples else ())}
     return (
@@ -115,13 +121,13 @@ def _is_true(row: Node, name: str) -> bool:
 
 
 def _is_skipped(row: Node) -> bool:
-    said = row.get("skipped")
-    if said is not None and isinstance(said.value, list | dict):
-        said.wrong(f"{show(said.value)} is neither true nor false")
-    return said is not None and bool(said.value)
+    skipped = row.get("skipped")
+    if skipped is not None and isinstance(skipped.value, list | dict):
+        skipped.wrong(f"{show(skipped.value)} is neither true nor false")
+    return skipped is not None and bool(skipped.value)
 
 
-def _said(row: Node, name: str) -> str:
+def _read_message(row: Node, name: str) -> str:
     message = row.get(name)
     return str(message.value) if message else "no reason was given"
 
@@ -160,7 +166,10 @@ def _series(name: str, rows: Sequence[Node]) -> Iterator[Series]:
 
 
 def _counters(rows: Sequence[Node]) -> list[str]:
-    """The fields that are counters, and are numbers in every row: the library writes NaN for what it does not know."""
+    """Return the counters that are numbers in every row.
+
+    The library writes NaN for unknown values.
+    """
     fields = [dict(row.fields()) for row in rows]
     names = [name for name in fields[0] if name not in _NO_COUNTERS]
     return [

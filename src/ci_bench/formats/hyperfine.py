@@ -20,12 +20,12 @@ def matches(root: Node) -> bool:
     return (
         results is not None
         and isinstance(results.value, list)
-        and all(one.has("command", "mean") for one in results.items())
+        and all(result.has("command", "mean") for result in results.items())
     )
 
 
 def read(root: Node) -> Reading:
-    """The times of every command: each run's where they were exported, else their median.
+    """Read the times of every command: each run's if they were exported, else their median.
 
     A command that ended with an error in some run (hyperfine's ``--ignore-failure``) failed: its
     time is that of something else.
@@ -53,10 +53,14 @@ def read(root: Node) -> Reading:
 
 
 def _name(result: Node) -> str:
-    """The command, and the parameters that it doesn't show."""
+    """Return the command, and the parameters that it doesn't show."""
     name, params = result.field("command").text(), result.get("parameters")
     hidden = (
-        [(key, str(one.value)) for key, one in params.fields() if str(one.value) not in name]
+        [
+            (key, str(parameter.value))
+            for key, parameter in params.fields()
+            if str(parameter.value) not in name
+        ]
         if params
         else []
     )
@@ -100,7 +104,7 @@ def _processes(values: tuple[float, ...]) -> Runs:
 
 
 def write(export: Export) -> Written:
-    """All samples of each time, as runs of a command of that name."""
+    """Write all samples of each time, as runs of a command of that name."""
     times, left_out = split_times(export)
     results = [_result(name, [value for run in runs for value in run]) for name, runs in times]
     return Written(text=json.dumps({"results": results}, indent=2) + "\n", left_out=left_out)

@@ -1,4 +1,6 @@
-"""Other tools' files as a results document that the judge takes: a case for each benchmark, a launch for each process.
+"""Import of other tools' files as a results document that the judge takes.
+
+A benchmark is a case, a process is a launch.
 
 Facts missing from a file stay unknown: a benchmark with only a summary becomes a launch of one
 value, and the machine is as far as the file describes it. Series without a direction and derived
@@ -58,7 +60,7 @@ have to be carried around.
 
 
 def metric_name(benchmark: str, measure: str) -> str:
-    """A stable name: ``matmul``, ``matmul__memory``, ``bm_sum_64_k3x2ab``."""
+    """Return a stable name: ``matmul``, ``matmul__memory``, ``bm_sum_64_k3x2ab``."""
     parts = [part for part in (benchmark, measure) if part]
     words = [re.sub(r"[^a-z0-9]+", "_", part.lower()).strip("_") for part in parts]
     name = _JOINT.join(filter(None, words))
@@ -72,16 +74,19 @@ def metric_name(benchmark: str, measure: str) -> str:
 
 
 def plain_name(benchmark: str) -> str:
-    """A benchmark's name with ``_`` for all that has no place in the parameters of a case id."""
+    """Replace by ``_`` all that has no place in the parameters of a case id."""
     return re.sub(r"[^A-Za-z0-9_.,=+:/-]", "_", benchmark)
 
 
 def case_id(benchmark: str) -> str:
-    """A benchmark's id, which depends on nothing but its name; what loses something on the way gets a digest of the whole."""
-    plain = plain_name(benchmark)
-    if plain == benchmark and len(plain) <= _LONGEST_ID and not {",", "="} & {*plain}:
-        return f"{SUITE}/benchmark[name={plain}]"
-    return f"{SUITE}/benchmark[name={plain[-_LONGEST_ID:]},digest={_digest(benchmark)}]"
+    """Return a benchmark's id, which depends only on its name.
+
+    A name that loses something on the way gets a digest of the whole.
+    """
+    cleaned = plain_name(benchmark)
+    if cleaned == benchmark and len(cleaned) <= _LONGEST_ID and not {",", "="} & {*cleaned}:
+        return f"{SUITE}/benchmark[name={cleaned}]"
+    return f"{SUITE}/benchmark[name={cleaned[-_LONGEST_ID:]},digest={_digest(benchmark)}]"
 
 
 def _digest(text: str) -> str:
@@ -103,7 +108,7 @@ def metric_of(
     first: int = 0,
     zero_allowed: bool = False,
 ) -> Metric:
-    """A series as a metric, a launch for each of `runs`, numbered from `first`.
+    """Convert a series to a metric, a launch for each of `runs`, numbered from `first`.
 
     Raises:
         Unreadable: the number is missing or impossible: a zero time, unless `zero_allowed`.
@@ -120,9 +125,9 @@ def metric_of(
         )
     negative = least < 0 and measured.unit is not Unit.COUNT
     if not values or negative or (timed and least * measured.scale == 0 and not zero_allowed):
-        said = f"is {least:g} {unit}".rstrip() if values else "has no number"
+        problem = f"is {least:g} {unit}".rstrip() if values else "has no number"
         fault = Incomparable if negative else Unreadable
-        raise fault(f"{listed([series.label])} {said}, which cannot be compared")
+        raise fault(f"{listed([series.label])} {problem}, which cannot be compared")
     launches = enumerate(thinned(tuple(run for run in runs if run)), start=first)
     return Metric(
         name=name,
@@ -138,7 +143,7 @@ def metric_of(
 
 
 def thinned(values: tuple[T, ...]) -> tuple[T, ...]:
-    """At most `MOST_VALUES`, evenly spread over all."""
+    """Return at most `MOST_VALUES` values, evenly spread over all."""
     if len(values) <= MOST_VALUES:
         return values
     return tuple(values[index * len(values) // MOST_VALUES] for index in range(MOST_VALUES))
@@ -150,39 +155,48 @@ class Incomparable(Unreadable):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Imported:
-    """A side as `results`, and what is not in them or only in part.
-
-    `launches` is the number of launches of the benchmark with the fewest. `undirected` are series
-    without a direction, `gaps` benchmarks that not every file has, each with how many do;
-    `incomparable` series with numbers below zero, each with why. `counters` are the measures of
-    derived series without a direction.
-    """
+    """A side as results, and what is not in them or only in part."""
 
     results: Results
+    """The document for the judge."""
     launches: int
+    """Number of launches of the metric with the fewest; 0 without metrics."""
     undirected: tuple[str, ...] = ()
+    """Labels of series without a direction, which are not in `results`."""
     counters: tuple[str, ...] = ()
+    """Measures of derived series without a direction, which are not in `results`."""
     gaps: tuple[str, ...] = ()
+    """Benchmarks that not every file has, each with the number of files that have it."""
     incomparable: tuple[str, ...] = ()
+    """Descriptions of series with numbers below zero, which are not in `results`."""
 
 
 @dataclass(kw_only=True, slots=True)
 class _ImportedRow:
-    """Data of one benchmark; `seen` counts the files that have it."""
+    """Data of one benchmark."""
 
     metrics: dict[str, Metric] = field(default_factory=dict)
+    """Metrics by name, with the launches of all files so far."""
     failures: list[str] = field(default_factory=list)
+    """Reasons of failures."""
     incomparable: dict[str, str] = field(default_factory=dict)
+    """Reasons by label of series that cannot be compared."""
     versions: set[str] = field(default_factory=set)
+    """Versions of the benchmark's code that the files name."""
     skips: list[str] = field(default_factory=list)
+    """Reasons of skips."""
     seen: int = 0
+    """Number of files that have the benchmark."""
 
 
 def import_results(files: Mapping[str, Reading], *, run: Run, tool_version: str) -> Imported:
-    """The files of one side, by name, as one document: the launches of each file after those of the one before.
+    """Convert the files of one side, by name, to one document.
+
+    The launches of each file follow those of the previous one.
 
     Raises:
-        Unreadable: they are of several formats or machines, differ in a unit, or nothing in them can be compared.
+        Unreadable: they are of several formats or machines, differ in a unit, or nothing in them
+            can be compared.
     """
     _require_one(files)
     rows: dict[str, _ImportedRow] = {}
@@ -198,15 +212,15 @@ def import_results(files: Mapping[str, Reading], *, run: Run, tool_version: str)
     if not cases:
         raise Unreadable(_without_direction(list(undirected)))
     counts = [len(metric.launches) for case in cases for metric in case.metrics]
-    one = next(iter(files.values()))
+    first = next(iter(files.values()))
     return Imported(
         results=Results(
             tool_version=tool_version,
             run=run,
             source=Source(),
             environment=Environment(
-                identity={FORMAT: one.form, **one.machine},
-                condition={"measured_by": one.tool or None, "files": len(files)},
+                identity={FORMAT: first.form, **first.machine},
+                condition={"measured_by": first.tool or None, "files": len(files)},
             ),
             cases=cases,
         ),
@@ -223,21 +237,23 @@ def import_results(files: Mapping[str, Reading], *, run: Run, tool_version: str)
 
 
 def _counters(readings: Iterable[Reading]) -> tuple[str, ...]:
-    series = (one for reading in readings for one in reading.series)
+    series = (entry for reading in readings for entry in reading.series)
     return tuple(
         dict.fromkeys(
-            one.measure for one in series if one.derived and one.better is None and one.measure
+            entry.measure
+            for entry in series
+            if entry.derived and entry.better is None and entry.measure
         )
     )
 
 
 def _gather(reading: Reading, rows: dict[str, _ImportedRow], undirected: dict[str, None]) -> None:
-    """Add what one file says to the `rows` of its side, and series without a direction to `undirected`."""
-    mains = {one.benchmark: _main(one) for one in reading.series if not one.measure}
-    named = [one.benchmark for one in reading.series] + [
-        one.benchmark for one in (*reading.failed, *reading.skipped)
+    """Add one file to the `rows` of its side, and series without a direction to `undirected`."""
+    mains = {entry.benchmark: _main(entry) for entry in reading.series if not entry.measure}
+    benchmarks = [entry.benchmark for entry in reading.series] + [
+        entry.benchmark for entry in (*reading.failed, *reading.skipped)
     ]
-    for name in dict.fromkeys(named):
+    for name in dict.fromkeys(benchmarks):
         rows.setdefault(name, _ImportedRow()).seen += 1
     for series in reading.series:
         if not series.derived and series.better is None:
@@ -254,19 +270,19 @@ def _gather(reading: Reading, rows: dict[str, _ImportedRow], undirected: dict[st
 
 
 def _require_one(files: Mapping[str, Reading]) -> None:
-    """Launches of one side are of one tool, on one machine."""
-    (first, one), *others = files.items()
+    """Check that launches of one side are of one tool, on one machine."""
+    (first, reading), *others = files.items()
     for name, other in others:
-        if other.form != one.form:
+        if other.form != reading.form:
             raise Unreadable(
-                f"{name} is a file of {other.form}, and {first} one of {one.form}; a side is of one"
-                " format"
+                f"{name} is a file of {other.form}, and {first} one of {reading.form}; a side is of"
+                " one format"
             )
-        if other.machine != one.machine:
+        if other.machine != reading.machine:
             facts = sorted(
                 fact
-                for fact in {*one.machine, *other.machine}
-                if one.machine.get(fact) != other.machine.get(fact)
+                for fact in {*reading.machine, *other.machine}
+                if reading.machine.get(fact) != other.machine.get(fact)
             )
             raise Unreadable(
                 f"{name} and {first} were measured on two machines, which differ in"
@@ -275,7 +291,7 @@ def _require_one(files: Mapping[str, Reading]) -> None:
 
 
 def _add(row: _ImportedRow, series: Series, name: str) -> None:
-    """The launches of a series, after those that earlier files have of it."""
+    """Add the launches of a series after those of earlier files."""
     assert series.better is not None  # noqa: S101 - only a bug of ours breaks it
     before = row.metrics.get(name)
     try:
@@ -311,7 +327,10 @@ def _main(series: Series) -> str:
 
 
 def _name(series: Series, main: str | None) -> str:
-    """The main series by its kind; a measure by its own name, apart from what the main one is called."""
+    """Return the main series' name by its kind, or a measure's own name.
+
+    A measure with the main name gets a suffix.
+    """
     name = metric_name("", series.measure) if series.measure else _main(series)
     return f"{name}{_JOINT}measure" if series.measure and name == main else name
 
@@ -342,7 +361,7 @@ def _case(benchmark: str, row: _ImportedRow) -> CaseResult:
 
 
 def _body(versions: Iterable[str]) -> str:
-    """A digest of the versions of a benchmark's code; empty without any."""
+    """Return a digest of the versions of a benchmark's code; empty without any."""
     joined = "\0".join(sorted(versions))
     return hashlib.sha256(joined.encode("utf-8", "replace")).hexdigest()[:16] if joined else ""
 
@@ -359,19 +378,19 @@ def _without_direction(undirected: Sequence[str]) -> str:
 
 
 def listed(names: Sequence[str], most: int = 3) -> str:
-    """Some of the names as people read them, the end of a long one, and how many more there are."""
+    """Return some of the names for people, long ones shortened, and the number of others."""
     shown = [show(name if len(name) <= LONGEST else f"…{name[-LONGEST + 1 :]}") for name in names]
     return _some(shown, most)
 
 
 def _some(words: Sequence[str], most: int = 3, *, between: str = ", ") -> str:
-    """Some of the words, and how many more there are."""
+    """Return some of the words, and the number of others."""
     more = f" and {len(words) - most} more" if len(words) > most else ""
     return between.join(words[:most]) + more
 
 
 def without_patch(version: object) -> object:
-    """A version of Python as far as it decides what is compared: ``3.14.2 (64-bit)`` is ``3.14 (64-bit)``."""
+    """Return a version of Python without its patch: ``3.14.2 (64-bit)`` is ``3.14 (64-bit)``."""
     return (
         re.sub(r"^(\d+\.\d+)\.\d+(?=$| \()", r"\1", version)
         if isinstance(version, str)
@@ -381,10 +400,10 @@ def without_patch(version: object) -> object:
 
 def known_facts(facts: Iterable[tuple[str, object]]) -> dict[str, Fact]:
     """Return a file's facts about its machine: texts and numbers, without empty ones."""
-    known: dict[str, Fact] = {}
+    cleaned: dict[str, Fact] = {}
     for name, value in facts:
         if isinstance(value, str) and value.strip():
-            known[name] = " ".join(value.split())[:200]
+            cleaned[name] = " ".join(value.split())[:200]
         elif isinstance(value, int | float) and is_number(value) and value:
-            known[name] = value
-    return known
+            cleaned[name] = value
+    return cleaned

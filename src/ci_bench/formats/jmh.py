@@ -21,14 +21,15 @@ def matches(root: Node) -> bool:
     return (
         isinstance(root.value, list)
         and bool(root.value)
-        and all(one.has("benchmark", "mode", "primaryMetric") for one in root.items())
+        and all(row.has("benchmark", "mode", "primaryMetric") for row in root.items())
     )
 
 
 def read(root: Node) -> Reading:
-    """Scores by fork and iteration; secondary metrics (allocation rates and the like) only if they are asked for.
+    """Read the scores by fork and iteration.
 
-    Parameters, mode and threads are part of a benchmark's name. A benchmark without a score failed.
+    Secondary metrics (allocation rates and the like) are used only on request. Parameters, mode and
+    threads are part of a benchmark's name. A benchmark without a score failed.
     """
     rows = list(root.items())
     without = [row for row in rows if not _is_known(row.field("primaryMetric"))]
@@ -44,7 +45,7 @@ def read(root: Node) -> Reading:
             Absent(benchmark=_name(row), reason="JMH has no score of it") for row in without
         ),
         tool="JMH",
-        machine=facts[0] if facts and all(one == facts[0] for one in facts) else {},
+        machine=facts[0] if facts and all(machine == facts[0] for machine in facts) else {},
     )
 
 
@@ -61,13 +62,15 @@ def _series(row: Node) -> Iterator[Series]:
 
 
 def _is_known(metric: Node) -> bool:
-    """Return whether no score is the text ``NaN``, which JMH writes for what it could not measure."""
+    """Return whether no score is the text ``NaN``, which JMH writes if it could not measure."""
     raw, score = metric.get("rawData"), metric.get("score")
     forks = [fork.value for fork in raw.items()] if raw else []
-    scores = [one for fork in forks if isinstance(fork, list) for one in fork] or [
+    scores = [number for fork in forks if isinstance(fork, list) for number in fork] or [
         score.value if score else None
     ]
-    return not any(one == _NONE or (isinstance(one, float) and math.isnan(one)) for one in scores)
+    return not any(
+        number == _NONE or (isinstance(number, float) and math.isnan(number)) for number in scores
+    )
 
 
 def _name(row: Node) -> str:

@@ -31,7 +31,7 @@ def matches(root: Node) -> bool:
 
 
 def read(root: Node) -> Reading:
-    """All series; unknown fields are refused, since a misspelt one would be lost."""
+    """Read all series; unknown fields are refused, since a misspelt one would be lost."""
     _only(root, _TOP)
     kind, version, tool = root.field("kind"), root.field("schema_version"), root.get("tool")
     if kind.value != KIND:
@@ -41,39 +41,39 @@ def read(root: Node) -> Reading:
             f"{show(version.value)} is not {VERSION}, the version that this ci-bench reads"
         )
     return Reading(
-        series=tuple(_series(one) for one in root.field("series").items()),
+        series=tuple(_series(entry) for entry in root.field("series").items()),
         failed=_absent(root, "failed"),
         skipped=_absent(root, "skipped"),
         tool=tool.text() if tool else "",
     )
 
 
-def _only(node: Node, known: Collection[str]) -> None:
+def _only(node: Node, allowed: Collection[str]) -> None:
     for name, value in node.fields():
-        if name not in known:
-            value.wrong(f"unknown field{nearest(name, sorted(known))}")
+        if name not in allowed:
+            value.wrong(f"unknown field{nearest(name, sorted(allowed))}")
 
 
-def _series(one: Node) -> Series:
-    _only(one, _SERIES)
+def _series(record: Node) -> Series:
+    _only(record, _SERIES)
     measure, better, warmups, derived = (
-        one.get("measure"),
-        one.field("better"),
-        one.get("warmups"),
-        one.get("derived"),
+        record.get("measure"),
+        record.field("better"),
+        record.get("warmups"),
+        record.get("derived"),
     )
     if better.value not in tuple(Better):
         better.wrong(f"{show(better.value)} is neither 'lower' nor 'higher'")
     if derived is not None and not isinstance(derived.value, bool):
         derived.wrong(f"{show(derived.value)} is neither true nor false")
-    runs = _runs(one)
+    runs = _runs(record)
     warm = tuple(run.numbers() for run in warmups.items()) if warmups else ()
     if warmups is not None and len(warm) != len(runs):
         warmups.wrong(f"{len(warm)} lists of warm-ups for {len(runs)} runs")
     return Series(
-        benchmark=one.field("name").text(),
+        benchmark=record.field("name").text(),
         measure=measure.text() if measure else "",
-        unit=one.field("unit").text(),
+        unit=record.field("unit").text(),
         better=Better(better.value),
         derived=derived is not None and derived.value,
         runs=runs,
@@ -81,12 +81,15 @@ def _series(one: Node) -> Series:
     )
 
 
-def _runs(one: Node) -> Runs:
-    given = [name for name in _NUMBERS if one.has(name)]
-    if len(given) != 1:
-        one.wrong(f"it needs one of {', '.join(_NUMBERS)}, and has {' and '.join(given) or 'none'}")
-    node = one.field(given[0])
-    match given[0]:
+def _runs(record: Node) -> Runs:
+    number_fields = [name for name in _NUMBERS if record.has(name)]
+    if len(number_fields) != 1:
+        record.wrong(
+            f"it needs one of {', '.join(_NUMBERS)}, and has"
+            f" {' and '.join(number_fields) or 'none'}"
+        )
+    node = record.field(number_fields[0])
+    match number_fields[0]:
         case "value":
             return one_run(node.number())
         case "values":
@@ -99,26 +102,28 @@ def _runs(one: Node) -> Runs:
 
 
 def _absent(root: Node, name: str) -> tuple[Absent, ...]:
-    listed = root.get(name)
-    if listed is None:
+    entries = root.get(name)
+    if entries is None:
         return ()
-    found = []
-    for one in listed.items():
-        _only(one, _ABSENT)
-        found.append(Absent(benchmark=one.field("name").text(), reason=one.field("reason").text()))
-    return tuple(found)
+    absents = []
+    for entry in entries.items():
+        _only(entry, _ABSENT)
+        absents.append(
+            Absent(benchmark=entry.field("name").text(), reason=entry.field("reason").text())
+        )
+    return tuple(absents)
 
 
 def write(export: Export) -> Written:
-    """Everything but what has no direction or no number, on which the format insists."""
-    held = [series for series in export.series if series.better is not None and series.values]
+    """Write all series with a direction and numbers, which the format requires."""
+    writable = [series for series in export.series if series.better is not None and series.values]
     document = {
         "kind": KIND,
         "schema_version": VERSION,
         "tool": f"ci-bench {export.tool_version}".strip(),
-        "series": [_written(series) for series in held],
+        "series": [_written(series) for series in writable],
         **{
-            name: [{"name": one.benchmark, "reason": one.reason} for one in absent]
+            name: [{"name": entry.benchmark, "reason": entry.reason} for entry in absent]
             for name, absent in (("failed", export.failed), ("skipped", export.skipped))
             if absent
         },

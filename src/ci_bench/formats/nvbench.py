@@ -35,12 +35,12 @@ def matches(root: Node) -> bool:
     return (
         root.has("devices")
         and benchmarks is not None
-        and all(one.has("name", "states") for one in benchmarks.items())
+        and all(benchmark.has("name", "states") for benchmark in benchmarks.items())
     )
 
 
 def read(root: Node) -> Reading:
-    """GPU time of every state (a benchmark with one value for each of its axes)."""
+    """Read the GPU time of every state (a benchmark with one value for each of its axes)."""
     series: list[Series] = []
     skipped: list[Absent] = []
     for benchmark in root.field("benchmarks").items():
@@ -63,15 +63,19 @@ def read(root: Node) -> Reading:
 
 
 def _machine(root: Node) -> dict[str, Fact]:
-    """The GPUs by name, each once."""
+    """Return the GPUs by name, each once."""
     names = [
-        str(one.field("name").value) for one in root.field("devices").items() if one.get("name")
+        str(device.field("name").value)
+        for device in root.field("devices").items()
+        if device.get("name")
     ]
     return known_facts((("device", "cuda"), ("gpu", ", ".join(dict.fromkeys(names)))))
 
 
 def _series(name: str, state: Node) -> Iterator[Series]:
-    summaries = {one.field("tag").text(): one for one in state.field("summaries").items()}
+    summaries = {
+        summary.field("tag").text(): summary for summary in state.field("summaries").items()
+    }
     main = next((tag for tag in _MAIN if tag in summaries), None)
     if main is not None:
         yield Series(
@@ -97,9 +101,14 @@ def _series(name: str, state: Node) -> Iterator[Series]:
 
 def _datum(summary: Node) -> Node | None:
     data = summary.get("data")
-    listed = data.items() if data else iter(())
+    entries = data.items() if data else iter(())
     return next(
-        (one for one in listed if one.has("name", "value") and one.value["name"] == "value"), None
+        (
+            entry
+            for entry in entries
+            if entry.has("name", "value") and entry.value["name"] == "value"
+        ),
+        None,
     )
 
 
@@ -114,16 +123,16 @@ def _value(summary: Node) -> float:
     datum = _datum(summary)
     if datum is None:
         summary.wrong("its data has no entry 'value'")
-    held = datum.field("value")
+    value = datum.field("value")
     try:
-        return Node(float(held.value), held.path).number()
+        return Node(float(value.value), value.path).number()
     except (TypeError, ValueError, OverflowError):
-        held.wrong(f"{held.value!r:.60} is not a number")
+        value.wrong(f"{value.value!r:.60} is not a number")
 
 
 def _tool(root: Node) -> str:
     meta = root.get("meta")
     version = meta.get("version") if meta else None
-    own = version.get("nvbench") if version else None
-    text = own.get("string") if own else None
+    release = version.get("nvbench") if version else None
+    text = release.get("string") if release else None
     return f"nvbench {text.text()}" if text else "nvbench"

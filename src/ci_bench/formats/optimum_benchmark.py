@@ -29,7 +29,7 @@ def matches(root: Node) -> bool:
     """
     if root.has("config", "report"):
         return True
-    targets = [one for _, one in root.fields()] if isinstance(root.value, dict) else []
+    targets = [target for _, target in root.fields()] if isinstance(root.value, dict) else []
     return bool(targets) and all(map(_is_target, targets))
 
 
@@ -40,13 +40,13 @@ def _is_target(node: Node) -> bool:
 
 
 def read(root: Node) -> Reading:
-    """Latencies of every run and peaks of memory, for each target."""
+    """Read latencies of every run and peaks of memory, for each target."""
     config = root.get("config") if root.has("config", "report") else None
     name = config.get("name") if config else None
     prefix = f"{name.text()} " if name else ""
     report = root.field("report") if config else root
     series = tuple(
-        one for target, node in report.fields() for one in _series(f"{prefix}{target}", node)
+        entry for target, node in report.fields() for entry in _series(f"{prefix}{target}", node)
     )
     return Reading(series=series, tool="optimum-benchmark")
 
@@ -75,8 +75,10 @@ def _series(benchmark: str, target: Node) -> Iterator[Series]:
         ("energy", "total", Better.LOWER),
         ("efficiency", "value", Better.HIGHER),
     ):
-        if (found := target.get(part)) is not None and not is_missing(found.field(measured).value):
-            value, unit = one_run(found.field(measured).number()), found.field("unit").text()
+        if (figures := target.get(part)) is not None and not is_missing(
+            figures.field(measured).value
+        ):
+            value, unit = one_run(figures.field(measured).number()), figures.field("unit").text()
             yield Series(
                 benchmark=benchmark,
                 measure=part,

@@ -50,7 +50,10 @@ def is_lines(text: str) -> bool:
 
 
 def parse(text: str) -> Node:
-    """One JSON text, or one on each line, or several in a row, as a list. Raises `Unreadable`."""
+    """Parse one JSON text, or one on each line, or several in a row, as a list.
+
+    Raises `Unreadable`.
+    """
     if is_lines(text):
         lines = enumerate(text.strip().splitlines(), 1)
         return Node([_line(number, line) for number, line in lines if line.strip()], "$")
@@ -72,52 +75,52 @@ def _line(number: int, line: str) -> Any:
 def matches(root: Node) -> bool:
     """Return whether it looks like this format."""
     records = list(root.items()) if isinstance(root.value, list) else [root]
-    return bool(records) and all(one.has("benchmark", "metric") for one in records)
+    return bool(records) and all(record.has("benchmark", "metric") for record in records)
 
 
 def read(root: Node) -> Reading:
-    """All values of each metric.
+    """Read all values of each metric.
 
     A benchmark is named by benchmark, model, backend, mode, data type, device, inputs and
     arguments.
     """
     records = list(root.items()) if isinstance(root.value, list) else [root]
-    found = of_models(_rows([one for one in records if _is_of_runner(one)]))
-    others = [(one, one.field("metric")) for one in records if not _is_of_runner(one)]
+    reading = of_models(_rows([record for record in records if _is_of_runner(record)]))
+    others = [(record, record.field("metric")) for record in records if not _is_of_runner(record)]
     texts = [metric.field("name").text() for _, metric in others if _texts(metric)]
     without = [
         metric.field("name").text()
         for _, metric in others
         if not _texts(metric) and _is_empty(metric)
     ]
-    named = (
+    groups = (
         ("texts are not compared", texts),
         ("metrics without a number are not compared", without),
     )
     return replace(
-        found,
+        reading,
         series=(
-            *found.series,
+            *reading.series,
             *(
-                _series(one)
-                for one, metric in others
+                _series(record)
+                for record, metric in others
                 if not _texts(metric) and not _is_empty(metric)
             ),
         ),
         tool="PyTorch OSS benchmark v3",
         machine=_machine(records),
         notes=tuple(
-            f"{words}: {listed([*dict.fromkeys(names)])}" for words, names in named if names
+            f"{words}: {listed([*dict.fromkeys(names)])}" for words, names in groups if names
         ),
     )
 
 
 def _machine(records: Sequence[Node]) -> dict[str, Fact]:
-    """The runner that the database's own records name, if all name the same one."""
+    """Return the runner that the database's own records name, if all name the same one."""
     runners = {
-        str([_fact(one, name) for name in ("type", "gpu_info")]): one
+        str([_fact(runner, name) for name in ("type", "gpu_info")]): runner
         for record in records
-        for one in _runners(record)
+        for runner in _runners(record)
     }
     if len(runners) != 1:
         return {}
@@ -126,17 +129,13 @@ def _machine(records: Sequence[Node]) -> dict[str, Fact]:
 
 
 def _runners(record: Node) -> Sequence[Node]:
-    listed_ones = record.get("runners")
-    return (
-        list(listed_ones.items())
-        if listed_ones is not None and isinstance(listed_ones.value, list)
-        else []
-    )
+    node = record.get("runners")
+    return list(node.items()) if node is not None and isinstance(node.value, list) else []
 
 
 def _fact(runner: Node, name: str) -> object:
-    found = runner.get(name)
-    return None if found is None else found.value
+    node = runner.get(name)
+    return None if node is None else node.value
 
 
 _RUNNER = "TorchInductor"
@@ -148,7 +147,10 @@ def _is_of_runner(record: Node) -> bool:
 
 
 def _rows(records: Sequence[Node]) -> dict[str, tuple[str, dict[str, str]]]:
-    """The runner's records as rows of its tables, by the name of each model; settings tell several rows of a model apart."""
+    """Return the runner's records as rows of its tables, by the name of each model.
+
+    Settings distinguish several rows of a model.
+    """
     names = [" ".join(_words(record)) for record in records]
     settings = [_settings(record) for record in records]
     several = Counter(name for name, _ in {*zip(names, settings, strict=True)})
@@ -157,7 +159,7 @@ def _rows(records: Sequence[Node]) -> dict[str, tuple[str, dict[str, str]]]:
         metric = record.field("metric")
         measure = metric.field("name").text()
         values = _texts(metric) or [
-            repr(one) for one in _values(metric) if measure == MAIN or not math.isnan(one)
+            repr(value) for value in _values(metric) if measure == MAIN or not math.isnan(value)
         ]
         row = rows.setdefault(
             f"{name} ({setting})" if several[name] > 1 else name, (record.path, {})
@@ -168,31 +170,31 @@ def _rows(records: Sequence[Node]) -> dict[str, tuple[str, dict[str, str]]]:
 
 
 def _settings(record: Node) -> str:
-    """The runner's settings without the batch size, since a model that failed has 0."""
+    """Return the runner's settings without the batch size, since a model that failed has 0."""
     info = record.field("benchmark").get("extra_info")
-    named = info.value if info and isinstance(info.value, dict) else {}
+    settings = info.value if info and isinstance(info.value, dict) else {}
     return _spelt(
-        {name: value for name, value in named.items() if name not in {"device", "batch_size"}}
+        {name: value for name, value in settings.items() if name not in {"device", "batch_size"}}
     )
 
 
 def _texts(metric: Node) -> list[str]:
-    """The words of a metric without numbers, such as an accuracy's ``pass``."""
+    """Return the words of a metric without numbers, such as an accuracy's ``pass``."""
     info, numbers = metric.get("extra_info"), metric.get("benchmark_values")
     words = info.get("benchmark_values") if info and not (numbers and numbers.value) else None
-    return [str(one.value) for one in words.items()] if words else []
+    return [str(word.value) for word in words.items()] if words else []
 
 
 def _is_empty(metric: Node) -> bool:
     """Return whether the list of numbers holds none."""
     values = list(metric.field("benchmark_values").items())
-    return all(is_missing(one.value) for one in values)
+    return all(is_missing(value.value) for value in values)
 
 
 def _values(metric: Node) -> Sequence[float]:
-    """The numbers of a metric, NaN included, which the runner writes where it has none."""
+    """Return the numbers of a metric, NaN included, which the runner writes for missing ones."""
     field = metric.field("benchmark_values")
-    values = [math.nan if is_missing(one.value) else one.number() for one in field.items()]
+    values = [math.nan if is_missing(node.value) else node.number() for node in field.items()]
     return values or field.wrong("the list is empty")
 
 
@@ -201,21 +203,21 @@ def _series(record: Node) -> Series:
     info = metric.get("extra_info")
     about, better = (info.get("unit"), info.get("better")) if info else (None, None)
     name, unit = metric.field("name").text(), metric.get("unit") or about
-    said = unit.text() if unit else unit_in(name)
+    unit_text = unit.text() if unit else unit_in(name)
     values = [
-        one.number()
-        for one in metric.field("benchmark_values").items()
-        if not is_missing(one.value)
+        node.number()
+        for node in metric.field("benchmark_values").items()
+        if not is_missing(node.value)
     ]
     return Series(
         benchmark=" ".join(_words(record)),
         measure=name,
         runs=one_run(*values),
-        unit=said,
+        unit=unit_text,
         better=(
             Better(better.value)
             if better is not None and better.value in tuple(Better)
-            else direction_of(name, said)
+            else direction_of(name, unit_text)
         ),
     )
 
@@ -265,7 +267,7 @@ def _spelt(value: Any) -> str:
 
 def _flat(value: Any) -> str:
     if isinstance(value, dict):
-        parts = ((key, _flat(one)) for key, one in value.items())
+        parts = ((key, _flat(inner)) for key, inner in value.items())
         joined = ((key, words, isinstance(value[key], dict)) for key, words in parts if words)
         return ", ".join(
             words if key == "extra_info" else f"{key} {words}" if deep else f"{key}={words}"
@@ -280,7 +282,10 @@ NAME = "ci-bench"
 
 
 def write(results: Results) -> Files:
-    """All records of a run. Of every suite: what is particular to one is in ``extra_info``."""
+    """Write all records of a run, of every suite.
+
+    Values that only one suite has are in ``extra_info``.
+    """
     device = device_of(results)
     records = [record for row in results.cases for record in _records(row, device)]
     return one_file(Written(text=json.dumps(records, indent=1, allow_nan=False) + "\n"))
@@ -320,13 +325,13 @@ def _records(row: CaseResult, device: str) -> Iterator[dict[str, Any]]:
 
 def _passed(row: CaseResult, arm: str) -> bool:
     """Return whether a case ended well, and no check of the arm or of its reference failed."""
-    told = [
-        one
-        for one in row.checks
-        if one.arm in {arm, row.case.reference} or len(candidates(row)) == 1
+    checks = [
+        check
+        for check in row.checks
+        if check.arm in {arm, row.case.reference} or len(candidates(row)) == 1
     ]
     return row.status is Status.OK and not any(
-        one.outcome is Outcome.FAIL and not one.informative for one in told
+        check.outcome is Outcome.FAIL and not check.informative for check in checks
     )
 
 
@@ -341,9 +346,9 @@ def _record(
 ) -> dict[str, Any]:
     params = row.case.params
     settings = params.get("settings")
-    batch = next((one.items for one in row.metrics if one.items), None) or (settings or {}).get(
-        "batch_size"
-    )
+    batch = next((measured.items for measured in row.metrics if measured.items), None) or (
+        settings or {}
+    ).get("batch_size")
     extra = {
         "device": device,
         "suite": row.case.suite,

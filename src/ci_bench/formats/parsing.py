@@ -1,4 +1,4 @@
-"""A text as strict JSON, and a way to walk it that names the place of whatever is wrong."""
+"""Parser of strict JSON, and nodes that name their place in errors."""
 
 import json
 import math
@@ -16,7 +16,7 @@ MAX_FIELDS = 50_000
 
 
 def parse_json(text: str) -> "Node":
-    """The root of a JSON text.
+    """Return the root of a JSON text.
 
     NaN and infinities are let through, in any case of letters, since tools write them for what they
     could not measure; `Node.number` refuses them.
@@ -41,7 +41,7 @@ _COMMA = re.compile(r"\d,$")
 
 
 def _why(error: json.JSONDecodeError) -> str:
-    """The place of an error in words, and its cause where that is certain."""
+    """Return the place of an error in words, and its cause if that is certain."""
     if error.doc.lstrip().startswith(("{", "[")) and error.pos >= len(error.doc.rstrip()):
         return "; the text is cut short"
     rest = error.doc[error.pos : error.pos + _EXCERPT]
@@ -54,12 +54,15 @@ def _why(error: json.JSONDecodeError) -> str:
 
 
 def parse_each(text: str) -> "Node | None":
-    """Several JSON texts in a row, on separate lines or not, as a list; lists among them are joined. `None` if it is not that."""
+    """Parse several JSON texts in a row, on separate lines or not, as a list.
+
+    Lists among them are joined. It returns `None` if one of them is not JSON.
+    """
     decoder, words, place = json.JSONDecoder(object_pairs_hook=_object), _with_words(text), 0
     values: list[Any] = []
     try:
-        while found := _VALUE.search(words, place):
-            value, place = decoder.raw_decode(words, found.start())
+        while match := _VALUE.search(words, place):
+            value, place = decoder.raw_decode(words, match.start())
             values += value if isinstance(value, list) else [value]
     except (ValueError, RecursionError):
         return None
@@ -79,10 +82,13 @@ _LOWER = re.compile(r"[:,\[\s]-?(?:nan|inf)\b")
 
 
 def _with_words(text: str) -> str:
-    """Numbers that are not finite in the spelling of Python's parser; C++ prints ``nan`` and ``inf``. Strings stay."""
+    """Spell numbers that are not finite as Python's parser does.
+
+    C++ prints ``nan`` and ``inf``. Strings stay.
+    """
     if _LOWER.search(text) is None:
         return text
-    return _WORD.sub(lambda found: _NUMBERS.get(found[0].lower(), found[0]), text)
+    return _WORD.sub(lambda match: _NUMBERS.get(match[0].lower(), match[0]), text)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -90,8 +96,8 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         raise Unreadable(f"an object has {len(pairs):,} fields; at most {MAX_FIELDS:,} are read")
     fields = dict(pairs)
     if len(fields) != len(pairs):
-        seen: set[str] = set()
-        twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+        names: set[str] = set()
+        twice = next(name for name, _ in pairs if name in names or names.add(name))  # type: ignore[func-returns-value]
         raise Unreadable(
             f"an object has the field {show(twice)} twice, and only one of them can be meant"
         )
@@ -114,7 +120,7 @@ class Node:
         return isinstance(self.value, dict) and all(name in self.value for name in names)
 
     def field(self, name: str) -> "Node":
-        """A field that must be there."""
+        """Return a field that must exist."""
         if not isinstance(self.value, dict):
             self.wrong(f"{show(self.value)} is not a mapping")
         if name not in self.value:
@@ -122,24 +128,24 @@ class Node:
         return Node(self.value[name], step(self.path, name))
 
     def get(self, name: str) -> "Node | None":
-        """A field, or `None` if it is absent or null."""
-        found = self.field(name) if self.has(name) else None
-        return None if found is None or found.value is None else found
+        """Return a field, or `None` if it is absent or null."""
+        child = self.field(name) if self.has(name) else None
+        return None if child is None or child.value is None else child
 
     def items(self) -> "Iterator[Node]":
-        """The items of a list."""
+        """Return the items of a list."""
         if not isinstance(self.value, list):
             self.wrong(f"{show(self.value)} is not a list")
         return (Node(item, step(self.path, index)) for index, item in enumerate(self.value))
 
     def fields(self) -> "Iterator[tuple[str, Node]]":
-        """The fields of a mapping."""
+        """Return the fields of a mapping."""
         if not isinstance(self.value, dict):
             self.wrong(f"{show(self.value)} is not a mapping")
         return ((name, Node(item, step(self.path, name))) for name, item in self.value.items())
 
     def text(self) -> str:
-        """A text that is not empty."""
+        """Return a text that is not empty."""
         if not isinstance(self.value, str) or not self.value.strip():
             self.wrong(f"{show(self.value)} is not a text")
         if len(self.value) > MAX_NAME:
@@ -149,13 +155,13 @@ class Node:
         return str(self.value)
 
     def number(self) -> float:
-        """A finite number."""
+        """Return a finite number."""
         if not is_number(self.value):
             self.wrong(f"{show(self.value)} is not a finite number")
         return float(self.value)
 
     def numbers(self) -> tuple[float, ...]:
-        """A list of finite numbers."""
+        """Return a list of finite numbers."""
         if isinstance(self.value, list) and all(map(is_number, self.value)):
             return tuple(map(float, self.value))
         return tuple(item.number() for item in self.items())
@@ -172,5 +178,5 @@ def is_number(value: Any) -> bool:
 
 
 def is_missing(value: Any) -> bool:
-    """Return whether it is null or NaN, which tools write for what they could not measure."""
+    """Return whether a value is null or NaN, which tools write if they could not measure."""
     return value is None or (isinstance(value, float) and math.isnan(value))

@@ -23,24 +23,24 @@ _WRITTEN = {Unit.SECONDS: "second", Unit.BYTES: "byte", Unit.COUNT: "integer"}
 def matches(root: Node) -> bool:
     """Return whether it looks like this format."""
     return root.has("benchmarks", "version") and any(
-        one.has("runs") for one in root.field("benchmarks").items()
+        benchmark.has("runs") for benchmark in root.field("benchmarks").items()
     )
 
 
 def read(root: Node) -> Reading:
-    """Every benchmark's values per inner loop.
+    """Read every benchmark's values per inner loop.
 
     For pyperf less is always better. Runs that calibrate have no values.
     """
     shared = root.get("metadata")
     tool = shared.get("perf_version") if shared else None
     return Reading(
-        series=tuple(_series(one, shared) for one in root.field("benchmarks").items()),
+        series=tuple(_series(benchmark, shared) for benchmark in root.field("benchmarks").items()),
         tool=f"pyperf {tool.text()}" if tool else "pyperf",
         machine=known_facts(
-            (field, without_patch(one.value))
+            (field, without_patch(fact.value))
             for field, name in _MACHINE.items()
-            if shared and (one := shared.get(name))
+            if shared and (fact := shared.get(name))
         ),
     )
 
@@ -68,21 +68,24 @@ def _series(benchmark: Node, shared: Node | None) -> Series:
 
 
 def _metadata(benchmark: Node, shared: Node | None, name: str) -> Node | None:
-    """Metadata that all benchmarks of a file share is written once, at the top."""
-    own = benchmark.get("metadata")
-    return (own.get(name) if own else None) or (shared.get(name) if shared else None)
+    """Return metadata of a benchmark, or of the whole file.
+
+    Metadata that all benchmarks share is written once, at the top.
+    """
+    metadata = benchmark.get("metadata")
+    return (metadata.get(name) if metadata else None) or (shared.get(name) if shared else None)
 
 
 def _warmups(run: Node) -> tuple[float, ...]:
-    """A warm-up is a pair of loops and value."""
+    """Return the values of a run's warm-ups, each a pair of loops and value."""
     warmups = run.get("warmups")
     return tuple(pair.numbers()[-1] for pair in warmups.items() if pair.value) if warmups else ()
 
 
 def write(export: Export) -> Written:
-    """A run for each launch.
+    """Write a run for each launch.
 
-    Rates are left out, and what is better higher: for pyperf less is always better.
+    Rates are left out, and so is all that is better higher: for pyperf less is always better.
     """
     benchmarks, left_out = [], []
     for series in export.series:
@@ -97,10 +100,10 @@ def write(export: Export) -> Written:
 
 
 def _benchmark(series: Series, scale: float, unit: str) -> dict[str, Any]:
-    whole = unit != "second"
+    integral = unit != "second"
 
     def scaled(run: tuple[float, ...]) -> list[float]:
-        return [round(value * scale) if whole else value * scale for value in run]
+        return [round(value * scale) if integral else value * scale for value in run]
 
     warmups: Runs = series.warmups or ((),) * len(series.runs)
     runs = [

@@ -23,20 +23,26 @@ def matches(root: Node) -> bool:
 
 
 def read(root: Node) -> Reading:
-    """Seconds per call of every benchmark that passed: all rounds where they were saved, else their median.
+    """Read seconds per call of every benchmark that passed.
+
+    They are all rounds if these were saved, else their median.
 
     Numbers in ``extra_info`` are the user's own, of no known direction.
     """
     version = root.get("version")
     return Reading(
-        series=tuple(series for one in root.field("benchmarks").items() for series in _series(one)),
+        series=tuple(
+            series
+            for benchmark in root.field("benchmarks").items()
+            for series in _series(benchmark)
+        ),
         tool=f"pytest-benchmark {version.text()}" if version else "pytest-benchmark",
         machine=_machine(root.field("machine_info")),
     )
 
 
 def _machine(info: Node) -> dict[str, Fact]:
-    """The processor and the interpreter: numbers of two of them are not of one machine."""
+    """Return the processor and the interpreter, which identify a machine."""
     if not isinstance(info.value, dict):
         return {}
     cpu = info.value.get("cpu")
@@ -70,7 +76,7 @@ def _series(benchmark: Node) -> Iterator[Series]:
 
 
 def write(export: Export) -> Written:
-    """All samples of each time, as rounds of a benchmark."""
+    """Write all samples of each time, as rounds of a benchmark."""
     times, left_out = split_times(export)
     document = {
         "machine_info": {
@@ -107,7 +113,7 @@ def _benchmark(name: str, runs: tuple[tuple[float, ...], ...]) -> dict[str, Any]
 
 
 def _stats(seconds: list[float]) -> dict[str, Any]:
-    """The figures that pytest-benchmark's own ``compare`` reads.
+    """Return the figures that pytest-benchmark's own ``compare`` reads.
 
     Quartiles lie inside the data (the inclusive method); outliers are counted from the mean and
     from the quartiles, as pytest-benchmark's table says.

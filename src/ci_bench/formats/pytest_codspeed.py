@@ -1,4 +1,4 @@
-"""pytest-codspeed's results of its walltime mode (``.codspeed/results_*.json``), read.
+"""Results of pytest-codspeed's walltime mode (``.codspeed/results_*.json``), read.
 
 Times only, in nanoseconds.
 
@@ -23,7 +23,10 @@ def matches(root: Node) -> bool:
 
 
 def read(root: Node) -> Reading:
-    """The median time per call of every benchmark, by its place in the tree (``tests/test_x.py::test_sum[8]``)."""
+    """Read the median time per call of every benchmark.
+
+    Its name is its place in the tree (``tests/test_x.py::test_sum[8]``).
+    """
     kind = root.field("instrument").field("type")
     if kind.value != WALLTIME:
         kind.wrong(
@@ -33,16 +36,23 @@ def read(root: Node) -> Reading:
     version = creator.get("version")
     tool = creator.field("name").text()
     benchmarks = list(root.field("benchmarks").items())
-    names = _names([(one.get("uri") or one.field("name")).text() for one in benchmarks])
+    names = _names(
+        [(benchmark.get("uri") or benchmark.field("name")).text() for benchmark in benchmarks]
+    )
     return Reading(
-        series=tuple(_series(name, one) for name, one in zip(names, benchmarks, strict=True)),
+        series=tuple(
+            _series(name, benchmark) for name, benchmark in zip(names, benchmarks, strict=True)
+        ),
         tool=f"{tool} {version.text()}" if version else tool,
         machine=_machine(root),
     )
 
 
 def _names(places: list[str]) -> list[str]:
-    """Places in the tree; outside of a git repository the tool writes whole paths, of which the folder that all share goes."""
+    """Return places in the tree.
+
+    Outside of a git repository the tool writes whole paths; the folder that all share is removed.
+    """
     if not places or not all(place.startswith("/") for place in places):
         return places
     folder = posixpath.commonpath([posixpath.dirname(place.partition("::")[0]) for place in places])

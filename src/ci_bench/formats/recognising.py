@@ -31,43 +31,43 @@ _CHANGING: tuple[tuple[re.Pattern[str], str], ...] = (
 
 
 def stable(name: str) -> str:
-    """A name without what differs from run to run."""
+    """Remove from a name all that differs from run to run."""
     for pattern, instead in _CHANGING:
         name = pattern.sub(instead, name)
     return name
 
 
 def with_stable_names(reading: Reading) -> Reading:
-    """The same with addresses and temporary folders taken out of names, and a note that names how many.
+    """Remove addresses and temporary folders from names, and note the number of such names.
 
     Benchmarks that differ in nothing else are numbered in their order.
     """
-    known: dict[str, str] = {}
+    renames: dict[str, str] = {}
     names = [
-        *(one.benchmark for one in reading.series),
-        *(one.benchmark for one in (*reading.failed, *reading.skipped)),
+        *(entry.benchmark for entry in reading.series),
+        *(entry.benchmark for entry in (*reading.failed, *reading.skipped)),
     ]
-    plain = {name for name in names if stable(name) == name}
-    taken: Counter[str] = Counter()
+    unchanged = {name for name in names if stable(name) == name}
+    counts: Counter[str] = Counter()
     for name in dict.fromkeys(names):
         short = stable(name)
         if short != name:
-            taken[short] += 1
-            repeated = taken[short] > 1 or short in plain
-            known[name] = f"{short} #{taken[short]}" if repeated else short
-    if not known:
+            counts[short] += 1
+            repeated = counts[short] > 1 or short in unchanged
+            renames[name] = f"{short} #{counts[short]}" if repeated else short
+    if not renames:
         return reading
-    shown = ", ".join(list(known.values())[:_SHOWN])
-    count = "1 benchmark" if len(known) == 1 else f"{len(known)} benchmarks"
+    shown = ", ".join(list(renames.values())[:_SHOWN])
+    count = "1 benchmark" if len(renames) == 1 else f"{len(renames)} benchmarks"
     note = (
         f"addresses, temporary folders and the like in the names of {count} are not compared:"
         f" {shown}"
     )
-    return replace(renamed(reading, known), notes=(*reading.notes, note))
+    return replace(renamed(reading, renames), notes=(*reading.notes, note))
 
 
 def with_full_names(readings: Sequence[Reading]) -> list[Reading]:
-    """The same with every benchmark called by its full name, if exactly one of the readings' full names belongs to it.
+    """Give every benchmark its full name, if exactly one of the readings' full names belongs to it.
 
     A model that failed before it had a batch size is then the same benchmark as the model with one.
     If there are several, all of them failed.
@@ -97,21 +97,21 @@ def _fully_named(reading: Reading, full: Mapping[str, Sequence[str]]) -> Reading
         if len(names) > 1
     }
     failed = tuple(
-        replace(one, benchmark=name)
-        for one in reading.failed
-        for name in several.get(one.benchmark) or (one.benchmark,)
+        replace(absent, benchmark=name)
+        for absent in reading.failed
+        for name in several.get(absent.benchmark) or (absent.benchmark,)
     )
     return renamed(replace(reading, failed=failed), only)
 
 
 def renamed(reading: Reading, names: Mapping[str, str]) -> Reading:
-    """The same with other names for some benchmarks."""
+    """Return the same reading with other names for some benchmarks."""
 
     def new(name: str) -> str:
         return names.get(name, name)
 
-    def with_new_name(one: Named) -> Named:
-        return replace(one, benchmark=new(one.benchmark))
+    def with_new_name(entry: Named) -> Named:
+        return replace(entry, benchmark=new(entry.benchmark))
 
     return replace(
         reading,

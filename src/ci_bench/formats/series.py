@@ -18,22 +18,22 @@ class Unreadable(Exception):  # noqa: N818 - it describes the text, and the edge
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Series:
-    """Measurements of one kind from one benchmark.
-
-    `benchmark` is the tool's own name, `measure` tells several series of a benchmark apart and is
-    empty for the main one. The numbers of `runs` (one entry for each fresh process, as far as the
-    format tells) and `warmups` are as the tool wrote them, in `unit`, which may be any text.
-    `better` is `None` if the format does not say. A `derived` series follows from others or says
-    less than they do, so it is not used unless somebody asks for it.
-    """
+    """Measurements of one kind from one benchmark."""
 
     benchmark: str
+    """Name of the benchmark in the tool's own words."""
     runs: Runs
+    """Numbers by fresh process, as far as the format separates them, in `unit`."""
     unit: str
+    """Unit as the tool wrote it, which may be any text."""
     better: Better | None
+    """Direction of better numbers; `None` if the format has none."""
     measure: str = ""
+    """Name that distinguishes the series of a benchmark; empty for the main one."""
     warmups: Runs = ()
+    """Warm-ups by process, in `unit`; empty if the format has none."""
     derived: bool = False
+    """True if the series follows from others or has less; it is used only on request."""
     peak: bool = False
     """Marks a process's peak of memory, which moves by some pages from run to run."""
 
@@ -63,20 +63,20 @@ class Absent:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reading:
-    """All that a text says.
-
-    `failed` are benchmarks that went wrong, `skipped` those that were left out on purpose.
-
-    `machine` holds the facts about the measuring machine in which other machines would differ;
-    `form` the name of the format that it was read in.
-    """
+    """Content of a text."""
 
     series: tuple[Series, ...]
+    """All series with numbers."""
     failed: tuple[Absent, ...] = ()
+    """Benchmarks that went wrong."""
     skipped: tuple[Absent, ...] = ()
+    """Benchmarks that were left out on purpose."""
     tool: str = ""
+    """Name and version of the tool; empty if unknown."""
     machine: Mapping[str, Fact] = field(default_factory=dict)
+    """Facts about the measuring machine by name, in which other machines would differ."""
     form: str = ""
+    """Name of the format that the text was read in; empty until the format is known."""
     versions: Mapping[str, str] = field(default_factory=dict)
     """Versions by benchmark, which change with its own code, if the tool records them."""
     notes: tuple[str, ...] = ()
@@ -86,5 +86,5 @@ class Reading:
 
 
 def one_run(*values: float) -> Runs:
-    """Numbers of a single process."""
+    """Return numbers of a single process as runs."""
     return (values,)

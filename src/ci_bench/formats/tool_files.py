@@ -8,7 +8,10 @@ MAX_BYTES = 64 << 20
 
 
 def read_content(path: Path) -> bytes:
-    """A file's bytes, one more at most than are read of any. Raises `BadInput`."""
+    """Return a file's bytes, at most one more than are read of any file.
+
+    Raises `BadInput`.
+    """
     try:
         with path.open("rb") as stream:
             return stream.read(MAX_BYTES + 1)

@@ -71,7 +71,7 @@ Row = dict[str, float | str]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class File:
-    """A file that a run wrote: its folder and name, to tell ranks and restarts apart, and what is in it."""
+    """A file that a run wrote. Folder and name identify ranks and restarts."""
 
     folder: str
     name: str
@@ -92,7 +92,7 @@ class _Log:
     names: set[str]
 
     def note(self, name: str) -> None:
-        """A name, whether it is asked for or not."""
+        """Note a name, requested or not."""
         if len(self.names) >= MOST_NAMES and name not in self.names:
             raise Unreadable(f"{self.file.name} has more than {MOST_NAMES:,} names of numbers")
         self.names.add(name)
@@ -110,7 +110,7 @@ def form_of(content: bytes) -> str | None:
 def read(
     files: Sequence[File], names: Mapping[str, str], form: str
 ) -> tuple[tuple[LogRecord, ...], ...]:
-    """The steps of each rank, in their order.
+    """Return the steps of each rank, in their order.
 
     Files of one folder (W&B: of one run's id) are of one process that was restarted: a later one
     counts from its first step on. Each folder whose files have losses is a rank, in the order of
@@ -125,75 +125,78 @@ def read(
             f"{size:,} bytes, but at most {MOST_BYTES:,} are read; log fewer pictures and"
             " histograms"
         )
-    asked = {what: (names[what],) if what in names else NAMES[what] for what in NAMES}
-    wanted = {name for several in asked.values() for name in several}
+    names_by_field = {what: (names[what],) if what in names else NAMES[what] for what in NAMES}
+    row_names = {name for several in names_by_field.values() for name in several}
     reader = _tensorboard if form == TENSORBOARD else _wandb
-    logs = [reader(file, wanted) for file in files]
+    logs = [reader(file, row_names) for file in files]
     _must_have(names, {name for log in logs for name in log.names})
     runs: dict[str, list[tuple[_Log, list[LogRecord]]]] = {}
     for log in logs:
-        if found := _records(log, asked):
-            runs.setdefault(log.run, []).append((log, found))
+        if steps := _records(log, names_by_field):
+            runs.setdefault(log.run, []).append((log, steps))
     if not runs:
-        raise Unreadable(_no_loss(asked["loss"], logs))
+        raise Unreadable(_no_loss(names_by_field["loss"], logs))
     joined = {run: _continued(parts) for run, parts in runs.items()}
     training_log.must_say(names, [record for records in joined.values() for record in records])
-    ranks = set(asked["rank"])
+    ranks = set(names_by_field["rank"])
     return _by_rank(
         joined, form, has_ranks=any(ranks & row.keys() for log in logs for row in log.rows)
     )
 
 
-def _records(log: _Log, asked: Mapping[str, Sequence[str]]) -> list[LogRecord]:
-    """The steps of one file. `line` is the position of the row."""
-    return list(training_log.of_objects(enumerate(log.rows), asked))
+def _records(log: _Log, names_by_field: Mapping[str, Sequence[str]]) -> list[LogRecord]:
+    """Return the steps of one file.
+
+    `line` is the position of the row.
+    """
+    return list(training_log.of_objects(enumerate(log.rows), names_by_field))
 
 
-def _must_have(given: Mapping[str, str], known: set[str]) -> None:
-    """A name that somebody chose is there: a misspelt one would leave a signal out."""
-    for what, name in given.items():
-        if name not in known | {STEP, MOMENT}:
+def _must_have(user_names: Mapping[str, str], log_names: set[str]) -> None:
+    """Check that names set by the user exist: a misspelt one would leave a signal out."""
+    for what, name in user_names.items():
+        if name not in log_names | {STEP, MOMENT}:
             raise Unreadable(
-                f"{what}: nothing is called {name!r}{meant(name, sorted(known))}; there is"
-                f" {_listed(known)}"
+                f"{what}: nothing is called {name!r}{meant(name, sorted(log_names))}; there is"
+                f" {_list_names(log_names)}"
             )
 
 
 def _no_loss(tried: Sequence[str], logs: Sequence[_Log]) -> str:
-    known = {name for log in logs for name in log.names}
-    if not known:
+    log_names = {name for log in logs for name in log.names}
+    if not log_names:
         return "it contains no numbers"
-    near = next((hint for name in tried if (hint := meant(name, sorted(known)))), "")
+    near = next((hint for name in tried if (hint := meant(name, sorted(log_names)))), "")
     return (
         f"nothing is called {' or '.join(map(repr, tried))}{near}; name the loss with"
-        f" `losses.loss`: it has {_listed(known)}"
+        f" `losses.loss`: it has {_list_names(log_names)}"
     )
 
 
-def _listed(names: set[str]) -> str:
+def _list_names(names: set[str]) -> str:
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return ", ".join(repr(name[:100]) for name in sorted(names)[:SHOWN]) + more
 
 
 def _continued(parts: Sequence[tuple[_Log, list[LogRecord]]]) -> list[LogRecord]:
-    """The steps of one process over its restarts: what comes later counts from its first step on.
+    """Join the steps of a process over its restarts: a later file counts from its first step on.
 
     Raises:
         Unreadable: two files were written at the same time, and so by two processes.
     """
     ordered = sorted(parts, key=lambda part: _moment(part[0], part[1][0]))
-    for (one, before), (other, after) in pairwise(ordered):
-        if _moment(other, after[0]) < _moment(one, before[-1]):
+    for (earlier, before), (later, after) in pairwise(ordered):
+        if _moment(later, after[0]) < _moment(earlier, before[-1]):
             message = (
-                f"{one.file.name} and {other.file.name} of {one.run or 'one folder'} were written"
-                " at the same time"
+                f"{earlier.file.name} and {later.file.name} of {earlier.run or 'one folder'} were"
+                " written at the same time"
             )
             raise Unreadable(f"{message}; give each process its own folder or run")
-    kept: list[LogRecord] = []
+    steps: list[LogRecord] = []
     for _, records in ordered:
         begins = min(record.step or 0 for record in records)
-        kept = [record for record in kept if (record.step or 0) < begins] + records
-    return kept
+        steps = [record for record in steps if (record.step or 0) < begins] + records
+    return steps
 
 
 def _moment(log: _Log, record: LogRecord) -> float:
@@ -204,7 +207,7 @@ def _moment(log: _Log, record: LogRecord) -> float:
 def _by_rank(
     runs: Mapping[str, list[LogRecord]], form: str, *, has_ranks: bool
 ) -> tuple[tuple[LogRecord, ...], ...]:
-    """The steps of each rank: as the numbers say it, else a folder is a rank."""
+    """Return the steps of each rank: as the numbers name it, else a folder is a rank."""
     if has_ranks or len(runs) == 1:
         return by_rank([record for records in runs.values() for record in records])
     if form == WANDB:
@@ -236,8 +239,11 @@ def _natural(path: str) -> list[tuple[int, str]]:
     ]
 
 
-def _tensorboard(file: File, wanted: set[str]) -> _Log:
-    """Scalars of an event file; those of one step are a row, and a name that comes twice begins another."""
+def _tensorboard(file: File, row_names: set[str]) -> _Log:
+    """Read the scalars of an event file.
+
+    Those of one step are a row. A name that comes twice begins another row.
+    """
     log, rows = _Log(file=file, run=file.folder, rows=[], names=set()), dict[int, Row]()
     for number, event in enumerate(_records_of_tf(file)):
         _bounded(number, file)
@@ -251,7 +257,7 @@ def _tensorboard(file: File, wanted: set[str]) -> _Log:
                 summary = value
         for name, scalar in _scalars(summary, file):
             log.note(name)
-            if name not in wanted:
+            if name not in row_names:
                 continue
             if step not in rows or name in rows[step]:
                 rows[step] = {STEP: step, MOMENT: moment}
@@ -292,23 +298,32 @@ _OF_DTYPE: Mapping[Field, tuple[int, str]] = {
 
 
 def _of_tensor(tensor: bytes, file: File) -> float | None:
-    """The number in a ``TensorProto``, where it has exactly one."""
+    """Return the number in a ``TensorProto``; `None` if it does not have exactly one."""
     fields = list(_fields(tensor, file))
-    own, code = _OF_DTYPE.get(next((value for key, value in fields if key == 1), 0), (0, ""))
-    for key, value in fields if own else ():
-        if key not in {own, 4}:
+    value_field, code = _OF_DTYPE.get(
+        next((value for key, value in fields if key == 1), 0), (0, "")
+    )
+    for key, value in fields if value_field else ():
+        if key not in {value_field, 4}:
             continue
         if isinstance(value, int):
             return float(value - (1 << 64) if value >> 63 else value)
         if len(value) == struct.calcsize(code):
             return float(struct.unpack(code, value)[0])
-        if key == own and code[1] in "iq" and (packed := _varint(value, 0, file))[1] == len(value):
+        if (
+            key == value_field
+            and code[1] in "iq"
+            and (packed := _varint(value, 0, file))[1] == len(value)
+        ):
             return float(packed[0] - (1 << 64) if packed[0] >> 63 else packed[0])
     return None
 
 
 def _records_of_tf(file: File) -> Iterator[bytes]:
-    """The messages of a TFRecord file: a length and its checksum, a message and its checksum."""
+    """Yield the messages of a TFRecord file.
+
+    It has a length and its checksum, a message and its checksum.
+    """
     content, place = file.content, 0
     while place + 12 <= len(content):
         length = int.from_bytes(content[place : place + 8], "little")
@@ -324,7 +339,7 @@ def _records_of_tf(file: File) -> Iterator[bytes]:
         place = end + 4
 
 
-def _wandb(file: File, wanted: set[str]) -> _Log:
+def _wandb(file: File, row_names: set[str]) -> _Log:
     """Read the arguments of ``wandb.log``, a row for each call."""
     log = _Log(file=file, run=file.name, rows=[], names=set())
     for number, record in enumerate(_records_of_leveldb(file)):
@@ -340,14 +355,14 @@ def _wandb(file: File, wanted: set[str]) -> _Log:
             if key == 2 and isinstance(value, bytes):  # noqa: PLR2004 - history
                 row: Row = {}
                 for name, text in _items(value, file):
-                    _add_item(log, row, name, text, wanted)
+                    _add_item(log, row, name, text, row_names)
                 log.rows.append(row)
     return log
 
 
-def _add_item(log: _Log, row: Row, name: str, text: bytes, wanted: set[str]) -> None:
-    """A number, or a text of one: W&B writes what is not finite as a text."""
-    if name in wanted and len(text) <= LONGEST_NUMBER:
+def _add_item(log: _Log, row: Row, name: str, text: bytes, row_names: set[str]) -> None:
+    """Add a number, or a text of one: W&B writes numbers that are not finite as texts."""
+    if name in row_names and len(text) <= LONGEST_NUMBER:
         try:
             value = json.loads(text)
         except (ValueError, RecursionError):
@@ -360,7 +375,10 @@ def _add_item(log: _Log, row: Row, name: str, text: bytes, wanted: set[str]) -> 
 
 
 def _items(history: bytes, file: File) -> Iterator[tuple[str, bytes]]:
-    """Name and JSON of each item; the names of what is nested are joined with dots, as W&B does."""
+    """Yield name and JSON of each item.
+
+    Names of nested items are joined with dots, as W&B does.
+    """
     for key, value in _fields(history, file):
         if key != 1 or not isinstance(value, bytes):
             continue
@@ -378,16 +396,16 @@ def _items(history: bytes, file: File) -> Iterator[tuple[str, bytes]]:
 
 
 def _records_of_leveldb(file: File) -> Iterator[bytes]:
-    """The messages of a log of LevelDB, put together where blocks cut them."""
+    """Yield the messages of a log of LevelDB, joined if blocks cut them."""
     content, place, parts = file.content, _HEADER, list[bytes]()
     if content[:_HEADER] != _MAGIC:
         raise Unreadable(
             f"{file.name} does not begin as a run of W&B does, or in another version of its format"
         )
     while place + _HEADER <= len(content):
-        left = _BLOCK - place % _BLOCK
-        if left < _HEADER:
-            place += left
+        room = _BLOCK - place % _BLOCK
+        if room < _HEADER:
+            place += room
             continue
         expected, length, kind = struct.unpack_from("<IHB", content, place)
         fits = (kind in {_WHOLE, _FIRST}) == (not parts) and kind in {
@@ -396,7 +414,7 @@ def _records_of_leveldb(file: File) -> Iterator[bytes]:
             _MIDDLE,
             _LAST,
         }
-        if length > left - _HEADER or not fits:
+        if length > room - _HEADER or not fits:
             raise _broken(file, place)
         if place + _HEADER + length > len(content):
             return  # it was not written to its end
@@ -411,9 +429,10 @@ def _records_of_leveldb(file: File) -> Iterator[bytes]:
 
 
 def _fields(message: bytes, file: File) -> Iterator[tuple[int, Field]]:
-    """Number and value of each field of a message in protobuf's wire format (https://protobuf.dev/programming-guides/encoding).
+    """Yield number and value of each field of a message in protobuf's wire format.
 
-    Numbers of four and eight bytes come as bytes.
+    Numbers of four and eight bytes come as bytes. The format is that of
+    https://protobuf.dev/programming-guides/encoding.
     """
     place = 0
     while place < len(message):
@@ -436,7 +455,7 @@ def _fields(message: bytes, file: File) -> Iterator[tuple[int, Field]]:
 
 
 def _varint(message: bytes, place: int, file: File) -> tuple[int, int]:
-    """A number of seven bits a byte, and where it ends."""
+    """Return a number of seven bits a byte, and the place of its end."""
     value = 0
     for shift, byte in enumerate(message[place : place + _LONGEST_VARINT]):
         value |= (byte & 127) << 7 * shift
@@ -490,7 +509,7 @@ _CRC32C = _table()
 
 
 def checksum(content: bytes) -> int:
-    """CRC-32C, turned by 15 bits and moved, as TFRecord has it."""
+    """Return CRC-32C, turned by 15 bits and moved, as TFRecord has it."""
     crc, table = 0xFFFFFFFF, _CRC32C
     for byte in content:
         crc = crc >> 8 ^ table[(crc ^ byte) & 255]

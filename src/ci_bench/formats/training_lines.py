@@ -75,7 +75,10 @@ _BEFORE_EPOCHS = re.compile(r"epochs?[\s:=#\[]*$", re.IGNORECASE)
 _BRACKET = re.compile(r"(?:^|[\s\]])\[(?:step\s)?(\d{1,12})\](?=[\s:]|$)", re.IGNORECASE)
 _PAIR = re.compile(r"^\s*\[(\d{1,9}),\s*(\d{1,12})\](?!<)")
 """Epoch and step, as PyTorch's tutorials print them: ``[1,  2000] loss: 2.173``."""
-_COUNTED = r"(step|iteration|iter|itr|it|update|num_updates|batch|batch_idx)s?[\s:=#\[\"']{1,20}(\d{1,12})(?!\w|[.,]\d)"
+_COUNTED = (
+    r"(step|iteration|iter|itr|it|update|num_updates|batch|batch_idx)s?"
+    r"[\s:=#\[\"']{1,20}(\d{1,12})(?!\w|[.,]\d)"
+)
 _WORD = re.compile(
     rf"(?<![\w/.\-])(?<!micro )(?<!mini )(?<!val )(?<!eval )(?<!test ){_COUNTED}", re.IGNORECASE
 )
@@ -98,24 +101,28 @@ Values = dict[str, tuple[float, bool]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LogLine:
-    """One record of a log: at the break `line` (from 0), which people count as line `number`.
-
-    `values` are the numbers by meaning, each with whether it is in milliseconds. `part` is what the
-    line is of, if not of a training step. `counters` are numbers that may count its steps,
-    `position` that of a bar; `bar` says that a carriage return ended or began it. `others` are the
-    names of its other losses.
-    """
+    """One record of a log."""
 
     values: Values
+    """Numbers by field, each with true if it is in milliseconds."""
     line: int = 0
+    """Number of the break that ends the record, from 0; a carriage return is a break."""
     number: int = 1
+    """Number of the line as people count it, from 1."""
     part: str = ""
+    """``evaluation`` or ``average``; empty for a training step."""
     epoch: int | None = None
+    """Epoch of the record; `None` if the line has none."""
     counters: Mapping[str, int] = field(default_factory=dict)
+    """Numbers of the line that may count its steps, by name, the likeliest first."""
     rank: int | None = None
+    """Number of the process in the line's prefix; `None` without one."""
     bar: bool = False
+    """True if a carriage return ended or began the record."""
     evaluated: float | None = None
+    """Loss of an evaluation in the line; `None` if it has none."""
     others: tuple[str, ...] = ()
+    """Names of the line's other losses; empty after the first lines."""
 
     @property
     def position(self) -> int | None:
@@ -125,7 +132,7 @@ class LogLine:
 
 @dataclass(kw_only=True, slots=True)
 class _Block:
-    """The lines of a record of several: its step and epoch, its gradient norm, and its place in the records read."""
+    """Step, epoch and gradient norm of a record of several lines, and its place among all."""
 
     step: int | None = None
     epoch: int | None = None
@@ -134,44 +141,46 @@ class _Block:
 
 
 def read_lines(
-    text: str, asked: Mapping[str, Sequence[str]], defaults: Mapping[str, Sequence[str]]
+    text: str, names_by_field: Mapping[str, Sequence[str]], defaults: Mapping[str, Sequence[str]]
 ) -> list[LogLine]:
-    """Read the records of a log by the names `asked`.
+    """Read the records of a log by the names of each field.
 
     Those in `defaults` were not set by the user.
 
     Raises:
         Unreadable: a loss or a gradient norm is a number of two readings. It names the line.
     """
-    commas, found, number = _commas(text, asked), list[LogLine](), 1
+    commas, records, number = _commas(text, names_by_field), list[LogLine](), 1
     start, block = 0, _Block()
     for position, end in enumerate(_ends(text)):
-        piece = _plain(text[start : min(end, start + LONGEST_LINE)])
+        piece = _strip_markup(text[start : min(end, start + LONGEST_LINE)])
         bar = (
             "\r" in (text[end : end + 1], text[start - 1 : start]) and text[end : end + 2] != "\r\n"
         )
         try:
-            line = _line(piece, asked, defaults, commas)
+            line = _line(piece, names_by_field, defaults, commas)
             norm = (
-                _find(piece, "grad_norm", asked["grad_norm"], defaults, commas)
+                _find(piece, "grad_norm", names_by_field["grad_norm"], defaults, commas)
                 if line is None
                 else None
             )
         except NotANumber as error:
             raise Unreadable(f"line {number}: {error}") from None
         if line is None:
-            _note(piece, None if norm is None else norm[0], block, found)
+            _note(piece, None if norm is None else norm[0], block, records)
         else:
-            others = _other_losses(piece, asked["loss"]) if len(found) < MOST_FIRST else ()
+            others = (
+                _other_losses(piece, names_by_field["loss"]) if len(records) < MOST_FIRST else ()
+            )
             line = replace(line, line=position, number=number, bar=bar, others=others)
-            found.append(_of_block(line, block, len(found)))
+            records.append(_of_block(line, block, len(records)))
         number += text[end : end + 1] == "\n"
         start = end + 1
-    return found
+    return records
 
 
-def _plain(piece: str) -> str:
-    """A line without colours, levels, and representations of numbers."""
+def _strip_markup(piece: str) -> str:
+    """Remove colours, levels, and representations of numbers from a line."""
     if "\x1b" in piece:
         piece = _COLOUR.sub("", piece)
     if "(" in piece:
@@ -179,21 +188,23 @@ def _plain(piece: str) -> str:
     return _AMOUNT.sub(r"\1 | ", _LEVEL.sub("|", piece))
 
 
-def _note(piece: str, norm: tuple[float, bool] | None, block: _Block, found: list[LogLine]) -> None:
-    """Note what a line without a loss says of the records around it."""
+def _note(
+    piece: str, norm: tuple[float, bool] | None, block: _Block, records: list[LogLine]
+) -> None:
+    """Note the numbers that a line without a loss has for the records around it."""
     if (epoch := _EPOCH_HEADER.match(piece)) is not None:
         block.epoch = int(epoch[1])
     elif (step := _HEADER.search(piece)) is not None:
         block.step, block.norm, block.place = int(step[2]), norm, None
     elif norm is not None and block.place is not None:
-        record = found[block.place]
-        found[block.place] = replace(record, values={"grad_norm": norm, **record.values})
+        record = records[block.place]
+        records[block.place] = replace(record, values={"grad_norm": norm, **record.values})
     elif norm is not None:
         block.norm = norm
 
 
 def _of_block(line: LogLine, block: _Block, place: int) -> LogLine:
-    """The record with what the lines above say of it."""
+    """Complete the record with the numbers of the lines above."""
     if line.part:
         return line
     if line.epoch is None:
@@ -207,53 +218,55 @@ def _of_block(line: LogLine, block: _Block, place: int) -> LogLine:
 
 
 def names_in(text: str) -> list[str]:
-    """The names that numbers have in a log, as they come first."""
-    lines = (_plain(line[:2000]) for line in re.split(r"[\r\n]", text)[:MOST_NAMED_LINES])
+    """Return the names that numbers have in a log, in the order of their first lines."""
+    lines = (_strip_markup(line[:2000]) for line in re.split(r"[\r\n]", text)[:MOST_NAMED_LINES])
     return list(
         dict.fromkeys(match[1].strip() for line in lines for match in _NAMED.finditer(line))
     )
 
 
 def _ends(text: str) -> Iterator[int]:
-    yield from (found.start() for found in _BREAK.finditer(text))
+    yield from (match.start() for match in _BREAK.finditer(text))
     yield len(text)
 
 
-def _commas(text: str, asked: Mapping[str, Sequence[str]]) -> Commas:
+def _commas(text: str, names_by_field: Mapping[str, Sequence[str]]) -> Commas:
     """Return the use of commas in losses and norms.
 
     Logs without a comma in a number need no check.
     """
     if not re.search(r"\d,\d", text):
         return Commas()
-    names = (*asked["loss"], *asked["grad_norm"])
-    return Commas.of([match[1] for name in names for match in _named(name).finditer(text)])
+    names = (*names_by_field["loss"], *names_by_field["grad_norm"])
+    return Commas.of(
+        [match[1] for name in names for match in _compile_pattern(name).finditer(text)]
+    )
 
 
 def _line(
     piece: str,
-    asked: Mapping[str, Sequence[str]],
+    names_by_field: Mapping[str, Sequence[str]],
     defaults: Mapping[str, Sequence[str]],
     commas: Commas,
 ) -> LogLine | None:
-    """The record of a line, without its place; nothing for a line without a loss."""
+    """Return the record of a line, without its place; `None` for a line without a loss."""
     if (flat := _key_and_value(piece)) is not None:
         piece = flat
     evaluated = (
         _EVALUATED.search(piece)
-        if "loss" in piece.lower() and asked["loss"][0] not in EVALUATED
+        if "loss" in piece.lower() and names_by_field["loss"][0] not in EVALUATED
         else None
     )
-    loss = _find(piece, "loss", asked["loss"], defaults, commas)
+    loss = _find(piece, "loss", names_by_field["loss"], defaults, commas)
     if loss is None and evaluated is None and "loss" in piece.lower() and _EVALUATION.search(piece):
         evaluated = _ANY_LOSS.search(piece)  # "Test set: Average loss: 0.0546"
     if loss is None and evaluated is None:
         return None
     values: Values = {} if loss is None else {"loss": loss[0]}
-    for what in asked:
+    for what in names_by_field:
         if (
             what != "loss"
-            and (value := _find(piece, what, asked[what], defaults, commas)) is not None
+            and (value := _find(piece, what, names_by_field[what], defaults, commas)) is not None
         ):
             values[what] = value[0]
     before = piece[: loss[1]] if loss else piece
@@ -273,32 +286,35 @@ def _epoch(before: str) -> int | None:
 
 
 def _counters(piece: str) -> dict[str, int]:
-    """The numbers of a line that may count its steps, the likeliest first."""
+    """Return the numbers of a line that may count its steps, the likeliest first."""
     begin = piece[:2000]
-    found = {word[1].lower(): int(word[2]) for word in reversed(list(_WORD.finditer(begin)))}
+    counters = {word[1].lower(): int(word[2]) for word in reversed(list(_WORD.finditer(begin)))}
     if (pair := _PAIR.match(begin)) is not None:
-        found["pair"] = int(pair[2])
+        counters["pair"] = int(pair[2])
     for match in _OF.finditer(begin):
         if not _BEFORE_EPOCHS.search(begin[: match.start(1)]):
-            found["of"] = int(match[1])
+            counters["of"] = int(match[1])
             break
     if (bracket := _BRACKET.search(begin)) is not None:
-        found["bracket"] = int(bracket[1])
+        counters["bracket"] = int(bracket[1])
     if (label := _LABEL.match(begin)) is not None:
-        found[UNIQUE] = int(label[1])
-    return found
+        counters[UNIQUE] = int(label[1])
+    return counters
 
 
-def _other_losses(piece: str, asked: Sequence[str]) -> tuple[str, ...]:
-    known = {name.lower() for name in (*asked, *EVALUATED)}
+def _other_losses(piece: str, loss_names: Sequence[str]) -> tuple[str, ...]:
+    excluded = {name.lower() for name in (*loss_names, *EVALUATED)}
     names = (
         match[1].strip() for match in _NAMED.finditer(piece[:2000]) if "loss" in match[1].lower()
     )
-    return tuple(name for name in names if name.lower() not in known and is_loss(name))
+    return tuple(name for name in names if name.lower() not in excluded and is_loss(name))
 
 
 def is_loss(name: str) -> bool:
-    """Return whether a name is that of a training's loss: no evaluation, no mean of an epoch, no scale."""
+    """Return whether a name is that of a training's loss.
+
+    Losses of an evaluation, means of an epoch, and scales are not.
+    """
     words = set(re.split(r"[^a-z]+", re.sub(r"loss(?![a-z])", " loss ", name.lower())))
     return "loss" in words and not words & _NO_LOSS
 
@@ -310,12 +326,15 @@ def _part(before: str) -> str:
 
 
 def _rank(piece: str) -> int | None:
-    found = _RANK.match(piece)
-    return None if found is None else int(found[1] or found[2])
+    match = _RANK.match(piece)
+    return None if match is None else int(match[1] or match[2])
 
 
 def _key_and_value(piece: str) -> str | None:
-    """MLPerf's lines name what their value is of: ``{"key": "train_loss", "value": 2.3, "metadata": {…}}``."""
+    """Return a line of MLPerf as names and values; `None` for other lines.
+
+    Such a line is ``{"key": "train_loss", "value": 2.3, "metadata": {…}}``.
+    """
     begin = piece.find('{"')
     if begin < 0 or '"key"' not in piece or '"value"' not in piece:
         return None
@@ -339,17 +358,17 @@ def _find(
     defaults: Mapping[str, Sequence[str]],
     commas: Commas,
 ) -> tuple[tuple[float, bool], int] | None:
-    """The first named number with whether it is in milliseconds, and where its name begins."""
+    """Return the first named number, true if it is in milliseconds, and the place of its name."""
     lowered = _lowered(piece)
     for name in names:
         if name.lower() not in lowered:  # much faster than the pattern
             continue
-        for match in _named(name).finditer(piece):
+        for match in _compile_pattern(name).finditer(piece):
             value = _value(match, what, name, commas)
             if value is not None:
                 return value, match.start()
     if what == "time" and names is defaults["time"] and "time" in lowered:
-        timed = _named("time").search(piece)
+        timed = _compile_pattern("time").search(piece)
         if timed and timed[2] == "ms":  # "time 31.20ms": without a unit it may be the time of day
             return (parse(timed[1]), True), timed.start()
     return None
@@ -374,7 +393,7 @@ def _value(match: re.Match[str], what: str, name: str, commas: Commas) -> tuple[
 
 
 @cache
-def _named(name: str) -> re.Pattern[str]:
+def _compile_pattern(name: str) -> re.Pattern[str]:
     """Match a name, its number, and letters after it.
 
     No word may be before the name, unless columns part them: ``val loss`` is not a loss. A name of

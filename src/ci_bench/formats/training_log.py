@@ -52,8 +52,8 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "step": ("step", "steps", "iter", "iteration", "global_step"),
     "loss": ("loss", "lm loss", "train/loss"),
     "grad_norm": (
-        "grad_norm", "grad norm", "gnorm", "train/grad_norm", "gradient_norm", "gradient norm", "total_grad_norm",
-        "global_grad_norm", "optim/total_grad_norm", "gradnorm", "norm",
+        "grad_norm", "grad norm", "gnorm", "train/grad_norm", "gradient_norm", "gradient norm",
+        "total_grad_norm", "global_grad_norm", "optim/total_grad_norm", "gradnorm", "norm",
     ),
     "time": ("step_time", "step_time_s", "step_time_ms", "elapsed time per iteration (ms)", "dt"),
     "clock": ("clock",),
@@ -66,13 +66,14 @@ NAMES: Mapping[str, tuple[str, ...]] = {
 """Default names in records: the first one that a record has counts."""
 
 OTHER_LOSSES = (
-    "train_loss", "train_loss_step", "lm_loss", "total_loss", "train/loss_step", "train/CrossEntropyLoss", "train loss",
-    "training loss", "training_loss", "loss train", "loss/train", "loss/train/total", "reduced_train_loss",
+    "train_loss", "train_loss_step", "lm_loss", "total_loss", "train/loss_step",
+    "train/CrossEntropyLoss", "train loss", "training loss", "training_loss", "loss train",
+    "loss/train", "loss/train/total", "reduced_train_loss",
 )  # fmt: skip
 """Names of losses where no record has one by the names above."""
 COUNTERS = (
-    "_step", "current_steps", "num_updates", "train/global_step", "trainer/global_step", "global_steps", "it", "update", "batch",
-    "time/total_timesteps", "time/iterations",
+    "_step", "current_steps", "num_updates", "train/global_step", "trainer/global_step",
+    "global_steps", "it", "update", "batch", "time/total_timesteps", "time/iterations",
 )  # fmt: skip
 """Names of numbers that may count steps where no record has a step."""
 _MODES = ("mode", "split", "phase", "stage", "subset")
@@ -82,18 +83,20 @@ _WHOLE_RUN = "train_runtime"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Log:
-    """Content of a log: steps of each rank, evaluations, and counts of skipped records.
-
-    `numbers` are those of the ranks, `others` the names of losses that are not read. `loss` is the
-    name of the loss that is read where it is the only one.
-    """
+    """Content of a log: steps of each rank, evaluations, and counts of skipped records."""
 
     ranks: Ranks
+    """Steps of each rank; all ranks have the same ones."""
     numbers: tuple[int, ...] = (0,)
+    """Numbers of the ranks, in the order of `ranks`."""
     others: tuple[str, ...] = ()
+    """Names of losses that are not read."""
     loss: str = ""
+    """Name of the loss, if it is read because it is the only one; else empty."""
     evaluations: tuple[float, ...] = ()
+    """Losses of evaluations, in the order of the log."""
     left_out: Mapping[str, int] = field(default_factory=dict)
+    """Counts of skipped records, by their description in the plural."""
 
     @property
     def remarks(self) -> str:
@@ -113,17 +116,22 @@ def _counted(left_out: Mapping[str, int]) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _FoundLosses:
-    """Records of training steps in their order, and what else there was."""
+    """Records of training steps in their order, and the rest of the log."""
 
     records: list[LogRecord]
+    """Records with a loss, as the log has them."""
     evaluations: list[float]
+    """Losses of evaluations, in the order of the log."""
     left_out: Counter[str]
+    """Counts of skipped records, by their description in the plural."""
     others: dict[str, None] = field(default_factory=dict)
+    """Names of losses that are not read, in their order."""
     loss: str = ""
+    """Name of the loss, if it is read because it is the only one; else empty."""
 
 
 def read(text: str, names: Mapping[str, str], form: str = "auto") -> Log:
-    """The steps of each rank, in their order; all ranks have the same ones.
+    """Return the steps of each rank, in their order; all ranks have the same ones.
 
     `names` says what records call their step, loss, grad_norm, time, clock, tokens or rank, where
     it is not one of `NAMES`.
@@ -135,36 +143,47 @@ def read(text: str, names: Mapping[str, str], form: str = "auto") -> Log:
     if form not in FORMATS:
         raise Unreadable(f"format: {form!r} is not one of {', '.join(FORMATS)}")
     form = _form(text) if form == "auto" else form
-    asked = {what: (names[what],) if what in names else NAMES[what] for what in NAMES}
+    names_by_field = {what: (names[what],) if what in names else NAMES[what] for what in NAMES}
     rows = None if form == "log" else list(_rows(text, form))
-    found = _search(text, rows, asked, named="loss" in names)
-    if not found.records and form == "jsonl":
+    losses = _search(text, rows, names_by_field, set_by_user="loss" in names)
+    if not losses.records and form == "jsonl":
         text, rows = messages_of(rows or ()), None
-        found = _search(text, rows, asked, named="loss" in names)
-    if not found.records and form == "log" and (drawn := rows_of_drawing(text)):
-        found = _search(text, drawn, asked, named="loss" in names)
+        losses = _search(text, rows, names_by_field, set_by_user="loss" in names)
+    if not losses.records and form == "log" and (drawn := rows_of_drawing(text)):
+        losses = _search(text, drawn, names_by_field, set_by_user="loss" in names)
         rows = drawn
-    if not found.records:
-        raise Unreadable(_no_loss(asked["loss"], text, rows, found))
-    must_say(names, found.records)
-    return _log(found)
+    if not losses.records:
+        raise Unreadable(_no_loss(names_by_field["loss"], text, rows, losses))
+    must_say(names, losses.records)
+    return _log(losses)
 
 
 def _search(
-    text: str, rows: Sequence[Row] | None, asked: Mapping[str, Sequence[str]], *, named: bool
+    text: str,
+    rows: Sequence[Row] | None,
+    names_by_field: Mapping[str, Sequence[str]],
+    *,
+    set_by_user: bool,
 ) -> _FoundLosses:
-    """The records with a loss by the names asked; by other names of losses, or the only one, unless the user set one."""
-    found = _found(text, rows, asked)
-    if found.records or named:
-        return found
-    other = _found(text, rows, {**asked, "loss": OTHER_LOSSES})
+    """Return the records with a loss by the names of each field.
+
+    Without such records, other names of losses are tried, then the only one of the log, unless
+    the user set a name.
+    """
+    losses = _read_losses(text, rows, names_by_field)
+    if losses.records or set_by_user:
+        return losses
+    other = _read_losses(text, rows, {**names_by_field, "loss": OTHER_LOSSES})
     if other.records:
         return other
-    alone = [name for name in _names_in(text, rows) if training_lines.is_loss(name)]
+    loss_names = [name for name in _names_in(text, rows) if training_lines.is_loss(name)]
     return (
-        replace(_found(text, rows, {**asked, "loss": tuple(alone)}), loss=alone[0])
-        if len(alone) == 1
-        else found
+        replace(
+            _read_losses(text, rows, {**names_by_field, "loss": tuple(loss_names)}),
+            loss=loss_names[0],
+        )
+        if len(loss_names) == 1
+        else losses
     )
 
 
@@ -172,13 +191,13 @@ def _names_in(text: str, rows: Sequence[Row] | None) -> list[str]:
     return training_lines.names_in(text) if rows is None else names_of(rows)
 
 
-def _log(found: _FoundLosses) -> Log:
-    records, left_out = found.records, found.left_out
+def _log(losses: _FoundLosses) -> Log:
+    records, left_out = losses.records, losses.left_out
     records = with_steps(records)
-    whole = len(records)
+    total = len(records)
     records = without_repeats(records)
-    if len(records) < whole:
-        left_out["steps that a resumed run repeated"] += whole - len(records)
+    if len(records) < total:
+        left_out["steps that a resumed run repeated"] += total - len(records)
     numbered = any(record.step is not None for record in records)
     if numbered and (without := sum(record.step is None for record in records)):
         left_out["losses without a step"] += without
@@ -189,9 +208,9 @@ def _log(found: _FoundLosses) -> Log:
     return Log(
         ranks=ranks,
         numbers=numbers,
-        others=tuple(found.others),
-        loss=found.loss,
-        evaluations=tuple(found.evaluations),
+        others=tuple(losses.others),
+        loss=losses.loss,
+        evaluations=tuple(losses.evaluations),
         left_out=dict(left_out),
     )
 
@@ -232,12 +251,12 @@ def must_say(names: Mapping[str, str], records: Sequence[LogRecord]) -> None:
 
 
 def _no_loss(
-    tried: Sequence[str], text: str, rows: Sequence[Row] | None, found: _FoundLosses
+    tried: Sequence[str], text: str, rows: Sequence[Row] | None, losses: _FoundLosses
 ) -> str:
     """Explain why the log has no steps, with the names that it has."""
-    if found.left_out:
+    if losses.left_out:
         return (
-            f"it has no training step, only {_counted(found.left_out)}; name another loss with"
+            f"it has no training step, only {_counted(losses.left_out)}; name another loss with"
             " `losses.loss`"
         )
     names = _names_in(text, rows)
@@ -247,8 +266,8 @@ def _no_loss(
     near = next((hint for name in tried if (hint := meant(name, sorted(names)))), "")
     shown = sorted(names, key=lambda name: ("loss" not in name.lower(), names.index(name)))
     more = f" and {len(shown) - SHOWN} more" if len(shown) > SHOWN else ""
-    listed = ", ".join(repr(name[:100]) for name in shown[:SHOWN]) + more
-    return f"{reason}{near}; name it with `losses.loss`: it has {listed}"
+    examples = ", ".join(repr(name[:100]) for name in shown[:SHOWN]) + more
+    return f"{reason}{near}; name it with `losses.loss`: it has {examples}"
 
 
 def _form(text: str) -> str:
@@ -261,12 +280,14 @@ def _form(text: str) -> str:
             and (start.count("\n") > 1 or rows_of_document(first) is None)
         ):
             return "jsonl"
-        whole = document_of(start)
-        if isinstance(whole, dict):
+        document = document_of(start)
+        if isinstance(document, dict):
             return (
-                "trainer_state" if HISTORY in whole or rows_of_document(whole) is None else "json"
+                "trainer_state"
+                if HISTORY in document or rows_of_document(document) is None
+                else "json"
             )
-        if isinstance(whole, list):
+        if isinstance(document, list):
             return "json"
     begin = [line for line in start.split("\n", MOST_BANNER)[:MOST_BANNER] if line.strip()]
     if 2 * sum(isinstance(document_of(line), dict) for line in begin) > len(begin):
@@ -280,14 +301,14 @@ def _rows(text: str, form: str) -> Iterator[Row]:
     elif form == "columns":
         yield from rows_of_columns(text)
     elif form in {"trainer_state", "json"}:
-        whole = document_of(text)
+        document = document_of(text)
         if form == "trainer_state" and not (
-            isinstance(whole, dict) and isinstance(whole.get(HISTORY), list)
+            isinstance(document, dict) and isinstance(document.get(HISTORY), list)
         ):
             raise Unreadable(
                 f"it is not a JSON object with a list {HISTORY!r} or with values by step"
             )
-        rows = rows_of_document(whole)
+        rows = rows_of_document(document)
         if rows is None:
             raise Unreadable(
                 'it is not JSON that maps steps to values, such as {"loss": {"1": 4.2, "2": 4.1}}'
@@ -303,62 +324,64 @@ def _rows(text: str, form: str) -> Iterator[Row]:
                     raise Unreadable(f"line {number + 1} is not a JSON object")
 
 
-def _found(
-    text: str, rows: Sequence[Row] | None, asked: Mapping[str, Sequence[str]]
+def _read_losses(
+    text: str, rows: Sequence[Row] | None, names_by_field: Mapping[str, Sequence[str]]
 ) -> _FoundLosses:
-    return _of_lines(text, asked) if rows is None else _of_rows(rows, asked)
+    return _of_lines(text, names_by_field) if rows is None else _of_rows(rows, names_by_field)
 
 
-def _of_rows(rows: Iterable[Row], asked: Mapping[str, Sequence[str]]) -> _FoundLosses:
-    found = _FoundLosses(records=[], evaluations=[], left_out=Counter())
-    for line, own in rows:
-        values = {**{canonical(name): value for name, value in own.items()}, **own}
+def _of_rows(rows: Iterable[Row], names_by_field: Mapping[str, Sequence[str]]) -> _FoundLosses:
+    losses = _FoundLosses(records=[], evaluations=[], left_out=Counter())
+    for line, row in rows:
+        values = {**{canonical(name): value for name, value in row.items()}, **row}
         part = _part_of(values)
-        evaluated = [] if part else _evaluated(own, asked["loss"])
-        record = _record(lambda what, values=values: _value(values, asked[what]), line)  # type: ignore[misc]
+        evaluated = [] if part else _evaluated(row, names_by_field["loss"])
+        record = _record(lambda what, values=values: _value(values, names_by_field[what]), line)  # type: ignore[misc]
         if record is not None and not part:
             epoch = values.get("epoch")
             epoch = epoch if isinstance(epoch, int) else _integer(epoch)
-            found.records.append(replace(record, epoch=epoch, counters=_counters_of(values)))
-            if len(found.records) <= training_lines.MOST_FIRST:
-                found.others.update(dict.fromkeys(_other_losses(own, asked["loss"], record.loss)))
+            losses.records.append(replace(record, epoch=epoch, counters=_counters_of(values)))
+            if len(losses.records) <= training_lines.MOST_FIRST:
+                losses.others.update(
+                    dict.fromkeys(_other_losses(row, names_by_field["loss"], record.loss))
+                )
         if part == AVERAGE:
-            found.left_out["averages"] += 1
+            losses.left_out["averages"] += 1
         elif part and record is not None:
             evaluated = [record.loss]
         if evaluated:
-            found.left_out["evaluations"] += 1
-            found.evaluations.extend(evaluated)
-    return found
+            losses.left_out["evaluations"] += 1
+            losses.evaluations.extend(evaluated)
+    return losses
 
 
-def _evaluated(values: Mapping[str, Any], asked: Sequence[str]) -> list[float]:
-    """The losses of evaluations in a row."""
-    found: list[float] = []
+def _evaluated(values: Mapping[str, Any], loss_names: Sequence[str]) -> list[float]:
+    """Return the losses of evaluations in a row."""
+    losses: list[float] = []
     for name in values:
-        if name not in asked and is_evaluated(name):
+        if name not in loss_names and is_evaluated(name):
             with suppress(Unreadable):  # "n/a" until the first evaluation
-                found += [value[0]] if (value := _value(values, [name])) else []
-    return found
+                losses += [value[0]] if (value := _value(values, [name])) else []
+    return losses
 
 
-def _other_losses(values: Mapping[str, Any], asked: Sequence[str], loss: float) -> list[str]:
-    """The names of a row's losses but the one that is read, which may have two."""
-    known = {canonical(name) for name in asked}
-    named = (
-        name for name in values if canonical(name) not in known and training_lines.is_loss(name)
+def _other_losses(values: Mapping[str, Any], loss_names: Sequence[str], loss: float) -> list[str]:
+    """Return the names of a row's losses but the one that is read, which may have two."""
+    excluded = {canonical(name) for name in loss_names}
+    others = (
+        name for name in values if canonical(name) not in excluded and training_lines.is_loss(name)
     )
     return [
         name
-        for name in named
+        for name in others
         if isinstance(values[name], float | int | str) and values[name] != loss
     ]
 
 
 def _counters_of(values: Mapping[str, Any]) -> dict[str, int]:
-    """The numbers of a row that may count its steps."""
-    found = {name: _integer(values[name]) for name in COUNTERS if name in values}
-    return {name: value for name, value in found.items() if value is not None}
+    """Return the numbers of a row that may count its steps."""
+    counters = {name: _integer(values[name]) for name in COUNTERS if name in values}
+    return {name: value for name, value in counters.items() if value is not None}
 
 
 def _integer(value: Any) -> int | None:
@@ -384,17 +407,20 @@ def _part_of(values: Mapping[str, Any]) -> str:
 
 
 def of_objects(
-    rows: Iterable[tuple[int, Mapping[str, Any]]], asked: Mapping[str, Sequence[str]]
+    rows: Iterable[tuple[int, Mapping[str, Any]]], names_by_field: Mapping[str, Sequence[str]]
 ) -> Iterator[LogRecord]:
-    """The records of mappings by name, each with its position; those without a loss are left out."""
+    """Yield the records of mappings by name, each with its position, if they have a loss."""
     for line, values in rows:
-        record = _record(lambda what, values=values: _value(values, asked[what]), line)  # type: ignore[misc]
+        record = _record(lambda what, values=values: _value(values, names_by_field[what]), line)  # type: ignore[misc]
         if record is not None:
             yield record
 
 
 def _value(values: Mapping[str, Any], names: Sequence[str]) -> tuple[float, bool] | None:
-    """The first named number, and whether it is in milliseconds, which its name says; numbers may be texts, as some log them."""
+    """Return the first named number, and true if its name puts it in milliseconds.
+
+    Numbers may be texts, as some log them.
+    """
     for name in names:
         value = values.get(name, values.get(canonical(name)))
         if value is None or isinstance(value, bool):
@@ -413,36 +439,39 @@ def _value(values: Mapping[str, Any], names: Sequence[str]) -> tuple[float, bool
     return None
 
 
-def _of_lines(text: str, asked: Mapping[str, Sequence[str]]) -> _FoundLosses:
-    """The steps of a log; where every line with a loss looks like one of an evaluation, the looks say nothing."""
-    lines = training_lines.read_lines(text, asked, NAMES)
+def _of_lines(text: str, names_by_field: Mapping[str, Sequence[str]]) -> _FoundLosses:
+    """Return the steps of a log.
+
+    If every line with a loss looks like one of an evaluation, the looks are ignored.
+    """
+    lines = training_lines.read_lines(text, names_by_field, NAMES)
     if not any("loss" in line.values and not line.part for line in lines):
         lines = [replace(line, part="") if "loss" in line.values else line for line in lines]
-    named = any("step" in line.values for line in lines)
-    found = _FoundLosses(records=[], evaluations=[], left_out=Counter())
+    has_steps = any("step" in line.values for line in lines)
+    losses = _FoundLosses(records=[], evaluations=[], left_out=Counter())
     last = None
     for line, after in zip_longest(lines, lines[1:]):
         if (after is not None and _draws_again(line, after)) or (
             last is not None and _returns(last, line)
         ):
-            found.left_out["redrawn bars"] += 1
+            losses.left_out["redrawn bars"] += 1
         elif line.part == AVERAGE:
-            found.left_out["averages"] += 1
+            losses.left_out["averages"] += 1
         elif line.part:
-            found.left_out["evaluations"] += 1
-            found.evaluations.append(
+            losses.left_out["evaluations"] += 1
+            losses.evaluations.append(
                 line.values["loss"][0] if "loss" in line.values else line.evaluated or 0.0
             )
-        elif not named and line.bar and line.position == 0:
-            found.left_out["bars before the first step"] += 1
+        elif not has_steps and line.bar and line.position == 0:
+            losses.left_out["bars before the first step"] += 1
         else:
             last = line
-            found.records.append(_of_line(line))
-            found.others.update(dict.fromkeys(line.others))
+            losses.records.append(_of_line(line))
+            losses.others.update(dict.fromkeys(line.others))
             if line.evaluated is not None:
-                found.left_out["evaluations"] += 1
-                found.evaluations.append(line.evaluated)
-    return found
+                losses.left_out["evaluations"] += 1
+                losses.evaluations.append(line.evaluated)
+    return losses
 
 
 def _draws_again(line: LogLine, after: LogLine) -> bool:
@@ -456,10 +485,12 @@ def _draws_again(line: LogLine, after: LogLine) -> bool:
 
 
 def _returns(last: LogLine, line: LogLine) -> bool:
-    """Return whether a bar is that of the last step of its epoch, drawn again after an evaluation."""
+    """Return whether a bar repeats the last step of its epoch after an evaluation."""
     same = (last.position, last.epoch, last.rank) == (line.position, line.epoch, line.rank)
-    known = line.position is not None and line.epoch is not None
-    return known and same and last.bar and line.bar and last.values["loss"] == line.values["loss"]
+    has_place = line.position is not None and line.epoch is not None
+    return (
+        has_place and same and last.bar and line.bar and last.values["loss"] == line.values["loss"]
+    )
 
 
 def _of_line(line: LogLine) -> LogRecord:
@@ -475,7 +506,7 @@ def _of_line(line: LogLine) -> LogRecord:
 
 
 def _record(value: Callable[[str], tuple[float, bool] | None], line: int) -> LogRecord | None:
-    """A record of whatever has a loss."""
+    """Return a record; `None` without a loss."""
     loss = value("loss")
     if loss is None:
         return None

@@ -1,7 +1,7 @@
-"""The numbers of training logs as their writers spell them: ``1.4M``, ``1,234``, ``0,693``, ``31.20ms``, ``nan``.
+"""Numbers of training logs as their writers spell them: ``1.4M``, ``0,693``, ``31.20ms``, ``nan``.
 
 A number is read as it was meant, or refused: ``1,234`` as a loss may be 1.234 or 1234, and only the
-rest of the log can tell.
+rest of the log decides.
 """
 
 import math
@@ -32,7 +32,7 @@ class Commas:
 
     @classmethod
     def of(cls, texts: list[str]) -> "Commas":
-        """The use that the unambiguous numbers among `texts` show."""
+        """Return the use that the unambiguous numbers among `texts` show."""
         if any(_COMMA.fullmatch(text) and not _GROUPS.fullmatch(text) for text in texts):
             return cls(decimal=True)
         grouped = any(
@@ -45,7 +45,7 @@ GROUPED = Commas(decimal=False)
 
 
 def parse(text: str, commas: Commas = GROUPED) -> float:
-    """The value of a number's text, without a unit.
+    """Return the value of a number's text, without a unit.
 
     Raises:
         NotANumber: it is not a number, or its comma may be a decimal point or not.
@@ -66,14 +66,18 @@ def parse(text: str, commas: Commas = GROUPED) -> float:
 
 
 def parse_spelled(text: str) -> float:
-    """The value of a text that may end in K, M, G, B or T, as JSON and CSV hold it.
+    """Return the value of a text that may end in K, M, G, B or T, as JSON and CSV have it.
 
     Raises:
         NotANumber: it is not a number.
     """
-    own = text.strip()
-    suffixed = _SUFFIXED.fullmatch(own)
-    return parse(suffixed[1]) * SUFFIXES[suffixed[2].lower()] if suffixed else parse(own, Commas())
+    stripped = text.strip()
+    suffixed = _SUFFIXED.fullmatch(stripped)
+    return (
+        parse(suffixed[1]) * SUFFIXES[suffixed[2].lower()]
+        if suffixed
+        else parse(stripped, Commas())
+    )
 
 
 def scale_of(unit: str) -> float | None:

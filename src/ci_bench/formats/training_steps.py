@@ -17,27 +17,34 @@ UNIQUE = "label"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LogRecord:
-    """One step as one process wrote it, at `line` (from 0).
-
-    `epoch` is there where steps restart with each. `time_s` is what it took, `cpu_s` what the
-    process's threads computed meanwhile, `clock_s` when it ended. `allocated` are the bytes in use
-    after it, `peak` the most so far on a GPU. `counters` are other numbers that may count steps, by
-    name.
-    """
+    """One step as one process wrote it."""
 
     step: int | None
+    """Number of the step; `None` if the log has none."""
     rank: int
+    """Number of the process among those that train together."""
     loss: float
+    """Loss of the step."""
     epoch: int | None = None
+    """Epoch of the step; `None` unless steps restart with each epoch."""
     grad_norm: float | None = None
+    """Norm of the gradients; `None` if the log has none."""
     time_s: float | None = None
+    """Seconds that the step took; `None` if the log has no times."""
     cpu_s: float | None = None
+    """CPU seconds of the process's threads in the step; `None` if the log has none."""
     clock_s: float | None = None
+    """Moment of the step's end in seconds; `None` if the log has none."""
     tokens: float | None = None
+    """Tokens of the step; `None` if the log has none."""
     allocated: int | None = None
+    """Bytes in use after the step; `None` if the log has none."""
     peak: int | None = None
+    """Most bytes in use so far on a GPU; `None` if the log has none."""
     line: int = 0
+    """Position of the record in the log, from 0."""
     counters: Mapping[str, int] = field(default_factory=dict)
+    """Other numbers that may count steps, by name."""
 
     @property
     def label(self) -> str:
@@ -53,15 +60,15 @@ Ranks = tuple[tuple[LogRecord, ...], ...]
 
 
 def with_steps(records: Sequence[LogRecord]) -> list[LogRecord]:
-    """The records with the steps that the log names, else with those of the first counter that all records have.
+    """Return the records with the steps that the log names, else with those of a counter.
 
-    Steps that are there twice may be those of several tasks, by the label of their lines, or there
-    may be another counter.
+    The counter is the first that all records have. Steps that occur twice may be those of several
+    tasks, by the label of their lines, or there may be another counter.
     """
-    named = any(record.step is not None for record in records)
-    if named and (not all(record.rank == 0 for record in records) or _is_valid(records)):
+    has_steps = any(record.step is not None for record in records)
+    if has_steps and (not all(record.rank == 0 for record in records) or _is_valid(records)):
         return list(records)
-    if named:
+    if has_steps:
         labelled = [
             replace(record, rank=record.counters.get(UNIQUE, record.rank)) for record in records
         ]
@@ -75,7 +82,7 @@ def with_steps(records: Sequence[LogRecord]) -> list[LogRecord]:
 
 
 def _counted(records: Sequence[LogRecord], *, again: bool) -> list[LogRecord]:
-    """The records with the first counter that can be their step; none if none can.
+    """Return the records with the first counter that can be their step; none if none can.
 
     Counters other than labels may begin `again` with each epoch.
     """
@@ -90,11 +97,12 @@ def _counted(records: Sequence[LogRecord], *, again: bool) -> list[LogRecord]:
 
 
 def without_repeats(records: Sequence[LogRecord]) -> list[LogRecord]:
-    """The records of a training that was resumed, once: a later attempt replaces the steps from its first one on.
+    """Return the records of a resumed training, each step once.
 
-    Steps of several processes or epochs are left as they are.
+    A later attempt replaces the steps from its first one on. Steps of several processes or epochs
+    are left as they are.
     """
-    kept: list[LogRecord] = []
+    merged: list[LogRecord] = []
     steps = [record.step for record in records]
     if (
         None in steps
@@ -105,17 +113,17 @@ def without_repeats(records: Sequence[LogRecord]) -> list[LogRecord]:
     resumed = False
     for record in records:
         step = record.step or 0
-        if kept and resumed and step <= (kept[-1].step or 0):
+        if merged and resumed and step <= (merged[-1].step or 0):
             return list(records)
-        if kept and step <= (kept[-1].step or 0):
-            if step == kept[-1].step or step <= (kept[0].step or 0):
+        if merged and step <= (merged[-1].step or 0):
+            if step == merged[-1].step or step <= (merged[0].step or 0):
                 return list(records)
             resumed = True
-            kept = [earlier for earlier in kept if (earlier.step or 0) < step]
-        elif kept and resumed:
+            merged = [earlier for earlier in merged if (earlier.step or 0) < step]
+        elif merged and resumed:
             resumed = False
-        kept.append(record)
-    return kept
+        merged.append(record)
+    return merged
 
 
 def _is_valid(records: Sequence[LogRecord]) -> bool:
@@ -127,7 +135,7 @@ def _is_valid(records: Sequence[LogRecord]) -> bool:
 
 
 def by_rank(records: Sequence[LogRecord]) -> Ranks:
-    """The steps of each rank that wrote any, in their order.
+    """Return the steps of each rank that wrote any, in their order.
 
     Raises:
         Unreadable: a step is there twice, or ranks have different steps.
@@ -139,15 +147,15 @@ def by_rank(records: Sequence[LogRecord]) -> Ranks:
     for record in records:
         if record.step is not None or not numbered:
             ranks.setdefault(record.rank, []).append(record)
-    whole = {rank: _in_order(rank, ranks[rank]) for rank in sorted(ranks)}
-    lead = next(iter(whole))
-    first = [record.label for record in whole[lead]]
-    for rank, steps in whole.items():
+    ordered = {rank: _in_order(rank, ranks[rank]) for rank in sorted(ranks)}
+    lead = next(iter(ordered))
+    first = [record.label for record in ordered[lead]]
+    for rank, steps in ordered.items():
         if [record.label for record in steps] != first:
             raise Unreadable(
                 f"rank {rank} wrote {len(steps)} steps that are not the {len(first)} of rank {lead}"
             )
-    return tuple(whole.values())
+    return tuple(ordered.values())
 
 
 def _in_order(rank: int, records: Sequence[LogRecord]) -> tuple[LogRecord, ...]:
@@ -164,24 +172,27 @@ def _in_order(rank: int, records: Sequence[LogRecord]) -> tuple[LogRecord, ...]:
     epochs = _by_epoch(records)
     if epochs is not None:
         return epochs
-    seen: dict[int, int] = {}
+    line_of_step: dict[int, int] = {}
     for record in records:
-        if record.step in seen:
-            where = f"records {seen[record.step] + 1:,} and {record.line + 1:,}"
+        if record.step in line_of_step:
+            where = f"records {line_of_step[record.step] + 1:,} and {record.line + 1:,}"
             raise Unreadable(
                 f"step {record.step} of rank {rank} is there twice ({where}); have one process log,"
                 " or name its `rank` and `step`"
             )
-        seen[record.step or 0] = record.line
+        line_of_step[record.step or 0] = record.line
     raise AssertionError("some step is there twice")
 
 
 def _by_epoch(records: Sequence[LogRecord]) -> tuple[LogRecord, ...] | None:
-    """Records whose steps restart with each epoch: as the log counts epochs, else as often as steps begin again."""
+    """Return records whose steps restart with each epoch; `None` if they do not.
+
+    Epochs are as the log counts them, else a new one begins when steps restart.
+    """
     keys = [(record.epoch, record.step) for record in records]
     if all(record.epoch is not None for record in records) and len(set(keys)) == len(keys):
         return tuple(sorted(records, key=lambda record: (record.epoch or 0, record.step or 0)))
-    epoch, before, first, found = 1, -1, records[0].step or 0, []
+    epoch, before, first, counted = 1, -1, records[0].step or 0, []
     for record in records:
         step = record.step or 0
         if step <= before:
@@ -189,5 +200,5 @@ def _by_epoch(records: Sequence[LogRecord]) -> tuple[LogRecord, ...] | None:
                 return None
             epoch += 1
         before = step
-        found.append(replace(record, epoch=epoch))
-    return tuple(found)
+        counted.append(replace(record, epoch=epoch))
+    return tuple(counted)

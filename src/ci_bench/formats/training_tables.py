@@ -1,4 +1,4 @@
-"""Tables of trainings: CSV with a header, columns without names, and JSON documents of step to value.
+"""Tables of trainings: CSV with a header, columns without names, and JSON of step to value.
 
 Owns how each becomes rows of names and values, each with the line or position that people find it
 by. So write Lightning (``metrics.csv``), ultralytics (``results.csv``), torchtitan (``1 8.1234``:
@@ -49,7 +49,9 @@ def is_table(text: str) -> bool:
 
 
 def rows_of_table(text: str) -> Iterator[Row]:
-    """The rows of CSV (commas, semicolons or tabs), with decimal commas as points; empty cells are left out.
+    """Yield the rows of CSV (commas, semicolons or tabs), with decimal commas as points.
+
+    Empty cells are left out.
 
     Raises:
         Unreadable: a row has another number of cells than the header.
@@ -69,15 +71,18 @@ def rows_of_table(text: str) -> Iterator[Row]:
                 raise Unreadable(
                     f"line {reader.line_num} has {len(row)} cells, but the header has {len(header)}"
                 )
-            own = [cell.strip().replace(",", ".") if commas else cell.strip() for cell in row]
-            cells = {name: cell for name, cell in zip(header, own, strict=True) if cell}
+            values = [cell.strip().replace(",", ".") if commas else cell.strip() for cell in row]
+            cells = {name: cell for name, cell in zip(header, values, strict=True) if cell}
             yield reader.line_num - 1, cells
     except csv.Error as error:
         raise Unreadable(f"line {reader.line_num} is not a valid table row: {error}") from None
 
 
 def is_columns(text: str) -> bool:
-    """Return whether each line of a text, except comments and a header of names, has the same count of numbers."""
+    """Return whether each line of a text has the same count of numbers.
+
+    Comments and a header of names do not count.
+    """
     rows = [
         line.split() for line in text.splitlines()[:20] if line.strip() and not line.startswith("#")
     ]
@@ -95,7 +100,7 @@ def is_columns(text: str) -> bool:
 
 
 def rows_of_columns(text: str) -> Iterator[Row]:
-    """The rows of columns: by the names of a header, if there is one, and by their number, from 1.
+    """Yield the rows of columns: by the names of a header, if any, and by their number, from 1.
 
     Two columns without names are step and loss.
 
@@ -108,9 +113,9 @@ def rows_of_columns(text: str) -> Iterator[Row]:
         if not cells or line.startswith("#"):
             continue
         if not header:
-            named = not any(map(_is_number, cells))
-            header = cells if named else _names_of_columns(len(cells))
-            if named:
+            is_header = not any(map(_is_number, cells))
+            header = cells if is_header else _names_of_columns(len(cells))
+            if is_header:
                 continue
         if len(cells) != len(header):
             raise Unreadable(
@@ -124,7 +129,7 @@ def rows_of_columns(text: str) -> Iterator[Row]:
 
 
 def _names_of_columns(width: int) -> list[str]:
-    """The names of columns that have none."""
+    """Return the names of columns that have no header."""
     return (
         list(NAMED)
         if width == len(NAMED)
@@ -134,33 +139,41 @@ def _names_of_columns(width: int) -> list[str]:
     )
 
 
-def rows_of_document(whole: Any) -> list[Row] | None:
-    """The rows of a JSON document of series (step to value, or lists), of a list of records, or of `log_history`."""
-    if isinstance(whole, list):
-        records = [(number, row) for number, row in enumerate(whole) if isinstance(row, dict)]
-        return records or _rows_of_points(whole)
-    if not isinstance(whole, dict):
+def rows_of_document(document: Any) -> list[Row] | None:
+    """Return the rows of a JSON document; `None` if it has none.
+
+    It is one of series (step to value, or lists), a list of records, or has a `log_history`.
+    """
+    if isinstance(document, list):
+        records = [(number, row) for number, row in enumerate(document) if isinstance(row, dict)]
+        return records or _rows_of_points(document)
+    if not isinstance(document, dict):
         return None
-    if isinstance(whole.get(HISTORY), list):
-        return [(number, row) for number, row in enumerate(whole[HISTORY]) if isinstance(row, dict)]
-    series = {name: _series(entry) for name, entry in whole.items()}
-    if not any(series.values()) and (alone := _series(whole)):
-        series = {"loss": alone}
-    found: dict[int, dict[str, Any]] = {}
+    if isinstance(document.get(HISTORY), list):
+        return [
+            (number, row) for number, row in enumerate(document[HISTORY]) if isinstance(row, dict)
+        ]
+    series = {name: _series(entry) for name, entry in document.items()}
+    if not any(series.values()) and (values_by_step := _series(document)):
+        series = {"loss": values_by_step}
+    by_step: dict[int, dict[str, Any]] = {}
     for name, values in series.items():
         for step, value in (values or {}).items():
-            found.setdefault(step, {"step": step})[name] = value
-    if not found and len(whole) == 1:  # {"history": {"loss": [4.2, 4.1]}}
-        return rows_of_document(next(iter(whole.values())))
-    return [(number, found[step]) for number, step in enumerate(sorted(found))] or None
+            by_step.setdefault(step, {"step": step})[name] = value
+    if not by_step and len(document) == 1:  # {"history": {"loss": [4.2, 4.1]}}
+        return rows_of_document(next(iter(document.values())))
+    return [(number, by_step[step]) for number, step in enumerate(sorted(by_step))] or None
 
 
-def _rows_of_points(whole: Sequence[Any]) -> list[Row] | None:
-    """The rows of points, ``[step, loss]``, or ``[time, step, loss]`` as TensorBoard exports them."""
-    if not whole or not all(_is_point(point) for point in whole):
+def _rows_of_points(points: Sequence[Any]) -> list[Row] | None:
+    """Return the rows of points; `None` for anything else.
+
+    A point is ``[step, loss]``, or ``[time, step, loss]`` as TensorBoard exports them.
+    """
+    if not points or not all(_is_point(point) for point in points):
         return None
     return [
-        (number, dict(zip(NAMED, point[-2:], strict=True))) for number, point in enumerate(whole)
+        (number, dict(zip(NAMED, point[-2:], strict=True))) for number, point in enumerate(points)
     ]
 
 
@@ -173,7 +186,7 @@ def _is_point(point: Any) -> bool:
 
 
 def _series(entry: Any) -> dict[int, Any] | None:
-    """The values of one name by step."""
+    """Return the values of one name by step; `None` if it has none."""
     if isinstance(entry, Mapping) and isinstance(values := entry.get("values"), list | Mapping):
         if isinstance(values, Mapping):
             return _series(values)
@@ -187,7 +200,7 @@ def _series(entry: Any) -> dict[int, Any] | None:
 
 
 def _series_of_list(entry: Sequence[Any]) -> dict[int, Any] | None:
-    """The values of a list by their position, or of points by their step."""
+    """Return the values of a list by their position, or of points by their step."""
     if entry and all(isinstance(value, int | float) for value in entry):
         return dict(enumerate(entry))
     points = _rows_of_points(entry)
@@ -200,33 +213,39 @@ def _is_step(key: Any) -> bool:
 
 @lru_cache(maxsize=MOST_NAMES)
 def is_evaluated(name: str) -> bool:
-    """Return whether a column holds losses of evaluations: ``val_loss``, ``val/box_loss``, ``Validation Loss``, ``loss/val``."""
+    """Return whether a column holds losses of evaluations.
+
+    Such names are ``val_loss``, ``val/box_loss``, ``Validation Loss``, ``loss/val``.
+    """
     words = set(re.split(r"[^a-z]+", name.lower()))
     return "loss" in words and bool(words & OF_EVALUATION)
 
 
 @lru_cache(maxsize=MOST_NAMES)
 def canonical(name: str) -> str:
-    """A name without regard to case, spaces and dashes: ``Training Loss`` is ``training_loss``."""
+    """Ignore case, spaces and dashes of a name: ``Training Loss`` is ``training_loss``."""
     return re.sub(r"[\s\-]+", "_", name.strip().lower())
 
 
 def flat(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a JSON object, those of objects in it as ``metrics.loss``, and as ``loss`` where that is free."""
+    """Return the values of a JSON object and of the objects in it, by name.
+
+    Inner ones are ``metrics.loss``, and also ``loss`` if that is free.
+    """
     nested = {name: value for name, value in values.items() if isinstance(value, Mapping)}
     if not nested:
         return dict(values)
-    found = dict(values)
+    flattened = dict(values)
     for name, value in nested.items():
         inner = flat(value) if not any(isinstance(each, Mapping) for each in value.values()) else {}
-        found |= {f"{name}.{key}": each for key, each in inner.items()}
+        flattened |= {f"{name}.{key}": each for key, each in inner.items()}
         if not is_evaluated(f"{name}.loss"):
-            found = {**inner, **found}
-    return found
+            flattened = {**inner, **flattened}
+    return flattened
 
 
 def messages_of(rows: Sequence[Row]) -> str:
-    """The lines of text in a log of JSON objects, each at the line of its object."""
+    """Return the lines of text in a log of JSON objects, each at the line of its object."""
     texts = {
         line: next((row[name] for name in _MESSAGES if isinstance(row.get(name), str)), "")
         for line, row in rows
@@ -237,30 +256,36 @@ def messages_of(rows: Sequence[Row]) -> str:
 
 
 def rows_of_drawing(text: str) -> list[Row]:
-    """The rows of tables that are drawn with bars or laid out with spaces, and of blocks of two columns, name and value."""
-    found, header, section, block = list[Row](), list[str](), "", dict[str, Any]()
+    """Return the rows of drawn tables and of blocks.
+
+    A table is drawn with bars or laid out with spaces. A block has two columns, name and value.
+    """
+    rows, header, section, block = list[Row](), list[str](), "", dict[str, Any]()
     for number, line in enumerate(text.splitlines()):
         cells = _cells(line)
         if len(cells) < LEAST_ROWS:
             if block:
-                found.append((number, block))
+                rows.append((number, block))
             section, block = "", {}
             if line.strip(_RULES):
                 header = []
         elif not any(map(_is_number, cells)) and all(cells):
             header = cells
         elif len(cells) == len(header) and any(map(_is_number, cells)):
-            found.append(
+            rows.append(
                 (number, {name: cell for name, cell in zip(header, cells, strict=True) if cell})
             )
         elif len(cells) == LEAST_ROWS and not _is_number(cells[0]):
             section = cells[0] if not cells[1] else section
             block |= {section + cells[0]: cells[1]} if cells[1] else {}
-    return [*found, (len(text.splitlines()), block)] if block else found
+    return [*rows, (len(text.splitlines()), block)] if block else rows
 
 
 def _cells(line: str) -> list[str]:
-    """The cells of a line between bars, else its words if it is of a table that spaces lay out; nothing for a rule."""
+    """Return the cells of a line between bars, else its words if spaces lay it out as a table.
+
+    A rule has no cells.
+    """
     bare = line.strip()
     if not bare.strip(_RULES):
         return []
@@ -270,12 +295,12 @@ def _cells(line: str) -> list[str]:
 
 
 def names_of(rows: Sequence[Row]) -> list[str]:
-    """The names in rows, as often as they come first."""
+    """Return the names in rows, in the order of their first rows."""
     return list(dict.fromkeys(name for _, row in rows for name in row))[:MOST_COLUMNS]
 
 
 def document_of(text: str) -> Any:
-    """The JSON that a text is, or `None`."""
+    """Return the JSON of a text, or `None`."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

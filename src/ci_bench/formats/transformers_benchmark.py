@@ -1,4 +1,6 @@
-"""The CSV files and the log of transformers' former `PyTorchBenchmark`, written from a run of the suite `transformers`.
+"""CSV files and log of transformers' former `PyTorchBenchmark`.
+
+They are written from a run of the suite `transformers`.
 
 Columns, sections and widths are those of its last version (transformers 4.44,
 `benchmark_utils.py`), so its readers keep working. Three things are corrected: a time has six
@@ -49,7 +51,10 @@ class _Cell:
 
 
 def write_files(results: Results) -> Files:
-    """The old files by their names: times and memory of inference and training where they were measured, environment, log."""
+    """Write the old files by their names.
+
+    They are times and memory of inference and training if measured, the environment, and the log.
+    """
     stamp = int(datetime.fromisoformat(results.run.started_at).timestamp())
     left_out = _left_out(results)
     files = {}
@@ -66,7 +71,7 @@ def write_files(results: Results) -> Files:
 
 
 def write_log(results: Results) -> Written:
-    """The old log: a table for each mode and kind, and the environment.
+    """Write the old log: a table for each mode and kind, and the environment.
 
     Utilisation is added where the GPU's peak is known.
     """
@@ -94,7 +99,10 @@ def write_log(results: Results) -> Written:
 
 
 def utilisation(row: CaseResult, arm: str) -> float | None:
-    """The share of the device's peak that an arm's steps reach, 0..1; `None` if time, operations or peak are unknown."""
+    """Return the share of the device's peak that an arm's steps reach, 0..1.
+
+    It is `None` if time, operations or peak are unknown.
+    """
     seconds = _typical(row, arm, ("step_time",))
     operations, peak = row.facts.get("model_flops_per_step"), row.facts.get("peak_flops_per_s")
     if seconds is None or not _is_number(operations) or not _is_number(peak):
@@ -103,7 +111,7 @@ def utilisation(row: CaseResult, arm: str) -> float | None:
 
 
 def _cells(results: Results, mode: str, kind: str) -> Iterator[_Cell]:
-    """One cell for each arm of each case that measured this, or should have."""
+    """Yield one cell for each arm of each case that measured this, or should have."""
     switch = {"time": "speed", "memory": "memory"}[kind]
     for row in _rows_of(results):
         if row.case.params.get("mode") == mode and row.case.params.get(switch, True):
@@ -114,9 +122,9 @@ def _cells(results: Results, mode: str, kind: str) -> Iterator[_Cell]:
 
 def _memory_of(row: CaseResult) -> tuple[str, ...]:
     """Return the metrics of memory that all arms of a case have, to compare them."""
-    known = {(metric.name, metric.arm) for metric in row.metrics}
+    measured = {(metric.name, metric.arm) for metric in row.metrics}
     return (
-        tuple(name for name in MEMORY if all((name, arm) in known for arm in row.case.arms))
+        tuple(name for name in MEMORY if all((name, arm) in measured for arm in row.case.arms))
         or MEMORY
     )
 
@@ -135,18 +143,21 @@ def _merged(cells: Iterator[_Cell]) -> dict[Key, float | None]:
 
     The eager arm is measured with every candidate: the median of those.
     """
-    found: dict[Key, list[float]] = {}
+    values_by_key: dict[Key, list[float]] = {}
     for cell in cells:
-        found.setdefault(cell.key, []).extend([] if cell.value is None else [cell.value])
-    return {key: median(values) if values else None for key, values in found.items()}
+        values_by_key.setdefault(cell.key, []).extend([] if cell.value is None else [cell.value])
+    return {key: median(values) if values else None for key, values in values_by_key.items()}
 
 
 def _key(row: CaseResult, arm: str) -> Key:
-    """Old tables know no arms and no precisions: what is not plain stands behind the model's name."""
+    """Return the key of an arm in the old tables.
+
+    They have no arms and no precisions: other settings than the usual ones follow the model's name.
+    """
     params = row.case.params
     marks = [arm] if arm != row.case.reference else []
     marks += [
-        str(params[name]) for name, plain in PLAIN.items() if params.get(name, plain) != plain
+        str(params[name]) for name, default in PLAIN.items() if params.get(name, default) != default
     ]
     name = f"{row.case.name} ({', '.join(marks)})" if marks else row.case.name
     length = params.get("sequence_length")
@@ -155,7 +166,10 @@ def _key(row: CaseResult, arm: str) -> Key:
 
 
 def _typical(row: CaseResult, arm: str, names: Sequence[str]) -> float | None:
-    """The median of the launches' medians of the first of these metrics that the arm has."""
+    """Return the median of the launches' medians.
+
+    It is of the first of these metrics that the arm has; `None` if it has none of them.
+    """
     by_name: Mapping[str, Metric] = {
         metric.name: metric for metric in row.metrics if metric.arm == arm
     }
@@ -171,12 +185,14 @@ def _typical(row: CaseResult, arm: str, names: Sequence[str]) -> float | None:
 
 
 def _csv(cells: Mapping[Key, float | None], kind: str) -> str:
-    def told(value: float | None) -> str:
+    def format_value(value: float | None) -> str:
         if value is None:
             return MISSING
         return f"{value:.6g}" if kind == "time" else str(int(value) // MEBIBYTE)
 
-    return _rows([(*COLUMNS, "result"), *((*key, told(value)) for key, value in cells.items())])
+    return _rows(
+        [(*COLUMNS, "result"), *((*key, format_value(value)) for key, value in cells.items())]
+    )
 
 
 def _rows(rows: Iterable[tuple[str, ...]]) -> str:
@@ -205,7 +221,7 @@ def _table(cells: Mapping[Key, float | None], label: str, kind: str) -> list[str
 
 
 def _figure(value: float | None, kind: str) -> str:
-    """Milliseconds are the last digit of a time, as in the old tables."""
+    """Format a figure; the last digit of a time is a millisecond, as in the old tables."""
     if value is None:
         return MISSING
     if kind == "time":
@@ -214,13 +230,13 @@ def _figure(value: float | None, kind: str) -> str:
 
 
 def _environment(results: Results) -> dict[str, str]:
-    """The old fields in their order; what is not known is N/A."""
+    """Return the old fields in their order; unknown ones are N/A."""
     facts: dict[str, Fact] = {**results.environment.condition, **results.environment.identity}
     started = datetime.fromisoformat(results.run.started_at)
     params = [row.case.params for row in _rows_of(results)]
     arms = {arm for row in _rows_of(results) for arm in row.case.arms}
     gpu = facts.get("device") == "cuda"
-    told: dict[str, object] = {
+    fields: dict[str, object] = {
         "transformers_version": facts.get("transformers"),
         "framework": "PyTorch",
         "use_torchscript": "torchscript" in arms,
@@ -231,22 +247,24 @@ def _environment(results: Results) -> dict[str, str]:
         "architecture": "64bit",  # torch has no other
         "date": started.date(),
         "time": started.time(),
-        "fp16": _common(one.get("precision") == "fp16" for one in params),
+        "fp16": _common(case_params.get("precision") == "fp16" for case_params in params),
         "use_multiprocessing": True,
-        "only_pretrain_model": _common(one.get("only_pretrain_model", False) for one in params),
+        "only_pretrain_model": _common(
+            case_params.get("only_pretrain_model", False) for case_params in params
+        ),
         "cpu_ram_mb": _mebibytes(facts.get("memory_total_bytes")),
         "use_gpu": gpu,
     }
     if gpu:
-        told |= {
+        fields |= {
             "num_gpus": 1,
             "gpu": facts.get("gpu"),
             "gpu_ram_mb": _mebibytes(facts.get("gpu_memory_bytes")),
             "gpu_power_watts": facts.get("gpu_power_limit_w"),
             "gpu_performance_state": None,
         }
-    told["use_tpu"] = False
-    return {name: MISSING if value is None else str(value) for name, value in told.items()}
+    fields["use_tpu"] = False
+    return {name: MISSING if value is None else str(value) for name, value in fields.items()}
 
 
 def _reason(row: CaseResult) -> str:
@@ -258,9 +276,9 @@ def _reason(row: CaseResult) -> str:
 
 
 def _common(values: Iterable[bool]) -> str:
-    """The one value, or that there are several."""
-    found = sorted({str(value) for value in values})
-    return found[0] if len(found) == 1 else "some" if found else MISSING
+    """Return the one value, or ``some`` if there are several."""
+    texts = sorted({str(value) for value in values})
+    return texts[0] if len(texts) == 1 else "some" if texts else MISSING
 
 
 def _mebibytes(value: Fact) -> int | None:
@@ -273,14 +291,14 @@ def _is_number(value: Fact) -> bool:
 
 def _left_out(results: Results) -> tuple[str, ...]:
     """List parts of the results that these files lack."""
-    held = {"step_time", *MEMORY}
+    written = {"step_time", *MEMORY}
     return tuple(
         f"{row.case.id} ({metric.arm}) {metric.name}"
         for row in results.cases
         for metric in row.metrics
         if row.case.suite != SUITE
         or row.case.params.get("mode") not in MODES
-        or metric.name not in held
+        or metric.name not in written
     )
 
 
@@ -289,5 +307,5 @@ def _rows_of(results: Results) -> list[CaseResult]:
 
 
 def export_log(results: Results) -> Files:
-    """The old log as a file."""
+    """Return the old log as a file."""
     return one_file(write_log(results))

@@ -55,14 +55,14 @@ class Measured:
 
 
 def interpret(text: str) -> Measured:
-    """A unit as tools write it: ``ns/iter``, ``MiB``, ``tokens/s``, ``TFLOPS``.
+    """Interpret a unit as tools write it: ``ns/iter``, ``MiB``, ``tokens/s``, ``TFLOPS``.
 
     Per call, iteration or token changes nothing. Anything except a time, a rate, memory or energy
     is a plain number, a count.
     """
-    name = _plain(text)
+    name = _normalise(text)
     if (ratio := _RATIO.fullmatch(name)) is not None:
-        return _interpret_ratio(_plain(ratio[1]), _plain(ratio[2]))
+        return _interpret_ratio(_normalise(ratio[1]), _normalise(ratio[2]))
     if (scale := _SECONDS.get(name)) is not None:
         return Measured(Unit.SECONDS, scale)
     if (scale := _JOULES.get(name)) is not None:
@@ -95,10 +95,10 @@ def direction(unit: str) -> Better | None:
     measured = interpret(unit)
     if measured.unit is not Unit.PER_SECOND:
         return _DIRECTIONS.get(measured.unit)
-    ratio = _RATIO.fullmatch(_plain(unit))
+    ratio = _RATIO.fullmatch(_normalise(unit))
     return (
         Better.HIGHER
-        if ratio is None or _WORK.fullmatch(ratio[1]) or _bytes(_plain(ratio[1]))
+        if ratio is None or _WORK.fullmatch(ratio[1]) or _bytes(_normalise(ratio[1]))
         else None
     )
 
@@ -115,9 +115,12 @@ _THROUGHPUT = re.compile(r"(?:.*[ _])?throughput")
 
 
 def unit_in(name: str) -> str:
-    """The unit that a metric's name ends with: ``load_time(ms)``, ``token_per_sec``, ``mean_ttft_ms``."""
-    if (found := _IN_BRACKETS.fullmatch(name)) is not None:
-        return found[1]
+    """Return the unit that a metric's name ends with.
+
+    Such names are ``load_time(ms)``, ``token_per_sec``, ``mean_ttft_ms``.
+    """
+    if (brackets := _IN_BRACKETS.fullmatch(name)) is not None:
+        return brackets[1]
     if (rate := _RATE.fullmatch(name)) is not None:
         return f"{rate[1]}/s"
     lower = name.lower()
@@ -128,7 +131,10 @@ def unit_in(name: str) -> str:
 
 
 def direction_of(name: str, unit: str) -> Better | None:
-    """That of a metric by its unit, or by its name: fewer instructions are better, and a larger speedup."""
+    """Return the better direction of a metric by its unit, or by its name.
+
+    Fewer instructions are better, and a larger speedup.
+    """
     if name.endswith("instruction_count"):
         return Better.LOWER
     return Better.HIGHER if name.lower().endswith("speedup") else direction(unit)
@@ -150,7 +156,7 @@ def _interpret_ratio(above: str, below: str) -> Measured:
     return Measured(Unit.COUNT, 1.0)
 
 
-def _plain(text: str) -> str:
+def _normalise(text: str) -> str:
     """Normalise the code point of the micro sign, and letter case: megaseconds do not occur."""
     return (
         text.strip()

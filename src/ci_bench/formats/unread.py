@@ -1,4 +1,4 @@
-"""Descriptions of files that no reader knows: the tool that wrote them, and what that tool can write instead."""
+"""Descriptions of files that no reader knows: their tool, and output of it that is read."""
 
 import json
 import re
@@ -206,13 +206,13 @@ def _is_value(begin: str) -> bool:
 
 
 def _line_of_json(begin: str) -> int | None:
-    """The line in which an object or a list begins, after lines of other text."""
-    for found in islice(re.finditer(r"(?m)^[{\[]\s*[\"{\n]", begin), _TRIED):
+    """Return the line in which an object or a list begins, after lines of other text."""
+    for match in islice(re.finditer(r"(?m)^[{\[]\s*[\"{\n]", begin), _TRIED):
         try:
-            json.JSONDecoder().raw_decode(begin, found.start())
+            json.JSONDecoder().raw_decode(begin, match.start())
         except (ValueError, RecursionError):
             continue
-        return begin.count("\n", 0, found.start()) + 1
+        return begin.count("\n", 0, match.start()) + 1
     return None
 
 

@@ -1,4 +1,6 @@
-"""TorchBench's userbenchmark JSON: ``{name, environ, metrics}``, metrics a flat mapping from names to numbers.
+"""Userbenchmark JSON of TorchBench: ``{name, environ, metrics}``.
+
+Metrics are a flat mapping from names to numbers.
 
 Names are as TorchBench has them: ``test_train[resnet-cpu-inductor]_latency`` in milliseconds,
 ``_gmem`` and ``_cmem`` in gigabytes, and the precision where it is not fp32. Losses: samples,
@@ -19,8 +21,9 @@ from ci_bench.records.results import Better, CaseResult, Results, Status
 
 GIGA = 1e9
 SCALES = {
-    "step_time": ("latency", 1e3), "compile_cold": ("compile_time", 1.0), "peak_allocated": ("gmem", 1 / GIGA),
-    "peak_anonymous": ("cmem", 1 / GIGA), "peak_rss": ("cmem", 1 / GIGA), "graph_breaks": ("graph_breaks", 1.0),
+    "step_time": ("latency", 1e3), "compile_cold": ("compile_time", 1.0),
+    "peak_allocated": ("gmem", 1 / GIGA), "peak_anonymous": ("cmem", 1 / GIGA),
+    "peak_rss": ("cmem", 1 / GIGA), "graph_breaks": ("graph_breaks", 1.0),
     "forward_time": ("forward_latency", 1e3), "backward_time": ("backward_latency", 1e3),
     "optimizer_time": ("optimizer_latency", 1e3),
 }  # fmt: skip
@@ -28,7 +31,7 @@ SCALES = {
 
 
 def write(results: Results, name: str = "ci-bench") -> Files:
-    """A run's medians as one file."""
+    """Write a run's medians as one file."""
     identity = results.environment.identity
     environ = {
         "pytorch_version": str(identity.get("torch")),
@@ -48,11 +51,13 @@ def write(results: Results, name: str = "ci-bench") -> Files:
 
 
 _ENDINGS: Mapping[str, tuple[str, Better]] = {
-    "_latency": ("ms", Better.LOWER), "_latencies": ("ms", Better.LOWER), "_compile_time": ("s", Better.LOWER),
-    "_compilation_time": ("s", Better.LOWER), "_walltime": ("ms", Better.LOWER), "_peak_mem": ("GB", Better.LOWER),
+    "_latency": ("ms", Better.LOWER), "_latencies": ("ms", Better.LOWER),
+    "_compile_time": ("s", Better.LOWER), "_compilation_time": ("s", Better.LOWER),
+    "_walltime": ("ms", Better.LOWER), "_peak_mem": ("GB", Better.LOWER),
     "_gmem": ("GB", Better.LOWER), "_cmem": ("GB", Better.LOWER), "_memory": ("GB", Better.LOWER),
-    "_graph_breaks": ("count", Better.LOWER), "_speedup": ("x", Better.HIGHER), "_throughput": ("1/s", Better.HIGHER),
-    "_tflops": ("TFLOPS", Better.HIGHER), "_qps": ("qps", Better.HIGHER), "_accuracy": ("", Better.HIGHER),
+    "_graph_breaks": ("count", Better.LOWER), "_speedup": ("x", Better.HIGHER),
+    "_throughput": ("1/s", Better.HIGHER), "_tflops": ("TFLOPS", Better.HIGHER),
+    "_qps": ("qps", Better.HIGHER), "_accuracy": ("", Better.HIGHER),
 }  # fmt: skip
 """Unit and direction by how a metric's name ends; of others the file says neither."""
 
@@ -63,7 +68,7 @@ def matches(root: Node) -> bool:
 
 
 def read(root: Node) -> Reading:
-    """One number for each metric; text in a number's place is a failure that the tool wrote there."""
+    """Read one number for each metric; a text instead of one is a failure that the tool wrote."""
     series: list[Series] = []
     failed: list[Absent] = []
     for name, value in root.field("metrics").fields():
@@ -77,9 +82,9 @@ def read(root: Node) -> Reading:
 
 
 def _series(name: str, value: Node) -> Series:
-    ending = next((one for one in _ENDINGS if name.lower().endswith(one)), "")
-    said = unit_in(name)
-    unit, better = _ENDINGS.get(ending, (said, direction_of(name, said)))
+    ending = next((suffix for suffix in _ENDINGS if name.lower().endswith(suffix)), "")
+    name_unit = unit_in(name)
+    unit, better = _ENDINGS.get(ending, (name_unit, direction_of(name, name_unit)))
     return Series(benchmark=name, runs=one_run(value.number()), unit=unit, better=better)
 
 

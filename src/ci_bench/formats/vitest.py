@@ -1,4 +1,4 @@
-"""The JSON of ``vitest bench --outputJson FILE``, read: the mean time of each benchmark, in milliseconds.
+"""JSON of ``vitest bench --outputJson FILE``, read: the mean time of each benchmark, in ms.
 
 https://vitest.dev/config/#benchmark-outputjson
 """
@@ -14,21 +14,21 @@ def matches(root: Node) -> bool:
     return (
         files is not None
         and isinstance(files.value, list)
-        and all(one.has("filepath", "groups") for one in files.items())
+        and all(file.has("filepath", "groups") for file in files.items())
     )
 
 
 def read(root: Node) -> Reading:
-    """All samples where they were kept (``includeSamples``), else the median or the mean."""
+    """Read all samples if they were kept (``includeSamples``), else the median or the mean."""
     series: list[Series] = []
     failed: list[Absent] = []
     for file in root.field("files").items():
         for group in file.field("groups").items():
             name = group.field("fullName").text()
-            for one in group.field("benchmarks").items():
-                full = f"{name} > {one.field('name').text()}"
-                samples = one.get("samples")
-                typical = one.get("median") or one.get("mean")
+            for benchmark in group.field("benchmarks").items():
+                full = f"{name} > {benchmark.field('name').text()}"
+                samples = benchmark.get("samples")
+                typical = benchmark.get("median") or benchmark.get("mean")
                 if samples and samples.value:
                     series.append(_series(full, samples.numbers()))
                 elif typical:

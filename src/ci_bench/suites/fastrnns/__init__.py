@@ -1,1 +1,1 @@
-"""The suite `fastrnns`: recurrent and convolutional structures, library against hand-written, eager, scripted and compiled."""
+"""Suite of recurrent and convolutional structures: library, hand-written, scripted, compiled."""

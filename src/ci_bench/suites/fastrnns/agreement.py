@@ -1,4 +1,6 @@
-"""Agreement of an arm with its reference, by the rule that all suites share (`suites.shared.worker.numerics`).
+"""Agreement of an arm with its reference, by the rule that all suites share.
+
+The rule is in `suites.shared.worker.numerics`.
 
 The truth is the reference in double precision. The reference itself, in the case's number format,
 shows the effect of rounding: from its plain start, from starts that are shaken by one rounding,
@@ -68,30 +70,33 @@ class AgreementVerdict:
     detail: str
 
 
-def expect(job: FastrnnsJob, given: GivenState, reference: ReferenceNetwork) -> ExpectedValues:
-    """The exact values of a start, and the same with rounding."""
+def expect(job: FastrnnsJob, start: GivenState, reference: ReferenceNetwork) -> ExpectedValues:
+    """Return the exact values of a start, and the same with rounding."""
     rounding = rounding_of(job)
-    runs = [reference.observe(given, exact=False)]
+    runs = [reference.observe(start, exact=False)]
     runs += [
-        reference.observe(shake(given, rounding, seed=1 + index), exact=False)
+        reference.observe(shake(start, rounding, seed=1 + index), exact=False)
         for index in range(SHAKES)
     ]
     jolt = jolt_of(rounding)
-    jolts = [reference.observe(shake(given, jolt, seed=1 + SHAKES), exact=False)] if jolt else []
+    jolts = [reference.observe(shake(start, jolt, seed=1 + SHAKES), exact=False)] if jolt else []
     return ExpectedValues(
-        exact=reference.observe(given), runs=tuple(runs), jolts=tuple(jolts), epsilon=rounding
+        exact=reference.observe(start), runs=tuple(runs), jolts=tuple(jolts), epsilon=rounding
     )
 
 
 def rounding_of(job: FastrnnsJob) -> float:
-    """The size of one rounding in the narrowest format that the job multiplies in."""
+    """Return the size of one rounding in the narrowest format that the job multiplies in."""
     return TF32_ROUNDING if job.options.allow_tf32 else ROUNDING[job.options.dtype]
 
 
-def compare(seen: Observed, expected: ExpectedValues) -> AgreementVerdict:
-    """Every tensor against the truth. Other names, types or shapes fail, whatever the values."""
+def compare(observed: Observed, expected: ExpectedValues) -> AgreementVerdict:
+    """Compare every tensor with the truth.
+
+    Other names, types or shapes fail, whatever the values.
+    """
     answer = agree(
-        seen,
+        observed,
         truth=expected.exact,
         runs=expected.runs,
         epsilon=expected.epsilon,
@@ -106,26 +111,26 @@ def compare(seen: Observed, expected: ExpectedValues) -> AgreementVerdict:
 
 
 def as_computed(job: FastrnnsJob, expected: ExpectedValues) -> Computed:
-    """The same for a process that compares again."""
-    plain, *runs = expected.runs
+    """Return the same values for a process that compares again."""
+    outputs, *runs = expected.runs
     return Computed(
         arm=job.variant.name,
         epsilon=expected.epsilon,
-        outputs=plain,
+        outputs=outputs,
         runs=runs,
         jolts=expected.jolts,
         truth=expected.exact,
     )
 
 
-def shake(given: GivenState, rounding: float, *, seed: int) -> GivenState:
-    """A start that is off by one such rounding.
+def shake(start: GivenState, rounding: float, *, seed: int) -> GivenState:
+    """Return a start that is off by one such rounding.
 
     Not from the seed of the start itself: xi would go with the numbers that it shakes.
     """
     generator = torch.Generator().manual_seed(1_000_003 + seed)
 
-    def listed(values: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+    def shake_each(values: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
         return tuple(
             shaken(
                 {str(place): value for place, value in enumerate(values)}, rounding, generator
@@ -133,10 +138,10 @@ def shake(given: GivenState, rounding: float, *, seed: int) -> GivenState:
         )
 
     return GivenState(
-        weights=shaken(given.weights, rounding, generator),
-        inputs=listed(given.inputs),
-        states=listed(given.states),
-        gradient=listed((given.gradient,))[0],
+        weights=shaken(start.weights, rounding, generator),
+        inputs=shake_each(start.inputs),
+        states=shake_each(start.states),
+        gradient=shake_each((start.gradient,))[0],
     )
 
 
@@ -149,63 +154,66 @@ DEVIATIONS = 5.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MaskedReference(ReferenceNetwork):
-    """Plain formulas with given masks, one of each layer but the last: (H), 1 where a feature was kept."""
+    """Plain formulas with given masks.
+
+    There is a mask for each layer but the last: (H), 1 for each feature that was kept.
+    """
 
     masks: tuple[Tensor, ...]
 
-    def _network(self, given: GivenState) -> Network:
-        kept = 1 - self.job.options.dropout
+    def _network(self, start: GivenState) -> Network:
+        kept_share = 1 - self.job.options.dropout
 
         def between(layer: int, x: Tensor) -> Tensor:
-            return x * self.masks[layer].to(x.dtype) / kept
+            return x * self.masks[layer].to(x.dtype) / kept_share
 
-        return plain_network(given, plain_lstm, layers=self.job.options.num_layers, between=between)
+        return plain_network(start, plain_lstm, layers=self.job.options.num_layers, between=between)
 
 
 def check_masks(job: FastrnnsJob, device: str) -> AgreementVerdict:
-    """Rounds of one step and one row, with dropout on."""
+    """Check the arm's values and masks in rounds of one step and one row, with dropout on."""
     small = replace(job, options=replace(job.options, seq_length=1, batch_size=1))
-    given = draw(small)
-    given = given.to(given.gradient.dtype, device)
-    network = build_network(small, given)
+    start = draw(small)
+    start = start.to(start.gradient.dtype, device)
+    network = build_network(small, start)
     rounds = min(
         MOST_ROUNDS, math.ceil(FEATURES / (job.options.hidden_size * (job.options.num_layers - 1)))
     )
     torch.manual_seed(job.options.seed)
-    seen: list[tuple[Tensor, ...]] = []
+    masks_by_round: list[tuple[Tensor, ...]] = []
     for _ in range(rounds):
         network.zero_gradients()
-        observed = observe(network, given.gradient)
+        observed = observe(network, start.gradient)
         masks = _masks_of(network, job.options.num_layers)
-        verdict = compare(observed, _expected(small, given, masks))
+        verdict = compare(observed, _expected(small, start, masks))
         if verdict.outcome is not Outcome.PASS:
             return replace(verdict, detail=f"with the masks it drew, {verdict.detail}")
-        seen.append(masks)
-    return _share_of(seen, job.options.dropout)
+        masks_by_round.append(masks)
+    return _share_of(masks_by_round, job.options.dropout)
 
 
 def _masks_of(network: Network, layers: int) -> tuple[Tensor, ...]:
-    found = []
+    masks = []
     for layer in range(1, layers):
         gradient = network.parameters[f"weight_ih_l{layer}"].grad
         assert gradient is not None, "a network's gradients exist from the start"  # noqa: S101 - our own bug if not
-        found.append((gradient.abs().amax(0) > 0).double())
-    return tuple(found)
+        masks.append((gradient.abs().amax(0) > 0).double())
+    return tuple(masks)
 
 
-def _expected(job: FastrnnsJob, given: GivenState, masks: tuple[Tensor, ...]) -> ExpectedValues:
-    return expect(job, given, MaskedReference(words="", job=job, backward=True, masks=masks))
+def _expected(job: FastrnnsJob, start: GivenState, masks: tuple[Tensor, ...]) -> ExpectedValues:
+    return expect(job, start, MaskedReference(words="", job=job, backward=True, masks=masks))
 
 
-def _share_of(rounds: list[tuple[Tensor, ...]], wanted: float) -> AgreementVerdict:
-    """The share of dropped features over all rounds, and whether two rounds ever differed."""
+def _share_of(rounds: list[tuple[Tensor, ...]], requested: float) -> AgreementVerdict:
+    """Check the share of dropped features over all rounds, and that rounds differ."""
     features = torch.stack([torch.cat(masks) for masks in rounds])
     share, count = 1 - float(features.mean()), features.numel()
-    allowed = DEVIATIONS * math.sqrt(wanted * (1 - wanted) / count)
-    detail = f"it dropped {share:.3f} of {count} features, asked for {wanted:g} (±{allowed:.3f})"
-    if abs(share - wanted) > allowed:
+    allowed = DEVIATIONS * math.sqrt(requested * (1 - requested) / count)
+    detail = f"it dropped {share:.3f} of {count} features, asked for {requested:g} (±{allowed:.3f})"
+    if abs(share - requested) > allowed:
         return AgreementVerdict(outcome=Outcome.FAIL, detail=detail)
-    if len(rounds) > 1 and 0 < wanted < 1 and bool((features == features[0]).all()):
+    if len(rounds) > 1 and 0 < requested < 1 and bool((features == features[0]).all()):
         return AgreementVerdict(
             outcome=Outcome.FAIL, detail=f"{detail}, the same ones in all {len(rounds)} rounds"
         )
@@ -213,25 +221,28 @@ def _share_of(rounds: list[tuple[Tensor, ...]], wanted: float) -> AgreementVerdi
 
 
 def rnn_computed(
-    job: FastrnnsJob, given: GivenState, seen: Observed, expected: ExpectedValues
+    job: FastrnnsJob, start: GivenState, observed: Observed, expected: ExpectedValues
 ) -> Computed:
-    """One round of an arm, with the reference's own rounds in the case's format, and in double precision for the truth."""
-    inputs = (*given.inputs, *given.states, given.gradient)
+    """Return one round of an arm, with the reference's own rounds.
+
+    The reference's are in the case's format, and in double precision for the truth.
+    """
+    inputs = (*start.inputs, *start.states, start.gradient)
     return Computed(
         arm=job.variant.name,
         epsilon=expected.epsilon,
-        outputs=_named(seen),
-        start=digests(given.weights.items()),
+        outputs=_name_by_kind(observed),
+        start=digests(start.weights.items()),
         inputs=[digest(value) for value in inputs],
-        runs=list(map(_named, expected.runs)),
-        jolts=list(map(_named, expected.jolts)),
-        truth=_named(expected.exact),
+        runs=list(map(_name_by_kind, expected.runs)),
+        jolts=list(map(_name_by_kind, expected.jolts)),
+        truth=_name_by_kind(expected.exact),
     )
 
 
-def _named(seen: Observed) -> Observed:
-    """By kinds that the rule of numbers knows: ``gradient: weight_ih_l0``."""
-    return {_kind(name): value for name, value in seen.items()}
+def _name_by_kind(observed: Observed) -> Observed:
+    """Name values by the kinds that the rule of numbers has: ``gradient: weight_ih_l0``."""
+    return {_kind(name): value for name, value in observed.items()}
 
 
 def _kind(name: str) -> str:

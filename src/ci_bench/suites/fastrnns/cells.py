@@ -15,7 +15,7 @@ EPSILON = 1e-5
 
 
 def gated(z: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
-    """The LSTM's state from the gates' sums: c' = f c + i g, h' = o tanh(c')."""
+    """Return the LSTM's state from the gates' sums: c' = f c + i g, h' = o tanh(c')."""
     i, f, g, o = z.chunk(4, 1)
     new_cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)
     return torch.sigmoid(o) * torch.tanh(new_cell), new_cell
@@ -24,7 +24,7 @@ def gated(z: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
 def lstm_cell(  # noqa: PLR0917
     x: Tensor, state: tuple[Tensor, Tensor], w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The common LSTM cell: z = x W_ih^T + h W_hh^T + b_ih + b_hh."""
+    """Run the common LSTM cell: z = x W_ih^T + h W_hh^T + b_ih + b_hh."""
     hidden, cell = state
     return gated(torch.mm(x, w_ih.t()) + torch.mm(hidden, w_hh.t()) + b_ih + b_hh, cell)
 
@@ -32,7 +32,7 @@ def lstm_cell(  # noqa: PLR0917
 def premul_cell(
     xw: Tensor, state: tuple[Tensor, Tensor], w_hh: Tensor, b_ih: Tensor, b_hh: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The step's share of the large product, and both biases in each step."""
+    """Run the LSTM cell on the step's share of the large product, adding both biases."""
     hidden, cell = state
     return gated(xw + torch.mm(hidden, w_hh.t()) + b_ih + b_hh, cell)
 
@@ -40,7 +40,7 @@ def premul_cell(
 def premul_bias_cell(
     xw: Tensor, state: tuple[Tensor, Tensor], w_hh: Tensor, b_hh: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """As `premul_cell`, with b_ih in the large product already."""
+    """Run the LSTM cell as `premul_cell` does, with b_ih in the large product already."""
     hidden, cell = state
     return gated(xw + torch.mm(hidden, w_hh.t()) + b_hh, cell)
 
@@ -55,7 +55,10 @@ def milstm_cell(  # noqa: PLR0917
     beta_hh: Tensor,
     bias: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """Multiplicative integration: z = alpha Wx Uh + beta_i Wx + beta_h Uh + b (https://arxiv.org/abs/1606.06630, equation 4)."""
+    """Run the cell with multiplicative integration: z = alpha Wx Uh + beta_i Wx + beta_h Uh + b.
+
+    The formula is equation 4 of https://arxiv.org/abs/1606.06630.
+    """
     hidden, cell = state
     wx = torch.mm(x, w_ih.t())
     uh = torch.mm(hidden, w_hh.t())
@@ -65,7 +68,10 @@ def milstm_cell(  # noqa: PLR0917
 def gru_cell(  # noqa: PLR0917
     x: Tensor, hidden: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh: Tensor
 ) -> Tensor:
-    """Gates r, z, n in blocks of H: n = tanh(W_n x + r (U_n h)), h' = n + z (h - n)."""
+    """Run the GRU cell: n = tanh(W_n x + r (U_n h)), h' = n + z (h - n).
+
+    The gates r, z, n are in blocks of H.
+    """
     r_x, z_x, n_x = (torch.mm(x, w_ih.t()) + b_ih).chunk(3, 1)
     r_h, z_h, n_h = (torch.mm(hidden, w_hh.t()) + b_hh).chunk(3, 1)
     reset = torch.sigmoid(r_x + r_h)
@@ -77,24 +83,24 @@ def gru_cell(  # noqa: PLR0917
 def relu_cell(  # noqa: PLR0917
     x: Tensor, hidden: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh: Tensor
 ) -> Tensor:
-    """The ReLU cell: h' = relu(x W_ih^T + h W_hh^T + b_ih + b_hh)."""
+    """Run the ReLU cell: h' = relu(x W_ih^T + h W_hh^T + b_ih + b_hh)."""
     return torch.relu(torch.mm(x, w_ih.t()) + torch.mm(hidden, w_hh.t()) + b_ih + b_hh)
 
 
 def tanh_cell(  # noqa: PLR0917
     x: Tensor, hidden: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh: Tensor
 ) -> Tensor:
-    """The tanh cell: h' = tanh(x W_ih^T + h W_hh^T + b_ih + b_hh)."""
+    """Run the tanh cell: h' = tanh(x W_ih^T + h W_hh^T + b_ih + b_hh)."""
     return torch.tanh(torch.mm(x, w_ih.t()) + torch.mm(hidden, w_hh.t()) + b_ih + b_hh)
 
 
 def library_norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Layer normalisation over the last dimension, by the library."""
+    """Normalise over the last dimension, by the library."""
     return torch.layer_norm(x, [x.size(-1)], weight, bias, 1e-5)
 
 
 def written_norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """The same by hand: (x - mean) / sqrt(biased variance + epsilon) * weight + bias."""
+    """Normalise by hand: (x - mean) / sqrt(biased variance + epsilon) * weight + bias."""
     mean = x.mean(-1, keepdim=True)
     centred = x - mean
     variance = (centred * centred).mean(-1, keepdim=True)

@@ -23,7 +23,10 @@ DTYPES = {
     "float16": torch.float16,
 }
 SHORTEST = 0.3
-"""Variable lengths are uniform from this share of `seq_length` to below all of it: 30 to 99 of 100."""
+"""Variable lengths are uniform from this share of `seq_length` to below all of it.
+
+Of 100 steps they have 30 to 99.
+"""
 GATES = {FastrnnsTask.GRU: 3, FastrnnsTask.RNN_RELU: 1, FastrnnsTask.RNN_TANH: 1}
 NORM_SPREAD = 0.1
 """Scales are drawn around 1 and shifts around 0: at exactly 1 and 0, a structure without them would
@@ -46,7 +49,7 @@ class GivenState:
     gradient: Tensor
 
     def to(self, dtype: torch.dtype, device: str) -> "GivenState":
-        """Copy to a number format and a device. Counts stay integral."""
+        """Copy to a number format and a device; counts stay integral."""
 
         def moved(value: Tensor) -> Tensor:
             return value.detach().to(
@@ -124,7 +127,10 @@ def _weight(name: str, shape: tuple[int, ...], hidden: int, generator: torch.Gen
 def weight_shapes(
     options: FastrnnsOptions, task: FastrnnsTask
 ) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Names and shapes of all weights of a recurrent task, in the order in which structures take them; names as torch.nn's."""
+    """Yield names and shapes of all weights of a recurrent task.
+
+    The order is that in which structures take them; the names are torch.nn's.
+    """
     hidden = options.hidden_size
     gates = GATES.get(task, 4) * hidden
     directions = ("", "_reverse") if task is FastrnnsTask.BIDIRECTIONAL else ("",)
@@ -139,7 +145,7 @@ def weight_shapes(
 
 
 def _vectors(task: FastrnnsTask, gates: int, hidden: int) -> tuple[tuple[str, int], ...]:
-    """Vectors of a layer, in addition to its two matrices."""
+    """Return the vectors of a layer, in addition to its two matrices."""
     if task is FastrnnsTask.LAYERNORM:
         return (
             ("scale_ih", gates),

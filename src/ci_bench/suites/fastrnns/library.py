@@ -21,7 +21,9 @@ Outputs = tuple[Tensor, tuple[Tensor, ...]]
 def build_module(
     options: FastrnnsOptions, task: FastrnnsTask, weights: dict[str, Tensor]
 ) -> nn.RNNBase:
-    """The module of a task with the given weights, in their number format and on their device, in training mode.
+    """Build the module of a task with the given weights, in training mode.
+
+    It has the number format and the device of the weights.
 
     Weights that the task does not have are zero: the biases of an LSTM with layer normalisation.
     """
@@ -48,21 +50,24 @@ def build_module(
     return module
 
 
-def forward_of(module: nn.RNNBase, job: FastrnnsJob, given: GivenState) -> Callable[[], Outputs]:
-    """The task's forward pass on the given inputs and states, without cuDNN in some forms."""
+def forward_of(module: nn.RNNBase, job: FastrnnsJob, start: GivenState) -> Callable[[], Outputs]:
+    """Return the task's forward pass on the start's inputs and states.
+
+    Some forms run it without cuDNN.
+    """
     call: Callable[..., Any] = module
     if job.variant.form is Form.COMPILE:
         call = _compiled(module, job)
-    states: Any = given.states if len(given.states) > 1 else given.states[0]
+    states: Any = start.states if len(start.states) > 1 else start.states[0]
     passes: dict[str, Callable[[], Outputs]] = {
-        FastrnnsTask.VARIABLE_LENGTH: lambda: _packed(call, given.inputs, states),
-        FastrnnsTask.LAST_STATE: lambda: _last(call, given.inputs[0], states),
+        FastrnnsTask.VARIABLE_LENGTH: lambda: _packed(call, start.inputs, states),
+        FastrnnsTask.LAST_STATE: lambda: _last(call, start.inputs[0], states),
     }
-    run = passes.get(job.variant.task, lambda: _whole(call, given.inputs[0], states))
+    run = passes.get(job.variant.task, lambda: _whole(call, start.inputs[0], states))
     if job.variant.structure == "library_layernorm":
-        run = _with_norms(run, job.options, given)
+        run = _with_norms(run, job.options, start)
     # cuDNN only exists on a GPU.
-    return _without_cudnn(run) if job.variant.form is Form.ATEN and given.gradient.is_cuda else run
+    return _without_cudnn(run) if job.variant.form is Form.ATEN and start.gradient.is_cuda else run
 
 
 def _whole(call: Callable[..., Any], x: Tensor, states: Any) -> Outputs:
@@ -76,20 +81,22 @@ def _last(call: Callable[..., Any], x: Tensor, states: Any) -> Outputs:
 
 
 def _packed(call: Callable[..., Any], sequences: tuple[Tensor, ...], states: Any) -> Outputs:
-    """Packing, the module, and padding: all that it takes to get from a list of sequences to their outputs."""
-    packed = rnn.pack_sequence([one.squeeze(1) for one in sequences], enforce_sorted=False)
+    """Pack the sequences, run the module, and pad the outputs."""
+    packed = rnn.pack_sequence(
+        [sequence.squeeze(1) for sequence in sequences], enforce_sorted=False
+    )
     output, finals = call(packed, states)
     return rnn.pad_packed_sequence(output)[0], tuple(finals)
 
 
 def _with_norms(
-    run: Callable[[], Outputs], options: FastrnnsOptions, given: GivenState
+    run: Callable[[], Outputs], options: FastrnnsOptions, start: GivenState
 ) -> Callable[[], Outputs]:
     """Add three layer normalisations per step and layer to the module.
 
     Two are over 4 H on fixed numbers, one on the cell.
     """
-    hidden, some = options.hidden_size, given.gradient
+    hidden, some = options.hidden_size, start.gradient
     wide = [nn.LayerNorm(4 * hidden).to(some) for _ in range(2)]
     narrow = nn.LayerNorm(hidden).to(some)
     generator = torch.Generator().manual_seed(options.seed)
@@ -140,7 +147,7 @@ def _compiled(module: nn.RNNBase, job: FastrnnsJob) -> Callable[..., Any]:
 
 @contextmanager
 def switched_off(backend: Any) -> Iterator[None]:
-    """A backend of torch off for a while.
+    """Switch a backend of torch off for a while.
 
     Its own context managers set precision, too, and warn about that.
     """

@@ -36,14 +36,14 @@ Function = Callable[..., Any]
 
 
 def translated(
-    function: Function, form: Form, arm: CompiledArm | None = None, *, whole: bool = False
+    function: Function, form: Form, arm: CompiledArm | None = None, *, fullgraph: bool = False
 ) -> Function:
     """Return a function that runs `function` in a form, compiled for `arm`.
 
-    `whole` refuses graph breaks, for functions that can only run as one graph.
+    `fullgraph` refuses graph breaks, for functions that can only run as one graph.
     """
     if form is Form.COMPILE:
-        return compiled(arm or CompiledArm(), function, fullgraph=whole, whole=False)
+        return compiled(arm or CompiledArm(), function, fullgraph=fullgraph, whole=False)
     if form is Form.SCRIPT:
         return Lazy(function, _script)
     if form is Form.TRACE:
@@ -52,12 +52,15 @@ def translated(
 
 
 class Lazy:
-    """A function that TorchScript translates when it is first called, from its text or from that call's arguments."""
+    """A function that TorchScript translates in the first call.
+
+    It translates the function's text, or traces it with that call's arguments.
+    """
 
     def __init__(
         self, function: Function, translate: Callable[[Function, tuple[Any, ...]], Function]
     ) -> None:
-        """Nothing is translated yet."""
+        """Translate nothing yet."""
         self._function = function
         self._translate = translate
         self._translated: Function | None = None
@@ -121,7 +124,7 @@ def _no_deprecation() -> Iterator[None]:
 
 
 def scanned() -> Structure:
-    """A scan for each layer."""
+    """Return a structure with a scan for each layer."""
     operator = _operator("scan")
 
     def layer(
@@ -144,7 +147,7 @@ def scanned() -> Structure:
 
 
 def looped() -> Structure:
-    """One loop over time, with all layers in its body."""
+    """Return a structure with one loop over time, and all layers in its body."""
     operator = _operator("while_loop")
 
     def structure(
@@ -185,8 +188,9 @@ HIGHER_ORDER: Mapping[str, Callable[[], Structure]] = {"scan": scanned, "while_l
 
 
 def keep_saved_buffers() -> None:
-    """Keep inductor from reusing what backward still reads: in the body of a loop it takes the wrong buffers for donated.
+    """Keep inductor from reusing buffers that backward still reads.
 
+    In the body of a loop it takes the wrong buffers for donated.
     https://github.com/pytorch/pytorch/pull/193787 names the fault, of which gradients are wrong
     without an error.
     """
@@ -196,7 +200,10 @@ def keep_saved_buffers() -> None:
 
 
 def _operator(name: str) -> Callable[..., Any]:
-    """Imported by name, since the modules are private: one that is gone is a reason to skip."""
+    """Import a higher-order operator by its name.
+
+    The modules are private, so a missing one is a reason to skip.
+    """
     try:
         operator: Callable[..., Any] = getattr(
             import_module(f"torch._higher_order_ops.{name}"), name
@@ -227,28 +234,31 @@ class Network:
         )
 
 
-def build_network(job: FastrnnsJob, given: GivenState) -> Network:
-    """A fresh network of the job's variant, from a copy of the start, on its device."""
+def build_network(job: FastrnnsJob, start: GivenState) -> Network:
+    """Build a network of the job's variant, from a copy of the start, on its device."""
     if job.variant.is_convolutional:
-        network = _residual(job, given)
+        network = _residual(job, start)
     elif job.variant.structure.startswith("library"):
-        network = _of_library(job, given)
+        network = _of_library(job, start)
     else:
-        network = _hand_written(job, given)
+        network = _hand_written(job, start)
     for parameter in network.parameters.values():
         parameter.grad = torch.zeros_like(parameter)
     return network
 
 
-def _residual(job: FastrnnsJob, given: GivenState) -> Network:
-    """Built without numbers first: all of them, buffers too, are among the weights that are given."""
+def _residual(job: FastrnnsJob, start: GivenState) -> Network:
+    """Build a ResNet, first without numbers.
+
+    All numbers, buffers too, are among the weights of the start.
+    """
     with torch.device("meta"):
         model = build_resnet(job.options, job.variant.task)
-    model.to_empty(device=given.gradient.device)
-    model.load_state_dict(given.weights)
-    model.to(dtype=given.gradient.dtype)
+    model.to_empty(device=start.gradient.device)
+    model.load_state_dict(start.weights)
+    model.to(dtype=start.gradient.dtype)
     run = translated(model, job.variant.form, job.compiled)
-    (images,) = given.inputs
+    (images,) = start.inputs
     return Network(
         parameters=dict(model.named_parameters()),
         forward=lambda: (run(images), ()),
@@ -256,8 +266,8 @@ def _residual(job: FastrnnsJob, given: GivenState) -> Network:
     )
 
 
-def _of_library(job: FastrnnsJob, given: GivenState) -> Network:
-    module = library.build_module(job.options, job.variant.task, given.weights)
+def _of_library(job: FastrnnsJob, start: GivenState) -> Network:
+    module = library.build_module(job.options, job.variant.task, start.weights)
     share = module.dropout
 
     def drop(on: bool) -> None:  # noqa: FBT001 - as torch's own `train`
@@ -266,49 +276,51 @@ def _of_library(job: FastrnnsJob, given: GivenState) -> Network:
 
     return Network(
         parameters=dict(module.named_parameters()),
-        forward=library.forward_of(module, job, given),
+        forward=library.forward_of(module, job, start),
         drop=drop,
     )
 
 
-def _hand_written(job: FastrnnsJob, given: GivenState) -> Network:
+def _hand_written(job: FastrnnsJob, start: GivenState) -> Network:
     parameters = {
-        name: value.detach().clone().requires_grad_() for name, value in given.weights.items()
+        name: value.detach().clone().requires_grad_() for name, value in start.weights.items()
     }
-    run, states, weights = _function(job), list(given.states), list(parameters.values())
+    run, states, weights = _function(job), list(start.states), list(parameters.values())
     training = True
 
     def drop(on: bool) -> None:  # noqa: FBT001 - as torch's own `train`
         nonlocal training
         training = on
 
-    def whole() -> Outputs:
-        output, finals = run(given.inputs[0], states, weights)
+    def run_sequence() -> Outputs:
+        output, finals = run(start.inputs[0], states, weights)
         return output, tuple(finals)
 
     def dropping() -> Outputs:
-        output, finals = run(given.inputs[0], states, weights, job.options.dropout, training)
+        output, finals = run(start.inputs[0], states, weights, job.options.dropout, training)
         return output, tuple(finals)
 
-    sequences = list(given.inputs)
+    sequences = list(start.inputs)
 
-    def apart() -> Outputs:
+    def run_sequences() -> Outputs:
         outputs, finals = run(sequences, states, weights)
         return rnn.pad_sequence(outputs).squeeze(2), tuple(finals)
 
-    forwards = {FastrnnsTask.DROPOUT: dropping, FastrnnsTask.VARIABLE_LENGTH: apart}
-    return Network(parameters=parameters, forward=forwards.get(job.variant.task, whole), drop=drop)
+    forwards = {FastrnnsTask.DROPOUT: dropping, FastrnnsTask.VARIABLE_LENGTH: run_sequences}
+    return Network(
+        parameters=parameters, forward=forwards.get(job.variant.task, run_sequence), drop=drop
+    )
 
 
 def _function(job: FastrnnsJob) -> Callable[..., Any]:
-    """The structure in its form.
+    """Return the structure in its form.
 
     Sequences of every length would each be unrolled into a graph, so there the cell is compiled.
     """
     form, structure = job.variant.form, job.variant.structure
     if structure in HIGHER_ORDER:
         keep_saved_buffers()
-        return translated(HIGHER_ORDER[structure](), form, job.compiled, whole=True)
+        return translated(HIGHER_ORDER[structure](), form, job.compiled, fullgraph=True)
     if form is Form.COMPILE and job.variant.task is FastrnnsTask.VARIABLE_LENGTH:
         return sequences_apart(translated(lstm_cell, form, job.compiled))
     return translated(STRUCTURES[structure], form, job.compiled)

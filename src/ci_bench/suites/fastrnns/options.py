@@ -64,46 +64,62 @@ class CnnLibrary(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FastrnnsOptions:
-    """Options of the variants.
-
-    Sizes are counts; `dropout` is a share in 0..1; `image_size` is in pixels. Variable lengths are
-    drawn from 30 % to below 100 % of `seq_length`.
-    """
+    """Options of the variants."""
 
     seq_length: int = 100
+    """Steps of a sequence; variable lengths are drawn from 30 % to below 100 % of it."""
     num_layers: int = 1
+    """Number of recurrent layers."""
     input_size: int = 512
+    """Features of the input in each step."""
     hidden_size: int = 512
+    """Features of the hidden state."""
     batch_size: int = 64
+    """Sequences in a batch."""
     dropout: float = 0.4
+    """Share of features that dropout drops between layers, from 0 to 1."""
     cnn_batch_size: int = 32
+    """Images in a batch."""
     image_size: int = 224
+    """Width and height of an image in pixels."""
     cnn_library: CnnLibrary = CnnLibrary.TRANSFORMERS
+    """Library of the ResNets."""
     dtype: Dtype = Dtype.FLOAT32
+    """Number format of weights and inputs."""
     allow_tf32: bool = False
+    """True if CUDA matmuls may round to ten mantissa bits."""
     seed: int = 0
+    """Seed of weights, inputs, states and the output gradient."""
     fuser: Fuser = Fuser.TE
+    """Fuser of TorchScript."""
     executor: Executor = Executor.DEFAULT
+    """Executor of TorchScript."""
     cuda_pointwise_loop_level: int | None = None
+    """TorchScript's loop levels of a pointwise CUDA kernel; `None` leaves torch's."""
     cuda_pointwise_block_count: int | None = None
+    """TorchScript's blocks of a pointwise CUDA kernel; `None` leaves torch's."""
     cuda_pointwise_block_size: int | None = None
+    """TorchScript's threads of a block; `None` leaves torch's."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FastrnnsEntry:
-    """One entry of the configuration: its variants, and the options of all of them.
-
-    `usual` is the compilation of variants without `arms` and `compile_modes`: the entry's
-    `compile`.
-    """
+    """One entry of the configuration: its variants, and the options of all of them."""
 
     name: str | None = None
+    """Name of the entry, put before the variant's in a case's name; `None` puts nothing there."""
     groups: tuple[str, ...] | None = None
+    """Names of groups of variants; `None` if the entry lists none."""
     variants: tuple[str, ...] = ()
+    """Names of single variants, in addition to the groups."""
     compile_modes: tuple[CompileMode, ...] = ()
+    """Modes of compiled variants, a case each; empty is the default mode and adds no variants."""
     arms: tuple[CompiledArm, ...] = ()
+    """Ways of compiling each variant, an arm each in one case; empty if the entry has no `arms`."""
     usual: CompiledArm | None = None
+    """The entry's `compile`, for variants without `arms`; `None` if it is not set."""
     options: FastrnnsOptions = FastrnnsOptions()
+    """Options of all variants of the entry."""
     given: frozenset[str] = frozenset()
     """The options that the entry names, whatever their value."""
 
@@ -117,17 +133,18 @@ class FastrnnsEntry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FastrnnsJob:
-    """Job of one case: a variant, its compile mode (`None` if uncompiled), its options.
-
-    If an entry lists `arms`, `listed` are the ways in which the variant is compiled, an arm each.
-    The job of one of them (`of_arm`) has its mode, and the rest of its arguments in `how`.
-    """
+    """Job of one case, or of one of its arms (`of_arm`)."""
 
     variant: Variant
+    """The variant that is compared with its reference."""
     mode: CompileMode | None
+    """Mode of `torch.compile`; `None` if uncompiled, or if `listed` has the modes."""
     options: FastrnnsOptions
+    """Options of the variant."""
     how: CompiledArm | None = None
+    """The compilation of a listed arm, whose mode `mode` repeats; `None` for other arms."""
     listed: tuple[CompiledArm, ...] = ()
+    """Ways of compiling the variant, an arm each; empty for a job of one arm."""
 
     @property
     def arm(self) -> str:
@@ -137,7 +154,7 @@ class FastrnnsJob:
     @property
     def candidates(self) -> tuple[str, ...]:
         """The names of the case's arms that are not only its reference."""
-        return tuple(one.name for one in self.listed) or (self.variant.name,)
+        return tuple(arm.name for arm in self.listed) or (self.variant.name,)
 
     @property
     def compiled(self) -> CompiledArm | None:
@@ -147,8 +164,11 @@ class FastrnnsJob:
         return CompiledArm(mode=None if self.mode is CompileMode.DEFAULT else str(self.mode))
 
     def of_arm(self, arm: str) -> "FastrnnsJob":
-        """The job of one arm: a listed one, the case's own, or its reference's at the same options."""
-        compiled = next((one for one in self.listed if one.name == arm), None)
+        """Return the job of one arm.
+
+        It is a listed one, the case's own, or its reference's at the same options.
+        """
+        compiled = next((candidate for candidate in self.listed if candidate.name == arm), None)
         if compiled is not None:
             mode = CompileMode(compiled.mode or CompileMode.DEFAULT)
             return replace(self, mode=mode, how=compiled, listed=())
@@ -161,10 +181,13 @@ class FastrnnsJob:
         )
 
     def as_params(self) -> dict[str, Any]:
-        """The variant and the options that matter to it, as `parse_job` reads them: equal params, same measurement."""
+        """Return the variant and the options that matter to it, as `parse_job` reads them.
+
+        Equal params are the same measurement.
+        """
         params: dict[str, Any] = {"variant": self.variant.name}
         if self.listed:
-            params["arms"] = [one.as_params() for one in self.listed]
+            params["arms"] = [arm.as_params() for arm in self.listed]
         elif self.mode is not None:
             params["compile_mode"] = str(self.mode)
         for name in honoured(self.variant):
@@ -186,7 +209,7 @@ OF_TORCHSCRIPT = (
 
 
 def honoured(variant: Variant) -> tuple[str, ...]:
-    """The names of the options that a variant uses, which are part of its measurement."""
+    """Return the names of the options that a variant uses, which are part of its measurement."""
     sizes = OF_IMAGES if variant.is_convolutional else OF_SEQUENCES
     knobs = OF_TORCHSCRIPT if variant.form.is_torchscript else ()
     dropout = ("dropout",) if variant.task is FastrnnsTask.DROPOUT else ()
@@ -194,7 +217,7 @@ def honoured(variant: Variant) -> tuple[str, ...]:
 
 
 def parse_entry(raw: Mapping[str, Any]) -> FastrnnsEntry:
-    """One entry of the configuration, already validated by its schema."""
+    """Parse one entry of the configuration, which its schema has already validated."""
     values = dict(raw)
     name = values.pop("name", None)
     groups = values.pop("groups", None)
@@ -215,19 +238,19 @@ def parse_entry(raw: Mapping[str, Any]) -> FastrnnsEntry:
 
 
 def parse_job(params: Mapping[str, Any]) -> FastrnnsJob:
-    """A case's parameters, as `FastrnnsJob.as_params` wrote them."""
+    """Parse a case's parameters, as `FastrnnsJob.as_params` wrote them."""
     values = dict(params)
     variant = VARIANTS[values.pop("variant")]
     mode = values.pop("compile_mode", None)
-    listed = tuple(map(read_arm, values.pop("arms", ())))
-    assert (mode is not None or bool(listed)) == (variant.form is Form.COMPILE), (  # noqa: S101 - our own bug if not
+    arms = tuple(map(read_arm, values.pop("arms", ())))
+    assert (mode is not None or bool(arms)) == (variant.form is Form.COMPILE), (  # noqa: S101 - our own bug if not
         "a mode belongs to what is compiled"
     )
     return FastrnnsJob(
         variant=variant,
         mode=None if mode is None else CompileMode(mode),
         options=_options(values),
-        listed=listed,
+        listed=arms,
     )
 
 
@@ -237,7 +260,7 @@ ENUMS: Mapping[str, type[StrEnum]] = {
     "fuser": Fuser,
     "executor": Executor,
 }
-OPTION_NAMES = tuple(one.name for one in fields(FastrnnsOptions))
+OPTION_NAMES = tuple(option.name for option in fields(FastrnnsOptions))
 
 
 def _options(values: Mapping[str, Any]) -> FastrnnsOptions:

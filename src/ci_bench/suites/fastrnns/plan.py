@@ -1,4 +1,4 @@
-"""The half of `fastrnns` that needs no torch: an entry to cases, one for each variant, and a case to stages."""
+"""Planning of `fastrnns`, without torch: an entry to cases by variant, and a case to stages."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
@@ -54,7 +54,9 @@ class FastRnns(Suite):
     }
 
     def plan(self, options: Mapping[str, Any]) -> tuple[Case, ...]:
-        """One case per variant and compile mode; where `arms` are listed, one per compiled variant with all of them.
+        """Return one case per variant and compile mode.
+
+        If `arms` are listed, each compiled variant has one case with all of them.
 
         Raises:
             BadConfig: options contradict each other or the variants.
@@ -77,7 +79,10 @@ class FastRnns(Suite):
         return (*self.preload, *compiling, *networks)
 
     def stages(self, case: Case) -> tuple[Stage, ...]:
-        """Translate from cold where there is something to translate, verify, then memory and time."""
+        """Return the stages: translate from cold, verify, then memory and time.
+
+        Only variants that are translated have stages from cold.
+        """
         job = parse_job(case.params)
         translated = job.candidates if job.variant.form.is_translated else ()
         cold = (
@@ -97,21 +102,28 @@ class FastRnns(Suite):
 
 SUITE = FastRnns()
 
-LACKING = tuple(one for one in Experiment if one is not Experiment.OVERHEAD)
+LACKING = tuple(experiment for experiment in Experiment if experiment is not Experiment.OVERHEAD)
 """The experiments that take modules, outlive a process or count; this suite has functions, and its
 own forms for TorchScript.
 """
 
 
 def _jobs(entry: FastrnnsEntry) -> Iterator[FastrnnsJob]:
-    """The chosen variants in their order, and where modes are given the compiled form of each structure behind them."""
+    """Yield the chosen variants in their order, then the compiled form of each structure.
+
+    Compiled forms follow only if the entry has modes or arms.
+    """
     variants = chosen(entry.chosen_groups, entry.variants)
     modes = entry.compile_modes or (CompileMode.DEFAULT,)
-    compiled = [compiled_form(one) for one in variants] if entry.compile_modes or entry.arms else []
+    compiled = (
+        [compiled_form(variant) for variant in variants]
+        if entry.compile_modes or entry.arms
+        else []
+    )
     for variant in dict.fromkeys([*variants, *compiled]):
-        listed = entry.arms or ((entry.usual,) if entry.usual is not None else ())
-        if variant.form is Form.COMPILE and listed:
-            yield FastrnnsJob(variant=variant, mode=None, options=entry.options, listed=listed)
+        arms = entry.arms or ((entry.usual,) if entry.usual is not None else ())
+        if variant.form is Form.COMPILE and arms:
+            yield FastrnnsJob(variant=variant, mode=None, options=entry.options, listed=arms)
         elif variant.form is Form.COMPILE:
             yield from (
                 FastrnnsJob(variant=variant, mode=mode, options=entry.options) for mode in modes
@@ -173,14 +185,14 @@ SIZES = {
 def _complaints(entry: FastrnnsEntry) -> Iterator[str]:
     """Yield faults that no schema can show: unused options, and variants made meaningless."""
     variants = chosen(entry.chosen_groups, entry.variants)
-    names = ", ".join(one.name for one in variants)
+    names = ", ".join(variant.name for variant in variants)
     used = {option for variant in variants for option in honoured(variant)}
-    references = {reference_of(one).name for one in variants}
-    for arm in (one.name for one in entry.arms if one.name in references):
-        yield f"arms: {arm} is the name of a reference arm; a backend by that name needs another"
+    references = {reference_of(variant).name for variant in variants}
+    for name in (arm.name for arm in entry.arms if arm.name in references):
+        yield f"arms: {name} is the name of a reference arm; a backend by that name needs another"
     if entry.usual is not None and entry.compile_modes:
         yield "compile: applies to `arms`; list the modes there instead of in `compile_modes`"
-    if entry.usual is not None and not any(one.form is Form.COMPILE for one in variants):
+    if entry.usual is not None and not any(variant.form is Form.COMPILE for variant in variants):
         yield f"compile: none of the variants {names} is compiled; add one that is, or leave it out"
     if "dropout" in entry.given and "dropout" not in used:
         yield (
@@ -194,9 +206,11 @@ def _complaints(entry: FastrnnsEntry) -> Iterator[str]:
             " does"
         )
     if entry.options.num_layers == 1:
-        yield from (_no_dropout(one) for one in variants if one.task is FastrnnsTask.DROPOUT)
+        yield from (
+            _no_dropout(variant) for variant in variants if variant.task is FastrnnsTask.DROPOUT
+        )
     if entry.options.hidden_size == 1 and any(
-        one.task is FastrnnsTask.LAYERNORM for one in variants
+        variant.task is FastrnnsTask.LAYERNORM for variant in variants
     ):
         yield (
             "hidden_size: a single feature leaves nothing to normalise; set 2 or more, or leave"

@@ -42,10 +42,10 @@ class TimedProgram:
     memory = 0.0
 
     def __init__(
-        self, job: FastrnnsJob, network: Network, given: GivenState, *, forward_only: bool
+        self, job: FastrnnsJob, network: Network, start: GivenState, *, forward_only: bool
     ) -> None:
-        """Take a `network` built on `given`; without backward (`forward_only`) it has one part."""
-        gradient = given.gradient
+        """Take a `network` built on `start`; without backward (`forward_only`) it has one part."""
+        gradient = start.gradient
         options = job.options
         names = (FORWARD,) if forward_only else (FORWARD, BACKWARD)
         self.items: int | None = (
@@ -59,13 +59,13 @@ class TimedProgram:
         self._forward_only = forward_only
         self._settling = SETTLING_ROUNDS if job.variant.form.is_torchscript else 0
         self.epsilon = rounding_of(job)
-        apart = job.variant.structure == "library_layernorm"
+        has_extra_norms = job.variant.structure == "library_layernorm"
         self.unrefereed = (
             "the norms next to the module do not enter its results, but the reference's norms do"
-            if apart
+            if has_extra_norms
             else ""
         )
-        self._given = (*given.inputs, *given.states, gradient)
+        self._given = (*start.inputs, *start.states, gradient)
         self._prepared = tuple(value.data for value in self._given)
         self._before: tuple[Tensor, ...] = ()
         self._keeps = False
@@ -73,7 +73,7 @@ class TimedProgram:
         self._marks_steps = job.mode is not None and job.mode.uses_cudagraphs and gradient.is_cuda
 
     def step(self, mark: Mark) -> None:
-        """Forward, backward where there is one, and zero the gradients."""
+        """Run forward and, unless the arm has none, backward; then zero the gradients."""
         for _ in range(self._settling):
             self._round(no_mark)
         self._settling = 0
@@ -98,14 +98,14 @@ class TimedProgram:
             self._network.zero_gradients()
 
     def remember(self) -> None:
-        """Nothing: inputs are drawn, and no step changes the weights."""
+        """Do nothing: inputs are drawn, and no step changes the weights."""
 
     def weights(self) -> State:
-        """The weights."""
+        """Return the weights."""
         return dict(self._network.parameters)
 
     def state(self) -> State:
-        """The weights, on the host."""
+        """Return the weights, on the host."""
         return {
             f"{WEIGHTS}{name}": value.detach().to("cpu", copy=True)
             for name, value in self._network.parameters.items()
@@ -139,14 +139,16 @@ class TimedProgram:
         return True
 
     def operands(self) -> list[Tensor]:
-        """Inputs, states and output gradient."""
+        """Return inputs, states and output gradient."""
         return list(self._given)
 
     def alter(
         self, seed: int, *, shaken: int = 0, whole: bool = False
     ) -> Callable[[], None] | None:
-        """Prepare a write of a few other values of `seed`, or of all, into them, where they lie."""
-        coin, generator = (torch.Generator().manual_seed(one) for one in (seed, seed + 1))
+        """Prepare a write of a few other values of `seed`, or of all, into the operands."""
+        coin, generator = (
+            torch.Generator().manual_seed(stream_seed) for stream_seed in (seed, seed + 1)
+        )
         parts = [value.data if whole else value.data[part_of(value, coin)] for value in self._given]
         fresh = {str(place): _drawn_like(part, generator) for place, part in enumerate(parts)}
         if shaken:
@@ -154,29 +156,29 @@ class TimedProgram:
         return prepared_write(list(zip(parts, fresh.values(), strict=True)))
 
     def results(self) -> State:
-        """The results of one more round.
+        """Return the results of one more round.
 
         The first one kept nothing, and all rounds compute the same.
         """
         self._keeps = True
         self._round(no_mark)
-        left = {name: value.detach().clone() for name, value in self.outputs().items()}
+        copies = {name: value.detach().clone() for name, value in self.outputs().items()}
         self.resume()
-        return left
+        return copies
 
     def outputs(self) -> State:
-        """Output, final states, and the gradients of the last round, which were not zeroed."""
+        """Return output, final states and gradients of the last round."""
         if self._left is None:
             return {}
         output, states = self._left
-        found = {
+        outputs = {
             "output": output,
             **{f"state.{index}": state for index, state in enumerate(states)},
         }
         if self._forward_only:
-            return found
+            return outputs
         gradients = {name: value.grad for name, value in self._network.parameters.items()}
-        return found | {
+        return outputs | {
             f"{GRADIENTS}{name}": value for name, value in gradients.items() if value is not None
         }
 
@@ -191,7 +193,10 @@ class TimedProgram:
         self._before, self._left, self._keeps = (), None, False
 
     def finish(self) -> tuple[Check, ...]:
-        """Once the clock has stopped: the gradients are zero, and one more round gives numbers."""
+        """Check that the gradients are zero, and that one more round gives finite numbers.
+
+        The clock has stopped.
+        """
         if self._forward_only:
             output, _ = self._network.forward()
             return (_finite(self._arm, {"output": output}),)
@@ -200,7 +205,7 @@ class TimedProgram:
             for name, value in self._network.parameters.items()
             if value.grad is not None
         }
-        left = [name for name, value in gradients.items() if bool(value.count_nonzero())]
+        nonzero = [name for name, value in gradients.items() if bool(value.count_nonzero())]
         output, _ = self._network.forward()
         torch.autograd.backward([output], [self._gradient])
         finite = _finite(
@@ -211,7 +216,7 @@ class TimedProgram:
             },
         )
         self._network.zero_gradients()
-        return (_zeroed(self._arm, left, len(gradients)), finite)
+        return (_zeroed(self._arm, nonzero, len(gradients)), finite)
 
 
 def _drawn_like(value: Tensor, generator: torch.Generator) -> Tensor:
@@ -225,15 +230,16 @@ def _compiler(form: Form) -> Compiler:
     return Compiler.OTHER if form.is_torchscript else Compiler.NONE
 
 
-def _zeroed(arm: str, left: list[str], count: int) -> Check:
+def _zeroed(arm: str, nonzero: list[str], count: int) -> Check:
     detail = (
-        f"{len(left)} of {count} gradients were left from the round before: {', '.join(left[:5])}"
+        f"{len(nonzero)} of {count} gradients were left from the round before:"
+        f" {', '.join(nonzero[:5])}"
     )
-    detail = detail if left else f"all {count} gradients were zero after the last timed round"
+    detail = detail if nonzero else f"all {count} gradients were zero after the last timed round"
     return Check(
         name="gradients_zeroed",
         arm=arm,
-        outcome=Outcome.FAIL if left else Outcome.PASS,
+        outcome=Outcome.FAIL if nonzero else Outcome.PASS,
         detail=detail,
     )
 

@@ -35,20 +35,20 @@ class ReferenceNetwork:
     job: FastrnnsJob
     backward: bool
 
-    def observe(self, given: GivenState, *, exact: bool = True) -> Observed:
-        """The expected values of a start in double precision; else in the start's own format.
+    def observe(self, start: GivenState, *, exact: bool = True) -> Observed:
+        """Return the expected values of a start in double precision.
 
-        The second is for calls that are not `exact`.
+        Calls that are not `exact` return those in the start's own format.
         """
-        start = given.to(torch.float64, str(given.gradient.device)) if exact else given
-        return observe(self._network(start), start.gradient, backward=self.backward)
+        used = start.to(torch.float64, str(start.gradient.device)) if exact else start
+        return observe(self._network(used), used.gradient, backward=self.backward)
 
-    def _network(self, given: GivenState) -> Network:
-        return _reference_network(self.job, given)
+    def _network(self, start: GivenState) -> Network:
+        return _reference_network(self.job, start)
 
 
 def reference_for(job: FastrnnsJob) -> ReferenceNetwork:
-    """The reference of a job's variant, which depends only on the function it computes."""
+    """Return the reference of a job's variant, which depends only on the function it computes."""
     task = job.variant.task
     if job.variant.structure == "library_layernorm":
         # The added norms do not change the module's results, and take no part in backward.
@@ -78,16 +78,16 @@ def observe(network: Network, gradient: Tensor, *, backward: bool = True) -> Obs
     Earlier values in the gradients stay in the sum.
     """
     output, states = network.forward()
-    seen = {
+    observed = {
         "output": output.detach(),
         **{f"state {index}": state.detach() for index, state in enumerate(states)},
     }
     if not backward:
-        return seen
+        return observed
     torch.autograd.backward([output], [gradient])
     grads = {name: parameter.grad for name, parameter in network.parameters.items()}
     return {
-        **seen,
+        **observed,
         **{
             f"{GRADIENT}{name}": grad.detach().clone()
             for name, grad in grads.items()
@@ -96,37 +96,37 @@ def observe(network: Network, gradient: Tensor, *, backward: bool = True) -> Obs
     }
 
 
-def _reference_network(job: FastrnnsJob, given: GivenState) -> Network:
+def _reference_network(job: FastrnnsJob, start: GivenState) -> Network:
     layer = PLAIN_LAYERS.get(job.variant.task)
     if layer is None:
-        network = build_network(job, given)
+        network = build_network(job, start)
         network.drop(False)
         return network
-    return plain_network(given, layer, layers=job.options.num_layers)
+    return plain_network(start, layer, layers=job.options.num_layers)
 
 
 def plain_network(
-    given: GivenState,
+    start: GivenState,
     layer: "PlainLayer",
     *,
     layers: int,
     between: Callable[[int, Tensor], Tensor] = lambda _, x: x,
 ) -> Network:
-    """Layers of plain formulas on top of each other; `between` changes the output of a layer.
+    """Stack layers of plain formulas; `between` changes the output of a layer.
 
     Layers count from 0.
     """
-    parameters = {name: value.clone().requires_grad_() for name, value in given.weights.items()}
+    parameters = {name: value.clone().requires_grad_() for name, value in start.weights.items()}
 
     def forward() -> Outputs:
-        x, finals = given.inputs[0], []
+        x, finals = start.inputs[0], []
         for k in range(layers):
-            own = {
+            layer_weights = {
                 name.removesuffix(f"_l{k}"): value
                 for name, value in parameters.items()
                 if name.endswith(f"_l{k}")
             }
-            x, h, c = layer(x, given.states[0][k], given.states[1][k], own)
+            x, h, c = layer(x, start.states[0][k], start.states[1][k], layer_weights)
             x = between(k, x) if k < layers - 1 else x
             finals.append((h, c))
         return x, (torch.stack([h for h, _ in finals]), torch.stack([c for _, c in finals]))
@@ -139,7 +139,7 @@ def plain_network(
 def plain_lstm(
     x: Tensor, h: Tensor, c: Tensor, weights: dict[str, Tensor]
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """i, f, o = sigma(z), g = tanh(z_g), c' = f c + i g, h' = o tanh(c')."""
+    """Run an LSTM layer: i, f, o = sigma(z), g = tanh(z_g), c' = f c + i g, h' = o tanh(c')."""
 
     def sums(x: Tensor, h: Tensor) -> Iterator[Tensor]:
         for rows in _gates(h):
@@ -152,7 +152,7 @@ def plain_lstm(
 def plain_milstm(
     x: Tensor, h: Tensor, c: Tensor, weights: dict[str, Tensor]
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """As `plain_lstm` with z = alpha Wx Uh + beta_i Wx + beta_h Uh + b."""
+    """Run a layer as `plain_lstm` with z = alpha Wx Uh + beta_i Wx + beta_h Uh + b."""
 
     def sums(x: Tensor, h: Tensor) -> Iterator[Tensor]:
         for rows in _gates(h):
@@ -171,7 +171,10 @@ def plain_milstm(
 def plain_layernorm(
     x: Tensor, h: Tensor, c: Tensor, weights: dict[str, Tensor]
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """As `plain_lstm` with z = LN(x W_ih^T) + LN(h W_hh^T), both over all gates, and c' normalised."""
+    """Run a layer as `plain_lstm` with z = LN(x W_ih^T) + LN(h W_hh^T), and c' normalised.
+
+    Both normalisations of z are over all gates.
+    """
 
     def norm(values: Tensor, name: str) -> Tensor:
         deviation = (values.var(-1, unbiased=False, keepdim=True) + EPSILON).sqrt()
@@ -187,7 +190,7 @@ def plain_layernorm(
 
 
 def _gates(h: Tensor) -> tuple[slice, ...]:
-    """The rows of i, f, g and o in a weight."""
+    """Return the rows of i, f, g and o in a weight."""
     width = h.shape[1]
     return tuple(slice(gate * width, (gate + 1) * width) for gate in range(4))
 

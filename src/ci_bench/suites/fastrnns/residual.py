@@ -1,4 +1,6 @@
-"""ResNets in training mode, 1000 classes, images of three channels: from transformers' configuration, or torchvision's own.
+"""ResNets in training mode, 1000 classes, images of three channels.
+
+They are built from transformers' configuration, or are torchvision's own.
 
 Weights are drawn from the seed by the library's own rule; nothing is downloaded.
 """
@@ -38,16 +40,18 @@ class Logits(nn.Module):
         self.model = model
 
     def forward(self, images: Tensor) -> Tensor:
-        """Images (N, 3, S, S) to logits (N, 1000)."""
+        """Map images (N, 3, S, S) to logits (N, 1000)."""
         logits: Tensor = self.model(pixel_values=images, return_dict=False)[0]
         return logits
 
 
 def build_resnet(options: FastrnnsOptions, task: FastrnnsTask) -> nn.Module:
-    """The network on the CPU in single precision, in training mode, with weights drawn from torch's generator as it stands.
+    """Build the network on the CPU in single precision, in training mode.
+
+    Its weights are drawn from torch's generator in its current state.
 
     Raises:
-        Unsupported: torchvision is asked for and is not installed.
+        Unsupported: torchvision is requested and is not installed.
     """
     if options.cnn_library is CnnLibrary.TORCHVISION:
         model: nn.Module = getattr(_torchvision_models(), str(task))(
@@ -67,7 +71,7 @@ def build_resnet(options: FastrnnsOptions, task: FastrnnsTask) -> nn.Module:
 
 
 def draw_weights(options: FastrnnsOptions, task: FastrnnsTask) -> dict[str, Tensor]:
-    """The initial weights and buffers, by name; leaves torch's generator as it was."""
+    """Draw the initial weights and buffers, by name; torch's generator stays as it was."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(options.seed)
         return {

@@ -80,7 +80,7 @@ EXECUTORS: Mapping[Executor, tuple[Setting, ...]] = {
 
 
 def settings(options: FastrnnsOptions) -> Iterator[Setting]:
-    """All that the options set, in the order in which it is applied."""
+    """Yield all that the options set, in the order in which it is applied."""
     yield from FUSERS[options.fuser]
     yield from EXECUTORS[options.executor]
     knobs = {
@@ -92,7 +92,11 @@ def settings(options: FastrnnsOptions) -> Iterator[Setting]:
 
 
 def apply_knobs(options: FastrnnsOptions) -> None:
-    """Set them. Raises `Unsupported` if this torch lacks one of them."""
+    """Apply the settings of TorchScript.
+
+    Raises:
+        Unsupported: this torch lacks one of them.
+    """
     for name, value in settings(options):
         knob = getattr(torch._C, name, None)  # noqa: SLF001 - TorchScript has no public way to set these
         if knob is None:
@@ -113,7 +117,7 @@ three times itself.
 
 
 def open_workload(case: Case, context: Context) -> "RnnWorkload":
-    """The workload of one case.
+    """Return the workload of one case.
 
     Raises `Unsupported` if this machine or this torch cannot run the variant.
     """
@@ -130,23 +134,23 @@ class RnnWorkload:
     """Runs a variant and its reference on the same start."""
 
     def __init__(self, job: FastrnnsJob, context: Context) -> None:
-        """Nothing is drawn yet."""
+        """Draw nothing yet."""
         self._job = job
         self._context = context
         self._opened = 0
 
     def prepare(self) -> None:
-        """Nothing to fetch."""
+        """Fetch nothing."""
 
     def open(self, arm: str) -> Program:
-        """A fresh network of the arm, ready to be timed."""
+        """Build a network of the arm, ready to be timed."""
         self._opened += 1
         allow_compilations(self._opened)
-        job, given = self._job.of_arm(arm), self._given(arm)
-        return self._program(job, given, build_network(job, given))
+        job, start = self._job.of_arm(arm), self._draw_start(arm)
+        return self._program(job, start, build_network(job, start))
 
     def verify(self, arms: tuple[str, ...]) -> Evidence:
-        """Outputs, states and gradients of every arm against the reference of its task."""
+        """Compare outputs, states and gradients of every arm with the reference of its task."""
         checks = []
         facts: dict[str, Fact] = {}
         begun: dict[str, FirstCall] = {}
@@ -155,7 +159,7 @@ class RnnWorkload:
             job = self._job.of_arm(arm)
             allow_compilations(1 + index)
             verdict, words, parameters, begun[arm] = self._verify(
-                job, self._given(arm), is_reference=index == 0
+                job, self._draw_start(arm), is_reference=index == 0
             )
             detail = f"with {words}: {verdict.detail}"
             checks.append(Check(name=AGREES, arm=arm, outcome=verdict.outcome, detail=detail))
@@ -167,7 +171,7 @@ class RnnWorkload:
         return Evidence(checks=tuple(checks), facts={**facts, **graphs}, begun=begun)
 
     def _verify(
-        self, job: FastrnnsJob, given: GivenState, *, is_reference: bool
+        self, job: FastrnnsJob, start: GivenState, *, is_reference: bool
     ) -> tuple[AgreementVerdict, str, int, FirstCall]:
         """Return the verdict, its basis, the number of parameters, and the arm's first call.
 
@@ -175,25 +179,27 @@ class RnnWorkload:
         compares it again.
         """
         reference = reference_for(job)
-        network = build_network(job, given)
+        network = build_network(job, start)
         parameters = sum(parameter.numel() for parameter in network.parameters.values())
         network.drop(False)
-        program = self._program(job, given, network)
-        start = read_start(program.operands(), program.weights().items())
+        program = self._program(job, start, network)
+        digests = read_start(program.operands(), program.weights().items())
         for _ in range(ROUNDS_BEFORE):
             program.step(no_mark)
-        seen = observe(network, given.gradient, backward=reference.backward)
-        expected = self._expected(job, given)
-        verdict = compare(seen, expected)
+        observed = observe(network, start.gradient, backward=reference.backward)
+        expected = self._expected(job, start)
+        verdict = compare(observed, expected)
         runs, draws = (
             [read_call({}, run) for run in expected.runs],
             job.variant.task is FastrnnsTask.DROPOUT,
         )
-        begun = verified(read_call(start, seen), epsilon=expected.epsilon, runs=runs, draws=draws)
+        begun = verified(
+            read_call(digests, observed), epsilon=expected.epsilon, runs=runs, draws=draws
+        )
         if verdict.outcome is Outcome.PASS:
-            self._context.claim(AGREES, job.arm, seen, as_computed(job, expected))
+            self._context.claim(AGREES, job.arm, observed, as_computed(job, expected))
         if is_reference:
-            self._context.keep(rnn_computed(job, given, seen, expected))
+            self._context.keep(rnn_computed(job, start, observed, expected))
         if job.variant.task is FastrnnsTask.DROPOUT and verdict.outcome is not Outcome.FAIL:
             masks = check_masks(job, self._context.device)
             verdict = (
@@ -203,15 +209,15 @@ class RnnWorkload:
             )
         return verdict, reference.words, parameters, begun
 
-    def _expected(self, job: FastrnnsJob, given: GivenState) -> ExpectedValues:
-        return expect(job, given, reference_for(job))
+    def _expected(self, job: FastrnnsJob, start: GivenState) -> ExpectedValues:
+        return expect(job, start, reference_for(job))
 
-    def _program(self, job: FastrnnsJob, given: GivenState, network: Network) -> TimedProgram:
-        return TimedProgram(job, network, given, forward_only=self._job.variant.forward_only)
+    def _program(self, job: FastrnnsJob, start: GivenState, network: Network) -> TimedProgram:
+        return TimedProgram(job, network, start, forward_only=self._job.variant.forward_only)
 
-    def _given(self, arm: str) -> GivenState:
-        given = draw(self._job.of_arm(arm))
-        return given.to(given.gradient.dtype, self._context.device)
+    def _draw_start(self, arm: str) -> GivenState:
+        start = draw(self._job.of_arm(arm))
+        return start.to(start.gradient.dtype, self._context.device)
 
 
 def _require(job: FastrnnsJob, device: str) -> None:
@@ -232,10 +238,10 @@ def _require(job: FastrnnsJob, device: str) -> None:
 
 
 def _substitute(job: FastrnnsJob) -> str:
-    """The variant that is the same without cuDNN."""
-    same = (one for one in VARIANTS.values() if one.form is Form.ATEN)
+    """Return the name of the variant that is the same without cuDNN."""
+    same = (variant for variant in VARIANTS.values() if variant.form is Form.ATEN)
     return next(
-        one.name
-        for one in same
-        if (one.task, one.structure) == (job.variant.task, job.variant.structure)
+        variant.name
+        for variant in same
+        if (variant.task, variant.structure) == (job.variant.task, job.variant.structure)
     )

@@ -32,7 +32,7 @@ Structure = Callable[..., Any]
 def lstm_layer(
     x: Tensor, state: tuple[Tensor, Tensor], weights: list[Tensor]
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """The plain loop: both products in every step."""
+    """Run the plain loop: both products in every step."""
     w_ih, w_hh, b_ih, b_hh = weights
     outputs: list[Tensor] = []
     for step in x.unbind(0):
@@ -44,7 +44,7 @@ def lstm_layer(
 def premul_layer(
     x: Tensor, state: tuple[Tensor, Tensor], weights: list[Tensor]
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """The product with the inputs once for all steps."""
+    """Run the loop with the product of the inputs computed once for all steps."""
     w_ih, w_hh, b_ih, b_hh = weights
     outputs: list[Tensor] = []
     for step in torch.matmul(x, w_ih.t()).unbind(0):
@@ -56,7 +56,10 @@ def premul_layer(
 def premul_bias_layer(
     x: Tensor, state: tuple[Tensor, Tensor], weights: list[Tensor]
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """Product and input bias once, on all steps and rows: the bias's gradient is one reduction."""
+    """Run the loop with product and input bias once, on all steps and rows.
+
+    The bias's gradient is one reduction.
+    """
     w_ih, w_hh, b_ih, b_hh = weights
     flat = torch.mm(x.reshape(-1, x.size(2)), w_ih.t()) + b_ih
     outputs: list[Tensor] = []
@@ -69,7 +72,7 @@ def premul_bias_layer(
 def milstm_layer(
     x: Tensor, state: tuple[Tensor, Tensor], weights: list[Tensor]
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """The loop around the cell with multiplicative integration."""
+    """Run the loop around the cell with multiplicative integration."""
     w_ih, w_hh, alpha, beta_ih, beta_hh, bias = weights
     outputs: list[Tensor] = []
     for step in x.unbind(0):
@@ -79,7 +82,10 @@ def milstm_layer(
 
 
 def normalised(norm: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Structure:
-    """A layer with three layer normalisations per step: LN(x W_ih^T) + LN(h W_hh^T), c' = LN(f c + i g), h' = o tanh(c')."""
+    """Return a layer with three layer normalisations per step.
+
+    They are LN(x W_ih^T) + LN(h W_hh^T) and c' = LN(f c + i g); h' = o tanh(c').
+    """
 
     def layer(
         x: Tensor, state: tuple[Tensor, Tensor], weights: list[Tensor]
@@ -103,7 +109,7 @@ def normalised(norm: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Structure:
 
 
 def stacked(layer: Structure) -> Structure:
-    """Layers of one kind on top of each other; each passes on its stacked outputs."""
+    """Stack layers of one kind; each passes on its stacked outputs."""
 
     def structure(
         x: Tensor, states: list[Tensor], weights: list[Tensor]
@@ -121,7 +127,7 @@ def stacked(layer: Structure) -> Structure:
 
 
 def recurrent(cell: Structure) -> Structure:
-    """Layers of a cell that has one state only: GRU, ReLU, tanh."""
+    """Stack layers of a cell that has one state only: GRU, ReLU, tanh."""
 
     def structure(
         x: Tensor, states: list[Tensor], weights: list[Tensor]
@@ -159,7 +165,10 @@ def simple(x: Tensor, states: list[Tensor], weights: list[Tensor]) -> tuple[Tens
 def multilayer(
     x: Tensor, states: list[Tensor], weights: list[Tensor]
 ) -> tuple[Tensor, list[Tensor]]:
-    """Layers outside, time inside; the list of a layer's outputs is the next layer's input and is stacked at the very end."""
+    """Run layers outside, time inside.
+
+    The list of a layer's outputs is the next layer's input and is stacked at the very end.
+    """
     inputs = list(x.unbind(0))
     hidden: list[Tensor] = []
     cell: list[Tensor] = []
@@ -189,7 +198,7 @@ def with_dropout(
     share: float,
     training: bool,  # noqa: FBT001 - TorchScript has no keyword-only
 ) -> tuple[Tensor, list[Tensor]]:
-    """As the stacked plain loop, with dropout on the output of every layer but the last."""
+    """Run the stacked plain loop, with dropout on the output of every layer but the last."""
     layers = states[0].size(0)
     hidden: list[Tensor] = []
     cell: list[Tensor] = []
@@ -205,7 +214,10 @@ def with_dropout(
 def bidirectional(
     x: Tensor, states: list[Tensor], weights: list[Tensor]
 ) -> tuple[Tensor, list[Tensor]]:
-    """Each layer once forward and once on the reversed sequence; the features side by side are the next layer's input."""
+    """Run each layer once forward and once on the reversed sequence.
+
+    The features of both are concatenated for the next layer.
+    """
     hidden: list[Tensor] = []
     cell: list[Tensor] = []
     for k in range(states[0].size(0) // 2):

@@ -57,13 +57,18 @@ class Form(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Variant:
-    """One entry of the table. `forward_only`: its backward is negligible, so it is not measured."""
+    """One entry of the table."""
 
     name: str
+    """Name of the variant, which is also that of its arm."""
     task: FastrnnsTask
+    """The computed function."""
     structure: str
+    """Name of the way in which the computation is written; ``library`` is torch.nn's module."""
     form: Form
+    """The tool that runs the structure."""
     forward_only: bool = False
+    """True if backward is negligible, so it is not measured."""
 
     @property
     def is_convolutional(self) -> bool:
@@ -95,7 +100,10 @@ HAND_WRITTEN = {Form.EAGER: "py", Form.SCRIPT: "jit", Form.COMPILE: "compile"}
 def _hand_written(
     structure: str, task: FastrnnsTask, *, suffix: str | None = None
 ) -> tuple[Variant, ...]:
-    """The eager, the scripted and the compiled form; `suffix` follows ``py``, ``jit`` and ``compile`` in the names."""
+    """Return the eager, the scripted and the compiled form.
+
+    `suffix` follows ``py``, ``jit`` and ``compile`` in the names.
+    """
     tail = f"_{structure}" if suffix is None else suffix
     return tuple(
         Variant(name=f"{prefix}{tail}", task=task, structure=structure, form=form)
@@ -104,7 +112,7 @@ def _hand_written(
 
 
 def _library(task: FastrnnsTask) -> tuple[Variant, ...]:
-    """torch.nn's module for a task, with cuDNN and without."""
+    """Return torch.nn's module for a task, with cuDNN and without."""
     return (
         Variant(name=f"cudnn_{task}", task=task, structure="library", form=Form.LIBRARY),
         Variant(name=f"aten_{task}", task=task, structure="library", form=Form.ATEN),
@@ -119,20 +127,8 @@ def _convolutional(task: FastrnnsTask) -> tuple[Variant, ...]:
     )
 
 
-def _all_variants() -> tuple[Variant, ...]:
-    layernorm = Variant(
-        name="cudnn_layernorm",
-        task=FastrnnsTask.LAYERNORM,
-        structure="library_layernorm",
-        form=Form.LIBRARY,
-        forward_only=True,
-    )
-    variable = {
-        Form.LIBRARY: "vl_cudnn",
-        Form.ATEN: "vl_aten",
-        Form.EAGER: "vl_py",
-        Form.SCRIPT: "vl_jit",
-    }
+def _sequence_variants() -> tuple[Variant, ...]:
+    """Return the variants of a common LSTM, over the whole sequence or for its last state."""
     return (
         Variant(name="cudnn", task=FastrnnsTask.SEQUENCE, structure="library", form=Form.LIBRARY),
         Variant(name="aten", task=FastrnnsTask.SEQUENCE, structure="library", form=Form.ATEN),
@@ -162,6 +158,25 @@ def _all_variants() -> tuple[Variant, ...]:
             name="aten_simple", task=FastrnnsTask.LAST_STATE, structure="library", form=Form.ATEN
         ),
         *_hand_written("simple", FastrnnsTask.LAST_STATE),
+    )
+
+
+def _all_variants() -> tuple[Variant, ...]:
+    layernorm = Variant(
+        name="cudnn_layernorm",
+        task=FastrnnsTask.LAYERNORM,
+        structure="library_layernorm",
+        form=Form.LIBRARY,
+        forward_only=True,
+    )
+    variable = {
+        Form.LIBRARY: "vl_cudnn",
+        Form.ATEN: "vl_aten",
+        Form.EAGER: "vl_py",
+        Form.SCRIPT: "vl_jit",
+    }
+    return (
+        *_sequence_variants(),
         layernorm,
         Variant(
             name="aten_layernorm",
@@ -188,9 +203,9 @@ def _all_variants() -> tuple[Variant, ...]:
         *_hand_written("bidirectional", FastrnnsTask.BIDIRECTIONAL),
         *_hand_written("milstm", FastrnnsTask.MILSTM),
         *(
-            one
+            variant
             for task in (FastrnnsTask.GRU, FastrnnsTask.RNN_RELU, FastrnnsTask.RNN_TANH)
-            for one in (*_library(task), *_hand_written(str(task), task))
+            for variant in (*_library(task), *_hand_written(str(task), task))
         ),
         *_convolutional(FastrnnsTask.RESNET18),
         *_convolutional(FastrnnsTask.RESNET50),
@@ -201,7 +216,7 @@ def _of(form: Form) -> str:
     return "library" if form in {Form.LIBRARY, Form.ATEN} else "variable_length"
 
 
-VARIANTS: Mapping[str, Variant] = {one.name: one for one in _all_variants()}
+VARIANTS: Mapping[str, Variant] = {variant.name: variant for variant in _all_variants()}
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "cnns": ("resnet18", "resnet18_jit", "resnet50", "resnet50_jit"),
@@ -226,23 +241,25 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 
 
 def reference_of(variant: Variant) -> Variant:
-    """The arm that a variant's speedup is over."""
+    """Return the arm that a variant's speedup is over."""
     return VARIANTS[REFERENCES[variant.task]]
 
 
 def compiled_form(variant: Variant) -> Variant:
-    """The variant that compiles the same structure.
+    """Return the variant that compiles the same structure.
 
-    That of a structure which only the library has is the library's.
+    For a structure that only the library has, it is the library's.
     """
     same = (
-        one for one in VARIANTS.values() if one.form is Form.COMPILE and one.task is variant.task
+        candidate
+        for candidate in VARIANTS.values()
+        if candidate.form is Form.COMPILE and candidate.task is variant.task
     )
-    ranked = sorted(same, key=lambda one: one.structure != variant.structure)
+    ranked = sorted(same, key=lambda candidate: candidate.structure != variant.structure)
     return ranked[0]
 
 
 def chosen(groups: Iterable[str], names: Iterable[str]) -> tuple[Variant, ...]:
-    """The variants of the groups, then those named, each once."""
+    """Return the variants of the groups, then those of `names`, each once."""
     every = [name for group in groups for name in GROUPS[group]] + list(names)
     return tuple(VARIANTS[name] for name in dict.fromkeys(every))

@@ -30,7 +30,7 @@ class Shelf:
     arms: tuple[str, ...]
 
     def of(self, arm: str) -> Path:
-        """The folder of an arm's checkpoint."""
+        """Return the folder of an arm's checkpoint."""
         return self.folder / str(self.arms.index(arm))
 
     def save(
@@ -41,7 +41,10 @@ class Shelf:
         names: Mapping[str, str],
         ranks: Ranks | None,
     ) -> None:
-        """Save this process's part. A collective if several `ranks` share the training."""
+        """Save this process's part.
+
+        A collective if several `ranks` share the training.
+        """
         self.of(arm).mkdir(parents=True, exist_ok=True)
         if self.options.save is not None:
             load_named(self.options.save, option="checkpoint.save")(model, optimizer, self.of(arm))
@@ -62,13 +65,14 @@ class Shelf:
         names: Mapping[str, str],
         ranks: Ranks | None,
     ) -> None:
-        """Bring a model and an optimizer that have not trained to where the arm's training was.
+        """Load the state of an arm's training into a model and an optimizer that have not trained.
+
+        A collective likewise.
 
         A collective likewise.
         """
-        optimizer.zero_grad(
-            set_to_none=True
-        )  # torch takes an optimizer whose parameters have gradients for one that has trained
+        # torch takes an optimizer whose parameters have gradients for one that has trained.
+        optimizer.zero_grad(set_to_none=True)
         if self.options.load is not None:
             load_named(self.options.load, option="checkpoint.load")(model, optimizer, self.of(arm))
             return
@@ -119,10 +123,10 @@ def put_back(
         set_optimizer_state_dict,
     )
 
-    own = {whole: name for name, whole in names.items()}
-    set_model_state_dict(model, _renamed(state[MODEL], own))
+    layout_names = {full_name: name for name, full_name in names.items()}
+    set_model_state_dict(model, _renamed(state[MODEL], layout_names))
     flat = {
-        f"{kind}.{_renamed_place(place, own)}": value
+        f"{kind}.{_renamed_place(place, layout_names)}": value
         for key, value in state[OPTIMIZER].items()
         for kind, _, place in [key.partition(".")]
     }
@@ -131,42 +135,42 @@ def put_back(
     )
 
 
-def names_in_whole(model: nn.Module, whole: Mapping[str, int]) -> dict[str, str]:
+def names_in_whole(model: nn.Module, full_ids: Mapping[str, int]) -> dict[str, str]:
     """Return the whole model's name of each parameter and buffer of a layout's model.
 
-    Equal names are left out. `whole` are the whole model's, by name, each with its `id` before the
-    layout was made. A tensor is matched by identity, else by its name: layouts replace parameters
-    with shards.
+    Equal names are left out. `full_ids` has the `id` of each tensor of the whole model, by name,
+    from before the layout was made. A tensor is matched by identity, else by its name: layouts
+    replace parameters with shards.
 
     Raises:
         BadModel: the whole model has no such tensor.
     """
-    by_id = {identity: name for name, identity in whole.items()}
-    found, unknown = {}, []
+    by_id = {identity: name for name, identity in full_ids.items()}
+    renames, unknown = {}, []
     for name, value in _tensors(model):
         there = by_id.get(id(value), name)
-        if there not in whole:
+        if there not in full_ids:
             unknown.append(name)
         elif there != name:
-            found[name] = there
+            renames[name] = there
     if unknown:
-        listed = ", ".join(unknown[:3])
+        examples = ", ".join(unknown[:3])
         raise BadModel(
             "checkpoint: the layout trains tensors that the model does not have, so no other"
-            f" layout can load them: {listed}; set your own `checkpoint.save` and"
+            f" layout can load them: {examples}; set your own `checkpoint.save` and"
             " `checkpoint.load`, or remove `checkpoint`"
         )
-    return found
+    return renames
 
 
 def identities(model: nn.Module) -> dict[str, int]:
-    """The tensors that a checkpoint of a model holds, by name."""
+    """Return the `id` of each tensor that a checkpoint of a model holds, by name."""
     return {name: id(value) for name, value in _tensors(model)}
 
 
 def _tensors(model: nn.Module) -> Iterable[tuple[str, Tensor]]:
-    kept = model.state_dict(keep_vars=True)
-    return ((name, value) for name, value in kept.items() if isinstance(value, Tensor))
+    state = model.state_dict(keep_vars=True)
+    return ((name, value) for name, value in state.items() if isinstance(value, Tensor))
 
 
 def _renamed(values: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
@@ -174,7 +178,10 @@ def _renamed(values: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, A
 
 
 def _renamed_place(place: str, names: Mapping[str, str]) -> str:
-    """A place of an optimizer's state, ``blocks.0.weight.exp_avg``, whose parameter is renamed: the longest name that fits."""
+    """Rename the parameter in a place of an optimizer's state, ``blocks.0.weight.exp_avg``.
+
+    The longest name that fits counts.
+    """
     parts = place.split(".")
     for end in range(len(parts) - 1, 0, -1):
         name = ".".join(parts[:end])

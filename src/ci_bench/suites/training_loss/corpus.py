@@ -1,4 +1,4 @@
-"""Rows to batches: loads the dataset, tokenises only the rows that are needed, keeps them as tensors.
+"""Rows to batches: loads the dataset, tokenises only the needed rows, keeps them as tensors.
 
 Selecting comes before tokenising. Tensors are stored as safetensors, so later workers read bytes
 and run no code.
@@ -41,34 +41,35 @@ class BadData(Exception):  # noqa: N818 - named like BadConfig
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rows:
-    """Tokenised rows: `inputs` maps a model input to int64 [rows, max_length], `labels` is int64 [rows].
+    """Tokenised rows.
 
-    Rows from the user's own code have the types and further dimensions that the user's model takes.
+    `inputs` maps a model input to int64 [rows, max_length], `labels` is int64 [rows]. Rows from the
+    user's own code have the types and further dimensions that the user's model takes.
     """
 
     inputs: Batch
     labels: Tensor
 
     def __len__(self) -> int:
-        """The number of rows."""
+        """Return the number of rows."""
         return len(self.labels)
 
     def batch(self, indices: Tensor) -> Batch:
-        """The model's keyword arguments for some rows, labels included."""
+        """Return the model's keyword arguments for some rows, labels included."""
         return {
             **{name: values[indices] for name, values in self.inputs.items()},
             "labels": self.labels[indices],
         }
 
     def to(self, device: str) -> "Rows":
-        """The same rows on a device."""
+        """Return the same rows on a device."""
         return Rows(
             inputs={name: values.to(device) for name, values in self.inputs.items()},
             labels=self.labels.to(device),
         )
 
     def digest(self) -> str:
-        """A digest of all bytes, on whatever device."""
+        """Return a digest of all bytes, which does not depend on the device."""
         digest = hashlib.sha256()
         for name in sorted(self.inputs):
             digest.update(self.inputs[name].cpu().numpy().tobytes())
@@ -82,7 +83,8 @@ def prepare_rows(options: TrainingOptions, folder: Path) -> None:
     May use the network for hub data.
 
     Raises:
-        BadData: a column is missing or holds something else, a label is out of range, or a split is empty.
+        BadData: a column is missing or holds something else, a label is out of range, or a split is
+            empty.
         BadModel: `model.path` has no tokenizer that knows the texts.
     """
     for split, rows in (("train", options.num_samples), ("test", options.evaluation_rows)):
@@ -100,7 +102,7 @@ def load_rows(folder: Path, split: str) -> Rows:
 
 
 def epoch_order(rows: int, *, seed: int, epoch: int) -> Tensor:
-    """The order of rows in one epoch, int64 [rows]: a permutation from only seed and epoch."""
+    """Return the order of rows in one epoch, int64 [rows]: a permutation from seed and epoch."""
     generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
     return torch.randperm(rows, generator=generator)
 
@@ -108,32 +110,38 @@ def epoch_order(rows: int, *, seed: int, epoch: int) -> Tensor:
 def batches(
     rows: Rows, *, batch_size: int, seed: int, epochs: int
 ) -> Iterator[tuple[Tensor, Batch]]:
-    """The indices and inputs of every batch of a training, the smaller last one of each epoch included."""
+    """Yield the indices and inputs of every batch of a training.
+
+    The last batch of an epoch may be smaller than the others.
+    """
     for epoch in range(epochs):
         for indices in epoch_order(len(rows), seed=seed, epoch=epoch).split(batch_size):  # type: ignore[no-untyped-call] # torch leaves it unannotated
             yield indices, rows.batch(indices.to(rows.labels.device))
 
 
 def full_batches(rows: Rows, options: TrainingOptions) -> list[Batch]:
-    """The batches of full size of the first epoch: those that are timed."""
+    """Return the batches of full size of the first epoch: those that are timed."""
     size = min(options.batch_size, len(rows))
     stream = batches(rows, batch_size=options.batch_size, seed=options.seed, epochs=1)
     return [batch for indices, batch in stream if len(indices) == size]
 
 
 def _load_rows(options: TrainingOptions, split: str, count: int, folder: Path) -> Rows:
-    """The rows of a split: tensors of the user's own as they are, everything else tokenised."""
+    """Return the rows of a split.
+
+    Tensors of the user's own code stay as they are, everything else is tokenised.
+    """
     if options.dataset.factory is None:
         return _tokenise(options, split, _load_split(options.dataset, split, count, folder))
-    made = load_named(options.dataset.factory, option="dataset.factory")(split, count)
-    if isinstance(made, Mapping):
-        return _own_tensors(options, split, made, count)
+    data = load_named(options.dataset.factory, option="dataset.factory")(split, count)
+    if isinstance(data, Mapping):
+        return _own_tensors(options, split, data, count)
     from datasets import Dataset as Table
 
     try:
-        table = Table.from_list([dict(row) for row in islice(made, count)])
+        table = Table.from_list([dict(row) for row in islice(data, count)])
     except (TypeError, ValueError) as error:
-        gives = f"{options.dataset.factory} gives {type(made).__name__}"
+        gives = f"{options.dataset.factory} gives {type(data).__name__}"
         raise BadData(
             f"dataset.factory: {gives}; it has to give rows (mappings), or a mapping of tensors:"
             f" {error}"
@@ -141,23 +149,27 @@ def _load_rows(options: TrainingOptions, split: str, count: int, folder: Path) -
     return _tokenise(options, split, table)
 
 
-def _own_tensors(options: TrainingOptions, split: str, made: Mapping[str, Any], count: int) -> Rows:
+def _own_tensors(
+    options: TrainingOptions, split: str, tensors: Mapping[str, Any], count: int
+) -> Rows:
     where = f"dataset.factory: the {split} split of {options.dataset.factory}"
-    odd = [
-        name for name, values in made.items() if not isinstance(values, Tensor) or values.ndim == 0
+    malformed = [
+        name
+        for name, values in tensors.items()
+        if not isinstance(values, Tensor) or values.ndim == 0
     ]
-    if odd or "labels" not in made or len(made) == 1:
+    if malformed or "labels" not in tensors or len(tensors) == 1:
         raise BadData(
             f"{where} has to be a mapping of tensors, one per input of the model and `labels`; not"
-            f" so: {odd or [*made]}"
+            f" so: {malformed or [*tensors]}"
         )
-    lengths = {name: len(values) for name, values in made.items()}
+    lengths = {name: len(values) for name, values in tensors.items()}
     if len({*lengths.values()}) > 1 or not lengths["labels"]:
         raise BadData(
             f"{where} has to have as many rows in each tensor, and one at least: {lengths}"
         )
     inputs = {
-        name: values[:count].detach().cpu().contiguous().clone() for name, values in made.items()
+        name: values[:count].detach().cpu().contiguous().clone() for name, values in tensors.items()
     }
     return Rows(labels=inputs.pop("labels"), inputs=inputs)
 
@@ -200,19 +212,24 @@ def _require_known(options: TrainingOptions, split: str, tokenizer: Any, encoded
     ids = encoded["input_ids"]
     mask = encoded.get("attention_mask", torch.ones_like(ids)).bool()
     written, special = ids[mask].tolist(), frozenset(tokenizer.all_special_ids)
-    ordinary = tokenizer.convert_ids_to_tokens([one for one in written if one not in special])
-    known = sum(bool(token.strip(WORD_MARKS)) for token in ordinary)
-    unknown = written.count(tokenizer.unk_token_id)
-    if unknown >= known:
+    ordinary = tokenizer.convert_ids_to_tokens(
+        [token_id for token_id in written if token_id not in special]
+    )
+    known_count = sum(bool(token.strip(WORD_MARKS)) for token in ordinary)
+    unknown_count = written.count(tokenizer.unk_token_id)
+    if unknown_count >= known_count:
         raise BadModel(
-            f"model.path: the tokenizer of {options.model.path} knows {known} of {known + unknown} "
-            f"tokens of {_source(options.dataset, split)}; add the tokenizer's files to the "
-            "folder, or take a model that fits the texts"
+            f"model.path: the tokenizer of {options.model.path} knows {known_count} of"
+            f" {known_count + unknown_count} tokens of {_source(options.dataset, split)}; add the"
+            " tokenizer's files to the folder, or take a model that fits the texts"
         )
 
 
 def _columns(dataset: Dataset, split: str, selected) -> tuple[list[str], list[int]]:  # type: ignore[no-untyped-def] # noqa: ANN001 - datasets ships no types
-    """Return texts and labels. Columns of other types than text and class number are refused."""
+    """Return texts and labels.
+
+    Columns of other types than text and class number are refused.
+    """
     source = _source(dataset, split)
     if len(selected) == 0:
         message = f"dataset: {source} has no rows"
@@ -241,8 +258,8 @@ def _column(dataset: Dataset, option: str, kind: type, selected, source: str) ->
     values = list(selected[column])
     for row, value in enumerate(values):
         if not isinstance(value, kind):
-            found = f"{column!r} holds {value!r:.80} in row {row} of {source}"
-            message = f"dataset.{option}: {found}, where {kind.__name__} is needed"
+            fault = f"{column!r} holds {value!r:.80} in row {row} of {source}"
+            message = f"dataset.{option}: {fault}, where {kind.__name__} is needed"
             raise BadData(message)
     return values
 

@@ -56,26 +56,32 @@ USUAL_PLAN = {
         ("*.output.dense", "*.o_proj", "*.out_proj", "*.down_proj", "*.fc2"), "rowwise"
     ),
 }
-"""By the names that transformers' models and most others have; the first pattern that fits counts."""
+"""By the names of linear modules in transformers' models and most others.
+
+The first pattern that fits counts.
+"""
 
 
 class Whole(nn.Module):
     """A model with its loss, as layouts wrap it: called with a batch, it gives one number."""
 
     def __init__(self, model: nn.Module, loss_of: Callable[[Batch], Tensor]) -> None:
-        """`loss_of` calls the model."""
+        """Take a model, and a function of a batch that calls it and returns the loss."""
         super().__init__()
         self.model = model
         self._loss_of = loss_of
 
     def forward(self, **batch: Tensor) -> Tensor:
-        """The mean loss of the rows of a batch."""
+        """Return the mean loss of the rows of a batch."""
         return self._loss_of(batch)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Share:
-    """The rows of one rank, and the weight of their mean loss: ranks' weights average to one. 0 if it has no rows."""
+    """The rows of one rank, and the weight of their mean loss.
+
+    The weights of all ranks average to one. The weight is 0 if the rank has no rows.
+    """
 
     batch: Batch
     weight: float
@@ -87,33 +93,37 @@ class Share:
 
 
 def share_of(batch: Batch, rank: int, count: int) -> Share:
-    """The rank's rows of a global batch, in their order.
+    """Return the rank's rows of a global batch, in their order.
 
     A rank that would have none gets a row that counts 0.
     """
     rows = len(batch["labels"])
     bounds = [rows * place // count for place in (rank, rank + 1)]
-    own = bounds[1] - bounds[0]
-    taken = slice(*bounds) if own else slice(0, 1)
+    row_count = bounds[1] - bounds[0]
+    selection = slice(*bounds) if row_count else slice(0, 1)
     return Share(
-        batch={name: values[taken] for name, values in batch.items()}, weight=own * count / rows
+        batch={name: values[selection] for name, values in batch.items()},
+        weight=row_count * count / rows,
     )
 
 
 def own_share(layout: Layout, batch: Batch, ranks: Ranks) -> Share:
-    """Return a rank's part of a global batch: all of it, its own rows, or those of its group."""
+    """Return a rank's part of a global batch.
+
+    It is the whole batch, the rank's own rows, or those of its group.
+    """
     if not layout.own_rows:
         return Share(batch=batch, weight=1.0)
     return share_of(batch, ranks.rank // layout.sharing, ranks.count // layout.sharing)
 
 
-def distributed(layout: Layout, whole: Whole, ranks: Ranks, device: str) -> nn.Module:
-    """The model in its layout, in this rank; called as `whole` is.
+def distributed(layout: Layout, loss_module: Whole, ranks: Ranks, device: str) -> nn.Module:
+    """Return the model in its layout, in this rank; it is called as `loss_module` is.
 
     Raises:
         BadModel: the user's own function gives no module, or no module of the model fits the plan.
     """
-    wrapped = _wrapped(layout, whole, ranks, device)
+    wrapped = _wrapped(layout, loss_module, ranks, device)
     if layout.backend is None:
         return wrapped
     backend = resolve_backend(layout.backend)
@@ -122,37 +132,40 @@ def distributed(layout: Layout, whole: Whole, ranks: Ranks, device: str) -> nn.M
     )
 
 
-def _wrapped(layout: Layout, whole: Whole, ranks: Ranks, device: str) -> nn.Module:
+def _wrapped(layout: Layout, loss_module: Whole, ranks: Ranks, device: str) -> nn.Module:
     if layout.layout == DDP:
-        return replicated(layout, whole, ranks, device)
+        return replicated(layout, loss_module, ranks, device)
     if layout.layout in {FSDP, HYBRID}:
         mesh = mesh_of(ranks, device) if layout.layout == FSDP else _meshed(layout, ranks, device)
-        return fully_sharded(whole, layout, mesh)
+        return fully_sharded(loss_module, layout, mesh)
     if layout.layout == TENSOR:
-        return _tensor_parallel(whole, layout, mesh_of(ranks, device))
+        return _tensor_parallel(loss_module, layout, mesh_of(ranks, device))
     if layout.layout == FSDP_TENSOR:
         mesh = _meshed(layout, ranks, device)
-        return fully_sharded(_tensor_parallel(whole, layout, mesh[INNER]), layout, mesh[OUTER])
-    own = load_named(layout.layout, option="layouts")(whole)
-    if not isinstance(own, nn.Module):
-        raise BadModel(
-            f"layouts: {layout.layout} gives {type(own).__name__}; it has to give a torch.nn.Module"
+        return fully_sharded(
+            _tensor_parallel(loss_module, layout, mesh[INNER]), layout, mesh[OUTER]
         )
-    return own
+    wrapped = load_named(layout.layout, option="layouts")(loss_module)
+    if not isinstance(wrapped, nn.Module):
+        raise BadModel(
+            f"layouts: {layout.layout} gives {type(wrapped).__name__}; it has to give a"
+            " torch.nn.Module"
+        )
+    return wrapped
 
 
 OUTER, INNER = "outer", "inner"
 
 
 def _meshed(layout: Layout, ranks: Ranks, device: str) -> Any:
-    """Groups of `inner` processes in a row: [outer, inner]."""
+    """Return groups of `inner` processes in a row: [outer, inner]."""
     from torch.distributed.device_mesh import init_device_mesh
 
     shape = (ranks.count // layout.inner, layout.inner)
     return init_device_mesh(device.partition(":")[0], shape, mesh_dim_names=(OUTER, INNER))
 
 
-def _tensor_parallel(whole: Whole, layout: Layout, mesh: Any) -> Whole:
+def _tensor_parallel(loss_module: Whole, layout: Layout, mesh: Any) -> Whole:
     from torch.distributed.tensor.parallel import (
         ColwiseParallel,
         RowwiseParallel,
@@ -160,18 +173,20 @@ def _tensor_parallel(whole: Whole, layout: Layout, mesh: Any) -> Whole:
     )
 
     styles = {"colwise": ColwiseParallel, "rowwise": RowwiseParallel}
-    plan = dict(planned(whole.model, layout.plan or USUAL_PLAN))
+    plan = dict(planned(loss_module.model, layout.plan or USUAL_PLAN))
     if not plan:
         raise BadModel(
             f"layouts: no linear module of the model fits the plan of {layout.layout}; set its"
             " `plan`"
         )
-    parallelize_module(whole.model, mesh, {name: styles[style]() for name, style in plan.items()})
-    return whole
+    parallelize_module(
+        loss_module.model, mesh, {name: styles[style]() for name, style in plan.items()}
+    )
+    return loss_module
 
 
 def planned(model: nn.Module, plan: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """The linear modules that are split, by name, and how."""
+    """Yield the linear modules that are split, by name, each with its style."""
     for name, module in model.named_modules():
         if isinstance(module, nn.Linear):
             style = next(
@@ -186,18 +201,20 @@ class WatchedStep:
     """Values of each rank, step by step: gathered in every rank, for rank 0 to keep."""
 
     own_rows: bool
+    """True if each rank, or each group of `sharing` ranks, has its own rows."""
     sharing: int = 1
+    """The number of ranks that share rows."""
     losses: list[list[float]] = field(default_factory=list)
+    """The loss of each rank, [steps][ranks]."""
     norms: list[list[float]] = field(default_factory=list)
+    """The norm of all gradients as each rank has it, [steps][ranks]; one process keeps none."""
     rows: list[list[int]] = field(default_factory=list)
-    """Of one process, how many of its rows are each rank's, where layouts have ranks that share
-    theirs.
-    """
+    """The number of each rank's rows, [steps][ranks]; one process keeps it if ranks share rows."""
     draws: list[list[float]] = field(default_factory=list)
-    """Draws of each rank in the first step: `drawn_by`."""
+    """Draws of each rank in the first step (`drawn_by`), [ranks][draws]."""
 
     def series(self) -> RankSeries:
-        """By rank and step."""
+        """Return the values by rank and step."""
         return RankSeries(
             own_rows=self.own_rows,
             loss=_by_rank(self.losses),
@@ -218,20 +235,29 @@ def _by_rank(steps: Sequence[Sequence[float]]) -> tuple[tuple[float | None, ...]
 
 @dataclass(kw_only=True, slots=True)
 class ParallelStep:
-    """One rank's part of a step. `watched` keeps each rank's values, if requested."""
+    """One rank's part of a step."""
 
     layout: Layout
+    """The layout, whose `accumulate` is the number of parts of a step."""
     whole: nn.Module
+    """The model with its loss in the layout: called with a batch, it gives one number."""
     optimizer: torch.optim.Optimizer
+    """The optimizer over this rank's parameters, sharded ones included."""
     autocast: Callable[[], AbstractContextManager[object]]
+    """Maker of the context in which the forward pass runs."""
     ranks: Ranks
+    """The processes that share the step."""
     device: str
+    """The device of this rank."""
     watched: WatchedStep | None = None
+    """Values of all ranks; `None` if only this rank's loss is needed."""
     loss_dtype: torch.dtype = torch.float32
     """Type of the model's own loss in the last step: it is summed in fp32."""
 
     def __call__(self, batch: Batch) -> Tensor:
         """Train on a global batch.
+
+        Returns the mean loss of this rank's rows; of all rows if it is `watched`.
 
         Returns the mean loss of this rank's rows; of all, where it is `watched`.
         """
@@ -245,9 +271,8 @@ class ParallelStep:
         return loss if self.watched is None else self._of_all(float(loss), share)
 
     def _forward_and_back(self, share: Share) -> Tensor:
-        parts = (
-            self.layout.accumulate
-        )  # as many in all ranks, however few rows one has: each part has collectives
+        # As many in all ranks, however few rows one has: each part has collectives.
+        parts = self.layout.accumulate
         total = torch.zeros((), device=self.device)
         for place in range(parts):
             part = share_of(share.batch, place, parts)
@@ -273,18 +298,19 @@ class ParallelStep:
 
     def _of_all(self, loss: float, share: Share) -> Tensor:
         assert self.watched is not None, "asked for by the caller"  # noqa: S101 - our own bug if not
-        told = gathered([loss, float(share.rows)], self.ranks.count, self.device)
-        self.watched.losses.append([one for one, _ in told])
+        rank_values = gathered([loss, float(share.rows)], self.ranks.count, self.device)
+        self.watched.losses.append([rank_loss for rank_loss, _ in rank_values])
         if not self.watched.draws:
-            even = len({rows for _, rows in told}) == 1
+            even = len({rows for _, rows in rank_values}) == 1
             self.watched.draws = gathered(
                 [drawn_by(self.device, even=even)], self.ranks.count, self.device
             )
         if not self.layout.own_rows:
-            return torch.tensor(told[0][0], dtype=torch.float64)
-        rows = sum(rows for _, rows in told)
+            return torch.tensor(rank_values[0][0], dtype=torch.float64)
+        rows = sum(rows for _, rows in rank_values)
         return torch.tensor(
-            sum(one * rows for one, rows in told if rows) / rows, dtype=torch.float64
+            sum(rank_loss * rows for rank_loss, rows in rank_values if rows) / rows,
+            dtype=torch.float64,
         )
 
 
@@ -297,15 +323,21 @@ class PipelineStep:
     """
 
     schedule: Any
+    """The schedule from `torch.distributed.pipelining`, over this process's stages."""
     optimizer: torch.optim.Optimizer
+    """The optimizer over the parameters of this process's stages."""
     ranks: Ranks
+    """The processes of the pipeline."""
     device: str
+    """The device of this process."""
     watched: WatchedStep | None = None
+    """Values of all ranks; `None` if only the last stage has to know the loss."""
 
     def __call__(self, batch: Batch) -> Tensor:
         """Train on a global batch.
 
-        Returns its mean loss in the last stage, 0 in others; in all, where it is `watched`.
+        Returns its mean loss in the last stage, 0 in others; the mean loss in all if it is
+        `watched`.
         """
         inputs = (
             [values for name, values in batch.items() if name != "labels"]
@@ -324,23 +356,27 @@ class PipelineStep:
         )
         if self.watched is None:
             return loss
-        told = gathered([float(loss)], self.ranks.count, self.device)
-        self.watched.losses.append([told[-1][0]] * self.ranks.count)
-        return torch.tensor(told[-1][0], dtype=torch.float64)
+        rank_losses = gathered([float(loss)], self.ranks.count, self.device)
+        self.watched.losses.append([rank_losses[-1][0]] * self.ranks.count)
+        return torch.tensor(rank_losses[-1][0], dtype=torch.float64)
 
 
 def stages_of(layout: Layout, model: nn.Module, ranks: Ranks) -> list[nn.Module]:
-    """The stages of this rank, as the user's own function cuts them out of the model, in their order. Raises `BadModel`.
+    """Return the stages of this rank, in their order.
 
-    Rank r of n has the stages r, n + r, 2 n + r, …: the last of them all is the last rank's.
+    The user's own function cuts them out of the model. Rank r of n has the stages r, n + r, 2 n +
+    r, …, so the last rank has the last stage.
+
+    Raises:
+        BadModel: the function gives something else than a module.
     """
     split = load_named(str(layout.split), option="layouts.split")
     count = ranks.count * layout.stages
     stages = [split(model, place, count) for place in range(ranks.rank, count, ranks.count)]
-    odd = next((stage for stage in stages if not isinstance(stage, nn.Module)), None)
-    if odd is not None:
+    bad_stage = next((stage for stage in stages if not isinstance(stage, nn.Module)), None)
+    if bad_stage is not None:
         raise BadModel(
-            f"layouts.split: {layout.split} gives {type(odd).__name__}; it has to give a"
+            f"layouts.split: {layout.split} gives {type(bad_stage).__name__}; it has to give a"
             " torch.nn.Module"
         )
     return stages
@@ -353,7 +389,7 @@ def schedule_of(
     device: str,
     loss_of: Callable[[Tensor, Tensor], Tensor],
 ) -> Any:
-    """The layout's schedule over `accumulate` micro-batches."""
+    """Return the layout's schedule over `accumulate` micro-batches."""
     from torch.distributed import pipelining
 
     count, schedule = ranks.count * layout.stages, SCHEDULES[layout.schedule]
@@ -363,25 +399,31 @@ def schedule_of(
         )
         for place, stage in enumerate(stages)
     ]
-    made = getattr(pipelining, schedule.named)
-    return made(
+    schedule_class = getattr(pipelining, schedule.named)
+    return schedule_class(
         placed if schedule.looped else placed[0], n_microbatches=layout.accumulate, loss_fn=loss_of
     )
 
 
-def global_norm(parameters: Sequence[Tensor], *, apart: bool, device: str) -> float:
-    """The 2-norm of all gradients, fp64. A collective where gradients are sharded, or the stages' own (`apart`)."""
+def global_norm(parameters: Sequence[Tensor], *, by_stage: bool, device: str) -> float:
+    """Return the 2-norm of all gradients, fp64.
+
+    A collective if gradients are sharded, or if each process has those of its stages (`by_stage`).
+    """
     squares = torch.zeros((), dtype=torch.float64, device=device)
     for parameter in parameters:
         if parameter.grad is not None:
             squares += torch.linalg.vector_norm(unsharded(parameter.grad), dtype=torch.float64) ** 2
-    if apart:
+    if by_stage:
         torch.distributed.all_reduce(squares)
     return float(squares.sqrt())
 
 
 def full_state(model: nn.Module) -> State:
-    """Weights and buffers as one process would have them, on the CPU. A collective."""
+    """Return weights and buffers as one process would have them, on the CPU.
+
+    A collective.
+    """
     return {name: unsharded(value).detach().cpu() for name, value in model.state_dict().items()}
 
 
@@ -399,7 +441,7 @@ def losses_by_rank(
     """
     buffers = [value.clone() for value in model.buffers()]
     with torch.no_grad(), torch.random.fork_rng():
-        found = [float(loss_of(share_of(batch, rank, count).batch)) for rank in range(count)]
+        losses = [float(loss_of(share_of(batch, rank, count).batch)) for rank in range(count)]
         for value, before in zip(model.buffers(), buffers, strict=True):
             value.copy_(before)
-    return found
+    return losses

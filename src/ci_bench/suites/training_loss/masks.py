@@ -86,7 +86,9 @@ class MaskDraws:
         return float(self.gradients.norm(dim=1).median())
 
     def _distances(self) -> list[float]:
-        return [float((one - other).norm()) for one, other in combinations(self.gradients, 2)]
+        return [
+            float((gradient - other).norm()) for gradient, other in combinations(self.gradients, 2)
+        ]
 
 
 def take_draws(trainee: Trainee, start: State, batch: Batch, *, seed: int) -> MaskDraws:
@@ -132,51 +134,60 @@ def compare_masks(
         _correlation(reference.gradients, candidate.gradients),
         _correlation(reference.losses, candidate.losses),
     )
-    seen = (
+    correlations = (
         f"over {DRAWS} seeds, its gradients follow eager's by {by_gradient:.2f}, its losses by"
         f" {by_loss:.2f}"
     )
     if by_gradient >= GRADIENTS_MATCH or by_loss >= LOSSES_MATCH:
-        return _of_matching(arm, seen, reference, candidate, first_losses)
+        return _of_matching(arm, correlations, reference, candidate, first_losses)
     share = candidate.spread / reference.spread
     if (
         candidate.nearest < REPEATED * reference.spread
         or not LEAST_SPREAD <= share <= LARGEST_SPREAD
     ):
-        told = (
-            f"{seen}, and they vary {share:.2g} times as much: these are not other masks, so every"
-            " step is compared as it is"
+        detail = (
+            f"{correlations}, and they vary {share:.2g} times as much: these are not other"
+            " masks, so every step is compared as it is"
         )
-        return _answer(arm, Masks.ALIGNED, told)
+        return _answer(arm, Masks.ALIGNED, detail)
     return _answer(
-        arm, Masks.DIFFER, f"{seen}: it draws other random numbers{_standing(reference, candidate)}"
+        arm,
+        Masks.DIFFER,
+        f"{correlations}: it draws other random numbers{_standing(reference, candidate)}",
     )
 
 
 def _of_matching(
     arm: str,
-    seen: str,
+    correlations: str,
     reference: MaskDraws,
     candidate: MaskDraws,
     first_losses: tuple[float, float],
 ) -> ArmMasks:
-    """Masks match once the step is compiled; in the first step, compiling itself may have drawn some of the numbers before."""
+    """Return the answer for masks that match once the step is compiled.
+
+    In the first step, compiling itself may have drawn some of the numbers before.
+    """
     expected, first = first_losses
     spread = float((reference.losses.max() - reference.losses.min()).abs())
     compiled = float((candidate.losses[0] - reference.losses[0]).abs())
-    apart = abs(first - expected)
-    if max(0.1 * spread, 2 * compiled) < apart <= spread:
+    distance = abs(first - expected)
+    if max(0.1 * spread, 2 * compiled) < distance <= spread:
         return _answer(
             arm,
             Masks.DIFFER,
-            f"in its first step, which compiles, it draws other random numbers ({seen} after it)",
+            "in its first step, which compiles, it draws other random numbers"
+            f" ({correlations} after it)",
         )
-    return _answer(arm, Masks.ALIGNED, f"{seen}{_standing(reference, candidate)}")
+    return _answer(arm, Masks.ALIGNED, f"{correlations}{_standing(reference, candidate)}")
 
 
-def _correlation(one: Tensor, other: Tensor) -> float:
-    """Correlation of the seeds' effects in two arms: 1 if masks match, about 0 if not."""
-    first, second = one - one.mean(dim=0), other - other.mean(dim=0)
+def _correlation(reference: Tensor, candidate: Tensor) -> float:
+    """Return the correlation of the seeds' effects in two arms.
+
+    It is 1 if masks match, about 0 if not.
+    """
+    first, second = reference - reference.mean(dim=0), candidate - candidate.mean(dim=0)
     size = float(first.norm() * second.norm())
     return float((first * second).sum()) / size if size else 0.0
 
@@ -191,16 +202,21 @@ def _standing(reference: MaskDraws, candidate: MaskDraws) -> str:
 
 
 def _sampled_gradient(trainee: Trainee) -> Tensor:
-    """At most `ELEMENTS` of every parameter's gradient, fp64, on the CPU; zeros where it has none."""
-    kept = []
+    """Return at most `ELEMENTS` of every parameter's gradient, fp64, on the CPU.
+
+    A parameter without a gradient has zeros.
+    """
+    samples = []
     for parameter in trainee.model.parameters():
         flat = (
             (parameter.grad if parameter.grad is not None else torch.zeros_like(parameter))
             .detach()
             .reshape(-1)
         )
-        kept.append(flat[:: max(1, flat.numel() // ELEMENTS)][:ELEMENTS].to("cpu", torch.float64))
-    return torch.cat(kept)
+        samples.append(
+            flat[:: max(1, flat.numel() // ELEMENTS)][:ELEMENTS].to("cpu", torch.float64)
+        )
+    return torch.cat(samples)
 
 
 def _answer(arm: str, masks: Masks, detail: str) -> ArmMasks:

@@ -1,4 +1,4 @@
-"""The stored files of the model and its tokenizer: where they are, and errors that name `model.path`."""
+"""Stored files of the model and its tokenizer: their folders, and errors that name `model.path`."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,12 +17,12 @@ class BadModel(Exception):  # noqa: N818 - named like BadData and BadConfig
 
 
 def expanded(path: str) -> str:
-    """A path with its ``~`` replaced by the home folder; hub ids and other paths as they are."""
+    """Replace the ``~`` of a path by the home folder; hub ids and other paths stay as they are."""
     return str(Path(path).expanduser()) if path.startswith("~") else path
 
 
 def stored_path(model: Model, part: str) -> str:
-    """The folder or hub id to read `part` from: ``model``, or ``tokenizer``.
+    """Return the folder or hub id to read `part` from: ``model``, or ``tokenizer``.
 
     Raises:
         BadModel: `model.path` is a folder that does not exist.

@@ -30,7 +30,7 @@ DROPOUTS = (
 
 
 def build_model(options: TrainingOptions, *, seed: int) -> nn.Module:
-    """The model on the CPU in fp32, its fresh parts initialised from `seed`.
+    """Build the model on the CPU in fp32, its fresh parts initialised from `seed`.
 
     `problem_type` is given, since transformers' models otherwise set it in their first forward pass
     and dynamo compiles twice.
@@ -46,13 +46,13 @@ def build_model(options: TrainingOptions, *, seed: int) -> nn.Module:
 def _built(options: TrainingOptions, seed: int) -> nn.Module:
     torch.manual_seed(seed)
     if options.model.factory is not None:
-        own = load_named(options.model.factory, option="model.factory")(**options.model.options)
-        if not isinstance(own, nn.Module):
+        model = load_named(options.model.factory, option="model.factory")(**options.model.options)
+        if not isinstance(model, nn.Module):
             raise BadModel(
-                f"model.factory: {options.model.factory} gives {type(own).__name__}; it has to give"
-                " a torch.nn.Module"
+                f"model.factory: {options.model.factory} gives {type(model).__name__}; it has to"
+                " give a torch.nn.Module"
             )
-        return own
+        return model
     return _from_library(options, seed)
 
 
@@ -87,7 +87,7 @@ def _from_library(options: TrainingOptions, seed: int) -> nn.Module:
 
 
 def try_model(options: TrainingOptions) -> nn.Module:
-    """A model on the CPU, to find faults while preparing.
+    """Build a model on the CPU, to find faults while preparing.
 
     Raises:
         BadModel: its files do not exist or cannot be read.
@@ -127,7 +127,7 @@ def _position_tables(model: nn.Module) -> Iterator[nn.Embedding]:
 
 
 def _positions(table: nn.Embedding) -> int:
-    """The tokens that a table has positions for.
+    """Return the number of tokens that a table has positions for.
 
     RoBERTa's starts behind the padding, and those of OPT and BART have an `offset`.
     """
@@ -136,7 +136,7 @@ def _positions(table: nn.Embedding) -> int:
 
 
 def start_state(options: TrainingOptions, *, seed: int) -> State:
-    """The initial weights and buffers, on the CPU."""
+    """Return the initial weights and buffers, on the CPU."""
     return {
         name: value.detach().clone()
         for name, value in build_model(options, seed=seed).state_dict().items()
@@ -144,7 +144,10 @@ def start_state(options: TrainingOptions, *, seed: int) -> State:
 
 
 def model_from(options: TrainingOptions, state: State, device: str) -> nn.Module:
-    """A fresh model with the given weights, on the device, in the precision's type, in training mode."""
+    """Build a model with the given weights, on the device, in the precision's type.
+
+    It is in training mode.
+    """
     model = build_model(options, seed=0)
     model.load_state_dict(state)
     if options.precision is TrainingPrecision.BF16:
@@ -153,22 +156,25 @@ def model_from(options: TrainingOptions, state: State, device: str) -> nn.Module
 
 
 def perturbed(state: State, *, epsilon: float, seed: int) -> State:
-    """Every floating weight times (1 + epsilon xi), xi standard normal: one rounding's worth of difference."""
+    """Multiply every floating weight by (1 + epsilon xi), xi standard normal.
+
+    The difference is that of one rounding.
+    """
     generator = torch.Generator().manual_seed(seed)
 
     def shake(value: Tensor) -> Tensor:
         if not value.is_floating_point() and not value.is_complex():
             return value.clone()
-        plain = real_parts(value).double()
-        noise = torch.randn(plain.shape, generator=generator, dtype=torch.float64)
-        off = plain * (1 + epsilon * noise)
+        parts = real_parts(value).double()
+        noise = torch.randn(parts.shape, generator=generator, dtype=torch.float64)
+        off = parts * (1 + epsilon * noise)
         return (torch.view_as_complex(off) if value.is_complex() else off).to(value.dtype)
 
     return {name: shake(value) for name, value in state.items()}
 
 
 def state_digest(state: State) -> str:
-    """A digest of names and bytes of a state."""
+    """Return a digest of names and bytes of a state."""
     digest = hashlib.sha256()
     for name in sorted(state):
         digest.update(name.encode())
@@ -179,7 +185,9 @@ def state_digest(state: State) -> str:
 def build_optimizer(
     options: TrainingOptions, model: nn.Module, device: str, *, capturable: bool = False
 ) -> torch.optim.Optimizer:
-    """The named optimizer over all parameters, or over those that the user's own factory takes of the model.
+    """Build the named optimizer over all parameters.
+
+    The user's own factory may choose its parameters from the model.
 
     Raises:
         BadOptimizer: it does not fit its options.

@@ -30,7 +30,10 @@ class TrainingPrecision(StrEnum):
 
     @property
     def epsilon(self) -> float:
-        """Half the distance from 1 to the next number of the narrowest format in use: the size of one rounding."""
+        """The size of one rounding in the narrowest format in use.
+
+        It is half the distance from 1 to the next number.
+        """
         narrow = {
             TrainingPrecision.TF32: 2.0**-11,
             TrainingPrecision.AMP_FP16: 2.0**-11,
@@ -58,15 +61,25 @@ class Dataset:
     """
 
     path: str = EMBEDDED
+    """Hub id, local folder, or ``embedded`` for the embedded reviews."""
     subset: str | None = None
+    """Configuration of the dataset on the hub; `None` is the default one."""
     revision: str | None = None
+    """Commit, branch or tag on the hub; `None` is the default branch."""
     train_split: str = "train"
+    """Name of the split to train on."""
     test_split: str = "test"
+    """Name of the split to evaluate on."""
     text_column: str = "text"
+    """Name of the column that has the text."""
     label_column: str = "label"
+    """Name of the column that has the class, an integer from 0."""
     num_labels: int = 5
+    """Number of classes, which is also the number of the model's logits."""
     files: Mapping[str, str] = field(default_factory=dict)
+    """File by split (``train``, ``test``), relative to the start folder; empty reads `path`."""
     factory: str | None = None
+    """Import path of the user's function; `None` reads files or `path`."""
 
     @property
     def is_local(self) -> bool:
@@ -81,17 +94,21 @@ class Dataset:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Model:
-    """Model and tokenizer: a hub id, a local folder, or the embedded one.
+    """Model and tokenizer: a hub id, a local folder, the embedded one, or the user's own module.
 
-    The model has its stored weights, or is made from its configuration. `factory` is the user's
-    own: called with `options`, it gives a module. The tokenizer is that of `path` then.
+    The embedded model has no stored weights.
     """
 
     path: str = EMBEDDED
+    """Hub id, local folder, or ``embedded``; the tokenizer is always read from it."""
     revision: str | None = None
+    """Commit, branch or tag on the hub; `None` is ``main``."""
     pretrained: bool = True
+    """True for the stored weights; else they are drawn from the seed."""
     factory: str | None = None
+    """Import path of the user's function, which returns a module; `None` uses `path`."""
     options: Mapping[str, Any] = field(default_factory=dict)
+    """Keyword arguments of `factory`."""
 
     @property
     def is_local(self) -> bool:
@@ -117,39 +134,59 @@ class Checkpointing:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingOptions:
-    """One training.
+    """Options of one training.
 
-    `seed` sets weights, data order and masks; the statistical tier uses `seeds` seeds. `loss` is
-    the user's own function of logits and labels, by import path; `None` is the one that the model
-    computes. `optimizer` is a class of `torch.optim`, or an import path. `listed` are the arms of
-    an entry that has `arms` instead of `backends`; `layouts` those of one that has `layouts`, each
-    in `processes`, which otherwise has no effect. Without `dropout` the model's own is off.
+    The arms are `backends`, or `listed`, or `layouts`, each next to the eager reference.
     """
 
     name: str = "reviews"
+    """Name of the entry, which is also that of its cases."""
     backends: tuple[str, ...] = ("inductor",)
+    """Backends of `torch.compile`, an arm each; of no effect if `listed` or `layouts` has arms."""
     listed: tuple[CompiledArm, ...] = ()
+    """Compiled arms of an entry that has `arms`; empty takes `backends`."""
     dropout: bool = True
+    """False switches the model's own dropout off."""
     layouts: tuple[Layout, ...] = ()
+    """Layouts over several processes, an arm each; empty compares compiled arms."""
     processes: int = 2
+    """Number of processes of each layout; of no effect without `layouts`."""
     checkpoint: Checkpointing | None = None
+    """Checkpoints that layouts exchange; `None` saves none."""
     epochs: int = 3
+    """Passes over the training rows."""
     num_samples: int = 2000
+    """Maximum of training rows."""
     batch_size: int = 16
+    """Rows of a step, of all processes together."""
     lr: float = 1e-3
+    """Learning rate of the optimizer."""
     loss: str | None = None
+    """Import path of a function of logits and labels; `None` is the model's own loss."""
     optimizer: str = "Adam"
+    """Class of `torch.optim`, or import path of the user's own factory."""
     optimizer_options: Mapping[str, Any] = field(default_factory=dict)
+    """Further keyword arguments of the optimizer."""
     evaluation: bool = True
+    """True to compare accuracy on the test rows after a whole training."""
     evaluation_rows: int = 1000
+    """Maximum of test rows."""
     precision: TrainingPrecision = TrainingPrecision.FP32
+    """Number format of weights and arithmetic."""
     seed: int = 0
+    """Seed of weights, data order and masks."""
     seeds: int = 3
+    """Number of seeds over which trainings are compared if masks differ."""
     align_rng: bool = True
+    """True to make inductor draw the random numbers of eager mode."""
     perturbations: int = 3
+    """Number of perturbed references, which show the effect of rounding."""
     max_length: int = 64
+    """Tokens of a row; shorter texts are padded, longer ones truncated."""
     dataset: Dataset = Dataset()
+    """Source of the rows."""
     model: Model = Model()
+    """Source of model and tokenizer."""
 
     @property
     def candidates(self) -> tuple[CompiledArm, ...]:
@@ -169,7 +206,10 @@ class TrainingOptions:
         return any(layout.sharing > 1 for layout in self.layouts)
 
     def as_params(self) -> dict[str, Any]:
-        """All options, defaults included, as `parse` reads them: two cases can be compared when these are equal."""
+        """Return all options, defaults included, as `parse` reads them.
+
+        Two cases can be compared if these are equal.
+        """
         params: dict[str, Any] = asdict(self)
         del params["backends"], params["listed"]
         layouts, processes = params.pop("layouts"), params.pop("processes")
@@ -198,21 +238,24 @@ class TrainingOptions:
 
 
 def parse(params: Mapping[str, Any]) -> TrainingOptions:
-    """Options from a case's parameters (or from one entry of the configuration, already validated by its schema)."""
+    """Parse the parameters of a case, or one entry of the configuration.
+
+    The schema has already validated the entry.
+    """
     values = dict(params)
     backend, usual = values.pop("backend", "inductor"), values.pop("compile", None)
-    listed = tuple(read_arm(word, usual) for word in values.pop("arms", ()))
+    arms = tuple(read_arm(word, usual) for word in values.pop("arms", ()))
     layouts = tuple(map(read_layout, values.pop("layouts", ())))
     saved = values.pop("checkpoint", None)
     precision = values.pop("precision", TrainingPrecision.FP32)
     dataset = Dataset(**values.pop("dataset", {}))
     model = Model(**values.pop("model", {}))
     backends = (backend,) if isinstance(backend, str) else tuple(backend)
-    if usual and not listed:
-        listed = tuple(read_arm({"backend": name}, usual) for name in backends)
+    if usual and not arms:
+        arms = tuple(read_arm({"backend": name}, usual) for name in backends)
     return TrainingOptions(
         backends=backends,
-        listed=listed,
+        listed=arms,
         layouts=layouts,
         checkpoint=None if saved is None else Checkpointing(**saved),
         precision=TrainingPrecision(precision),

@@ -30,7 +30,7 @@ from ci_bench.suites.training_loss.options import (
     parse,
 )
 
-LACKING = tuple(one for one in Experiment if one is not Experiment.OVERHEAD)
+LACKING = tuple(experiment for experiment in Experiment if experiment is not Experiment.OVERHEAD)
 """Experiments that this suite lacks.
 
 They capture only a forward pass, but this suite compiles the whole step. One of them counts.
@@ -57,22 +57,22 @@ class TrainingLoss(Suite):
     preload: tuple[str, ...] = ("torch", *COMPILING)
 
     def plan(self, options: Mapping[str, Any]) -> tuple[Case, ...]:
-        """One case per precision and number of processes.
+        """Return one case per precision and number of processes.
 
         Raises `BadConfig` if two arms would be the same.
         """
         place = f"suites.training_loss.{options.get('name', TrainingOptions().name)}"
         _check_compiled(options, place)
         _check_layouts(options, place)
-        precisions, counts = options.get("precision", TrainingPrecision.FP32), counts_of(options)
-        listed = [precisions] if isinstance(precisions, str) else list(precisions)
+        option, counts = options.get("precision", TrainingPrecision.FP32), counts_of(options)
+        precisions = [option] if isinstance(option, str) else list(option)
         if "layouts" not in options:
             return tuple(
-                _plan_case({**options, "precision": str(precision)}) for precision in listed
+                _plan_case({**options, "precision": str(precision)}) for precision in precisions
             )
         return tuple(
             _plan_case({**options, "precision": str(precision), "processes": count})
-            for precision in listed
+            for precision in precisions
             for count in counts
         )
 
@@ -120,7 +120,7 @@ class TrainingLoss(Suite):
         return not (options.dataset.is_local and options.model.is_local)
 
     def hub_models(self, case: Case) -> tuple[HubModel, ...]:
-        """The model with its tokenizer, where it comes from the hub."""
+        """Return the model with its tokenizer, if it comes from the hub."""
         model = parse(case.params).model
         if model.is_local:
             return ()
@@ -157,7 +157,11 @@ def _stages_of_layouts(case: Case, count: int) -> tuple[Stage, ...]:
 
 
 def _check_layouts(options: Mapping[str, Any], place: str) -> None:
-    """Raises `BadConfig` with all that does not fit together about `layouts` and `processes`."""
+    """Check that `layouts` and `processes` fit together.
+
+    Raises:
+        BadConfig: they do not; the message lists all faults.
+    """
     faults = [*_layout_faults(options)] if "layouts" in options else []
     if "checkpoint" in options:
         faults += _checkpoint_faults(options)
@@ -209,7 +213,7 @@ def _layout_faults(options: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _mesh_faults(layout: Layout, counts: Sequence[int]) -> Iterator[str]:
-    """Numbers of processes that are not two groups or more of `inner`."""
+    """Yield the numbers of processes that are not two groups or more of `inner`."""
     inner, word = layout.inner, layout.layout
     for count in counts:
         if count % inner or count == inner:
@@ -265,11 +269,10 @@ def _pipeline_faults(
     yield from _schedule_faults(layout, counts)
     if layout.backend is not None:
         yield "layouts: pipeline is not compiled here; leave `backend` out"
-    listed = options.get("precision", TrainingPrecision.FP32)
-    for precision in [listed] if isinstance(listed, str) else listed:
-        if (
-            precision == TrainingPrecision.AMP_BF16
-        ):  # a schedule runs backward passes as well, which autocast should not span
+    precisions = options.get("precision", TrainingPrecision.FP32)
+    for precision in [precisions] if isinstance(precisions, str) else precisions:
+        # A schedule runs backward passes as well, which autocast should not span.
+        if precision == TrainingPrecision.AMP_BF16:
             yield (
                 f"layouts: pipeline has no autocast for precision {precision}; write `precision:"
                 f" {TrainingPrecision.BF16}`"
@@ -310,15 +313,18 @@ def _schedule_faults(layout: Layout, counts: Sequence[int]) -> Iterator[str]:
 
 
 def _check_compiled(options: Mapping[str, Any], place: str) -> None:
-    """Refuse arms that clash, or that cannot compile a whole step. Raises `BadConfig`."""
+    """Refuse arms that clash, or that cannot compile a whole step.
+
+    Raises `BadConfig`.
+    """
     listed_arms(options, place, instead_of="backend", without=LACKING)
     if "compile" in options and "layouts" in options:
         raise BadConfig(
             f"{place}.compile: layouts are compiled by their own `backend`; leave it out"
         )
     if "arms" not in options:
-        named = options.get("backend", "inductor")
-        backends = [named] if isinstance(named, str) else named
+        backend = options.get("backend", "inductor")
+        backends = [backend] if isinstance(backend, str) else backend
         compiled_backends(backends, options, place, without=LACKING)
 
 
@@ -347,7 +353,7 @@ def _plan_case(params: Mapping[str, Any]) -> Case:
 
 
 def _owed(options: TrainingOptions) -> tuple[str, ...]:
-    """The checks of each candidate arm."""
+    """Return the checks of each candidate arm."""
     return (
         "replicas" if options.layouts else "compiled",
         "refereed",

@@ -19,17 +19,17 @@ SCALE = 1.01
 
 
 def backend(graph: torch.fx.GraphModule, _: Sequence[Tensor]) -> Callable[..., Any]:
-    """The graph's own forward, with the faults that CI_BENCH_PLANT names around it."""
+    """Return the graph's own forward, with the faults of CI_BENCH_PLANT around it."""
     planted = set(filter(None, os.environ.get("CI_BENCH_PLANT", "").split(",")))
     if not planted:
         return graph.forward
-    kept: list[Tensor] = []
+    leaks: list[Tensor] = []
 
     def run(*inputs: Any) -> Any:
         if "slow" in planted:
             time.sleep(SLEEP_S)
-        if "leak" in planted and len(kept) < MOST_LEAKS:
-            kept.append(torch.ones(LEAKED_FLOATS, device=_device_of(inputs)))
+        if "leak" in planted and len(leaks) < MOST_LEAKS:
+            leaks.append(torch.ones(LEAKED_FLOATS, device=_device_of(inputs)))
         outputs = graph.forward(*inputs)
         return tuple(map(_scaled, outputs)) if "loss" in planted else outputs
 
@@ -37,7 +37,7 @@ def backend(graph: torch.fx.GraphModule, _: Sequence[Tensor]) -> Callable[..., A
 
 
 def _device_of(inputs: Sequence[Any]) -> torch.device:
-    """The device whose memory is weighed, which is where the graph computes."""
+    """Return the device that computes the graph: its memory is measured."""
     return next(
         (value.device for value in inputs if isinstance(value, Tensor)), torch.device("cpu")
     )

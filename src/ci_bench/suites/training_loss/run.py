@@ -79,7 +79,10 @@ AMPERE = 8
 
 
 def open_workload(case: Case, context: Context) -> "TrainingWorkload":
-    """The workload of one case. Raises `Unsupported` if the device lacks the precision."""
+    """Return the workload of one case.
+
+    Raises `Unsupported` if the device lacks the precision.
+    """
     options = parse(case.params)
     _require(options.precision, context.device)
     set_fp32_precision(tf32=options.precision is TrainingPrecision.TF32)
@@ -90,13 +93,13 @@ class TrainingWorkload:
     """Trains one model on one dataset, in every arm."""
 
     def __init__(self, options: TrainingOptions, context: Context) -> None:
-        """Nothing is loaded yet."""
+        """Load nothing yet."""
         self._options = options
         self._context = context
         self._opened = 0
 
     def prepare(self) -> None:
-        """Tokenise the rows, and find out early whether model, optimizer and backends exist."""
+        """Tokenise the rows, and check early that model, optimizer and backends exist."""
         for candidate in self._options.candidates:
             backend_of(candidate)
         prepare_rows(self._options, self._context.scratch)
@@ -115,13 +118,13 @@ class TrainingWorkload:
         return self._options.layout_of(arm) is not None
 
     def follow(self, order: Mapping[str, Any]) -> None:
-        """In a rank that is not the first: train along, by the recipe of `order`."""
+        """Train along by the recipe of `order`, in a rank other than the first."""
         self._verifier().follow(
             TrainingRecipe(**{**order["train"], "role": Role(order["train"]["role"])})
         )
 
     def open(self, arm: str) -> Program:
-        """A fresh trainee of the arm, on its first epoch's batches."""
+        """Build a fresh trainee of the arm, on its first epoch's batches."""
         self._opened += 1
         layout, ranks = self._options.layout_of(arm), self._context.ranks
         if layout is not None and ranks is not None:
@@ -145,7 +148,7 @@ class TrainingWorkload:
         )
 
     def verify(self, arms: tuple[str, ...]) -> Evidence:
-        """Whole trainings of every arm, step by step."""
+        """Train every arm, step by step."""
         verifier = self._verifier()
         parity, facts = (
             verifier.gather(arms),
@@ -160,11 +163,11 @@ class TrainingWorkload:
         )
 
     def train_over_seeds(self, arms: tuple[str, ...]) -> Evidence:
-        """Whole trainings of the reference arm, the one of `arms`, over seeds."""
+        """Train the reference arm, the one of `arms`, over seeds."""
         return Evidence(parity=self._verifier().over_seeds(*arms))
 
     def train_perturbed(self, _arms: tuple[str, ...]) -> Evidence:
-        """The perturbed trainings of the reference arm that verifying left out."""
+        """Train the perturbed references that verifying left out."""
         return Evidence(parity=self._verifier().further_envelope())
 
     def _verifier(self) -> TrainingVerifier:
@@ -174,7 +177,7 @@ class TrainingWorkload:
         )
 
     def _rounded(self) -> dict[str, Fact]:
-        """The fp32 buffers that a model in bf16 does not keep."""
+        """Return the fp32 buffers that a model in bf16 does not keep."""
         if self._options.precision is not TrainingPrecision.BF16:
             return {}
         rounded = rounded_buffers(
@@ -183,7 +186,7 @@ class TrainingWorkload:
         return {"rounded_buffers": rounded} if rounded else {}
 
     def _work(self) -> dict[str, Fact]:
-        """The operations of one eager step of full size, and the device's peak."""
+        """Return the operations of one eager step of full size, and the device's peak."""
         rows = self._rows("train")
         batch = rows.batch(
             torch.arange(min(self._options.batch_size, len(rows)), device=self._context.device)
@@ -196,9 +199,9 @@ class TrainingWorkload:
         )
 
     def _lacking(self) -> Mapping[str, Fact]:
-        """Facts on arms that need CUDA graphs which the device lacks."""
+        """Return facts on arms that need CUDA graphs, if the device lacks them."""
         return without_cuda_graphs(
-            {one.name: one.mode for one in self._options.candidates}, self._context.device
+            {arm.name: arm.mode for arm in self._options.candidates}, self._context.device
         )
 
     def _rows(self, split: str) -> Rows:
@@ -209,7 +212,10 @@ class TrainingWorkload:
 
 
 class Epoch:
-    """The batches of full size of one epoch, again and again; or one of rows from anywhere in it, for calls that are refereed."""
+    """The batches of full size of one epoch, again and again.
+
+    For refereed calls, it is one batch of rows from anywhere in the epoch.
+    """
 
     def __init__(self, options: TrainingOptions, rows: Rows) -> None:
         """Take `rows`, which are on the device."""
@@ -219,14 +225,15 @@ class Epoch:
         self._overwritten: tuple[Batch, Batch] | None = None
 
     def following(self) -> Batch:
-        """The next batch, which is `batch` from now on."""
+        """Return the next batch, which is `batch` from now on."""
         self.batch = next(self._batches)
         return self.batch
 
     def refresh(self, seed: int, *, moved: bool, shaken: int, epsilon: float) -> None:
-        """Have all next batches be one of rows drawn by `seed`, off by `epsilon` where `shaken` (the seed of the noise) is not 0.
+        """Have all next batches be one of rows drawn by `seed`.
 
-        In new memory where `moved`, in that of the last batch otherwise.
+        It is off by `epsilon` if `shaken` (the seed of the noise) is not 0. It is in new memory if
+        `moved`, else in that of the last batch.
         """
         batch = self._drawn(torch.Generator().manual_seed(seed))
         if shaken:
@@ -239,21 +246,24 @@ class Epoch:
     def alter(
         self, seed: int, *, shaken: int, epsilon: float, whole: bool
     ) -> Callable[[], None] | None:
-        """Prepare a write of a row drawn by `seed`, or of all, into the batch of now, where it lies."""
+        """Prepare a write of a row drawn by `seed`, or of all, into the current batch, in place."""
         batch = self._drawn(torch.Generator().manual_seed(seed))
         if shaken:
             batch = shake(batch, epsilon, torch.Generator().manual_seed(shaken))
         return altered(self.current, [batch], seed, rows=len(batch["labels"]), whole=whole)
 
     def resume(self) -> None:
-        """Back to the batches of the epoch."""
+        """Return to the batches of the epoch."""
         if self._overwritten is not None:
             overwritten(*self._overwritten)
         self._overwritten = None
         self._batches, self.current = cycle(self._full), self._full
 
     def _drawn(self, generator: torch.Generator) -> Batch:
-        """A batch in new memory of rows from anywhere in the epoch, as the epoch has them even while a batch is overwritten."""
+        """Return a batch in new memory, of rows from anywhere in the epoch.
+
+        They are the epoch's own rows even while a batch is overwritten.
+        """
         batch: Batch = copied(self.batch)
         target, original = self._overwritten or (None, None)
         sources = [original if full is target else full for full in self._full]
@@ -301,11 +311,11 @@ class TimedTraining:
         seed_step(options.seed)
 
     def step(self, mark: Mark) -> None:  # noqa: ARG002 - the step is compiled as a whole, so it has no parts
-        """One training step on the next batch."""
+        """Train one step on the next batch."""
         self._loss = self._trainee.step(self._epoch.following())
 
     def finish(self) -> tuple[Check, ...]:
-        """The last loss is a number, and the weights have moved."""
+        """Check that the last loss is a number, and the weights have moved."""
         loss = math.nan if self._loss is None else float(self._loss)
         finite = Outcome.PASS if math.isfinite(loss) else Outcome.FAIL
         moved = sum(
@@ -331,16 +341,16 @@ class TimedTraining:
         )
 
     def remember(self) -> None:
-        """Nothing: the rows are kept anyway, and where a step begins is given."""
+        """Do nothing: the rows are kept anyway, and the start of a step is given."""
 
     def state(self) -> State:
-        """Weights, buffers and optimizer state, on the host."""
+        """Return weights, buffers and optimizer state, on the host."""
         return read_state(self._trainee.model, self._trainee.optimizer)
 
     def refresh(
         self, seed: int, *, moved: bool, state: Mapping[str, Tensor] | None = None, shaken: int = 0
     ) -> bool:
-        """Take a batch of rows drawn from all batches, each of its place, and the next step from `state`."""
+        """Take a batch of rows drawn from all batches, and the next step from `state`."""
         self.resume()
         if state is not None:
             write_state(state, self._trainee.model, self._trainee.optimizer)
@@ -350,35 +360,35 @@ class TimedTraining:
         return True
 
     def operands(self) -> list[Tensor]:
-        """The tensors of the batches that steps take."""
+        """Return the tensors of the batches that steps take."""
         return [value for batch in self._epoch.current for value in batch.values()]
 
     def alter(
         self, seed: int, *, shaken: int = 0, whole: bool = False
     ) -> Callable[[], None] | None:
-        """Prepare a write of a row drawn by `seed`, or of all, into the batch, where it lies."""
+        """Prepare a write of a row drawn by `seed`, or of all rows, into the batch, in place."""
         return self._epoch.alter(seed, shaken=shaken, epsilon=self.epsilon, whole=whole)
 
     def weights(self) -> State:
-        """The parameters."""
+        """Return the parameters."""
         return dict(self._trainee.model.named_parameters())
 
     def outputs(self) -> State:
-        """Loss, gradients and weights after the last step."""
+        """Return loss, gradients and weights after the last step."""
         return left_by_training(self._loss, self._trainee.model)
 
     results = outputs
 
     def resume(self) -> None:
-        """Back to the batches of the epoch."""
+        """Return to the batches of the epoch."""
         self._epoch.resume()
 
 
 class TimedLayout:
-    """One rank's part of training steps over the batches of one epoch, again and again, for the clock.
+    """One rank's part of training steps over the batches of one epoch, for the clock.
 
-    Refereed, all ranks begin from a state that rank 0 is given, and what is looked at is what one
-    process would have left.
+    The batches repeat. Refereed, all ranks begin from a state that rank 0 is given, and the
+    compared values are those that one process would have left.
     """
 
     learns = True
@@ -412,7 +422,7 @@ class TimedLayout:
         self._loss: Tensor | None = None
 
     def step(self, mark: Mark) -> None:  # noqa: ARG002 - a step has no parts: collectives overlap with them
-        """This rank's part of a training step on the next batch."""
+        """Train this rank's part of a step on the next batch."""
         self._loss = self._trainee.step(self._epoch.following())
 
     def finish(self) -> tuple[Check, ...]:
@@ -444,16 +454,22 @@ class TimedLayout:
         )
 
     def remember(self) -> None:
-        """Nothing: the rows are kept anyway, and where a step begins is given."""
+        """Do nothing: the rows are kept anyway, and the start of a step is given."""
 
     def state(self) -> State:
-        """Weights, buffers and optimizer state, whole, on the host. A collective."""
+        """Return weights, buffers and optimizer state, whole, on the host.
+
+        A collective.
+        """
         return whole_state(self._trainee.model, self._trainee.optimizer)
 
     def refresh(
         self, seed: int, *, moved: bool, state: Mapping[str, Tensor] | None = None, shaken: int = 0
     ) -> bool:
-        """Take a batch drawn from all rows, the same in every rank, and the next step from the state of rank 0. A collective."""
+        """Take a batch drawn from all rows, and the next step from the state of rank 0.
+
+        The batch is the same in every rank. A collective.
+        """
         self.resume()
         if state is not None:
             begin_from(
@@ -463,12 +479,12 @@ class TimedLayout:
         return True
 
     def outputs(self) -> State:
-        """The results that one process would have after the last step.
+        """Return the results that one process would have after the last step.
 
         They are the mean loss of all rows, whole gradients, and whole weights. A collective.
         """
-        left = left_by_training(self._loss_of_all(), self._trainee.model)
-        return {name: unsharded(value) for name, value in left.items()}
+        state = left_by_training(self._loss_of_all(), self._trainee.model)
+        return {name: unsharded(value) for name, value in state.items()}
 
     def _loss_of_all(self) -> Tensor | None:
         if self._loss is None:
@@ -483,7 +499,7 @@ class TimedLayout:
         )
 
     def resume(self) -> None:
-        """Back to the batches of the epoch."""
+        """Return to the batches of the epoch."""
         self._epoch.resume()
 
     def _replicas(self) -> Check:
@@ -501,8 +517,8 @@ def _unrefereed(model: torch.nn.Module, start: Mapping[str, Tensor], *, pipeline
     """Return why the steps of a layout are not comparable with those of one process; else empty."""
     if pipeline:
         return "its processes are stages of a pipeline, none of which has the whole model"
-    own = {name: tuple(value.shape) for name, value in model.state_dict().items()}
-    if own != {name: tuple(value.shape) for name, value in start.items()}:
+    shapes = {name: tuple(value.shape) for name, value in model.state_dict().items()}
+    if shapes != {name: tuple(value.shape) for name, value in start.items()}:
         return "its layout renames or reshapes the model's parameters, so they cannot be matched"
     return ""
 

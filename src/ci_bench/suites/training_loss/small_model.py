@@ -7,7 +7,7 @@ class Classifier(nn.Module):
     """The mean of the embeddings of a text, and two layers."""
 
     def __init__(self, *, tokens: int = 1024, width: int = 128, classes: int = 5) -> None:
-        """`tokens` is the size of the vocabulary."""
+        """Take the size of the vocabulary (`tokens`), the width, and the number of classes."""
         super().__init__()
         self.embed = nn.Embedding(tokens, width)
         self.layers = nn.Sequential(
@@ -15,7 +15,7 @@ class Classifier(nn.Module):
         )
 
     def forward(self, *, input_ids: Tensor, attention_mask: Tensor, **_: Tensor) -> Tensor:
-        """Tokens [rows, length] to logits [rows, classes]."""
+        """Map tokens [rows, length] to logits [rows, classes]."""
         mask = attention_mask.unsqueeze(-1).to(self.embed.weight.dtype)
         logits: Tensor = self.layers((self.embed(input_ids) * mask).sum(1) / mask.sum(1))
         return logits

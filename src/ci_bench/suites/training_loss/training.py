@@ -50,29 +50,33 @@ searching for the scale.
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trainee:
-    """A model with its optimizer and its step, compiled or not.
-
-    `logits` and `loss` of a batch are never compiled.
-    """
+    """A model with its optimizer and its step, compiled or not."""
 
     model: nn.Module
+    """The model in training mode; in a layout, as this rank has it."""
     optimizer: torch.optim.Optimizer
+    """The optimizer over the model's parameters."""
     step: Step
+    """One training step on a batch; returns the loss."""
     logits: Callable[[Batch], Tensor]
+    """The model's logits of a batch, [rows, classes]; never compiled."""
     loss: Callable[[Batch], Tensor]
+    """The loss of a batch, a scalar with a gradient; never compiled."""
     autocast: Callable[[], AbstractContextManager[object]]
+    """Maker of the context for forward passes; without effect unless the precision autocasts."""
     compile: Callable[[Callable[..., Tensor]], Callable[..., Tensor]]
+    """Compiles another function as the step was; the identity for eager arms and layouts."""
     scaler: torch.amp.GradScaler | None = None
-    """Scaler of the loss, if the precision needs it."""
+    """Scaler of the loss; `None` if the precision needs no scaling."""
     norm: Callable[[], float] | None = None
-    """The norm of all gradients, where it takes several processes to know."""
+    """The norm of all gradients of several processes; `None` if this process has them all."""
     watched: WatchedStep | None = None
-    """Values of each of several processes, or of their parts of this process's batch."""
+    """Values by process, or for each process's part of this one's batch; `None` if not kept."""
     names: Mapping[str, str] = field(default_factory=dict)
     """The whole model's names of a layout's tensors that differ, if checkpoints are requested."""
 
     def gradient_norm(self) -> float:
-        """The global 2-norm of all gradients, accumulated in fp64."""
+        """Return the global 2-norm of all gradients, accumulated in fp64."""
         if self.norm is not None:
             return self.norm()
         norms = [
@@ -90,11 +94,11 @@ def rounded_rates(
     step: int,
     generator: torch.Generator,
 ) -> None:
-    """Give each group of parameters its own of `rates`, off by the rounding of what the optimizer divides by in step `step`.
+    """Set the learning rates of step `step`, off by the rounding of the optimizer's divisor.
 
-    The learning rate times ``1 + xi`` of what a compiled step loses there (`lost_by_correction`),
-    xi standard normal. Of an optimizer without betas, or with tensors for them, the rates stay as
-    they are.
+    Each group of parameters gets its own of `rates`, times ``1 + xi`` of what a compiled step loses
+    there (`lost_by_correction`), xi standard normal. Of an optimizer without betas, or with tensors
+    for them, the rates stay as they are.
     """
     for group, rate in zip(optimizer.param_groups, rates, strict=True):
         share = lost_by_correction(
@@ -113,9 +117,10 @@ def build_trainee(
     candidate: CompiledArm | None,
     captured: bool = False,
 ) -> Trainee:
-    """A fresh trainee that starts from `state`; its step is compiled as the candidate says, `None` leaves it eager.
+    """Build a trainee that starts from `state`.
 
-    `captured` says that it has to fit into a CUDA graph as it is.
+    Its step is compiled for the `candidate`; `None` leaves it eager. If `captured`, it has to fit
+    into a CUDA graph as it is.
     """
     model = model_from(options, state, device)
     set_fp32_precision(tf32=options.precision is TrainingPrecision.TF32)
@@ -156,43 +161,41 @@ def build_parallel(
     device: str,
     watched: bool = False,
 ) -> Trainee:
-    """A fresh trainee of a layout, in this rank; `watched` where every step's loss and norm are to be known to all ranks."""
+    """Build a trainee of a layout, in this rank.
+
+    If `watched`, all ranks know the loss and the norm of every step.
+    """
     model = model_from(options, state, device)
     tensors = identities(model)
     set_fp32_precision(tf32=options.precision is TrainingPrecision.TF32)
     logits = make_logits(options, model)
     loss = make_loss(options, model, logits)
     autocast = _autocast(options.precision, device)
-    seen = WatchedStep(own_rows=layout.own_rows, sharing=layout.sharing) if watched else None
+    watch = WatchedStep(own_rows=layout.own_rows, sharing=layout.sharing) if watched else None
     step: Step
     if is_pipeline(layout):
         stages = stages_of(layout, model, ranks)
         model = stages[0] if len(stages) == 1 else nn.ModuleList(stages)
         optimizer = build_optimizer(options, model, device)
-        own: Callable[[Tensor, Tensor], Tensor] = load_named(str(options.loss), option="loss")
-        schedule = schedule_of(layout, stages, ranks, device, own)
+        loss_function: Callable[[Tensor, Tensor], Tensor] = load_named(
+            str(options.loss), option="loss"
+        )
+        schedule = schedule_of(layout, stages, ranks, device, loss_function)
         step = PipelineStep(
-            schedule=schedule, optimizer=optimizer, ranks=ranks, device=device, watched=seen
+            schedule=schedule, optimizer=optimizer, ranks=ranks, device=device, watched=watch
         )
     else:
-        whole = distributed(layout, Whole(model, loss), ranks, device)
+        loss_module = distributed(layout, Whole(model, loss), ranks, device)
         optimizer = build_optimizer(options, model, device)
         step = ParallelStep(
             layout=layout,
-            whole=whole,
+            whole=loss_module,
             optimizer=optimizer,
             autocast=autocast,
             ranks=ranks,
             device=device,
-            watched=seen,
+            watched=watch,
         )
-
-    def norm() -> float:
-        own_norm = global_norm(list(model.parameters()), apart=is_pipeline(layout), device=device)
-        if seen is not None:
-            seen.norms.append([one for (one,) in gathered([own_norm], ranks.count, device)])
-        return own_norm
-
     return Trainee(
         model=model,
         optimizer=optimizer,
@@ -201,8 +204,8 @@ def build_parallel(
         loss=loss,
         autocast=autocast,
         compile=make_compiler(None),
-        norm=norm,
-        watched=seen,
+        norm=_make_norm(model, layout, ranks, device, watch),
+        watched=watch,
         names=(
             {}
             if options.checkpoint is None or options.checkpoint.save
@@ -211,12 +214,33 @@ def build_parallel(
     )
 
 
+def _make_norm(
+    model: nn.Module, layout: Layout, ranks: Ranks, device: str, watch: WatchedStep | None
+) -> Callable[[], float]:
+    """Return a function for the norm of all gradients, which notes each rank's in `watch`."""
+
+    def norm() -> float:
+        own_norm = global_norm(
+            list(model.parameters()), by_stage=is_pipeline(layout), device=device
+        )
+        if watch is not None:
+            watch.norms.append(
+                [rank_norm for (rank_norm,) in gathered([own_norm], ranks.count, device)]
+            )
+        return own_norm
+
+    return norm
+
+
 CONTROL_SHARE = 0.01
 """By how much the positive control's updates are too long."""
 
 
 def with_longer_updates(trainee: Trainee) -> Trainee:
-    """The same trainee with every update 1 % too long: a learning rate 1 % off, for any optimizer."""
+    """Return the same trainee with every update 1 % too long.
+
+    That is a learning rate 1 % off, for any optimizer.
+    """
 
     def step(batch: Batch) -> Tensor:
         before = [parameter.detach().clone() for parameter in trainee.model.parameters()]
@@ -234,30 +258,30 @@ def watching_ranks(trainee: Trainee, count: int, options: TrainingOptions) -> Tr
 
     If layouts have ranks that share theirs, it also keeps the number of these rows.
     """
-    seen = WatchedStep(own_rows=True)
+    watch = WatchedStep(own_rows=True)
 
     def loss_of(batch: Batch) -> Tensor:
         with trainee.autocast():
             return trainee.loss(batch)
 
     def step(batch: Batch) -> Tensor:
-        seen.losses.append(losses_by_rank(loss_of, trainee.model, batch, count))
+        watch.losses.append(losses_by_rank(loss_of, trainee.model, batch, count))
         if options.shares_rows:
-            seen.rows.append([share_of(batch, rank, count).rows for rank in range(count)])
+            watch.rows.append([share_of(batch, rank, count).rows for rank in range(count)])
         return trainee.step(batch)
 
-    return replace(trainee, step=step, watched=seen)
+    return replace(trainee, step=step, watched=watch)
 
 
 def make_compiler(
     candidate: CompiledArm | None,
 ) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
-    """`torch.compile` as a candidate has it, or the identity for `None`."""
+    """Return `torch.compile` for a candidate, or the identity for `None`."""
     return (lambda function: function) if candidate is None else partial(compiled, candidate)
 
 
 def make_logits(options: TrainingOptions, model: nn.Module) -> Callable[[Batch], Tensor]:
-    """The model's logits of a batch.
+    """Return a function for the model's logits of a batch.
 
     A model whose loss is the user's own function is not given the labels.
     """
@@ -268,8 +292,8 @@ def make_logits(options: TrainingOptions, model: nn.Module) -> Callable[[Batch],
             if options.loss is None
             else {name: values for name, values in batch.items() if name != "labels"}
         )
-        found = model(**inputs)
-        out: Tensor = found if isinstance(found, Tensor) else found.logits
+        output = model(**inputs)
+        out: Tensor = output if isinstance(output, Tensor) else output.logits
         return out
 
     return logits
@@ -278,16 +302,19 @@ def make_logits(options: TrainingOptions, model: nn.Module) -> Callable[[Batch],
 def make_loss(
     options: TrainingOptions, model: nn.Module, logits: Callable[[Batch], Tensor]
 ) -> Callable[[Batch], Tensor]:
-    """The loss of a batch: the model's own, or the user's function of its logits and the labels."""
+    """Return a function for the loss of a batch.
+
+    It is the model's own, or the user's function of its logits and the labels.
+    """
     if options.loss is None:
 
-        def given(batch: Batch) -> Tensor:
+        def model_loss(batch: Batch) -> Tensor:
             loss: Tensor = model(**batch).loss
             return loss
 
-        return given
-    own: Callable[[Tensor, Tensor], Tensor] = load_named(options.loss, option="loss")
-    return lambda batch: own(logits(batch), batch["labels"])
+        return model_loss
+    loss_function: Callable[[Tensor, Tensor], Tensor] = load_named(options.loss, option="loss")
+    return lambda batch: loss_function(logits(batch), batch["labels"])
 
 
 def check_own_code(options: TrainingOptions, trainee: Trainee, batch: Batch) -> None:
@@ -297,7 +324,7 @@ def check_own_code(options: TrainingOptions, trainee: Trainee, batch: Batch) -> 
         BadModel: the loss is not a scalar with a gradient, or evaluation finds no logits of its
             classes.
     """
-    named = (
+    option = (
         f"loss: {options.loss}"
         if options.loss is not None
         else f"model.factory: {options.model.factory}"
@@ -307,20 +334,20 @@ def check_own_code(options: TrainingOptions, trainee: Trainee, batch: Batch) -> 
         loss: object = trainee.loss(batch)
         logits: object = trainee.logits(batch) if options.evaluation else None
     except (AttributeError, TypeError) as error:
-        raise BadModel(f"{named} does not fit: {error}; {remedy}") from error
+        raise BadModel(f"{option} does not fit: {error}; {remedy}") from error
     if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.requires_grad:
         shown = (
             f"a tensor of shape {tuple(loss.shape)}"
             if isinstance(loss, Tensor)
             else type(loss).__name__
         )
-        raise BadModel(f"{named} gives {shown}; a loss is one number with a gradient")
+        raise BadModel(f"{option} gives {shown}; a loss is one number with a gradient")
     rows = len(batch["labels"])
     if options.evaluation and not (
         isinstance(logits, Tensor) and logits.ndim == 2 and len(logits) == rows  # noqa: PLR2004
     ):
         raise BadModel(
-            f"{named}: accuracy needs logits of [rows, classes]; without them, set evaluation:"
+            f"{option}: accuracy needs logits of [rows, classes]; without them, set evaluation:"
             " false"
         )
 

@@ -5,14 +5,13 @@ from the recorded traces. Envelope runs and the statistical tier: J = `perturbat
 from shaken weights; one run with a known fault, to show that it is found; in a lower precision than
 fp32 the same in fp32; if masks differ, `seeds` whole trainings of reference, candidate, and
 reference under other masks. Every step of every run starts from its own seed, made of the run's
-`mask_seed`, its seed and the step. Accuracy is that of the `evaluate` library, by the package's own
-metric module, which is loaded by path and needs no hub.
+`mask_seed`, its seed and the step.
 """
 
 import hashlib
 import math
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
@@ -43,9 +42,9 @@ from ci_bench.suites.training_loss.checkpoints import Shelf
 from ci_bench.suites.training_loss.corpus import Batch, Rows, batches, full_batches
 from ci_bench.suites.training_loss.layouts import full_state
 from ci_bench.suites.training_loss.masks import MaskDraws, compare_masks, take_draws
-from ci_bench.suites.training_loss.model_files import DATA
 from ci_bench.suites.training_loss.network import State, perturbed, start_state, state_digest
 from ci_bench.suites.training_loss.options import REFERENCE_ARM, TrainingOptions, TrainingPrecision
+from ci_bench.suites.training_loss.predictions import accuracy, disagreements, predict
 from ci_bench.suites.training_loss.training import (
     Trainee,
     build_parallel,
@@ -54,47 +53,6 @@ from ci_bench.suites.training_loss.training import (
     watching_ranks,
     with_longer_updates,
 )
-
-
-def predict(trainee: Trainee, rows: Rows, *, batch_size: int, compiled: bool = True) -> Tensor:
-    """The predicted class of every row, int64 [rows], on the CPU.
-
-    The forward pass is compiled as the training step was, unless `compiled` is off. The last batch
-    is filled up with repeated rows, so one shape serves all.
-    """
-    trainee.model.eval()
-
-    def forward(batch: Batch) -> Tensor:
-        with trainee.autocast():
-            return trainee.logits(batch)
-
-    run: Callable[[Batch], Tensor] = trainee.compile(forward) if compiled else forward
-    found = []
-    with torch.no_grad():
-        for indices in torch.arange(len(rows)).split(batch_size):  # type: ignore[no-untyped-call] # torch leaves it unannotated
-            filled = torch.cat([indices, indices[:1].expand(batch_size - len(indices))])
-            found.append(
-                run(rows.batch(filled.to(rows.labels.device))).argmax(dim=-1)[: len(indices)].cpu()
-            )
-    trainee.model.train()
-    return torch.cat(found)
-
-
-def accuracy(predictions: Tensor, labels: Tensor, *, cache: Path) -> float:
-    """The share of right predictions, 0..1."""
-    import evaluate
-
-    metric = evaluate.load(str(DATA / "accuracy"), cache_dir=str(cache), keep_in_memory=True)
-    return float(
-        metric.compute(predictions=predictions.tolist(), references=labels.tolist())["accuracy"]
-    )
-
-
-def disagreements(eager: Tensor, compiled: Tensor, labels: Tensor) -> tuple[int, int]:
-    """Count the rows that only the eager forward pass got right, and only the compiled one."""
-    eager_right, compiled_right = eager == labels, compiled == labels
-    return int((eager_right & ~compiled_right).sum()), int((~eager_right & compiled_right).sum())
-
 
 ENVELOPE_STEPS = 50
 MASK_SEED = 7919
@@ -106,17 +64,20 @@ OTHER_START = 1_000_003
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingRecipe:
-    """One training to do.
-
-    `steps` limits it; `mask_seed`, with its seed and the step, starts a step's random numbers.
-    """
+    """One training to do."""
 
     arm: str
+    """The arm to train."""
     role: Role
+    """The purpose of the training."""
     seed: int
+    """Seed of weights and data order."""
     index: int = 0
+    """Number of a perturbed reference, or place of the arm whose checkpoint is resumed."""
     steps: int | None = None
+    """Maximum of steps; `None` trains all epochs."""
     mask_seed: int = MASK_SEED
+    """With `seed` and the step, the start of the step's random numbers."""
     resumes: str = ""
     """The arm from whose checkpoint it continues; empty if it starts at step 0."""
     twin: bool = False
@@ -130,12 +91,16 @@ class TrainingRecipe:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingVerifier:
-    """Trains by recipe. `test` is `None` where evaluation is off."""
+    """Trains by recipe."""
 
     options: TrainingOptions
+    """The training's options; the twin's have fp32 as precision."""
     context: Context
+    """The process's device, scratch folder and ranks."""
     train: Rows
+    """The training rows, on the device."""
     test: Rows | None
+    """The test rows, on the device; `None` if evaluation is off."""
     checks: list[Check] = field(default_factory=list)
     """Checks in addition to the trainings."""
     first: dict[tuple[Role, str, int], FirstCall] = field(default_factory=dict)
@@ -144,7 +109,7 @@ class TrainingVerifier:
     """True if it trains the fp32 twin of a lower precision."""
 
     def gather(self, arms: tuple[str, ...]) -> ParityEvidence:
-        """All evidence about the candidates among `arms`."""
+        """Gather all evidence about the candidates among `arms`."""
         seed = self.options.seed
         if self.options.layouts:
             return self._gather_layouts(arms)
@@ -164,12 +129,16 @@ class TrainingVerifier:
             traces.append(candidate)
             if masks[-1].masks is Masks.DIFFER:
                 traces += self._more_seeds(
-                    arm, known={(trace.role, trace.arm, trace.seed) for trace in traces}
+                    arm, trained={(trace.role, trace.arm, trace.seed) for trace in traces}
                 )
         return self._backed([*traces, *self._envelope(traces, masks)], masks)
 
     def _gather_layouts(self, arms: tuple[str, ...]) -> ParityEvidence:
-        """All evidence about the layouts among `arms`: over seeds where a step draws random numbers, each rank its own."""
+        """Gather all evidence about the layouts among `arms`.
+
+        If a step draws random numbers, each rank draws its own, so trainings are compared over
+        seeds.
+        """
         seed = self.options.seed
         if self.shelf is not None:
             shutil.rmtree(self.shelf.folder, ignore_errors=True)
@@ -190,7 +159,7 @@ class TrainingVerifier:
             traces.append(self._run(TrainingRecipe(arm=arm, role=Role.CANDIDATE, seed=seed)))
             if drawn:
                 traces += self._more_seeds(
-                    arm, known={(trace.role, trace.arm, trace.seed) for trace in traces}
+                    arm, trained={(trace.role, trace.arm, trace.seed) for trace in traces}
                 )
         traces += self._envelope(traces, masks)
         if self.shelf is not None:
@@ -198,13 +167,16 @@ class TrainingVerifier:
         return self._backed(traces, masks)
 
     def _backed(self, traces: list[Trace], masks: list[ArmMasks]) -> ParityEvidence:
-        """The evidence with a positive control: in the precision, or in the fp32 twin of a lower one."""
+        """Return the evidence with a positive control.
+
+        The control is in the precision itself, or in the fp32 twin of a lower one.
+        """
         twin = self._twin(masks) if self.options.precision is not TrainingPrecision.FP32 else None
         controls = [] if twin is not None else [self._run(self._short(Role.CONTROL))]
         return replace(self._evidence([*traces, *controls], masks), twin=twin)
 
     def _twin(self, masks: Sequence[ArmMasks]) -> ParityEvidence | None:
-        """The envelope's steps of the same trainings in fp32; `None` if this model does not train in fp32.
+        """Train the envelope's steps in fp32; return `None` if this model does not train in fp32.
 
         Of candidates those that are compared step by step, for lower precision hides small faults
         there.
@@ -236,28 +208,32 @@ class TrainingVerifier:
             return None
 
     def in_fp32(self) -> "TrainingVerifier":
-        """The verifier of the twin."""
+        """Return the verifier of the twin."""
         options = replace(self.options, precision=TrainingPrecision.FP32, checkpoint=None)
         return replace(self, options=options, test=None, first={}, is_twin=True)
 
     def train_short(
         self, trainings: Sequence[tuple[str, Role, int]], masks: Sequence[ArmMasks]
     ) -> ParityEvidence:
-        """Trainings of an arm, a role and an index each, for as many steps as the envelope has."""
+        """Train by an arm, a role and an index each, for as many steps as the envelope has."""
         runs = [
             self._run(replace(self._short(role, index), arm=arm)) for arm, role, index in trainings
         ]
         return self._evidence(runs, masks)
 
     def _short(self, role: Role, index: int = 0) -> TrainingRecipe:
-        """A training of the reference arm for as many steps as the envelope has."""
+        """Return a recipe of the reference arm for as many steps as the envelope has."""
         seed, steps = self.options.seed, ENVELOPE_STEPS
         return TrainingRecipe(
             arm=REFERENCE_ARM, role=role, seed=seed, index=index, steps=steps, twin=self.is_twin
         )
 
     def _resumed(self, arms: tuple[str, ...], shelf: Shelf, drawn: tuple[str, ...]) -> list[Trace]:
-        """From the checkpoint of each arm some steps of every other and of itself, and of one process; not where masks differ."""
+        """Resume from the checkpoint of each arm in every arm, for some steps.
+
+        One process is among the arms, but does not resume from itself. If masks differ, nothing is
+        trained: the check is unknown.
+        """
         layouts = [arm for arm in arms if arm != REFERENCE_ARM]
         if drawn:
             detail = (
@@ -297,7 +273,7 @@ class TrainingVerifier:
         )
 
     def _drawn(self) -> tuple[str, ...]:
-        """The generators that a step of one process draws from."""
+        """Return the generators that a step of one process draws from."""
         state = start_state(self.options, seed=self.options.seed)
         trainee = build_trainee(self.options, state, device=self.context.device, candidate=None)
         seed_step(MASK_SEED)
@@ -307,27 +283,27 @@ class TrainingVerifier:
 
     def _note_masks(self, recipe: TrainingRecipe, trainee: Trainee) -> None:
         """Check that ranks with separate rows draw different masks, once for each layout."""
-        seen, layout = trainee.watched, self.options.layout_of(recipe.arm)
-        if seen is None or layout is None or not layout.own_rows or recipe.role is Role.RESUMED:
+        watch, layout = trainee.watched, self.options.layout_of(recipe.arm)
+        if watch is None or layout is None or not layout.own_rows or recipe.role is Role.RESUMED:
             return
         if recipe.seed != self.options.seed or not self._drawn():
             return
         self.checks.append(
-            own_masks(recipe.arm, seen.draws, where="at step 0", sharing=layout.sharing)
+            own_masks(recipe.arm, watch.draws, where="at step 0", sharing=layout.sharing)
         )
 
     def follow(self, recipe: TrainingRecipe) -> None:
-        """In another rank: train along by a recipe."""
+        """Train along by a recipe, in another rank."""
         if recipe.twin and not self.is_twin:
             self.in_fp32().follow(recipe)
         else:
             self._run(recipe)
 
     def over_seeds(self, arm: str) -> ParityEvidence:
-        """Trainings that show how well the reference arm learns, and how much of that is the luck of its start.
+        """Train the reference arm over seeds, to show how well it learns.
 
-        Of each seed the reference, and the reference drawn again: from other start weights, under
-        other masks, on the same data.
+        The spread over starts shows the effect of chance. Each seed has the reference, and the
+        reference drawn again: from other start weights, under other masks, on the same data.
         """
         recipes = [
             recipe
@@ -342,7 +318,7 @@ class TrainingVerifier:
         return self._evidence([self._run(recipe) for recipe in recipes], [])
 
     def first_calls(self) -> dict[str, FirstCall]:
-        """The first step of each arm in one process, as the process that times has to repeat it."""
+        """Return the first step of each arm in one process, which the timed one has to repeat."""
         arms = {
             arm: call
             for (role, arm, _), call in self.first.items()
@@ -353,13 +329,13 @@ class TrainingVerifier:
             for (role, _, _), call in self.first.items()
             if role in {Role.REFERENCE, Role.PERTURBED}
         ]
-        found = {
+        calls = {
             arm: verified(call, epsilon=self.options.precision.epsilon, runs=runs)
             for arm, call in arms.items()
         }
         for other in arms.values():
-            found = {arm: held_to(call, other.words) for arm, call in found.items()}
-        return found
+            calls = {arm: held_to(call, other.words) for arm, call in calls.items()}
+        return calls
 
     def _evidence(self, traces: Sequence[Trace], masks: Sequence[ArmMasks]) -> ParityEvidence:
         return ParityEvidence(
@@ -372,7 +348,7 @@ class TrainingVerifier:
         )
 
     def _envelope(self, traces: Sequence[Trace], masks: Sequence[ArmMasks]) -> list[Trace]:
-        """Perturbed references, for the envelope and until accuracy is decided.
+        """Train perturbed references, for the envelope and until accuracy is decided.
 
         The first is as long as the reference, others as long as needed. Others can follow
         (`further_envelope`) unless accuracy needs them all. A provisional look then takes one: an
@@ -384,15 +360,15 @@ class TrainingVerifier:
         self._trained_already.unlink(missing_ok=True)
         if short:
             self._trained_already.write_text(str(count), encoding="ascii")
-        found: list[Trace] = []
+        references: list[Trace] = []
         for index in range(count):
             certain = (
                 short
                 or self.test is None
-                or self._accuracy_is_certain([*traces, *found], masks, missing=count - index)
+                or self._accuracy_is_certain([*traces, *references], masks, missing=count - index)
             )
-            found.append(self._perturbed(index, evaluated=not certain, whole=index == 0))
-        return found
+            references.append(self._perturbed(index, evaluated=not certain, full_length=index == 0))
+        return references
 
     def _are_short(self, traces: Sequence[Trace], masks: Sequence[ArmMasks]) -> bool:
         """Return true if only the envelope depends on perturbed references.
@@ -406,39 +382,42 @@ class TrainingVerifier:
         )
 
     def further_envelope(self) -> ParityEvidence:
-        """Further perturbed references, up to twice as many as `perturbations`.
+        """Train further perturbed references, up to twice as many as `perturbations`.
 
         Accuracy was certain without them. A result may leave the envelope of three by chance: more
         are worth their time if a red verdict is near. None on a side whose accuracy took whole
         trainings: with these, short ones would leave it in doubt again.
         """
         most = 2 * self.options.perturbations
-        there = (
+        count = (
             int(self._trained_already.read_text(encoding="ascii"))
             if self._trained_already.exists()
             else most
         )
-        further = range(there, most)
-        found = self._evidence(
-            [self._perturbed(index, evaluated=False, whole=True) for index in further], []
+        further = range(count, most)
+        evidence = self._evidence(
+            [self._perturbed(index, evaluated=False, full_length=True) for index in further], []
         )
         if self.options.precision is TrainingPrecision.FP32 or not further:
-            return found
+            return evidence
         perturbed = [(REFERENCE_ARM, Role.PERTURBED, index) for index in further]
-        return replace(found, twin=self.in_fp32().train_short(perturbed, []))
+        return replace(evidence, twin=self.in_fp32().train_short(perturbed, []))
 
     @property
     def _trained_already(self) -> Path:
-        """A note from one stage of the case to another: how many perturbed references there are, where others can follow."""
+        """The file with the number of perturbed references.
+
+        One stage of the case leaves it to another if further references can follow.
+        """
         return self.context.scratch / "perturbed-references"
 
-    def _perturbed(self, index: int, *, evaluated: bool, whole: bool) -> Trace:
-        """A perturbed reference.
+    def _perturbed(self, index: int, *, evaluated: bool, full_length: bool) -> Trace:
+        """Train a perturbed reference.
 
-        A `whole` one shows how far rounding moves later steps; accuracy is another question.
+        One of `full_length` shows how far rounding moves later steps; accuracy is another question.
         """
         total = math.ceil(len(self.train) / self.options.batch_size) * self.options.epochs
-        steps = None if evaluated else total if whole else ENVELOPE_STEPS
+        steps = None if evaluated else total if full_length else ENVELOPE_STEPS
         return self._run(replace(self._short(Role.PERTURBED, index), steps=steps))
 
     def _accuracy_is_certain(
@@ -462,10 +441,10 @@ class TrainingVerifier:
             for accuracy in candidates
         )
 
-    def _more_seeds(self, arm: str, known: set[tuple[Role, str, int]]) -> list[Trace]:
-        """The statistical tier's trainings that are not there yet."""
+    def _more_seeds(self, arm: str, trained: set[tuple[Role, str, int]]) -> list[Trace]:
+        """Train the recipes of the statistical tier that are missing."""
         seeds = range(self.options.seed, self.options.seed + self.options.seeds)
-        wanted = [
+        recipes = [
             recipe
             for seed in seeds
             for recipe in (
@@ -478,8 +457,8 @@ class TrainingVerifier:
         ]
         return [
             self._run(recipe)
-            for recipe in wanted
-            if (recipe.role, recipe.arm, recipe.seed) not in known
+            for recipe in recipes
+            if (recipe.role, recipe.arm, recipe.seed) not in trained
         ]
 
     def _run(self, recipe: TrainingRecipe) -> Trace:
@@ -494,7 +473,7 @@ class TrainingVerifier:
 
     @contextmanager
     def _trained(self, recipe: TrainingRecipe) -> Iterator[tuple[Trainee, State, Trace]]:
-        """A trainee after its training, its start state, and the record.
+        """Yield a trainee after its training, its start state, and the record.
 
         Dynamo is reset first: it counts compilations per code object, and all trainings share the
         step's. From the ninth on (`recompile_limit`) it would run a candidate eagerly without a
@@ -520,7 +499,7 @@ class TrainingVerifier:
             yield trainee, state, trace if test is None else self._evaluated(trace, trainee, test)
 
     def _trainee(self, recipe: TrainingRecipe, state: State) -> Trainee:
-        """The trainee of a recipe.
+        """Build the trainee of a recipe.
 
         If several processes share its layout, the others get an order to train along.
         """
@@ -545,14 +524,18 @@ class TrainingVerifier:
         )
 
     def _first_batch(self) -> Batch:
-        """The batch that every training of the first seed begins with."""
+        """Return the first batch of every training of the first seed."""
         stream = batches(
             self.train, batch_size=self.options.batch_size, seed=self.options.seed, epochs=1
         )
         return next(batch for _, batch in stream)
 
     def _evaluated(self, trace: Trace, trainee: Trainee, test: Rows) -> Trace:
-        """Accuracy in the arm's own forward pass, and for a candidate where an eager pass of the same weights disagrees."""
+        """Add the accuracy in the arm's own forward pass.
+
+        A candidate also gets the number of rows for which an eager pass with the same weights
+        disagrees.
+        """
         labels, size = test.labels.cpu(), self.options.batch_size
         if trace.role is Role.CANDIDATE and self.options.layouts:
             trained = full_state(trainee.model)
@@ -590,7 +573,7 @@ def record_training(
     )
     trained = _steps(recipe, verifier)
     ranks = None if options.layout_of(recipe.arm) is None else verifier.context.ranks
-    seen = hashlib.sha256(verifier.train.digest().encode())
+    data_digest = hashlib.sha256(verifier.train.digest().encode())
     losses: list[float] = []
     norms: list[float] = []
     rates, generator = (
@@ -599,7 +582,7 @@ def record_training(
     )
     for step, (indices, batch) in enumerate(islice(stream, max(trained.stop, ENVELOPE_STEPS))):
         if step < ENVELOPE_STEPS:
-            seen.update(indices.numpy().tobytes())
+            data_digest.update(indices.numpy().tobytes())
         if step not in trained:
             continue
         if shelf is not None and step == shelf.options.after:
@@ -629,7 +612,7 @@ def record_training(
             *_non_finite("grad_norm", norms, trained.start),
         ),
         start=state_digest(state),
-        data=seen.hexdigest()[:16],
+        data=data_digest.hexdigest()[:16],
         ranks=None if trainee.watched is None else trainee.watched.series(),
         resumed=Resumed(saved_by=recipe.resumes, step=trained.start) if recipe.resumes else None,
     )
@@ -646,12 +629,12 @@ def _first_step(
     if recipe.seed != options.seed or options.layout_of(recipe.arm) is not None:
         return trainee.step(batch)
     fed = [] if recipe.role is Role.PERTURBED else full_batches(verifier.train, options)
-    inputs = [value for one in fed for value in one.values()]
+    inputs = [value for full_batch in fed for value in full_batch.values()]
     start, states = read_start(inputs, trainee.model.named_parameters()), generator_states()
     loss = trainee.step(batch)
     draws = bool(moved(states, generator_states()))
-    left = {} if draws else left_by_training(loss, trainee.model)
-    verifier.first[recipe.role, recipe.arm, recipe.index] = read_call(start, left)
+    results = {} if draws else left_by_training(loss, trainee.model)
+    verifier.first[recipe.role, recipe.arm, recipe.index] = read_call(start, results)
     return loss
 
 
@@ -667,7 +650,7 @@ def _steps(recipe: TrainingRecipe, verifier: TrainingVerifier) -> range:
 
 
 def _first_loss(trace: Trace) -> float:
-    """The loss before any update; nan if it is not a number."""
+    """Return the loss before any update; nan if it is not a number."""
     first = trace.loss[0] if trace.loss else None
     return math.nan if first is None else first
 
@@ -677,7 +660,7 @@ def _finite(values: list[float]) -> tuple[float | None, ...]:
 
 
 def _non_finite(signal: str, values: list[float], first: int) -> tuple[NonFinite, ...]:
-    """The holes of a series whose first value is of step `first`."""
+    """Return the holes of a series whose first value is of step `first`."""
     return tuple(
         NonFinite(signal=signal, step=first + place, value=str(value))
         for place, value in enumerate(values)

@@ -1,1 +1,1 @@
-"""The embedded data: reviews, tokenizer, model configuration and metric, and the generator that wrote them."""
+"""Embedded data: reviews, tokenizer, model configuration and metric, and their generator."""

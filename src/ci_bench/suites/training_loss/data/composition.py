@@ -31,7 +31,7 @@ class Aspect:
 
 @dataclass(frozen=True, kw_only=True)
 class Venue:
-    """A kind of business: the aspect that counts most, the others, and sentences without an opinion."""
+    """A kind of business: its main aspect, the others, and sentences without an opinion."""
 
     main: Aspect
     others: tuple[Aspect, ...]
@@ -366,7 +366,10 @@ class Opinion:
 
 
 def compose_reviews(*, seed: int, count: int) -> tuple[Review, ...]:
-    """Return `count` reviews without a repeated text; each block of five rows holds each label once."""
+    """Return `count` reviews without a repeated text.
+
+    Each block of five rows holds each label once.
+    """
     rng = Random(seed)  # noqa: S311 - reviews need no secrecy
     unique: dict[str, Review] = {}
     for label in _label_sequence(rng, count):
@@ -416,7 +419,7 @@ def _near(rng: Random, grade: int) -> int:
 
 
 def averages_to(opinions: Sequence[Opinion], grade: int) -> bool:
-    """Say whether the weighted mean of the grades lies within MEAN_TOLERANCE of `grade`."""
+    """Check that the weighted mean of the grades lies within MEAN_TOLERANCE of `grade`."""
     weight = sum(opinion.aspect.weight for opinion in opinions)
     total = sum(opinion.aspect.weight * opinion.grade for opinion in opinions)
     return abs(total - weight * grade) <= MEAN_TOLERANCE * weight
@@ -439,7 +442,7 @@ def _sentence(rng: Random, opinions: Sequence[Opinion]) -> str:
 
 
 def _describe(rng: Random, opinion: Opinion) -> str:
-    """Return a plain adjective of the grade, or one of another grade that a modifier brings to it."""
+    """Return a plain adjective of the grade, or a modified one of another grade."""
     if rng.random() < PLAIN_SHARE:
         return _adjective(rng, opinion.aspect, opinion.grade)
     words, grade = _pick(rng, _modified_ways(opinion.grade))
@@ -460,7 +463,7 @@ def _adjective(rng: Random, aspect: Aspect, grade: int) -> str:
 
 
 def _fill(rng: Random, template: str) -> str:
-    """Replace each {slot} by a word of that slot; {adjective} is a common adjective of any grade."""
+    """Replace each {slot} by a word of it; {adjective} is a common adjective of any grade."""
     return "".join(
         literal + (_slot_word(rng, slot) if slot else "")
         for literal, slot, _, _ in Formatter().parse(template)

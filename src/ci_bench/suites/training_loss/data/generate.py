@@ -1,4 +1,6 @@
-"""Writes the embedded reviews and their tokenizer: `python -m ci_bench.suites.training_loss.data.generate`.
+"""Writes the embedded reviews and their tokenizer.
+
+Run `python -m ci_bench.suites.training_loss.data.generate`.
 
 Owns the file names, the sizes and the seed. The content is composition.py's and wordpiece.py's;
 model/ and accuracy/ are written by hand. The committed files are this module's output, byte for

@@ -1,4 +1,4 @@
-"""Builds the embedded tokenizer: a cased WordPiece vocabulary in the manner of BERT, and its two documents.
+"""Builds the embedded tokenizer: a cased WordPiece vocabulary like BERT's, and two documents.
 
 Owns the vocabulary and the JSON documents as values, no files. The documents follow the format of
 the tokenizers library
@@ -25,7 +25,10 @@ MODEL_MAX_LENGTH = 128
 
 
 def build_vocabulary(texts: Iterable[str]) -> tuple[str, ...]:
-    """Return the tokens in id order: special tokens, characters, frequent word endings, the words of `texts`."""
+    """Return the tokens in id order.
+
+    They are special tokens, characters, frequent word endings, and the words of `texts`.
+    """
     words = Counter(word for text in texts for word in re.findall(r"[A-Za-z0-9]+", text))
     characters = [
         *PUNCTUATION,
