@@ -33,9 +33,10 @@ def common_shifts(d: Floats) -> Floats:
 
 
 def is_repeated(shifts: Floats, chance: float) -> Truths:
-    """Return whether launches [..., launches] agree on a shift: a t test, which noise passes with `chance`.
+    """Return whether launches [..., launches] agree on a shift.
 
-    Only the launches say how much a common shift varies; one launch says nothing.
+    It is a t test, which noise passes with `chance`. Only the launches show how much a common shift
+    varies; one launch shows nothing.
     """
     there = np.isfinite(shifts)
     count = there.sum(axis=-1)
