@@ -35,6 +35,7 @@ from ci_bench.records.comparison import (
     Comparison,
     Mismatch,
     Pair,
+    Pairing,
     Parity,
     ParityFinding,
     Verdict,
@@ -113,6 +114,13 @@ def compare(
         unready=unready,
         accepted=accepted,
     )
+    pairing = judged.pairing and replace(judged.pairing, lost=len(head.losses))
+    return _judged(compared, policy, tool_version=tool_version, pairing=pairing)
+
+
+def _judged(
+    compared: Compared, policy: Policy, *, tool_version: str, pairing: Pairing | None
+) -> Comparison:
     return Comparison(
         tool_version=tool_version,
         mode=compared.mode,
@@ -123,7 +131,7 @@ def compare(
         across=compared.across,
         cases=compared.cases,
         shifts=compared.shifts,
-        pairing=judged.pairing and replace(judged.pairing, lost=len(head.losses)),
+        pairing=pairing,
         judgement=judge(compared, policy),
     )
 

@@ -22,7 +22,15 @@ from ci_bench.judge.parity.envelope import (
     why_unknown,
 )
 from ci_bench.judge.parity.learning import why_unlearned
-from ci_bench.judge.parity.runs import LARGEST, SIGNALS, first_of, insufficient, step_name, stopped
+from ci_bench.judge.parity.runs import (
+    LARGEST,
+    SIGNALS,
+    Floats,
+    first_of,
+    insufficient,
+    step_name,
+    stopped,
+)
 from ci_bench.judge.parity.sensitivity import Sensitivity, figure, with_sensitivity
 from ci_bench.judge.wording import percent
 from ci_bench.records.comparison import Parity, ParityFinding, Tier
@@ -398,14 +406,7 @@ def _with_evaluations(
         np.asarray([math.nan if value is None else value for value in losses])
         for losses in (theirs, ours, *runs)
     )
-    width = np.nan_to_num(envelope(np.nan_to_num(base), (), "loss", as_written=True))
-    for other in others:
-        width = np.fmax(width, np.abs(other - base))
-    one_sided = np.isnan(head) != np.isnan(base)
-    scores = np.where(
-        one_sided, np.inf, np.nan_to_num(np.abs(head - base)) / np.maximum.accumulate(width)
-    )
-    beyond = np.flatnonzero(scores > LIMIT)
+    beyond = np.flatnonzero(_evaluation_scores(base, head, others) > LIMIT)
     if not beyond.size:
         return finding
     first = int(beyond[0])
@@ -426,6 +427,17 @@ def _with_evaluations(
         signal="evaluation_loss",
         step=f"evaluation {first + 1}",
         apart_first=float(share) if math.isfinite(share) else None,
+    )
+
+
+def _evaluation_scores(base: Floats, head: Floats, others: Iterable[Floats]) -> Floats:
+    """Score the deviation of each evaluation loss in envelopes; infinite if one side lacks it."""
+    width = np.nan_to_num(envelope(np.nan_to_num(base), (), "loss", as_written=True))
+    for other in others:
+        width = np.fmax(width, np.abs(other - base))
+    one_sided = np.isnan(head) != np.isnan(base)
+    return np.where(
+        one_sided, np.inf, np.nan_to_num(np.abs(head - base)) / np.maximum.accumulate(width)
     )
 
 

@@ -458,10 +458,8 @@ def _weigh(
         np.where(calibrated, learned.freedom, np.nan),
     )
     energy = np.where(calibrated, freedom * usually, np.nan)
-    cold, early = (
-        ~calibrated & (count >= rule.cold_launches),
-        ~calibrated & (count >= rule.cold_unchanged) & (count < rule.cold_launches),
-    )
+    cold = ~calibrated & (count >= rule.cold_launches)
+    early = ~calibrated & (count >= rule.cold_unchanged) & (count < rule.cold_launches)
     for which, worth in ((cold, 0.0), (early, COLD_FREEDOM)):
         if which.any():
             spread, equivalent = moderated(
@@ -476,18 +474,7 @@ def _weigh(
     pooled, bound = np.sqrt(within_run + common), common / (within_run + common)
     strayed = np.maximum(learned.excursions, today(d, learned.spread * factor))
     strayed = np.broadcast_to(strayed, count.shape)
-    between_devices, (reduced_mean, others) = (
-        np.zeros(count.shape),
-        (
-            np.full(count.shape, np.nan),
-            np.zeros(count.shape),
-        ),
-    )
-    if lying is not None:
-        between_devices, (reduced_mean, others) = (
-            between(lying, pooled) * lying.concentration,
-            least_without_one(lying),
-        )
+    between_devices, reduced_mean, others = _device_effects(lying, pooled, count)
     every = _Evidence(
         mean=mean,
         spread=pooled,
@@ -503,6 +490,15 @@ def _weigh(
         more=more,
     )
     return every.only(going)
+
+
+def _device_effects(
+    lying: DeviceLayout | None, spread: Floats, count: Counts
+) -> tuple[Floats, Floats, Floats]:
+    """Return `apart`, `left` and `others` of `_Evidence`; `lying` is `None` with one device."""
+    if lying is None:
+        return np.zeros(count.shape), np.full(count.shape, np.nan), np.zeros(count.shape)
+    return between(lying, spread) * lying.concentration, *least_without_one(lying)
 
 
 def _moments(d: Floats) -> tuple[Counts, Floats, Floats]:
