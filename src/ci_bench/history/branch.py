@@ -52,7 +52,10 @@ class BranchGit(Protocol):
     def run(
         self, *arguments: str, timeout_s: float = ..., more: Mapping[str, str] | None = None
     ) -> str:
-        """Return git's output. Raises `GitFailed`."""
+        """Return git's output.
+
+        Raises `GitFailed`.
+        """
 
     def ask(self, *arguments: str) -> str | None:
         """Return git's output; `None` if its exit code is not 0."""
@@ -76,7 +79,10 @@ class BranchStore:
     pause: Callable[[float], None] = field(default=time.sleep)
 
     def read(self) -> Found:
-        """Return the branch's content now. Raises `GitFailed`."""
+        """Return the branch's content now.
+
+        Raises `GitFailed`.
+        """
         tip = self._tip()
         if tip is None:
             return Found(files=())
@@ -213,7 +219,10 @@ _FINAL = (
 
 
 def repository_of(git: BranchGit, name: str) -> str:
-    """Check the name of a branch for the store. Raises `GitFailed` if it cannot be one."""
+    """Check the name of a branch for the store.
+
+    Raises `GitFailed` if it cannot be one.
+    """
     if git.ask("check-ref-format", f"refs/heads/{name}") is None:
         raise GitFailed(f"{name!r} is not a valid branch name")
     return name

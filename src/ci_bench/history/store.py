@@ -82,7 +82,7 @@ class Found:
 
 
 class Moved(Exception):  # noqa: N818 - caught where the store is changed
-    """The store is no longer what it was when it was read."""
+    """Change of a store since it was read."""
 
 
 class Store(Protocol):
@@ -92,7 +92,10 @@ class Store(Protocol):
         """Read the whole store; one that doesn't exist yet is empty."""
 
     def append(self, files: Files) -> None:
-        """Add files. Returns once they are safe. Raises `CannotWrite` or `GitFailed`."""
+        """Add files.
+
+        Returns once they are safe. Raises `CannotWrite` or `GitFailed`.
+        """
 
     def replace(self, add: Files, remove: Sequence[str], state: str) -> None:
         """Add files, and only then take others away.
@@ -219,11 +222,17 @@ class FolderStore:
     path: Path
 
     def read(self) -> Found:
-        """Read the whole folder. Raises `BadDocument` if it cannot be listed."""
+        """Read the whole folder.
+
+        Raises `BadDocument` if it cannot be listed.
+        """
         return read_folder(self.path)
 
     def append(self, files: Files) -> None:
-        """Write files, and return once they are on the disk. Raises `CannotWrite`."""
+        """Write files, and return once they are on the disk.
+
+        Raises `CannotWrite`.
+        """
         for name, content in files.items():
             try:
                 _write(self.path / name, content)
@@ -245,7 +254,7 @@ class FolderStore:
         self.tidy()
 
     def tidy(self) -> None:
-        """Remove what writers that were killed left behind."""
+        """Remove temporary files of writers that were killed."""
         for path in self.path.glob("*/.*.tmp"):
             with suppress(OSError):
                 if time.time() - path.stat().st_mtime > _ABANDONED_S:

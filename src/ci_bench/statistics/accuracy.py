@@ -36,7 +36,7 @@ def spread_of(groups: Sequence[Sequence[float]]) -> float | None:
 
 
 def limit_of(groups: Sequence[Sequence[float]]) -> float:
-    """Return how far a candidate's mean accuracy may be from its peers'.
+    """Return the largest allowed distance of a candidate's mean accuracy from its peers'.
 
     There is one accuracy for each group.
     """

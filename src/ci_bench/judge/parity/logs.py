@@ -56,9 +56,9 @@ class Matched:
     recorded: int
     """Steps of the longer log."""
     short: str = ""
-    """Reason why the logs can never pass; empty if there is none."""
+    """Reason why the logs can never pass; empty without one."""
     notes: str = ""
-    """Remarks for the report; empty if there are none."""
+    """Remarks for the report; empty without any."""
 
 
 def log_finding(evidence: ParityEvidence, run: Trace, masks: Masks, judge: Judge) -> ParityFinding:

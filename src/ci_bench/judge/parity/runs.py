@@ -1,4 +1,4 @@
-"""Two training runs of one seed, side by side: may they be compared, and over which steps?
+"""Pairing of two training runs of one seed: the steps over which they may be compared.
 
 Owns what must hold before any loss is compared (same start, same data, same length, finite values),
 and, for information only, the verdict of PyTorch's training_loss.py on the same runs:
@@ -41,9 +41,9 @@ class Twins:
     skipped: tuple[int, ...] = ()
     """Steps at which one or both runs have no finite value, which are not compared."""
     note: str = ""
-    """Description of the skipped steps; empty if there are none."""
+    """Description of the skipped steps; empty without any."""
     short: str = ""
-    """Reason why the runs can never pass; empty if there is none."""
+    """Reason why the runs can never pass; empty without one."""
     as_written: bool = False
     """True if a program of the user's wrote the values, rounded to its number of decimals."""
     loss_bits: int = MANTISSA_BITS

@@ -116,7 +116,7 @@ def _covers_pair(entry: Acceptance, pair: Pair) -> bool:
 
 
 def _relative(speedup: float, better: Better) -> float:
-    """Return how much worse head is, as a share of base."""
+    """Return the change for the worse as a share of base."""
     return 1 / speedup - 1 if better is Better.LOWER else 1 - speedup
 
 
@@ -138,7 +138,7 @@ def _score(error: float | None, allowed: float | None, fault: str) -> float:
 
 
 def training_score(finding: ParityFinding) -> float:
-    """Return how many rounding envelopes two trainings are apart; infinite if unknown."""
+    """Return the distance of two trainings in rounding envelopes; infinite if unknown."""
     return max(
         (score for score in (finding.loss_score, finding.grad_norm_score) if score is not None),
         default=math.inf,

@@ -1,4 +1,4 @@
-"""Compare results field by field with what the trusted side derived for itself. Pure.
+"""Comparison of results, field by field, with the expectations of the trusted side. Pure.
 
 The trusted side plans the base branch's configuration, asks GitHub for commits and runs, and puts
 it all into one `Expected`. Results of another commit, case, machine, configuration, run or attempt
@@ -39,7 +39,7 @@ class Commits:
     words: str
     """Description, such as ``the head of pull request 7``, or why no commit is accepted."""
     doubt: str | None = None
-    """Reason why an accepted commit may be another; `None` if there is none."""
+    """Reason why an accepted commit may be another; `None` without one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -245,7 +245,10 @@ def _of_workflow(workflow: WorkflowRun | None, expected: WorkflowRun) -> Iterato
 
 
 def _of_device(results: Results, expected: Expected) -> Iterator[Difference]:
-    """Check the kind of device used for measuring. If no case completed, nothing was measured."""
+    """Check the kind of device used for measuring.
+
+    If no case completed, nothing was measured.
+    """
     device = next(iter(results.run.asked.get(DEVICE, ())), expected.device)
     if results.run.device != device:
         yield Difference(

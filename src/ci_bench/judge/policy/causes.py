@@ -94,7 +94,10 @@ def causes(base: CaseResult | None, head: CaseResult, pairs: Sequence[Pair]) -> 
 
 
 def cause_of(base: Profile | None, head: Profile, *, slower: bool = False) -> Cause:
-    """Explain the change between two profiles. `slower`: head's steps were judged slower."""
+    """Explain the change between two profiles.
+
+    `slower`: head's steps were judged slower.
+    """
     if base is None or base.step_s is None or head.step_s is None:
         base_s = base.step_s if base else None
         unknown = _why(base, head)

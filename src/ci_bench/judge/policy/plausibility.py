@@ -166,7 +166,7 @@ def beyond_belief(case: CaseComparison, policy: Policy) -> Iterator[tuple[str, f
 
 
 def _takes_no_time(pair: Pair) -> bool:
-    """Return whether another tool measured no time where base took some."""
+    """Return whether another tool measured no time on head, and some on base."""
     return (
         pair.verdict is Verdict.IMPROVED
         and pair.unit is Unit.SECONDS

@@ -67,7 +67,7 @@ class Compared:
     base: ComparedSide | None
     """The same of base; `None` without a baseline."""
     absence: str | None
-    """Reason why there is no baseline; `None` if there is one."""
+    """Reason why the baseline is missing; `None` if it is not."""
     mismatches: tuple[Mismatch, ...]
     """Differences of the machines that prevent a comparison."""
     across: tuple[Mismatch, ...] = ()
@@ -75,7 +75,7 @@ class Compared:
     cases: tuple[CaseComparison, ...]
     """Rows of all cases, removed ones last."""
     shifts: tuple[CommonShift, ...] = ()
-    """Changes that most times of a suite share."""
+    """Common shift of the times of each suite."""
     scope: Scope = Scope()
     """Differences between measured and requested cases."""
     unready: tuple[str, ...] = ()
@@ -246,7 +246,9 @@ def _of_baseline(compared: Compared) -> Iterator[Observation]:
 
 
 def nothing_compared(compared: Compared) -> str:
-    """Explain why nothing was compared; empty if something was. Such a run never passes.
+    """Explain why nothing was compared; empty if something was.
+
+    Such a run never passes.
 
     Without a baseline, arms of a case that are compared with each other, and checks, are enough
     where none was asked for.

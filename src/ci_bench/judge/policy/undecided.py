@@ -70,9 +70,9 @@ def is_open(pair: Pair) -> bool:
 def _what_it_takes(
     open_cases: Sequence[tuple[CaseComparison, list[Pair]]], number: int
 ) -> Iterator[str]:
-    """Describe what more launches would decide of `number` metrics, and how long they take.
+    """Describe the launches that would decide `number` metrics, and the time that they take.
 
-    Then say how many metrics they leave open.
+    Then count the metrics that they leave open.
     """
     every = "it" if number == 1 else "them"
     counted = [(case, more) for case, pairs in open_cases if (more := _more_launches(pairs))]

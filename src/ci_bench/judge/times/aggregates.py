@@ -21,9 +21,9 @@ class Mean:
     value: float
     """Mean log-ratio; NaN if no launch ran every case."""
     low: float
-    """Lower end of the interval; NaN if there is none."""
+    """Lower end of the interval; NaN without one."""
     high: float
-    """Upper end of the interval; NaN if there is none."""
+    """Upper end of the interval; NaN without one."""
     cases: int
     """Cases with at least one launch."""
     launches: int

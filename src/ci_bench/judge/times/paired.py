@@ -231,7 +231,10 @@ class TimeAnswer(NamedTuple):
 
 
 def reason(answer: TimeAnswer, unit: Unit, better: Better, cold_launches: int) -> str:
-    """Explain this verdict in one line. Without a history, it takes `cold_launches` to decide."""
+    """Explain this verdict in one line.
+
+    Without a history, it takes `cold_launches` to decide.
+    """
     if answer.speedup is None:
         return "base and head have no launch in common: measure again"
     launches = count_of(answer.launches, "launch")
@@ -430,7 +433,10 @@ def margins(thresholds: Floats) -> Floats:
 
 
 def judge_turns(turns: JudgedTurns, *, calibration: str) -> JudgedTimes:
-    """Judge all lines together. `calibration` describes the source of the noise."""
+    """Judge all lines together.
+
+    `calibration` describes the source of the noise.
+    """
     ruling = turns.ruling()
     pairing = Pairing(
         calibration=calibration,

@@ -72,7 +72,7 @@ class CaseGround:
     new_reason: str = "not in the baseline"
     """Reason why a metric that only head has is new."""
     barrier: str | None = None
-    """Reason why nothing can be compared; `None` if there is none."""
+    """Reason why nothing can be compared; `None` without one."""
     ended: bool = False
     """True if no launch follows."""
 
@@ -551,7 +551,7 @@ class Matching:
     has_base: bool
     """True if there is a baseline."""
     barrier: str | None
-    """Fields in which the machines differ, so nothing can be compared; `None` if there are none."""
+    """Fields in which the machines differ, so nothing can be compared; `None` without any."""
     same_rules: bool = True
     """True if one version of ci-bench planned both sides, so their plans are comparable."""
     rules: dict[tuple[str, str, Unit], MetricPolicy] = field(default_factory=dict)

@@ -223,7 +223,7 @@ _LARGEST = 20.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _State:
-    """Arrays that the looks fill in, [..., cases]; figures are NaN before the first look."""
+    """Arrays that the looks fill in, [..., cases]; unknown figures are NaN."""
 
     code: Codes
     """Decision so far."""
@@ -276,7 +276,7 @@ class _Evidence:
     more: Floats
     """Degrees of freedom that a history is worth in addition for calling the case unchanged."""
     grid: Floats
-    """Largest effect on a mean of rounding to the grid of a clock; 0 if there is none."""
+    """Largest effect on a mean of rounding to the grid of a clock; 0 without one."""
 
     def error(self, launches: Counts | Floats | int) -> Floats:
         """Return the standard error of a mean: ``s sqrt((1 - bound) / r + bound + apart)``."""

@@ -104,7 +104,7 @@ def _are_different(base: Mapping[str, Fact], head: Mapping[str, Fact], policy: P
 
 
 def _launches_for_the_worse(turns: JudgedTurns, ruling: Ruling, launches_done: int) -> Counts:
-    """Return how many more launches each open line needs to call a change for the worse.
+    """Return the additional launches that each open line needs to call a change for the worse.
 
     0 for lines that do not look worse.
 

@@ -43,7 +43,7 @@ def today(d: Floats, spread: Floats) -> Floats:
 
 
 def by_chance(count: Counts, share: Floats, chance: Floats | float) -> Counts:
-    """Return how many of `count` launches may be outliers on one side, all [cases].
+    """Return the number of `count` launches that may be outliers on one side, all [cases].
 
     The least k >= 1 with ``P(Bin(count, share / 2) > k) <= chance``, at most `count`. Base strays
     as often as head does, hence half of the share for each side.

@@ -270,7 +270,7 @@ def _recurs(
 
 
 def _far(cases: Undecided, chance: Floats) -> Floats:
-    """Return how far one launch of unchanged code may deviate, by the prior."""
+    """Return the largest deviation of one launch of unchanged code, by the prior."""
     spread, freedom = _prior(cases)
     return quantile(1 - chance, freedom) * spread
 
