@@ -398,8 +398,8 @@ def _of_case(case: CaseComparison, compared: Compared) -> Iterator[Observation]:
     ):
         yield Observation(rule=rule, message=message, case=case.id, suite=case.suite, size=size)
     for pair in case.pairs:
-        if pair.verdict in _PAIR_RULES and (broken := _of_pair(pair, case, compared)):
-            rule, message, size = broken
+        if pair.verdict in _PAIR_RULES and (ruling := _of_pair(pair, case, compared)):
+            rule, message, size = ruling
             rule, message = settle_metric(compared.accepted, case, pair, rule, message)
             rank = effect_rank(pair)
             yield Observation(

@@ -333,9 +333,9 @@ def _thinned(series: Series) -> Series:
     )
 
 
-def _too_few(usable: int, least: int) -> str:
+def _too_few(launches: int, least: int) -> str:
     of = f" of {least} samples" if least > 1 else ""
-    have = f"{usable} launch{'' if usable == 1 else 'es'}{of}"
+    have = f"{launches} launch{'' if launches == 1 else 'es'}{of}"
     return (
         f"{have} is too little to tell noise from change: measure at least {LEAST_LAUNCHES}"
         f" launches{of} on each side"
