@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from judge_builders import judged, metric, result, results, sampled
 
-from ci_bench.judge.policy.rules import implausible
+from ci_bench.judge.policy.plausibility import implausible
 from ci_bench.records.comparison import BaselineMode
 from ci_bench.records.config import CasePolicy, Policy, Rule, Severity
 from ci_bench.records.results import Unit

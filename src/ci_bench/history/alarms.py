@@ -22,10 +22,10 @@ _SHORT = 12
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Alarm:
-    """A line that is worse than it was, with the move that made it so and what the policy makes of it.
+    """A line that got worse, with the move that made it so and the policy's severity.
 
-    `confirmed` is what a paired run of the neighbouring commits said, in words; `None` if none was
-    made.
+    `confirmed` describes the result of a paired run of the neighbouring commits; `None` if there
+    was none.
     """
 
     line: HistoryLine
@@ -35,13 +35,13 @@ class Alarm:
 
     @property
     def commits(self) -> tuple[str | None, str | None]:
-        """The last commit that was measured before the move, and the first after it; of a drift, where it ends."""
+        """Return the last measured commit before the move, and the first after its end."""
         before, after = self.line.between(self.move)
         return before.commit, after.commit
 
     @property
     def text(self) -> str:
-        """``fake/one step time (eager): 2.1 % slower, 10 ms → 10.2 ms``; a drift says its pace."""
+        """Return ``fake/one step time (eager): 2.1 % slower, 10 ms → 10.2 ms``."""
         points = self.line.points
         levels = (
             f"{quantity(self.move.before, points.unit)} → {quantity(self.move.after, points.unit)}"
@@ -74,11 +74,11 @@ def drift_pace(move: Move) -> str:
 
 
 def alarms_of(lines: Sequence[HistoryLine], policy: Policy) -> tuple[Alarm, ...]:
-    """The open moves for the worse, the gravest and largest first.
+    """Return the open moves for the worse, by severity, then by size.
 
-    A detail of a case is one like any other here.
+    Details of a case count as well.
     """
-    found = [
+    alarms = [
         Alarm(
             line=line,
             move=line.trend.alarm,
@@ -90,18 +90,18 @@ def alarms_of(lines: Sequence[HistoryLine], policy: Policy) -> tuple[Alarm, ...]
     order = [Severity.FAIL, Severity.WARN, Severity.NOTE]
     return tuple(
         sorted(
-            found,
+            alarms,
             key=lambda alarm: (order.index(alarm.severity), -alarm.move.worse, alarm.line.name),
         )
     )
 
 
 def told(alarms: Sequence[Alarm], *, lines: int, runs: int) -> str:
-    """The answer of `history check` as text, one line for each alarm."""
-    seen = f"{count_of(lines, 'series')} over {count_of(runs, 'run')}".replace("seriess", "series")
+    """Return the text of `history check`, one line for each alarm."""
+    span = f"{count_of(lines, 'series')} over {count_of(runs, 'run')}".replace("seriess", "series")
     if not alarms:
-        return f"no open change for the worse in {seen}\n"
-    text = [f"{count_of(len(alarms), 'open change')} for the worse in {seen}"]
+        return f"no open change for the worse in {span}\n"
+    text = [f"{count_of(len(alarms), 'open change')} for the worse in {span}"]
     for alarm in alarms[:SHOWN]:
         text.append(
             f"{alarm.severity.value:<5} {alarm.text}; {alarm.where} [{alarm.line.hardware}]"
@@ -119,7 +119,7 @@ SHOWN_IN_ISSUE = 40
 
 
 def issue_title(alarms: Sequence[Alarm]) -> str:
-    """One line: what got worse, how many series."""
+    """Return the title of the issue: the series that got worse, or the first and their number."""
     if len(alarms) == 1:
         return f"Trend: {alarms[0].text}"
     return (
@@ -131,11 +131,14 @@ def issue_title(alarms: Sequence[Alarm]) -> str:
 def issue_text(
     alarms: Sequence[Alarm], *, page_url: str | None = None, run_url: str | None = None
 ) -> str:
-    """The body: each open change with the suspected range, what else changed then, and what to do; or the last word."""
+    """Return the body of the issue: each open change with its range, environment and next step.
+
+    Without alarms, it says that all is well again.
+    """
     if not alarms:
         return (
             "Every series has recovered, or has kept its new level long enough to be the new"
-            f" normal.{_seen(run_url)}\n"
+            f" normal.{_describe_check(run_url)}\n"
         )
     parts = ["Runs of this branch got worse and stayed worse. The suspected commits:", ""]
     for alarm in alarms[:SHOWN_IN_ISSUE]:
@@ -164,13 +167,13 @@ def issue_text(
     parts += [f"\n[The trend page]({page_url})"] if page_url else []
     return (
         "\n".join(parts)
-        + _seen(run_url)
+        + _describe_check(run_url)
         + "\n\nci-bench keeps this issue up to date and closes it once nothing is worse.\n"
     )
 
 
 def _command(alarm: Alarm, before: str, after: str) -> str:
-    """Names in it are of a fixed alphabet: case ids and commits."""
+    """Return the command that bisects; its names are of a fixed alphabet: case ids and commits."""
     return (
         f"ci-bench history bisect {before} {after} --filter '{alarm.line.points.case}' --metric"
         f" {alarm.line.points.metric}"
@@ -186,5 +189,5 @@ def _runs(alarm: Alarm) -> list[tuple[str, str]]:
     ]
 
 
-def _seen(run_url: str | None) -> str:
+def _describe_check(run_url: str | None) -> str:
     return f"\n\nLast checked in {run_url}" if run_url else ""

@@ -31,7 +31,7 @@ AUTHOR = {
 LONG_S = 600.0
 TRIES = 12
 _PLAIN = "core.symlinks=false"
-"""A link in the tree is written as a file with its target in it: nothing leads out of the folder."""
+"""Setting that writes links in the tree as files with their target, so none leaves the folder."""
 
 
 class Answered(Protocol):
@@ -39,11 +39,11 @@ class Answered(Protocol):
 
     @property
     def code(self) -> int:
-        """The exit code."""
+        """Return the exit code."""
 
     @property
     def said(self) -> str:
-        """The end of stderr."""
+        """Return the end of stderr."""
 
 
 class BranchGit(Protocol):
@@ -52,7 +52,10 @@ class BranchGit(Protocol):
     def run(
         self, *arguments: str, timeout_s: float = ..., more: Mapping[str, str] | None = None
     ) -> str:
-        """Return git's output. Raises `GitFailed`."""
+        """Return git's output.
+
+        Raises `GitFailed`.
+        """
 
     def ask(self, *arguments: str) -> str | None:
         """Return git's output; `None` if its exit code is not 0."""
@@ -76,7 +79,10 @@ class BranchStore:
     pause: Callable[[float], None] = field(default=time.sleep)
 
     def read(self) -> Found:
-        """Return the branch's content now. Raises `GitFailed`."""
+        """Return the branch's content now.
+
+        Raises `GitFailed`.
+        """
         tip = self._tip()
         if tip is None:
             return Found(files=())
@@ -99,35 +105,37 @@ class BranchStore:
             CannotWrite: others kept adding, or the branch cannot be written.
             GitFailed: git failed at something that should work.
         """
-        said = ""
+        problem = ""
         for tried in range(TRIES):
             tip = self._tip()
-            said = self._swap(self._commit(files, (), tip, parents=tip), tip)
-            if not said:
+            problem = self._swap(self._commit(files, (), tip, parents=tip), tip)
+            if not problem:
                 return
-            logger.info("%s moved meanwhile (%s); trying again", self.name, said)
+            logger.info("%s moved meanwhile (%s); trying again", self.name, problem)
             self.pause(min(0.2 * 2**tried, 10.0))
-        raise CannotWrite(f"the branch {self.name} could not be added to in {TRIES} tries: {said}")
+        raise CannotWrite(
+            f"the branch {self.name} could not be added to in {TRIES} tries: {problem}"
+        )
 
     def replace(self, add: Files, remove: Sequence[str], state: str) -> None:
         """Make the branch one commit: what was there at `state` without `remove`, and `add`.
 
         Raises `Moved`.
         """
-        said = self._swap(self._commit(add, remove, state or None, parents=None), state or None)
-        if said:
-            raise Moved(said)
+        problem = self._swap(self._commit(add, remove, state or None, parents=None), state or None)
+        if problem:
+            raise Moved(problem)
 
     def _tip(self) -> str | None:
-        """The commit that the branch is on now; fetched where it is remote."""
+        """Return the branch's commit now, fetched if it is remote; `None` without a branch."""
         if self.remote is None:
             return self.git.ask("rev-parse", "--verify", "--quiet", f"{self._ref}^{{commit}}")
         for tried in range(TRIES):
-            listed = self.git.run(
+            refs = self.git.run(
                 "ls-remote", "--heads", self.remote, self._ref, timeout_s=LONG_S
             ).split()
-            if not listed or self.git.ask("cat-file", "-e", f"{listed[0]}^{{commit}}") is not None:
-                return listed[0] if listed else None
+            if not refs or self.git.ask("cat-file", "-e", f"{refs[0]}^{{commit}}") is not None:
+                return refs[0] if refs else None
             # No name is given to what is fetched: others may be fetching here, too.
             quietly = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules")
             answer = self.git.call(
@@ -152,11 +160,11 @@ class BranchStore:
 
     @contextmanager
     def _index(self, tip: str | None) -> Iterator[tuple[Mapping[str, str], Path]]:
-        """A private index that holds a commit's tree, as variables for git; and a private folder."""
-        with TemporaryDirectory(prefix="ci-bench-history-") as made:
-            index = {"GIT_INDEX_FILE": str(Path(made) / "index"), "GIT_WORK_TREE": made}
+        """Create a private index with a commit's tree, as variables for git, and a folder."""
+        with TemporaryDirectory(prefix="ci-bench-history-") as folder:
+            index = {"GIT_INDEX_FILE": str(Path(folder) / "index"), "GIT_WORK_TREE": folder}
             self.git.run("read-tree", *([tip] if tip else ["--empty"]), more=index)
-            yield index, Path(made)
+            yield index, Path(folder)
 
     def _commit(
         self, add: Files, remove: Sequence[str], tip: str | None, *, parents: str | None
@@ -179,7 +187,10 @@ class BranchStore:
         ).strip()
 
     def _swap(self, new: str, old: str | None) -> str:
-        """Move the branch from `old` (`None`: from nowhere) to `new`; what git says where it is elsewhere by now."""
+        """Move the branch from `old` to `new`; return git's message if it has moved already.
+
+        `old` is `None` if the branch does not exist yet. Raises `CannotWrite`.
+        """
         if self.remote is None:
             done = self.git.call("update-ref", "--no-deref", self._ref, new, old or "")
             return done.said or "it moved" if done.code else ""
@@ -208,7 +219,10 @@ _FINAL = (
 
 
 def repository_of(git: BranchGit, name: str) -> str:
-    """Check the name of a branch for the store. Raises `GitFailed` if it cannot be one."""
+    """Check the name of a branch for the store.
+
+    Raises `GitFailed` if it cannot be one.
+    """
     if git.ask("check-ref-format", f"refs/heads/{name}") is None:
         raise GitFailed(f"{name!r} is not a valid branch name")
     return name

@@ -1,4 +1,4 @@
-"""Keeps a store small: the records of each machine become one pack, and where that is too much, old runs are thinned out.
+"""Compaction of a store: one pack for the records of each machine, and thinned old runs.
 
 A pack takes `BYTES_PER_VALUE` bytes for each value or less, plus `BYTES_PER_RUN` for each run.
 Nothing is dropped as long as the store is within the requested size; beyond it, every second of the
@@ -28,13 +28,18 @@ _TRIES = 10
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Compaction:
-    """Result of compacting: bytes and files before and after, and the number of runs removed."""
+    """Result of compacting."""
 
     bytes_before: int
+    """Size of all files before."""
     bytes_after: int
+    """Size of all packs after it."""
     files_before: int
+    """Number of files before."""
     files_after: int
+    """Number of packs after it."""
     dropped: int
+    """Number of runs that were thinned out."""
 
 
 def compact(store: Store, *, most_bytes: int = MOST_BYTES) -> Compaction:
@@ -46,18 +51,20 @@ def compact(store: Store, *, most_bytes: int = MOST_BYTES) -> Compaction:
         CannotWrite: others kept changing the store.
     """
     for _ in range(_TRIES):
-        found = store.read()
-        packs, dropped = _packed(found, most_bytes)
+        content = store.read()
+        packs, dropped = _packed(content, most_bytes)
         try:
             store.replace(
-                packs, [file.name for file in found.files if file.name not in packs], found.state
+                packs,
+                [file.name for file in content.files if file.name not in packs],
+                content.state,
             )
         except Moved:
             continue
         return Compaction(
-            bytes_before=found.size,
+            bytes_before=content.size,
             bytes_after=sum(map(len, packs.values())),
-            files_before=len(found.files),
+            files_before=len(content.files),
             files_after=len(packs),
             dropped=dropped,
         )
@@ -67,22 +74,23 @@ def compact(store: Store, *, most_bytes: int = MOST_BYTES) -> Compaction:
     )
 
 
-def _packed(found: Found, most_bytes: int) -> tuple[Files, int]:
-    """The packs that hold all, or what of it fits; and how many runs don't."""
+def _packed(content: Found, most_bytes: int) -> tuple[Files, int]:
+    """Return the packs of all runs, or of those that fit, and the number of dropped runs."""
     parts: dict[str, list[History]] = {}
-    for file in found.files:
+    for file in content.files:
         parts.setdefault(file.name.partition("/")[0], []).append(file.history)
-    whole = [joined(parts[name], tool_version=__version__) for name in sorted(parts)]
-    kept, newest = whole, KEPT_WHOLE
-    packs = _packs(kept)
+    complete = [joined(parts[name], tool_version=__version__) for name in sorted(parts)]
+    histories, newest = complete, KEPT_WHOLE
+    packs = _packs(histories)
     while sum(map(len, packs.values())) > most_bytes and newest:
-        thinner = [_thinned(history, newest) for history in kept]
-        if thinner == kept:
+        thinner = [_thinned(history, newest) for history in histories]
+        if thinner == histories:
             newest //= 2
-        kept = thinner
-        packs = _packs(kept)
+        histories = thinner
+        packs = _packs(histories)
     return packs, sum(
-        len(before.runs) - len(after.runs) for before, after in zip(whole, kept, strict=True)
+        len(before.runs) - len(after.runs)
+        for before, after in zip(complete, histories, strict=True)
     )
 
 
@@ -96,7 +104,7 @@ def _packs(histories: Sequence[History]) -> Files:
 
 
 def _thinned(history: History, newest: int) -> History:
-    """Without every second of the runs before the newest ones; of the very oldest, the first stays."""
+    """Drop every second run before the newest ones; the oldest run stays."""
     old = max(0, len(history.runs) - newest)
     places = [*range(0, old, 2), *range(old, len(history.runs))]
     return chosen(history, places)

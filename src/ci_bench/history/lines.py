@@ -60,23 +60,29 @@ class EnvironmentChange:
 class HistoryLine:
     """One metric of one arm of one case on one kind of hardware.
 
-    `runs`, `values` and `errors` belong together.
-
-    `hardware` is for people, `machine` tells one machine from another, to the byte. `least` is the
-    smallest relative change that matters, `title` what people call the metric; runs that were
-    partial, or of changed files, are left out.
+    Partial runs, and runs of changed files, are left out.
     """
 
     hardware: str
+    """Description of the hardware for people."""
     machine: str
+    """Description that distinguishes machines to the byte."""
     points: Points
+    """The series in the history, on all hardware."""
     runs: tuple[Entry, ...]
+    """Runs on this hardware, oldest first."""
     values: tuple[float, ...]
+    """Value of each run, in the metric's unit."""
     errors: tuple[float | None, ...]
+    """Relative standard error of each value; `None` if unknown."""
     changes: tuple[EnvironmentChange, ...]
+    """Changes of the software between these runs."""
     least: float
+    """Smallest relative change that matters."""
     trend: Trend
+    """Moves and levels of the values."""
     title: str
+    """Name of the metric for people."""
 
     @property
     def name(self) -> str:
@@ -89,7 +95,7 @@ class HistoryLine:
         return f"{self.points.case} {self.title} ({self.points.arm})"
 
     def between(self, move: Move) -> tuple[Entry, Entry]:
-        """The last run before a move, and the first after it: that of a drift is where it ends."""
+        """Return the last run before a move, and the first with the new level."""
         return self.runs[move.place - 1], self.runs[move.end]
 
     def environment_of(self, move: Move) -> tuple[str, ...]:
@@ -108,9 +114,9 @@ _NEAR = 2
 def lines_of(
     history: History, *, least: Least, recent: int = RECENT, title: Callable[[str], str] = title_of
 ) -> tuple[HistoryLine, ...]:
-    """Every line of a history, looked through; by case, metric, arm and hardware.
+    """Return every line of a history with its trend, by case, metric, arm and hardware.
 
-    `title` says what people call a metric.
+    `title` returns the name of a metric for people.
     """
     machines = [_hardware(machine.identity) for machine in history.machines]
     words = {
@@ -147,26 +153,26 @@ def lines_of(
 
 
 def _hardware(identity: Mapping[str, Fact]) -> str:
-    """The hardware: what names it first, then the rest of what tells it from others, as documents have it."""
-    return _listed(identity, lambda field, value: f"{field}={value}")
+    """Return the name of the hardware, then its other fields, as in documents."""
+    return _join_facts(identity, lambda field, value: f"{field}={value}")
 
 
 def _titled(identity: Mapping[str, Fact]) -> str:
-    """The same as people read it: ``gpu memory 140 GiB``."""
-    return _listed(identity, _said)
+    """Return the same for people: ``gpu memory 140 GiB``."""
+    return _join_facts(identity, _describe_fact)
 
 
-def _listed(identity: Mapping[str, Fact], said: Callable[[str, Fact], str]) -> str:
-    named = next((str(identity[field]) for field in _NAMES if identity.get(field)), "unknown")
+def _join_facts(identity: Mapping[str, Fact], describe: Callable[[str, Fact], str]) -> str:
+    name = next((str(identity[field]) for field in _NAMES if identity.get(field)), "unknown")
     rest = [
-        said(field, identity[field])
+        describe(field, identity[field])
         for field in HARDWARE
-        if identity.get(field) not in {None, False} and str(identity[field]) != named
+        if identity.get(field) not in {None, False} and str(identity[field]) != name
     ]
-    return f"{named} ({', '.join(rest)})" if rest else named
+    return f"{name} ({', '.join(rest)})" if rest else name
 
 
-def _said(field: str, value: Fact) -> str:
+def _describe_fact(field: str, value: Fact) -> str:
     title = field.removesuffix("_bytes").replace("_", " ")
     if value is True:
         return title
@@ -191,14 +197,14 @@ class _Differences:
                 yield EnvironmentChange(place=place, differences=self._known[pair])
 
     def _between(self, before: int, after: int) -> tuple[str, ...]:
-        one, two = (self._machines[machine].identity for machine in (before, after))
+        old, new = (self._machines[machine].identity for machine in (before, after))
         fields = [
             field
-            for field in sorted({*one, *two})
-            if one.get(field) != two.get(field) and field not in HARDWARE
+            for field in sorted({*old, *new})
+            if old.get(field) != new.get(field) and field not in HARDWARE
         ]
         return tuple(
-            f"{field}: {' → '.join(_parted(one.get(field), two.get(field)))}" for field in fields
+            f"{field}: {' → '.join(_parted(old.get(field), new.get(field)))}" for field in fields
         )
 
 
@@ -207,7 +213,10 @@ _CONTEXT = 8
 
 
 def _parted(before: Fact, after: Fact) -> tuple[str, str]:
-    """Both values in words, each at most `_LONGEST` long: what a long pair begins with in common goes first."""
+    """Return both values in words, each at most `_LONGEST` long.
+
+    Of a long pair, the common beginning is cut first.
+    """
     texts = ["unknown" if fact is None else str(fact) for fact in (before, after)]
     common = (
         sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(*texts, strict=False)))
@@ -215,5 +224,5 @@ def _parted(before: Fact, after: Fact) -> tuple[str, str]:
     )
     if max(map(len, texts)) > _LONGEST and common > 0:
         texts = [f"…{text[common:]}" for text in texts]
-    one, two = (text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…" for text in texts)
-    return one, two
+    old, new = (text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…" for text in texts)
+    return old, new

@@ -43,20 +43,22 @@ _STATES = {"worse": "bad", "better": "better", "steady": "good", "changed": "uns
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sheet:
-    """Data of the page.
-
-    `commits` is the address of commits (``https://github.com/owner/name/commit``).
-    """
+    """Data of the page."""
 
     title: str
+    """Heading."""
     lines: tuple[HistoryLine, ...]
+    """All series, in the order of the table."""
     alarms: tuple[Alarm, ...]
+    """Open changes for the worse, the most important first."""
     passed: tuple[str, ...] = ()
+    """Records that could not be read, each with its reason."""
     commits: str | None = None
+    """Address of commits (``https://github.com/owner/name/commit``); `None` if unknown."""
 
 
 def render(sheet: Sheet, assets: Assets) -> str:
-    """The whole page."""
+    """Render the page."""
     runs = sorted({(run.at, run.id): run for line in sheet.lines for run in line.runs}.items())
     place = {key: index for index, (key, _) in enumerate(runs)}
     parts = (
@@ -92,13 +94,13 @@ def _verdict(sheet: Sheet, runs: Sequence[Entry]) -> Html:
         else "No open change for the worse"
     )
     items = [_alarm(alarm, sheet.commits) for alarm in alarms[:50]]
-    listed = tag("ul", *items) if items else None
+    alarm_list = tag("ul", *items) if items else None
     counted = tag("p", f"{len(sheet.lines)} series over {span}.", class_="muted")
     return tag(
         "div",
         tag("p", headline, class_="headline"),
         counted,
-        listed,
+        alarm_list,
         class_=f"verdict {'bad' if alarms else 'good'}",
     )
 
@@ -123,11 +125,13 @@ def _table(lines: Sequence[HistoryLine]) -> Html:
         for name in _HEADERS
     )
     body = tag("tbody", *(_row(index, line) for index, line in enumerate(lines)))
-    told = (
+    caption = (
         "One row for each series. The level is that of the runs since the last change; noise is the"
         " spread of one run around it."
     )
-    table = tag("table", tag("caption", told), tag("thead", tag("tr", *heads)), body, id="series")
+    table = tag(
+        "table", tag("caption", caption), tag("thead", tag("tr", *heads)), body, id="series"
+    )
     return join((_filters(), scrolling("All series", table)))
 
 
@@ -156,12 +160,12 @@ def _filters() -> Html:
 def _tools() -> Html:
     choices = (tag("option", "by commit", value="run"), tag("option", "by time", value="at"))
     label = tag("label", "Horizontal axis", tag("select", *choices, id="axis"))
-    told = (
+    legend = (
         "A dot is a run, a line the level between two changes or the slope of a drift, the band"
         " where nineteen of twenty runs lie. A solid upright marks a change, a tinted stretch a"
         " drift, a dashed upright a change of the software."
     )
-    return tag("div", label, tag("p", told, class_="muted"), class_="tools")
+    return tag("div", label, tag("p", legend, class_="muted"), class_="tools")
 
 
 def _row(index: int, line: HistoryLine) -> Html:
@@ -193,7 +197,7 @@ def _row(index: int, line: HistoryLine) -> Html:
 
 
 def state_of(line: HistoryLine) -> str:
-    """One word for a series: worse (an alarm), better or changed (its last change), steady."""
+    """Return the state of a series: worse (an alarm), better or changed (its last move), steady."""
     if line.trend.alarm is not None:
         return "worse"
     if not line.trend.moves:
@@ -204,7 +208,7 @@ def state_of(line: HistoryLine) -> str:
 def _section(index: int, line: HistoryLine, sheet: Sheet) -> Html:
     heading = tag("h3", identifier(line.points.case), f" {line.title} ({line.points.arm})")
     moves = [_move(line, move, sheet.commits) for move in reversed(line.trend.moves)]
-    listed = tag("ul", *moves[:20]) if moves else tag("p", "No change was seen.", class_="muted")
+    move_list = tag("ul", *moves[:20]) if moves else tag("p", "No change was seen.", class_="muted")
     holder = tag("div", data_line=str(index), class_="trend")
     runs = tag(
         "details",
@@ -217,14 +221,14 @@ def _section(index: int, line: HistoryLine, sheet: Sheet) -> Html:
         heading,
         tag("p", line.hardware, class_="muted", title=line.machine),
         tag("figure", holder),
-        listed,
+        move_list,
         runs,
     )
     return tag("section", *parts, id=f"line-{index}")
 
 
 def _move(line: HistoryLine, move: Move, commits: str | None) -> Html:
-    """A change in words: how much, between which commits and runs, with which change of the software."""
+    """Describe a move: its size, its commits and runs, and the changes of the software."""
     unit = line.points.unit
     levels = f"{quantity(move.before, unit)} → {quantity(move.after, unit)}"
     drift = f", drifting {drift_pace(move)}" if move.until is not None else ""
@@ -243,7 +247,7 @@ def _move(line: HistoryLine, move: Move, commits: str | None) -> Html:
 
 
 def _range(line: HistoryLine, move: Move, commits: str | None) -> Html:
-    """The commits that a change lies between, and the runs that saw it, as links where it is known where to."""
+    """Return the commits around a move and their runs, as links if the addresses are known."""
     before, after = line.between(move)
     parts: list[Html | str] = [
         "after ",
@@ -274,13 +278,13 @@ def _commit(run: Entry, commits: str | None) -> Html | str:
 
 
 def _size(move: Move) -> str:
-    """``2.1 % worse``; a change from zero has no size."""
+    """Return ``2.1 % worse``; a change from zero has no size."""
     size = percent(move.worse) if math.isfinite(move.worse) else "from nothing,"
     return f"{size} {'worse' if move.worse > 0 else 'better'}"
 
 
 def _passed(passed: Sequence[str]) -> Html | None:
-    """Records that could not be read."""
+    """List records that could not be read."""
     if not passed:
         return None
     return join(
@@ -290,12 +294,12 @@ def _passed(passed: Sequence[str]) -> Html | None:
 
 def _run(run: Entry, commits: str | None) -> list[Any]:
     """Return time, commit and page of a run, for its dot and link."""
-    seen = (
+    link = (
         run.report
         or run.url
         or (f"{commits}/{quote(run.commit)}" if commits and run.commit else None)
     )
-    return [run.at, (run.commit or "")[:_SHORT], seen]
+    return [run.at, (run.commit or "")[:_SHORT], link]
 
 
 def _line(line: HistoryLine, place: dict[tuple[str, str], int]) -> dict[str, Any]:
@@ -333,9 +337,9 @@ def _line(line: HistoryLine, place: dict[tuple[str, str], int]) -> dict[str, Any
 
 
 def _drawn(move: Move) -> list[Any]:
-    said: list[Any] = [move.place, _size(move), move.worse > 0]
+    step: list[Any] = [move.place, _size(move), move.worse > 0]
     if move.until is None:
-        return said
+        return step
     pace = float(f"{move.per_run:.4g}") if math.isfinite(move.per_run) else None
     return [move.place, f"drift, {_size(move)}", move.worse > 0, move.until, pace]
 

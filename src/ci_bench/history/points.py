@@ -24,7 +24,7 @@ Key = tuple[str, str, str, str, str, str]
 
 
 def record_of(results: Results, *, url: str | None = None, report: str | None = None) -> History:
-    """The record of one run. `url` is where the run is to be seen, `report` where its report is."""
+    """Convert results to the record of one run; `url` and `report` are the addresses of both."""
     run, identity = results.run, dict(results.environment.identity)
     entry = Entry(
         id=run.id,
@@ -39,7 +39,7 @@ def record_of(results: Results, *, url: str | None = None, report: str | None = 
         url=url,
         report=report,
     )
-    found = (
+    points = (
         _points(row, metric)
         for row in results.cases
         if row.status is Status.OK
@@ -49,7 +49,7 @@ def record_of(results: Results, *, url: str | None = None, report: str | None = 
         tool_version=results.tool_version,
         machines=(HistoryMachine(fingerprint=fingerprint(identity), identity=identity),),
         runs=(entry,),
-        series=tuple(series for series in found if series is not None),
+        series=tuple(series for series in points if series is not None),
     )
 
 
@@ -94,20 +94,20 @@ def _usable(values: Floats, *, timed: bool) -> bool:
 
 
 def joined(parts: Iterable[History], *, tool_version: str) -> History:
-    """All runs of all parts, oldest first, each run once: the first part that holds it is believed.
+    """Merge all runs of all parts, oldest first, each run once, from the first part that holds it.
 
-    A run is the same run where its id and its machine are the same.
+    A run is the same if its id and its machine are the same.
     """
     machines: dict[str, HistoryMachine] = {}
-    known: dict[tuple[str, str], Entry] = {}
+    entries: dict[tuple[str, str], Entry] = {}
     cells: dict[Key, list[tuple[tuple[str, str], float, float | None]]] = {}
     shape: dict[Key, Points] = {}
     for part in parts:
         names = [(part.machines[run.machine].fingerprint, run.id) for run in part.runs]
-        new = {name for name in names if name not in known}
+        new = {name for name in names if name not in entries}
         for name, run in zip(names, part.runs, strict=True):
             if name in new:
-                known[name] = run
+                entries[name] = run
                 machines.setdefault(name[0], part.machines[run.machine])
         for series in part.series:
             key = key_of(series)
@@ -118,7 +118,7 @@ def joined(parts: Iterable[History], *, tool_version: str) -> History:
                 for run, value, error in zip(series.runs, series.values, series.errors, strict=True)
                 if names[run] in new
             ]
-    order = sorted(known, key=lambda name: (instant(known[name].at), name))
+    order = sorted(entries, key=lambda name: (instant(entries[name].at), name))
     place = {name: index for index, name in enumerate(order)}
     ranks = {digest: index for index, digest in enumerate(machines)}
     rows = (
@@ -128,7 +128,7 @@ def joined(parts: Iterable[History], *, tool_version: str) -> History:
     return History(
         tool_version=tool_version,
         machines=tuple(machines.values()),
-        runs=tuple(replace(known[name], machine=ranks[name[0]]) for name in order),
+        runs=tuple(replace(entries[name], machine=ranks[name[0]]) for name in order),
         series=tuple(row for row in rows if row.runs),
     )
 
@@ -144,7 +144,7 @@ def _row(shape: Points, cells: Sequence[tuple[int, float, float | None]]) -> Poi
 
 
 def chosen(history: History, runs: Sequence[int]) -> History:
-    """The history of some of its runs (places, ascending), without machines and series that none of them needs."""
+    """Select some of a history's runs (places, ascending), with their machines and series."""
     place = {run: index for index, run in enumerate(runs)}
     used = sorted({history.runs[run].machine for run in runs})
     rank = {machine: index for index, machine in enumerate(used)}

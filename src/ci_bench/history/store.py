@@ -72,17 +72,17 @@ class Found:
 
     @property
     def history(self) -> History:
-        """All runs, each once."""
+        """Return all runs, each once."""
         return joined((file.history for file in self.files), tool_version=__version__)
 
     @property
     def size(self) -> int:
-        """Bytes of all files that were read."""
+        """Return the bytes of all files that were read."""
         return sum(file.size for file in self.files)
 
 
 class Moved(Exception):  # noqa: N818 - caught where the store is changed
-    """The store is no longer what it was when it was read."""
+    """Change of a store since it was read."""
 
 
 class Store(Protocol):
@@ -92,7 +92,10 @@ class Store(Protocol):
         """Read the whole store; one that doesn't exist yet is empty."""
 
     def append(self, files: Files) -> None:
-        """Add files. Returns once they are safe. Raises `CannotWrite` or `GitFailed`."""
+        """Add files.
+
+        Returns once they are safe. Raises `CannotWrite` or `GitFailed`.
+        """
 
     def replace(self, add: Files, remove: Sequence[str], state: str) -> None:
         """Add files, and only then take others away.
@@ -102,7 +105,7 @@ class Store(Protocol):
 
 
 def file_of(history: History, *, pack: bool = False) -> Files:
-    """The file of a history of one machine, by its name.
+    """Return the file of a history of one machine, by its name.
 
     Raises `BadDocument` if it cannot be written.
     """
@@ -113,7 +116,7 @@ def file_of(history: History, *, pack: bool = False) -> Files:
 
 
 def folder_of(digest: str) -> str:
-    """The folder of a machine, by its fingerprint."""
+    """Return the folder of a machine, by its fingerprint."""
     return digest.partition(":")[2][:32]
 
 
@@ -164,25 +167,25 @@ def _names(root: Path) -> list[tuple[str, str]]:
         raise BadDocument(
             f"{root}: cannot be read: {error.strerror or error}; check the path"
         ) from error
-    found: list[tuple[str, str]] = []
+    names: list[tuple[str, str]] = []
     for entry in entries:
         if _MACHINE.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False):
-            found += [
+            names += [
                 (entry.name, name)
                 for name in sorted(path.name for path in Path(entry.path).iterdir())
             ]
         elif entry.name not in {".git", "README.md"}:
-            found.append(("", entry.name))
-    return found
+            names.append(("", entry.name))
+    return names
 
 
 def _read(root: Path, folder: str, name: str) -> Stored:
     path = root / folder / name
-    named = _FILE.fullmatch(name)
-    if not folder or named is None:
+    match = _FILE.fullmatch(name)
+    if not folder or match is None:
         raise BadDocument("not a record of ci-bench; remove it")
     content = _content(path)
-    if _digest(content) != named[1]:
+    if _digest(content) != match[1]:
         raise BadDocument(
             "its content does not fit the digest in its name: it was cut short or changed"
         )
@@ -197,7 +200,7 @@ def _read(root: Path, folder: str, name: str) -> Stored:
 
 
 def _content(path: Path) -> bytes:
-    """The bytes of a plain file; opening a pipe or a link would hang, or lead elsewhere."""
+    """Read a plain file; opening a pipe or a link would hang, or lead elsewhere."""
     try:
         about = path.lstat()
         if not stat.S_ISREG(about.st_mode):
@@ -219,11 +222,17 @@ class FolderStore:
     path: Path
 
     def read(self) -> Found:
-        """Read the whole folder. Raises `BadDocument` if it cannot be listed."""
+        """Read the whole folder.
+
+        Raises `BadDocument` if it cannot be listed.
+        """
         return read_folder(self.path)
 
     def append(self, files: Files) -> None:
-        """Write files, and return once they are on the disk. Raises `CannotWrite`."""
+        """Write files, and return once they are on the disk.
+
+        Raises `CannotWrite`.
+        """
         for name, content in files.items():
             try:
                 _write(self.path / name, content)
@@ -245,7 +254,7 @@ class FolderStore:
         self.tidy()
 
     def tidy(self) -> None:
-        """Remove what writers that were killed left behind."""
+        """Remove temporary files of writers that were killed."""
         for path in self.path.glob("*/.*.tmp"):
             with suppress(OSError):
                 if time.time() - path.stat().st_mtime > _ABANDONED_S:
@@ -273,7 +282,7 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def _flush(folder: Path) -> None:
-    """The names in a folder reach the disk; not every file system can be asked to."""
+    """Flush the names in a folder to the disk; not every file system supports that."""
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:

@@ -35,6 +35,7 @@ from ci_bench.records.comparison import (
     Comparison,
     Mismatch,
     Pair,
+    Pairing,
     Parity,
     ParityFinding,
     Verdict,
@@ -87,9 +88,9 @@ def compare(
     paired = mode is BaselineMode.PAIRED
     base, head = in_turns(base, head) if base and paired else (base and alone(base), alone(head))
     same_rules = paired or (base is not None and base.tool_version == head.tool_version)
-    known, barrier = base is not None, _barrier(mismatches)
+    has_base, barrier = base is not None, _barrier(mismatches)
     matching = Matching(
-        policy=policy, paired=paired, has_base=known, barrier=barrier, same_rules=same_rules
+        policy=policy, paired=paired, has_base=has_base, barrier=barrier, same_rules=same_rules
     )
     identity, since = head.environment.identity, now or head.run.started_at
     sampled: SampledRule = partial(screen, drift=policy.drift_of(identity.get("device")))
@@ -113,6 +114,13 @@ def compare(
         unready=unready,
         accepted=accepted,
     )
+    pairing = judged.pairing and replace(judged.pairing, lost=len(head.losses))
+    return _judged(compared, policy, tool_version=tool_version, pairing=pairing)
+
+
+def _judged(
+    compared: Compared, policy: Policy, *, tool_version: str, pairing: Pairing | None
+) -> Comparison:
     return Comparison(
         tool_version=tool_version,
         mode=compared.mode,
@@ -123,7 +131,7 @@ def compare(
         across=compared.across,
         cases=compared.cases,
         shifts=compared.shifts,
-        pairing=judged.pairing and replace(judged.pairing, lost=len(head.losses)),
+        pairing=pairing,
         judgement=judge(compared, policy),
     )
 
@@ -131,24 +139,28 @@ def compare(
 def _differences(
     base: Results, head: Results, policy: Policy
 ) -> tuple[tuple[Mismatch, ...], tuple[Mismatch, ...]]:
-    """Differences of identity that prevent a comparison, and those that `policy` accepts."""
+    """Return differences of identity that prevent a comparison, and those that `policy` accepts."""
     different = find_mismatches(base.environment, head.environment)
-    mismatches = tuple(one for one in different if one.field not in policy.compare_across)
-    return mismatches, tuple(one for one in different if one.field in policy.compare_across)
+    mismatches = tuple(
+        mismatch for mismatch in different if mismatch.field not in policy.compare_across
+    )
+    return mismatches, tuple(
+        mismatch for mismatch in different if mismatch.field in policy.compare_across
+    )
 
 
 def _unready(base: Results | None, head: Results) -> Iterator[str]:
-    """Each side that could not be made ready, and why; of both for one reason, once."""
+    """Yield the reason for each side that could not be set up; one for both if it is the same."""
     reasons = {}
     for name, side in (("base", base), ("head", head)):
         failures = (
             [row.failure for row in side.cases if row.status is Status.FAILED] if side else []
         )
-        known = [
+        setup_reasons = [
             failure.reason for failure in failures if failure is not None and failure.stage == SETUP
         ]
-        if side and side.cases and len(known) == len(side.cases):
-            reasons[name] = known[0]
+        if side and side.cases and len(setup_reasons) == len(side.cases):
+            reasons[name] = setup_reasons[0]
     if len(reasons) > 1 and len({*reasons.values()}) == 1:
         yield f"neither base nor head could be set up: {reasons['base']}"
         return
@@ -156,7 +168,7 @@ def _unready(base: Results | None, head: Results) -> Iterator[str]:
 
 
 def find_mismatches(base: Environment, head: Environment) -> tuple[Mismatch, ...]:
-    """Every field of either identity that differs, or that only one side recorded, by name.
+    """Return the fields of the identities that differ, or that only one side recorded, by name.
 
     Two machines of which nothing is known are not the same machine.
     """
@@ -168,15 +180,17 @@ def find_mismatches(base: Environment, head: Environment) -> tuple[Mismatch, ...
         for field in sorted({*sides[0], *sides[1]})
     }
     return tuple(
-        Mismatch(field=field, base=one, head=two)
-        for field, (one, two) in facts.items()
-        if one != two
+        Mismatch(field=field, base=of_base, head=of_head)
+        for field, (of_base, of_head) in facts.items()
+        if of_base != of_head
     )
 
 
 def _barrier(mismatches: tuple[Mismatch, ...]) -> str | None:
     return (
-        f"the runs differ in {', '.join(one.field for one in mismatches)}" if mismatches else None
+        f"the runs differ in {', '.join(mismatch.field for mismatch in mismatches)}"
+        if mismatches
+        else None
     )
 
 
@@ -187,7 +201,7 @@ def _in_turns(
     rule: SequentialRule,
     slots: SlotsOfCases,
 ) -> SampledRule:
-    """The rule for a paired run: launch by launch, with the noise that was learned."""
+    """Return the rule for a paired run: launch by launch, with the calibrated noise."""
 
     def judged(lines: Sequence[Line], _: Known) -> JudgedTimes:
         history = learned(calibration, [line.key for line in lines], now=now)
@@ -213,13 +227,13 @@ def _cases(
     *,
     with_base: bool,
 ) -> tuple[tuple[CaseComparison, ...], JudgedTimes]:
-    """A row for each case of head's and base's ledgers, and what was seen over all of their metrics.
+    """Return a row for each case of either side, and the verdicts over all metrics.
 
     Lines of many metrics are large, and so are their facts: each is released after its last use.
     """
     matched, removed = matching.matches(before, after), matching.removed(before, after)
     matches, gone = [match for match, _ in matched], [result for result, _ in removed]
-    of_cases = [own for _, own in (*matched, *removed)]
+    of_cases = [case_lines for _, case_lines in (*matched, *removed)]
     lines, numbers = list(chain.from_iterable(of_cases)), list(map(len, of_cases))
     del matched, removed, of_cases
     facts = known_of(lines)
@@ -227,28 +241,31 @@ def _cases(
     del lines
     speedups = arm_speedups(matches, facts, judged.changes, with_base=with_base)
     del facts
-    left = iter(pairs)
-    own = [tuple(islice(left, number)) for number in numbers]
+    remaining = iter(pairs)
+    by_case = [tuple(islice(remaining, number)) for number in numbers]
     rows = [
         _case(matching, *parts)
-        for parts in zip(matches, own[: len(matches)], speedups, strict=True)
+        for parts in zip(matches, by_case[: len(matches)], speedups, strict=True)
     ]
     planned = {result.case.id for result in before}
     added = [result.case for result in after if result.case.id not in planned]
     return (
         *rows,
-        *(_removed(*parts, added) for parts in zip(gone, own[len(matches) :], strict=True)),
+        *(_removed(*parts, added) for parts in zip(gone, by_case[len(matches) :], strict=True)),
     ), judged
 
 
 def _case(
-    matching: Matching, match: Match, found: tuple[Pair, ...], speedups: tuple[ArmSpeedup, ...]
+    matching: Matching,
+    match: Match,
+    judged_pairs: tuple[Pair, ...],
+    speedups: tuple[ArmSpeedup, ...],
 ) -> CaseComparison:
     head, usable = match.head, match.usable
     gaps = missing_metrics(
         match, lambda metric: matching.policy.of_metric(suite=head.case.suite, metric=metric)
     )
-    pairs = (*found, *gaps)
+    pairs = (*judged_pairs, *gaps)
     verdict, reason = case_verdict(match.base, head, pairs, match.new_reason)
     learning = learning_of(usable, head)
     outputs = (
@@ -343,12 +360,16 @@ def _launch_s(head: CaseResult, base: CaseResult | None) -> float | None:
     """Return the seconds per launch on the sides measured in this run; `None` if unknown."""
     launches = max((len(metric.launches) for metric in head.metrics), default=0)
     spent = [side.duration_s for side in (head, base) if side is not None]
-    known = [seconds for seconds in spent if seconds is not None]
-    return sum(known) / launches if launches and known and len(known) == len(spent) else None
+    durations = [seconds for seconds in spent if seconds is not None]
+    return (
+        sum(durations) / launches
+        if launches and durations and len(durations) == len(spent)
+        else None
+    )
 
 
 def _counted(check: Check, base: CaseResult | None, head: CaseResult) -> Check:
-    """A check that the case owes, or that counts in the baseline, counts, whatever head's run says of it.
+    """Make a check count that the case owes or that counts in the baseline.
 
     A change that both sides' code makes to all arms alike is only informative.
     """
@@ -356,7 +377,15 @@ def _counted(check: Check, base: CaseResult | None, head: CaseResult) -> Check:
         return replace(check, informative=True)
     if not check.informative:
         return check
-    before = {(one.name, one.arm) for one in base.checks if not one.informative} if base else set()
+    before = (
+        {
+            (base_check.name, base_check.arm)
+            for base_check in base.checks
+            if not base_check.informative
+        }
+        if base
+        else set()
+    )
     owed = check.name in head.case.due.checks or (check.name, check.arm) in before
     return replace(check, informative=False) if owed else check
 
@@ -364,13 +393,17 @@ def _counted(check: Check, base: CaseResult | None, head: CaseResult) -> Check:
 def _is_of_both(check: Check, other: CaseResult) -> bool:
     """Return whether the other side's code changes all arms alike, which was accepted there."""
     return check.name == SURROUNDINGS and any(
-        (one.name, one.arm, one.detail) == (check.name, check.arm, check.detail)
-        for one in other.checks
+        (other_check.name, other_check.arm, other_check.detail)
+        == (check.name, check.arm, check.detail)
+        for other_check in other.checks
     )
 
 
 def _removed(base: CaseResult, pairs: tuple[Pair, ...], added: Sequence[Case]) -> CaseComparison:
-    """A case that only base has; one of the cases that head has `added` may be its new name."""
+    """Return the row of a case that only base has.
+
+    One of the cases that head has `added` may be its new name.
+    """
     renamed = successor(base.case, added)
     offer = f"; renamed to {_short(renamed)}?" if renamed else ""
     return CaseComparison(
@@ -390,12 +423,15 @@ def _removed(base: CaseResult, pairs: tuple[Pair, ...], added: Sequence[Case]) -
 
 
 def _short(case: Case) -> str:
-    """The case's id without its suite, or another tool's own name."""
+    """Return the case's id without its suite, or an imported case's title."""
     return (case.title if case.suite == IMPORTED else "") or case.id.partition("/")[2] or case.id
 
 
 def _parity(result: CaseResult) -> tuple[ParityFinding, ...]:
-    """Loss parity of every candidate arm. A run of another arm does not count as a reference."""
+    """Judge the loss parity of every candidate arm.
+
+    A run of another arm does not count as a reference.
+    """
     if result.parity is None:
         return ()
     reference = result.case.reference
@@ -422,15 +458,16 @@ def _own_faults(base: CaseResult, head: CaseResult) -> tuple[str, ...]:
     )
     failed = (check for check in counting if check.outcome is Outcome.FAIL)
     weak = Parity.INSUFFICIENT_SENSITIVITY  # earlier versions trained no control
-    apart = (
-        found
-        for found in _parity(base)
-        if not (found.verdict.holds or found.verdict is weak or base.out_of_budget)
+    deviating = (
+        finding
+        for finding in _parity(base)
+        if not (finding.verdict.holds or finding.verdict is weak or base.out_of_budget)
     )
     return (
         *(f"{check.name} ({check.arm}) failed: {check.detail}" for check in failed),
         *(
-            f"{found.arm}: loss parity {found.verdict.value.replace('_', ' ')}: {found.detail}"
-            for found in apart
+            f"{finding.arm}: loss parity {finding.verdict.value.replace('_', ' ')}:"
+            f" {finding.detail}"
+            for finding in deviating
         ),
     )

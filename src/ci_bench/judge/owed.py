@@ -1,4 +1,4 @@
-"""Compares the plans of base and head: what head no longer owes of a case, and which new case may be a removed one.
+"""Comparison of the plans of base and head: reductions, other work, and renamed cases.
 
 Base's plan says what a case owes. Head may add to it, and may not take anything out of it. Plans
 only; what was measured is compared elsewhere.
@@ -24,7 +24,7 @@ _MOST_NAMES = 5
 
 
 def changed_parameters(base: Case, head: Case) -> list[str]:
-    """The names of parameters that differ, and matter, sorted."""
+    """Return the names of the differing parameters that affect the benchmark, sorted."""
     places = PLACES.get(head.suite, frozenset())
     names = {*base.params, *head.params} - places
     return sorted(name for name in names if base.params.get(name) != head.params.get(name))
@@ -79,25 +79,25 @@ def other_work(base: CaseResult, head: CaseResult) -> tuple[str, ...]:
             if edited and ours is None
             else ()
         )
-    apart = {
+    differences = {
         "start weights": not ours.start.same_as(theirs.start),
         "inputs": ours.inputs != theirs.inputs and head.case.suite not in PLACES,
     }
-    named = " and ".join(words for words, differ in apart.items() if differ)
+    subjects = " and ".join(words for words, differ in differences.items() if differ)
     return (
-        (f"its {named} differ",)
-        if named and ours.arm == theirs.arm and ours.digest != theirs.digest
+        (f"its {subjects} differ",)
+        if subjects and ours.arm == theirs.arm and ours.digest != theirs.digest
         else ()
     )
 
 
 def _trainings(row: CaseResult) -> Mapping[int, Trace]:
-    """The reference's trainings by seed."""
+    """Return the reference's trainings by seed."""
     traces = row.parity.traces if row.parity is not None else ()
     return {
-        one.seed: one
-        for one in traces
-        if one.role is Role.REFERENCE and one.arm == row.case.reference
+        trace.seed: trace
+        for trace in traces
+        if trace.role is Role.REFERENCE and trace.arm == row.case.reference
     }
 
 
@@ -116,7 +116,7 @@ def _other_training(base: Mapping[int, Trace], head: Mapping[int, Trace]) -> Ite
 
 def _reductions(row: CaseResult, base: Case, head: Case) -> Iterator[str]:
     if lost := _without(base.arms, head.arms):
-        yield f"{_named('arm', lost)} {'is' if len(lost) == 1 else 'are'} gone"
+        yield f"{_count_and_list('arm', lost)} {'is' if len(lost) == 1 else 'are'} gone"
     if base.reference != head.reference:
         yield f"the reference arm is {show(head.reference)}, and {show(base.reference)} in base"
     if changed := changed_parameters(base, head):
@@ -127,11 +127,11 @@ def _reductions(row: CaseResult, base: Case, head: Case) -> Iterator[str]:
         yield f"other parameters under the same id: {values}"
     gating = {*base.due.times, *(metric.name for metric in row.metrics)} - {*base.details}
     if details := [name for name in head.details if name in gating]:
-        yield f"{_named('metric', details)} can no longer fail the run (`details`)"
+        yield f"{_count_and_list('metric', details)} can no longer fail the run (`details`)"
     if lost := _without(base.due.checks, head.due.checks):
-        yield f"{_named('check', lost)} {'is' if len(lost) == 1 else 'are'} no longer owed"
+        yield f"{_count_and_list('check', lost)} {'is' if len(lost) == 1 else 'are'} no longer owed"
     if lost := _without(base.due.times, head.due.times):
-        yield f"{_named('time', lost)} {'is' if len(lost) == 1 else 'are'} no longer owed"
+        yield f"{_count_and_list('time', lost)} {'is' if len(lost) == 1 else 'are'} no longer owed"
     if base.due.parity and not head.due.parity:
         yield "loss parity is no longer owed"
     if base.threshold is not None and (head.threshold is None or head.threshold > base.threshold):
@@ -140,37 +140,36 @@ def _reductions(row: CaseResult, base: Case, head: Case) -> Iterator[str]:
     if lost := list(
         dict.fromkeys(kind for kind, arm in _stages(base) - _stages(head) if arm in head.arms)
     ):
-        yield (
-            f"{_named('stage', sorted(lost))} {'is' if len(lost) == 1 else 'are'} no longer planned"
-        )
+        stages = _count_and_list("stage", sorted(lost))
+        yield f"{stages} {'is' if len(lost) == 1 else 'are'} no longer planned"
 
 
 def _stages(case: Case) -> set[tuple[str, str]]:
-    """The stages of each arm; one without arms is of all of them."""
-    named = (stage.partition(" ") for stage in case.stages)
+    """Return pairs of stage kind and arm; a stage that names no arms has all of them."""
+    stages = (stage.partition(" ") for stage in case.stages)
     return {
-        (kind, arm) for kind, _, arms in named for arm in (arms.split(",") if arms else case.arms)
+        (kind, arm) for kind, _, arms in stages for arm in (arms.split(",") if arms else case.arms)
     }
 
 
 def successor(gone: Case, added: Sequence[Case]) -> Case | None:
-    """The new case that a removed one may be called now; `None` if no new case resembles it.
+    """Return the new case that may be a renamed removed one; `None` if no new case resembles it.
 
     The same suite and the same parameters but for names; else the same suite and a similar name.
     """
-    own = [case for case in added if case.suite == gone.suite]
-    same = [case for case in own if _body(case) == _body(gone)]
-    near = [case for case in own if _alikeness(gone, case) >= ALIKE]
+    same_suite = [case for case in added if case.suite == gone.suite]
+    same = [case for case in same_suite if _body(case) == _body(gone)]
+    near = [case for case in same_suite if _alikeness(gone, case) >= ALIKE]
     return max(same or near, key=lambda case: _alikeness(gone, case), default=None)
 
 
-def _alikeness(one: Case, two: Case) -> float:
-    first, second = (case.id.partition("/")[2] for case in (one, two))
+def _alikeness(old: Case, new: Case) -> float:
+    first, second = (case.id.partition("/")[2] for case in (old, new))
     return SequenceMatcher(None, first, second, autojunk=False).ratio()
 
 
 def _body(case: Case) -> Mapping[str, object]:
-    """The parameters that a rename leaves as they are."""
+    """Return the parameters that a rename does not change."""
     return {name: value for name, value in case.params.items() if name not in _NAMES}
 
 
@@ -178,7 +177,7 @@ def _without(names: Sequence[str], others: Collection[str]) -> list[str]:
     return [name for name in names if name not in others]
 
 
-def _named(noun: str, names: Sequence[str]) -> str:
+def _count_and_list(noun: str, names: Sequence[str]) -> str:
     shown = ", ".join(map(show, names[:_MOST_NAMES]))
     more = f" and {count_of(len(names) - _MOST_NAMES, 'more')}" if len(names) > _MOST_NAMES else ""
     return f"{noun if len(names) == 1 else f'{noun}s'} {shown}{more}"

@@ -15,7 +15,7 @@ _MOST_SPEEDUP = 1_000_000
 
 
 def percent(share: float) -> str:
-    """A share as text: 0.123 is ``12.3 %``."""
+    """Format a share: 0.123 is ``12.3 %``."""
     value = 100 * abs(share)
     if value > _MOST_SPEEDUP:
         return f"over {_MOST_SPEEDUP:,} %"
@@ -26,7 +26,7 @@ def percent(share: float) -> str:
 
 
 def quantity(value: float, unit: Unit) -> str:
-    """A value with its unit, in a size that reads well."""
+    """Format a value with its unit, in a readable size."""
     match unit:
         case Unit.SECONDS:
             return f"{value:.4g} s" if value >= 1 else f"{1000 * value:.4g} ms"
@@ -62,7 +62,7 @@ def change(speedup: float, unit: Unit, better: Better) -> str:
 
 
 def interval_text(interval: Interval) -> str:
-    """An interval of a speedup with its level."""
+    """Format an interval of a speedup with its level."""
     high = f"{interval.high:.3f}" if interval.high < _MOST_SPEEDUP else f"over {_MOST_SPEEDUP:,}"
     return f"{_level(interval.level)} interval {interval.low:.3f} to {high}"
 
@@ -85,7 +85,7 @@ def doubt(*, suspected: bool, possible: bool) -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """The text, or as many of its first words as `most` characters hold, with an ellipsis."""
+    """Shorten the text to the first words that fit `most` characters, with an ellipsis."""
     if len(text) <= most:
         return text
     words, space, _ = text[:most].rpartition(" ")
@@ -93,13 +93,13 @@ def shortened(text: str, most: int) -> str:
 
 
 def count_of(number: int, noun: str) -> str:
-    """``1 case``, ``3 cases``; nouns in -ch take -es."""
+    """Return ``1 case`` or ``3 cases``; nouns in -ch take -es."""
     plural = f"{noun}es" if noun.endswith("ch") else f"{noun}s"
     return f"{number} {noun if number == 1 else plural}"
 
 
 def place(pair: Pair) -> str:
-    """The name of a pair: ``eager step time``."""
+    """Return the name of a pair: ``eager step time``."""
     return f"{pair.arm} {pair.title or pair.metric}"
 
 

@@ -22,21 +22,21 @@ ROUNDING = 1e-9
 
 
 def freedom_of(groups: Sequence[Sequence[float]]) -> int:
-    """The degrees of freedom of `spread_of`."""
+    """Return the degrees of freedom of `spread_of`."""
     return sum(len(peers) - 1 for peers in groups)
 
 
 def spread_of(groups: Sequence[Sequence[float]]) -> float | None:
-    """The standard deviation within groups of peers, one group for each seed; `None` if no group has two.
+    """Return the pooled standard deviation within groups of peers; `None` if no group has two.
 
-    Pooled: https://en.wikipedia.org/wiki/Pooled_variance.
+    There is one group for each seed. https://en.wikipedia.org/wiki/Pooled_variance.
     """
     freedom = freedom_of(groups)
     return math.sqrt(sum(map(_squares, groups)) / freedom) if freedom else None
 
 
 def limit_of(groups: Sequence[Sequence[float]]) -> float:
-    """Return how far a candidate's mean accuracy may be from its peers'.
+    """Return the largest allowed distance of a candidate's mean accuracy from its peers'.
 
     There is one accuracy for each group.
     """

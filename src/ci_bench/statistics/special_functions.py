@@ -20,7 +20,7 @@ _PACKAGE = "scipy.special"
 
 
 def compiled_functions() -> Any:
-    """SciPy's compiled module of special functions."""
+    """Return SciPy's compiled module of special functions."""
     if _PACKAGE in sys.modules:
         return import_module(f"{_PACKAGE}._ufuncs")
     stand_in = ModuleType(_PACKAGE)
@@ -49,7 +49,10 @@ _gamma, _zeta = _functions.gamma, getattr(_functions, "_zeta", None) or _functio
 
 
 def polygamma(order: int, x: Any) -> Any:
-    """The derivative of `psi` of an order from 1 on: ``(-1)^(n + 1) n! zeta(n + 1, x)`` (https://dlmf.nist.gov/25.11.E12)."""
+    """Return the derivative of `psi` of an order from 1 on: ``(-1)^(n + 1) n! zeta(n + 1, x)``.
+
+    https://dlmf.nist.gov/25.11.E12
+    """
     values = np.asarray(x, dtype=np.float64)
     return (-1.0) ** (order + 1) * _gamma(order + 1.0) * _zeta(order + 1.0, values)
 

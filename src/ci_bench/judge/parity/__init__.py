@@ -1,1 +1,1 @@
-"""Judges whether a training still learns the same."""
+"""Loss parity: verdicts on trainings that should learn the same as their reference."""

@@ -1,4 +1,4 @@
-"""The rounding envelope: how far rounding drives runs apart step by step, and which runs show it.
+"""Rounding envelope: the deviation that rounding causes at each step, and the runs that show it.
 
 Owns the floors of the envelope (the numbers of fp32 and of bf16, the last decimal of a log), the
 scales of signals, and the choice of perturbed runs. `parity` judges signals that leave the
@@ -43,7 +43,7 @@ _DOUBLE = 2.0**-50
 def envelope_of(
     twins: Twins, reference: Floats, perturbed: tuple[Trace, ...], signal: str
 ) -> Floats:
-    """The envelope around a signal of the reference, scaled, from runs that were perturbed."""
+    """Return the envelope around a scaled signal of the reference, from perturbed runs."""
     return envelope(
         reference, perturbed, signal, as_written=twins.as_written, loss_bits=twins.loss_bits
     )
@@ -71,24 +71,26 @@ def envelope(
     if signal == "loss" and loss_bits < MANTISSA_BITS:
         floor = np.maximum(floor, _NEIGHBOURS * ulp(reference, loss_bits) / (LIMIT - 1))
     if as_written:
-        own = unscaled(reference, signal)
-        digit = _last_digits(own, signal) / (LIMIT - 1)
+        raw = unscaled(reference, signal)
+        digit = _last_digits(raw, signal) / (LIMIT - 1)
         floor = np.maximum(
-            floor, digit if signal == "loss" else digit / np.maximum(own, _LEAST_NORMAL)
+            floor, digit if signal == "loss" else digit / np.maximum(raw, _LEAST_NORMAL)
         )
     widest = np.zeros(reference.shape)
     for trace in perturbed:
         values = scaled(series(trace, signal, min(length(trace), len(reference))), signal)
-        apart = np.abs(values - reference[: len(values)])
+        deviations = np.abs(values - reference[: len(values)])
         np.fmax(
-            widest[: len(values)], apart, out=widest[: len(values)]
+            widest[: len(values)], deviations, out=widest[: len(values)]
         )  # ignores steps that are not finite
     bound: Floats = np.maximum(floor, np.maximum.accumulate(widest))
     return bound
 
 
 def _last_digits(values: Floats, signal: str, *, as_written: bool = True) -> Floats:
-    """The last digit of each number that was written with at most six decimals or significant digits, as logs do; else 0.
+    """Return the last digit of each number with at most six decimals or significant digits; else 0.
+
+    Logs write such numbers.
 
     Two runs that differ by next to nothing may be rounded to neighbours: one such digit apart is
     within the limit, two are not. With the same number of significant digits, larger numbers have
@@ -115,7 +117,7 @@ def _last_digits(values: Floats, signal: str, *, as_written: bool = True) -> Flo
 
 
 def digit_score(reference: Trace, run: Trace, perturbed: Iterable[Trace], signal: str) -> float:
-    """The largest deviation of a suite's run, where its last digit counts as much as in a log.
+    """Return the largest deviation of a suite's run if its last digit counts as in a log.
 
     Infinite if some number of these runs has more digits than a model would round to.
     """
@@ -123,13 +125,17 @@ def digit_score(reference: Trace, run: Trace, perturbed: Iterable[Trace], signal
     every = [series(trace, signal, steps) for trace in (reference, run, *perturbed)]
     values, others = every[:2]
     digits = _last_digits(np.concatenate(every), signal, as_written=False)[:steps]
-    apart = np.abs(others - values)
-    known = np.isfinite(apart) & (digits > 0)
-    return float((apart[known] * (LIMIT - 1) / digits[known]).max()) if known.any() else math.inf
+    deviations = np.abs(others - values)
+    comparable = np.isfinite(deviations) & (digits > 0)
+    return (
+        float((deviations[comparable] * (LIMIT - 1) / digits[comparable]).max())
+        if comparable.any()
+        else math.inf
+    )
 
 
 def _fewest(values: Floats, decimals: Iterable[int], close: float) -> int | None:
-    """The fewest decimals with which all values can be written."""
+    """Return the fewest decimals with which all values can be written."""
     rounded = ((number, np.round(values, number)) for number in decimals)
     return next(
         (number for number, those in rounded if np.allclose(values, those, rtol=close, atol=0)),
@@ -138,7 +144,10 @@ def _fewest(values: Floats, decimals: Iterable[int], close: float) -> int | None
 
 
 def _shown(values: Floats, decimals: int, *, as_written: bool) -> bool:
-    """Return whether the decimals are digits of the numbers: fp32 numbers of 1,000 and more have no four."""
+    """Return whether the decimals are digits of the numbers.
+
+    fp32 numbers of 1,000 and more have no four.
+    """
     largest = float(np.abs(values).max()) if values.size else 0.0
     return as_written or largest * 10.0**decimals < 10.0**_MOST_OF_FP32
 
@@ -151,12 +160,17 @@ def ulp(values: Floats, bits: int = MANTISSA_BITS) -> Floats:
 
 
 def scaled(values: Floats, signal: str) -> Floats:
-    """Losses as they are, gradient norms as logarithms (a norm of zero as the smallest normal fp32 number)."""
+    """Return losses unchanged, and gradient norms as logarithms.
+
+    A norm of zero counts as the smallest normal fp32 number.
+    """
     return values if signal == "loss" else np.log(np.maximum(values, _LEAST_NORMAL))
 
 
 def usable(evidence: ParityEvidence, reference: Trace) -> tuple[Trace, ...]:
-    """Perturbed runs of the reference's arm, seed and data that did start elsewhere and stayed finite long enough.
+    """Return perturbed runs of the reference's arm, seed and data that can show rounding.
+
+    They started elsewhere and stayed finite long enough.
 
     No run is usable if weights were perturbed by more than any precision rounds, or not at all. Of
     repeated runs of a program, a run that repeats full numbers bit by bit shows no rounding, and
@@ -204,12 +218,12 @@ def _tells_of_rounding(trace: Trace, reference: Trace) -> bool:
 
 
 def perturbed_runs(evidence: ParityEvidence, reference: Trace) -> tuple[Trace, ...]:
-    """All perturbed runs of the reference's arm, seed and data, usable or not."""
+    """Return all perturbed runs of the reference's arm, seed and data, usable or not."""
     of = (reference.arm, reference.seed, reference.data)
     return tuple(
-        one
-        for one in evidence.traces
-        if one.role is Role.PERTURBED and (one.arm, one.seed, one.data) == of
+        trace
+        for trace in evidence.traces
+        if trace.role is Role.PERTURBED and (trace.arm, trace.seed, trace.data) == of
     )
 
 
@@ -222,21 +236,21 @@ def _first_apart(trace: Trace, reference: Trace) -> float:
 
 
 def unscaled(values: Floats, signal: str) -> Floats:
-    """The inverse of `scaled`, kept finite."""
-    own: Floats = values if signal == "loss" else np.exp(np.minimum(values, math.log(LARGEST)))
-    return own
+    """Return the inverse of `scaled`, at most `LARGEST`."""
+    raw: Floats = values if signal == "loss" else np.exp(np.minimum(values, math.log(LARGEST)))
+    return raw
 
 
 def why_unknown(evidence: ParityEvidence, reference: Trace) -> str:
     """Explain why no envelope is available: the fault of the perturbed runs, and what to do."""
     runs = perturbed_runs(evidence, reference)
-    apart = max(
+    deviation = max(
         (_first_apart(trace, reference) for trace in runs if trace.loss and reference.loss),
         default=0.0,
     )
-    if evidence.own_program and apart > LARGEST_EPSILON:
+    if evidence.own_program and deviation > LARGEST_EPSILON:
         return (
-            f"the command does not repeat itself: run again, its first loss is {percent(apart)}"
+            f"the command does not repeat itself: run again, its first loss is {percent(deviation)}"
             " off; have it set its seeds"
         )
     if evidence.own_program and runs:

@@ -45,7 +45,7 @@ def _placeholders(name: str, values: Floats) -> str:
         return ""
     if name == "gradient norm" and not values.any():
         return "every gradient norm is exactly 0"
-    return f"every {name} is {_listed(values)}, a placeholder"
+    return f"every {name} is {_list_values(values)}, a placeholder"
 
 
 def _standstill(values: Floats) -> str:
@@ -62,7 +62,7 @@ def _finite(values: Sequence[float | None]) -> Floats:
     return np.asarray(numbers, dtype=np.float64)
 
 
-def _listed(values: Floats) -> str:
+def _list_values(values: Floats) -> str:
     return " or ".join(f"{value:g}" for value in sorted({*values.tolist()}))
 
 
@@ -75,7 +75,7 @@ def _has_trend(values: Floats) -> bool:
 
 
 def _guess(mean: float) -> str:
-    """``, which is ln 5: a guess among 5 classes``; empty if the loss is not such a logarithm."""
+    """Return ``, which is ln 5: a guess among 5 classes``; empty if it is not such a logarithm."""
     if not 0 < mean <= math.log(_MOST_CLASSES):
         return ""
     classes = round(math.exp(mean))

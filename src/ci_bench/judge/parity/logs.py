@@ -1,4 +1,4 @@
-"""Losses that a program of the user's wrote: which steps of two logs are the same, and what is compared of them.
+"""Loss parity of logs that a program of the user's wrote.
 
 Logs are matched by their own step numbers. Steps that only one log has, values that only one side
 recorded and evaluations that changed never pass. Steps without a number on both sides are left out.
@@ -22,7 +22,15 @@ from ci_bench.judge.parity.envelope import (
     why_unknown,
 )
 from ci_bench.judge.parity.learning import why_unlearned
-from ci_bench.judge.parity.runs import LARGEST, SIGNALS, first_of, insufficient, step_name, stopped
+from ci_bench.judge.parity.runs import (
+    LARGEST,
+    SIGNALS,
+    Floats,
+    first_of,
+    insufficient,
+    step_name,
+    stopped,
+)
 from ci_bench.judge.parity.sensitivity import Sensitivity, figure, with_sensitivity
 from ci_bench.judge.wording import percent
 from ci_bench.records.comparison import Parity, ParityFinding, Tier
@@ -39,21 +47,22 @@ Ask = Callable[[ParityEvidence, Trace], ParityFinding]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Matched:
-    """The steps that both logs have, as labels, with what keeps them from passing (`short`) and what is only said (`notes`).
-
-    `losses` and `norms` are the labels at which both sides have a finite value; `recorded` is the
-    length of the longer log.
-    """
+    """Steps that both logs have, as labels."""
 
     losses: tuple[str, ...]
+    """Labels of steps with a finite loss on both sides."""
     norms: tuple[str, ...]
+    """Those of them with a finite gradient norm on both sides."""
     recorded: int
+    """Steps of the longer log."""
     short: str = ""
+    """Reason why the logs can never pass; empty without one."""
     notes: str = ""
+    """Remarks for the report; empty without any."""
 
 
 def log_finding(evidence: ParityEvidence, run: Trace, masks: Masks, judge: Judge) -> ParityFinding:
-    """Judge a run against the reference of its seed by `judge`, over the steps that both logs have."""
+    """Judge a run against its seed's reference by `judge`, over the steps that both logs have."""
     reference = first_of(evidence, Role.REFERENCE, run.seed)
     if reference is None or (reference.start, reference.data) != (run.start, run.data):
         return judge(evidence, run, masks)
@@ -66,14 +75,14 @@ def log_finding(evidence: ParityEvidence, run: Trace, masks: Masks, judge: Judge
         detail = f"parity needs {LEAST_STEPS} steps, and {len(matched.losses)} were compared"
         stop = insufficient(_joined(detail, matched.short), len(matched.losses))
         return _closed(stopped(stop, run, masks=masks, tier=Tier.NUMERIC), reference, run)
-    found = _over(evidence, reference, run, matched, lambda whole, one: judge(whole, one, masks))
-    if found.verdict.holds and (reason := why_unlearned(reference.loss, reference.grad_norm)):
-        found = replace(
-            found, verdict=Parity.INSUFFICIENT_DATA, detail=f"learning unknown: {reason}"
+    finding = _over(evidence, reference, run, matched, lambda cut, trace: judge(cut, trace, masks))
+    if finding.verdict.holds and (reason := why_unlearned(reference.loss, reference.grad_norm)):
+        finding = replace(
+            finding, verdict=Parity.INSUFFICIENT_DATA, detail=f"learning unknown: {reason}"
         )
-    if found.verdict.holds:
-        found = _with_evaluations(found, evidence, reference, run, whole=not matched.short)
-    if found.verdict.holds and (matched.short or 2 * len(matched.losses) < matched.recorded):
+    if finding.verdict.holds:
+        finding = _with_evaluations(finding, evidence, reference, run, complete=not matched.short)
+    if finding.verdict.holds and (matched.short or 2 * len(matched.losses) < matched.recorded):
         few = (
             ""
             if matched.short
@@ -84,30 +93,33 @@ def log_finding(evidence: ParityEvidence, run: Trace, masks: Masks, judge: Judge
             matched.short,
             few,
         )
-        found = replace(found, verdict=Parity.INSUFFICIENT_DATA, detail=detail)
-    return _closed(replace(found, detail=_joined(found.detail, matched.notes)), reference, run)
+        finding = replace(finding, verdict=Parity.INSUFFICIENT_DATA, detail=detail)
+    return _closed(replace(finding, detail=_joined(finding.detail, matched.notes)), reference, run)
 
 
 def _over(
     evidence: ParityEvidence, reference: Trace, run: Trace, matched: Matched, ask: Ask
 ) -> ParityFinding:
-    """The finding over the matched steps; norms that some of these lack are judged over their own steps."""
-    apart = 0 < len(matched.norms) < len(matched.losses)
+    """Return the finding over the matched steps.
+
+    If some of these have no norm, the norms are judged separately.
+    """
+    norms_separate = 0 < len(matched.norms) < len(matched.losses)
     cut = _cut_evidence(
-        evidence, reference, matched.losses, norms=bool(matched.norms) and not apart
+        evidence, reference, matched.losses, norms=bool(matched.norms) and not norms_separate
     )
-    ours = _cut(run, matched.losses, norms=bool(matched.norms) and not apart)
-    found = _certain(ask(cut, ours), cut, ours)
-    if found.verdict.holds and not why_unlearned(reference.loss, reference.grad_norm):
-        found = _with_sensitivity(found, cut, ask)
-    if not apart or len(matched.norms) < LEAST_STEPS or found.verdict.broken:
-        return found
+    ours = _cut(run, matched.losses, norms=bool(matched.norms) and not norms_separate)
+    finding = _certain(ask(cut, ours), cut, ours)
+    if finding.verdict.holds and not why_unlearned(reference.loss, reference.grad_norm):
+        finding = _with_sensitivity(finding, cut, ask)
+    if not norms_separate or len(matched.norms) < LEAST_STEPS or finding.verdict.broken:
+        return finding
     of_norms = _cut_evidence(evidence, reference, matched.norms, norms=True)
     theirs = _cut(run, matched.norms, norms=True)
     second = _certain(ask(of_norms, theirs), of_norms, theirs)
     if second.verdict.holds:
-        return replace(found, grad_norm_score=second.grad_norm_score)
-    return second if second.verdict.broken or found.verdict.holds else found
+        return replace(finding, grad_norm_score=second.grad_norm_score)
+    return second if second.verdict.broken or finding.verdict.holds else finding
 
 
 def _match(reference: Trace, run: Trace) -> Matched:
@@ -138,8 +150,8 @@ def _match(reference: Trace, run: Trace) -> Matched:
     )
 
 
-def _finite_on_both(labels: Iterable[str], *known: Container[str]) -> tuple[str, ...]:
-    return tuple(label for label in labels if all(label in values for values in known))
+def _finite_on_both(labels: Iterable[str], *finite: Container[str]) -> tuple[str, ...]:
+    return tuple(label for label in labels if all(label in values for values in finite))
 
 
 def _labels(trace: Trace) -> tuple[str, ...]:
@@ -147,14 +159,14 @@ def _labels(trace: Trace) -> tuple[str, ...]:
 
 
 def _values(trace: Trace, signal: str) -> dict[str, float]:
-    """The finite values of a signal by step."""
+    """Return the finite values of a signal by step."""
     values: Sequence[float | None] = getattr(trace, signal)
     pairs = zip(_labels(trace), values, strict=False)
     return {label: value for label, value in pairs if value is not None and abs(value) < LARGEST}
 
 
 def _missing(trace: Trace) -> set[str]:
-    """The steps whose gradient norm was not recorded."""
+    """Return the steps whose gradient norm was not recorded."""
     labels = _labels(trace)
     return {
         labels[hole.step]
@@ -195,11 +207,11 @@ def _norms(reference: Trace, run: Trace, theirs: int, ours: int) -> str:
 
 
 def _lone_hole(reference: Trace, run: Trace) -> ParityFinding | None:
-    """The first step at which only one side has no finite value.
+    """Return the finding of the first step at which only one side has no finite value.
 
     Two runs that diverge for good may do so a step apart.
     """
-    found = []
+    holes = []
     for signal in SIGNALS:
         theirs, ours = _holes(reference, signal), _holes(run, signal)
         order = {label: position for position, label in enumerate(_labels(run))}
@@ -210,10 +222,10 @@ def _lone_hole(reference: Trace, run: Trace) -> ParityFinding | None:
             if (label in ours) != (label in theirs)
         ]
         diverged = shared and shared[-1] in ours and shared[-1] in theirs
-        found += alone if len(alone) > 1 or not diverged else []
-    if not found:
+        holes += alone if len(alone) > 1 or not diverged else []
+    if not holes:
         return None
-    position, label, signal = min(found, key=lambda hole: (hole[0], hole[2] != "loss"))
+    position, label, signal = min(holes, key=lambda hole: (hole[0], hole[2] != "loss"))
     name = step_name(run, position)
     if label in (ours := _holes(run, signal)):
         verdict, detail = (
@@ -240,9 +252,9 @@ def _lone_hole(reference: Trace, run: Trace) -> ParityFinding | None:
 
 
 def _holes(trace: Trace, signal: str) -> dict[str, str]:
-    """The steps at which a signal was recorded and is not finite, with what it was."""
+    """Return the recorded values of a signal that are not finite, by step."""
     labels = _labels(trace)
-    found = {
+    non_finite = {
         labels[hole.step]: hole.value
         for hole in trace.non_finite
         if hole.signal == signal and hole.value != MISSING
@@ -253,13 +265,16 @@ def _holes(trace: Trace, signal: str) -> dict[str, str]:
         for label, value in zip(labels, values, strict=False)
         if value is not None and abs(value) >= LARGEST
     )
-    return {**dict.fromkeys(huge, "not finite"), **found}
+    return {**dict.fromkeys(huge, "not finite"), **non_finite}
 
 
 def _cut_evidence(
     evidence: ParityEvidence, reference: Trace, labels: Sequence[str], *, norms: bool
 ) -> ParityEvidence:
-    """The reference and the perturbed runs at these steps; a perturbed run ends where it lacks one."""
+    """Return the reference and the perturbed runs at these steps.
+
+    A perturbed run ends before the first of them that it lacks.
+    """
     others = [trace for trace in evidence.traces if trace.role is Role.PERTURBED]
     others = [replace(trace, steps=trace.steps if reference.steps else ()) for trace in others]
     traces = [_cut(trace, labels, norms=norms) for trace in others if trace.grad_norm or not norms]
@@ -268,13 +283,13 @@ def _cut_evidence(
 
 def _cut(trace: Trace, labels: Sequence[str], *, norms: bool) -> Trace:
     places = {label: position for position, label in enumerate(_labels(trace))}
-    kept = labels[
+    prefix = labels[
         : next((index for index, label in enumerate(labels) if label not in places), len(labels))
     ]
-    picked = [places[label] for label in kept]
+    picked = [places[label] for label in prefix]
     loss = tuple(trace.loss[position] for position in picked)
     norm = tuple(trace.grad_norm[position] for position in picked) if norms else ()
-    whole = list(picked) == list(range(len(trace.loss))) and bool(norm) == bool(trace.grad_norm)
+    uncut = list(picked) == list(range(len(trace.loss))) and bool(norm) == bool(trace.grad_norm)
     series = {"loss": loss, "grad_norm": norm}
     holes = (
         NonFinite(signal=signal, step=step, value="nan")
@@ -286,57 +301,59 @@ def _cut(trace: Trace, labels: Sequence[str], *, norms: bool) -> Trace:
         trace,
         loss=loss,
         grad_norm=norm,
-        steps=tuple(kept) if trace.steps or not whole else (),
+        steps=tuple(prefix) if trace.steps or not uncut else (),
         non_finite=tuple(holes),
-        ranks=trace.ranks if whole and None not in loss else None,
+        ranks=trace.ranks if uncut and None not in loss else None,
     )
 
 
-def _certain(found: ParityFinding, evidence: ParityEvidence, run: Trace) -> ParityFinding:
-    """The finding, unless its envelope is that of a program that repeats every bit and the difference may be rounding.
+def _certain(finding: ParityFinding, evidence: ParityEvidence, run: Trace) -> ParityFinding:
+    """Return the finding, or insufficient data if the difference may be rounding.
+
+    That is so if all perturbed runs of the program repeated every bit.
 
     No precision in use rounds as coarsely as 2^-8, so a larger difference is a change.
     """
     reference = evidence.traces[0]
-    if found.verdict is not Parity.DIFFERENT_MATH or not only_repeats(
+    if finding.verdict is not Parity.DIFFERENT_MATH or not only_repeats(
         usable(evidence, reference), reference
     ):
-        return found
+        return finding
     pairs = [(reference.loss, run.loss), (reference.grad_norm, run.grad_norm)]
     shares = [
-        abs(one - other) / max(abs(one), abs(other))
+        abs(theirs - ours) / max(abs(theirs), abs(ours))
         for both in pairs
-        for one, other in zip(*both, strict=False)
-        if one is not None and other is not None and one != other
+        for theirs, ours in zip(*both, strict=False)
+        if theirs is not None and ours is not None and theirs != ours
     ]
     if max(shares, default=0.0) > LARGEST_EPSILON:
-        return found
+        return finding
     return replace(
-        found,
+        finding,
         verdict=Parity.INSUFFICIENT_DATA,
-        detail=f"{found.detail}; {why_unknown(evidence, reference)}",
+        detail=f"{finding.detail}; {why_unknown(evidence, reference)}",
         first_step=None,
         step="",
         signal=None,
     )
 
 
-def _with_sensitivity(found: ParityFinding, evidence: ParityEvidence, ask: Ask) -> ParityFinding:
-    """The finding with the score of a loss 1 % off; no pass if that is within the limit."""
+def _with_sensitivity(finding: ParityFinding, evidence: ParityEvidence, ask: Ask) -> ParityFinding:
+    """Add the score of a loss 1 % off to the finding; no pass if that is within the limit."""
     reference = evidence.traces[0]
     steps = len(reference.loss)
     score = _control_score(evidence, reference, ask, first=0)
     fault = f"a loss {percent(CONTROL)} off"
-    seen = Sensitivity(score=score, limit=LIMIT, caught=score > LIMIT, fault=fault)
-    found = with_sensitivity(found, seen, "log more digits or train more steps")
+    sensitivity = Sensitivity(score=score, limit=LIMIT, caught=score > LIMIT, fault=fault)
+    finding = with_sensitivity(finding, sensitivity, "log more digits or train more steps")
     late = _control_score(evidence, reference, ask, first=steps - steps // LATE)
-    if not found.verdict.holds or found.verdict is Parity.BITWISE or late > LIMIT:
-        return found
-    return replace(found, detail=f"{found.detail}, and {figure(late)} in the last third only")
+    if not finding.verdict.holds or finding.verdict is Parity.BITWISE or late > LIMIT:
+        return finding
+    return replace(finding, detail=f"{finding.detail}, and {figure(late)} in the last third only")
 
 
 def _control_score(evidence: ParityEvidence, reference: Trace, ask: Ask, *, first: int) -> float:
-    """The score of the reference with losses 1 % higher from a step on.
+    """Return the score of the reference with losses 1 % higher from step `first` on.
 
     Without an envelope the scale is that of the log's digits, and of runs that do not repeat
     themselves: they hide such a loss.
@@ -346,9 +363,9 @@ def _control_score(evidence: ParityEvidence, reference: Trace, ask: Ask, *, firs
         for step, loss in enumerate(reference.loss)
     )
     control = replace(reference, role=Role.CANDIDATE, loss=raised, ranks=None)
-    found = ask(evidence, control)
-    if found.loss_score is not None:
-        return found.loss_score
+    finding = ask(evidence, control)
+    if finding.loss_score is not None:
+        return finding.loss_score
     losses = np.asarray([math.nan if loss is None else loss for loss in reference.loss])
     higher = np.asarray([math.nan if loss is None else loss for loss in raised])
     runs = perturbed_runs(evidence, reference)
@@ -358,42 +375,40 @@ def _control_score(evidence: ParityEvidence, reference: Trace, ask: Ask, *, firs
 
 
 def _with_evaluations(
-    found: ParityFinding, evidence: ParityEvidence, reference: Trace, run: Trace, *, whole: bool
+    finding: ParityFinding,
+    evidence: ParityEvidence,
+    reference: Trace,
+    run: Trace,
+    *,
+    complete: bool,
 ) -> ParityFinding:
-    """Return the finding, or that of the evaluation losses, a separate series.
+    """Extend the finding by the evaluation losses, a separate series.
 
-    For runs that are not `whole`, return the first.
+    Of runs that are not `complete`, only the evaluations that both have are compared.
     """
     ours, theirs = run.evaluations, reference.evaluations
-    if not whole:
-        ours, theirs = (one[: min(len(ours), len(theirs))] for one in (ours, theirs))
+    if not complete:
+        ours, theirs = (losses[: min(len(ours), len(theirs))] for losses in (ours, theirs))
     if ours == theirs:
-        return found
+        return finding
     if len(ours) != len(theirs):
         detail = (
             f"the training is equal, but there are {len(ours)} (candidate) and {len(theirs)}"
             " (reference) evaluations"
         )
-        return replace(found, verdict=Parity.INSUFFICIENT_DATA, detail=detail)
+        return replace(finding, verdict=Parity.INSUFFICIENT_DATA, detail=detail)
     runs = [
         trace.evaluations[: len(theirs)]
         for trace in usable(evidence, reference)
         if len(trace.evaluations) >= len(theirs)
     ]
     base, head, *others = (
-        np.asarray([math.nan if value is None else value for value in one])
-        for one in (theirs, ours, *runs)
+        np.asarray([math.nan if value is None else value for value in losses])
+        for losses in (theirs, ours, *runs)
     )
-    width = np.nan_to_num(envelope(np.nan_to_num(base), (), "loss", as_written=True))
-    for other in others:
-        width = np.fmax(width, np.abs(other - base))
-    apart = np.isnan(head) != np.isnan(base)
-    scores = np.where(
-        apart, np.inf, np.nan_to_num(np.abs(head - base)) / np.maximum.accumulate(width)
-    )
-    beyond = np.flatnonzero(scores > LIMIT)
+    beyond = np.flatnonzero(_evaluation_scores(base, head, others) > LIMIT)
     if not beyond.size:
-        return found
+        return finding
     first = int(beyond[0])
     share = (head[first] - base[first]) / abs(base[first]) if base[first] else math.nan
     size = f"off by {percent(share)}" if math.isfinite(share) else "not finite on one side"
@@ -404,9 +419,9 @@ def _with_evaluations(
     why = f"; {why_unknown(evidence, reference)}" if unknown else ""
     verdict = Parity.INSUFFICIENT_DATA if unknown else Parity.DIFFERENT_MATH
     if unknown:
-        return replace(found, verdict=verdict, detail=detail + why, signal=None)
+        return replace(finding, verdict=verdict, detail=detail + why, signal=None)
     return replace(
-        found,
+        finding,
         verdict=verdict,
         detail=detail + why,
         signal="evaluation_loss",
@@ -415,19 +430,36 @@ def _with_evaluations(
     )
 
 
-def _closed(found: ParityFinding, reference: Trace, run: Trace) -> ParityFinding:
-    """The finding with what was read of both logs."""
+def _evaluation_scores(base: Floats, head: Floats, others: Iterable[Floats]) -> Floats:
+    """Score the deviation of each evaluation loss in envelopes; infinite if one side lacks it."""
+    width = np.nan_to_num(envelope(np.nan_to_num(base), (), "loss", as_written=True))
+    for other in others:
+        width = np.fmax(width, np.abs(other - base))
+    one_sided = np.isnan(head) != np.isnan(base)
+    return np.where(
+        one_sided, np.inf, np.nan_to_num(np.abs(head - base)) / np.maximum.accumulate(width)
+    )
+
+
+def _closed(finding: ParityFinding, reference: Trace, run: Trace) -> ParityFinding:
+    """Add what was read of both logs to the finding."""
     recorded = max(len(reference.loss), len(run.loss))
-    return replace(found, detail=_joined(found.detail, _reading(reference, run)), recorded=recorded)
+    return replace(
+        finding, detail=_joined(finding.detail, _reading(reference, run)), recorded=recorded
+    )
 
 
 def _reading(reference: Trace, run: Trace) -> str:
     """``read 120 steps of rank 0; loss fell from 10.4 to 7.1 on both sides``."""
     theirs, ours = len(reference.loss), len(run.loss)
     steps = f"{ours:,}" if ours == theirs else f"{ours:,} (candidate) and {theirs:,} (reference)"
-    of, left = (
-        one if one == other else f"{other or 'nothing'} (candidate), {one or 'nothing'} (reference)"
-        for one, other in zip(_parts(reference.reading), _parts(run.reading), strict=True)
+    of, unread = (
+        theirs_part
+        if theirs_part == ours_part
+        else f"{ours_part or 'nothing'} (candidate), {theirs_part or 'nothing'} (reference)"
+        for theirs_part, ours_part in zip(
+            _parts(reference.reading), _parts(run.reading), strict=True
+        )
     )
     course, other = _course(reference), _course(run)
     sides = (
@@ -435,13 +467,13 @@ def _reading(reference: Trace, run: Trace) -> str:
         if course == other
         else f"loss {other} (candidate), {course} (reference)"
     )
-    return _joined(f"read {steps} steps{f' of {of}' if of else ''}", sides, left)
+    return _joined(f"read {steps} steps{f' of {of}' if of else ''}", sides, unread)
 
 
 def _parts(reading: str) -> tuple[str, str]:
-    """The ranks that were read, and what was not."""
-    of, _, left = reading.partition("; ")
-    return of, left
+    """Return the ranks that were read, and the parts that were not."""
+    of, _, unread = reading.partition("; ")
+    return of, unread
 
 
 def _course(trace: Trace) -> str:

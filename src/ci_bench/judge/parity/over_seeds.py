@@ -1,4 +1,4 @@
-"""Loss parity over seeds, for runs that cannot be compared step by step: does the candidate end at the same loss and accuracy?
+"""Loss parity over seeds, for runs that cannot be compared step by step.
 
 Owns the statistical tier. Other masks, or another start, change the final loss. Reference runs with
 other masks, or from another start, show by how much, and the candidate's differences over seeds are
@@ -51,7 +51,7 @@ class Estimate:
     freedom: float
 
     def reach(self, share: float) -> float:
-        """The half width of an interval with t quantile `share`."""
+        """Return the half width of an interval with t quantile `share`."""
         return t_quantile(share, self.freedom) * self.error
 
 
@@ -126,7 +126,7 @@ def seeds_finding(
 
 
 def pooled(differences: Sequence[float], null: Sequence[float]) -> Estimate:
-    """The mean of `differences`, with a spread pooled from them and from `null`, whose true mean is zero.
+    """Return the mean of `differences`, and its error from them and `null`, of true mean zero.
 
     ``s^2 = (n0 s0^2 + S) / (n0 + r - 1)`` with ``n0 s0^2`` the sum of squares of `null` and S that
     of the differences about their mean: the classical pooled variance,
@@ -141,20 +141,20 @@ def pooled(differences: Sequence[float], null: Sequence[float]) -> Estimate:
 
 
 def one_per_seed(runs: tuple[Trace, ...]) -> list[Trace]:
-    """Repeats of a seed share their start, so they are not replicates: the first of each seed counts."""
+    """Return the first run of each seed: repeats share their start, so they are not replicates."""
     first = {run.seed: run for run in sorted(runs, key=lambda run: -run.index)}
     return [first[seed] for seed in sorted(first)]
 
 
-def _problem(stops: list[Stopped], twins: list[Twins], apart: str) -> Stopped | None:
-    """The worst reason why the seeds cannot be judged together."""
+def _problem(stops: list[Stopped], twins: list[Twins], reason: str) -> Stopped | None:
+    """Return the worst reason why the seeds cannot be judged together."""
     order = (Parity.NON_FINITE, Parity.INSUFFICIENT_DATA, Parity.INCONCLUSIVE)
     if stops:
         return min(stops, key=lambda stop: order.index(stop.verdict))
     steps = min(pair.steps for pair in twins)
     if len(twins) < LEAST_SEEDS:
         return insufficient(
-            f"{apart}, and {count_of(len(twins), 'seed')} cannot decide: it needs {LEAST_SEEDS}",
+            f"{reason}, and {count_of(len(twins), 'seed')} cannot decide: it needs {LEAST_SEEDS}",
             steps,
         )
     for pair in twins:
@@ -163,7 +163,7 @@ def _problem(stops: list[Stopped], twins: list[Twins], apart: str) -> Stopped | 
     if steps < LEAST_STEPS:
         notes = "".join(f"; {pair.note}" for pair in twins if pair.note)
         return insufficient(
-            f"{apart}, and {steps} steps are too few: it needs {LEAST_STEPS}{notes}", steps
+            f"{reason}, and {steps} steps are too few: it needs {LEAST_STEPS}{notes}", steps
         )
     if not all(_tail_loss(pair) > 0 for pair in twins):
         return Stopped(
@@ -181,7 +181,7 @@ def _other_masks(evidence: ParityEvidence) -> list[Twins]:
 
 
 def usable_twins(pairs: Sequence[Twins]) -> list[Twins]:
-    """Select those that are whole, and long enough to show how far chance moves a final loss."""
+    """Select complete pairs that are long enough to show how far chance moves a final loss."""
     usable = [pair for pair in pairs if not pair.short and pair.steps >= LEAST_STEPS]
     return [pair for pair in usable if _tail_loss(pair) > 0]
 
@@ -191,7 +191,10 @@ def _tail_loss(pair: Twins) -> float:
 
 
 def _relative(pair: Twins) -> Floats:
-    """The relative difference of every step, cut at a size where it is different anyway and its square cannot overflow."""
+    """Return the relative difference of every step, clipped.
+
+    At the bound it is different anyway, and its square cannot overflow.
+    """
     candidate, reference = (
         series(trace, "loss", pair.steps) for trace in (pair.candidate, pair.reference)
     )
@@ -204,14 +207,17 @@ def _tail_difference(pair: Twins) -> float:
 
 
 def _drift(pair: Twins) -> float:
-    """The change of the relative difference over a whole run, at the slope of its last half (least squares)."""
+    """Return the change of the relative difference over a run, by the slope of its last half.
+
+    The slope is of least squares.
+    """
     last_half = _relative(pair)[pair.steps // 2 :]
     steps = np.arange(len(last_half)) - (len(last_half) - 1) / 2
     return float((steps @ last_half) / (steps @ steps)) * pair.steps
 
 
 def _margin(twins: list[Twins]) -> float:
-    """Half of what another seed does to the final loss, at least 0.25 % and at most 0.5 %."""
+    """Return half of the spread of final losses over seeds, at least 0.25 % and at most 0.5 %."""
     losses = [_tail_loss(pair) for pair in twins]
     spread = statistics.stdev(losses) / statistics.fmean(losses)
     return max(LEAST_MARGIN, min(LARGEST_MARGIN, _SEED_SHARE * spread))
@@ -222,21 +228,21 @@ def _ruling(
 ) -> tuple[Parity, str]:
     size = abs(estimate.mean)
     differs = size - estimate.reach(_DIFFERENT_LEVEL) > 0
-    seen = f"final loss differs by {100 * estimate.mean:+.3f} % (margin {percent(margin)})"
+    summary = f"final loss differs by {100 * estimate.mean:+.3f} % (margin {percent(margin)})"
     if size + estimate.reach(_EQUIVALENT_LEVEL) < margin:
         return Parity.EQUIVALENT, (
-            f"{seen}; statistically a difference, but inside the margin" if differs else seen
+            f"{summary}; statistically a difference, but inside the margin" if differs else summary
         )
     if question.lower and estimate.mean + estimate.reach(_EQUIVALENT_LEVEL) < margin:
-        return Parity.EQUIVALENT, f"{seen}; {question.lower}" if differs else seen
+        return Parity.EQUIVALENT, f"{summary}; {question.lower}" if differs else summary
     if differs and not (question.lower and estimate.mean < 0):
-        return Parity.DIFFERENT, f"{seen}, more than {question.chance} explain"
-    wanted = _seeds_to_decide(estimate, margin, seeds)
+        return Parity.DIFFERENT, f"{summary}, more than {question.chance} explain"
+    needed_seeds = _seeds_to_decide(estimate, margin, seeds)
     return (
         Parity.INCONCLUSIVE,
         (
-            f"{seen}; too uncertain to decide: train more seeds (about {wanted:,} for a difference"
-            " of the margin)"
+            f"{summary}; too uncertain to decide: train more seeds (about {needed_seeds:,} for a"
+            " difference of the margin)"
         ),
     )
 
@@ -281,7 +287,9 @@ _PEERS = (Role.REFERENCE, Role.PERTURBED, Role.OTHER_MASKS)
 
 
 def accuracy_parity(evidence: ParityEvidence, arm: str) -> AccuracyParity | None:
-    """Accuracy of candidate `arm` against its peers, seeds pooled; `None` if no seed was evaluated on both sides.
+    """Compare the accuracy of candidate `arm` with its peers', seeds pooled.
+
+    `None` if no seed was evaluated on both sides.
 
     Per seed ``d = a_cand - mean(a_peers)``; the spread s is pooled over seeds from the peers
     (reference, perturbed and other-mask runs), with f degrees of freedom. Broken if
@@ -345,11 +353,11 @@ def _cut_short(evidence: ParityEvidence, seed: int) -> int:
     reference = first_of(evidence, Role.REFERENCE, seed)
     same = None if reference is None else (reference.arm, seed, reference.data)
     perturbed = [
-        one
-        for one in evidence.traces
-        if one.role is Role.PERTURBED and (one.arm, one.seed, one.data) == same
+        trace
+        for trace in evidence.traces
+        if trace.role is Role.PERTURBED and (trace.arm, trace.seed, trace.data) == same
     ]
-    return sum(1 for one in perturbed if not _evaluated(one))
+    return sum(1 for trace in perturbed if not _evaluated(trace))
 
 
 def _flipped(evidence: ParityEvidence, runs: list[Trace]) -> tuple[float, int]:
@@ -398,7 +406,7 @@ def starts_differ(base: CaseResult, head: CaseResult) -> bool:
 
 
 def starts_finding(base: CaseResult, head: CaseResult) -> ParityFinding | None:
-    """The finding over the seeds that both sides have; `None` if they have too few to be asked.
+    """Return the finding over the seeds that both sides have; `None` if these are too few.
 
     The effect of chance is estimated from trainings of each side that only drew their start again.
     """
@@ -411,7 +419,7 @@ def starts_finding(base: CaseResult, head: CaseResult) -> ParityFinding | None:
         return None
     runs = [replace(ours[seed], role=Role.CANDIDATE, start=theirs[seed].start) for seed in shared]
     matched = [match(base.parity, run) for run in runs]
-    found = seeds_finding(
+    finding = seeds_finding(
         matched,
         [*_drawn_again(base.parity, arm), *_drawn_again(head.parity, arm)],
         runs[0],
@@ -420,14 +428,14 @@ def starts_finding(base: CaseResult, head: CaseResult) -> ParityFinding | None:
     )
     first = _first_apart(matched)
     if first is None:
-        return replace(found, detail=f"the start weights differ from base's; {_beside(found)}")
+        return replace(finding, detail=f"the start weights differ from base's; {_beside(finding)}")
     step, share = first
     off = f" ({percent(share)} off)" if share is not None else ""
     return replace(
-        found,
+        finding,
         detail=(
             f"the start weights differ from base's, and so do the losses from step {step} on{off};"
-            f" {_beside(found)}"
+            f" {_beside(finding)}"
         ),
         first_step=step,
         signal="loss",
@@ -436,15 +444,18 @@ def starts_finding(base: CaseResult, head: CaseResult) -> ParityFinding | None:
 
 
 def _first_apart(matched: Sequence[Twins | Stopped]) -> tuple[int, float | None] | None:
-    """The first step whose losses differ, of the first seed where some do, and by what share of base's there."""
+    """Return the first step whose losses differ, and their difference relative to base's.
+
+    It is of the first seed that has such a step.
+    """
     for pair in matched:
         if isinstance(pair, Twins):
             theirs, ours = (
                 series(trace, "loss", pair.steps) for trace in (pair.reference, pair.candidate)
             )
-            apart = np.flatnonzero(theirs != ours)
-            if apart.size:
-                step = int(apart[0])
+            differing = np.flatnonzero(theirs != ours)
+            if differing.size:
+                step = int(differing[0])
                 share = (
                     float((ours[step] - theirs[step]) / abs(theirs[step]))
                     if theirs[step]
@@ -454,19 +465,22 @@ def _first_apart(matched: Sequence[Twins | Stopped]) -> tuple[int, float | None]
     return None
 
 
-def _beside(found: ParityFinding) -> str:
-    """The finding's words, with the interval of the difference."""
-    if found.interval is None:
-        return f"head against base: {found.detail}"
-    low, high = (f"{100 * value:+.3g}" for value in (found.interval.low, found.interval.high))
-    said = (
-        "head learns as well as base" if found.verdict is Parity.EQUIVALENT else "head against base"
+def _beside(finding: ParityFinding) -> str:
+    """Describe the finding, with the interval of the difference."""
+    if finding.interval is None:
+        return f"head against base: {finding.detail}"
+    low, high = (f"{100 * value:+.3g}" for value in (finding.interval.low, finding.interval.high))
+    outcome = (
+        "head learns as well as base"
+        if finding.verdict is Parity.EQUIVALENT
+        else "head against base"
     )
-    return f"{said}: {found.detail}; {100 * found.interval.level:.0f} % interval {low} to {high} %"
+    level = f"{100 * finding.interval.level:.0f} %"
+    return f"{outcome}: {finding.detail}; {level} interval {low} to {high} %"
 
 
 def _first_runs(base: CaseResult, head: CaseResult) -> tuple[Trace, Trace] | None:
-    """The reference run of the seed that both sides verified."""
+    """Return the reference runs (base, head) of the first seed that both sides have."""
     if base.parity is None or head.parity is None or base.case.reference != head.case.reference:
         return None
     theirs, ours = (_references(side, head.case.reference) for side in (base.parity, head.parity))
@@ -474,7 +488,7 @@ def _first_runs(base: CaseResult, head: CaseResult) -> tuple[Trace, Trace] | Non
 
 
 def _references(evidence: ParityEvidence, arm: str) -> dict[int, Trace]:
-    """The reference run of each seed."""
+    """Return the reference run of each seed."""
     runs = tuple(
         trace for trace in evidence.traces if trace.role is Role.REFERENCE and trace.arm == arm
     )
@@ -486,10 +500,10 @@ def _drawn_again(evidence: ParityEvidence, arm: str) -> list[Twins]:
 
     The code is the same, so they differ only by chance.
     """
-    own = replace(evidence, traces=tuple(trace for trace in evidence.traces if trace.arm == arm))
+    of_arm = replace(evidence, traces=tuple(trace for trace in evidence.traces if trace.arm == arm))
     pairs = []
-    for run in own.traces:
-        reference = first_of(own, Role.REFERENCE, run.seed)
+    for run in of_arm.traces:
+        reference = first_of(of_arm, Role.REFERENCE, run.seed)
         if run.role is Role.OTHER_START and reference is not None and run.start != reference.start:
-            pairs.append(match(own, replace(run, start=reference.start)))
+            pairs.append(match(of_arm, replace(run, start=reference.start)))
     return [pair for pair in pairs if isinstance(pair, Twins)]

@@ -29,18 +29,21 @@ def first_apart(
         if run.resumed is not None and run.resumed.saved_by in broken:
             continue
         spliced = spliced_in(evidence, run)
-        found = (
+        finding = (
             stopped(spliced, run, masks=None, tier=Tier.NUMERIC)
             if isinstance(spliced, Stopped)
             else judge(*spliced)
         )
-        if not found.verdict.holds:
-            return replace(found, detail=f"{resumption(run)}: {found.detail}")
+        if not finding.verdict.holds:
+            return replace(finding, detail=f"{resumption(run)}: {finding.detail}")
     return None
 
 
 def resumed_runs(evidence: ParityEvidence, arm: str) -> tuple[Trace, ...]:
-    """The resumed runs whose parity is that of `arm`: its own, and those of one process from what it saved."""
+    """Return the resumed runs whose parity is that of `arm`.
+
+    These are its own, and those of one process from checkpoints that it saved.
+    """
     references = {trace.arm for trace in evidence.traces if trace.role is Role.REFERENCE}
     runs = [
         trace
@@ -64,7 +67,9 @@ def resumption(run: Trace) -> str:
 
 
 def spliced_in(evidence: ParityEvidence, run: Trace) -> tuple[ParityEvidence, Trace] | Stopped:
-    """The evidence with a reference as long as the resumed run, and the run with the reference's steps before its own.
+    """Return the evidence with a reference of the run's length, and the run from step 0 on.
+
+    Steps before its own are the reference's.
 
     Stopped if the run saw other data, has no reference, or began from the reference's own weights:
     then a checkpoint that restores nothing would pass.
@@ -115,10 +120,10 @@ def _spliced(reference: Trace, run: Trace, resumed: Resumed) -> Trace:
 
 
 def _spliced_ranks(reference: Trace, ranks: RankSeries, before: int) -> RankSeries:
-    seen = [as_rank_sees(reference, rank, ranks) or reference for rank in range(len(ranks.loss))]
+    traces = [as_rank_sees(reference, rank, ranks) or reference for rank in range(len(ranks.loss))]
     return replace(
         ranks,
-        loss=_joined([one.loss for one in seen], ranks.loss, before),
+        loss=_joined([trace.loss for trace in traces], ranks.loss, before),
         grad_norm=_joined([reference.grad_norm] * len(ranks.grad_norm), ranks.grad_norm, before),
     )
 
@@ -126,4 +131,4 @@ def _spliced_ranks(reference: Trace, ranks: RankSeries, before: int) -> RankSeri
 def _joined(
     first: Sequence[Sequence[float | None]], then: Sequence[Sequence[float | None]], before: int
 ) -> tuple[tuple[float | None, ...], ...]:
-    return tuple((*one[:before], *other) for one, other in zip(first, then, strict=True))
+    return tuple((*start[:before], *rest) for start, rest in zip(first, then, strict=True))

@@ -1,4 +1,4 @@
-"""Two training runs of one seed, side by side: may they be compared, and over which steps?
+"""Pairing of two training runs of one seed: the steps over which they may be compared.
 
 Owns what must hold before any loss is compared (same start, same data, same length, finite values),
 and, for information only, the verdict of PyTorch's training_loss.py on the same runs:
@@ -20,7 +20,7 @@ from ci_bench.records.results import Masks, ParityEvidence, RankSeries, Role, Tr
 
 SIGNALS = ("loss", "grad_norm")
 LARGEST = 1e100
-"""A loss or norm beyond this counts as not finite: it exceeds fp32, and its square would overflow."""
+"""Limit of finite losses and norms: larger ones exceed fp32, and their square would overflow."""
 MANTISSA_BITS = 23
 """Mantissa bits of fp32, in which losses are computed unless the whole model has fewer."""
 _BITS_OF_PRECISION = {"bf16": 7}
@@ -30,27 +30,27 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Twins:
-    """Two runs that both recorded `steps` steps.
-
-    `skipped` are those of them in which neither is finite.
-
-    `note` describes the skipped steps; `short` says why the runs can never pass.
-
-    `as_written` says that values are what a program of the user's wrote, with as many decimals as
-    it wrote. `loss_bits` are those of the mantissa of the reference's losses.
-    """
+    """Two runs of one seed that may be compared."""
 
     reference: Trace
+    """The reference run of the seed."""
     candidate: Trace
+    """The run that is judged."""
     steps: int
+    """Steps that both runs recorded."""
     skipped: tuple[int, ...] = ()
+    """Steps at which one or both runs have no finite value, which are not compared."""
     note: str = ""
+    """Description of the skipped steps; empty without any."""
     short: str = ""
+    """Reason why the runs can never pass; empty without one."""
     as_written: bool = False
+    """True if a program of the user's wrote the values, rounded to its number of decimals."""
     loss_bits: int = MANTISSA_BITS
+    """Mantissa bits of the reference's losses."""
 
     def compared(self, steps: int | None = None) -> int:
-        """The number of steps that both runs have a number for, of the first `steps` or of all."""
+        """Count the steps that both runs have a number for, of the first `steps` or of all."""
         end = self.steps if steps is None else min(steps, self.steps)
         return end - sum(step < end for step in self.skipped)
 
@@ -58,21 +58,28 @@ class Twins:
         """Return the same runs without the skipped steps, to take means of."""
         if not self.skipped:
             return self
-        one, two = (
+        reference, candidate = (
             _without(trace, self.skipped, self.steps) for trace in (self.reference, self.candidate)
         )
-        return replace(self, reference=one, candidate=two, steps=self.compared(), skipped=())
+        return replace(
+            self, reference=reference, candidate=candidate, steps=self.compared(), skipped=()
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stopped:
-    """Reason why two runs cannot be compared, or that one was not finite from the start."""
+    """Reason why two runs cannot be compared, or the step at which only one is not finite."""
 
     verdict: Parity
+    """Verdict of the comparison, which never holds."""
     detail: str
+    """The reason, for the report."""
     steps: int
+    """Steps that were compared."""
     first_step: int | None = None
+    """Step at which only the candidate is not finite; `None` for any other reason."""
     signal: str | None = None
+    """Signal that is not finite at that step; `None` for any other reason."""
 
 
 def match(evidence: ParityEvidence, run: Trace) -> Twins | Stopped:
@@ -84,11 +91,11 @@ def match(evidence: ParityEvidence, run: Trace) -> Twins | Stopped:
         return insufficient(f"seed {run.seed} did not start from the same state as the reference")
     if not run.data or run.data != reference.data:
         return insufficient(f"seed {run.seed} did not see the same data as the reference")
-    found = _finite_part(reference, run)
-    if isinstance(found, Stopped):
-        return found
+    pair = _finite_part(reference, run)
+    if isinstance(pair, Stopped):
+        return pair
     return replace(
-        found, as_written=evidence.own_program, loss_bits=_loss_bits(evidence.precision, reference)
+        pair, as_written=evidence.own_program, loss_bits=_loss_bits(evidence.precision, reference)
     )
 
 
@@ -107,35 +114,38 @@ def _loss_bits(precision: str, reference: Trace) -> int:
 
 
 def first_of(evidence: ParityEvidence, role: Role, seed: int) -> Trace | None:
-    """The run of lowest index with that role and seed."""
-    found = [trace for trace in evidence.traces if trace.role is role and trace.seed == seed]
-    return min(found, key=lambda trace: trace.index, default=None)
+    """Return the run of lowest index with that role and seed."""
+    traces = [trace for trace in evidence.traces if trace.role is role and trace.seed == seed]
+    return min(traces, key=lambda trace: trace.index, default=None)
 
 
 def length(trace: Trace) -> int:
-    """The number of steps that have both signals; of a program that tells no gradient norm, those that have a loss."""
+    """Return the number of steps that have both signals, or a loss if no norm was recorded."""
     return min(len(trace.loss), len(trace.grad_norm)) if trace.grad_norm else len(trace.loss)
 
 
 def signals_of(*traces: Trace) -> tuple[str, ...]:
-    """The signals that all of these runs have."""
+    """Return the signals that all of these runs have."""
     return SIGNALS if all(trace.grad_norm for trace in traces) else ("loss",)
 
 
 def finite_steps(trace: Trace) -> int:
-    """The number of steps that have a number for every signal."""
+    """Count the steps that have a number for every signal."""
     steps = length(trace)
     return steps - sum(step < steps for step in holes_of(trace))
 
 
 def holes_of(trace: Trace) -> dict[int, str]:
-    """The steps that have no number, in their order, and the signal; the loss where both signals lack one."""
-    found = {step: signal for signal in reversed(SIGNALS) for step in _holes(trace, signal)}
-    return dict(sorted(found.items()))
+    """Return the steps that have no number, in order, with the signal.
+
+    If both signals lack one, it is the loss.
+    """
+    signals = {step: signal for signal in reversed(SIGNALS) for step in _holes(trace, signal)}
+    return dict(sorted(signals.items()))
 
 
 def series(trace: Trace, signal: str, steps: int) -> Floats:
-    """The first `steps` values of a signal; nan if one is missing or counts as not finite."""
+    """Return the first `steps` values of a signal; nan if one is missing or not finite."""
     values: tuple[float | None, ...] = getattr(trace, signal)
     numbers = np.asarray(
         [math.nan if value is None else value for value in values[:steps]], dtype=np.float64
@@ -144,13 +154,16 @@ def series(trace: Trace, signal: str, steps: int) -> Floats:
 
 
 def step_name(trace: Trace, position: int) -> str:
-    """``step 340``, as the log of a run names the step at a position; ``epoch 2, iteration 70`` where steps restart."""
+    """Return ``step 340``, the name of the step at a position in the log of a run.
+
+    It is ``epoch 2, iteration 70`` if the steps restart.
+    """
     name = trace.steps[position] if position < len(trace.steps) else str(position)
     return f"step {name}" if name.isdecimal() else name
 
 
 def stopped(stop: Stopped, run: Trace, *, masks: Masks | None, tier: Tier | None) -> ParityFinding:
-    """The finding of runs that cannot be compared."""
+    """Return the finding of runs that cannot be compared."""
     return ParityFinding(
         arm=run.arm,
         verdict=stop.verdict,
@@ -163,16 +176,16 @@ def stopped(stop: Stopped, run: Trace, *, masks: Masks | None, tier: Tier | None
     )
 
 
-def as_rank_sees(trace: Trace, rank: int, seen: RankSeries) -> Trace | None:
-    """Return a run of one process restricted to the rows of a rank, as in `seen`.
+def as_rank_sees(trace: Trace, rank: int, rank_series: RankSeries) -> Trace | None:
+    """Return a run of one process restricted to the rows of a rank, as in `rank_series`.
 
     `None` if the loss of these rows was not recorded.
     """
-    if not seen.own_rows:
+    if not rank_series.own_rows:
         return trace
-    first = rank // seen.sharing * seen.sharing
+    first = rank // rank_series.sharing * rank_series.sharing
     losses = (
-        _of_rows_together(trace.ranks, range(first, first + seen.sharing))
+        _of_rows_together(trace.ranks, range(first, first + rank_series.sharing))
         if trace.ranks is not None
         else ()
     )
@@ -184,7 +197,7 @@ def as_rank_sees(trace: Trace, rank: int, seen: RankSeries) -> Trace | None:
 
 
 def _of_rows_together(series: RankSeries, ranks: range) -> tuple[float | None, ...]:
-    """The mean loss of the rows of several ranks, step by step; nothing if one of them is not known."""
+    """Return the mean loss of several ranks' rows by step; empty if one of them is unknown."""
     if ranks.stop > len(series.loss):
         return ()
     if len(ranks) == 1:
@@ -194,7 +207,7 @@ def _of_rows_together(series: RankSeries, ranks: range) -> tuple[float | None, .
     of_steps = zip(
         *(zip(series.loss[rank], series.rows[rank], strict=False) for rank in ranks), strict=False
     )
-    return tuple(_mean(own) for own in of_steps)
+    return tuple(_mean(pairs) for pairs in of_steps)
 
 
 def _mean(losses_and_rows: Iterable[tuple[float | None, int]]) -> float | None:
@@ -205,7 +218,7 @@ def _mean(losses_and_rows: Iterable[tuple[float | None, int]]) -> float | None:
 
 
 def insufficient(detail: str, steps: int = 0) -> Stopped:
-    """Too little to judge: never a pass."""
+    """Return the reason why there is too little to judge, which never passes."""
     return Stopped(verdict=Parity.INSUFFICIENT_DATA, detail=detail, steps=steps)
 
 
@@ -218,7 +231,7 @@ def _holes(trace: Trace, signal: str) -> Iterable[int]:
 
 
 def _finite_part(reference: Trace, run: Trace) -> Twins | Stopped:
-    """The steps with a number on both sides.
+    """Return the steps with a number on both sides.
 
     Only one side without a number is a finding, from the first such step on.
 
@@ -270,10 +283,10 @@ def _steps(skipped: tuple[int, ...]) -> str:
 
 
 def _without(trace: Trace, skipped: tuple[int, ...], steps: int) -> Trace:
-    kept = [step for step in range(steps) if step not in skipped]
-    norms = tuple(trace.grad_norm[step] for step in kept) if trace.grad_norm else ()
+    remaining = [step for step in range(steps) if step not in skipped]
+    norms = tuple(trace.grad_norm[step] for step in remaining) if trace.grad_norm else ()
     return replace(
-        trace, loss=tuple(trace.loss[step] for step in kept), grad_norm=norms, non_finite=()
+        trace, loss=tuple(trace.loss[step] for step in remaining), grad_norm=norms, non_finite=()
     )
 
 
@@ -311,7 +324,7 @@ ALLOWANCE = 0.1
 
 
 def seed_rule(evidence: ParityEvidence, arm: str) -> SeedRule | None:
-    """The rule on the first seed that reference and candidate `arm` share; `None` if they share none."""
+    """Apply the rule to the first seed that the reference and `arm` share; `None` without one."""
     references = {trace.seed: trace for trace in _ordered(evidence, Role.REFERENCE)}
     candidates = {
         trace.seed: trace for trace in _ordered(evidence, Role.CANDIDATE) if trace.arm == arm
@@ -327,7 +340,7 @@ def seed_rule(evidence: ParityEvidence, arm: str) -> SeedRule | None:
 
 
 def window_means(losses: tuple[float | None, ...], *, steps_per_epoch: int) -> tuple[float, ...]:
-    """The mean of every full window of `WINDOW` batches inside an epoch; nan if a loss is missing."""
+    """Return the mean of each full window of batches inside an epoch; nan if a loss is missing."""
     epoch = max(1, steps_per_epoch)
     starts = (
         begin + offset
@@ -336,9 +349,9 @@ def window_means(losses: tuple[float | None, ...], *, steps_per_epoch: int) -> t
     )
     windows = (losses[start : start + WINDOW] for start in starts)
     return tuple(
-        sum(math.nan if x is None else x for x in one) / WINDOW
-        for one in windows
-        if len(one) == WINDOW
+        sum(math.nan if loss is None else loss for loss in window) / WINDOW
+        for window in windows
+        if len(window) == WINDOW
     )
 
 

@@ -23,76 +23,83 @@ Judge = Callable[[ParityEvidence, Trace, Masks], ParityFinding]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sensitivity:
-    """The control's score by the rule of candidates, and where parity ends.
-
-    `caught` is false too if nothing was trained.
-    """
+    """Score of the control by the rule of candidates."""
 
     score: float | None
+    """Largest deviation of the control, in envelopes; `None` if unknown."""
     limit: float
+    """Score up to which parity holds; 0 if the score is unknown."""
     caught: bool
+    """True if the score exceeds the limit; false too if no control was trained."""
     fault: str = CONTROL
     """The fault that the control has."""
     unknown: str = "none was trained"
     """The reason if the score is missing."""
 
     def __str__(self) -> str:
-        """Say what the comparison could have seen."""
+        """Describe the score of the fault, and the limit."""
         if self.score is None:
             return f"whether {self.fault} would have been found is unknown: {self.unknown}"
         return f"{self.fault} would have scored {figure(self.score)} (limit {self.limit:g})"
 
 
-def with_sensitivity(found: ParityFinding, seen: Sensitivity, remedy: str) -> ParityFinding:
-    """A finding that holds, with what it could have seen; `INSUFFICIENT_SENSITIVITY` if the control was not caught."""
-    if seen.caught:
-        return replace(found, detail=f"{found.detail}; {seen}")
-    detail = f"{seen}, so a small fault would pass: {remedy} ({found.detail})"
-    return replace(found, verdict=Parity.INSUFFICIENT_SENSITIVITY, detail=detail)
+def with_sensitivity(
+    finding: ParityFinding, sensitivity: Sensitivity, remedy: str
+) -> ParityFinding:
+    """Add the sensitivity to a finding that holds.
+
+    `INSUFFICIENT_SENSITIVITY` if the control was not caught.
+    """
+    if sensitivity.caught:
+        return replace(finding, detail=f"{finding.detail}; {sensitivity}")
+    detail = f"{sensitivity}, so a small fault would pass: {remedy} ({finding.detail})"
+    return replace(finding, verdict=Parity.INSUFFICIENT_SENSITIVITY, detail=detail)
 
 
-def backed(found: ParityFinding, evidence: ParityEvidence, judge: Judge) -> ParityFinding:
-    """The finding if its training learned, its twin holds as well, and the control was caught; else the reason why not.
+def backed(finding: ParityFinding, evidence: ParityEvidence, judge: Judge) -> ParityFinding:
+    """Return the finding if its training learned, its twin holds, and the control was caught.
+
+    Else it gives the reason why not.
 
     Findings that do not hold and findings over seeds have no control; logs are judged in
     `parity_logs`.
     """
-    if not found.verdict.holds or evidence.own_program:
-        return found
+    if not finding.verdict.holds or evidence.own_program:
+        return finding
     if reason := _unlearned(evidence):
         return replace(
-            found, verdict=Parity.INSUFFICIENT_SENSITIVITY, detail=f"learning unknown: {reason}"
+            finding, verdict=Parity.INSUFFICIENT_SENSITIVITY, detail=f"learning unknown: {reason}"
         )
-    if found.tier is not Tier.NUMERIC:
-        return found
-    masks = found.masks or Masks.ALIGNED
-    twin = _of_twin(found, evidence, judge, masks)
+    if finding.tier is not Tier.NUMERIC:
+        return finding
+    masks = finding.masks or Masks.ALIGNED
+    twin = _of_twin(finding, evidence, judge, masks)
     if twin is not None and not twin.verdict.holds:
         detail = f"the same training in fp32: {twin.detail}"
         return replace(
             twin,
-            masks=found.masks,
-            accuracy=found.accuracy,
-            seed_rule=found.seed_rule,
+            masks=finding.masks,
+            accuracy=finding.accuracy,
+            seed_rule=finding.seed_rule,
             detail=detail,
         )
     detail = (
-        found.detail
+        finding.detail
         if twin is None
-        else f"{found.detail}; the same training in fp32: {twin.detail}"
+        else f"{finding.detail}; the same training in fp32: {twin.detail}"
     )
     sources = [evidence] if twin is None or evidence.twin is None else [evidence.twin, evidence]
-    seen = max(
-        (sensitivity_of(one, judge, masks) for one in sources),
-        key=lambda one: (one.caught, one.score or 0.0),
+    best = max(
+        (sensitivity_of(source, judge, masks) for source in sources),
+        key=lambda sensitivity: (sensitivity.caught, sensitivity.score or 0.0),
     )
-    return with_sensitivity(replace(found, detail=detail), seen, _remedy(evidence))
+    return with_sensitivity(replace(finding, detail=detail), best, _remedy(evidence))
 
 
 def sensitivity_of(
     evidence: ParityEvidence, judge: Judge, masks: Masks = Masks.ALIGNED
 ) -> Sensitivity:
-    """The control's score, as if it were a candidate.
+    """Score the control as if it were a candidate.
 
     If a model rounds its losses and norms to few digits, the last one counts as in a log.
     """
@@ -106,23 +113,23 @@ def sensitivity_of(
         for trace in evidence.traces
         if trace.role in {Role.REFERENCE, Role.PERTURBED}
     )
-    found = judge(
+    finding = judge(
         replace(evidence, traces=traces),
         replace(shortened(control, steps), role=Role.CANDIDATE),
         masks,
     )
-    if found.limit is None and not found.verdict.broken:
-        return Sensitivity(score=None, limit=0.0, caught=False, unknown=found.detail)
-    score = max(found.loss_score or 0.0, found.grad_norm_score or 0.0)
+    if finding.limit is None and not finding.verdict.broken:
+        return Sensitivity(score=None, limit=0.0, caught=False, unknown=finding.detail)
+    score = max(finding.loss_score or 0.0, finding.grad_norm_score or 0.0)
     others = [trace for trace in traces if trace.role is Role.PERTURBED]
     signals = signals_of(reference, control)
     score = min(score, max(digit_score(reference, control, others, signal) for signal in signals))
-    limit = found.limit or 0.0
-    return Sensitivity(score=score, limit=limit, caught=found.verdict.broken and score > limit)
+    limit = finding.limit or 0.0
+    return Sensitivity(score=score, limit=limit, caught=finding.verdict.broken and score > limit)
 
 
 def shortened(trace: Trace, steps: int) -> Trace:
-    """The first steps of a run."""
+    """Return the first steps of a run."""
     holes = tuple(hole for hole in trace.non_finite if hole.step < steps)
     return replace(
         trace,
@@ -134,13 +141,17 @@ def shortened(trace: Trace, steps: int) -> Trace:
 
 
 def _of_twin(
-    found: ParityFinding, evidence: ParityEvidence, judge: Judge, masks: Masks
+    finding: ParityFinding, evidence: ParityEvidence, judge: Judge, masks: Masks
 ) -> ParityFinding | None:
     twin = evidence.twin
     runs = (
         []
         if twin is None
-        else [one for one in twin.traces if one.role is Role.CANDIDATE and one.arm == found.arm]
+        else [
+            trace
+            for trace in twin.traces
+            if trace.role is Role.CANDIDATE and trace.arm == finding.arm
+        ]
     )
     return judge(twin, runs[0], masks) if twin is not None and runs else None
 
@@ -152,8 +163,8 @@ def _unlearned(evidence: ParityEvidence) -> str:
 
 def has_control(evidence: ParityEvidence) -> bool:
     """Return whether a control was trained, in the precision or in fp32."""
-    own = any(trace.role is Role.CONTROL for trace in evidence.traces)
-    return own or (evidence.twin is not None and has_control(evidence.twin))
+    trained = any(trace.role is Role.CONTROL for trace in evidence.traces)
+    return trained or (evidence.twin is not None and has_control(evidence.twin))
 
 
 def _remedy(evidence: ParityEvidence) -> str:
@@ -164,5 +175,5 @@ def _remedy(evidence: ParityEvidence) -> str:
 
 
 def figure(score: float) -> str:
-    """A score in three digits, or whole."""
+    """Format a score with three digits, or as an integer from 1,000 on."""
     return f"{score:,.0f}" if score >= _THOUSAND else f"{score:.3g}"

@@ -23,7 +23,7 @@ _LARGEST_SCORE = 1e9
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Windows:
-    """The scores of a signal by window, and `shares`: how far the candidate is off, relative to the reference."""
+    """Scores of a signal by window, and `shares`: deviations relative to the reference."""
 
     signal: str
     scores: Floats
@@ -35,15 +35,15 @@ class _Windows:
 
     @property
     def first(self) -> int | None:
-        """The first window beyond the limit."""
+        """Return the first window beyond the limit."""
         beyond = np.flatnonzero(self.scores > LIMIT)
         return int(beyond[0]) if beyond.size else None
 
 
 def with_tail(
-    found: ParityFinding, twins: Twins, perturbed: tuple[Trace, ...], judged: int
+    finding: ParityFinding, twins: Twins, perturbed: tuple[Trace, ...], judged: int
 ) -> ParityFinding:
-    """The finding of the first `judged` steps, extended to all others by their windows.
+    """Extend the finding of the first `judged` steps to all others by their windows.
 
     A window's score is ``|mean(x_cand - x_ref)| / E``, for the loss and for the logarithm of the
     gradient norm. E is the largest such mean of any window of any perturbed run, and at least the
@@ -51,29 +51,29 @@ def with_tail(
     Beyond ten, the finding is `DIFFERENT_MATH`; `INSUFFICIENT_DATA` if no perturbed run is as long.
     """
     if twins.steps <= judged:
-        return found
+        return finding
     bounds = _bounds(judged, twins.steps)
     windows = [
         _windows(twins, perturbed, signal, bounds)
         for signal in signals_of(twins.reference, twins.candidate)
     ]
-    worst_of = {one.signal: one.worst for one in windows}
+    worst_of = {scored.signal: scored.worst for scored in windows}
     extended = replace(
-        found,
+        finding,
         steps=twins.compared(),
-        loss_score=_larger(found.loss_score, worst_of.get("loss")),
-        grad_norm_score=_larger(found.grad_norm_score, worst_of.get("grad_norm")),
+        loss_score=_larger(finding.loss_score, worst_of.get("loss")),
+        grad_norm_score=_larger(finding.grad_norm_score, worst_of.get("grad_norm")),
     )
     broken = min(
-        (one for one in windows if one.first is not None),
-        key=lambda one: one.first or 0,
+        (scored for scored in windows if scored.first is not None),
+        key=lambda scored: scored.first or 0,
         default=None,
     )
     if broken is None or broken.first is None:
-        means = " and ".join(_name(one.signal, "losses", "gradient norms") for one in windows)
-        steps, worst = _steps(twins, judged, twins.steps), max(one.worst for one in windows)
+        means = " and ".join(_name(scored.signal, "losses", "gradient norms") for scored in windows)
+        steps, worst = _steps(twins, judged, twins.steps), max(scored.worst for scored in windows)
         detail = f"mean {means} of {steps} within {worst:.2g}; {twins.compared()} steps compared"
-        return replace(extended, detail=f"{found.detail}; {detail}")
+        return replace(extended, detail=f"{finding.detail}; {detail}")
     low, high = bounds[broken.first]
     share = float(broken.shares[broken.first])
     off = f"off by {percent(share)}, " if math.isfinite(share) else ""
@@ -106,10 +106,10 @@ def _windows(
         scaled(series(trace, signal, twins.steps), signal)
         for trace in (twins.reference, twins.candidate, *perturbed)
     )
-    known = np.isfinite(reference)
-    filled = np.where(known, reference, 0.0)
+    finite = np.isfinite(reference)
+    filled = np.where(finite, reference, 0.0)
     judged = bounds[0][0]
-    before = envelope_of(twins, filled[:judged], perturbed, signal)[known[:judged]]
+    before = envelope_of(twins, filled[:judged], perturbed, signal)[finite[:judged]]
     spread = max(
         [
             float(before[-1]) if before.size else 0.0,
@@ -118,20 +118,23 @@ def _windows(
     )
     digits = envelope_of(twins, filled, (), signal)
     widths = [max(spread, float(digits[low:high].max())) for low, high in bounds]
-    apart, mean = (
+    deviations, mean = (
         _means(reference, candidate, bounds),
         _means(np.zeros_like(reference), reference, bounds),
     )
     with np.errstate(divide="ignore", invalid="ignore"):
-        shares = apart / np.abs(mean) if signal == "loss" else np.expm1(apart)
-    scores = np.minimum(np.nan_to_num(np.abs(apart)) / widths, _LARGEST_SCORE)
+        shares = deviations / np.abs(mean) if signal == "loss" else np.expm1(deviations)
+    scores = np.minimum(np.nan_to_num(np.abs(deviations)) / widths, _LARGEST_SCORE)
     return _Windows(signal=signal, scores=scores, shares=shares)
 
 
 def _means(reference: Floats, run: Floats, bounds: list[tuple[int, int]]) -> Floats:
-    """The mean difference of each window that the run has; nan if it has no step with a number on both sides."""
-    apart = run - reference[: len(run)]
-    windows = [apart[low:high] if high <= len(run) else apart[:0] for low, high in bounds]
+    """Return the mean difference of each window that the run has.
+
+    nan if no step has a number on both sides.
+    """
+    deviations = run - reference[: len(run)]
+    windows = [deviations[low:high] if high <= len(run) else deviations[:0] for low, high in bounds]
     means = [values[np.isfinite(values)] for values in windows]
     return np.asarray(
         [values.mean() if values.size else math.nan for values in means], dtype=np.float64
@@ -151,7 +154,7 @@ def _name(signal: str, loss: str, norm: str) -> str:
 
 
 def _steps(twins: Twins, low: int, high: int) -> str:
-    """``steps 50 to 74``, by the names of a log's own steps."""
+    """Return ``steps 50 to 74``, by the names of a log's own steps."""
     first, last = (
         step_name(twins.candidate, step).removeprefix("step ") for step in (low, high - 1)
     )

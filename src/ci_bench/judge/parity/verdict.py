@@ -1,4 +1,4 @@
-"""Loss parity step by step: how many rounding envelopes does a candidate stay within, or head from base?
+"""Loss parity step by step: deviations of a candidate, or of head from base, in envelopes.
 
 Owns the numeric tier, for runs whose dropout masks match. The envelope is measured, not assumed:
 reference runs from weights perturbed by about one rounding error show how far rounding drives two
@@ -69,7 +69,7 @@ class Score:
 
 
 def numeric_finding(evidence: ParityEvidence, run: Trace, masks: Masks) -> ParityFinding:
-    """Judges one candidate run.
+    """Judge one candidate run.
 
     ``E_t = max(4 ulp(L_t), max over u <= t and perturbed runs j of |L_u^j - L_u^ref|)``, likewise
     for ln(gradient norm) with floor ``4 * 2^-23``; the score is ``max over t < 50 of |L_t -
@@ -85,8 +85,8 @@ def _by_steps(evidence: ParityEvidence, run: Trace, masks: Masks) -> ParityFindi
     twins = match(evidence, run)
     if not isinstance(twins, Twins):
         return stopped(twins, run, masks=masks, tier=Tier.NUMERIC)
-    found = _of_whole_batches(evidence, run, masks, twins)
-    return found if run.ranks is None else _with_ranks(found, evidence, twins)
+    finding = _of_whole_batches(evidence, run, masks, twins)
+    return finding if run.ranks is None else _with_ranks(finding, evidence, twins)
 
 
 def _of_whole_batches(
@@ -110,8 +110,8 @@ def _of_whole_batches(
         return stopped(insufficient(detail, twins.steps), run, masks=masks, tier=Tier.NUMERIC)
     steps = min(STEPS, twins.steps, max(map(length, perturbed)))
     scores = tuple(score(twins, perturbed, signal, steps) for signal in _signals(twins))
-    found = _finding(twins, masks, scores, steps)
-    return with_tail(found, twins, perturbed, steps) if found.verdict.holds else found
+    finding = _finding(twins, masks, scores, steps)
+    return with_tail(finding, twins, perturbed, steps) if finding.verdict.holds else finding
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -124,16 +124,16 @@ class RankScore:
     worst: float
 
 
-def _with_ranks(found: ParityFinding, evidence: ParityEvidence, twins: Twins) -> ParityFinding:
+def _with_ranks(finding: ParityFinding, evidence: ParityEvidence, twins: Twins) -> ParityFinding:
     """Add the ranks that diverged first to the finding.
 
     A single such rank breaks parity as well.
     """
-    apart = ranks_apart(evidence, twins)
-    if not apart:
-        return _with_tails(found, evidence, twins) if found.verdict.holds else found
-    step = min(score.step for score in apart)
-    at_first = [score for score in apart if score.step == step]
+    diverged = ranks_apart(evidence, twins)
+    if not diverged:
+        return _with_tails(finding, evidence, twins) if finding.verdict.holds else finding
+    step = min(score.step for score in diverged)
+    at_first = [score for score in diverged if score.step == step]
     first = [
         score for score in at_first if score.signal == "loss"
     ] or at_first  # all see one norm; a loss is the rank's own
@@ -145,43 +145,47 @@ def _with_ranks(found: ParityFinding, evidence: ParityEvidence, twins: Twins) ->
         else f"rank {', '.join(map(str, ranks))} of {count}"
     )
     signal = first[0].signal.replace("grad_norm", "gradient norm")
-    told = f"{who} first, by the {signal} at {step_name(twins.candidate, step)}"
-    if not found.verdict.holds:
-        return replace(found, detail=f"{found.detail}; {told}")
+    summary = f"{who} first, by the {signal} at {step_name(twins.candidate, step)}"
+    if not finding.verdict.holds:
+        return replace(finding, detail=f"{finding.detail}; {summary}")
     detail = (
-        f"{told}: up to {max(score.worst for score in first):.3g} times the width of its rounding"
-        f" envelope (limit {LIMIT:g})"
+        f"{summary}: up to {max(score.worst for score in first):.3g} times the width of its"
+        f" rounding envelope (limit {LIMIT:g})"
     )
     return replace(
-        found, verdict=Parity.DIFFERENT_MATH, detail=detail, first_step=step, signal=first[0].signal
+        finding,
+        verdict=Parity.DIFFERENT_MATH,
+        detail=detail,
+        first_step=step,
+        signal=first[0].signal,
     )
 
 
 def ranks_apart(evidence: ParityEvidence, twins: Twins) -> tuple[RankScore, ...]:
-    """Every signal of every rank that leaves the rounding envelope of what it should be.
+    """Return the signals of ranks that leave the rounding envelope of their reference.
 
     For the loss of a rank's own rows the scale is their loss in the reference; else it is that of
     the whole batch. The envelope is measured as for the whole. Ranks without a reference to compare
     with are left out.
     """
-    found = []
+    scores = []
     for rank, beside, others, steps in _ranks_beside(evidence, twins):
         for signal in _signals(beside):
             if (hole := _first_hole(beside, signal, steps)) is not None:
-                found.append(RankScore(rank=rank, signal=signal, step=hole, worst=LARGEST_SCORE))
+                scores.append(RankScore(rank=rank, signal=signal, step=hole, worst=LARGEST_SCORE))
                 continue
             scored = score(beside, others, signal, steps)
             if scored.first_step is not None:
-                found.append(
+                scores.append(
                     RankScore(rank=rank, signal=signal, step=scored.first_step, worst=scored.worst)
                 )
-    return tuple(found)
+    return tuple(scores)
 
 
 def _ranks_beside(
     evidence: ParityEvidence, twins: Twins
 ) -> Iterator[tuple[int, Twins, tuple[Trace, ...], int]]:
-    """Each rank with its reference, the perturbed runs as the rank sees them, and the steps judged one by one."""
+    """Yield each rank, its runs, its perturbed runs, and the number of steps judged one by one."""
     reference, ranks = twins.reference, twins.candidate.ranks
     perturbed = usable(evidence, reference)
     if ranks is None or not perturbed:
@@ -201,14 +205,17 @@ def _ranks_beside(
         yield rank, replace(twins, reference=first, candidate=candidate), tuple(others), steps
 
 
-def _with_tails(found: ParityFinding, evidence: ParityEvidence, twins: Twins) -> ParityFinding:
-    """The finding, or that of the first rank whose later steps broke parity: what ranks lose and gain has a mean of 0."""
+def _with_tails(finding: ParityFinding, evidence: ParityEvidence, twins: Twins) -> ParityFinding:
+    """Return the finding, or that of the first rank whose later steps broke parity.
+
+    Deviations of ranks may cancel out in the mean.
+    """
     for rank, beside, others, steps in _ranks_beside(evidence, twins):
-        tail = with_tail(found, beside, others, steps)
+        tail = with_tail(finding, beside, others, steps)
         if not tail.verdict.holds:
             count = len(twins.candidate.ranks.loss) if twins.candidate.ranks else 0
             return replace(tail, detail=f"rank {rank} of {count}: {tail.detail}")
-    return found
+    return finding
 
 
 def _first_hole(twins: Twins, signal: str, steps: int) -> int | None:
@@ -224,7 +231,7 @@ def _signals(twins: Twins) -> tuple[str, ...]:
 
 
 def score(twins: Twins, perturbed: tuple[Trace, ...], signal: str, steps: int) -> Score:
-    """The score of one signal over the first `steps` steps."""
+    """Score one signal over the first `steps` steps."""
     reference, candidate = (
         scaled(series(trace, signal, steps), signal) for trace in (twins.reference, twins.candidate)
     )
@@ -238,8 +245,8 @@ def score(twins: Twins, perturbed: tuple[Trace, ...], signal: str, steps: int) -
 
 
 def _bitwise(twins: Twins) -> bool:
-    one, two = twins.reference, twins.candidate
-    return (one.loss, one.grad_norm) == (two.loss, two.grad_norm)
+    reference, candidate = twins.reference, twins.candidate
+    return (reference.loss, reference.grad_norm) == (candidate.loss, candidate.grad_norm)
 
 
 def _finding(twins: Twins, masks: Masks, scores: tuple[Score, ...], steps: int) -> ParityFinding:
@@ -250,7 +257,7 @@ def _finding(twins: Twins, masks: Masks, scores: tuple[Score, ...], steps: int) 
         default=None,
     )
     first, last = (
-        _apart(twins, broken.signal, step) if broken else None
+        _deviation(twins, broken.signal, step) if broken else None
         for step in (_step(broken), steps - 1)
     )
     compared = twins.compared(steps)
@@ -278,7 +285,7 @@ def _step(broken: Score | None) -> int:
     return (broken.first_step or 0) if broken else 0
 
 
-def _apart(twins: Twins, signal: str, step: int) -> float | None:
+def _deviation(twins: Twins, signal: str, step: int) -> float | None:
     """Return the relative deviation of the candidate's signal; `None` if it is not a number."""
     reference, candidate = (
         float(series(trace, signal, step + 1)[step]) for trace in (twins.reference, twins.candidate)
@@ -288,7 +295,7 @@ def _apart(twins: Twins, signal: str, step: int) -> float | None:
 
 
 def _percents(first: float | None, last: float | None) -> str:
-    """``off by 0.01 % there, by 3.4 % at the end``; empty if neither is known."""
+    """Return ``off by 0.01 % there, by 3.4 % at the end``; empty if neither is known."""
     parts = [
         f"by {percent(share)} {where}"
         for share, where in ((first, "there"), (last, "at the end"))
@@ -301,11 +308,11 @@ def _ruling(
     twins: Twins, scores: tuple[Score, ...], broken: Score | None, steps: int, size: str
 ) -> tuple[Parity, str]:
     if broken:
-        apart = max(s.worst for s in scores)
+        worst = max(s.worst for s in scores)
         signal = broken.signal.replace("grad_norm", "gradient norm")
         where = step_name(twins.candidate, _step(broken))
         detail = (
-            f"{signal} leaves the rounding envelope at {where}: {_joined_by_comma(size, apart)}"
+            f"{signal} leaves the rounding envelope at {where}: {_joined_by_comma(size, worst)}"
         )
         return Parity.DIFFERENT_MATH, f"{detail} (limit {LIMIT:g})"
     if twins.short:
@@ -313,11 +320,11 @@ def _ruling(
     if not scores:
         norms = " and gradient norm" if "grad_norm" in _signals(twins) else ""
         return Parity.BITWISE, f"every loss{norms} of {steps} steps is equal in every bit"
-    apart = max(s.worst for s in scores)
+    worst = max(s.worst for s in scores)
     compared = f"{steps} of {twins.steps} steps" if steps < twins.compared() else f"{steps} steps"
     return (
         Parity.NUMERIC_PARITY,
-        f"{compared} within {apart:.2g} rounding envelopes of the reference (limit {LIMIT:g})",
+        f"{compared} within {worst:.2g} rounding envelopes of the reference (limit {LIMIT:g})",
     )
 
 
@@ -330,9 +337,9 @@ def _joined(*parts: str) -> str:
 
 
 def closeness(evidence: ParityEvidence) -> tuple[Closeness, ...]:
-    """Both signals of every candidate run that may be compared with its reference; nothing for those that may not."""
+    """Return both signals of every candidate run that may be compared with its reference."""
     candidates = (trace for trace in evidence.traces if trace.role is Role.CANDIDATE)
-    return tuple(found for run in candidates for found in _of_run(evidence, run))
+    return tuple(entry for run in candidates for entry in _of_run(evidence, run))
 
 
 def _of_run(evidence: ParityEvidence, run: Trace) -> tuple[Closeness, ...]:
@@ -364,9 +371,9 @@ def _of_signal(twins: Twins, perturbed: tuple[Trace, ...], signal: str, steps: i
 
 
 def _filled(values: Floats) -> Floats:
-    """The values with those that are not finite replaced by the last finite one before, or 0."""
-    known = np.maximum.accumulate(np.where(np.isfinite(values), np.arange(len(values)), -1))
-    return np.where(known < 0, 0.0, values[known])
+    """Replace values that are not finite by the last finite one before them, or by 0."""
+    last_finite = np.maximum.accumulate(np.where(np.isfinite(values), np.arange(len(values)), -1))
+    return np.where(last_finite < 0, 0.0, values[last_finite])
 
 
 SHOWN = 3
@@ -403,8 +410,8 @@ def outputs_of(base: CaseResult | None, head: CaseResult) -> OutputsFinding | No
         return OutputsFinding(
             arm=ours.arm, verdict=Sameness.BITWISE, detail=detail, tensors=ours.tensors
         )
-    apart = ours.apart_from(theirs)
-    return _unknown(ours.arm, apart, ours) if apart else _by_figures(theirs, ours)
+    reason = ours.apart_from(theirs)
+    return _unknown(ours.arm, reason, ours) if reason else _by_figures(theirs, ours)
 
 
 def _by_figures(theirs: ReferenceOutputs, ours: ReferenceOutputs) -> OutputsFinding:
@@ -416,48 +423,52 @@ def _by_figures(theirs: ReferenceOutputs, ours: ReferenceOutputs) -> OutputsFind
         )
     wrong = list(_distinct(error for error in beside.worst if error.wrong))
     if beside.unknown:
-        return _found(ours, Sameness.UNKNOWN, beside.unknown, beside)
+        return _conclude(ours, Sameness.UNKNOWN, beside.unknown, beside)
     if not wrong:
         closest = next(iter(beside.worst), None)
         figures = f"; the worst: {_figures(closest)}" if closest else ""
         matching = f"{count_of(beside.tensors, 'tensor')} match base{figures}"
-        return _found(ours, Sameness.WITHIN_ROUNDING, matching, beside)
+        return _conclude(ours, Sameness.WITHIN_ROUNDING, matching, beside)
     if ours.drawn != theirs.drawn and theirs.drawn is not None:
-        return _found(
+        return _conclude(
             ours,
             Sameness.UNKNOWN,
-            f"head draws other random numbers than base does; {_listed(wrong)}",
+            f"head draws other random numbers than base does; {_list_errors(wrong)}",
             beside,
         )
-    return _found(ours, Sameness.CHANGED, f"differs from base: {_listed(wrong)}", beside)
+    return _conclude(ours, Sameness.CHANGED, f"differs from base: {_list_errors(wrong)}", beside)
 
 
-def _found(
+def _conclude(
     ours: ReferenceOutputs, verdict: Sameness, detail: str, beside: OutputsComparison
 ) -> OutputsFinding:
-    told = f"{detail}; {beside.remark}" if beside.remark else detail
+    full_detail = f"{detail}; {beside.remark}" if beside.remark else detail
     return OutputsFinding(
-        arm=ours.arm, verdict=verdict, detail=told, tensors=beside.tensors, worst=beside.worst
+        arm=ours.arm,
+        verdict=verdict,
+        detail=full_detail,
+        tensors=beside.tensors,
+        worst=beside.worst,
     )
 
 
-def _unknown(arm: str, why: str, kept: ReferenceOutputs | None) -> OutputsFinding:
+def _unknown(arm: str, why: str, outputs: ReferenceOutputs | None) -> OutputsFinding:
     return OutputsFinding(
-        arm=arm, verdict=Sameness.UNKNOWN, detail=why, tensors=kept.tensors if kept else 0
+        arm=arm, verdict=Sameness.UNKNOWN, detail=why, tensors=outputs.tensors if outputs else 0
     )
 
 
 def _distinct(wrong: Iterable[TensorError]) -> Iterator[TensorError]:
-    """Give each error once: a later call of the same program mostly repeats the first one's."""
-    seen = set()
+    """Yield each error once: a later call of the same program mostly repeats the first one's."""
+    previous = set()
     for error in wrong:
-        plain = replace(error, name=_OF_LATER_CALL.sub("", error.name))
-        if plain not in seen:
-            seen.add(plain)
+        normalized = replace(error, name=_OF_LATER_CALL.sub("", error.name))
+        if normalized not in previous:
+            previous.add(normalized)
             yield error
 
 
-def _listed(wrong: list[TensorError]) -> str:
+def _list_errors(wrong: list[TensorError]) -> str:
     more = f" and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
     return "; ".join(map(_figures, wrong[:SHOWN])) + more
 
@@ -487,31 +498,31 @@ WORST_FIRST = (
 def parity_findings(
     evidence: ParityEvidence, *, arms: tuple[str, ...] = ()
 ) -> tuple[ParityFinding, ...]:
-    """One finding per candidate arm: those the evidence names, and those of `arms` that it should have named."""
-    named = [entry.arm for entry in evidence.masks]
+    """Return one finding per candidate arm: those in the evidence, and those of `arms`."""
+    probed = [entry.arm for entry in evidence.masks]
     ran = [trace.arm for trace in evidence.traces if trace.role is Role.CANDIDATE]
-    found = {arm: _arm_finding(evidence, arm) for arm in dict.fromkeys([*named, *ran, *arms])}
-    broken = {arm for arm, finding in found.items() if not finding.verdict.holds}
+    findings = {arm: _arm_finding(evidence, arm) for arm in dict.fromkeys([*probed, *ran, *arms])}
+    broken = {arm for arm, finding in findings.items() if not finding.verdict.holds}
     return tuple(
         finding if arm in broken else _with_resumed(finding, evidence, arm, broken=broken)
-        for arm, finding in found.items()
+        for arm, finding in findings.items()
     )
 
 
 def _with_resumed(
     finding: ParityFinding, evidence: ParityEvidence, arm: str, *, broken: set[str]
 ) -> ParityFinding:
-    """The finding of an arm that holds, or that of the first run that resumed from a checkpoint and does not."""
+    """Return the finding of an arm that holds, or that of its first resumed run that does not."""
     masks = finding.masks
     if finding.tier is not Tier.NUMERIC or masks is None:
         return finding
-    apart = first_apart(
-        evidence, arm, lambda whole, run: numeric_finding(whole, run, masks), broken=broken
+    resumed = first_apart(
+        evidence, arm, lambda spliced, run: numeric_finding(spliced, run, masks), broken=broken
     )
     return (
         finding
-        if apart is None
-        else replace(apart, arm=arm, accuracy=finding.accuracy, seed_rule=finding.seed_rule)
+        if resumed is None
+        else replace(resumed, arm=arm, accuracy=finding.accuracy, seed_rule=finding.seed_rule)
     )
 
 
@@ -580,7 +591,7 @@ def beside_base(base: CaseResult, head: CaseResult) -> ParityEvidence | None:
 def _beside(
     base: ParityEvidence | None, head: ParityEvidence | None, arm: str
 ) -> ParityEvidence | None:
-    """The same for evidence. The control is base's, or head's if base trained none."""
+    """Do the same for evidence: the control is base's, or head's if base trained none."""
     if base is None or head is None:
         return None
     roles = {Role.REFERENCE, Role.PERTURBED}
@@ -618,17 +629,21 @@ def learning_of(base: CaseResult | None, head: CaseResult) -> ParityFinding | No
     if (ours.start, ours.data) != (theirs.start, theirs.data):
         over_seeds = starts_finding(base, head) if ours.data == theirs.data else None
         return over_seeds or _not_told(ours.arm, ours, theirs)
-    found = backed(numeric_finding(both, ours, Masks.ALIGNED), both, numeric_finding)
-    if found.verdict is Parity.INSUFFICIENT_SENSITIVITY and not (
+    finding = backed(numeric_finding(both, ours, Masks.ALIGNED), both, numeric_finding)
+    if finding.verdict is Parity.INSUFFICIENT_SENSITIVITY and not (
         both.own_program or has_control(both)
     ):
-        found = replace(found, verdict=Parity.INSUFFICIENT_DATA)  # a baseline of an earlier version
+        finding = replace(
+            finding, verdict=Parity.INSUFFICIENT_DATA
+        )  # a baseline of an earlier version
     narrow = (
         NARROW
-        if _perturbed_runs(both) == 1 and not (found.verdict.holds or both.own_program)
+        if _perturbed_runs(both) == 1 and not (finding.verdict.holds or both.own_program)
         else ""
     )
-    return replace(found, masks=None, detail=_joined(f"head against base: {found.detail}", narrow))
+    return replace(
+        finding, masks=None, detail=_joined(f"head against base: {finding.detail}", narrow)
+    )
 
 
 NARROW = (
@@ -650,13 +665,15 @@ def rounding_is_open(base: CaseResult, head: CaseResult) -> bool:
     sides = [row.parity for row in (base, head) if row.parity is not None]
     if not any(map(_perturbed_runs, sides)):
         return False
-    found = [finding for evidence in sides for finding in parity_findings(evidence)]
+    findings = [finding for evidence in sides for finding in parity_findings(evidence)]
     if (references := _references(base, head)) is not None:
         both, ours, theirs = references
         if (theirs.start, theirs.data) == (ours.start, ours.data):
-            found.append(backed(numeric_finding(both, ours, Masks.ALIGNED), both, numeric_finding))
+            findings.append(
+                backed(numeric_finding(both, ours, Masks.ALIGNED), both, numeric_finding)
+            )
     settled = {Parity.INSUFFICIENT_SENSITIVITY}  # a wider envelope sees less
-    return not all(finding.verdict.holds or finding.verdict in settled for finding in found)
+    return not all(finding.verdict.holds or finding.verdict in settled for finding in findings)
 
 
 def _only(evidence: ParityEvidence, arm: str) -> ParityEvidence:
@@ -664,8 +681,11 @@ def _only(evidence: ParityEvidence, arm: str) -> ParityEvidence:
 
 
 def _not_told(arm: str, ours: Trace, theirs: Trace) -> ParityFinding:
-    apart = {"the start weights": ours.start != theirs.start, "the data": ours.data != theirs.data}
-    changed = " and ".join(what for what, differ in apart.items() if differ)
+    differences = {
+        "the start weights": ours.start != theirs.start,
+        "the data": ours.data != theirs.data,
+    }
+    changed = " and ".join(what for what, differ in differences.items() if differ)
     return ParityFinding(
         arm=arm,
         verdict=Parity.INSUFFICIENT_DATA,

@@ -1,4 +1,4 @@
-"""Applies accepted changes to a comparison: as far as the bound of an entry, and no farther.
+"""Accepted changes of a comparison, each up to the bound of its entry.
 
 The measured size of a change must not exceed the bound. An interval that reaches beyond it does not
 matter: the bound is for the estimate that the report prints. Owns which rules an entry can settle;
@@ -24,12 +24,14 @@ _ROUNDING = 1e-9
 def settle_metric(
     accepted: Sequence[Acceptance], case: CaseComparison, pair: Pair, rule: Rule, message: str
 ) -> tuple[Rule, str]:
-    """Return the rule and message of a metric that is worse, after the entries that count for it."""
+    """Return the rule and message of a worse metric, after the entries that count for it."""
     if rule not in _WORSE:
         return rule, message
     entries = _of_case(accepted, case, Accepted.METRIC)
     return _settled(
-        [one for one in entries if _is_for(one, pair) and _covers_pair(one, pair)], rule, message
+        [entry for entry in entries if _is_for(entry, pair) and _covers_pair(entry, pair)],
+        rule,
+        message,
     )
 
 
@@ -40,7 +42,7 @@ def settle_outputs(
     if rule is not Rule.OUTPUTS_CHANGED or case.outputs is None:
         return rule, message
     entries, finding = _of_case(accepted, case, Accepted.OUTPUTS), case.outputs
-    return _settled([one for one in entries if _covers_outputs(one, finding)], rule, message)
+    return _settled([entry for entry in entries if _covers_outputs(entry, finding)], rule, message)
 
 
 def settle_learning(
@@ -50,14 +52,14 @@ def settle_learning(
     if rule is not Rule.LEARNING_CHANGED or case.learning is None:
         return rule, message
     entries, finding = _of_case(accepted, case, Accepted.LEARNING), case.learning
-    return _settled([one for one in entries if _covers_learning(one, finding)], rule, message)
+    return _settled([entry for entry in entries if _covers_learning(entry, finding)], rule, message)
 
 
 def unused(accepted: Sequence[Acceptance], cases: Sequence[CaseComparison]) -> Iterator[str]:
-    """Yield a sentence for each entry that has expired, that nothing needs, or that a change exceeds."""
-    for one in accepted:
-        change, fitting = one.change, [case for case in cases if fits(one.change.case, case.id)]
-        if one.expired:
+    """Yield a sentence for each entry that expired, is not needed, or is exceeded by a change."""
+    for entry in accepted:
+        change, fitting = entry.change, [case for case in cases if fits(entry.change.case, case.id)]
+        if entry.expired:
             yield (
                 f"{change.subject}: accepted until {change.expires}, which has passed; remove the"
                 " entry, or renew it"
@@ -67,22 +69,22 @@ def unused(accepted: Sequence[Acceptance], cases: Sequence[CaseComparison]) -> I
                 f"{change.subject}: accepted, but this run has no such case; correct the entry, or"
                 " remove it"
             )
-        elif not any(_needs(one, case) for case in fitting):
+        elif not any(_needs(entry, case) for case in fitting):
             yield f"{change.subject}: accepted, but nothing got worse; remove the entry"
-        elif any(_exceeds(one, case) for case in fitting):
+        elif any(_exceeds(entry, case) for case in fitting):
             yield (
-                f"{change.subject}: accepted up to {_bound(one)}, and the change is larger or has"
+                f"{change.subject}: accepted up to {_bound(entry)}, and the change is larger or has"
                 " another measure"
             )
 
 
 def _settled(covering: Sequence[Acceptance], rule: Rule, message: str) -> tuple[Rule, str]:
-    one = next(iter(covering), None)
-    if one is None:
+    entry = next(iter(covering), None)
+    if entry is None:
         return rule, message
     return (
         Rule.ACCEPTED,
-        f"accepted up to {_bound(one)} by {one.granted} ({one.change.reason}); {message}",
+        f"accepted up to {_bound(entry)} by {entry.granted} ({entry.change.reason}); {message}",
     )
 
 
@@ -90,19 +92,19 @@ def _of_case(
     accepted: Sequence[Acceptance], case: CaseComparison, kind: Accepted
 ) -> list[Acceptance]:
     return [
-        one
-        for one in accepted
-        if one.change.kind is kind and not one.expired and fits(one.change.case, case.id)
+        entry
+        for entry in accepted
+        if entry.change.kind is kind and not entry.expired and fits(entry.change.case, case.id)
     ]
 
 
-def _is_for(one: Acceptance, pair: Pair) -> bool:
+def _is_for(entry: Acceptance, pair: Pair) -> bool:
     worse = Direction.LOWER if pair.better is Better.HIGHER else Direction.HIGHER
-    return one.change.metric == pair.metric and one.change.direction is worse
+    return entry.change.metric == pair.metric and entry.change.direction is worse
 
 
-def _covers_pair(one: Acceptance, pair: Pair) -> bool:
-    share, number = one.change.share, one.change.number
+def _covers_pair(entry: Acceptance, pair: Pair) -> bool:
+    share, number = entry.change.share, entry.change.number
     if number is not None and pair.head is not None:
         within = (
             pair.head.figure - number if pair.better is Better.LOWER else number - pair.head.figure
@@ -114,12 +116,12 @@ def _covers_pair(one: Acceptance, pair: Pair) -> bool:
 
 
 def _relative(speedup: float, better: Better) -> float:
-    """Return how much worse head is, as a share of base."""
+    """Return the change for the worse as a share of base."""
     return 1 / speedup - 1 if better is Better.LOWER else 1 - speedup
 
 
-def _covers_outputs(one: Acceptance, finding: OutputsFinding) -> bool:
-    return one.change.bound == ANY or outputs_score(finding) <= (one.change.number or 0.0)
+def _covers_outputs(entry: Acceptance, finding: OutputsFinding) -> bool:
+    return entry.change.bound == ANY or outputs_score(finding) <= (entry.change.number or 0.0)
 
 
 def outputs_score(finding: OutputsFinding) -> float:
@@ -136,63 +138,64 @@ def _score(error: float | None, allowed: float | None, fault: str) -> float:
 
 
 def training_score(finding: ParityFinding) -> float:
-    """Return how many rounding envelopes two trainings are apart; infinite if unknown."""
+    """Return the distance of two trainings in rounding envelopes; infinite if unknown."""
     return max(
         (score for score in (finding.loss_score, finding.grad_norm_score) if score is not None),
         default=math.inf,
     )
 
 
-def _covers_learning(one: Acceptance, finding: ParityFinding) -> bool:
+def _covers_learning(entry: Acceptance, finding: ParityFinding) -> bool:
     if finding.verdict is Parity.NON_FINITE:
         return False
     if finding.difference is not None:
         return (
-            one.change.share is not None and abs(finding.difference) <= one.change.share + _ROUNDING
+            entry.change.share is not None
+            and abs(finding.difference) <= entry.change.share + _ROUNDING
         )
-    return one.change.number is not None and training_score(finding) <= one.change.number
+    return entry.change.number is not None and training_score(finding) <= entry.change.number
 
 
-def _needs(one: Acceptance, case: CaseComparison) -> bool:
+def _needs(entry: Acceptance, case: CaseComparison) -> bool:
     """Return whether a case needs the entry, or whether that is unknown."""
     if case.head_status is not Status.OK:
         return True
-    match one.change.kind:
+    match entry.change.kind:
         case Accepted.METRIC:
-            return any(_is_for(one, pair) and pair.verdict not in _SETTLED for pair in case.pairs)
+            return any(_is_for(entry, pair) and pair.verdict not in _SETTLED for pair in case.pairs)
         case Accepted.OUTPUTS:
             return case.outputs is not None and not case.outputs.verdict.holds
         case Accepted.LEARNING:
             return case.learning is not None and not case.learning.verdict.holds
 
 
-def _exceeds(one: Acceptance, case: CaseComparison) -> bool:
+def _exceeds(entry: Acceptance, case: CaseComparison) -> bool:
     """Return whether a change of the case that the entry is for goes beyond its bound."""
-    match one.change.kind:
+    match entry.change.kind:
         case Accepted.METRIC:
             worse = (
                 pair
                 for pair in case.pairs
-                if _is_for(one, pair) and pair.verdict.worse and not pair.detail
+                if _is_for(entry, pair) and pair.verdict.worse and not pair.detail
             )
-            return any(not _covers_pair(one, pair) for pair in worse)
+            return any(not _covers_pair(entry, pair) for pair in worse)
         case Accepted.OUTPUTS:
-            found = case.outputs
+            finding = case.outputs
             return (
-                found is not None
-                and found.verdict is Sameness.CHANGED
-                and not _covers_outputs(one, found)
+                finding is not None
+                and finding.verdict is Sameness.CHANGED
+                and not _covers_outputs(entry, finding)
             )
         case Accepted.LEARNING:
             return (
                 case.learning is not None
                 and case.learning.verdict.broken
-                and not _covers_learning(one, case.learning)
+                and not _covers_learning(entry, case.learning)
             )
 
 
-def _bound(one: Acceptance) -> str:
-    change = one.change
+def _bound(entry: Acceptance) -> str:
+    change = entry.change
     if change.share is not None:
         return percent(change.share)
     if change.number is None:
@@ -205,9 +208,9 @@ def _bound(one: Acceptance) -> str:
 
 
 def suggested(rule: Rule, case: CaseComparison) -> tuple[str, ...]:
-    """Return the arguments of `ci-bench accept` for a finding, with a bound a quarter above the measured change.
+    """Return the arguments of `ci-bench accept` for a finding; empty if no entry can accept it.
 
-    Empty if no entry can accept it.
+    The bound is a quarter above the measured change.
     """
     if rule in _WORSE:
         worse = [pair for pair in case.pairs if pair.verdict.worse and not pair.detail]
@@ -232,10 +235,10 @@ def suggested(rule: Rule, case: CaseComparison) -> tuple[str, ...]:
 
 def _for_metric(pair: Pair) -> tuple[str, ...]:
     lower = pair.better is Better.HIGHER
-    named = ("--metric", pair.metric, *(("--direction", "lower") if lower else ()))
+    options = ("--metric", pair.metric, *(("--direction", "lower") if lower else ()))
     if pair.speedup is None or pair.unit is Unit.COUNT:
-        return () if pair.head is None else (*named, "--bound", f"{pair.head.figure:g}")
-    return (*named, "--bound", f"{_rounded_up(100 * _relative(pair.speedup, pair.better))}%")
+        return () if pair.head is None else (*options, "--bound", f"{pair.head.figure:g}")
+    return (*options, "--bound", f"{_rounded_up(100 * _relative(pair.speedup, pair.better))}%")
 
 
 def _rounded_up(value: float) -> str:

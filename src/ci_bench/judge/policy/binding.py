@@ -1,4 +1,4 @@
-"""Compare results field by field with what the trusted side derived for itself. Pure.
+"""Comparison of results, field by field, with the expectations of the trusted side. Pure.
 
 The trusted side plans the base branch's configuration, asks GitHub for commits and runs, and puts
 it all into one `Expected`. Results of another commit, case, machine, configuration, run or attempt
@@ -32,63 +32,68 @@ _ALLOW = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Commits:
-    """The commits that a side may be of, and what they are in words (``the head of pull request 7``).
-
-    Without any, `words` says why none is known, and every commit is refused. `doubt` is why an
-    accepted one may be another.
-    """
+    """Commits that a side may be of. Without any, every commit is refused."""
 
     accepted: tuple[str, ...]
+    """Hashes."""
     words: str
+    """Description, such as ``the head of pull request 7``, or why no commit is accepted."""
     doubt: str | None = None
+    """Reason why an accepted commit may be another; `None` without one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Expected:
-    """The properties that results must have.
-
-    `cases` are planned from the base branch's configuration, before filters. `foreign` is what it
-    declares of cases that are not planned here. `device` is the configuration's word (``auto``,
-    ``cpu``, ``cuda``, ``cuda:N``), `machine` what is declared of the measuring machine. `base` is
-    `None` if the same run has no base side. `tool_version` is that of the trusted side. `filters`
-    are those of a person's request, which narrow nothing: they are what was requested.
-    """
+    """Properties that results must have."""
 
     cases: tuple[Case, ...]
+    """Cases that the base branch's configuration plans, before filters."""
     foreign: tuple[Declaration, ...] = ()
+    """Declarations of that configuration about cases that are not planned here."""
     config_digest: str
+    """Digest of the base branch's configuration."""
     device: str
+    """Device of the configuration: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``."""
     machine: Machine = Machine()  # noqa: RUF009 - frozen, so it can be shared
+    """Declared properties of the measuring machine; empty if nothing is declared."""
     workflow: WorkflowRun
+    """Workflow run, with its attempt, that has to have measured the results."""
     head: Commits
+    """Commits that head may be of."""
     base: Commits | None = None
+    """Commits that base may be of; `None` if the same run has no base side."""
     tool_version: str
+    """Version of ci-bench on the trusted side."""
     filters: tuple[str, ...] = ()
+    """Filters of a person's request, which do not count as narrowing; empty without a request."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Difference:
-    """One field of results that is not what it has to be: by its name, with what to do."""
+    """Field of results with a wrong value: its name, and what to do."""
 
     field: str
     message: str
 
     def __str__(self) -> str:
-        """``source.commit: is 1234…, and has to be …``."""
+        """Return ``source.commit: is 1234…, and has to be …``."""
         return f"{self.field}: {self.message}"
 
 
 def differences(head: Results, base: Results | None, expected: Expected) -> tuple[Difference, ...]:
-    """Every field of both sides that is not what was asked for; none if the results may be judged.
+    """List the fields of both sides with a wrong value; none if the results may be judged.
 
     `base` is the base side of the same run, `None` if it is looked for elsewhere, or is missing.
     """
-    found = [*_of_side(head, expected, expected.head)]
+    mismatches = [*_of_side(head, expected, expected.head)]
     if base is not None:
         absent = Commits(accepted=(), words="no base side was asked for")
-        own = [*_of_pair(head, base), *_of_side(base, expected, expected.base or absent)]
-        found += [Difference(field=f"base.{one.field}", message=one.message) for one in own]
-    return tuple(found)
+        of_base = [*_of_pair(head, base), *_of_side(base, expected, expected.base or absent)]
+        mismatches += [
+            Difference(field=f"base.{difference.field}", message=difference.message)
+            for difference in of_base
+        ]
+    return tuple(mismatches)
 
 
 def scope(head: Results, expected: Expected, base: Results | None = None) -> Scope:
@@ -104,28 +109,28 @@ def narrowings(head: Results, expected: Expected) -> tuple[str, ...]:
 
     There is a sentence for each flag, and one for uncommitted changes.
     """
-    asked = head.run.asked
-    found = []
-    filters = _filters(asked)
+    options = head.run.asked
+    sentences = []
+    filters = _filters(options)
     if filters and filters != expected.filters:
-        chosen, whole = len(_chosen(expected, filters)), len(expected.cases)
+        chosen, total = len(_chosen(expected, filters)), len(expected.cases)
         flags = " ".join(f"--filter {text}" for text in filters)
         unplanned = " of the suites that are planned here" if expected.foreign else ""
-        found.append(
-            f"the workflow measured only {chosen} of {whole} cases{unplanned} ({flags}); {_ALLOW}"
+        sentences.append(
+            f"the workflow measured only {chosen} of {total} cases{unplanned} ({flags}); {_ALLOW}"
         )
     right = expected.base.accepted if expected.base else ()
     moved = {
         name: values
-        for name, values in asked.items()
+        for name, values in options.items()
         if name != FILTER and not (name == BASE and {*values} <= {*right})
     }
-    found += [moved_by(name, moved[name]) for name in sorted(moved)]
+    sentences += [moved_by(name, moved[name]) for name in sorted(moved)]
     if head.source.dirty:
-        found.append(
+        sentences.append(
             "head was measured with changes that no commit holds: measure a clean checkout"
         )
-    return tuple(found)
+    return tuple(sentences)
 
 
 def moved_by(name: str, values: Sequence[str]) -> str:
@@ -145,15 +150,16 @@ def undeclared(base: Results | None, expected: Expected) -> tuple[str, ...]:
     if base is not None and (expected.base is None or base.source.own_plan):
         return ()
     return tuple(
-        f"cases of `{one.owner}` are planned only by head's tree, so a missing case goes unnoticed;"
-        f" declare them in the base branch's configuration, as `{one.field}`: {HOW}"
-        for one in expected.foreign
-        if one.cases is None
+        f"cases of `{declaration.owner}` are planned only by head's tree, so a missing case goes"
+        f" unnoticed; declare them in the base branch's configuration, as `{declaration.field}`:"
+        f" {HOW}"
+        for declaration in expected.foreign
+        if declaration.cases is None
     )
 
 
 def _of_pair(head: Results, base: Results) -> Iterator[Difference]:
-    """Base and head are measured in one run, each in turns with the other: by head's plan, unless base's is its own."""
+    """Check that one run measured base and head, by head's plan unless base has its own."""
     if base.run.id != head.run.id:
         message = (
             f"is of another run than head's ({show(base.run.id)}, {show(head.run.id)}); both have"
@@ -168,7 +174,9 @@ def _of_pair(head: Results, base: Results) -> Iterator[Difference]:
             )
     ids = [[row.case.id for row in side.cases] for side in (base, head)]
     if not base.source.own_plan and sorted(ids[0]) != sorted(ids[1]):
-        yield Difference(field="cases", message=f"are not head's: {_apart(ids[0], ids[1])}")
+        yield Difference(
+            field="cases", message=f"are not head's: {_describe_names(ids[0], ids[1])}"
+        )
 
 
 def _of_side(results: Results, expected: Expected, commits: Commits) -> Iterator[Difference]:
@@ -209,8 +217,8 @@ def _of_commit(commit: str | None, commits: Commits) -> Iterator[Difference]:
         yield Difference(field="source.commit", message=message)
 
 
-def _of_workflow(found: WorkflowRun | None, expected: WorkflowRun) -> Iterator[Difference]:
-    if found is None:
+def _of_workflow(workflow: WorkflowRun | None, expected: WorkflowRun) -> Iterator[Difference]:
+    if workflow is None:
         message = (
             "is not recorded: these results were not measured in a workflow, or by a ci-bench that"
             " did not say in which"
@@ -218,8 +226,12 @@ def _of_workflow(found: WorkflowRun | None, expected: WorkflowRun) -> Iterator[D
         yield Difference(field="run.workflow", message=message)
         return
     for name in ("repository", "run", "attempt"):
-        is_, wanted = getattr(found, name), getattr(expected, name)
-        same = is_.casefold() == wanted.casefold() if isinstance(is_, str) else is_ == wanted
+        actual, required = getattr(workflow, name), getattr(expected, name)
+        same = (
+            actual.casefold() == required.casefold()
+            if isinstance(actual, str)
+            else actual == required
+        )
         if not same:
             hint = (
                 f"; the artifact of another attempt is not this one's: {_RE_RUN}"
@@ -228,12 +240,15 @@ def _of_workflow(found: WorkflowRun | None, expected: WorkflowRun) -> Iterator[D
             )
             yield Difference(
                 field=f"run.workflow.{name}",
-                message=f"is {show(is_)}, and has to be {wanted}{hint}",
+                message=f"is {show(actual)}, and has to be {required}{hint}",
             )
 
 
 def _of_device(results: Results, expected: Expected) -> Iterator[Difference]:
-    """Check the kind of device used for measuring. If no case completed, nothing was measured."""
+    """Check the kind of device used for measuring.
+
+    If no case completed, nothing was measured.
+    """
     device = next(iter(results.run.asked.get(DEVICE, ())), expected.device)
     if results.run.device != device:
         yield Difference(
@@ -261,7 +276,7 @@ def _of_device(results: Results, expected: Expected) -> Iterator[Difference]:
 
 
 def _of_cases(results: Results, expected: Expected) -> Iterator[Difference]:
-    """Exactly the planned cases, each as it was planned; of suites that are not planned here what is declared."""
+    """Check the cases: each as it was planned, or declared if its suite is not planned here."""
     rows = {row.case.id: row.case for row in results.cases}
     filters, ids = _filters(results.run.asked), _ids(expected)
     planned = {case.id: case for case in _chosen(expected, filters)}
@@ -271,7 +286,7 @@ def _of_cases(results: Results, expected: Expected) -> Iterator[Difference]:
             field="cases",
             message=f"{_count(missing)} that the configuration plans: {names(missing)} missing",
         )
-    suites = {one.suite for one in expected.foreign}
+    suites = {declaration.suite for declaration in expected.foreign}
     surplus = [
         name for name, case in rows.items() if name not in planned and case.suite not in suites
     ]
@@ -287,30 +302,32 @@ def _of_cases(results: Results, expected: Expected) -> Iterator[Difference]:
             message = f"is {show(row.case.suite)}, and the case's id is {show(row.case.id)}"
             yield Difference(field=f"cases[{index}].case.suite", message=message)
     for suite in sorted(suites):
-        own = [name for name, case in rows.items() if case.suite == suite and name not in planned]
-        declared = [one for one in expected.foreign if one.suite == suite]
-        yield from _of_declared(suite, declared, own, filters, ids)
+        unplanned = [
+            name for name, case in rows.items() if case.suite == suite and name not in planned
+        ]
+        declared = [declaration for declaration in expected.foreign if declaration.suite == suite]
+        yield from _of_declared(suite, declared, unplanned, filters, ids)
 
 
 def _of_case(path: str, case: Case, planned: Case) -> Iterator[Difference]:
-    for one in fields(Case):
-        found, wanted = getattr(case, one.name), getattr(planned, one.name)
-        if one.name == "body" or (
-            one.name == "stages" and not found
+    for field in fields(Case):
+        actual, required = getattr(case, field.name), getattr(planned, field.name)
+        if field.name == "body" or (
+            field.name == "stages" and not actual
         ):  # of the tree; of an earlier version, which wrote none
             continue
-        if _text(found) != _text(wanted):
+        if _text(actual) != _text(required):
             message = (
-                f"of {show(case.id)} is {show(_text(found))}, and the configuration plans"
-                f" {show(_text(wanted))}"
+                f"of {show(case.id)} is {show(_text(actual))}, and the configuration plans"
+                f" {show(_text(required))}"
             )
-            yield Difference(field=f"{path}.{one.name}", message=message)
+            yield Difference(field=f"{path}.{field.name}", message=message)
 
 
 def _of_declared(
     suite: str,
     declared: Sequence[Declaration],
-    own: list[str],
+    unplanned: list[str],
     filters: tuple[str, ...],
     ids: Container[str],
 ) -> Iterator[Difference]:
@@ -318,17 +335,28 @@ def _of_declared(
 
     More are allowed if an entry declares nothing.
     """
-    named = [name for one in declared if isinstance(one.cases, tuple) for name in one.cases]
-    wanted = [name for name in named if fits_filters(name, filters, ids)]
-    number = sum(one.cases for one in declared if isinstance(one.cases, int))
-    naming, counting = (
-        [one.field for one in declared if isinstance(one.cases, kind)] for kind in (tuple, int)
+    declared_ids = [
+        name
+        for declaration in declared
+        if isinstance(declaration.cases, tuple)
+        for name in declaration.cases
+    ]
+    required = [name for name in declared_ids if fits_filters(name, filters, ids)]
+    number = sum(
+        declaration.cases for declaration in declared if isinstance(declaration.cases, int)
     )
-    is_open = any(one.cases is None for one in declared)
-    others = without(own, wanted)
-    found = without(own, others) if counting or is_open else own
-    if sorted(found) != sorted(wanted):
-        message = f"of the suite {suite} are not those of {_where(naming)}: {_apart(found, wanted)}"
+    naming, counting = (
+        [declaration.field for declaration in declared if isinstance(declaration.cases, kind)]
+        for kind in (tuple, int)
+    )
+    is_open = any(declaration.cases is None for declaration in declared)
+    others = without(unplanned, required)
+    actual = without(unplanned, others) if counting or is_open else unplanned
+    if sorted(actual) != sorted(required):
+        message = (
+            f"of the suite {suite} are not those of {_where(naming)}:"
+            f" {_describe_names(actual, required)}"
+        )
         yield Difference(field="cases", message=message)
     too_few, too_many = len(others) < number and not filters, len(others) > number and not is_open
     if counting and (too_few or too_many):
@@ -345,9 +373,9 @@ def _where(places: Iterable[str]) -> str:
     return f"{' and '.join(f'`{place}`' for place in places)} of the base branch's configuration"
 
 
-def _filters(asked: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+def _filters(options: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
     """Return the filters of a run; an empty list chooses nothing, as no list does."""
-    return (*asked.get(FILTER, ()),)
+    return (*options.get(FILTER, ()),)
 
 
 def _chosen(expected: Expected, filters: tuple[str, ...]) -> list[Case]:
@@ -358,14 +386,17 @@ def _chosen(expected: Expected, filters: tuple[str, ...]) -> list[Case]:
 def _ids(expected: Expected) -> frozenset[str]:
     """Return all ids that the base branch's configuration plans or declares."""
     declared = (
-        name for one in expected.foreign if isinstance(one.cases, tuple) for name in one.cases
+        name
+        for declaration in expected.foreign
+        if isinstance(declaration.cases, tuple)
+        for name in declaration.cases
     )
     return frozenset((*(case.id for case in expected.cases), *declared))
 
 
-def _apart(found: Sequence[str], wanted: Sequence[str]) -> str:
+def _describe_names(actual: Sequence[str], required: Sequence[str]) -> str:
     """Describe the missing and the surplus names."""
-    parts = (("missing", without(wanted, found)), ("too many", without(found, wanted)))
+    parts = (("missing", without(required, actual)), ("too many", without(actual, required)))
     return (
         "; ".join(f"{names(ids)} {word}" for word, ids in parts if ids) or "one of them comes twice"
     )
@@ -377,12 +408,12 @@ def _count(ids: Sequence[str]) -> str:
 
 def _text(value: object) -> str:
     """Convert a field to its form in the document: JSON has lists instead of tuples."""
-    return json.dumps(_plain(value), sort_keys=True)
+    return json.dumps(_to_json(value), sort_keys=True)
 
 
-def _plain(value: object) -> object:
+def _to_json(value: object) -> object:
     if isinstance(value, Due):
-        return {one.name: _plain(getattr(value, one.name)) for one in fields(Due)}
+        return {field.name: _to_json(getattr(value, field.name)) for field in fields(Due)}
     if isinstance(value, Mapping):
-        return {str(name): _plain(inner) for name, inner in value.items()}
-    return [_plain(inner) for inner in value] if isinstance(value, tuple | list) else value
+        return {str(name): _to_json(inner) for name, inner in value.items()}
+    return [_to_json(inner) for inner in value] if isinstance(value, tuple | list) else value

@@ -40,28 +40,31 @@ LEAST_MEMORY = 64 * 1024
 
 
 def arms_to_explain(case: CaseComparison) -> tuple[str, ...]:
-    """The arms of a case that got worse, learn something else or failed a check; those that got worse first.
+    """Return the arms of a case that got worse, learn something else or failed a check, in order.
 
     If head's outputs or training differ from base's, that is the reference arm.
     """
     worse = [pair.arm for pair in _worse(case.pairs)]
-    broken = [found.arm for found in case.parity if found.verdict.broken]
+    broken = [finding.arm for finding in case.parity if finding.verdict.broken]
     failed = [
         check.arm
         for check in case.checks
         if check.outcome is Outcome.FAIL and not check.informative
     ]
-    apart = case.learning is not None and case.learning.verdict in {
+    diverges = case.learning is not None and case.learning.verdict in {
         Parity.DIFFERENT_MATH,
         Parity.DIFFERENT,
     }
-    reference = [case.reference] if apart and case.reference else []
-    found = dict.fromkeys((*worse, *broken, *failed, *reference))
-    return tuple(arm for arm in found if arm in case.arms)
+    reference = [case.reference] if diverges and case.reference else []
+    affected = dict.fromkeys((*worse, *broken, *failed, *reference))
+    return tuple(arm for arm in affected if arm in case.arms)
 
 
 def arms_that_fail_to_compile(rows: Iterable[CaseResult]) -> Mapping[str, tuple[str, ...]]:
-    """The candidate arms of each case that a compiler's error ended; one of them has the graph that its authors need."""
+    """Return the candidate arms of each case that a compiler's error ended.
+
+    One of them has the graph that the compiler's authors need.
+    """
     return {
         row.case.id: tuple(arm for arm in row.case.arms if arm != row.case.reference)
         for row in rows
@@ -91,7 +94,10 @@ def causes(base: CaseResult | None, head: CaseResult, pairs: Sequence[Pair]) -> 
 
 
 def cause_of(base: Profile | None, head: Profile, *, slower: bool = False) -> Cause:
-    """Explain the change between two profiles. `slower`: head's steps were judged slower."""
+    """Explain the change between two profiles.
+
+    `slower`: head's steps were judged slower.
+    """
     if base is None or base.step_s is None or head.step_s is None:
         base_s = base.step_s if base else None
         unknown = _why(base, head)
@@ -106,7 +112,9 @@ def cause_of(base: Profile | None, head: Profile, *, slower: bool = False) -> Ca
     matches = matched(base.rows, head.rows)
     change_s = head.step_s - base.step_s
     moved = ranked_by_what_is_beyond(
-        [one for one in matches if one.moved(base.step_s)], matches, slower=slower or change_s >= 0
+        [match for match in matches if match.moved(base.step_s)],
+        matches,
+        slower=slower or change_s >= 0,
     )
     old = {_text(line) for row in base.rows for line in row.lines}
     ranked = [part for match in moved if (part := _part(match, old)) is not None]
@@ -127,7 +135,9 @@ def cause_of(base: Profile | None, head: Profile, *, slower: bool = False) -> Ca
         memory=_memory(base.rows, head.rows),
         new_breaks=_more_breaks(base.breaks, head.breaks),
         gone_breaks=_more_breaks(head.breaks, base.breaks),
-        new_recompiles=tuple(one for one in head.recompiles if one not in base.recompiles),
+        new_recompiles=tuple(
+            recompile for recompile in head.recompiles if recompile not in base.recompiles
+        ),
         new_kernels=tuple(sorted(_unnumbered(kernels[1], kernels[0])))[:MOST_PARTS],
         gone_kernels=tuple(sorted(_unnumbered(kernels[0], kernels[1])))[:MOST_PARTS],
         kernels=kernel_changes(base.kernels, head.kernels),
@@ -140,9 +150,9 @@ def _why(base: Profile | None, head: Profile) -> str:
         return "base was not explained"
     return next(
         (
-            f"{side}: {one.unknown or 'nothing is known'}"
-            for side, one in (("base", base), ("head", head))
-            if one.step_s is None
+            f"{side}: {profile.unknown or 'nothing is known'}"
+            for side, profile in (("base", base), ("head", head))
+            if profile.step_s is None
         )
     )
 
@@ -157,7 +167,7 @@ def _attributed(parts: Iterable[CausePart], change_s: float) -> float:
 
 @dataclass(kw_only=True, slots=True)
 class KernelMatch:
-    """Rows of both sides that are the same, or took each other's place; or all that reads what a line of head's laid out."""
+    """Rows of both sides that are the same or replace each other, or the readers of a layout."""
 
     base: list[ProfileRow] = field(default_factory=list)
     head: list[ProfileRow] = field(default_factory=list)
@@ -165,7 +175,7 @@ class KernelMatch:
 
     @property
     def change_s(self) -> float:
-        """Above 0 is slower."""
+        """Return the change in seconds; positive is slower."""
         return sum(row.seconds for row in self.head) - sum(row.seconds for row in self.base)
 
     @property
@@ -191,7 +201,7 @@ def ranked_by_what_is_beyond(
 ) -> list[KernelMatch]:
     """Rank rows by how far they moved in the step's direction, beyond the noise between processes.
 
-    Ties are ordered by the whole movement.
+    Ties are ordered by the entire movement.
 
     Two processes of unchanged code differ by more than the steps of one do: addresses and clock
     rates differ. A large unchanged operator must not rank before a small new one because of that.
@@ -201,7 +211,9 @@ def ranked_by_what_is_beyond(
 
     def beyond(match: KernelMatch) -> tuple[float, float]:
         allowance_s = (
-            SCATTERS * scatter_of([one for one in same if one is not match]) * match.base[0].seconds
+            SCATTERS
+            * scatter_of([other for other in same if other is not match])
+            * match.base[0].seconds
             if match.is_same
             else 0.0
         )
@@ -216,7 +228,7 @@ def scatter_of(same: Sequence[KernelMatch]) -> float:
     Each row counts by base's seconds.
     """
     deviations = sorted(
-        (abs(one.change_s) / one.base[0].seconds, one.base[0].seconds) for one in same
+        (abs(match.change_s) / match.base[0].seconds, match.base[0].seconds) for match in same
     )
     half_s = (
         sum(seconds for _, seconds in deviations) / 2
@@ -231,14 +243,14 @@ def scatter_of(same: Sequence[KernelMatch]) -> float:
 
 
 def matched(base: Iterable[ProfileRow], head: Iterable[ProfileRow]) -> list[KernelMatch]:
-    """Each row of either side in exactly one match."""
-    left, right = [list(rows) for rows in (base, head)]
-    found = [
-        KernelMatch(base=[one], head=[two])
+    """Match the rows of both sides; each is in exactly one match."""
+    base_rows, head_rows = [list(rows) for rows in (base, head)]
+    paired = [
+        KernelMatch(base=[before], head=[after])
         for key in (_by_code, _by_place, _by_file, _by_name, _by_operators)
-        for one, two in pair_off(left, right, key, _by_lines)
+        for before, after in pair_off(base_rows, head_rows, key, _by_lines)
     ]
-    return _by_layout([*found, *_replaced(left, right)])
+    return _by_layout([*paired, *_replaced(base_rows, head_rows)])
 
 
 def _by_code(row: ProfileRow) -> Hashable:
@@ -266,14 +278,14 @@ def _by_operators(row: ProfileRow) -> Hashable | None:
 
 
 def plain_name(row: ProfileRow) -> str:
-    """A kernel's name without its numbering: ``triton_poi_fused_add_0`` as ``triton_poi_fused_add``."""
+    """Return a row's name, of a kernel without its numbering: ``triton_poi_fused_add``."""
     return unnumbered(row.name) if row.kind is RowKind.KERNEL else row.name
 
 
 def _by_lines(
     base: Sequence[ProfileRow], head: Sequence[ProfileRow]
 ) -> list[tuple[ProfileRow, ProfileRow]]:
-    """In the order of their lines, with the least difference of seconds."""
+    """Pair rows in the order of their lines, with the least difference of seconds."""
     return closest(sorted(base, key=_order), sorted(head, key=_order), lambda row: row.seconds)
 
 
@@ -295,10 +307,13 @@ def _replaced(base: list[ProfileRow], head: list[ProfileRow]) -> list[KernelMatc
             if group.base and any(_is_related(*pair) for pair in product(_rows(group), rows))
         ]
         merged = KernelMatch(
-            base=[row for one in related for row in one.base],
-            head=[*(row for one in related for row in one.head), *rows],
+            base=[row for match in related for row in match.base],
+            head=[*(row for match in related for row in match.head), *rows],
         )
-        groups = [*(group for group in groups if not any(group is one for one in related)), merged]
+        groups = [
+            *(group for group in groups if not any(group is match for match in related)),
+            merged,
+        ]
     return groups
 
 
@@ -338,49 +353,49 @@ def _by_layout(matches: Sequence[KernelMatch]) -> list[KernelMatch]:
             readers[min(reads, key=lambda line: line.place)].append(match)
         else:
             others.append(match)
-    for line, own in readers.items():
-        own += [
+    for line, group in readers.items():
+        group += [
             match
             for match in others
             if not match.base and all(row.lines == (line,) for row in match.head)
         ]
-    taken = {id(match) for own in readers.values() for match in own}
+    grouped = {id(match) for group in readers.values() for match in group}
     together = (
         KernelMatch(
-            base=[row for one in own for row in one.base],
-            head=[row for one in own for row in one.head],
+            base=[row for match in group for row in match.base],
+            head=[row for match in group for row in match.head],
             layout=(line,),
         )
-        for line, own in readers.items()
+        for line, group in readers.items()
     )
-    return [*(match for match in others if id(match) not in taken), *together]
+    return [*(match for match in others if id(match) not in grouped), *together]
 
 
 def _text(line: SourceLine) -> tuple[str, str]:
     return line.file, line.code
 
 
-def _is_related(one: ProfileRow, two: ProfileRow) -> bool:
+def _is_related(row: ProfileRow, candidate: ProfileRow) -> bool:
     """Return whether a row of one side may correspond to a row of the other."""
-    if RowKind.PYTHON in {one.kind, two.kind}:
+    if RowKind.PYTHON in {row.kind, candidate.kind}:
         return False
-    words = operators_of(one.name), operators_of(two.name)
+    words = operators_of(row.name), operators_of(candidate.name)
     if all(words):
         return len(words[0] & words[1]) * 2 >= min(len(words[0]), len(words[1]))
     if any(words):
-        fused, other = (one, two) if words[0] else (two, one)
+        fused, other = (row, candidate) if words[0] else (candidate, row)
         return other.name.removeprefix("aten::").strip("_") in operators_of(
             fused.name
-        ) or _share_a_line(one, two)
-    return _share_a_line(one, two)
+        ) or _share_a_line(row, candidate)
+    return _share_a_line(row, candidate)
 
 
-def _share_a_line(one: ProfileRow, two: ProfileRow) -> bool:
-    return bool({line.place for line in one.lines} & {line.place for line in two.lines})
+def _share_a_line(row: ProfileRow, candidate: ProfileRow) -> bool:
+    return bool({line.place for line in row.lines} & {line.place for line in candidate.lines})
 
 
 def _part(match: KernelMatch, old: AbstractSet[tuple[str, str]]) -> CausePart | None:
-    """A match as a part of the change.
+    """Return a match as a part of the change; `None` if no row has a name.
 
     Lines whose text base does not have come first: a fused kernel has more than are shown.
     """
@@ -422,13 +437,13 @@ def _memory(base: Iterable[ProfileRow], head: Iterable[ProfileRow]) -> tuple[Mem
     sides: list[dict[tuple[str, tuple[str, ...]], float]] = []
     places: dict[tuple[str, tuple[str, ...]], tuple[str, ...]] = {}
     for rows in (base, head):
-        held: dict[tuple[str, tuple[str, ...]], float] = defaultdict(float)
+        alive: dict[tuple[str, tuple[str, ...]], float] = defaultdict(float)
         for row in rows:
             if row.alive_bytes:
                 key = plain_name(row), tuple(f"{line.file}\n{line.code}" for line in row.lines)
-                held[key] += row.alive_bytes
+                alive[key] += row.alive_bytes
                 places[key] = tuple(line.place for line in row.lines)[:MOST_PLACES]
-        sides.append(held)
+        sides.append(alive)
     parts = (
         MemoryPart(
             name=key[0],
@@ -445,26 +460,35 @@ def _memory(base: Iterable[ProfileRow], head: Iterable[ProfileRow]) -> tuple[Mem
 def _more_breaks(
     before: Sequence[GraphBreak], after: Sequence[GraphBreak]
 ) -> tuple[GraphBreak, ...]:
-    """Breaks that are new by their reason, or come more often; the line is the last of those."""
+    """Return breaks whose reason is new or more frequent, at a new line or the last one."""
     counts: Mapping[str, int] = _counted(before)
     more = []
     for reason, times in _counted(after).items():
         if times > counts.get(reason, 0):
-            own = [one for one in after if one.reason == reason]
-            known = {one.place for one in before if one.reason == reason}
-            place = next((one.place for one in own if one.place not in known), own[-1].place)
+            of_reason = [graph_break for graph_break in after if graph_break.reason == reason]
+            old_places = {
+                graph_break.place for graph_break in before if graph_break.reason == reason
+            }
+            place = next(
+                (
+                    graph_break.place
+                    for graph_break in of_reason
+                    if graph_break.place not in old_places
+                ),
+                of_reason[-1].place,
+            )
             more.append(GraphBreak(reason=reason, place=place, times=times - counts.get(reason, 0)))
     return tuple(more)
 
 
 def _counted(breaks: Iterable[GraphBreak]) -> dict[str, int]:
     times: dict[str, int] = defaultdict(int)
-    for one in breaks:
-        times[one.reason] += one.times
+    for graph_break in breaks:
+        times[graph_break.reason] += graph_break.times
     return times
 
 
-def _unnumbered(own: Iterable[str], other: Iterable[str]) -> set[str]:
-    """The names that, without their numbering, are not among the other's."""
-    known = {unnumbered(name) for name in other}
-    return {name for name in own if unnumbered(name) not in known}
+def _unnumbered(names: Iterable[str], other: Iterable[str]) -> set[str]:
+    """Return the names that, without their numbering, are not among the other's."""
+    excluded = {unnumbered(name) for name in other}
+    return {name for name in names if unnumbered(name) not in excluded}

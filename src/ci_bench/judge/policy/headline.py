@@ -1,4 +1,4 @@
-"""The verdict of a run: its findings, the one sentence that a reviewer reads first, and the exit code that follows.
+"""Verdict of a run: its findings, the sentence that a reviewer reads first, and the exit code.
 
 A run passes if everything that gates was decided and is not worse; it fails if the policy says so.
 Otherwise it is undecided: the policy is met, but a gating metric or check has no answer. Everything
@@ -79,12 +79,15 @@ def headline(
     It says what failed and by how much, what is open, or what passed; then differences of the
     machines that the policy allows.
     """
-    told = _sentence(compared, findings, verdict=verdict, nothing_measured=nothing_measured)
+    sentence = _sentence(compared, findings, verdict=verdict, nothing_measured=nothing_measured)
     fields = few(
-        (f"{one.field} ({one.base} on base, {one.head} on head)" for one in compared.across),
+        (
+            f"{mismatch.field} ({mismatch.base} on base, {mismatch.head} on head)"
+            for mismatch in compared.across
+        ),
         "field",
     )
-    return f"{told.removesuffix('.')}; compared across {fields}." if fields else told
+    return f"{sentence.removesuffix('.')}; compared across {fields}." if fields else sentence
 
 
 def _sentence(
@@ -146,8 +149,8 @@ def _undecided(compared: Compared, unanswered: list[Finding]) -> Iterator[str]:
     ]
     yield from _wrong(compared, others, fails=False)
     if any(finding.rule in of_metrics and not _is_of_budget(finding) for finding in unanswered):
-        named = len(possible) == sum(len(open_pairs(case)) for case in compared.cases)
-        yield (what_it_takes if named else undecided)(compared.cases, compared.mode)
+        all_named = len(possible) == sum(len(open_pairs(case)) for case in compared.cases)
+        yield (what_it_takes if all_named else undecided)(compared.cases, compared.mode)
 
 
 def _is_of_budget(finding: Finding) -> bool:
@@ -159,7 +162,7 @@ def _is_of_budget(finding: Finding) -> bool:
 
 
 def _wrong(compared: Compared, findings: list[Finding], *, fails: bool) -> Iterator[str]:
-    """List faults of the whole run, then of its worst case, then the number and kinds of the other cases' faults.
+    """List faults of the run, then of its worst case, then the count and kinds of the others.
 
     The findings all fail the run (`fails`), or all are without an answer.
     """
@@ -195,20 +198,23 @@ def _wrong(compared: Compared, findings: list[Finding], *, fails: bool) -> Itera
 
 
 def _kind(rule: Rule) -> str:
-    """The rule in words, without what "more cases fail" has said already."""
+    """Describe the rule, without the word "case" that the clause has already."""
     return FAILING_WORDS.get(rule, rule.replace("_", " ")).removeprefix("case ")
 
 
 def _fewer(clauses: list[str], noun: str, *, most: int = _MOST_CLAUSES) -> list[str]:
-    """The first few, and how many more there are."""
+    """Return the first clauses, and the number of others."""
     more = [count_of(len(clauses) - most, f"more {noun}")] if len(clauses) > most else []
     return [*clauses[:most], *more]
 
 
 def _of_one_arm(label: str, clauses: list[str]) -> str:
-    """Join the clauses on a case: ``a (inductor): step time 8 % slower, peak memory 12 % more`` if all are of one arm."""
+    """Join the clauses on a case; if all are of one arm, name it once, after the label.
+
+    ``a (inductor): step time 8 % slower, peak memory 12 % more``
+    """
     arms = [
-        found[0] if (found := _ARM.search(clause)) else ""
+        match[0] if (match := _ARM.search(clause)) else ""
         for clause in clauses
         if not _MORE.match(clause)
     ]
@@ -219,7 +225,8 @@ def _of_one_arm(label: str, clauses: list[str]) -> str:
 
 def _of_run(finding: Finding, compared: Compared) -> str:
     if finding.rule is Rule.INCOMPARABLE and compared.mismatches:
-        return f"base and head differ in {', '.join(one.field for one in compared.mismatches)}"
+        fields = ", ".join(mismatch.field for mismatch in compared.mismatches)
+        return f"base and head differ in {fields}"
     return finding.message
 
 
@@ -230,7 +237,7 @@ def _clauses(case: CaseComparison, findings: list[Finding]) -> Iterator[str]:
             yield (
                 _OF_A_CASE[rule]
                 if rule in _OF_A_CASE
-                else sized(case, next(one for one in findings if one.rule is rule))
+                else sized(case, next(finding for finding in findings if finding.rule is rule))
             )
             continue
         pairs = leading(pair for pair in case.pairs if _rule_of(pair) is rule)
@@ -241,7 +248,7 @@ def _clauses(case: CaseComparison, findings: list[Finding]) -> Iterator[str]:
 
 
 def _rule_of(pair: Pair) -> Rule | None:
-    """The rule under which a pair is worse, where it can fail the run."""
+    """Return the rule under which a pair is worse; `None` if it cannot fail the run."""
     if pair.detail:
         return None
     by_verdict = {Verdict.REGRESSED: Rule.REGRESSED, Verdict.SUSPECTED: Rule.SUSPECTED}
@@ -249,26 +256,28 @@ def _rule_of(pair: Pair) -> Rule | None:
 
 
 def _effect(pair: Pair, case: CaseComparison) -> str:
-    """``step time 12.3 % slower (eager)``, or that it may be; counts, and what came from zero, by their values.
+    """Return ``step time 12.3 % slower (eager)``, or that it may be.
 
+    Counts, and changes from zero, are described by their values.
     A case's only arm is not named.
     """
     by_value = pair.unit is Unit.COUNT or pair.speedup is None
     by_words = f"from {pair.reason}" if _VALUES.match(pair.reason) else pair.reason
     effect = by_words if by_value else change(pair.speedup or 1.0, pair.unit, pair.better)
-    arms = {*case.arms, *(one.arm for one in case.pairs), *(one.arm for one in case.parity)}
-    said = (
+    compared = (*(other.arm for other in case.pairs), *(finding.arm for finding in case.parity))
+    arms = {*case.arms, *compared}
+    text = (
         _new_breaks(pair)
         or f"{pair.title or pair.metric}{' may be' if pair.possible else ''} {effect}"
     )
     place = first_break(case, pair)
     return (
-        f"{said}{f', first at {place}' if place else ''}{f' ({pair.arm})' if len(arms) > 1 else ''}"
+        f"{text}{f', first at {place}' if place else ''}{f' ({pair.arm})' if len(arms) > 1 else ''}"
     )
 
 
 def _new_breaks(pair: Pair) -> str:
-    """``4 graph breaks``, if base has none; else empty."""
+    """Return ``4 graph breaks`` if base has none; else empty."""
     is_first = pair.metric == GRAPH_BREAKS.name and pair.base is not None and not pair.base.figure
     return (
         count_of(int(pair.head.figure), "graph break") if is_first and pair.head is not None else ""
@@ -305,22 +314,22 @@ def _passed(compared: Compared, findings: tuple[Finding, ...]) -> str:
 
 
 def _references(compared: Compared) -> str:
-    """The reference arm of the trainings, if they have the same one."""
-    named = {case.reference for case in compared.cases if case.parity}
-    return (named.pop() or "the reference") if len(named) == 1 else "the reference"
+    """Return the reference arm of the trainings, if they have the same one."""
+    references = {case.reference for case in compared.cases if case.parity}
+    return (references.pop() or "the reference") if len(references) == 1 else "the reference"
 
 
 def _possible(findings: list[Finding], cases: tuple[CaseComparison, ...]) -> str:
-    """The largest change that may be one for the worse, and how many more there are."""
-    named = {finding.case for finding in findings}
-    found = [
+    """Describe the largest possible regression, and the number of others."""
+    case_ids = {finding.case for finding in findings}
+    candidates = [
         (case, pair)
         for case in cases
-        if case.id in named
+        if case.id in case_ids
         for pair in case.pairs
         if _rule_of(pair) is Rule.POSSIBLE
     ]
-    case, pair = max(found, key=lambda item: change_size(item[1]))
+    case, pair = max(candidates, key=lambda item: change_size(item[1]))
     more = f", and {len(findings) - 1} more" if len(findings) > 1 else ""
     return f"{labels(cases)[case.id]}: {_WORSE[Rule.POSSIBLE]}{_effect(pair, case)}{more}"
 
@@ -353,7 +362,7 @@ def _movement(compared: Compared, *, allowed: str) -> str:
 
 
 def _open_cases(cases: tuple[CaseComparison, ...]) -> str:
-    """The cases with an undecided metric that gates, by name; of many the first few."""
+    """Name the cases with an undecided metric that gates; of many only the first few."""
     names = labels(cases)
     return few((names[case.id] for case in cases if any(map(is_open, case.pairs))), "case")
 

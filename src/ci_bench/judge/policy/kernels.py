@@ -13,7 +13,7 @@ from ci_bench.records.causes import KernelChange
 from ci_bench.records.profiles import GeneratedKernel
 
 MOST_CHANGES, MOST_LINES, MOST_LINE, MOST_ALONE = 12, 60, 140, 25
-"""Kernels that are shown, lines of a diff and of what only one side has, and characters of a line."""
+"""Limits of kernels, lines of a diff, characters of a line, and lines of an unmatched kernel."""
 COMPARED_LINES = 150
 """Limit of a source; a diff takes the square of it."""
 _NUMBERING = re.compile(r"(_\d+)+$")
@@ -22,16 +22,14 @@ _GRAPH = re.compile(r"(?<![A-Za-z0-9])graph_\d+_")
 
 
 def unnumbered(name: str) -> str:
-    """A kernel's name without its numbering: ``triton_poi_fused_add_0`` as ``triton_poi_fused_add``."""
+    """Return a kernel's name without its numbering: ``triton_poi_add`` of ``triton_poi_add_0``."""
     return _NUMBERING.sub("", name)
 
 
 def operators_of(name: str) -> frozenset[str]:
-    """The words of the operators that a fused kernel's name lists; empty for other names."""
-    plain = unnumbered(name)
-    return (
-        frozenset(_FUSED.sub("", plain).split("_")) - {""} if _FUSED.match(plain) else frozenset()
-    )
+    """Return the words of the operators that a fused kernel's name lists; empty for other names."""
+    stem = unnumbered(name)
+    return frozenset(_FUSED.sub("", stem).split("_")) - {""} if _FUSED.match(stem) else frozenset()
 
 
 def kernel_changes(
@@ -43,20 +41,24 @@ def kernel_changes(
     """
     if not base or not head:
         return ()
-    left, right = list(base), list(head)
+    base_only, head_only = list(base), list(head)
     keys: tuple[Callable[[GeneratedKernel], Hashable | None], ...] = (
         _text,
-        lambda one: unnumbered(one.name),
-        lambda one: operators_of(one.name) or None,
+        lambda kernel: unnumbered(kernel.name),
+        lambda kernel: operators_of(kernel.name) or None,
     )
-    pairs = [pair for key in keys for pair in pair_off(left, right, key)]
+    pairs = [pair for key in keys for pair in pair_off(base_only, head_only, key)]
     changed = [
-        KernelChange(before=one.name, after=two.name, diff=diff)
-        for one, two in pairs
-        if (diff := diff_of(one, two))
+        KernelChange(before=before.name, after=after.name, diff=diff)
+        for before, after in pairs
+        if (diff := diff_of(before, after))
     ]
-    new = [KernelChange(before="", after=one.name, diff=_alone(one, "+")) for one in right]
-    gone = [KernelChange(before=one.name, after="", diff=_alone(one, "-")) for one in left]
+    new = [
+        KernelChange(before="", after=kernel.name, diff=_alone(kernel, "+")) for kernel in head_only
+    ]
+    gone = [
+        KernelChange(before=kernel.name, after="", diff=_alone(kernel, "-")) for kernel in base_only
+    ]
     return (*changed, *new, *gone)[:MOST_CHANGES]
 
 
@@ -75,7 +77,10 @@ def _text(kernel: GeneratedKernel) -> Hashable:
 
 
 def _lines(kernel: GeneratedKernel) -> list[str]:
-    """The source without what is of one compilation: the numbers of kernels and of graphs."""
+    """Return the lines of a source without the numbers of kernels and graphs.
+
+    They are of one compilation.
+    """
     text = _GRAPH.sub("", kernel.source.replace(kernel.name, unnumbered(kernel.name)))
     return [line.rstrip() for line in text.splitlines()[:COMPARED_LINES]]
 

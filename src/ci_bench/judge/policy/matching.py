@@ -12,7 +12,7 @@ Item = TypeVar("Item")
 
 
 def in_order(base: Sequence[Item], head: Sequence[Item]) -> Iterable[tuple[Item, Item]]:
-    """The first with the first, and so on, as far as both have them."""
+    """Pair the first with the first, and so on, as far as both have them."""
     return zip(base, head, strict=False)
 
 
@@ -27,19 +27,19 @@ def pair_off(
     Items without a key stay.
     """
     sides: tuple[dict[Hashable, list[Item]], ...] = (defaultdict(list), defaultdict(list))
-    for items, own in zip((base, head), sides, strict=True):
+    for items, by_key in zip((base, head), sides, strict=True):
         for item in items:
             if (name := key(item)) is not None:
-                own[name].append(item)
-    found = [
+                by_key[name].append(item)
+    pairs = [
         pair
         for name, before in sides[0].items()
         for pair in pairs_of(before, sides[1].get(name, []))
     ]
-    for one, two in found:
-        base.remove(one)
-        head.remove(two)
-    return found
+    for base_item, head_item in pairs:
+        base.remove(base_item)
+        head.remove(head_item)
+    return pairs
 
 
 def closest(
@@ -63,9 +63,9 @@ def closest(
                 cheapest, where = best[-1][skipped][0], skipped
             costs[skipped] = cheapest + abs(size(item) - size(many[index + skipped])), where
         best.append(costs)
-    skipped = min(best[-1], key=lambda one: best[-1][one][0])
+    skipped = min(best[-1], key=lambda skip: best[-1][skip][0])
     pairs: list[tuple[Item, Item]] = []
     for index in reversed(range(len(few))):
         pairs.insert(0, (few[index], many[index + skipped]))
         skipped = best[index + 1][skipped][1]
-    return [(one, two) if few is base else (two, one) for one, two in pairs]
+    return [(of_few, of_many) if few is base else (of_many, of_few) for of_few, of_many in pairs]

@@ -1,24 +1,23 @@
 """Findings of a comparison under the policy's rules: rule, severity and a sentence for each.
 
-Owns which observation falls under which rule, the order of findings, the floors that candidate arms
-must reach against their reference (speedup, compression), and what is implausible: speedups beyond
-the policy's limit, and steps shorter than their operations take; a replayed or skipped computation
-shows there even if its results were not checked. `headline` decides the consequences for the run.
+Owns which observation falls under which rule, and the order of findings. Floors and implausible
+figures are in `plausibility`; `headline` decides the consequences for the run.
 """
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from ci_bench.judge.owed import OTHER_WORK
 from ci_bench.judge.policy.accepting import settle_learning, settle_metric, settle_outputs, unused
+from ci_bench.judge.policy.plausibility import below_floors, beyond_belief, implausible
 from ci_bench.judge.policy.sizes import training_distance
 from ci_bench.judge.policy.undecided import few, short, undecided
 from ci_bench.judge.times.pairing import OTHER_BODY
-from ci_bench.judge.wording import change_size, count_of, effect_rank, interval_text, place
+from ci_bench.judge.wording import change_size, count_of, effect_rank, place
 from ci_bench.records.acceptance import Acceptance
 from ci_bench.records.comparison import (
-    ArmSpeedup,
     BaselineMode,
     CaseComparison,
     CommonShift,
@@ -31,223 +30,23 @@ from ci_bench.records.comparison import (
     Verdict,
     tally,
 )
-from ci_bench.records.config import Floor, Policy, Rule, Severity, fits
-from ci_bench.records.metrics import COMPILATION, ENGINE, IMPORTED, PEAKS, REPLACED, STEP_TIME
+from ci_bench.records.config import Policy, Rule, Severity, fits
+from ci_bench.records.metrics import ENGINE, IMPORTED, REPLACED
 from ci_bench.records.outputs import OutputsFinding, Sameness
-from ci_bench.records.results import WITHIN_BUDGET, Outcome, RunState, Status, Unit
-from ci_bench.records.units import TIMES
-
-
-def below_floors(case: CaseComparison, policy: Policy) -> Iterator[tuple[str, float]]:
-    """Yield every arm below a floor, or without its figure, of a case that ended well.
-
-    Each comes with its sentence, and how far below it is.
-
-    An interval must lie below the floor as a whole; a figure without one (a single launch) must not
-    lie below.
-    """
-    if case.head_status is not Status.OK:
-        return
-    speedups = {(found.metric, found.arm): found for found in case.speedups}
-    for floor in Floor:
-        limit = policy.floor(floor, suite=case.suite, case=case.id)
-        if limit is None:
-            continue
-        for arm in case.arms:
-            if arm != case.reference:
-                figures = [
-                    (policy.title(name), speedups.get((name, arm)))
-                    for name in metrics_of(case, floor)
-                ]
-                yield from _below(floor, limit, arm, figures)
+from ci_bench.records.results import WITHIN_BUDGET, Outcome, RunState, Status
 
 
 def idle_patterns(cases: Iterable[CaseComparison], policy: Policy) -> Iterator[str]:
-    """The patterns of the policy that no case of head's run fits: they set nothing apart."""
+    """Return the patterns of the policy that no case of head's run fits."""
     measured = [case.id for case in cases if case.head_status is not None]
     return (
         pattern for pattern in policy.cases if not any(fits(pattern, case) for case in measured)
     )
 
 
-def _below(
-    floor: Floor, limit: float, arm: str, figures: list[tuple[str, ArmSpeedup | None]]
-) -> Iterator[tuple[str, float]]:
-    if not figures:
-        yield (
-            f"{arm}: no {floor} is known, and it must reach {limit:g}: nothing was measured for it",
-            math.inf,
-        )
-    for metric, found in figures:
-        if found is None:
-            yield f"{arm}: no {floor} of {metric} is known, and it must reach {limit:g}", math.inf
-        elif (found.interval.high if found.interval else found.speedup) < limit:
-            seen = interval_text(found.interval) if found.interval else "no interval"
-            said = (
-                f"{arm}: the {floor} of {metric} is {found.speedup:.3f} ({seen}), below the floor"
-                f" of {limit:g}"
-            )
-            yield said, math.log(limit / found.speedup)
-
-
-def metrics_of(case: CaseComparison, floor: Floor) -> list[str]:
-    """The metrics that stand for a case: its step time, else every time that gates; its first peak of memory."""
-    if floor is Floor.COMPRESSION:
-        names = {pair.metric for pair in case.pairs if pair.unit is Unit.BYTES}
-        return [peak.name for peak in PEAKS if peak.name in names][:1]
-    times = [pair for pair in case.pairs if pair.unit in TIMES and not pair.detail]
-    names_of_times = list(
-        dict.fromkeys(pair.metric for pair in times if not pair.metric.startswith(COMPILATION))
-    )
-    return [STEP_TIME.name] if STEP_TIME.name in names_of_times else names_of_times
-
-
-ROOFS = (
-    ("operations", "model_flops_per_step", ("peak_flops_per_s", "measured_peak_flops_per_s")),
-    ("bytes to read", "read_bytes_per_step", ("peak_bytes_per_s", "measured_peak_bytes_per_s")),
-)
-"""Minimum needs of a step.
-
-Each is given in words, as a fact of the case (the reference's), and as facts of the most per
-second.
-"""
-BEYOND_PEAK = 2.0
-"""A step may do this many times the peak: a compiler may leave counted work out, do it in fewer
-operations (Winograd's), or keep weights in a narrower format.
-"""
-
-
-def implausible(case: CaseComparison, policy: Policy) -> Iterator[tuple[str, float]]:
-    """Yield every implausibly fast candidate arm: its sentence, and how far it is beyond the limit.
-
-    An interval has to lie beyond the limit as a whole. A limit that a pattern of `policy.cases`
-    sets explains the roofline, too.
-    """
-    if case.head_status is not Status.OK:
-        return
-    explained = policy.explained_speedup(case.id)
-    limit = policy.implausible_speedup if explained is None else explained
-    sure = (
-        (found, found.interval.low if found.interval else found.speedup) for found in case.speedups
-    )
-    beyond = [(found, least) for found, least in sure if least > limit]
-    metrics = metrics_of(case, Floor.SPEEDUP) if beyond else []
-    for found, least in beyond:
-        if found.metric in metrics:
-            title = policy.title(found.metric)
-            said = (
-                f"{found.arm}: {title} is {found.speedup:.1f} times as fast as {found.reference}'s"
-                f" (at most {limit:g})"
-            )
-            yield (
-                (
-                    f"{said}: was it computed? If so, raise implausible_speedup for this case in"
-                    " policy.cases"
-                ),
-                math.log(least / limit),
-            )
-    if explained is None:
-        yield from _beyond_roofline(case)
-
-
-def beyond_belief(case: CaseComparison, policy: Policy) -> Iterator[tuple[str, float]]:
-    """Yield every arm so much faster than base that its unit or work may have changed.
-
-    Each comes with its sentence and size.
-
-    Memory, counts of the engine and compilations may improve by any factor: a cache or a smaller
-    model explains that.
-    """
-    explained = policy.explained_speedup(case.id)
-    limit = policy.implausible_speedup if explained is None else explained
-    for pair in case.pairs:
-        if (
-            pair.verdict is Verdict.IMPROVED
-            and not pair.detail
-            and pair.speedup
-            and pair.speedup > limit
-            and not _may_vanish(pair)
-        ):
-            said = (
-                f"{place(pair)}: {pair.speedup:.1f} times as good as base's, and more than"
-                f" {limit:g} is hard to believe"
-            )
-            yield (
-                (
-                    f"{said}: has its unit or its work changed? If not, raise implausible_speedup"
-                    " for this case in policy.cases"
-                ),
-                math.log(pair.speedup / limit),
-            )
-        elif explained is None and _takes_no_time(pair):
-            yield (
-                (
-                    f"{place(pair)}: {pair.reason}: was it run? If so, set implausible_speedup for"
-                    " this case in policy.cases"
-                ),
-                math.inf,
-            )
-
-
-def _takes_no_time(pair: Pair) -> bool:
-    """Return whether another tool measured no time where base took some."""
-    return (
-        pair.verdict is Verdict.IMPROVED
-        and pair.unit is Unit.SECONDS
-        and pair.speedup is None
-        and not pair.detail
-    )
-
-
-def _may_vanish(pair: Pair) -> bool:
-    engine_count = pair.unit is Unit.COUNT and pair.metric in ENGINE
-    return engine_count or pair.unit is Unit.BYTES or pair.metric.startswith(COMPILATION)
-
-
-def _beyond_roofline(case: CaseComparison) -> Iterator[tuple[str, float]]:
-    for words, fact, rates in ROOFS:
-        amount = case.facts.get(fact)
-        peak = next(
-            (
-                value
-                for value in map(case.facts.get, rates)
-                if isinstance(value, int | float) and value > 0
-            ),
-            None,
-        )
-        if isinstance(amount, int | float) and peak is not None:
-            yield from _beyond(case, f"{amount:.3g} {words}", amount, peak)
-
-
-def _beyond(
-    case: CaseComparison, work: str, amount: float, peak: float
-) -> Iterator[tuple[str, float]]:
-    for pair in case.pairs:
-        if (
-            pair.metric != STEP_TIME.name
-            or pair.unit is not Unit.SECONDS
-            or pair.head is None
-            or pair.head.median <= 0
-        ):
-            continue
-        share = amount / pair.head.median / peak
-        if share > BEYOND_PEAK:
-            said = (
-                f"{pair.arm}: {work} in {pair.head.median:.3g} s are {share:.1f} times this"
-                " device's peak"
-            )
-            yield (
-                (
-                    f"{said} of {peak:.3g} per second: not all was computed, or policy.cases"
-                    " explains it"
-                ),
-                math.log(share),
-            )
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scope:
-    """Differences between measured and requested cases, a sentence for each (`judge.policy.binding`).
+    """Differences between measured and requested cases, a sentence for each, from `binding`.
 
     `narrowed` is what a workflow's flags narrow or move, `undeclared` the suites whose cases are
     not declared.
@@ -259,38 +58,48 @@ class Scope:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Compared:
-    """A comparison that has not been judged yet; the fields are those of `Comparison`, and the `scope` of head.
-
-    `unready` says of each side that could not be made ready why: nothing was measured then.
-    `accepted` are the entries for intended changes that count.
-    """
+    """A comparison that has not been judged yet."""
 
     mode: BaselineMode
+    """Source of the baseline."""
     head: ComparedSide
+    """Run, machine and version of head."""
     base: ComparedSide | None
+    """The same of base; `None` without a baseline."""
     absence: str | None
+    """Reason why the baseline is missing; `None` if it is not."""
     mismatches: tuple[Mismatch, ...]
+    """Differences of the machines that prevent a comparison."""
     across: tuple[Mismatch, ...] = ()
+    """Differences of the machines that the policy allows."""
     cases: tuple[CaseComparison, ...]
+    """Rows of all cases, removed ones last."""
     shifts: tuple[CommonShift, ...] = ()
+    """Common shift of the times of each suite."""
     scope: Scope = Scope()
+    """Differences between measured and requested cases."""
     unready: tuple[str, ...] = ()
+    """A sentence for each side that could not be set up, so nothing was measured."""
     accepted: tuple[Acceptance, ...] = ()
+    """Entries for intended changes that count."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Observation:
-    """A finding without severity; `suite` is whose policy applies.
-
-    `rank`, then `size`, orders those of one rule: times come before memory, memory before counts.
-    """
+    """A finding without severity."""
 
     rule: Rule
+    """Rule that sets the severity."""
     message: str
+    """Sentence for the report."""
     case: str | None = None
+    """Id of the case; `None` for a finding on the run or a suite."""
     suite: str | None = None
+    """Suite whose policy applies; `None` for a finding on the run."""
     size: float = 0.0
+    """Size of the effect, largest first, to order observations of equal rank."""
     rank: int = 0
+    """Order within a rule: times come before memory, memory before counts."""
 
 
 _PAIR_RULES = {
@@ -311,12 +120,13 @@ _STATUS_RULES = {Status.SKIPPED: Rule.CASE_SKIPPED, Status.NOT_RUN: Rule.CASE_NO
 
 
 def find(compared: Compared, policy: Policy) -> tuple[Finding, ...]:
-    """All findings: failing ones first, then by rule, and within a rule the largest effect first."""
+    """Return all findings: failing ones first, then by rule, the largest effect of a rule first."""
     severities, rules = list(Severity), list(Rule)
-    seen = [
-        (one, policy.severity(one.rule, suite=one.suite)) for one in _observations(compared, policy)
+    observations = [
+        (observation, policy.severity(observation.rule, suite=observation.suite))
+        for observation in _observations(compared, policy)
     ]
-    seen.sort(
+    observations.sort(
         key=lambda pair: (
             severities.index(pair[1]),
             rules.index(pair[0].rule),
@@ -325,8 +135,13 @@ def find(compared: Compared, policy: Policy) -> tuple[Finding, ...]:
         )
     )
     return tuple(
-        Finding(rule=one.rule, severity=severity, message=one.message, case=one.case)
-        for one, severity in seen
+        Finding(
+            rule=observation.rule,
+            severity=severity,
+            message=observation.message,
+            case=observation.case,
+        )
+        for observation, severity in observations
     )
 
 
@@ -431,7 +246,9 @@ def _of_baseline(compared: Compared) -> Iterator[Observation]:
 
 
 def nothing_compared(compared: Compared) -> str:
-    """Explain why nothing was compared; empty if something was. Such a run never passes.
+    """Explain why nothing was compared; empty if something was.
+
+    Such a run never passes.
 
     Without a baseline, arms of a case that are compared with each other, and checks, are enough
     where none was asked for.
@@ -488,8 +305,8 @@ def is_first(compared: Compared) -> bool:
 
 def _is_compared(case: CaseComparison) -> bool:
     """Return whether a metric, training or output that can fail the run was compared with base."""
-    told = case.outputs is not None and case.outputs.verdict is not Sameness.UNKNOWN
-    return tally((case,)).all > 0 or case.learning is not None or told
+    outputs_compared = case.outputs is not None and case.outputs.verdict is not Sameness.UNKNOWN
+    return tally((case,)).all > 0 or case.learning is not None or outputs_compared
 
 
 def _is_judged_alone(case: CaseComparison) -> bool:
@@ -504,23 +321,23 @@ def _is_judged_alone(case: CaseComparison) -> bool:
 
 
 def _of_new(compared: Compared) -> Iterator[Observation]:
-    """One observation for each suite, for the policy of each: cases of head's that base does not have."""
+    """Yield one observation on new cases for each suite, because each may have its own policy."""
     new = [
         case
         for case in compared.cases
         if case.base_status is None and case.head_status is Status.OK
     ]
     for suite in dict.fromkeys(case.suite for case in new) if compared.base is not None else ():
-        own = [case for case in new if case.suite == suite]
+        of_suite = [case for case in new if case.suite == suite]
         message = (
-            f"{count_of(len(own), 'new benchmark')}: nothing to compare with yet"
-            f" ({few(map(short, own), 'case')})"
+            f"{count_of(len(of_suite), 'new benchmark')}: nothing to compare with yet"
+            f" ({few(map(short, of_suite), 'case')})"
         )
         yield Observation(rule=Rule.CASE_NEW, message=message, suite=suite)
 
 
 def _of_undecided(compared: Compared) -> Iterator[Observation]:
-    """One observation per suite, for the policy of each: what is open in it, and what it would take."""
+    """Yield one observation on open metrics for each suite that has some."""
     for suite in dict.fromkeys(case.suite for case in compared.cases):
         if message := undecided(
             [case for case in compared.cases if case.suite == suite], compared.mode
@@ -529,10 +346,10 @@ def _of_undecided(compared: Compared) -> Iterator[Observation]:
 
 
 def _of_machines(compared: Compared) -> Iterator[Observation]:
-    """One observation per suite, for the policy of each; a row per case would bury everything else."""
+    """Yield one observation per suite: one for each case would hide everything else."""
     if not compared.mismatches:
         return
-    fields = ", ".join(one.field for one in compared.mismatches)
+    fields = ", ".join(mismatch.field for mismatch in compared.mismatches)
     hit = [
         case.suite
         for case in compared.cases
@@ -545,7 +362,7 @@ def _of_machines(compared: Compared) -> Iterator[Observation]:
 
 
 def _of_replaced(cases: tuple[CaseComparison, ...]) -> Iterator[Observation]:
-    """One observation for each metric that earlier versions measured in another way, of all cases together."""
+    """Yield one observation for each metric that earlier versions measured in another way."""
     for name, kind in REPLACED.items():
         hit = [
             case
@@ -569,20 +386,20 @@ def _of_case(case: CaseComparison, compared: Compared) -> Iterator[Observation]:
     for rule, message, size in (
         *((rule, message, 0.0) for rule, message in _of_status(case, compared.mode)),
         *((Rule.CASE_REDUCED, _reduction(clause), 0.0) for clause in case.reduced),
-        *(found for finding in case.parity for found in _of_parity(finding)),
+        *chain.from_iterable(map(_of_parity, case.parity)),
         *(
-            (*settle_learning(compared.accepted, case, rule, said), size)
-            for rule, said, size in _of_learning(case.learning)
+            (*settle_learning(compared.accepted, case, rule, text), size)
+            for rule, text, size in _of_learning(case.learning)
         ),
         *(
-            (*settle_outputs(compared.accepted, case, rule, said), size)
-            for rule, said, size in _of_outputs(case.outputs)
+            (*settle_outputs(compared.accepted, case, rule, text), size)
+            for rule, text, size in _of_outputs(case.outputs)
         ),
     ):
         yield Observation(rule=rule, message=message, case=case.id, suite=case.suite, size=size)
     for pair in case.pairs:
-        if pair.verdict in _PAIR_RULES and (found := _of_pair(pair, case, compared)):
-            rule, message, size = found
+        if pair.verdict in _PAIR_RULES and (ruling := _of_pair(pair, case, compared)):
+            rule, message, size = ruling
             rule, message = settle_metric(compared.accepted, case, pair, rule, message)
             rank = effect_rank(pair)
             yield Observation(
@@ -647,7 +464,10 @@ def _of_status(case: CaseComparison, mode: BaselineMode) -> Iterator[tuple[Rule,
 
 
 def _of_failed_base(case: CaseComparison) -> tuple[Rule, str]:
-    """The rule of a case that failed on base and works on head: in other tools' files, head has fixed it."""
+    """Return the rule and message of a case that failed on base and works on head.
+
+    In files of other tools, head has fixed it.
+    """
     if case.suite == IMPORTED:
         return Rule.CASE_NEW, f"it works on head, so nothing is compared: {case.reason}"
     return Rule.BASELINE_FAILED, case.reason
@@ -656,7 +476,7 @@ def _of_failed_base(case: CaseComparison) -> tuple[Rule, str]:
 def _of_pair(
     pair: Pair, case: CaseComparison, compared: Compared
 ) -> tuple[Rule, str, float] | None:
-    """The rule of a pair with a verdict that has one; none if the case or the run as a whole says it already."""
+    """Return rule, message and size of a pair; `None` if its case or the run has a finding."""
     rule = Rule.POSSIBLE if pair.possible else _PAIR_RULES[pair.verdict]
     if pair.verdict is Verdict.INCOMPARABLE and pair.reason == OTHER_BODY:
         rule = Rule.METRIC_REPLACED

@@ -1,4 +1,4 @@
-"""Clauses of a headline that give a finding its size: a deviation, a score, a speedup, a failed check, a crash."""
+"""Clauses of a headline with the size of a finding: a deviation, a score, a speedup, a crash."""
 
 import math
 import re
@@ -21,17 +21,17 @@ def sized(case: CaseComparison, finding: Finding) -> str:
     """Return a clause on the finding, with its size if it has one."""
     describe = _BY_RULE.get(finding.rule)
     text = describe(case) if describe else ""
-    told = text or _INTERVAL.sub("", finding.message.partition(": was it computed?")[0])
+    clause = text or _INTERVAL.sub("", finding.message.partition(": was it computed?")[0])
     if finding.rule is not Rule.BELOW_FLOOR:
-        return told
+        return clause
     over = f" over {case.reference}" if case.reference else ""
     return _FLOOR.sub(
-        lambda found: f"{found[2]}{over} {found[3]} ({found[1]}), floor {found[4]}", told
+        lambda match: f"{match[2]}{over} {match[3]} ({match[1]}), floor {match[4]}", clause
     )
 
 
 def times_rounding(error: float | None, allowed: float | None) -> str:
-    """Return how far a deviation exceeds rounding: ``287 times what rounding explains``; empty if either is unknown."""
+    """Return a deviation as ``287 times what rounding explains``; empty if unknown."""
     if error is None or not allowed or not math.isfinite(error / allowed):
         return ""
     return f"{format_factor(error / allowed)} times what rounding explains"
@@ -68,50 +68,57 @@ def _signal(finding: ParityFinding) -> str:
 
 
 def _broken_parity(case: CaseComparison) -> str:
-    found = max(
-        (one for one in case.parity if one.verdict.broken), key=training_distance, default=None
+    worst = max(
+        (finding for finding in case.parity if finding.verdict.broken),
+        key=training_distance,
+        default=None,
     )
     return (
         ""
-        if found is None
+        if worst is None
         else (
-            f"{_signal(found)} {_of_parity(found)} ({found.arm} against"
+            f"{_signal(worst)} {_of_parity(worst)} ({worst.arm} against"
             f" {case.reference or 'its reference'})"
         )
     )
 
 
 def _changed_learning(case: CaseComparison) -> str:
-    found = case.learning
-    if found is None:
+    finding = case.learning
+    if finding is None:
         return ""
-    evaluated = found.signal == "evaluation_loss"
+    evaluated = finding.signal == "evaluation_loss"
     what, rest = (
         ("evaluation loss", "the training is equal, ")
         if evaluated
-        else (f"{_signal(found)} of the training", "")
+        else (f"{_signal(finding)} of the training", "")
     )
-    return f"{what} {_of_parity(found)} ({rest}head against base)"
+    return f"{what} {_of_parity(finding)} ({rest}head against base)"
 
 
 def _changed_outputs(case: CaseComparison) -> str:
-    found: OutputsFinding | None = case.outputs
-    if found is None or found.verdict is not Sameness.CHANGED:
+    outputs: OutputsFinding | None = case.outputs
+    if outputs is None or outputs.verdict is not Sameness.CHANGED:
         return ""
-    worst = next(iter(found.worst), None)
+    worst = next(iter(outputs.worst), None)
     size = "" if worst is None else worst.fault or times_rounding(worst.error, worst.allowed)
     return f"outputs differ from base{f', {size}' if size else ''}"
 
 
 def _broken_accuracy(case: CaseComparison) -> str:
     every = (*case.parity, *([case.learning] if case.learning else []))
-    found = next(
-        (one.accuracy for one in every if one.accuracy is not None and not one.accuracy.holds), None
+    accuracy = next(
+        (
+            finding.accuracy
+            for finding in every
+            if finding.accuracy is not None and not finding.accuracy.holds
+        ),
+        None,
     )
     return (
         ""
-        if found is None
-        else f"accuracy {100 * found.candidate:.1f} %, {100 * found.reference:.1f} % expected"
+        if accuracy is None
+        else f"accuracy {100 * accuracy.candidate:.1f} %, {100 * accuracy.reference:.1f} % expected"
     )
 
 

@@ -20,38 +20,43 @@ _IN_TURNS = "too noisy between runs at different moments"
 
 
 def open_pairs(case: CaseComparison) -> list[Pair]:
-    """The metrics of a case that gate and could not be decided; none of a case that was not measured to its end."""
+    """Return the open metrics of a case; none if the case is incomplete."""
     return [pair for pair in case.pairs if is_open(pair)] if case.head_status is Status.OK else []
 
 
 def undecided(cases: Sequence[CaseComparison], mode: BaselineMode) -> str:
-    """``3 of 12 metrics (mlp, lstm): about 6 more launches would decide them, at most 4 minutes``; empty without any."""
-    found = [(case, pairs) for case in cases if (pairs := open_pairs(case))]
-    if not found:
+    """Describe the open metrics and the launches that would decide them; empty without any.
+
+    ``3 of 12 metrics (mlp, lstm): about 6 more launches would decide them, at most 4 minutes``
+    """
+    open_cases = [(case, pairs) for case in cases if (pairs := open_pairs(case))]
+    if not open_cases:
         return ""
-    number = sum(len(pairs) for _, pairs in found)
+    number = sum(len(pairs) for _, pairs in open_cases)
     names = labels(cases)
     counted = (
         f"{number:,} of {count_of(tally(cases).all, 'metric')}"
-        f" ({few((names[case.id] for case, _ in found), 'case')})"
+        f" ({few((names[case.id] for case, _ in open_cases), 'case')})"
     )
     return f"{counted}: {what_it_takes(cases, mode)}"
 
 
 def what_it_takes(cases: Iterable[CaseComparison], mode: BaselineMode) -> str:
-    """Describe the launches that decide the open metrics: ``about 6 more launches would decide them``."""
-    found = [(case, pairs) for case in cases if (pairs := open_pairs(case))]
-    number = sum(len(pairs) for _, pairs in found)
-    return "; ".join(_what_it_takes(found, number)) if mode is BaselineMode.PAIRED else _IN_TURNS
+    """Return ``about 6 more launches would decide them``, of the open metrics."""
+    open_cases = [(case, pairs) for case in cases if (pairs := open_pairs(case))]
+    number = sum(len(pairs) for _, pairs in open_cases)
+    return (
+        "; ".join(_what_it_takes(open_cases, number)) if mode is BaselineMode.PAIRED else _IN_TURNS
+    )
 
 
 def short(case: CaseComparison) -> str:
-    """The title, or the id without its parameters: they are in the table below a headline."""
+    """Return the title, or the id without its parameters, which the table below a headline has."""
     return case.title or case.id.partition("[")[0]
 
 
 def few(names: Iterable[str], noun: str) -> str:
-    """The first names, and how many more there are."""
+    """Join the first names, and the number of others."""
     every = list(dict.fromkeys(names))
     more = [count_of(len(every) - _MOST_NAMED, f"more {noun}")] if len(every) > _MOST_NAMED else []
     return ", ".join([*every[:_MOST_NAMED], *more])
@@ -63,47 +68,50 @@ def is_open(pair: Pair) -> bool:
 
 
 def _what_it_takes(
-    found: Sequence[tuple[CaseComparison, list[Pair]]], number: int
+    open_cases: Sequence[tuple[CaseComparison, list[Pair]]], number: int
 ) -> Iterator[str]:
-    """Describe what more launches would decide of `number` metrics, and how long they take.
+    """Describe the launches that would decide `number` metrics, and the time that they take.
 
-    Then say how many metrics they leave open.
+    Then count the metrics that they leave open.
     """
     every = "it" if number == 1 else "them"
-    counted = [(case, more) for case, pairs in found if (more := _more_launches(pairs))]
+    counted = [(case, more) for case, pairs in open_cases if (more := _more_launches(pairs))]
     if counted:
         times = [more * case.launch_s for case, more in counted if case.launch_s is not None]
         at_most = f", at most {duration(sum(times))}" if len(times) == len(counted) else ""
         most = max(more for _, more in counted)
-        helped = sum(pair.needed is not None for _, pairs in found for pair in pairs)
+        helped = sum(pair.needed is not None for _, pairs in open_cases for pair in pairs)
         them = every if helped == number else f"{helped:,} of them"
         yield f"about {count_of(most, 'more launch')} would decide {them}{at_most}"
-    hopeless = [pair for _, pairs in found for pair in pairs if pair.needed is None]
+    hopeless = [pair for _, pairs in open_cases for pair in pairs if pair.needed is None]
     if hopeless:
         yield f"{f'{len(hopeless):,} of them: ' if counted else ''}{_why_hopeless(hopeless)}"
 
 
 def _why_hopeless(hopeless: Sequence[Pair]) -> str:
-    """``too noisy to see 2 % here, only changes above 11 % would show``, of metrics that no launches decide."""
-    known = [pair.resolvable for pair in hopeless if pair.resolvable is not None]
+    """Explain why no launches decide these metrics.
+
+    ``too noisy to see 2 % here, only changes above 11 % would show``
+    """
+    resolvable = [pair.resolvable for pair in hopeless if pair.resolvable is not None]
     thresholds = {pair.threshold for pair in hopeless}
-    if len(known) < len(hopeless):
+    if len(resolvable) < len(hopeless):
         return "too noisy, or too close to the threshold, for any number of launches"
-    if max(known) <= min(thresholds):
+    if max(resolvable) <= min(thresholds):
         return "too close to the threshold for any number of launches"
-    seen = f" to see {percent(max(thresholds))}" if len(thresholds) == 1 else ""
+    target = f" to see {percent(max(thresholds))}" if len(thresholds) == 1 else ""
     shown = (
         ""
-        if max(known) > _MOST_ADVISED
-        else f", only changes above {percent(max(known))} would show"
+        if max(resolvable) > _MOST_ADVISED
+        else f", only changes above {percent(max(resolvable))} would show"
     )
-    return f"too noisy{seen} here{shown}"
+    return f"too noisy{target} here{shown}"
 
 
 def _more_launches(pairs: Iterable[Pair]) -> int:
     """Return the additional launches that decide a case's open pairs, if any number does."""
-    known = [pair.needed - _launches(pair) for pair in pairs if pair.needed is not None]
-    return max(0, math.ceil(max(known, default=0)))
+    additional = [pair.needed - _launches(pair) for pair in pairs if pair.needed is not None]
+    return max(0, math.ceil(max(additional, default=0)))
 
 
 def _launches(pair: Pair) -> int:

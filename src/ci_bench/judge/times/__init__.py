@@ -1,1 +1,1 @@
-"""Judges times and other figures: noise, the sequential rule, calibration."""
+"""Verdicts on times and other figures: noise, the sequential rule, calibration."""

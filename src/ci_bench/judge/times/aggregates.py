@@ -16,35 +16,37 @@ from ci_bench.statistics.special_functions import stdtr, stdtrit
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mean:
-    """The geometric mean over the cases measured, as a logarithm, with its interval (NaN if nothing carries one).
-
-    `launches` are those in which every case ran.
-    """
+    """Geometric mean over the measured cases, as a logarithm, with its interval."""
 
     value: float
+    """Mean log-ratio; NaN if no launch ran every case."""
     low: float
+    """Lower end of the interval; NaN without one."""
     high: float
+    """Upper end of the interval; NaN without one."""
     cases: int
+    """Cases with at least one launch."""
     launches: int
+    """Launches in which every case ran."""
 
 
 def p_values(ruling: Ruling) -> Floats:
-    """The two-sided p of each case at the look where it stopped; NaN if nothing was measured."""
+    """Return the two-sided p of each case at the look where it stopped; NaN if not measured."""
     return np.asarray(
         2.0 * stdtr(ruling.freedom, -np.abs(ruling.mean) / ruling.error), dtype=np.float64
     )
 
 
 def false_discovery(p: Floats) -> Floats:
-    """Benjamini-Hochberg q values of p values [cases]: ``q_(i) = min over j >= i of p_(j) n / j``.
+    """Return Benjamini-Hochberg q values of p values [cases]; NaN stay NaN.
 
-    NaN stay NaN.
+    ``q_(i) = min over j >= i of p_(j) n / j``
 
     https://en.wikipedia.org/wiki/False_discovery_rate#Benjamini%E2%80%93Hochberg_procedure; for the
     report, never the gate.
     """
-    known = np.flatnonzero(np.isfinite(p))
-    order = known[np.argsort(p[known], kind="stable")]
+    finite = np.flatnonzero(np.isfinite(p))
+    order = finite[np.argsort(p[finite], kind="stable")]
     scaled = p[order] * len(order) / np.arange(1, len(order) + 1)
     q = np.full(p.shape, np.nan)
     q[order] = np.minimum.accumulate(scaled[::-1])[::-1]
@@ -52,7 +54,7 @@ def false_discovery(p: Floats) -> Floats:
 
 
 def geometric_mean(d: Floats, learned: Learned, *, level: float = 0.95) -> Mean:
-    """The mean log-ratio over cases [cases, launches], with an interval that takes launches as what is replicated.
+    """Return the mean log-ratio over cases [cases, launches]; launches are its replicates.
 
     ``g_i`` is the mean over cases of launch i, and G the mean of the g_i, over launches in which
     every case ran (cases that never ran are left out). Its spread is pooled with the history,
@@ -62,8 +64,8 @@ def geometric_mean(d: Floats, learned: Learned, *, level: float = 0.95) -> Mean:
     measured, not of others.
     """
     there = np.isfinite(d).any(axis=-1)
-    whole = np.isfinite(d[there]).all(axis=0)
-    g = d[there][:, whole].mean(axis=0) if there.any() else np.empty(0)
+    complete = np.isfinite(d[there]).all(axis=0)
+    g = d[there][:, complete].mean(axis=0) if there.any() else np.empty(0)
     value = float(g.mean()) if g.size else float("nan")
     half = _half_width(g, learned.spread[there], learned.freedom[there], level)
     return Mean(
@@ -75,9 +77,9 @@ def _half_width(g: Floats, spread: Floats, freedom: Floats, level: float) -> flo
     if not g.size:
         return float("nan")
     parts = (spread / len(spread)) ** 2
-    known = bool(np.isfinite(parts).all())
-    prior = float(parts.sum()) if known else 0.0
-    equivalent = prior**2 / float(np.sum(parts**2 / freedom)) if known else 0.0
+    calibrated = bool(np.isfinite(parts).all())
+    prior = float(parts.sum()) if calibrated else 0.0
+    equivalent = prior**2 / float(np.sum(parts**2 / freedom)) if calibrated else 0.0
     total = equivalent + g.size - 1
     if total <= 0:
         return float("nan")

@@ -1,6 +1,4 @@
-"""Does the rule hold on this machine what it promises?
-
-The false alarms it would have given on past runs of unchanged code.
+"""Audit of the rule on this machine: its false alarms on past runs of unchanged code.
 
 Owns the count and its interval. Each run is judged by what all others taught, as if it had been a
 pull request.
@@ -24,7 +22,7 @@ from ci_bench.statistics.special_functions import betaincinv
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FalseAlarms:
-    """A run of unchanged code in which something was called regressed, and what."""
+    """A run of unchanged code with false regressions, and their names."""
 
     run: str
     names: tuple[Name, ...]
@@ -32,20 +30,20 @@ class FalseAlarms:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Audit:
-    """Share of false alarms in `runs` past runs, with its interval.
-
-    `promised` is what the rule allows.
-
-    `share` is `None` without runs. `improved` counts the runs with a false improvement, which fails
-    nothing.
-    """
+    """Share of false alarms in past runs, compared with the promise of the rule."""
 
     runs: int
+    """Past runs that were judged."""
     alarms: tuple[FalseAlarms, ...]
+    """Runs with a false regression."""
     improved: int
+    """Number of runs with a false improvement, which fails nothing."""
     share: float | None
+    """Share of runs with a false regression; `None` without runs."""
     interval: Interval
+    """Interval of the share; 0 to 1 without runs."""
     promised: float
+    """Share that the rule allows (`SequentialRule.alpha`)."""
 
     @property
     def holds(self) -> bool:
@@ -54,14 +52,14 @@ class Audit:
 
 
 def audit(calibration: Calibration, *, policy: Policy, rule: SequentialRule | None = None) -> Audit:
-    """Judges every past run by the history of all others, under the thresholds of `policy`, and counts false alarms.
+    """Judge every past run by the history of all others, and count false alarms.
 
-    Runs without any launch that is left are not counted, and neither are gates, whose code may have
-    changed.
+    The thresholds are those of `policy`. Runs without launches are not counted, and neither are
+    gates, whose code may have changed.
     """
     names = [(series.case, series.metric, series.arm) for series in calibration.series]
     thresholds = np.array([policy.threshold(suite=_suite(name), metric=name[1]) for name in names])
-    own = replace(
+    judging_rule = replace(
         rule or SequentialRule(),
         tau=np.log1p(thresholds),
         margin=np.log1p(margins(thresholds)),
@@ -69,7 +67,7 @@ def audit(calibration: Calibration, *, policy: Policy, rule: SequentialRule | No
     )
     alarms, improved, runs = [], 0, 0
     for number, run in enumerate(calibration.runs):
-        ruling = None if run.gate else _judge(calibration, names, number, own)
+        ruling = None if run.gate else _judge(calibration, names, number, judging_rule)
         if ruling is None:
             continue
         runs += 1
@@ -83,13 +81,13 @@ def audit(calibration: Calibration, *, policy: Policy, rule: SequentialRule | No
         alarms=tuple(alarms),
         improved=improved,
         share=len(alarms) / runs if runs else None,
-        interval=Interval(low=low, high=high, level=own.level),
-        promised=own.alpha,
+        interval=Interval(low=low, high=high, level=judging_rule.level),
+        promised=judging_rule.alpha,
     )
 
 
 def binomial_interval(successes: int, trials: int, level: float = 0.95) -> tuple[float, float]:
-    """The exact interval of a share (Clopper & Pearson); all of 0 to 1 without trials.
+    """Return the exact interval of a share (Clopper & Pearson); all of 0 to 1 without trials.
 
     https://en.wikipedia.org/wiki/Binomial_proportion_confidence_interval#Clopper%E2%80%93Pearson_interval
     """
@@ -111,11 +109,11 @@ def _judge(
     calibration: Calibration, names: Sequence[Name], number: int, rule: SequentialRule
 ) -> Ruling | None:
     """Apply the rule to the runs one after the other; `None` if no run is left to judge."""
-    own = [_launches(series, number) for series in calibration.series]
-    most = max((len(launches) for launches, _ in own), default=0)
+    rows = [_launches(series, number) for series in calibration.series]
+    most = max((len(launches) for launches, _ in rows), default=0)
     if not most:
         return None
-    d, within = (_table([pair[side] for pair in own], most) for side in (0, 1))
+    d, within = (_table([pair[side] for pair in rows], most) for side in (0, 1))
     others = replace(
         calibration, series=tuple(_without(series, number) for series in calibration.series)
     )

@@ -1,9 +1,8 @@
 """Noise of a machine, as learned from runs of unchanged code.
 
-Owns how it is collected and prepared for the rule.
-
-Owns how past launches become a history. The document is in `records.calibration`, the estimators
-are in `noise`, whether the rule held what it promises on past runs is in `audit`.
+Owns how it is collected, and how past launches become a history for the rule. The document is in
+`records.calibration`, the estimators are in `noise`, the audit of the rule on past runs is in
+`audit`.
 """
 
 import hashlib
@@ -50,28 +49,32 @@ Name = tuple[str, str, str]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NoiseFloor:
-    """Noise of one metric on a machine.
-
-    `spread` is relative, of one launch; `resolvable` is the change that `launches` launches detect.
-    """
+    """Noise of one metric on a machine."""
 
     case: str
+    """Id of the case."""
     metric: str
+    """Name of the metric in documents."""
     arm: str
+    """Arm that was measured."""
     past: int
+    """Past launches in the calibration."""
     spread: float
+    """Relative standard deviation of one launch."""
     launches: int
+    """Launches of the run that `resolvable` is for."""
     resolvable: float
+    """Relative change that this many launches detect with 90 % power."""
 
     @property
     def text(self) -> str:
-        """``launch-to-launch sd 0.4 %; resolvable 1.3 % at 3 launches``."""
-        told = f"resolvable {percent(self.resolvable)} at {count_of(self.launches, 'launch')}"
-        return f"launch-to-launch sd {percent(self.spread)}; {told}"
+        """Return ``launch-to-launch sd 0.4 %; resolvable 1.3 % at 3 launches``."""
+        detectable = f"resolvable {percent(self.resolvable)} at {count_of(self.launches, 'launch')}"
+        return f"launch-to-launch sd {percent(self.spread)}; {detectable}"
 
 
 def fingerprint(identity: Mapping[str, Fact]) -> str:
-    """The digest of a machine's identity, whatever the order of its fields."""
+    """Return the digest of a machine's identity, independent of the order of its fields."""
     canonical = json.dumps(dict(identity), sort_keys=True, ensure_ascii=True)
     return f"sha256:{hashlib.sha256(canonical.encode()).hexdigest()}"
 
@@ -97,10 +100,14 @@ def collect(base: Results, head: Results, *, tool_version: str) -> Calibration:
         raise BadInput(message)
     lines = times_of_both(*in_turns(base, head))
     numbers = {launch.launch for line in lines for launch in line.head[0].launches}
-    found = figures([(line.base[0], line.head[0]) for line in lines], most=len(numbers))
+    measured = figures([(line.base[0], line.head[0]) for line in lines], most=len(numbers))
     series = tuple(
         filter(
-            None, (_series(line, found.d[row], found.within[row]) for row, line in enumerate(lines))
+            None,
+            (
+                _series(line, measured.d[row], measured.within[row])
+                for row, line in enumerate(lines)
+            ),
         )
     )
     return Calibration(
@@ -134,10 +141,14 @@ def collect_gate(base: Results, head: Results, comparison: Comparison) -> Calibr
     }
     lines = [line for line in times_of_both(*in_turns(base, head)) if line.key not in changed]
     pairs = [(_first_launch(line.base[0]), _first_launch(line.head[0])) for line in lines]
-    found = figures(pairs, most=1)
+    measured = figures(pairs, most=1)
     series = tuple(
         filter(
-            None, (_series(line, found.d[row], found.within[row]) for row, line in enumerate(lines))
+            None,
+            (
+                _series(line, measured.d[row], measured.within[row])
+                for row, line in enumerate(lines)
+            ),
         )
     )
     if not series:
@@ -174,7 +185,7 @@ def _series(line: Line, d: Floats, within: Floats) -> PastSeries | None:
 
 
 def merge(old: Calibration | None, new: Calibration) -> Calibration:
-    """`old` with the runs of `new` that it lacks: the last `MOST_LAUNCHES` of each metric, none older than `MOST_DAYS`.
+    """Add the runs of `new` to `old`: up to `MOST_LAUNCHES` of each metric in `MOST_DAYS`.
 
     Raises:
         BadInput: they are of different machines.
@@ -187,25 +198,27 @@ def merge(old: Calibration | None, new: Calibration) -> Calibration:
             f" {differences(old.identity, new.identity)}; keep one for each"
         )
         raise BadInput(message)
-    known = {run.id for run in old.runs}
+    old_ids = {run.id for run in old.runs}
     runs = sorted(
         {**{run.id: run for run in new.runs}, **{run.id: run for run in old.runs}}.values(),
         key=_when,
     )
-    kept = [run for run in runs if _when(runs[-1]) - _when(run) <= MOST_DAYS * _DAY_S][-MOST_RUNS:]
-    place = {run.id: index for index, run in enumerate(kept)}
+    recent = [run for run in runs if _when(runs[-1]) - _when(run) <= MOST_DAYS * _DAY_S][
+        -MOST_RUNS:
+    ]
+    place = {run.id: index for index, run in enumerate(recent)}
     both: dict[Name, list[tuple[int, float, float | None]]] = {}
     for document in (old, new):
         for series in document.series:
             launches = both.setdefault((series.case, series.metric, series.arm), [])
             for run, ratio, within in zip(series.runs, series.ratios, series.within, strict=True):
                 name = document.runs[run].id
-                if name in place and not (document is new and name in known):
+                if name in place and not (document is new and name in old_ids):
                     launches.append((place[name], ratio, within))
     return _compact(
         replace(
             new,
-            runs=tuple(kept),
+            runs=tuple(recent),
             series=tuple(_past(name, both[name]) for name in both if both[name]),
         )
     )
@@ -221,7 +234,7 @@ def _past(name: Name, launches: list[tuple[int, float, float | None]]) -> PastSe
 
 
 def _compact(calibration: Calibration) -> Calibration:
-    """Without the runs that no series needs."""
+    """Remove the runs that no series needs."""
     used = sorted({run for series in calibration.series for run in series.runs})
     place = {run: index for index, run in enumerate(used)}
     return replace(
@@ -263,8 +276,8 @@ def learned(
     """
     if calibration is None:
         return noise.nothing_learned(len(names))
-    known = {(series.case, series.metric, series.arm): series for series in calibration.series}
-    rows = [known.get(name) for name in names]
+    by_name = {(series.case, series.metric, series.arm): series for series in calibration.series}
+    rows = [by_name.get(name) for name in names]
     widest = max((len(row.ratios) for row in rows if row), default=0)
     past, within = (np.full((len(rows), widest), np.nan) for _ in range(2))
     runs = np.zeros((len(rows), widest), dtype=np.intp)
@@ -288,7 +301,7 @@ def learned(
 
 
 def _ranks(runs: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Small numbers for the runs of each row, whose launches come in the order of their runs."""
+    """Replace the runs of each row by numbers from 0; launches are in the order of their runs."""
     steps = np.diff(runs, axis=1, prepend=runs[:, :1]) != 0
     return np.cumsum(steps, axis=1)
 
@@ -306,9 +319,11 @@ def noise_floors(
     """
     names = [(series.case, series.metric, series.arm) for series in calibration.series]
     history = learned(calibration, names, now=now)
-    own = rule or SequentialRule()
-    told = resolvable(
-        history, launches, own if own.gating else replace(own, gating=max(1, len(names)))
+    used_rule = rule or SequentialRule()
+    detectable = resolvable(
+        history,
+        launches,
+        used_rule if used_rule.gating else replace(used_rule, gating=max(1, len(names))),
     )
     floors = [
         NoiseFloor(
@@ -320,18 +335,20 @@ def noise_floors(
             launches=launches,
             resolvable=math.expm1(min(float(least), LARGEST_RATIO)),
         )
-        for series, spread, least in zip(calibration.series, history.spread, told, strict=True)
+        for series, spread, least in zip(
+            calibration.series, history.spread, detectable, strict=True
+        )
         if math.isfinite(spread) and math.isfinite(least)
     ]
     return tuple(sorted(floors, key=lambda floor: -floor.spread))
 
 
-def differences(one: Mapping[str, Fact], two: Mapping[str, Fact]) -> str:
-    """The fields in which two identities differ."""
+def differences(first: Mapping[str, Fact], second: Mapping[str, Fact]) -> str:
+    """Describe the fields in which two identities differ."""
     fields = sorted(
         field
-        for field in {*one, *two}
-        if field not in one or field not in two or one[field] != two[field]
+        for field in {*first, *second}
+        if field not in first or field not in second or first[field] != second[field]
     )
     return f"they differ in {', '.join(fields)}" if fields else "their digests differ"
 
@@ -339,7 +356,7 @@ def differences(one: Mapping[str, Fact], two: Mapping[str, Fact]) -> str:
 def describe(
     calibration: Calibration | None, identity: Mapping[str, Fact]
 ) -> tuple[Calibration | None, str]:
-    """The calibration if it is of this machine, and in words where the noise is known from, or why it isn't."""
+    """Return the calibration if it is of this machine, and describe its sources or the refusal."""
     if calibration is None:
         return (
             None,
@@ -367,7 +384,7 @@ def describe(
 
 
 def scatter(series: PastSeries) -> float:
-    """The root mean square of the log-ratios of unchanged code, whose true mean is zero."""
+    """Return the root mean square of the log-ratios of unchanged code, whose true mean is zero."""
     return (
         math.sqrt(sum(ratio * ratio for ratio in series.ratios) / len(series.ratios))
         if series.ratios

@@ -43,7 +43,7 @@ Changes = Mapping[str, Mapping[SeriesName, SpeedupChange]]
 
 
 class _Found(NamedTuple):
-    """A metric that an arm shares with the reference arm, on head and, where it has it too, on base."""
+    """A metric that an arm shares with the reference arm, on head and, if base has it, on base."""
 
     case: int
     key: SeriesName
@@ -53,47 +53,48 @@ class _Found(NamedTuple):
 
 
 def arm_speedups(
-    matches: Sequence[Match], known: Known, changes: Changes, *, with_base: bool
+    matches: Sequence[Match], facts: Known, changes: Changes, *, with_base: bool
 ) -> list[tuple[ArmSpeedup, ...]]:
     """Compute arm speedups of each case, in the metrics that an arm shares with the reference.
 
     They are times, rates and peaks of head and, `with_base`, of base too.
 
-    `known` holds the facts of all series, `changes` what a paired run says of whether head changed
-    a speedup.
+    `facts` are those of all series, `changes` whether head changed a speedup, from a paired run.
     """
     parts = (matches[at : at + _MOST_AT_ONCE] for at in range(0, len(matches), _MOST_AT_ONCE))
-    return [of for part in parts for of in _arm_speedups(part, known, changes, with_base=with_base)]
+    return [of for part in parts for of in _arm_speedups(part, facts, changes, with_base=with_base)]
 
 
 def _arm_speedups(
-    matches: Sequence[Match], known: Known, changes: Changes, *, with_base: bool
+    matches: Sequence[Match], facts: Known, changes: Changes, *, with_base: bool
 ) -> Iterator[tuple[ArmSpeedup, ...]]:
-    found = [
-        one
+    shared_metrics = [
+        shared
         for case, match in enumerate(matches)
-        for one in _shared(case, match, with_base=with_base)
+        for shared in _shared(case, match, with_base=with_base)
     ]
-    measured = ratios.ratios([oriented(*one.head) for one in found], known, paired=True)
+    measured = ratios.ratios(
+        [oriented(*shared.head) for shared in shared_metrics], facts, paired=True
+    )
     answers: list[list[ArmSpeedup]] = [[] for _ in matches]
-    for one, ratio in zip(found, measured, strict=True):
+    for shared, ratio in zip(shared_metrics, measured, strict=True):
         if ratio.value is not None:
             speedup = ArmSpeedup(
-                metric=one.key[0],
-                arm=one.key[1],
-                reference=one.reference,
+                metric=shared.key[0],
+                arm=shared.key[1],
+                reference=shared.reference,
                 speedup=ratio.value,
                 interval=ratio.interval,
-                base_speedup=_earlier(one.base, known) if one.base else None,
-                change=changes.get(matches[one.case].head.case.id, {}).get(one.key),
+                base_speedup=_earlier(shared.base, facts) if shared.base else None,
+                change=changes.get(matches[shared.case].head.case.id, {}).get(shared.key),
             )
-            answers[one.case].append(speedup)
+            answers[shared.case].append(speedup)
     return map(tuple, answers)
 
 
-def _earlier(arms: tuple[Metric, Metric], known: Known) -> float | None:
-    one, two = oriented(*arms)
-    return ratios.ratio_of_medians(known[id(one)], known[id(two)])
+def _earlier(arms: tuple[Metric, Metric], facts: Known) -> float | None:
+    numerator, denominator = oriented(*arms)
+    return ratios.ratio_of_medians(facts[id(numerator)], facts[id(denominator)])
 
 
 def _shared(case: int, match: Match, *, with_base: bool) -> Iterator[_Found]:
@@ -105,19 +106,27 @@ def _shared(case: int, match: Match, *, with_base: bool) -> Iterator[_Found]:
 
 
 def _two_arms(metrics: Keyed, key: SeriesName, reference: str) -> tuple[Metric, Metric] | None:
-    """The metric of the reference arm and of another, where both have it once and it means the same; counts have no speedup."""
-    one, two = metrics.get((key[0], reference), ()), metrics.get(key, ())
-    if key[1] == reference or len(one) != 1 or len(two) != 1 or one[0].unit is Unit.COUNT:
+    """Return the metric of the reference arm and of another, if both have it once, and alike.
+
+    Counts have no speedup.
+    """
+    anchors, candidates = metrics.get((key[0], reference), ()), metrics.get(key, ())
+    if (
+        key[1] == reference
+        or len(anchors) != 1
+        or len(candidates) != 1
+        or anchors[0].unit is Unit.COUNT
+    ):
         return None
-    anchor, arm = one[0], two[0]
+    anchor, arm = anchors[0], candidates[0]
     alike = anchor.unit == arm.unit and anchor.better == arm.better and anchor.lane == arm.lane
     return (anchor, arm) if alike else None
 
 
 def missing_metrics(match: Match, rules: Callable[[str], MetricPolicy]) -> tuple[Pair, ...]:
-    """A failed pair for every metric that an arm owes and neither side has; one that base has is `removed` already.
+    """Return a failed pair for every metric that an arm owes and neither side has.
 
-    `rules` says what holds for a metric.
+    A metric that base has is `removed` already. `rules` returns the settings of a metric.
     """
     if match.head.status is not Status.OK:
         return ()
@@ -169,9 +178,9 @@ def missing_checks(base: CaseResult | None, head: CaseResult) -> tuple[Check, ..
     answered = {(check.name, check.arm) for check in head.checks}
     if base is not None and len(base.case.arms) == 1 < len(head.case.arms):
         refereed = [
-            one.arm
-            for one in head.checks
-            if one.name == OF_ARMS and one.outcome is not Outcome.UNKNOWN
+            check.arm
+            for check in head.checks
+            if check.name == OF_ARMS and check.outcome is not Outcome.UNKNOWN
         ]
         answered |= {(OF_A_LONE_ARM, arm) for arm in refereed}
     return tuple(

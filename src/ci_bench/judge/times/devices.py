@@ -1,4 +1,4 @@
-"""Launches of one run on several identical devices: how far a change differs between them, and what that does to its error.
+"""Launches of one run on several identical devices: the variance between them, and its effect.
 
 Base and head of a launch are measured on one device, so effects of the device on both cancel in
 their ratio. The remainder is a random effect of device and case. Launches on one device share it,
@@ -29,20 +29,20 @@ Slots = np.ndarray[tuple[int, ...], np.dtype[np.intp]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeviceLayout:
-    """Distribution of the launches of each case over devices.
-
-    `own` is how many launches of its case each launch shares its device with (itself included),
-    `means` the mean of those, both [..., cases, launches]; `count` is how many launches there are,
-    `devices` how many devices, `mean` the mean, all [..., cases]. `concentration` is ``H = sum
-    n_j^2 / r^2``: 1 where all launches are on one device, 1/r where each has its own.
-    """
+    """Distribution of the launches of each case over devices."""
 
     own: Floats
+    """Launches of a case on the device of each launch, itself included: [..., cases, launches]."""
     means: Floats
+    """Mean log-ratio of these launches: [..., cases, launches]."""
     count: Floats
+    """Launches that ran: [..., cases]."""
     devices: Floats
+    """Devices that ran them: [..., cases]."""
     mean: Floats
+    """Mean log-ratio of all launches: [..., cases]."""
     concentration: Floats
+    """``H = sum n_j^2 / r^2``, 1 with one device, 1/r with one per launch: [..., cases]."""
 
 
 def layout(d: Floats, slots: Slots) -> DeviceLayout:
@@ -53,22 +53,22 @@ def layout(d: Floats, slots: Slots) -> DeviceLayout:
     together = (
         (slots[..., :, None] == slots[..., None, :]) & there[..., :, None] & there[..., None, :]
     )
-    own = together.sum(axis=-1).astype(np.float64)
-    means = np.einsum("...ij,...j->...i", together, values) / np.maximum(own, 1.0)
+    sharing = together.sum(axis=-1).astype(np.float64)
+    means = np.einsum("...ij,...j->...i", together, values) / np.maximum(sharing, 1.0)
     count = there.sum(axis=-1).astype(np.float64)
     least = np.maximum(count, 1.0)
     return DeviceLayout(
-        own=np.where(there, own, np.nan),
+        own=np.where(there, sharing, np.nan),
         means=np.where(there, means, np.nan),
         count=count,
-        devices=np.sum(1.0 / np.maximum(own, 1.0), axis=-1, where=there),
+        devices=np.sum(1.0 / np.maximum(sharing, 1.0), axis=-1, where=there),
         mean=values.sum(axis=-1) / least,
-        concentration=np.where(count > 0, own.sum(axis=-1) / least**2, 1.0),
+        concentration=np.where(count > 0, sharing.sum(axis=-1) / least**2, 1.0),
     )
 
 
 def between(lying: DeviceLayout, spread: Floats) -> Floats:
-    """The variance between devices of each case, relative to ``spread^2``, that of a launch: [..., cases].
+    """Return the variance between devices relative to ``spread^2`` of a launch: [..., cases].
 
     By the analysis of variance, ``E[SSB] = (J - 1) (s^2 + n0 g^2)`` with ``n0 = (r - sum n_j^2 / r)
     / (J - 1)`` (Searle, Casella & McCulloch, Variance Components, 1992, section 3.6). A case has
@@ -91,42 +91,46 @@ def between(lying: DeviceLayout, spread: Floats) -> Floats:
 
 
 def _common(squares: Floats, freedom: Floats, weight: Floats, variance: Floats) -> Floats:
-    """The variance between devices, one figure for all cases: [..., 1]."""
+    """Return the variance between devices, one figure for all cases: [..., 1]."""
     each = weight / np.maximum(freedom, 1.0)
-    found = np.zeros((*squares.shape[:-1], 1))
+    estimate = np.zeros((*squares.shape[:-1], 1))
     for _ in range(_STEPS):
-        trust = 1.0 / (variance + each * found) ** 2
+        trust = 1.0 / (variance + each * estimate) ** 2
         shown = np.sum(trust * each * (squares - freedom * variance), axis=-1, keepdims=True)
-        known = np.sum(trust * each * weight, axis=-1, keepdims=True)
-        found = np.divide(np.maximum(shown, 0.0), known, out=np.zeros_like(found), where=known > 0)
-    return found
+        total_weight = np.sum(trust * each * weight, axis=-1, keepdims=True)
+        estimate = np.divide(
+            np.maximum(shown, 0.0),
+            total_weight,
+            out=np.zeros_like(estimate),
+            where=total_weight > 0,
+        )
+    return estimate
 
 
 def least_without_one(lying: DeviceLayout) -> tuple[Floats, Floats]:
     """Return the mean, in its own direction, without the device that shows most of it.
 
-    The second array holds the launches that are left.
-
-    NaN if all launches are on one device. Both [..., cases].
+    The second array holds the remaining launches. NaN if all launches are on one device. Both
+    [..., cases].
     """
-    left = lying.count[..., None] - lying.own
+    remaining = lying.count[..., None] - lying.own
     total = lying.mean * lying.count
     rest = np.divide(
         total[..., None] - lying.own * lying.means,
-        left,
-        out=np.full(left.shape, np.nan),
-        where=left > 0,
+        remaining,
+        out=np.full(remaining.shape, np.nan),
+        where=remaining > 0,
     )
     rest = np.where(np.isfinite(rest), rest * np.sign(lying.mean)[..., None], np.inf)
     place = rest.argmin(axis=-1)[..., None]
     least, launches = (
-        np.take_along_axis(values, place, axis=-1)[..., 0] for values in (rest, left)
+        np.take_along_axis(values, place, axis=-1)[..., 0] for values in (rest, remaining)
     )
     return np.where(np.isfinite(least), least, np.nan), launches
 
 
 def slots_of(results: Results) -> Mapping[str, Mapping[int, int]]:
-    """The device of each launch of each case, as a small number; nothing if all were taken on one."""
+    """Return the device of each launch of each case, as a small number; empty with one device."""
     names = list(dict.fromkeys(part.slot for part in results.parts))
     if len(names) < 2:  # noqa: PLR2004 - with one device there is nothing between devices
         return {}

@@ -32,7 +32,10 @@ _ROUNDING = 1e-12
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ramp:
-    """`start` is the last place on the old level, `stop` the first on the new one; `before` and `after` are the levels."""
+    """Ramp from the last place on one level (`start`) to the first on the next (`stop`).
+
+    `before` and `after` are the levels.
+    """
 
     start: int
     stop: int
@@ -46,7 +49,7 @@ class Ramp:
 
 
 def fit_ramp(values: Floats) -> Ramp | None:
-    """The ramp of least squares among those that take `LEAST_RUNS` or more; `None` for too few values."""
+    """Return the ramp of least squares over `LEAST_RUNS` or more; `None` for too few values."""
     points = len(values)
     if points <= LEAST_RUNS:
         return None
@@ -78,23 +81,26 @@ def evidence_for(ramp: Ramp, values: Floats, places: Sequence[int], *, independe
     `independent`.
     """
     rounding = len(values) * (_ROUNDING * float(np.abs(values).max(initial=1.0))) ** 2
-    left = max(float(np.sum((values - ramp.along(len(values))) ** 2)), rounding)
+    residual = max(float(np.sum((values - ramp.along(len(values))) ** 2)), rounding)
 
     def over(places: Sequence[int]) -> float:
         squares, more = max(_around(values, places), rounding), 2 * len(places) + 1 - _RAMP
-        return independent * math.log(squares / left) + more * math.log(independent)
+        return independent * math.log(squares / residual) + more * math.log(independent)
 
     evidence = over(places)
     return min(evidence, over(_two_places(values))) if evidence > EVIDENCE else evidence
 
 
 def _around(values: Floats, places: Sequence[int]) -> float:
-    """The sum of squares around the levels between places."""
+    """Return the sum of squares around the levels between places."""
     return sum(float(np.sum((part - part.mean()) ** 2)) for part in np.split(values, places))
 
 
 def _two_places(values: Floats) -> tuple[int, int]:
-    """The places of the two steps of least squares; the series is long enough for a ramp, and so for them."""
+    """Return the places of the two steps of least squares.
+
+    A series that is long enough for a ramp is long enough for them.
+    """
     points = len(values)
     first, second = np.triu_indices(points, k=LEAST_STRETCH)
     inside = (first >= LEAST_STRETCH) & (second <= points - LEAST_STRETCH)

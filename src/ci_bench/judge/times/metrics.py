@@ -47,7 +47,7 @@ each repeats the other.
 
 
 def by_count(base: Metric, head: Metric, threshold: float) -> MetricVerdict:
-    """Counts are exact: the worst value of any launch is compared, without statistics."""
+    """Compare the worst counts of any launch: counts are exact."""
     worst = max if head.better is Better.LOWER else min
     before, after = worst(samples(base.launches)), worst(samples(head.launches))
     if min(*samples(base.launches), *samples(head.launches)) < 0:
@@ -65,7 +65,7 @@ def by_count(base: Metric, head: Metric, threshold: float) -> MetricVerdict:
 
 
 def _by_difference(base: Metric, head: Metric, threshold: float) -> MetricVerdict:
-    """Signed numbers, which have no ratio, by the difference of their medians.
+    """Compare signed numbers, which have no ratio, by the difference of their medians.
 
     It counts beyond `threshold`, a share of the smaller one, and beyond twice the range of a side.
     """
@@ -129,7 +129,7 @@ def by_memory(
 
 
 def memory_floor(base: Metric, head: Metric, threshold: float, least: float) -> float:
-    """The bytes by which the medians of the sides may differ without a change."""
+    """Return the bytes by which the medians of the sides may differ without a change."""
     return max(least, threshold * min(median(samples(metric.launches)) for metric in (base, head)))
 
 
@@ -174,11 +174,11 @@ Doubts = dict[tuple[int, int], str]
 
 
 def in_turns(base: Results, head: Results) -> tuple[Results, Results]:
-    """Both sides of a paired run: a block that was doubtful on either is left out of both."""
-    found: dict[str, Doubts] = {}
+    """Return both sides of a paired run without the blocks that are doubtful on either."""
+    doubts_by_case: dict[str, Doubts] = {}
     for row in (*base.cases, *head.cases):
-        found.setdefault(row.case.id, {}).update(_doubts(row))
-    return _settled(base, found), _settled(head, found)
+        doubts_by_case.setdefault(row.case.id, {}).update(_doubts(row))
+    return _settled(base, doubts_by_case), _settled(head, doubts_by_case)
 
 
 def alone(results: Results) -> Results:
@@ -186,14 +186,15 @@ def alone(results: Results) -> Results:
     return _settled(results, {row.case.id: _doubts(row) for row in results.cases})
 
 
-def _settled(results: Results, found: Mapping[str, Doubts]) -> Results:
-    if not any(found.values()):
+def _settled(results: Results, doubts_by_case: Mapping[str, Doubts]) -> Results:
+    if not any(doubts_by_case.values()):
         return results
-    rows = ((row, found[row.case.id]) for row in results.cases)
+    rows = ((row, doubts_by_case[row.case.id]) for row in results.cases)
     return replace(
         results,
         cases=tuple(
-            _told(_without(row, doubts), row, doubts) if doubts else row for row, doubts in rows
+            _report_doubts(_without(row, doubts), row, doubts) if doubts else row
+            for row, doubts in rows
         ),
     )
 
@@ -204,27 +205,27 @@ def _doubts(row: CaseResult) -> Doubts:
 
 def _without(row: CaseResult, doubts: Doubts) -> CaseResult:
     metrics = (
-        replace(one, launches=tuple(_cleared(launch, doubts) for launch in one.launches))
-        for one in row.metrics
+        replace(metric, launches=tuple(_cleared(launch, doubts) for launch in metric.launches))
+        for metric in row.metrics
     )
     return replace(row, metrics=tuple(metrics))
 
 
 def _cleared(launch: Launch, doubts: Doubts) -> Launch:
-    kept = [
+    clean = [
         place for place, block in enumerate(launch.blocks) if (launch.launch, block) not in doubts
     ]
-    if len(launch.blocks) != len(launch.values) or len(kept) < LEAST_SHARE * len(launch.values):
+    if len(launch.blocks) != len(launch.values) or len(clean) < LEAST_SHARE * len(launch.values):
         return launch
     return replace(
         launch,
-        values=tuple(launch.values[place] for place in kept),
-        blocks=tuple(launch.blocks[place] for place in kept),
+        values=tuple(launch.values[place] for place in clean),
+        blocks=tuple(launch.blocks[place] for place in clean),
     )
 
 
-def _told(cleared: CaseResult, row: CaseResult, doubts: Doubts) -> CaseResult:
-    """The row with a check, where samples count although they are doubtful."""
+def _report_doubts(cleared: CaseResult, row: CaseResult, doubts: Doubts) -> CaseResult:
+    """Add a check to the row if doubtful samples count."""
     counted = sorted({*_counted(cleared, row, doubts)})
     if not counted:
         return cleared
@@ -236,11 +237,13 @@ def _told(cleared: CaseResult, row: CaseResult, doubts: Doubts) -> CaseResult:
 
 
 def _counted(cleared: CaseResult, row: CaseResult, doubts: Doubts) -> Iterable[int]:
-    """The launches with a doubtful block whose samples were all kept."""
+    """Yield the launches with a doubtful block whose samples were all kept."""
     for metric, before in zip(cleared.metrics, row.metrics, strict=True):
-        for launch, whole in zip(metric.launches, before.launches, strict=True):
-            if launch is whole and any((whole.launch, block) in doubts for block in whole.blocks):
-                yield whole.launch
+        for launch, original in zip(metric.launches, before.launches, strict=True):
+            if launch is original and any(
+                (original.launch, block) in doubts for block in original.blocks
+            ):
+                yield original.launch
 
 
 SampledRule = Callable[[Sequence[Line], Known], JudgedTimes]
@@ -248,28 +251,28 @@ SampledRule = Callable[[Sequence[Line], Known], JudgedTimes]
 
 
 def judge_lines(
-    lines: Sequence[Line], known: Known, sampled: SampledRule
+    lines: Sequence[Line], facts: Known, sampled: SampledRule
 ) -> tuple[list[Pair], JudgedTimes]:
-    """The pair of each line, in their order, and what `sampled` saw over all that it judged."""
+    """Return the pair of each line, in order, and the findings of `sampled` over all its lines."""
     gating = sum(not line.detail for line in lines)
-    settled_ones = [_without_statistics(line, known, gating) for line in lines]
+    settled_ones = [_without_statistics(line, facts, gating) for line in lines]
     judged = sampled(
-        [line for line, outcome in zip(lines, settled_ones, strict=True) if outcome is None], known
+        [line for line, outcome in zip(lines, settled_ones, strict=True) if outcome is None], facts
     )
     others = iter(judged.outcomes)
     pairs = [
-        _pair(line, outcome or next(others), known)
+        _pair(line, outcome or next(others), facts)
         for line, outcome in zip(lines, settled_ones, strict=True)
     ]
     assert next(others, None) is None  # noqa: S101 - only a bug of ours breaks it
     return pairs, replace(judged, outcomes=())
 
 
-def _without_statistics(line: Line, known: Known, gating: int) -> MetricVerdict | None:
-    """The outcome of a line with nothing to compare, or with what is exact."""
-    if word := settled(line, known):
+def _without_statistics(line: Line, facts: Known, gating: int) -> MetricVerdict | None:
+    """Return the verdict of a line with nothing to compare, or with exact values."""
+    if word := settled(line, facts):
         return MetricVerdict(verdict=word[0], reason=word[1])
-    if not is_exact(line, known):
+    if not is_exact(line, facts):
         return None
     base, head = line.base[0], line.head[0]
     if head.unit is Unit.COUNT:
@@ -279,7 +282,7 @@ def _without_statistics(line: Line, known: Known, gating: int) -> MetricVerdict 
     )
 
 
-def _pair(line: Line, outcome: MetricVerdict, known: Known) -> Pair:
+def _pair(line: Line, outcome: MetricVerdict, facts: Known) -> Pair:
     metric = line.metric
     base_estimate, head_estimate = outcome.estimates or (None, None)
     return Pair(
@@ -290,8 +293,8 @@ def _pair(line: Line, outcome: MetricVerdict, known: Known) -> Pair:
         verdict=outcome.verdict,
         reason=outcome.reason,
         threshold=max(0.0, line.threshold),
-        base=_summary(line.base, known, base_estimate),
-        head=_summary(line.head, known, head_estimate),
+        base=_summary(line.base, facts, base_estimate),
+        head=_summary(line.head, facts, head_estimate),
         speedup=outcome.speedup,
         interval=outcome.interval,
         items=metric.items,
@@ -306,8 +309,8 @@ def _pair(line: Line, outcome: MetricVerdict, known: Known) -> Pair:
     )
 
 
-def _summary(metrics: tuple[Metric, ...], known: Known, estimate: float | None) -> Summary | None:
-    """The summary of a side that has its metric once."""
+def _summary(metrics: tuple[Metric, ...], facts: Known, estimate: float | None) -> Summary | None:
+    """Return the summary of a side that has its metric once; else `None`."""
     if len(metrics) != 1:
         return None
-    return known[id(metrics[0].launches)].summarised(estimate, signed=metrics[0].unit is Unit.COUNT)
+    return facts[id(metrics[0].launches)].summarised(estimate, signed=metrics[0].unit is Unit.COUNT)

@@ -22,7 +22,7 @@ models.
 """
 
 NORMAL_MAD = 1.4826
-"""Makes the median absolute deviation of normal values their standard deviation: 1 / Phi^-1(3/4)."""
+"""Factor from the median absolute deviation of normal values to their sd: 1 / Phi^-1(3/4)."""
 
 LEAST_SPREAD = 1e-5
 """No case is believed quieter than this (0.001 %): a clock's own resolution would pass for a
@@ -88,22 +88,20 @@ _SHARE_PAIRS = 100.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Learned:
-    """Noise of each case as learned from past A/A launches, all [..., cases].
-
-    `spread` is the sd of the log-ratio of one launch (NaN if never measured), `freedom` the
-    effective number of launches it rests on, and `within` the usual spread inside a launch (NaN if
-    unknown). `bound` is the sd of what all launches of one run have in common; more launches don't
-    average it away: one figure, or one for each case. `excursions` is the share of launches that
-    strayed far beyond what is usual for their case: one figure, or [..., 1]. `grid` is the step of
-    a coarse clock or of printed figures, relative to a value (`grid_step`).
-    """
+    """Noise of each case as learned from past A/A launches, all [..., cases]."""
 
     spread: Floats
+    """Standard deviation of the log-ratio of one launch; NaN if never measured."""
     freedom: Floats
+    """Effective number of launches behind `spread`; 0 if never measured."""
     within: Floats
+    """Usual spread inside a launch; NaN if unknown."""
     bound: Floats | float = 0.0
+    """Standard deviation that all launches of one run share, which more launches do not reduce."""
     grid: Floats | float = 0.0
+    """Step of a coarse clock or of printed figures relative to a value (`grid_step`); 0 if none."""
     excursions: Floats | float = FEW_EXCURSIONS
+    """Share of launches far beyond the usual spread of their case: one figure, or [..., 1]."""
 
     def only(self, which: NDArray[np.bool_] | NDArray[np.intp]) -> "Learned":
         """Select some of the cases; `excursions` stays that of all."""
@@ -115,7 +113,7 @@ class Learned:
 
 
 def nothing_learned(cases: int) -> Learned:
-    """No history of any case."""
+    """Return a history of cases without any past launch."""
     unknown = np.full(cases, np.nan)
     return Learned(spread=unknown, freedom=np.zeros(cases), within=unknown)
 
@@ -134,12 +132,12 @@ def grid_step(*sides: Floats) -> float:
     distinct = np.asarray(sorted({*values.ravel().tolist()}))  # `np.unique` would load `numpy.ma`
     if distinct.size < 2 or distinct[0] <= 0 or 2 * distinct.size > max(values.size, _DIGITS_TELL):  # noqa: PLR2004 - one has no distance
         return 0.0
-    middle, whole = (
+    middle, integer_digits = (
         float(distinct[(distinct.size - 1) // 2]),
         math.floor(math.log10(float(distinct[-1]))) + 1,
     )
-    for decimals in range(max(0, 1 - whole), max(0, _DIGITS - whole) + 1):
-        if whole + decimals <= _DIGITS and np.allclose(
+    for decimals in range(max(0, 1 - integer_digits), max(0, _DIGITS - integer_digits) + 1):
+        if integer_digits + decimals <= _DIGITS and np.allclose(
             distinct, np.round(distinct, decimals), rtol=_ROUNDING, atol=0
         ):
             step = float(10.0**-decimals) / middle
@@ -169,8 +167,8 @@ def trimmed_mean(samples: Floats, share: float = TRIMMED) -> Floats:
     ordered = np.sort(np.where(there, samples, np.nan), axis=-1)
     count = there.sum(axis=-1, keepdims=True)
     margin = np.floor(share * count)
-    kept = (np.arange(size) >= margin) & (np.arange(size) < count - margin)
-    total, number = np.sum(ordered, axis=-1, where=kept), np.sum(kept, axis=-1)
+    inside = (np.arange(size) >= margin) & (np.arange(size) < count - margin)
+    total, number = np.sum(ordered, axis=-1, where=inside), np.sum(inside, axis=-1)
     return np.asarray(
         np.divide(total, number, out=np.full(total.shape, np.nan), where=number > 0),
         dtype=np.float64,
@@ -178,12 +176,15 @@ def trimmed_mean(samples: Floats, share: float = TRIMMED) -> Floats:
 
 
 def launch_ratio(base: Floats, head: Floats) -> Floats:
-    """``d = TM(head) - TM(base)`` of each launch from log samples [..., samples]; above zero head is slower."""
+    """Return ``d = TM(head) - TM(base)`` of each launch from log samples [..., samples].
+
+    Above zero head is slower.
+    """
     return trimmed_mean(head) - trimmed_mean(base)
 
 
 def within_spread(base: Floats, head: Floats, *, per_block: int = 2) -> Floats:
-    """``w = 1.4826 MAD`` of the differences between head and base, block by block, inside each launch.
+    """Return ``w = 1.4826 MAD`` of the blocks' differences between sides, inside each launch.
 
     `per_block` samples of an arm in a row belong to one ABBA block. NaN if a launch has fewer than
     two blocks.
@@ -222,7 +223,7 @@ def learn(past: Floats, within: Floats, weights: Floats) -> Learned:
 
 
 def excursion_share(past: Floats, weights: Floats) -> Floats:
-    """The share of launches [..., cases, launches] that strayed, for `Learned.excursions`: [..., 1].
+    """Return the share of outlier launches, for `Learned.excursions`: [..., 1].
 
     Launches beyond `FAR` times ``1.4826 median |h|`` of their case, over all cases: modes that an
     autotuner can choose show in some of the cases, and a case whose own launches have not met one
@@ -239,13 +240,13 @@ def excursion_share(past: Floats, weights: Floats) -> Floats:
 
 
 def with_runs(learned: Learned, past: Floats, run: NDArray[np.intp]) -> Learned:
-    """`learned` with what launches of one run have in common, from A/A launches [..., cases, launches] of each `run`.
+    """Add to `learned` the variance that launches of one run share.
 
-    `run` is a small number for each launch ([launches], or one for each launch of each case). An
-    offset that is bound to a build has the size it has, however noisy a case is. So each case's
-    covariance of launches of one run, the mean of ``h_i h_j`` over its pairs, is pooled by the
-    median over cases that are about as noisy (`_LIKE`), and shrunk as if a hundred pairs more had
-    shown none: few pairs are believed little.
+    `past` holds A/A launches [..., cases, launches], `run` a small number for each launch
+    ([launches], or one for each launch of each case). The size of an offset that is bound to a
+    build does not depend on the noise of a case. So each case's covariance of launches of one run,
+    the mean of ``h_i h_j`` over its pairs, is pooled by the median over cases that are about as
+    noisy (`_LIKE`), and shrunk as if a hundred pairs more had shown none.
     """
     if not past.size:
         return learned
@@ -253,7 +254,7 @@ def with_runs(learned: Learned, past: Floats, run: NDArray[np.intp]) -> Learned:
 
 
 def _common_variance(past: Floats, spread: Floats, run: NDArray[np.intp]) -> Floats:
-    """The variance that launches of one run have in common, of each case: [..., cases], at least 0."""
+    """Return the variance that launches of one run share: [..., cases], at least 0."""
     cut = np.clip(past, -_CUT * spread[..., None], _CUT * spread[..., None])
     there = np.isfinite(cut)
     label = np.broadcast_to(run, cut.shape).reshape(-1, cut.shape[-1])
@@ -264,10 +265,10 @@ def _common_variance(past: Floats, spread: Floats, run: NDArray[np.intp]) -> Flo
         totals = np.bincount(place, weights=values.ravel(), minlength=rows * runs)
         return np.asarray(totals, dtype=np.float64).reshape(*cut.shape[:-1], runs)
 
-    kept = np.where(there, cut, 0.0)
+    filled = np.where(there, cut, 0.0)
     count = by_run(there)
     pairs = np.sum(count * (count - 1), axis=-1) / 2
-    total = np.sum(by_run(kept) ** 2 - by_run(kept**2), axis=-1) / 2
+    total = np.sum(by_run(filled) ** 2 - by_run(filled**2), axis=-1) / 2
     pooled = _among_like(
         np.divide(total, pairs, out=np.full(pairs.shape, np.nan), where=pairs > 0), spread
     )
@@ -278,7 +279,10 @@ def _common_variance(past: Floats, spread: Floats, run: NDArray[np.intp]) -> Flo
 
 
 def _among_like(figures: Floats, spread: Floats) -> Floats:
-    """The median of each figure over the cases that are about as noisy: half of all, `_LIKE` at least and twice that at most."""
+    """Return the median of each figure over the cases that are about as noisy.
+
+    They are half of all cases, but at least `_LIKE` and at most twice that.
+    """
     cases = figures.shape[-1]
     order = np.argsort(np.where(np.isfinite(figures), spread, np.inf), axis=-1, kind="stable")
     width = min(cases, max(_LIKE, min(cases // 2, 2 * _LIKE)))
@@ -292,12 +296,14 @@ def _among_like(figures: Floats, spread: Floats) -> Floats:
 
 
 def forgetting(age_days: Floats, half_life_days: float = 30.0) -> Floats:
-    """The weight of a launch by its age: ``2^(-age / half-life)``."""
+    """Return the weight of a launch by its age: ``2^(-age / half-life)``."""
     return np.asarray(np.exp2(-age_days / half_life_days), dtype=np.float64)
 
 
 def fading(later: Floats, half_life: float = 8.0) -> Floats:
-    """The weight of what a gate showed, by how many gates were `later`: ``2^(-later / half-life)``, a dozen of them at most.
+    """Return the weight of a gate's launches by the number of `later` gates.
+
+    It is ``2^(-later / half-life)``, so all gates together weigh as much as a dozen at most.
 
     A machine that became noisier has to be noticed on days without calibration.
     """
@@ -305,7 +311,7 @@ def fading(later: Floats, half_life: float = 8.0) -> Floats:
 
 
 def moderated(variances: Floats, freedom: Floats) -> tuple[Floats, Floats]:
-    """The prior that variances of many cases give each other: (sd, degrees of freedom), without the axis of cases.
+    """Return the prior of many cases' variances, (sd, degrees of freedom), without the cases' axis.
 
     `freedom` is that of each variance, as many. Empirical Bayes of limma (Smyth 2004,
     https://doi.org/10.2202/1544-6115.1027, section 6.2): with ``e = ln s^2 - psi(f/2) + ln(f/2)``:
@@ -331,7 +337,10 @@ def moderated(variances: Floats, freedom: Floats) -> tuple[Floats, Floats]:
 
 
 def trigamma_inverse(value: Floats) -> Floats:
-    """The x > 0 with ``psi'(x) = value`` (> 0), by Newton's method on ``1 / psi'`` (Smyth 2004, appendix)."""
+    """Return the x > 0 with ``psi'(x) = value`` (> 0).
+
+    By Newton's method on ``1 / psi'`` (Smyth 2004, appendix).
+    """
     x = 0.5 + 1.0 / value
     for _ in range(30):
         slope = polygamma(1, x)
@@ -342,7 +351,7 @@ def trigamma_inverse(value: Floats) -> Floats:
 def worth_today(
     squares: Floats, count: NDArray[np.intp], usually: Floats, freedom: Floats
 ) -> tuple[Floats, Floats]:
-    """Return the degrees of freedom of each history today, and by how many more it counts for unchanged.
+    """Return the degrees of freedom of each history today, and the surplus for unchanged.
 
     `squares` are the squared deviations of `count` launches, `usually` the variance that the
     history says and `freedom` its own degrees of freedom (NaN without one): all [..., cases]. A
@@ -354,9 +363,9 @@ def worth_today(
     judged = np.sum((count > 1) & np.isfinite(usually), axis=-1, keepdims=True)
     several = np.maximum(np.sum(conflict, axis=-1, keepdims=True) - 1 - judged // 100, 0)
     most = np.where(conflict, 1.0, np.maximum(MOST_HISTORY - 2.0 * several, 1.0))
-    own = np.minimum(freedom, most)
-    more = np.where(conflict, 0.0, np.minimum(freedom, TIMES_FOR_UNCHANGED * most) - own)
-    return own, np.nan_to_num(more)
+    worth = np.minimum(freedom, most)
+    more = np.where(conflict, 0.0, np.minimum(freedom, TIMES_FOR_UNCHANGED * most) - worth)
+    return worth, np.nan_to_num(more)
 
 
 def inflation(d: Floats, within: Floats, learned: Learned) -> Floats:
@@ -371,7 +380,7 @@ def inflation(d: Floats, within: Floats, learned: Learned) -> Floats:
 
 
 def _launch_scale(d: Floats, spread: Floats) -> Floats:
-    """The robust scale of launches against the learned spread, [...]: the least of three.
+    """Return the scale of launches relative to the learned spread, [...]: the least of three.
 
     Of first launches around zero, of first launches around their common median, and of successive
     launches of each case around each other. Only the last is blind to true changes, and only the
@@ -389,13 +398,16 @@ def _launch_scale(d: Floats, spread: Floats) -> Floats:
 
 
 def _scale(standardised: Floats) -> Floats:
-    """``1.4826 median |z|`` over the last axis; NaN if fewer than `LEAST_LAUNCHES` are known."""
+    """Return ``1.4826 median |z|`` over the last axis; NaN if fewer than `LEAST_LAUNCHES`."""
     enough = np.sum(~np.isnan(standardised), axis=-1) >= LEAST_LAUNCHES
     return np.where(enough, NORMAL_MAD * nan_median(np.abs(standardised), axis=-1), np.nan)
 
 
 def nan_median(values: Floats, axis: int) -> Floats:
-    """`numpy.nanmedian` without its warning, and several times as fast: NaN sort to the end; NaN if there is nothing."""
+    """Return the median without NaN; NaN if there is nothing else.
+
+    `numpy.nanmedian` warns then, and is several times as slow. NaN sort to the end.
+    """
     ordered = np.sort(np.moveaxis(values, axis, -1), axis=-1)
     size = ordered.shape[-1]
     if not size:

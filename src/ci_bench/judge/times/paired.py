@@ -1,4 +1,4 @@
-"""Times of a paired run: base and head measured in turns, judged launch by launch by the sequential rule.
+"""Times of a paired run: base and head in turns, judged launch by launch by the sequential rule.
 
 Owns which samples are compared (the log-ratio of the sides in each launch, and the spread inside
 it), which figures the rule is given, and the reasons of its verdicts: effect, interval, launches,
@@ -49,7 +49,7 @@ SlotsOfCases = Mapping[str, Mapping[int, int]]
 
 @dataclass(slots=True)
 class _Group:
-    """Launches of one shape that both sides have: row and number of each, and its samples in the order of their blocks."""
+    """Launches of one shape that both sides have: row, number and samples in order of blocks."""
 
     rows: list[int] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
@@ -83,9 +83,9 @@ def figures(
     most: int,
     slots: Sequence[Mapping[int, int]] | None = None,
 ) -> Figures:
-    """The figures of base and head metrics with positive samples, for `most` launches at most.
+    """Return the figures of base and head metrics with positive samples, for up to `most` launches.
 
-    `slots` has the device of each.
+    `slots` has the device of each launch.
 
     Launches are matched by number, samples by block; those without a counterpart are left out. A
     launch's column is its number, so one that failed everywhere leaves a hole; numbers that don't
@@ -96,20 +96,24 @@ def figures(
         others = {launch.launch: launch for launch in head.launches}
         for launch in base.launches:
             if (other := others.get(launch.launch)) is not None:
-                one, two, per_block = _matched(launch, other)
-                if one and two:
-                    group = groups[len(one) // FLOAT_BYTES, len(two) // FLOAT_BYTES, per_block]
+                base_samples, head_samples, per_block = _matched(launch, other)
+                if base_samples and head_samples:
+                    group = groups[
+                        len(base_samples) // FLOAT_BYTES,
+                        len(head_samples) // FLOAT_BYTES,
+                        per_block,
+                    ]
                     group.rows.append(row)
                     group.numbers.append(launch.launch)
-                    group.base.append(one)
-                    group.head.append(two)
+                    group.base.append(base_samples)
+                    group.head.append(head_samples)
     columns = _columns({number for group in groups.values() for number in group.numbers}, most)
     d, within, level = (np.full((len(pairs), most), np.nan) for _ in range(3))
     devices = None if slots is None else np.full((len(pairs), most), -1, dtype=np.intp)
-    for row, own in enumerate(slots or ()):
-        for number in own.keys() & columns.keys():
+    for row, slot_of in enumerate(slots or ()):
+        for number in slot_of.keys() & columns.keys():
             if devices is not None and columns[number] < most:
-                devices[row, columns[number]] = own[number]
+                devices[row, columns[number]] = slot_of[number]
     for (base_size, head_size, per_block), group in groups.items():
         step = max(1, _MOST_AT_ONCE // max(base_size, head_size))
         for part in (slice(at, at + step) for at in range(0, len(group.rows), step)):
@@ -117,10 +121,10 @@ def figures(
                 np.array(group.rows[part]),
                 np.array([columns[number] for number in group.numbers[part]]),
             )
-            kept = place < most
+            fits = place < most
             ratio, spread, base_level = _launches_of(group.base[part], group.head[part], per_block)
-            d[rows[kept], place[kept]], within[rows[kept], place[kept]] = ratio[kept], spread[kept]
-            level[rows[kept], place[kept]] = base_level[kept]
+            d[rows[fits], place[fits]], within[rows[fits], place[fits]] = ratio[fits], spread[fits]
+            level[rows[fits], place[fits]] = base_level[fits]
     worse_is_lower = np.array([head.better is Better.HIGHER for _, head in pairs], dtype=np.bool_)
     d[worse_is_lower] *= -1
     return Figures(d=d, within=within, base=level, slots=devices)
@@ -149,27 +153,31 @@ def _logs(rows: list[Values]) -> Floats:
 
 
 def _matched(base: Launch, head: Launch) -> tuple[Values, Values, int]:
-    """The samples of the blocks that both sides have, in the order of the blocks, and how many of a side make a block.
+    """Return the samples of shared blocks, in the order of the blocks, and the block size.
 
-    Without blocks, all samples, and 0; 0 also where blocks are of different sizes, since then none
-    stands for the others.
+    Without blocks, return all samples, and 0. The size is 0 also if blocks differ in size, since
+    then none represents the others.
     """
-    one, two = samples_of((base, head))
-    if len(base.blocks) * FLOAT_BYTES != len(one) or len(head.blocks) * FLOAT_BYTES != len(two):
-        return one, two, 0
+    base_samples, head_samples = samples_of((base, head))
+    if len(base.blocks) * FLOAT_BYTES != len(base_samples) or len(head.blocks) * FLOAT_BYTES != len(
+        head_samples
+    ):
+        return base_samples, head_samples, 0
     if base.blocks == head.blocks:
         order, size = _layout(base.blocks)
         return (
-            (one, two, size) if order is None else (_picked(one, order), _picked(two, order), size)
+            (base_samples, head_samples, size)
+            if order is None
+            else (_picked(base_samples, order), _picked(head_samples, order), size)
         )
     counts = Counter(base.blocks), Counter(head.blocks)
     shared = {block: count for block, count in counts[0].items() if counts[1].get(block) == count}
-    one, two = (
-        _picked(one, _of_blocks(base.blocks, shared)),
-        _picked(two, _of_blocks(head.blocks, shared)),
+    base_samples, head_samples = (
+        _picked(base_samples, _of_blocks(base.blocks, shared)),
+        _picked(head_samples, _of_blocks(head.blocks, shared)),
     )
     sizes = {*shared.values()}
-    return one, two, sizes.pop() if len(sizes) == 1 else 0
+    return base_samples, head_samples, sizes.pop() if len(sizes) == 1 else 0
 
 
 def _of_blocks(blocks: tuple[int, ...], shared: Container[int]) -> list[int]:
@@ -223,7 +231,10 @@ class TimeAnswer(NamedTuple):
 
 
 def reason(answer: TimeAnswer, unit: Unit, better: Better, cold_launches: int) -> str:
-    """Explain this verdict in one line. Without a history, it takes `cold_launches` to decide."""
+    """Explain this verdict in one line.
+
+    Without a history, it takes `cold_launches` to decide.
+    """
     if answer.speedup is None:
         return "base and head have no launch in common: measure again"
     launches = count_of(answer.launches, "launch")
@@ -272,7 +283,10 @@ def _doubt(answer: TimeAnswer) -> str:
 
 
 def _too_few(cold_launches: int) -> str:
-    """Without a history, the first launches only show how noisy the machine is."""
+    """Describe the launches that a verdict takes without a history.
+
+    The first of them only show how noisy the machine is.
+    """
     return (
         f"without a calibration of this machine a verdict takes {count_of(cold_launches, 'launch')}"
     )
@@ -281,17 +295,17 @@ def _too_few(cold_launches: int) -> str:
 def _what_would_tell(answer: TimeAnswer) -> str:
     if answer.resolvable is None:
         return "its noise is unknown: measure more launches"
-    told = f"only changes above {percent(answer.resolvable)} would show"
+    resolution = f"only changes above {percent(answer.resolvable)} would show"
     twice = math.isclose(answer.margin, 2 * answer.threshold)
     margin = f"{percent(answer.margin)}{' (twice the threshold)' if twice else ''}"
     if answer.needed is None:
-        return f"{told}; no number of launches would show {margin}"
+        return f"{resolution}; no number of launches would show {margin}"
     if answer.needed > MOST_LAUNCHES:
-        return f"{told}; {margin} would take more than {MOST_LAUNCHES} launches"
+        return f"{resolution}; {margin} would take more than {MOST_LAUNCHES} launches"
     if answer.needed > answer.launches:
-        return f"{told}; {margin} would take about {answer.needed:.0f} launches"
+        return f"{resolution}; {margin} would take about {answer.needed:.0f} launches"
     return (
-        f"{told}; too close to the threshold of {percent(answer.threshold)}, or its launches"
+        f"{resolution}; too close to the threshold of {percent(answer.threshold)}, or its launches"
         " disagree"
     )
 
@@ -313,20 +327,22 @@ _LONGEST_LOG = 700.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JudgedTurns:
-    """The lines of a paired run with the figures of their launches and what past runs taught of each, in the same order.
-
-    `gating` marks those that can fail the run, `measured` those whose noise past runs of this
-    machine taught; `learned` holds the prior of latencies of compilation where none did. `source`
-    is the `NoiseSource` of each.
-    """
+    """Lines of a paired run with their figures and noise; all arrays are in the order of lines."""
 
     lines: Sequence[Line]
+    """Metrics that both sides have."""
     figures: Figures
+    """Log-ratios and spreads of their launches: [lines, launches]."""
     learned: Learned
+    """Noise of each line from past runs, or the prior of a compilation without any."""
     rule: SequentialRule
+    """Rule with the threshold of each line."""
     gating: Truths
+    """Lines that can fail the run."""
     measured: Truths
+    """Lines whose noise was learned from past runs of this machine."""
     source: Counts
+    """`NoiseSource` of each line."""
 
     def ruling(self) -> Ruling:
         """Return the rule's decisions on all lines."""
@@ -341,21 +357,21 @@ def turns_of(
     rule: SequentialRule,
     slots: SlotsOfCases = MappingProxyType({}),
 ) -> JudgedTurns:
-    """Prepare lines that have both sides, for `rule` with the thresholds of each; `slots` is what `devices.slots_of` says.
+    """Prepare lines that have both sides, for `rule` with the threshold of each.
 
-    The threshold is the smallest change that is flagged, and twice of it what must not be called
-    unchanged.
+    The threshold is the smallest change that is flagged. A change of twice the threshold must not
+    be called unchanged. `slots` come from `devices.slots_of`.
     """
     gating = np.array([not line.detail for line in lines], dtype=np.bool_)
     thresholds = np.array([max(line.threshold, 0.0) for line in lines], dtype=np.float64)
-    own = replace(
+    adapted_rule = replace(
         rule,
         tau=np.log1p(thresholds),
         margin=np.log1p(margins(thresholds)),
         gating=max(1, int(gating.sum())),
     )
     places = [slots.get(line.case, {}) for line in lines] if slots else None
-    found = figures(
+    launch_figures = figures(
         [(line.base[0], line.head[0]) for line in lines], most=rule.looks[-1], slots=places
     )
     compiled = np.array(
@@ -364,15 +380,15 @@ def turns_of(
     source = np.where(
         compiled,
         NoiseSource.COMPILATION,
-        np.where(found.in_turns, NoiseSource.TURNS, NoiseSource.RUNS),
+        np.where(launch_figures.in_turns, NoiseSource.TURNS, NoiseSource.RUNS),
     ).astype(np.intp)
     measured = np.isfinite(learned.spread) & (learned.freedom >= LEAST_HISTORY)
     history = _with_grid(_with_prior(learned, compiled & ~measured), lines)
     return JudgedTurns(
         lines=lines,
-        figures=found,
+        figures=launch_figures,
         learned=history,
-        rule=own,
+        rule=adapted_rule,
         gating=gating,
         measured=measured,
         source=source,
@@ -380,7 +396,10 @@ def turns_of(
 
 
 def _with_prior(learned: Learned, which: Truths) -> Learned:
-    """A compilation may take minutes, so its first launches are not spent on finding out how noisy it is."""
+    """Give the lines of `which` the prior of compilations.
+
+    A compilation may take minutes, so no launches are spent on measuring its noise first.
+    """
     prior = PRIORS[NoiseSource.COMPILATION]
     return replace(
         learned,
@@ -390,7 +409,7 @@ def _with_prior(learned: Learned, which: Truths) -> Learned:
 
 
 def _with_grid(learned: Learned, lines: Sequence[Line]) -> Learned:
-    """With the grid of a clock or of printed figures, which bounds the error from below however many launches there are.
+    """Add the grid of a clock or of printed figures, a lower bound of the error for any launches.
 
     A device's clock counts in half microseconds at most, and its times are not printed figures.
     """
@@ -409,12 +428,15 @@ def _values_of_sides(line: Line) -> list[Floats]:
 
 
 def margins(thresholds: Floats) -> Floats:
-    """The smallest relative change that must not be called unchanged, for thresholds."""
+    """Return the smallest relative change that must not be called unchanged, for thresholds."""
     return np.maximum(2 * thresholds, LEAST_MARGIN)
 
 
 def judge_turns(turns: JudgedTurns, *, calibration: str) -> JudgedTimes:
-    """Judge all lines together. `calibration` describes the source of the noise."""
+    """Judge all lines together.
+
+    `calibration` describes the source of the noise.
+    """
     ruling = turns.ruling()
     pairing = Pairing(
         calibration=calibration,
@@ -451,7 +473,7 @@ def _outcomes(turns: JudgedTurns, ruling: Ruling) -> Iterator[MetricVerdict]:
         _intervals(ruling.low, ruling.high, turns.rule.level),
         ruling.launches.tolist(),
         _shares(ruling.resolvable),
-        _known(ruling.needed),
+        _nan_to_none(ruling.needed),
         [line.threshold for line in turns.lines],
         _same(margins(thresholds).tolist()),
         turns.measured.tolist(),
@@ -465,7 +487,7 @@ def _outcomes(turns: JudgedTurns, ruling: Ruling) -> Iterator[MetricVerdict]:
         ],
     )
     noise = _shares(np.where(turns.measured, turns.learned.spread, np.nan))
-    q = _known(aggregates.false_discovery(aggregates.p_values(ruling)))
+    q = _nan_to_none(aggregates.false_discovery(aggregates.p_values(ruling)))
     estimates = _estimates(turns, ruling)
     for line, answer, spread, discovery, sides in zip(
         turns.lines, answers, noise, q, estimates, strict=True
@@ -486,9 +508,9 @@ def _outcomes(turns: JudgedTurns, ruling: Ruling) -> Iterator[MetricVerdict]:
 
 
 def _same(figures: list[float]) -> list[float]:
-    """The figures, equal ones as one object."""
-    one: dict[float, float] = {}
-    return [one.setdefault(figure, figure) for figure in figures]
+    """Return the figures, equal ones as one object."""
+    distinct: dict[float, float] = {}
+    return [distinct.setdefault(figure, figure) for figure in figures]
 
 
 def _scatters(turns: JudgedTurns, ruling: Ruling) -> list[float | None]:
@@ -499,13 +521,13 @@ def _scatters(turns: JudgedTurns, ruling: Ruling) -> list[float | None]:
     judged = np.cumsum(np.isfinite(turns.figures.d), axis=-1) <= ruling.launches[:, None]
     base = np.where(judged, turns.figures.base, np.nan)
     head = base + np.where(worse_is_lower[:, None], -turns.figures.d, turns.figures.d)
-    return _known(wider_scatter(base, head, turns.gating))
+    return _nan_to_none(wider_scatter(base, head, turns.gating))
 
 
 def _estimates(turns: JudgedTurns, ruling: Ruling) -> Iterator[tuple[float, float] | None]:
-    """Base's and head's figure over the launches that were judged: they stand to each other as the speedup says."""
-    taken = np.cumsum(np.isfinite(turns.figures.d), axis=-1) <= ruling.launches[:, None]
-    used = taken & np.isfinite(turns.figures.d)
+    """Yield base's and head's figure over the judged launches; their ratio is the speedup."""
+    judged = np.cumsum(np.isfinite(turns.figures.d), axis=-1) <= ruling.launches[:, None]
+    used = judged & np.isfinite(turns.figures.d)
     count = used.sum(axis=-1)
     base = np.divide(
         np.sum(turns.figures.base, axis=-1, where=used),
@@ -517,8 +539,10 @@ def _estimates(turns: JudgedTurns, ruling: Ruling) -> Iterator[tuple[float, floa
         [line.metric.better is Better.HIGHER for line in turns.lines], dtype=np.bool_
     )
     head = base + np.where(worse_is_lower, -ruling.mean, ruling.mean)
-    for one, two in zip(_known(np.exp(base)), _known(np.exp(head)), strict=True):
-        yield None if one is None or two is None else (one, two)
+    for base_figure, head_figure in zip(
+        _nan_to_none(np.exp(base)), _nan_to_none(np.exp(head)), strict=True
+    ):
+        yield None if base_figure is None or head_figure is None else (base_figure, head_figure)
 
 
 def suspicions_of(turns: JudgedTurns, ruling: Ruling) -> Counts:
@@ -535,7 +559,7 @@ def suspicions_of(turns: JudgedTurns, ruling: Ruling) -> Counts:
 
 
 def _mean(turns: JudgedTurns) -> MeanSpeedup | None:
-    """The geometric mean over the gating times that were taken in turns."""
+    """Return the geometric mean over the gating times that were taken in turns."""
     chosen = turns.gating & turns.figures.in_turns
     if not chosen.any():
         return None
@@ -565,10 +589,10 @@ def _changes(turns: JudgedTurns) -> dict[str, dict[SeriesName, SpeedupChange]]:
         for row, line in enumerate(turns.lines)
         if line.metric.arm != line.reference and turns.gating[row]
     )
-    found = (
+    matched = (
         (row, place.get((line.case, line.metric.name, line.reference))) for row, line in candidates
     )
-    pairs = [(row, reference) for row, reference in found if reference is not None]
+    pairs = [(row, reference) for row, reference in matched if reference is not None]
     if not pairs:
         return {}
     arms, references = np.array(pairs, dtype=np.intp).T
@@ -623,13 +647,13 @@ def _of_contrasts(learned: Learned, arms: Counts, references: Counts) -> Learned
 
 
 def _speedups(log_ratios: Floats) -> list[float | None]:
-    """Base over head from logarithms of head over base; `None` for NaN."""
-    return _known(np.exp(np.clip(-log_ratios, -_LONGEST_LOG, _LONGEST_LOG)))
+    """Return base over head from logarithms of head over base; `None` for NaN."""
+    return _nan_to_none(np.exp(np.clip(-log_ratios, -_LONGEST_LOG, _LONGEST_LOG)))
 
 
 def _shares(log_ratios: Floats) -> list[float | None]:
-    """Relative changes from logarithms; `None` for NaN."""
-    return _known(np.expm1(np.minimum(log_ratios, _LONGEST_LOG)))
+    """Return relative changes from logarithms; `None` for NaN."""
+    return _nan_to_none(np.expm1(np.minimum(log_ratios, _LONGEST_LOG)))
 
 
 def _intervals(low: Floats, high: Floats, level: float) -> list[Interval | None]:
@@ -641,8 +665,8 @@ def _intervals(low: Floats, high: Floats, level: float) -> list[Interval | None]
     ]
 
 
-def _known(figures: Floats) -> list[float | None]:
-    """`None` for what isn't a finite number."""
+def _nan_to_none(figures: Floats) -> list[float | None]:
+    """Replace figures that are not finite by `None`."""
     finite = np.isfinite(figures)
     if finite.all():
         return list(figures.tolist())

@@ -61,46 +61,55 @@ Rules = Callable[[Metric], MetricPolicy]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CaseGround:
-    """Context shared by all lines of one case.
-
-    `missing` and `missing_reason` describe a metric that only base has, `new_reason` one that only
-    head has. `barrier` is the reason why nothing can be compared, if any. `saved`: base was
-    measured in a separate run, maybe by an earlier version. `ended`: no launch follows.
-    """
+    """Context shared by all lines of one case."""
 
     missing: Verdict = Verdict.REMOVED
+    """Verdict on a metric that only base has."""
     missing_reason: str = "was measured in the baseline and is missing now"
+    """Reason of that verdict."""
     saved: bool = False
+    """True if base was measured in a separate run, maybe by an earlier version."""
     new_reason: str = "not in the baseline"
+    """Reason why a metric that only head has is new."""
     barrier: str | None = None
+    """Reason why nothing can be compared; `None` without one."""
     ended: bool = False
+    """True if no launch follows."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Line:
-    """One metric of one arm: every metric of that name and arm that each side holds.
+    """One metric of one arm, on both sides.
 
-    There is at most one per side, or several through a fault of the document; at least one side
-    holds one. `metric` is head's, or base's if head has none. `threshold` is relative; `least` is
-    the smallest difference of memory that counts, in bytes. A `detail` fails nothing. `title` is
-    what people call the metric.
+    A side has it at most once, or more often by a fault of the document; at least one side has it.
     """
 
     case: str
+    """Id of the case."""
     suite: str
+    """Suite of the case, whose policy applies."""
     reference: str
+    """Reference arm of the case."""
     metric: Metric
+    """Head's metric, or base's if head has none."""
     base: tuple[Metric, ...]
+    """Metrics of that name and arm on base; empty if base has none."""
     head: tuple[Metric, ...]
+    """The same on head; empty if head has none."""
     threshold: float
+    """Smallest relative change that counts."""
     ground: CaseGround
+    """Context of the case."""
     detail: bool
+    """True if the metric fails nothing."""
     title: str = ""
+    """Name of the metric for people."""
     least: float = LEAST_BYTES
+    """Smallest difference of memory that counts, in bytes."""
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """Case, metric and arm."""
+        """Return case, metric and arm."""
         return self.case, self.metric.name, self.metric.arm
 
     @property
@@ -110,9 +119,9 @@ class Line:
 
 
 def keyed(metrics: Iterable[Metric]) -> Keyed:
-    """Metrics by name and arm.
+    """Group metrics by name and arm.
 
-    One without any sample counts as absent: emptying a series must not hide its loss.
+    A metric without any sample counts as absent: emptying a series must not hide its loss.
     """
     groups: Keyed = {}
     for metric in metrics:
@@ -124,7 +133,7 @@ def keyed(metrics: Iterable[Metric]) -> Keyed:
 
 @lru_cache(maxsize=10_000)
 def _series(name: str, arm: str) -> SeriesName:
-    """One and the same name for all cases: there are few of them and many metrics."""
+    """Return the same object for all cases: there are few names and many metrics."""
     return name, arm
 
 
@@ -137,7 +146,7 @@ def lines_of(
     ground: CaseGround,
     rules: Rules,
 ) -> Iterator[Line]:
-    """The lines of a case: head's metrics (`after`) in their order, then what only base has (`before`).
+    """Yield the lines of a case: head's metrics (`after`), then those that only `before` has.
 
     `planned` is base's row of the case, also where nothing of it can be compared. A metric fails
     nothing that the case names as a detail, that is shown only, or that was read from the device's
@@ -146,14 +155,14 @@ def lines_of(
     case = head.case
     cases = [case, planned.case] if planned else [case]
     owed = {arm: times_owed(head, planned, arm) for arm in {arm for _, arm in (*before, *after)}}
-    details = set.intersection(*({*one.details} for one in cases))
-    asked = min((one.threshold for one in cases if one.threshold is not None), default=None)
+    details = set.intersection(*({*side.details} for side in cases))
+    requested = min((side.threshold for side in cases if side.threshold is not None), default=None)
     for key in after if after.keys() == before.keys() else dict.fromkeys([*after, *before]):
         base_side, head_side = before.get(key, ()), after.get(key, ())
         successor = _successor(key, before, after) if ground.saved else None
         metric = (head_side or base_side)[0]
         rule = rules(metric)
-        threshold = _threshold(rule, metric, asked)
+        threshold = _threshold(rule, metric, requested)
         yield Line(
             case=case.id,
             suite=case.suite,
@@ -181,7 +190,10 @@ def lines_of(
 
 
 def _least(rule: MetricPolicy, metric: Metric, sides: Sequence[Metric]) -> float:
-    """The policy's, or none for peaks that no process can have: those of an operator or an allocator repeat exactly."""
+    """Return the policy's least difference, or 0 for peaks that are too small for a process.
+
+    Peaks of an operator or an allocator repeat exactly.
+    """
     if (
         metric.unit is not Unit.BYTES
         or metric.name in ENGINE
@@ -189,41 +201,46 @@ def _least(rule: MetricPolicy, metric: Metric, sides: Sequence[Metric]) -> float
     ):
         return rule.least
     smallest = min(
-        (value for one in sides for launch in one.launches for value in launch.values),
+        (value for side in sides for launch in side.launches for value in launch.values),
         default=LEAST_BYTES,
     )
     return rule.least if smallest >= LEAST_BYTES else 0.0
 
 
 def _compiled_once(base: tuple[Metric, ...], head: tuple[Metric, ...], threshold: float) -> bool:
-    """Return whether each side compiled from cold once, and head was not slower beyond the threshold.
+    """Return whether each side compiled from cold once, and head not slower beyond the threshold.
 
     One compilation decides nothing: where the budget allows no second one, it is shown only, unless
     it looks slower.
     """
     if not base or not head or head[0].name != COMPILE_COLD.name:
         return False
-    taken = [
-        [value for one in side for launch in one.launches for value in launch.values]
+    times = [
+        [value for metric in side for launch in metric.launches for value in launch.values]
         for side in (base, head)
     ]
-    return all(len(values) == 1 for values in taken) and taken[1][0] <= taken[0][0] * (
+    return all(len(values) == 1 for values in times) and times[1][0] <= times[0][0] * (
         1 + threshold
     )
 
 
-def _threshold(rule: MetricPolicy, metric: Metric, asked: float | None) -> float:
-    """The policy's, or for times less where a side's case has `asked` for less: head cannot loosen what base's holds it to."""
+def _threshold(rule: MetricPolicy, metric: Metric, requested: float | None) -> float:
+    """Return the policy's threshold, or for times the `requested` one if that is less.
+
+    It comes from the cases of both sides, so head cannot loosen base's.
+    """
     return (
-        rule.threshold if asked is None or metric.unit not in TIMES else min(rule.threshold, asked)
+        rule.threshold
+        if requested is None or metric.unit not in TIMES
+        else min(rule.threshold, requested)
     )
 
 
 def times_owed(head: CaseResult, base: CaseResult | None, arm: str) -> tuple[str, ...]:
-    """The durations that an arm owes by either side's case: head cannot owe less than its base did.
+    """Return the times that an arm owes by either side's case: head cannot owe less than base.
 
     A step that head replayed from a CUDA graph has no parts, so a case that owes parts owes the
-    whole instead.
+    entire step instead.
     """
     owed = tuple(
         dict.fromkeys(
@@ -252,11 +269,11 @@ def _title(rule: MetricPolicy, metric: Metric) -> str:
 
 
 def _by_device(metric: Metric, base: tuple[Metric, ...], head: tuple[Metric, ...]) -> bool:
-    """Return whether a metric of these was read from the device's clock on every side that has it.
+    """Return whether a metric was read from the device's clock on every side that has it.
 
-    The host's gates.
+    Only the host's gates.
     """
-    return metric.lane is Lane.DEVICE and all(one.lane is Lane.DEVICE for one in (*base, *head))
+    return metric.lane is Lane.DEVICE and all(other.lane is Lane.DEVICE for other in (*base, *head))
 
 
 def known_of(lines: Iterable[Line]) -> Known:
@@ -269,9 +286,9 @@ def known_of(lines: Iterable[Line]) -> Known:
 def lines_of_both(
     base: Results, head: Results, rules: Callable[[str, Metric], MetricPolicy]
 ) -> list[Line]:
-    """All metrics that both sides have and that can be compared, whatever became of their cases.
+    """Return all comparable metrics that both sides have, for any outcome of their cases.
 
-    `rules` says what holds for a metric of a suite.
+    `rules` returns the settings of a metric of a suite.
     """
     before = {result.case.id: result for result in base.cases}
     lines: list[Line] = []
@@ -280,12 +297,12 @@ def lines_of_both(
             sides = keyed(base_row.metrics), keyed(head_row.metrics)
             of = partial(rules, head_row.case.suite)
             lines += lines_of(*sides, head_row, planned=base_row, ground=CaseGround(), rules=of)
-    known = known_of(lines)
-    return [line for line in lines if settled(line, known) is None]
+    facts = known_of(lines)
+    return [line for line in lines if settled(line, facts) is None]
 
 
 def times_of_both(base: Results, head: Results) -> list[Line]:
-    """The times among `lines_of_both`, without thresholds."""
+    """Return the times among `lines_of_both`, without thresholds."""
     return [
         line
         for line in lines_of_both(base, head, lambda _, __: MetricPolicy(threshold=0.0))
@@ -293,8 +310,8 @@ def times_of_both(base: Results, head: Results) -> list[Line]:
     ]
 
 
-def settled(line: Line, known: Known) -> tuple[Verdict, str] | None:
-    """The word for a line that needs no statistics, because there is nothing to compare; `None` if there is."""
+def settled(line: Line, facts: Known) -> tuple[Verdict, str] | None:
+    """Return verdict and reason of a line with nothing to compare; `None` if there is something."""
     if line.ground.barrier:
         return Verdict.INCOMPARABLE, line.ground.barrier
     if not line.head:
@@ -303,30 +320,30 @@ def settled(line: Line, known: Known) -> tuple[Verdict, str] | None:
         return Verdict.NEW, line.ground.new_reason
     if len(line.base) > 1 or len(line.head) > 1:
         return Verdict.INCONCLUSIVE, "the document holds this metric twice"
-    return _unusable(line.base[0], line.head[0], known, foreign=line.suite == IMPORTED)
+    return _unusable(line.base[0], line.head[0], facts, foreign=line.suite == IMPORTED)
 
 
 def _unusable(
-    base: Metric, head: Metric, known: Known, *, foreign: bool
+    base: Metric, head: Metric, facts: Known, *, foreign: bool
 ) -> tuple[Verdict, str] | None:
     if base.unit != head.unit or base.better != head.better or base.lane != head.lane:
         differing = [field for field in _FIELDS if getattr(base, field) != getattr(head, field)]
         return Verdict.INCOMPARABLE, f"base and head differ in {', '.join(differing)}"
-    if foreign and (found := _from_or_to_nothing(base, head, known)):
-        return found
+    if foreign and (verdict := _from_or_to_nothing(base, head, facts)):
+        return verdict
     for side, metric in (("base", base), ("head", head)):
-        facts = known[id(metric.launches)]
-        if facts.sound:
+        series = facts[id(metric.launches)]
+        if series.sound:
             continue
-        exact = metric.unit in _EXACT and single(metric, known)
+        exact = metric.unit in _EXACT and single(metric, facts)
         signed = metric.unit is Unit.COUNT and metric.name not in ENGINE
-        if wrong := facts.fault(zero_allowed=exact, signed=signed):
-            none = foreign and not facts.odd and facts.least == 0
+        if wrong := series.fault(zero_allowed=exact, signed=signed):
+            none = foreign and not series.odd and series.least == 0
             return Verdict.INCONCLUSIVE, f"{side} {NOTHING if none else f'{wrong}: measure again'}"
     return None
 
 
-def _from_or_to_nothing(base: Metric, head: Metric, known: Known) -> tuple[Verdict, str] | None:
+def _from_or_to_nothing(base: Metric, head: Metric, facts: Known) -> tuple[Verdict, str] | None:
     """Return the verdict if another tool measured zero on a side.
 
     A ratio does not exist then, and a value that appears or vanishes is a change.
@@ -334,10 +351,10 @@ def _from_or_to_nothing(base: Metric, head: Metric, known: Known) -> tuple[Verdi
     Counts are compared directly. The engine's metrics have their own rules: a time of its clock
     cannot be zero.
     """
-    sides = [known[id(metric.launches)] for metric in (base, head)]
-    if head.unit is Unit.COUNT or all(facts.sound for facts in sides):
+    sides = [facts[id(metric.launches)] for metric in (base, head)]
+    if head.unit is Unit.COUNT or all(side.sound for side in sides):
         return None
-    if any(facts.odd or facts.least < 0 or not any(facts.sizes) for facts in sides):
+    if any(side.odd or side.least < 0 or not any(side.sizes) for side in sides):
         return None
     values = [
         [value for launch in metric.launches for value in launch.values] for metric in (base, head)
@@ -354,7 +371,7 @@ def _from_or_to_nothing(base: Metric, head: Metric, known: Known) -> tuple[Verdi
 
 
 def _of_nothing(values: Sequence[Sequence[float]], head: Metric) -> tuple[Verdict, str]:
-    """The word where base's or head's values are all zero, and the other side's are not."""
+    """Return verdict and reason if only one side's values are all zero."""
     reason = " to ".join(wording.quantity(median(side), head.unit) for side in values)
     if head.unit is Unit.SECONDS and max(map(median, values)) < LEAST_TIME_S:
         return (
@@ -367,7 +384,7 @@ def _of_nothing(values: Sequence[Sequence[float]], head: Metric) -> tuple[Verdic
     ), reason
 
 
-def is_exact(line: Line, known: Known) -> bool:
+def is_exact(line: Line, facts: Known) -> bool:
     """Return whether a line with both sides is compared exactly.
 
     That is a count, or peaks of one value per launch.
@@ -375,26 +392,26 @@ def is_exact(line: Line, known: Known) -> bool:
     if line.metric.unit is Unit.COUNT:
         return True
     return line.metric.unit is Unit.BYTES and all(
-        single(side[0], known) for side in (line.base, line.head)
+        single(side[0], facts) for side in (line.base, line.head)
     )
 
 
-def single(metric: Metric, known: Known) -> bool:
+def single(metric: Metric, facts: Known) -> bool:
     """Return whether a metric has one value per launch, or is a count, which is exact."""
-    return metric.unit is Unit.COUNT or known[id(metric.launches)].single
+    return metric.unit is Unit.COUNT or facts[id(metric.launches)].single
 
 
 def oriented(base: Metric, head: Metric) -> tuple[Series, Series]:
-    """Numerator and denominator of the speedup of head over base."""
+    """Return numerator and denominator of the speedup of head over base."""
     if head.better is Better.LOWER:
         return base.launches, head.launches
     return head.launches, base.launches
 
 
 class MetricVerdict(NamedTuple):
-    """The word for one metric of one arm and why; the figures and `possible` are those of `Pair`.
+    """Verdict on one metric of one arm and its reason; the figures and `possible` are in `Pair`.
 
-    A tuple, for one is made and let go for each metric: that takes half of what a dataclass does.
+    A tuple takes half the time of a dataclass, and one is created for each metric.
     """
 
     verdict: Verdict
@@ -417,12 +434,12 @@ def undecided(
 
     `advice` says what would decide it.
     """
-    said = wording.doubt(
+    doubt = wording.doubt(
         suspected=suspicion is Suspicion.SUSPECTED, possible=suspicion is Suspicion.POSSIBLE
     )
     return MetricVerdict(
         verdict=Verdict.SUSPECTED if suspicion is Suspicion.SUSPECTED else Verdict.INCONCLUSIVE,
-        reason=f"{change}; {said}{advice}" if suspicion else advice,
+        reason=f"{change}; {doubt}{advice}" if suspicion else advice,
         speedup=speedup,
         possible=suspicion is Suspicion.POSSIBLE,
     )
@@ -430,9 +447,9 @@ def undecided(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JudgedTimes:
-    """The outcomes of lines, in their order, to be gone through once, and what was seen over all of them.
+    """Verdicts of lines, in order, to be iterated once, and the findings over all of them.
 
-    `changes` tells by case, then by metric and arm, whether head changed the speedup of that arm.
+    `changes` has by case, then by metric and arm, the change of that arm's speedup by head.
     """
 
     outcomes: Iterable[MetricVerdict]
@@ -464,9 +481,10 @@ because a metric added to a case says nothing about the rest.
 def case_verdict(
     base: CaseResult | None, head: CaseResult, pairs: Sequence[Pair], new_reason: str
 ) -> tuple[Verdict, str]:
-    """A status other than ok speaks first, then what was never measured, then the lack of a base, then the worst pair.
+    """Return the verdict on a case and its reason.
 
-    `new_reason` says why there is nothing to compare with, where that is so.
+    A status other than ok decides first, then missing metrics, then a missing base, then the worst
+    pair. `new_reason` is why there is nothing to compare with.
     """
     if head.status is not Status.OK:
         never_began = head.status in {Status.SKIPPED, Status.NOT_RUN}
@@ -506,40 +524,43 @@ def _worst_reason(pairs: Sequence[Pair]) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Match:
-    """A case of head's ledger with base's row of it; `usable` is that row if it can be compared with.
-
-    `before` and `after` are the metrics of `usable` and of head.
-    """
+    """A case of head with base's row of it."""
 
     base: CaseResult | None
+    """Base's row; `None` if base does not have the case."""
     head: CaseResult
+    """Head's row."""
     usable: CaseResult | None
+    """Base's row if head can be compared with it (ended ok, or out of budget); else `None`."""
     new_reason: str
+    """Reason why there is nothing to compare with."""
     before: Keyed
+    """Metrics of `usable`; empty without it."""
     after: Keyed
+    """Metrics of head."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Matching:
-    """Puts the cases of both sides together.
-
-    `barrier` names the fields in which the machines differ. `paired`: both sides were measured in
-    turns. `rules` caches the settings of metrics: there are few of them and many metrics.
-    `same_rules` says that one version of ci-bench planned both sides, so their plans are
-    comparable.
-    """
+    """Matching of the cases of both sides."""
 
     policy: Policy
+    """Settings of metrics."""
     paired: bool
+    """True if both sides were measured in turns."""
     has_base: bool
+    """True if there is a baseline."""
     barrier: str | None
+    """Fields in which the machines differ, so nothing can be compared; `None` without any."""
     same_rules: bool = True
+    """True if one version of ci-bench planned both sides, so their plans are comparable."""
     rules: dict[tuple[str, str, Unit], MetricPolicy] = field(default_factory=dict)
+    """Cache of the settings by suite, metric and unit: there are few of them and many metrics."""
 
     def matches(
         self, base: Sequence[CaseResult], head: Sequence[CaseResult]
     ) -> list[tuple[Match, tuple[Line, ...]]]:
-        """Head's ledger in its order, with the lines of each case."""
+        """Return the cases of head in order, with the lines of each case."""
         before = {result.case.id: result for result in base}
         return [self._match(before.get(result.case.id), result) for result in head]
 
@@ -609,7 +630,7 @@ class Matching:
 
 
 def _other_options(base: CaseResult, head: CaseResult) -> str | None:
-    """Two cases of one id that were given other options, or found another batch to fit, are not the same measurement."""
+    """Return why two cases of one id are not the same measurement; `None` if they are."""
     if differing := changed_parameters(base.case, head.case):
         return f"the case's options differ: {', '.join(differing)}"
     if (

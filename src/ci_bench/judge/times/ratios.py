@@ -1,4 +1,4 @@
-"""Ratios of two series of samples, with an interval that respects that launches are what is replicated.
+"""Ratios of two series of samples, with an interval that treats launches as the replicates.
 
 Owns what makes a series usable, its median and its ratio to another (ratio of medians), for many
 series together. `screening` decides whether a ratio matters. Deterministic: the same samples give
@@ -68,11 +68,11 @@ class RatioFacts(NamedTuple):
 
     @property
     def summary(self) -> Summary | None:
-        """The median and the counts; `None` if the series is unusable."""
+        """Return the median and the counts; `None` if the series is unusable."""
         return self.summarised(None)
 
     def summarised(self, estimate: float | None, *, signed: bool = False) -> Summary | None:
-        """The summary with the figure that was judged, where that is another than the median."""
+        """Return the summary, with the judged figure if that is not the median."""
         if not self.sound and self.fault(zero_allowed=True, signed=signed):
             return None
         samples, launches = _counts(self.sizes)
@@ -97,22 +97,22 @@ all else.
 
 
 def describe(every: Iterable[Series]) -> Known:
-    """The facts of all series."""
+    """Return the facts of all series."""
     distinct = {id(series): series for series in every}
-    held = samples_of(chain.from_iterable(distinct.values()))
-    sizes_of_all = iter(_sizes(held))
+    buffers = samples_of(chain.from_iterable(distinct.values()))
+    sizes_of_all = iter(_sizes(buffers))
     same: dict[Sizes, Sizes] = {}
     lengths = [
         same.setdefault(of, of)
         for of in (tuple(islice(sizes_of_all, len(series))) for series in distinct.values())
     ]
-    launches = iter(held)
+    launches = iter(buffers)
     facts = chain.from_iterable(_describe(launches, lengths[part]) for part in _slices(lengths))
     return dict(zip(distinct, facts, strict=True))
 
 
 def samples(series: Series) -> tuple[float, ...]:
-    """All samples of all launches, in order."""
+    """Return all samples of all launches, in order."""
     return tuple(chain.from_iterable(launch.values for launch in series))
 
 
@@ -121,37 +121,37 @@ def sizes(series: Series) -> Sizes:
     return _sizes(samples_of(series))
 
 
-def _sizes(held: list[bytes]) -> Sizes:
-    return tuple([len(launch) // FLOAT_BYTES for launch in held])
+def _sizes(buffers: list[bytes]) -> Sizes:
+    return tuple([len(launch) // FLOAT_BYTES for launch in buffers])
 
 
 def _slices(lengths: Sequence[Sizes]) -> Iterator[slice]:
-    start = held = 0
+    start = total = 0
     for place, of in enumerate(lengths):
-        held += sum(of)
-        if held >= _MOST_SAMPLES_AT_ONCE:
+        total += sum(of)
+        if total >= _MOST_SAMPLES_AT_ONCE:
             yield slice(start, place + 1)
-            start, held = place + 1, 0
+            start, total = place + 1, 0
     yield slice(start, None)
 
 
 def _describe(launches: Iterator[bytes], lengths: Sequence[Sizes]) -> Iterator[RatioFacts]:
-    """The facts of as many series as there are `lengths`; their launches are the next ones."""
+    """Return the facts of one series for each of `lengths`, from the next launches."""
     counts = np.fromiter(map(sum, lengths), dtype=np.intp, count=len(lengths))
     values = np.frombuffer(b"".join(islice(launches, sum(map(len, lengths)))))
     starts = np.cumsum(counts) - counts
-    least, odd = np.full(len(counts), np.nan), np.zeros(len(counts), dtype=np.bool_)
+    least, not_finite = np.full(len(counts), np.nan), np.zeros(len(counts), dtype=np.bool_)
     there = counts > 0
     if there.any():
         least[there] = np.minimum.reduceat(values, starts[there])
-        odd[there] = np.logical_or.reduceat(~(np.abs(values) < LARGEST), starts[there])
-    sound = ~odd & (least > 0)
-    columns = (_medians(values, starts, counts), least, odd, sound)
+        not_finite[there] = np.logical_or.reduceat(~(np.abs(values) < LARGEST), starts[there])
+    sound = ~not_finite & (least > 0)
+    columns = (_medians(values, starts, counts), least, not_finite, sound)
     return map(RatioFacts, lengths, *(column.tolist() for column in columns))
 
 
 def _medians(values: Floats, starts: Counts, counts: Counts) -> Floats:
-    """The median of each run of values."""
+    """Return the median of each run of values."""
     answer = np.full(len(counts), np.nan)
     for count in {*counts.tolist()} - {0}:
         rows = np.flatnonzero(counts == count)
@@ -163,7 +163,10 @@ def _medians(values: Floats, starts: Counts, counts: Counts) -> Floats:
 
 
 def _middle(ordered: Floats) -> Floats:
-    """The median of each row, of values in order: `numpy.median` and `numpy.unique` would load numpy's masked arrays."""
+    """Return the median of each row of sorted values.
+
+    `numpy.median` and `numpy.unique` would load numpy's masked arrays.
+    """
     size = ordered.shape[1]
     low, high = ordered[:, (size - 1) // 2], ordered[:, size // 2]
     middle = high if size % 2 else (low + high) / 2.0
@@ -201,7 +204,10 @@ _UNKNOWN = Ratio(value=None)
 
 
 class _Open(NamedTuple):
-    """A pair whose interval is still to be found; `place` is where its answer goes, `shape` the sizes of both sides' launches."""
+    """A pair without an interval yet.
+
+    `place` is the index of its answer, `shape` the sizes of both sides' launches.
+    """
 
     place: int
     centre: float
@@ -211,15 +217,16 @@ class _Open(NamedTuple):
 
 
 def t_quantile(share: float, freedom: float) -> float:
-    """The quantile of Student's t at `share` (0..1) with `freedom` degrees of freedom."""
+    """Return the quantile of Student's t at `share` (0..1) with `freedom` degrees of freedom."""
     return float(stdtrit(freedom, share))
 
 
 def ratios(
-    pairs: Sequence[tuple[Series, Series]], known: Known, *, paired: bool = False
+    pairs: Sequence[tuple[Series, Series]], facts: Known, *, paired: bool = False
 ) -> list[Ratio]:
-    """The ratio of the medians of two series of positive samples, with its interval at `LEVEL`, for each pair of series.
+    """Return the ratio of the medians of each pair of series, with its interval at `LEVEL`.
 
+    Samples are positive.
     Series with several samples per launch get the interval of a hierarchical bootstrap (launches
     are resampled, then the samples within) in closed form, see `_median_bounds`; with `paired`,
     launches of the same number shared a process, and what they share cancels. Series of one value
@@ -230,37 +237,43 @@ def ratios(
     answers: list[Ratio] = []
     waiting: dict[tuple[Sizes, Sizes, bool], list[_Open]] = {}
     for place, pair in enumerate(pairs):
-        found = _classify(place, pair, (known[id(pair[0])], known[id(pair[1])]))
-        if isinstance(found, Ratio):
-            answers.append(found)
+        outcome = _classify(place, pair, (facts[id(pair[0])], facts[id(pair[1])]))
+        if isinstance(outcome, Ratio):
+            answers.append(outcome)
             continue
         answers.append(_UNKNOWN)
-        together = paired and _numbers(found.one) == _numbers(found.two)
-        waiting.setdefault((*found.shape, together), []).append(found)
-    for (one, two, together), group in waiting.items():
-        for part in _parts(group, max(sum(one), sum(two))):
-            for of, ratio in zip(part, _solve(part, (one, two), paired=together), strict=True):
+        together = paired and _numbers(outcome.one) == _numbers(outcome.two)
+        waiting.setdefault((*outcome.shape, together), []).append(outcome)
+    for (first, second, together), group in waiting.items():
+        for part in _parts(group, max(sum(first), sum(second))):
+            for of, ratio in zip(part, _solve(part, (first, second), paired=together), strict=True):
                 answers[of.place] = ratio
     return answers
 
 
-def ratio_of_medians(one: RatioFacts, two: RatioFacts) -> float | None:
+def ratio_of_medians(numerator: RatioFacts, denominator: RatioFacts) -> float | None:
     """Return only the value of `ratios`; `None` if a series is unusable."""
-    if one.fault(zero_allowed=False) or two.fault(zero_allowed=False):
+    if numerator.fault(zero_allowed=False) or denominator.fault(zero_allowed=False):
         return None
-    return _exp(math.log(one.median) - math.log(two.median))
+    return _exp(math.log(numerator.median) - math.log(denominator.median))
 
 
 def _classify(
     place: int, pair: tuple[Series, Series], facts: tuple[RatioFacts, RatioFacts]
 ) -> Ratio | _Open:
-    """A pair that can carry an interval, or the answer for one that cannot."""
-    one, two = facts
+    """Return a pair that can carry an interval, or the answer for one that cannot."""
+    numerator, denominator = facts
     if (
-        one.sound and two.sound and _is_usual(one.sizes) and _is_usual(two.sizes)
+        numerator.sound
+        and denominator.sound
+        and _is_usual(numerator.sizes)
+        and _is_usual(denominator.sizes)
     ):  # as nearly always
         return _Open(
-            place, math.log(one.median) - math.log(two.median), *pair, (one.sizes, two.sizes)
+            place,
+            math.log(numerator.median) - math.log(denominator.median),
+            *pair,
+            (numerator.sizes, denominator.sizes),
         )
     return _classify_odd(place, pair, facts)
 
@@ -280,16 +293,16 @@ def _classify_odd(
             return Ratio(value=None, reason=f"{name} {wrong}")
     centre = math.log(facts[0].median) - math.log(facts[1].median)
     least = 1 if facts[0].single and facts[1].single else LEAST_SAMPLES
-    one, two = (
+    numerator, denominator = (
         _thinned(tuple(launch for launch in series if len(launch.values) >= least))
         for series in pair
     )
-    if min(len(one), len(two)) < LEAST_LAUNCHES < min(map(_filled, pair)) + 1:
-        one, two = (_thinned(_medians_of(series)) for series in pair)
-    if min(len(one), len(two)) < LEAST_LAUNCHES:
-        seen, filled = min(len(one), len(two)), min(map(_filled, pair))
-        return Ratio(value=_exp(centre), reason=_too_few(filled, least if seen == filled else 1))
-    return _Open(place, centre, one, two, (sizes(one), sizes(two)))
+    if min(len(numerator), len(denominator)) < LEAST_LAUNCHES < min(map(_filled, pair)) + 1:
+        numerator, denominator = (_thinned(_medians_of(series)) for series in pair)
+    if min(len(numerator), len(denominator)) < LEAST_LAUNCHES:
+        usable, filled = min(len(numerator), len(denominator)), min(map(_filled, pair))
+        return Ratio(value=_exp(centre), reason=_too_few(filled, least if usable == filled else 1))
+    return _Open(place, centre, numerator, denominator, (sizes(numerator), sizes(denominator)))
 
 
 def _filled(series: Series) -> int:
@@ -297,9 +310,11 @@ def _filled(series: Series) -> int:
 
 
 def _medians_of(series: Series) -> Series:
-    """One value for each launch, whose few samples say nothing of its spread."""
+    """Return one value for each launch, whose few samples do not show its spread."""
     return tuple(
-        Launch(launch=one.launch, values=(median(one.values),)) for one in series if one.values
+        Launch(launch=launch.launch, values=(median(launch.values),))
+        for launch in series
+        if launch.values
     )
 
 
@@ -309,16 +324,18 @@ def _numbers(series: Series) -> tuple[int, ...]:
 
 def _thinned(series: Series) -> Series:
     """Thin launches and samples evenly: a document cannot exhaust the judge's memory."""
-    kept = series[:: max(1, -(-len(series) // _MOST_LAUNCHES))]
+    launches = series[:: max(1, -(-len(series) // _MOST_LAUNCHES))]
     return tuple(
-        Launch(launch=one.launch, values=one.values[:: -(-len(one.values) // _MOST_SAMPLES)])
-        for one in kept
+        Launch(
+            launch=launch.launch, values=launch.values[:: -(-len(launch.values) // _MOST_SAMPLES)]
+        )
+        for launch in launches
     )
 
 
-def _too_few(seen: int, least: int) -> str:
+def _too_few(launches: int, least: int) -> str:
     of = f" of {least} samples" if least > 1 else ""
-    have = f"{seen} launch{'' if seen == 1 else 'es'}{of}"
+    have = f"{launches} launch{'' if launches == 1 else 'es'}{of}"
     return (
         f"{have} is too little to tell noise from change: measure at least {LEAST_LAUNCHES}"
         f" launches{of} on each side"
@@ -335,15 +352,15 @@ def _parts(group: list[_Open], width: int) -> Iterator[list[_Open]]:
 
 
 def _solve(group: list[_Open], shape: tuple[Sizes, Sizes], *, paired: bool) -> list[Ratio]:
-    """The ratios of pairs of one shape."""
-    one, two = (_logs(group, side) for side in ("one", "two"))
+    """Return the ratios of pairs of one shape."""
+    numerator, denominator = (_logs(group, side) for side in ("one", "two"))
     centre = np.array([of.centre for of in group])
     if max(shape[0]) == 1:  # then so are the launches of the other side, see `_classify_odd`
-        down, up = _student(one, two, paired=paired)
+        down, up = _student(numerator, denominator, paired=paired)
     elif paired:
-        down, up = _together(one, two, shape, centre)
+        down, up = _bound_together(numerator, denominator, shape, centre)
     else:
-        down, up = _apart(one, two, shape)
+        down, up = _bound_separately(numerator, denominator, shape)
     value, low, high = (
         np.exp(np.clip(log, -_LONGEST_LOG, _LONGEST_LOG))
         for log in (centre, centre - down, centre + up)
@@ -356,12 +373,12 @@ def _solve(group: list[_Open], shape: tuple[Sizes, Sizes], *, paired: bool) -> l
 
 
 def _logs(group: list[_Open], side: str) -> Floats:
-    """The logarithms of all samples [pairs, samples], launch after launch."""
+    """Return the logarithms of all samples [pairs, samples], launch after launch."""
     rows = samples_of(chain.from_iterable(getattr(of, side) for of in group))
     return np.log(np.frombuffer(b"".join(rows))).reshape(len(group), -1)
 
 
-def _student(one: Floats, two: Floats, *, paired: bool) -> Bounds:
+def _student(numerator: Floats, denominator: Floats, *, paired: bool) -> Bounds:
     """Return the reach of Student's t interval of a difference of means, down and up.
 
     It is Welch's, or that of paired differences.
@@ -369,17 +386,21 @@ def _student(one: Floats, two: Floats, *, paired: bool) -> Bounds:
     https://en.wikipedia.org/wiki/Welch%27s_t-test
     """
     if paired:
-        differences = one - two
+        differences = numerator - denominator
         error2 = differences.var(axis=1, ddof=1) / differences.shape[1]
-        freedom = np.full(len(one), differences.shape[1] - 1.0)
+        freedom = np.full(len(numerator), differences.shape[1] - 1.0)
     else:
         parts = [
-            (side.var(axis=1, ddof=1) / side.shape[1], side.shape[1] - 1) for side in (one, two)
+            (side.var(axis=1, ddof=1) / side.shape[1], side.shape[1] - 1)
+            for side in (numerator, denominator)
         ]
         error2 = parts[0][0] + parts[1][0]
-        known = np.where(error2 > 0, error2, 1.0)
+        divisor = np.where(error2 > 0, error2, 1.0)
         spread = np.sum(
-            [(np.where(error2 > 0, part, known) / known) ** 2 / freedom for part, freedom in parts],
+            [
+                (np.where(error2 > 0, part, divisor) / divisor) ** 2 / freedom
+                for part, freedom in parts
+            ],
             axis=0,
         )
         freedom = 1.0 / spread
@@ -387,7 +408,7 @@ def _student(one: Floats, two: Floats, *, paired: bool) -> Bounds:
     return half, half
 
 
-def _apart(one: Floats, two: Floats, shape: tuple[Sizes, Sizes]) -> Bounds:
+def _bound_separately(numerator: Floats, denominator: Floats, shape: tuple[Sizes, Sizes]) -> Bounds:
     """Return the reach of the interval of a difference of medians: each median's own, combined.
 
     The square-and-add rule keeps their skewness (MOVER: Zou & Donner 2008,
@@ -395,8 +416,8 @@ def _apart(one: Floats, two: Floats, shape: tuple[Sizes, Sizes]) -> Bounds:
     """
     reach = t_quantile((1 + LEVEL) / 2, len(shape[0]) + len(shape[1]))
     (down, up), (other_down, other_up) = (
-        _median_bounds(one, shape[0], reach),
-        _median_bounds(two, shape[1], reach),
+        _median_bounds(numerator, shape[0], reach),
+        _median_bounds(denominator, shape[1], reach),
     )
     return np.hypot(down, other_up), np.hypot(up, other_down)
 
@@ -454,14 +475,14 @@ def _in_order(values: Floats) -> tuple[Counts, Floats]:
 
 
 def _running(values: Floats) -> Floats:
-    """The sum of what came before, along the last axis."""
+    """Return the exclusive cumulative sum along the last axis."""
     sums = np.cumsum(values, axis=-1)
     sums -= values
     return sums
 
 
 def _where(z: Floats, ranked: Floats, target: float) -> Floats:
-    """The value at which z reaches the target, between its neighbours; the outermost where it never does."""
+    """Return the value at which z reaches the target, interpolated; the outermost if never."""
     after = np.sum(z < target, axis=1)
     ends = [np.clip(place, 0, z.shape[1] - 1)[:, None] for place in (after - 1, after)]
     (z0, z1), (low, high) = (
@@ -471,7 +492,9 @@ def _where(z: Floats, ranked: Floats, target: float) -> Floats:
     return np.asarray(low + share * (high - low), dtype=np.float64)
 
 
-def _together(one: Floats, two: Floats, shape: tuple[Sizes, Sizes], centre: Floats) -> Bounds:
+def _bound_together(
+    numerator: Floats, denominator: Floats, shape: tuple[Sizes, Sizes], centre: Floats
+) -> Bounds:
     """Return the reach of the interval around `centre` if launches were shared.
 
     It is centred on the mean of the launches' differences.
@@ -480,7 +503,10 @@ def _together(one: Floats, two: Floats, shape: tuple[Sizes, Sizes], centre: Floa
     t with one degree of freedom more than there are launches covers the truth as often as the
     bootstrap did or more, in the noise of simulated GPUs.
     """
-    (middle, error), (other, other_error) = _by_launch(one, shape[0]), _by_launch(two, shape[1])
+    (middle, error), (other, other_error) = (
+        _by_launch(numerator, shape[0]),
+        _by_launch(denominator, shape[1]),
+    )
     differences, inside = middle - other, error**2 + other_error**2
     launches = len(shape[0])
     half = t_quantile((1 + LEVEL) / 2, launches + 1) * np.sqrt(
@@ -491,18 +517,18 @@ def _together(one: Floats, two: Floats, shape: tuple[Sizes, Sizes], centre: Floa
 
 
 def _by_launch(logs: Floats, lengths: Sizes) -> Bounds:
-    """The median of each launch and its standard error, from the median absolute deviation: both [pairs, launches]."""
+    """Return median and standard error of each launch, by the MAD: both [pairs, launches]."""
     if len(set(lengths)) == 1:
-        found = [_median_and_error(logs.reshape(len(logs), len(lengths), -1))]
+        parts = [_median_and_error(logs.reshape(len(logs), len(lengths), -1))]
     else:
         edges = np.cumsum((0, *lengths))
-        found = [_median_and_error(logs[:, None, at:to]) for at, to in pairwise(edges)]
-    middle, error = (np.concatenate(figure, axis=1) for figure in zip(*found, strict=True))
+        parts = [_median_and_error(logs[:, None, at:to]) for at, to in pairwise(edges)]
+    middle, error = (np.concatenate(figure, axis=1) for figure in zip(*parts, strict=True))
     return middle, error
 
 
 def _median_and_error(samples: Floats) -> Bounds:
-    """Over the last axis."""
+    """Return median and standard error over the last axis."""
     middle = nan_median(samples, axis=-1)
     spread = NORMAL_MAD * nan_median(np.abs(samples - middle[..., None]), axis=-1)
     return middle, np.asarray(

@@ -1,4 +1,4 @@
-"""Times of two runs of different moments: what may be said of them, and how they moved together.
+"""Times of two runs of different moments: their verdicts, and their common shift.
 
 Owns the rule for sampled ratios against an earlier run. It screens: the intervals exclude
 differences between the two times of measuring, so a small difference is never called a change
@@ -42,8 +42,8 @@ Logs = tuple[float, float, float]
 """Low end, centre and high end of the logarithm of a speedup."""
 
 
-def screen(lines: Sequence[Line], known: Known, *, drift: float) -> JudgedTimes:
-    """Judges lines by the ratio of their medians.
+def screen(lines: Sequence[Line], facts: Known, *, drift: float) -> JudgedTimes:
+    """Judge lines by the ratio of their medians.
 
     `drift` is how far times move by themselves between two moments.
 
@@ -51,9 +51,9 @@ def screen(lines: Sequence[Line], known: Known, *, drift: float) -> JudgedTimes:
     must not fail single metrics, and a general slowdown must not vanish. Without drift nothing is
     removed. Latencies of compilation, of one value per launch, are excluded.
     """
-    moved = ratios.ratios([oriented(line.base[0], line.head[0]) for line in lines], known)
+    moved = ratios.ratios([oriented(line.base[0], line.head[0]) for line in lines], facts)
     sharing = [
-        line.timed and not (single(line.base[0], known) or single(line.head[0], known))
+        line.timed and not (single(line.base[0], facts) or single(line.head[0], facts))
         for line in lines
     ]
     shifts = _common_shifts(
@@ -89,14 +89,17 @@ def shared_drift(drift: float, cases: int) -> float:
 def _common_shifts(
     lines: Sequence[tuple[Line, ratios.Ratio]], drift: float
 ) -> dict[str, CommonShift]:
-    """The median shift of each suite that has enough times, if moments drift at all; parts of a step would count twice."""
-    found: dict[str, list[tuple[float, float]]] = {}
+    """Return the median shift of each suite that has enough times, if moments drift at all.
+
+    Details do not count: parts of a step would count twice.
+    """
+    by_suite: dict[str, list[tuple[float, float]]] = {}
     for line, ratio in lines:
         if ratio.value is not None and ratio.interval and not line.detail and drift > 0:
-            found.setdefault(line.suite, []).append((math.log(ratio.value), line.threshold))
+            by_suite.setdefault(line.suite, []).append((math.log(ratio.value), line.threshold))
     return {
         suite: _common_shift(suite, times, drift)
-        for suite, times in found.items()
+        for suite, times in by_suite.items()
         if len(times) >= LEAST_TIMES
     }
 
@@ -134,7 +137,7 @@ def _common_shift(suite: str, times: list[tuple[float, float]], drift: float) ->
 def median_interval(
     ordered: Sequence[float], level: float = ratios.LEVEL
 ) -> tuple[float, float, float]:
-    """The distribution-free interval of a median from values in rising order, and its true level.
+    """Return the distribution-free interval of a median from sorted values, and its true level.
 
     Between the k-th value from below and from above it misses with ``2 P(B < k)``, B binomial with
     n tries at 1/2; the narrowest that reaches `level`, or all of them where none does.
@@ -172,7 +175,8 @@ def _by_ratio(
         math.log(ratio.interval.high) - shift,
     )
     verdict = _ratio_verdict(logs, limits.margin, limits.size)
-    reason = f"{_seen(line, ratio, shift)}{_why(verdict, logs, limits, line.threshold, drift)}"
+    why = _why(verdict, logs, limits, line.threshold, drift)
+    reason = f"{_describe_ratio(line, ratio, shift)}{why}"
     possible = verdict is Verdict.INCONCLUSIVE and not line.detail and _looks_worse(logs, limits)
     return MetricVerdict(
         verdict=verdict,
@@ -184,7 +188,10 @@ def _by_ratio(
 
 
 def _looks_worse(logs: Logs, limits: _Limits) -> bool:
-    """Beyond the threshold and chance (95 %, two standard errors), and beyond half of what moments differ by at most."""
+    """Return whether a ratio is worse beyond chance, the threshold and half of the drift.
+
+    Chance is 95 %, two standard errors.
+    """
     low_enough = -max(limits.margin, limits.size / 2)
     return logs[2] < 0 and logs[1] < low_enough
 
@@ -212,16 +219,16 @@ def _of_one_launch(
     return undecided(suspicion, change=change, advice=ratio.reason, speedup=ratio.value)
 
 
-def _seen(line: Line, ratio: ratios.Ratio, shift: float) -> str:
+def _describe_ratio(line: Line, ratio: ratios.Ratio, shift: float) -> str:
     assert ratio.value is not None  # noqa: S101 - only a bug of ours breaks it
     assert ratio.interval is not None  # noqa: S101 - likewise
     unit, better = line.metric.unit, line.metric.better
     figures = f"speedup {ratio.value:.3f}, {wording.interval_text(ratio.interval)}"
-    seen = f"{wording.change(ratio.value, unit, better)} ({figures})"
+    text = f"{wording.change(ratio.value, unit, better)} ({figures})"
     if abs(math.expm1(shift)) < _SHOWN_SHIFT:
-        return seen
+        return text
     rest = wording.change(math.exp(math.log(ratio.value) - shift), unit, better)
-    return f"{seen}; {rest} beyond what all times of {line.suite} share"
+    return f"{text}; {rest} beyond what all times of {line.suite} share"
 
 
 def _why(verdict: Verdict, logs: Logs, limits: _Limits, threshold: float, drift: float) -> str:
@@ -235,9 +242,10 @@ def _why(verdict: Verdict, logs: Logs, limits: _Limits, threshold: float, drift:
 
 
 def _ratio_verdict(logs: Logs, margin: float, size: float) -> Verdict:
-    """Evidence (the interval excludes 1) and size (the ratio is beyond `size`), both, or it is not a change.
+    """Return the verdict on a ratio.
 
-    Unchanged needs the whole interval inside the margin.
+    A change needs evidence (the interval excludes 1) and size (the ratio is beyond `size`).
+    Unchanged needs the entire interval inside the margin.
     """
     low, centre, high = logs
     if high < 0 and centre < -size:
@@ -250,7 +258,7 @@ def _ratio_verdict(logs: Logs, margin: float, size: float) -> Verdict:
 
 
 def _drift_text(drift: float) -> str:
-    """The samples are clear, but they are of two moments."""
+    """Explain that the samples are clear, but of two moments."""
     return (
         f"times of unchanged code move by up to {wording.percent(drift)} between runs at different"
         " moments (policy.drift), so this may be the machine: measure both sides in turns"
@@ -259,7 +267,7 @@ def _drift_text(drift: float) -> str:
 
 
 def _what_to_do(logs: Logs, margin: float, limit: str) -> str:
-    """The smallest effect that this much noise lets us see: half the interval, and never below the threshold."""
+    """Describe the smallest detectable effect: half the interval, and at least the threshold."""
     resolvable = math.expm1(max(margin, (logs[2] - logs[0]) / 2))
     return (
         f"the interval reaches past {limit}; only changes above {wording.percent(resolvable)} would"

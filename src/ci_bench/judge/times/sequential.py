@@ -71,7 +71,7 @@ this share of a level (Pocock 1977, https://doi.org/10.1093/biomet/64.2.191, wit
 
 
 class Code(IntEnum):
-    """The decision on one case; one that is still `OPEN` when no look is left to it is inconclusive."""
+    """Decision on one case; a case that is still `OPEN` after its last look is inconclusive."""
 
     IMPROVED = -1
     OPEN = 0
@@ -81,46 +81,56 @@ class Code(IntEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SequentialRule:
-    """The parameters of the decision; changes are natural logarithms of ratios.
+    """Parameters of the decision; changes are natural logarithms of ratios.
 
-    `alpha` bounds the chance that any of the `gating` cases (all, if `None`) of a run without
-    change is called regressed; it is shared out over `looks` by `alpha_shares`, most of it late:
-    regressions are rare, so waiting costs little, and late looks find more for the same share.
-    `beta` bounds the chance of calling a change of `margin` unchanged, in equal shares. `tau` is
-    the smallest change that is flagged; both are one figure, or one for each case (arrays that
-    broadcast to [..., cases]). `recurrence` is the level at which a change must show without its
-    most extreme launch, and `confirmation` that without as many of them as may have strayed by
-    chance. Cases without a history are called changed from `cold_launches` on, and unchanged from
-    `cold_unchanged` on.
+    Most of `alpha` is spent late: regressions are rare, so waiting costs little, and late looks
+    find more for the same share.
 
     From `patience` launches on, a case continues only while unchanged can still be reached by
     `regular` launches, or while its mean is `suspect` standard errors from zero; beyond `regular`
     only if it is `suspect_late`. Giving up early can only lower the chance of a false alarm, and
-    what it saves pays for looks beyond `regular` at the few that look changed.
+    the launches that it saves pay for looks beyond `regular` at the few cases that look changed.
 
     Raises:
-        ValueError: shares that don't fit the looks, looks out of order, a verdict from one launch of an unknown machine.
+        ValueError: shares that don't fit the looks, looks out of order, or a verdict from one
+            launch of an unknown machine.
     """
 
     alpha: float = 0.01
+    """Largest chance that any gating case of a run without change is called regressed."""
     beta: float = 0.05
+    """Largest chance that a change of `margin` is called unchanged, in equal shares over looks."""
     looks: tuple[int, ...] = (1, 2, 3, 4, 6, 8, 12, 16)
+    """Numbers of launches after which cases are judged."""
     alpha_shares: tuple[float, ...] = (0.0, 0.01, 0.02, 0.04, 0.08, 0.2, 0.25, 0.4)
+    """Share of `alpha` that each look spends."""
     tau: Floats | float = TAU
+    """Smallest change that is flagged: one figure, or one for each case [..., cases]."""
     margin: Floats | float = MARGIN
+    """Smallest change that must not be called unchanged: one figure, or one for each case."""
     gating: int | None = None
+    """Number of cases that share `alpha`; `None` if it is all of them."""
     recurrence: float = 0.9995
+    """Level at which a change must show without its most extreme launch."""
     confirmation: float = 0.99
+    """Level at which it must show without as many launches as may be outliers by chance."""
     level: float = 0.95
+    """Nominal level of the intervals of `Ruling`."""
     cold_launches: int = COLD_LAUNCHES
+    """Launches from which on a case without a history may be called changed."""
     cold_unchanged: int = COLD_UNCHANGED
+    """Launches from which on a case without a history may be called unchanged."""
     patience: int = 4
+    """Launches from which on an open case may be given up."""
     regular: int = 8
+    """Launches from which on only cases that look changed continue."""
     suspect: float = 1.5
+    """Standard errors from zero beyond which a case continues up to `regular` launches."""
     suspect_late: float = 2.5
+    """Standard errors from zero beyond which a case continues after them."""
 
     def __post_init__(self) -> None:
-        """Refuses parameters under which `alpha` would not bound the false alarms."""
+        """Refuse parameters under which `alpha` would not bound the false alarms."""
         if (
             len(self.alpha_shares) != len(self.looks)
             or min(self.alpha_shares) < 0
@@ -139,62 +149,69 @@ class SequentialRule:
 
     @property
     def beta_of_a_look(self) -> float:
-        """The share of `beta` that each look has, the same for all: see `LIKE_ONE_LOOK`."""
+        """Return the share of `beta` that each look has, the same for all: see `LIKE_ONE_LOOK`."""
         return self.beta * max(1 / len(self.looks), LIKE_ONE_LOOK)
 
 
 def fixed(launches: int) -> SequentialRule:
-    """The rule for a fixed number of launches: one look, which has all of alpha and beta."""
+    """Return the rule for a fixed number of launches: one look, which has all of alpha and beta."""
     return SequentialRule(looks=(launches,), alpha_shares=(1.0,), cold_launches=_cold(launches))
 
 
 def adaptive(most: int) -> SequentialRule:
-    """The rule for as many launches as are needed, `most` at most: its looks up to there, the last with the alpha left over."""
-    whole = SequentialRule()
-    if most >= whole.looks[-1]:
-        return whole
+    """Return the rule for as many launches as needed, up to `most`.
+
+    It has the looks up to there; the last one spends the remaining alpha.
+    """
+    full = SequentialRule()
+    if most >= full.looks[-1]:
+        return full
     early = [
         (look, share)
-        for look, share in zip(whole.looks, whole.alpha_shares, strict=True)
+        for look, share in zip(full.looks, full.alpha_shares, strict=True)
         if look < most
     ]
     looks, shares = (*(look for look, _ in early), most), tuple(share for _, share in early)
     return replace(
-        whole, looks=looks, alpha_shares=(*shares, 1.0 - sum(shares)), cold_launches=_cold(most)
+        full, looks=looks, alpha_shares=(*shares, 1.0 - sum(shares)), cold_launches=_cold(most)
     )
 
 
 def _cold(most: int) -> int:
-    """Two launches at least: one says nothing of noise."""
+    """Return the launches for a verdict without a history: at least 2, as one shows no noise."""
     return max(2, min(most, COLD_LAUNCHES))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ruling:
-    """Estimates of each case at its decision, or so far: all [..., cases], NaN if unknown.
-
-    `mean` with its interval `low` to `high` (nominal `SequentialRule.level` at the look where the
-    case stopped), `error` and `freedom` (its standard error and degrees of freedom), `resolvable`
-    (the change that would be found with `POWER`), `needed` (launches in all to find a change of
-    `SequentialRule.margin` with `POWER`; infinite if none would do), `launches` (used), `next_look`
-    (launches to have before asking again, 0 if decided or given up), `excursions` (the share of
-    launches that stray, learned or of today), `inflation` (the noise guard's factor), `calibrated`
-    (a history was there).
-    """
+    """Estimates of each case at its decision, or so far: all [..., cases], NaN if unknown."""
 
     code: Codes
+    """Decision (`Code`)."""
     mean: Floats
+    """Mean log-ratio."""
     error: Floats
+    """Standard error of the mean."""
     freedom: Floats
+    """Degrees of freedom of the error."""
     low: Floats
+    """Lower end of the mean's interval, of nominal level at the look where the case stopped."""
     high: Floats
+    """Upper end of that interval."""
     resolvable: Floats
+    """Change that would be found with `POWER`."""
     needed: Floats
+    """Total launches to find a change of `margin` with `POWER`; infinite if no number would do."""
     launches: Counts
+    """Launches that were used."""
     next_look: Counts
+    """Launches to have before asking again; 0 if the case is decided or given up."""
     excursions: Floats
+    """Share of outlier launches, learned or of today."""
     inflation: Floats
+    """Today's noise relative to the history (`noise.inflation`)."""
     calibrated: Truths
+    """True if the case has a history."""
 
 
 _MOST_FREEDOM = 2000.0
@@ -206,47 +223,60 @@ _LARGEST = 20.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _State:
-    """Arrays of looks, [..., cases]; `stop` counts used columns, `active` marks running cases."""
+    """Arrays that the looks fill in, [..., cases]; unknown figures are NaN."""
 
     code: Codes
+    """Decision so far."""
     active: Truths
+    """True while the case continues."""
     stop: Counts
+    """Columns of launches up to the last look at the case."""
     mean: Floats
+    """Mean log-ratio at that look."""
     spread: Floats
+    """Standard deviation of one launch."""
     freedom: Floats
+    """Degrees of freedom of the spread."""
     count: Counts
+    """Launches that ran."""
     bound: Floats
+    """Share of a launch's variance that all launches of the run share."""
     apart: Floats
+    """Variance of the mean due to devices, relative to that of a launch."""
     excursions: Floats
+    """Share of outlier launches."""
     inflation: Floats
+    """Today's noise relative to the history."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Evidence:
-    """The figures of cases at one look, each [cases]: mean, spread of a launch, its degrees of freedom, launches.
-
-    `bound` is the share of the variance of one launch that the others of the run share
-    (`Learned.bound`), `apart` what devices add to the variance of the mean, relative to that of a
-    launch (0 with one device), `excursions` the share of launches that stray, the larger of what
-    was learned and what today shows. `early` are cases of which too little is known to call them
-    changed. `left` is what the mean is, in its own direction, without the device that shows most of
-    it, and `others` how many launches that leaves; NaN with one device. `more` is by how much more
-    a history is believed where a case is called unchanged. `grid` is how far rounding to the grid
-    of a clock can move a mean at most.
-    """
+    """Figures of cases at one look, each [cases]."""
 
     mean: Floats
+    """Mean log-ratio of the launches."""
     spread: Floats
+    """Standard deviation of one launch, pooled with the history."""
     freedom: Floats
+    """Degrees of freedom of the spread."""
     count: Counts
+    """Launches that ran."""
     bound: Floats
+    """Share of a launch's variance that all launches of the run share (`Learned.bound`)."""
     apart: Floats
+    """Variance of the mean due to devices, relative to that of a launch; 0 with one device."""
     excursions: Floats
+    """Share of outlier launches, the larger of the learned one and today's."""
     early: Truths
+    """True if too little is known to call the case changed."""
     left: Floats
+    """Mean, in its own direction, without the device that shows most of it; NaN with one device."""
     others: Floats
+    """Launches on the other devices; 0 with one device."""
     more: Floats
+    """Degrees of freedom that a history is worth in addition for calling the case unchanged."""
     grid: Floats
+    """Largest effect on a mean of rounding to the grid of a clock; 0 without one."""
 
     def error(self, launches: Counts | Floats | int) -> Floats:
         """Return the standard error of a mean: ``s sqrt((1 - bound) / r + bound + apart)``."""
@@ -256,7 +286,7 @@ class _Evidence:
         )
 
     def only(self, which: Truths) -> "_Evidence":
-        """The figures of some of the cases."""
+        """Return the figures of some of the cases."""
         return _Evidence(**{field.name: getattr(self, field.name)[which] for field in fields(self)})
 
     def without_spread(self, which: Truths) -> "_Evidence":
@@ -271,7 +301,7 @@ class _Evidence:
 def replay(
     d: Floats, within: Floats, learned: Learned, rule: SequentialRule, *, slots: Slots | None = None
 ) -> Ruling:
-    """Decides each case at the first look at which it can be, from launches [..., cases, launches] run so far.
+    """Decide each case at the first possible look, from the launches [..., cases, launches] so far.
 
     Steps (`m` mean and `S` squared deviations of the r launches so far, `phi` from
     `noise.inflation`): ``v = (nu0 (s0^2 - b^2) phi^2 + S) / (nu0 + r - 1)``, ``nu = nu0 + r - 1``,
@@ -299,26 +329,28 @@ def replay(
         if not going.any():
             continue
         state.stop[going] = look
-        seen = np.arange(usable.shape[-1])[:look] < state.stop[..., None]
-        masked = np.where(seen, usable[..., :look], np.nan)
-        inside = np.where(seen, within[..., :look], np.nan)
+        visible = np.arange(usable.shape[-1])[:look] < state.stop[..., None]
+        masked = np.where(visible, usable[..., :look], np.nan)
+        inside = np.where(visible, within[..., :look], np.nan)
         factor = inflation(masked, inside, learned)
         usual = np.fmax(COLD_SHARE * nan_median(inside, axis=-1), COLD_SPREAD)
         evidence = _weigh(
             masked, going, factor, learned, rule, usual=usual, lying=_laid(masked, slots, look)
         )
-        own = replace(rule, tau=_of(rule.tau, going), margin=_of(rule.margin, going))
-        codes = _decide(masked[going], evidence, own, number, gating)
+        active_rule = replace(rule, tau=_of(rule.tau, going), margin=_of(rule.margin, going))
+        codes = _decide(masked[going], evidence, active_rule, number, gating)
         rest = without_shifts(masked, rule.tau, rule.alpha * rule.alpha_shares[number])
         if rest is not None:
             alone = replace(evidence, mean=_moments(rest)[1][going])
             codes = np.where(
-                codes == _decide(rest[going], alone, own, number, gating), codes, Code.OPEN
+                codes == _decide(rest[going], alone, active_rule, number, gating), codes, Code.OPEN
             ).astype(np.int8)
         state.code[going] = codes
         evidence = evidence.without_spread(evidence.early & (codes == Code.OPEN))
         _record(state, going, evidence, np.broadcast_to(factor, going.shape)[going])
-        state.active[going] = (state.code[going] == Code.OPEN) & _worthwhile(evidence, own, look)
+        state.active[going] = (state.code[going] == Code.OPEN) & _worthwhile(
+            evidence, active_rule, look
+        )
     return _ruling(state, usable, learned, rule)
 
 
@@ -335,7 +367,7 @@ def resolvable(learned: Learned, launches: int, rule: SequentialRule) -> Floats:
     """
     learned = _floored(learned)
     freedom = np.where(
-        _known(learned), np.minimum(learned.freedom, MOST_HISTORY) + launches - 1, np.nan
+        _is_calibrated(learned), np.minimum(learned.freedom, MOST_HISTORY) + launches - 1, np.nan
     )
     reach = _reach(freedom, rule, rule.gating or freedom.shape[-1]) * learned.spread
     share = (learned.bound / learned.spread) ** 2
@@ -357,7 +389,7 @@ def _plausible(values: Floats) -> Floats:
 
 
 def _floored(learned: Learned) -> Learned:
-    """No spread below what a clock resolves, and no history that outweighs today's launches."""
+    """Limit spreads to what a clock resolves, and histories to `_MOST_FREEDOM`."""
     return Learned(
         spread=np.maximum(_plausible(learned.spread), LEAST_SPREAD),
         freedom=np.minimum(learned.freedom, _MOST_FREEDOM),
@@ -393,7 +425,7 @@ def _of(figure: Floats | float, going: Truths) -> Floats:
 
 
 def _going(d: Floats, state: _State, looks: tuple[int, ...], number: int) -> Truths:
-    """The cases still in play with a launch since the look before."""
+    """Return the active cases with a launch since the previous look."""
     before = looks[number - 1] if number else 0
     fresh = np.isfinite(d[..., before : looks[number]]).any(axis=-1)
     return np.asarray(fresh & state.active, dtype=np.bool_)
@@ -415,18 +447,19 @@ def _weigh(
     """
     count, mean, squares = _moments(d)
     common = np.broadcast_to(np.asarray(learned.bound, dtype=np.float64) ** 2, count.shape)
-    known = _known(learned)
+    calibrated = _is_calibrated(learned)
     usually = (
         np.maximum(learned.spread**2 - common, (1 - MOST_BOUND) * learned.spread**2) * factor**2
     )
     freedom, more = worth_today(
-        squares, count, np.where(known, usually, np.nan), np.where(known, learned.freedom, np.nan)
+        squares,
+        count,
+        np.where(calibrated, usually, np.nan),
+        np.where(calibrated, learned.freedom, np.nan),
     )
-    energy = np.where(known, freedom * usually, np.nan)
-    cold, early = (
-        ~known & (count >= rule.cold_launches),
-        ~known & (count >= rule.cold_unchanged) & (count < rule.cold_launches),
-    )
+    energy = np.where(calibrated, freedom * usually, np.nan)
+    cold = ~calibrated & (count >= rule.cold_launches)
+    early = ~calibrated & (count >= rule.cold_unchanged) & (count < rule.cold_launches)
     for which, worth in ((cold, 0.0), (early, COLD_FREEDOM)):
         if which.any():
             spread, equivalent = moderated(
@@ -441,28 +474,17 @@ def _weigh(
     pooled, bound = np.sqrt(within_run + common), common / (within_run + common)
     strayed = np.maximum(learned.excursions, today(d, learned.spread * factor))
     strayed = np.broadcast_to(strayed, count.shape)
-    apart, (left, others) = (
-        np.zeros(count.shape),
-        (
-            np.full(count.shape, np.nan),
-            np.zeros(count.shape),
-        ),
-    )
-    if lying is not None:
-        apart, (left, others) = (
-            between(lying, pooled) * lying.concentration,
-            least_without_one(lying),
-        )
+    between_devices, reduced_mean, others = _device_effects(lying, pooled, count)
     every = _Evidence(
         mean=mean,
         spread=pooled,
         freedom=total,
         count=count,
         bound=bound,
-        apart=apart,
+        apart=between_devices,
         excursions=strayed,
         early=early,
-        left=left,
+        left=reduced_mean,
         others=others,
         grid=np.broadcast_to(np.asarray(learned.grid, dtype=np.float64), count.shape),
         more=more,
@@ -470,8 +492,17 @@ def _weigh(
     return every.only(going)
 
 
+def _device_effects(
+    lying: DeviceLayout | None, spread: Floats, count: Counts
+) -> tuple[Floats, Floats, Floats]:
+    """Return `apart`, `left` and `others` of `_Evidence`; `lying` is `None` with one device."""
+    if lying is None:
+        return np.zeros(count.shape), np.full(count.shape, np.nan), np.zeros(count.shape)
+    return between(lying, spread) * lying.concentration, *least_without_one(lying)
+
+
 def _moments(d: Floats) -> tuple[Counts, Floats, Floats]:
-    """Number, mean and sum of squared deviations of the launches."""
+    """Return number, mean and sum of squared deviations of the launches."""
     there = np.isfinite(d)
     count = there.sum(axis=-1)
     mean = np.divide(
@@ -480,7 +511,7 @@ def _moments(d: Floats) -> tuple[Counts, Floats, Floats]:
     return count, mean, np.sum((d - mean[..., None]) ** 2, axis=-1, where=there)
 
 
-def _known(learned: Learned) -> Truths:
+def _is_calibrated(learned: Learned) -> Truths:
     return np.isfinite(learned.spread) & (learned.freedom >= LEAST_HISTORY)
 
 
@@ -498,7 +529,7 @@ def _record(state: _State, going: Truths, evidence: _Evidence, factor: Floats) -
 def _decide(
     d: Floats, evidence: _Evidence, rule: SequentialRule, number: int, gating: int
 ) -> Codes:
-    """The codes of cases [cases] at look `number`; a figure that isn't a number leaves its case open."""
+    """Return the codes of cases [cases] at look `number`; NaN leaves its case open."""
     size, error = np.abs(evidence.mean), evidence.error(evidence.count)
     chance = rule.alpha * rule.alpha_shares[number] / gating
     strict = _quantile(1 - chance, evidence.freedom)
@@ -513,7 +544,7 @@ def _decide(
 
 
 def _worthwhile(evidence: _Evidence, rule: SequentialRule, look: int) -> Truths:
-    """Return whether more launches may decide an open case (`SequentialRule`); always without a spread."""
+    """Return whether more launches may decide an open case; always true without a spread."""
     if look < rule.patience:
         return np.ones(evidence.mean.shape, dtype=np.bool_)
     error = evidence.error(evidence.count)
@@ -584,7 +615,7 @@ def _ruling(state: _State, d: Floats, learned: Learned, rule: SequentialRule) ->
         next_look=_next_look(state, rule.looks),
         excursions=state.excursions,
         inflation=state.inflation,
-        calibrated=_known(learned),
+        calibrated=_is_calibrated(learned),
     )
 
 
@@ -595,8 +626,10 @@ def _needed(
 
     `common` is what more launches on the same devices don't average away: b, and what devices add.
     """
-    left = (margin / reach) ** 2 - common
-    launches = np.divide(1 - bound, left, out=np.full(left.shape, np.inf), where=left > 0)
+    allowance = (margin / reach) ** 2 - common
+    launches = np.divide(
+        1 - bound, allowance, out=np.full(allowance.shape, np.inf), where=allowance > 0
+    )
     return np.where(np.isnan(reach), np.nan, np.maximum(np.ceil(launches), least))
 
 
@@ -611,12 +644,12 @@ def _next_look(state: _State, looks: tuple[int, ...]) -> Counts:
 
 
 def _steps(looks: tuple[int, ...]) -> Iterator[tuple[int, int]]:
-    """Each number of launches with the look after it; 0 after the last."""
+    """Yield each number of launches with the look after it; 0 after the last."""
     yield from zip((0, *looks), (*looks, 0), strict=True)
 
 
 def rule_of(options: RunOptions) -> SequentialRule:
-    """The rule by which a paired run with these options is judged."""
+    """Return the rule for a paired run with these options."""
     return (
         fixed(options.launches)
         if options.sampling is Sampling.FIXED

@@ -26,16 +26,17 @@ MATERIAL = 0.5
 
 
 def common_shifts(d: Floats) -> Floats:
-    """Return the median over cases of each launch, [..., launches]; NaN where too few cases ran."""
+    """Return the median over cases of each launch, [..., launches]; NaN if too few cases ran."""
     there = np.isfinite(d)
     least = np.maximum(LEAST_CASES, LEAST_SHARE * there.any(axis=-1).sum(axis=-1))
     return np.where(there.sum(axis=-2) >= least[..., None], nan_median(d, axis=-2), np.nan)
 
 
 def is_repeated(shifts: Floats, chance: float) -> Truths:
-    """Return whether launches [..., launches] agree on a shift: a t test, which noise passes with `chance`.
+    """Return whether launches [..., launches] agree on a shift.
 
-    Only the launches say how much a common shift varies; one launch says nothing.
+    It is a t test, which noise passes with `chance`. Only the launches show how much a common shift
+    varies; one launch shows nothing.
     """
     there = np.isfinite(shifts)
     count = there.sum(axis=-1)
@@ -51,7 +52,7 @@ def is_repeated(shifts: Floats, chance: float) -> Truths:
 
 
 def without_shifts(d: Floats, tau: Floats | float, chance: float) -> Floats | None:
-    """Return `d` without what a launch did to most cases; `None` if there is nothing to take off.
+    """Return `d` without shifts that most cases of a launch share; `None` without such shifts.
 
     A shift is taken off a case if it is beyond `MATERIAL` of its threshold `tau` ([..., cases], or
     one for all) and does not repeat from launch to launch.

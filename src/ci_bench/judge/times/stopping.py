@@ -48,7 +48,7 @@ def still_open(
     rule: SequentialRule,
     now: datetime | str | None = None,
 ) -> Mapping[str, OpenCase]:
-    """The cases that need more launches after `launches_done` of them, by id, with their open metrics.
+    """Return the cases that need more launches after `launches_done`, with their open metrics.
 
     A metric is open while it can fail the run, is undecided and worth another look, however its
     samples came to be: in turns, from a command that measures itself, one compilation a launch. A
@@ -73,16 +73,16 @@ def still_open(
     if not looks:
         return {
             result.case.id: OpenCase(
-                metrics=frozenset((one.name, one.arm) for one in result.metrics)
+                metrics=frozenset((metric.name, metric.arm) for metric in result.metrics)
             )
             for result in head.cases
         }
     lines = lines_of_both(*in_turns(base, head), partial(_rules, policy))
-    known = known_of(lines)
+    facts = known_of(lines)
     unrepeated = [
-        line for line in lines if is_exact(line, known) and _may_not_repeat(line, launches_done)
+        line for line in lines if is_exact(line, facts) and _may_not_repeat(line, launches_done)
     ]
-    sampled = [line for line in lines if not is_exact(line, known)]
+    sampled = [line for line in lines if not is_exact(line, facts)]
     usable, _ = describe(calibration, head.environment.identity)
     history = learned(usable, [line.key for line in sampled], now=now or head.run.started_at)
     turns = turns_of(sampled, history, rule, slots_of(head))
@@ -104,7 +104,7 @@ def _are_different(base: Mapping[str, Fact], head: Mapping[str, Fact], policy: P
 
 
 def _launches_for_the_worse(turns: JudgedTurns, ruling: Ruling, launches_done: int) -> Counts:
-    """Return how many more launches each open line needs to call a change for the worse.
+    """Return the additional launches that each open line needs to call a change for the worse.
 
     0 for lines that do not look worse.
 
@@ -145,14 +145,14 @@ def _may_not_repeat(line: Line, launches_done: int) -> bool:
 
 
 def _by_case(lines: Iterable[tuple[Line, int]]) -> Mapping[str, OpenCase]:
-    """Open lines by their case, each with the launches that it takes where it looks worse."""
+    """Group open lines by case, with the launches that the ones that look worse take."""
     cases: dict[str, list[tuple[Line, int]]] = {}
     for line, worse in lines:
         cases.setdefault(line.case, []).append((line, worse))
     return {
         case: OpenCase(
-            metrics=frozenset((line.metric.name, line.metric.arm) for line, _ in own),
-            worse=max(worse for _, worse in own),
+            metrics=frozenset((line.metric.name, line.metric.arm) for line, _ in open_lines),
+            worse=max(worse for _, worse in open_lines),
         )
-        for case, own in cases.items()
+        for case, open_lines in cases.items()
     }

@@ -22,7 +22,7 @@ The history may be of calmer days.
 
 
 def today(d: Floats, spread: Floats) -> Floats:
-    """The share of today's launches that stray, [..., 1], from [..., cases, launches] and the spread of each case.
+    """Return the share of today's outlier launches, [..., 1], from [..., cases, launches].
 
     Of cases with two launches or more, those beyond `FAR` spreads of the median of their case, at
     most half of them. A true change moves all launches of a case alike, so it is not counted here.
@@ -33,16 +33,17 @@ def today(d: Floats, spread: Floats) -> Floats:
     launches = d[judged]
     away = np.abs(launches - nan_median(launches, axis=-1)[:, None])
     far = np.sum(away > FAR * spread[judged][:, None], axis=-1)
-    strayed, taken = np.zeros(count.shape), np.where(judged, count, 0)
+    strayed, counted = np.zeros(count.shape), np.where(judged, count, 0)
     strayed[judged] = np.minimum(far, count[judged] // 2)
     expected = FEW_EXCURSIONS * TODAY_LAUNCHES
     return np.asarray(
-        (strayed.sum(axis=-1) + expected) / (taken.sum(axis=-1) + TODAY_LAUNCHES), dtype=np.float64
+        (strayed.sum(axis=-1) + expected) / (counted.sum(axis=-1) + TODAY_LAUNCHES),
+        dtype=np.float64,
     )[..., None]
 
 
 def by_chance(count: Counts, share: Floats, chance: Floats | float) -> Counts:
-    """Return how many of `count` launches may be outliers on one side, all [cases].
+    """Return the number of `count` launches that may be outliers on one side, all [cases].
 
     The least k >= 1 with ``P(Bin(count, share / 2) > k) <= chance``, at most `count`. Base strays
     as often as head does, hence half of the share for each side.
@@ -54,9 +55,9 @@ def by_chance(count: Counts, share: Floats, chance: Floats | float) -> Counts:
 
 
 def least_launches(share: Floats, chance: float) -> Floats:
-    """The launches below which all may have strayed to one side: the least r >= 2 with ``(share / 2)^r <= chance``.
+    """Return the launches below which all may be outliers on one side.
 
-    Infinite if no chance is left.
+    The least r >= 2 with ``(share / 2)^r <= chance``; infinite without a chance.
     """
     if chance <= 0:
         return np.full(share.shape, np.inf)

@@ -87,23 +87,24 @@ class Suspicion(IntEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Undecided:
-    """Log-ratios of launches [..., cases, launches] (NaN for none), what is known of them, what decides; all else [..., cases].
-
-    `tau` is the smallest change that counts, `source` a `NoiseSource`, `within` the spread inside a
-    launch (NaN if unknown), `excursions` the share of launches that stray (`Learned.excursions`);
-    where more do today (`Ruling.excursions`), those count.
-    """
+    """Launches of cases whose changes may be undecided; [..., cases] if nothing else is given."""
 
     d: Floats
+    """Log-ratio of each launch, NaN if it did not run: [..., cases, launches]."""
     within: Floats
+    """Spread inside each launch, NaN if unknown: [..., cases, launches]."""
     tau: Floats
+    """Smallest change that counts."""
     source: Counts
+    """`NoiseSource` of each case."""
     gating: Truths
+    """True if the case can fail the run."""
     excursions: Floats | float = FEW_EXCURSIONS
+    """Learned share of outlier launches; a larger share today (`Ruling.excursions`) counts."""
 
 
 def suspicions(cases: Undecided, ruling: Ruling) -> Counts:
-    """A `Suspicion` for each case; `NONE` if it is decided, does not gate, or is not worse.
+    """Return a `Suspicion` for each case; `NONE` if it is decided, not gating, or not worse.
 
     The error is that of `sequential` where it has one. If too few launches show how noisy a case
     is, the prior of its kind replaces a history: ``s^2 = (nu0 s0^2 + S) / (nu0 + r - 1)``, as in
@@ -121,17 +122,17 @@ def suspicions(cases: Undecided, ruling: Ruling) -> Counts:
     """
     evidence = _evidence(cases, ruling)
     _, mean, error, freedom = evidence
-    asked = cases.gating & (ruling.code == Code.OPEN) & (mean > cases.tau)
+    candidates = cases.gating & (ruling.code == Code.OPEN) & (mean > cases.tau)
     chance = ALPHA / np.maximum(cases.gating.sum(axis=-1, keepdims=True), 1)
     limit = quantile(1 - chance, freedom) * error
     recurs = _recurs(cases, np.fmax(cases.excursions, ruling.excursions), evidence, chance)
     repeated = (cases.source != NoiseSource.COMPILATION) | (evidence[0] > 1)
     suspected = (
-        asked
+        candidates
         & repeated
         & (((mean > limit) & recurs) | (~ruling.calibrated & _are_distant(cases, evidence, chance)))
     )
-    possible = asked & (mean > POSSIBLE_ERRORS * error)
+    possible = candidates & (mean > POSSIBLE_ERRORS * error)
     return np.where(
         suspected, Suspicion.SUSPECTED, np.where(possible, Suspicion.POSSIBLE, Suspicion.NONE)
     ).astype(np.intp)
@@ -147,17 +148,19 @@ def wider_scatter(base: Floats, head: Floats, gating: Truths) -> Floats:
     """
     there = np.isfinite(base) & np.isfinite(head)
     b, h = np.where(there, base, np.nan), np.where(there, head, np.nan)
-    kept = there & ~_furthest(h)
-    count = kept.sum(axis=-1)
+    used = there & ~_furthest(h)
+    count = used.sum(axis=-1)
     chance = ALPHA / max(int(gating.sum()), 1)
     with np.errstate(all="ignore"):
-        own, others = _spread(h, kept), np.fmax(_spread(b, kept), _spread(b, there))
-        both = np.where(kept, h + b, np.nan), np.where(kept, h - b, np.nan)
+        head_spread, base_spread = _spread(h, used), np.fmax(_spread(b, used), _spread(b, there))
+        both = np.where(used, h + b, np.nan), np.where(used, h - b, np.nan)
         r = _correlation(*both, count)
         t = r * np.sqrt((count - 2) / np.maximum(1 - r**2, np.finfo(np.float64).tiny))
         sure = gating & (count > 2) & (t > quantile(np.full(count.shape, 1 - chance), count - 2.0))  # noqa: PLR2004 - of a correlation
         return np.where(
-            sure & (own > np.maximum(SCATTER_LEAST, SCATTER_TIMES * others)), own / others, np.nan
+            sure & (head_spread > np.maximum(SCATTER_LEAST, SCATTER_TIMES * base_spread)),
+            head_spread / base_spread,
+            np.nan,
         )
 
 
@@ -172,24 +175,25 @@ def _furthest(values: Floats) -> Truths:
     )
 
 
-def _spread(values: Floats, kept: Truths) -> Floats:
-    """The standard deviation of what is kept of each row."""
-    count = kept.sum(axis=-1)
-    mean = np.sum(values, axis=-1, where=kept) / count
+def _spread(values: Floats, used: Truths) -> Floats:
+    """Return the standard deviation of the `used` values of each row."""
+    count = used.sum(axis=-1)
+    mean = np.sum(values, axis=-1, where=used) / count
     return np.asarray(
-        np.sqrt(np.sum((values - mean[..., None]) ** 2, axis=-1, where=kept) / (count - 1)),
+        np.sqrt(np.sum((values - mean[..., None]) ** 2, axis=-1, where=used) / (count - 1)),
         dtype=np.float64,
     )
 
 
-def _correlation(one: Floats, two: Floats, count: Counts) -> Floats:
-    kept = np.isfinite(one)
+def _correlation(first: Floats, second: Floats, count: Counts) -> Floats:
+    used = np.isfinite(first)
     x, y = (
-        values - (np.sum(values, axis=-1, where=kept) / count)[..., None] for values in (one, two)
+        values - (np.sum(values, axis=-1, where=used) / count)[..., None]
+        for values in (first, second)
     )
     product, squares = (
-        np.sum(x * y, axis=-1, where=kept),
-        np.sum(x**2, axis=-1, where=kept) * np.sum(y**2, axis=-1, where=kept),
+        np.sum(x * y, axis=-1, where=used),
+        np.sum(x**2, axis=-1, where=used) * np.sum(y**2, axis=-1, where=used),
     )
     return np.asarray(product / np.sqrt(squares), dtype=np.float64)
 
@@ -197,7 +201,7 @@ def _correlation(one: Floats, two: Floats, count: Counts) -> Floats:
 def suspicion_of_one(
     log_ratio: float, tau: float, source: NoiseSource, *, gating: int
 ) -> Suspicion:
-    """The same for one launch on either side of two runs, of which nothing is known but the prior of either."""
+    """Return the same for one launch on either side of two runs, from only their prior."""
     prior = PRIORS[source]
     error = prior.spread * np.sqrt(2.0)
     limit = float(quantile(1 - ALPHA / max(1, gating), np.asarray(prior.freedom)) * error)
@@ -207,12 +211,12 @@ def suspicion_of_one(
 
 
 def quantile(level: Floats | float, freedom: Floats) -> Floats:
-    """Student's t quantile; NaN if the degrees of freedom are unknown."""
+    """Return Student's t quantile; NaN if the degrees of freedom are unknown."""
     return np.asarray(stdtrit(np.maximum(freedom, 1.0), level), dtype=np.float64)
 
 
 def _evidence(cases: Undecided, ruling: Ruling) -> tuple[Counts, Floats, Floats, Floats]:
-    """Launches, mean, standard error and degrees of freedom: the ruling's, else from the prior."""
+    """Return launches, mean, standard error and degrees of freedom of the ruling, or the prior."""
     there = np.isfinite(cases.d)
     count = there.sum(axis=-1)
     mean = np.divide(
@@ -225,17 +229,20 @@ def _evidence(cases: Undecided, ruling: Ruling) -> tuple[Counts, Floats, Floats,
     spread, freedom = _prior(cases)
     total = freedom + np.maximum(count - 1, 0)
     assumed = np.sqrt((freedom * spread**2 + squares) / total) / np.sqrt(np.maximum(count, 1))
-    known = np.isfinite(ruling.error) & ((count > 1) | (ruling.error > assumed))
+    estimated = np.isfinite(ruling.error) & ((count > 1) | (ruling.error > assumed))
     return (
         count,
-        np.where(known, ruling.mean, mean),
-        np.where(known, ruling.error, assumed),
-        np.where(known, ruling.freedom, total),
+        np.where(estimated, ruling.mean, mean),
+        np.where(estimated, ruling.error, assumed),
+        np.where(estimated, ruling.freedom, total),
     )
 
 
 def _prior(cases: Undecided) -> tuple[Floats, Floats]:
-    """The prior of each case; a case that scatters more inside its launches than that is believed to do so between them."""
+    """Return the prior of each case.
+
+    A case that scatters more than that inside its launches is assumed to do so between them.
+    """
     kinds = [PRIORS[source] for source in NoiseSource]
     spread = np.array([prior.spread for prior in kinds])[cases.source]
     inside = np.nanmax(np.where(np.isfinite(cases.within), cases.within, 0.0), axis=-1, initial=0.0)
@@ -253,8 +260,8 @@ def _recurs(
     strayed = by_chance(count, share, np.broadcast_to(chance, count.shape))
     others = count - strayed
     ordered = np.sort(np.where(np.isfinite(cases.d), cases.d, np.inf), axis=-1)
-    kept = np.arange(cases.d.shape[-1]) < others[..., None]
-    rest = np.sum(ordered, axis=-1, where=kept) / np.maximum(others, 1)
+    remaining = np.arange(cases.d.shape[-1]) < others[..., None]
+    rest = np.sum(ordered, axis=-1, where=remaining) / np.maximum(others, 1)
     wider = error * np.sqrt(np.maximum(count, 1) / np.maximum(others, 1))
     is_far = ordered[..., 0] > _far(cases, chance)
     return np.asarray(
@@ -263,7 +270,7 @@ def _recurs(
 
 
 def _far(cases: Undecided, chance: Floats) -> Floats:
-    """Return how far one launch of unchanged code may deviate, by the prior."""
+    """Return the largest deviation of one launch of unchanged code, by the prior."""
     spread, freedom = _prior(cases)
     return quantile(1 - chance, freedom) * spread
 

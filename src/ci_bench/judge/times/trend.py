@@ -27,9 +27,9 @@ from ci_bench.records.results import Better
 Places = NDArray[np.intp]
 
 EDGE = 3
-"""Points that each side of a step has at least: an alarm waits for the third run after the change."""
+"""Least points on each side of a step: an alarm waits for the third run after the change."""
 WINDOW, PULL = 15, 2.5
-"""Width of the running median, and how many robust standard deviations a value may be away from it."""
+"""Width of the running median, and the largest deviation from it in robust standard deviations."""
 MOST_RHO = 0.7
 LEAST = 2 * EDGE + 2
 """Points of a stretch that is looked at; fewer say nothing about their own spread."""
@@ -51,36 +51,41 @@ class Scans:
 
 
 def winsorised(values: Floats) -> Floats:
-    """Each row [series, points] with values beyond `PULL` robust standard deviations from a running median pulled in to there.
+    """Limit the values of each row [series, points] to `PULL` from their running median.
 
+    `PULL` is in robust standard deviations.
     Towards either end the window reaches two values further inwards than outwards: three values of
     a new level are followed, a single wild one is not.
     """
     half, places = WINDOW // 2, np.arange(values.shape[1])[:, None]
     back, on = np.minimum(places, half), np.minimum(places[::-1], half)
     away = np.arange(-half, half + 1)
-    seen = (away >= -np.minimum(back, on + 2)) & (away <= np.minimum(on, back + 2))
+    visible = (away >= -np.minimum(back, on + 2)) & (away <= np.minimum(on, back + 2))
     windows = sliding_window_view(np.pad(values, ((0, 0), (half, half))), WINDOW, axis=1)
-    middle = nan_median(np.where(seen, windows, np.nan), axis=-1)
-    apart = values - middle
-    reach = PULL * _NORMAL_MAD * np.median(np.abs(apart), axis=1, keepdims=True)
+    middle = nan_median(np.where(visible, windows, np.nan), axis=-1)
+    deviations = values - middle
+    reach = PULL * _NORMAL_MAD * np.median(np.abs(deviations), axis=1, keepdims=True)
     return np.asarray(
-        middle + np.where(reach > 0, np.clip(apart, -reach, reach), apart), dtype=np.float64
+        middle + np.where(reach > 0, np.clip(deviations, -reach, reach), deviations),
+        dtype=np.float64,
     )
 
 
 def scan(values: Floats) -> Scans:
-    """The strongest step in each row [series, points]; rows hold finite values, already winsorised, `LEAST` at least."""
+    """Return the strongest step in each row [series, points].
+
+    Rows hold `LEAST` or more finite values, already winsorised.
+    """
     rows, points = values.shape
     centred = values - values.mean(axis=1, keepdims=True)
-    left = np.arange(EDGE, points - EDGE + 1, dtype=np.float64)
-    right = points - left
+    points_before = np.arange(EDGE, points - EDGE + 1, dtype=np.float64)
+    points_after = points - points_before
     sums = np.cumsum(centred, axis=1)[:, EDGE - 1 : points - EDGE]
     total = np.sum(centred**2, axis=1, keepdims=True)
     # With a mean of zero the right sum is minus the left one, and the squares around both levels
     # are what the step leaves.
     rounding = points * (_ROUNDING * np.abs(values).max(axis=1, keepdims=True)) ** 2
-    gain = np.where(total > rounding, sums**2 * (1 / left + 1 / right), 0.0)
+    gain = np.where(total > rounding, sums**2 * (1 / points_before + 1 / points_after), 0.0)
     rest = np.maximum(total - gain, 0.0)
     with np.errstate(divide="ignore", invalid="ignore"):
         square = np.where(gain > 0, gain / (rest / (points - 2)), 0.0)
@@ -99,7 +104,7 @@ def _around_levels(centred: Floats, place: Places, sums: Floats) -> Floats:
 
 
 def _dependence(residuals: Floats) -> Floats:
-    """``sqrt((1 - rho) / (1 + rho))``, with rho within 0 and `MOST_RHO`.
+    """Return ``sqrt((1 - rho) / (1 + rho))``, with rho within 0 and `MOST_RHO`.
 
     An estimate around the two levels of best fit is too low, by about ``5 (1 + rho) / points`` for
     white noise and for rho = 0.4 (by simulation); without the correction, short series that follow
@@ -160,75 +165,76 @@ def threshold(points: int) -> float:
 
 
 def find_steps(values: Floats, *, least: float) -> tuple[TrendStep, ...]:
-    """The steps of one series [points], in order: stretches are split until no step counts, or none is as large as `least`.
+    """Return the steps of one series [points], in order.
 
-    `values` are finite. Steps that only stood out next to a larger one, found later, are withdrawn.
+    Stretches are split until no step counts, or none is as large as `least`. `values` are finite.
+    Steps that only stood out next to a larger one, found later, are withdrawn.
     """
-    found: set[int] = set()
+    places: set[int] = set()
     open_stretches = _overlapping(len(values))
     while open_stretches:
         start, stop = open_stretches.pop()
         step = _step(values, start, stop, least)
         if step is not None:
-            found.add(step.place)
+            places.add(step.place)
             open_stretches += [(start, step.place), (step.place, stop)]
-    return _confirmed(values, sorted(found), least)
+    return _confirmed(values, sorted(places), least)
 
 
 def _overlapping(points: int) -> list[tuple[int, int]]:
-    """Stretches of `MOST_POINTS` that overlap by half, the last of them up to the end."""
+    """Return stretches of `MOST_POINTS` that overlap by half, the first up to the end."""
     starts = range(max(0, points - MOST_POINTS), -MOST_POINTS // 2, -MOST_POINTS // 2)
     return [(max(0, start), min(points, max(0, start) + MOST_POINTS)) for start in starts]
 
 
 def _confirmed(values: Floats, places: Sequence[int], least: float) -> tuple[TrendStep, ...]:
-    """Each step once more, between its neighbours, where it may turn out to be elsewhere; the first that fails goes first.
+    """Find each step again between its neighbours, and remove those that fail, the first one first.
 
-    One that turns out to be where the next one is was that one.
+    A step may turn out to be elsewhere. One that is where the next one is was that one.
     """
-    kept = list(places)
-    while kept:
-        ends = [0, *kept, len(values)]
+    remaining = list(places)
+    while remaining:
+        ends = [0, *remaining, len(values)]
         steps = [
             _step(values, ends[index], ends[index + 2], least, about=place)
-            for index, place in enumerate(kept)
+            for index, place in enumerate(remaining)
         ]
         lost = next((index for index, step in enumerate(steps) if step is None), None)
         if lost is None:
             lost = next(
                 (
                     index
-                    for index, (one, two) in enumerate(pairwise(steps))
-                    if one and two and two.place <= one.place
+                    for index, (step, following) in enumerate(pairwise(steps))
+                    if step and following and following.place <= step.place
                 ),
                 None,
             )
         if lost is None:
             return tuple(step for step in steps if step is not None)
-        del kept[lost]
+        del remaining[lost]
     return ()
 
 
 def _step(
     values: Floats, start: int, stop: int, least: float, *, about: int | None = None
 ) -> TrendStep | None:
-    """The strongest step of a stretch, if it counts; of a long one, what lies around `about`."""
+    """Return the strongest step of a stretch, if it counts; of a long one, only around `about`."""
     if about is not None:
         start, stop = max(start, about - MOST_POINTS // 2), min(stop, about + MOST_POINTS // 2)
     if stop - start < LEAST:
         return None
     stretch = winsorised(values[None, start:stop])
-    found = scan(stretch)
-    place = start + int(found.place[0])
-    left, right = values[start:place], values[place:stop]
+    scans = scan(stretch)
+    place = start + int(scans.place[0])
+    before, after = values[start:place], values[place:stop]
     if (
-        not found.score[0] > threshold(stop - start)
-        or abs(float(np.median(right)) - float(np.median(left))) < least
+        not scans.score[0] > threshold(stop - start)
+        or abs(float(np.median(after)) - float(np.median(before))) < least
     ):
         return None
-    if not (_keeps(right, left) and _keeps(left, right)):
+    if not (_keeps(after, before) and _keeps(before, after)):
         return None
-    return TrendStep(place=place, score=float(found.score[0]))
+    return TrendStep(place=place, score=float(scans.score[0]))
 
 
 def _keeps(part: Floats, other: Floats) -> bool:
@@ -236,14 +242,14 @@ def _keeps(part: Floats, other: Floats) -> bool:
 
     Otherwise it has one value less, and is too short to judge.
     """
-    own, across = float(np.median(part)), float(np.median(other))
-    return len(part) > EDGE or bool(np.all(np.abs(part - own) < np.abs(part - across)))
+    level, other_level = float(np.median(part)), float(np.median(other))
+    return len(part) > EDGE or bool(np.all(np.abs(part - level) < np.abs(part - other_level)))
 
 
 def with_drifts(
     values: Floats, steps: Sequence[TrendStep], *, least: float
 ) -> tuple[TrendStep, ...]:
-    """The steps of one series, those that a slope explains clearly better put together to one drift; and drifts between them.
+    """Merge the steps of one series that a slope explains clearly better, and add drifts between.
 
     Neighbouring steps to one side are tried together, as many of them as possible first. A drift
     over most of a stretch shows no step there, since the values around two levels follow each
@@ -253,7 +259,7 @@ def with_drifts(
     levels = [
         float(np.median(values[start:stop])) for start, stop in pairwise(ends) if stop > start
     ]
-    kept: list[TrendStep] = []
+    merged: list[TrendStep] = []
     first = 0
     while first < len(steps):
         rises = levels[first + 1] > levels[first]
@@ -267,19 +273,19 @@ def with_drifts(
         )
         tried = ((_drift(values, ends[first : stop + 2]), stop) for stop in range(last, first, -1))
         drift, after = next(
-            ((found, stop) for found, stop in tried if found is not None), (None, first + 1)
+            ((fitted, stop) for fitted, stop in tried if fitted is not None), (None, first + 1)
         )
-        kept.append(drift or steps[first])
+        merged.append(drift or steps[first])
         first = after
-        ends[first] = kept[-1].until or ends[first]
+        ends[first] = merged[-1].until or ends[first]
     bounds = [
         0,
-        *(bound for step in kept for bound in (step.place, step.until or step.place)),
+        *(bound for step in merged for bound in (step.place, step.until or step.place)),
         len(values),
     ]
     between = [_drift(values, stretch) for stretch in zip(bounds[::2], bounds[1::2], strict=True)]
     more = [drift for drift in between if drift is not None and abs(drift.rise) >= least]
-    return tuple(sorted([*kept, *more], key=lambda step: step.place))
+    return tuple(sorted([*merged, *more], key=lambda step: step.place))
 
 
 def _drift(values: Floats, ends: Sequence[int]) -> TrendStep | None:
@@ -294,8 +300,8 @@ def _drift(values: Floats, ends: Sequence[int]) -> TrendStep | None:
     ramp = fit_ramp(stretch)
     if ramp is None:
         return None
-    apart = stretch - ramp.along(len(stretch))
-    independent = len(stretch) * float(_dependence(apart[None])[0]) ** 2
+    residuals = stretch - ramp.along(len(stretch))
+    independent = len(stretch) * float(_dependence(residuals[None])[0]) ** 2
     score = evidence_for(
         ramp, stretch, [place - start for place in ends[1:-1]], independent=independent
     )
@@ -317,33 +323,37 @@ _TINY = 1e-12
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Move:
-    """A change of level: `place` is the first run that is off the old level.
-
-    Of a step it is the first with the new one; of a drift that is `until`, else `None`. `before`
-    and `after` are the levels, in the metric's unit. `worse` is the relative change, above zero for
-    the worse; infinite if the level was zero. `score` says how far it stands out.
-    """
+    """A change of level, a step or a drift."""
 
     place: int
+    """First run off the old level."""
     before: float
+    """Old level, in the metric's unit."""
     after: float
+    """New level, in the metric's unit."""
     worse: float
+    """Relative change, above zero for the worse; infinite if the old level was zero."""
     score: float
+    """Strength of the evidence: of `scan` for a step, of `evidence_for` for a drift."""
     until: int | None = None
+    """First run with the new level of a drift; `None` for a step."""
 
     @property
     def end(self) -> int:
-        """The first run with the new level."""
+        """Return the first run with the new level."""
         return self.place if self.until is None else self.until
 
     @property
     def runs(self) -> int:
-        """Return how many runs it took."""
+        """Return the number of runs that it took."""
         return self.end - self.place + 1
 
     @property
     def per_run(self) -> float:
-        """The relative change of one run, as `worse` has it: the same factor each time, where there is one."""
+        """Return the relative change of one run, with the sign of `worse`.
+
+        It is the same factor each time, if the levels have a ratio.
+        """
         ratio = self.after / self.before if self.before else 0.0
         if ratio <= 0 or not math.isfinite(ratio):
             return self.worse / self.runs
@@ -352,7 +362,7 @@ class Move:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trend:
-    """A series looked at: its moves in order, the level of each stretch between them, and the relative noise of one run.
+    """Moves of a series in order, the level of each stretch between, and the noise of one run.
 
     `alarm` is the move for the worse that is still open: the level has not come back, and it is
     recent.
@@ -388,17 +398,17 @@ def look(values: Sequence[float], *, better: Better, least: float, recent: int =
         )
         for index, step in enumerate(steps)
     ]
-    kept = tuple(move for move in moves if abs(move.worse) >= least and move.worse)
+    significant = tuple(move for move in moves if abs(move.worse) >= least and move.worse)
     return Trend(
-        moves=kept,
+        moves=significant,
         levels=tuple(levels),
         noise=_noise(table, flats, moves),
-        alarm=_open(kept, levels, len(table), better=better, least=least, recent=recent),
+        alarm=_open(significant, levels, len(table), better=better, least=least, recent=recent),
     )
 
 
 def _flats(changes: Sequence[tuple[int, int | None]], points: int) -> list[tuple[int, int]]:
-    """The stretches of one level, between what changes it."""
+    """Return the stretches of one level, between the changes."""
     starts = [0, *(place if until is None else until for place, until in changes)]
     return [
         (start, stop)
@@ -410,7 +420,7 @@ def _flats(changes: Sequence[tuple[int, int | None]], points: int) -> list[tuple
 def _levels(
     table: Floats, steps: Sequence[TrendStep], flats: Sequence[tuple[int, int]], *, ratios: bool
 ) -> list[float]:
-    """The median of each stretch; of one at the end of a drift with too few runs for that, what was fitted."""
+    """Return the median of each stretch; the fitted level if one next to a drift is too short."""
     levels = [float(np.median(table[start:stop])) for start, stop in flats]
     for index, step in enumerate(steps):
         for at, fitted in zip((index, index + 1), step.levels or (), strict=False):
@@ -421,7 +431,7 @@ def _levels(
 
 
 def worsening(before: float, after: float, better: Better) -> float:
-    """The relative change from one level to another, above zero for the worse."""
+    """Return the relative change from one level to another, above zero for the worse."""
     if before == after:
         return 0.0
     sign = 1.0 if better is Better.LOWER else -1.0
@@ -437,7 +447,7 @@ def _open(
     least: float,
     recent: int,
 ) -> Move | None:
-    """The first of the recent moves for the worse whose old level has not come back."""
+    """Return the first of the recent moves for the worse whose old level has not come back."""
     for move in moves:
         lasting = worsening(move.before, levels[-1], better) >= max(least, _TINY)
         if move.worse > 0 and lasting and move.end >= points - recent:
@@ -446,7 +456,7 @@ def _open(
 
 
 def _noise(table: Floats, flats: Sequence[tuple[int, int]], moves: Sequence[Move]) -> float:
-    """The relative standard deviation of one run around its level or slope, from the median absolute deviation."""
+    """Return the relative standard deviation of one run around its level or slope, by the MAD."""
     if not flats:
         return 0.0
     expected = [np.full(stop - start, np.median(table[start:stop])) for start, stop in flats]
