@@ -109,7 +109,7 @@ class ExpectedOutputs:
     runs: tuple[Mapping[str, Tensor], ...]
     """Results on exact inputs, then on inputs shaken by one rounding."""
     jolts: tuple[Mapping[str, Tensor], ...]
-    """Results on inputs shaken by harder roundings; empty if there are none."""
+    """Results on inputs shaken by harder roundings; empty for formats without such a run."""
     truth: Mapping[str, Tensor] | None
     """Results in fp64; `None` if the arm does not take it, or computes in a narrower type."""
     epsilon: float
