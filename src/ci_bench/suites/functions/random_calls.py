@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
+from ci_bench.records.results import Outcome
 from ci_bench.suites.functions.building import Built
 from ci_bench.suites.shared.worker.draws import (
     SEEDS,
@@ -25,7 +26,34 @@ def follows_seeds(reference: Built, epsilon: float) -> bool:
     return bool(moved_by_seeds(draws, epsilon))
 
 
-def judge_over_seeds(reference: Built, candidate: Built, epsilon: float) -> str | None:
+def judge_over_seeds(
+    reference: Built, candidate: Built, epsilon: float
+) -> tuple[Outcome, str] | None:
+    """Return the verdict over seeds on a candidate that draws random numbers, and its reason.
+
+    `None` if it drew the reference's own numbers.
+    """
+    wrong = _unexplained(reference, candidate, epsilon)
+    if wrong is None:
+        return None
+    if wrong:
+        return (
+            Outcome.FAIL,
+            (
+                "it draws other random numbers than the reference, and these do not explain that"
+                f" {wrong}"
+            ),
+        )
+    return (
+        Outcome.PASS,
+        (
+            "it draws other random numbers than the reference, and is indistinguishable from it"
+            f" over {SEEDS} seeds"
+        ),
+    )
+
+
+def _unexplained(reference: Built, candidate: Built, epsilon: float) -> str | None:
     """Describe the candidate's differences that other random numbers do not explain; else empty.
 
     `None` if it drew the reference's own numbers.
