@@ -211,7 +211,7 @@ def benchmark(**keywords: Any) -> Callable[[Callable[P, R]], Benchmark[P, R]]: .
 def benchmark(function: Callable[..., Any] | None = None, /, **keywords: Any) -> Any:
     """Make a function a benchmark.
 
-    ``@ci_bench.benchmark(shapes=[(1024, 64)], dtype=["fp32", "bf16"])``
+    For example ``@ci_bench.benchmark(shapes=[(1024, 64)], dtype=["fp32", "bf16"])``.
 
     The function is called once with the parameters of each case, and returns the code to time: a
     function without parameters. A generator yields it instead, and cleans up behind the ``yield``.

@@ -127,7 +127,7 @@ def _taking_timer(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _patch_tritonbench() -> None:
-    """Replace its decorators, which look for a file's place in tritonbench's own tree."""
+    """Replace tritonbench's decorators, which look for a file's place in its own tree."""
     operators = import_module(OPERATORS)
     for decorator in (register_benchmark, register_metric, register_x_val):
         setattr(operators, decorator.__name__, decorator)
