@@ -56,7 +56,7 @@ def install(place, name, text):
 
 
 def counted(place, asked=Counting.AUTO, argv=("true",), timeout_s=20.0):
-    return count(argv, place, asked=asked, timeout_s=timeout_s, exit_codes=(0,))
+    return count(argv, place, setting=asked, timeout_s=timeout_s, exit_codes=(0,))
 
 
 def why_not(place, *given, **more):

@@ -163,7 +163,7 @@ def test_what_a_model_brings_for_generate_is_put_aside():
 
     def generate():
         return torch.cat(
-            generation.ByGenerate(built, one.options, None, whole=False, first=0)(
+            generation.ByGenerate(built, one.options, None, compiles_prompt=False, first=0)(
                 batch, {}, None, nothing
             ),
             dim=1,

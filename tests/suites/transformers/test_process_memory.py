@@ -73,7 +73,7 @@ def test_a_limit_on_a_gpu_is_a_share_of_its_memory(monkeypatch):
     ],
 )
 def test_the_share_of_a_process_on_its_gpu(running, found, how):
-    used, told = own_share(dict(running), own=9)
+    used, told = own_share(dict(running), pid=9)
     assert used == found
     assert how in told
 

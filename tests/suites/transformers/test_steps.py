@@ -155,8 +155,8 @@ def test_a_bare_model_is_trained_on_a_projection_of_its_output():
 
 
 def test_a_models_own_loss_is_its_first_output_too():
-    assert float(loss_of((torch.tensor(3.0), torch.tensor(1.0)), own=True)) == 3
-    assert float(loss_of({"loss": torch.tensor(2.0)}, own=True)) == 2
+    assert float(loss_of((torch.tensor(3.0), torch.tensor(1.0)), own_loss=True)) == 3
+    assert float(loss_of({"loss": torch.tensor(2.0)}, own_loss=True)) == 2
 
 
 @pytest.mark.parametrize(

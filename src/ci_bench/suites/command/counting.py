@@ -34,7 +34,7 @@ TOOLS: Mapping[Counting, tuple[Counting, ...]] = {
 
 
 class NotCounted(Exception):  # noqa: N818 - it explains a missing number, which fails nothing
-    """The instructions of a command are unknown. The message gives the reason, and a remedy."""
+    """Instructions of a command cannot be counted; the message gives the reason and a remedy."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,7 +49,7 @@ def count(
     argv: Sequence[str],
     place: CommandPlace,
     *,
-    asked: Counting,
+    setting: Counting,
     timeout_s: float,
     exit_codes: Sequence[int],
 ) -> Count:
@@ -61,20 +61,20 @@ def count(
         NotCounted: no tool works here, the command fails or is late under it, or its runs differ.
     """
     lacking = []
-    for tool in TOOLS[asked]:
+    for tool in TOOLS[setting]:
         counter = _COUNTERS[tool]
         if reason := counter.lacking(place):
             lacking.append(f"{tool}: {reason}")
             continue
-        found = [counter.count(argv, place, timeout_s, exit_codes) for _ in range(RUNS)]
-        if max(found) > min(found) * (1 + REPEATS):
-            apart = max(found) / max(min(found), 1) - 1
+        counts = [counter.count(argv, place, timeout_s, exit_codes) for _ in range(RUNS)]
+        if max(counts) > min(counts) * (1 + REPEATS):
+            difference = max(counts) / max(min(counts), 1) - 1
             raise NotCounted(
-                f"{tool} counts {min(found):,} and {max(found):,} instructions in two runs of the"
-                f" same code, {apart:.1%} apart; {REPEATS:.1%} is allowed: run one thread, and seed"
-                " what is drawn"
+                f"{tool} counts {min(counts):,} and {max(counts):,} instructions in two runs"
+                f" of the same code, {difference:.1%} apart; {REPEATS:.1%} is allowed: run one"
+                " thread, and seed what is drawn"
             )
-        return Count(instructions=min(found), tool=tool)
+        return Count(instructions=min(counts), tool=tool)
     raise NotCounted("; ".join(lacking))
 
 
@@ -88,24 +88,24 @@ class _Counter:
 
 def _lacks_perf(place: CommandPlace) -> str:
     """Return why perf cannot count, empty if it can. The command succeeds either way."""
-    if not _found("perf", place):
+    if not _is_installed("perf", place):
         return "it is not installed"
-    told = place.folder / "perf"
+    report_file = place.folder / "perf"
     try:
-        command = [*_perf(told), "true"]
+        command = [*_perf(report_file), "true"]
         ended = subprocess.run(
             command, env=place.environ, capture_output=True, text=True, timeout=PROBE_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
     if ended.returncode:
-        said = next((line.strip() for line in ended.stderr.splitlines() if line.strip()), "")
+        complaint = next((line.strip() for line in ended.stderr.splitlines() if line.strip()), "")
         return (
-            f"it may not count here ({said[:LINE] or f'exit code {ended.returncode}'}); see"
+            f"it may not count here ({complaint[:LINE] or f'exit code {ended.returncode}'}); see"
             " kernel.perf_event_paranoid"
         )
     try:
-        read_perf(told.read_text(errors="replace"))
+        read_perf(report_file.read_text(errors="replace"))
     except NotCounted as error:
         return str(error)
     return ""
@@ -114,15 +114,18 @@ def _lacks_perf(place: CommandPlace) -> str:
 def _by_perf(
     argv: Sequence[str], place: CommandPlace, timeout_s: float, exit_codes: Sequence[int]
 ) -> int:
-    told = place.folder / "perf"
-    told.unlink(missing_ok=True)
-    _run(Counting.PERF, [*_perf(told), *argv], place, timeout_s, exit_codes)
-    return read_perf(told.read_text(errors="replace") if told.exists() else "")
+    report_file = place.folder / "perf"
+    report_file.unlink(missing_ok=True)
+    _run(Counting.PERF, [*_perf(report_file), *argv], place, timeout_s, exit_codes)
+    return read_perf(report_file.read_text(errors="replace") if report_file.exists() else "")
 
 
-def _perf(told: Path) -> tuple[str, ...]:
-    """Fields between commas, in a file: the command's own output is untouched (perf-stat(1))."""
-    return ("perf", "stat", "-x,", "-e", EVENT, "-o", str(told), "--")
+def _perf(report_file: Path) -> tuple[str, ...]:
+    """Return the start of a perf command that writes comma-separated fields to a file.
+
+    The command's own output is untouched (perf-stat(1)).
+    """
+    return ("perf", "stat", "-x,", "-e", EVENT, "-o", str(report_file), "--")
 
 
 def read_perf(text: str) -> int:
@@ -140,15 +143,16 @@ def read_perf(text: str) -> int:
     ]
     numbers = [int(row[0]) for row in rows if row[0].isdecimal()]
     if not numbers:
-        said = rows[0][0] if rows else "nothing"
+        counter_field = rows[0][0] if rows else "nothing"
         raise NotCounted(
-            f"the processor's counter is out of reach ({said}), as in most virtual machines"
+            f"the processor's counter is out of reach ({counter_field}), as in most virtual"
+            " machines"
         )
     return sum(numbers)
 
 
 def _lacks_valgrind(place: CommandPlace) -> str:
-    return "" if _found("valgrind", place) else "valgrind is not installed"
+    return "" if _is_installed("valgrind", place) else "valgrind is not installed"
 
 
 def _by_callgrind(
@@ -165,16 +169,16 @@ def _by_callgrind(
         timeout_s,
         exit_codes,
     )
-    found = sum(
+    instructions = sum(
         read_callgrind(path.read_text(errors="replace")) for path in folder.glob("counts.*")
     )
     shutil.rmtree(folder, ignore_errors=True)
-    if not found:
+    if not instructions:
         raise NotCounted(
             "callgrind wrote no count; a program that is linked statically or runs as another user"
             " has none"
         )
-    return found
+    return instructions
 
 
 def read_callgrind(text: str) -> int:
@@ -182,7 +186,7 @@ def read_callgrind(text: str) -> int:
     return sum(int(line.split()[1]) for line in text.splitlines() if line.startswith("totals: "))
 
 
-def _found(program: str, place: CommandPlace) -> bool:
+def _is_installed(program: str, place: CommandPlace) -> bool:
     return shutil.which(program, path=place.environ.get("PATH")) is not None
 
 

@@ -45,7 +45,7 @@ class EndedProcesses:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Watched:
-    """The leftovers that used CPU time while they were watched, that time, and how long that was."""
+    """Leftovers that used CPU time while they were watched, that time, and the time watched."""
 
     names: tuple[str, ...] = ()
     worked_s: float = 0.0
@@ -58,17 +58,22 @@ def watch(spared: frozenset[int], watch_s: float) -> Watched:
     if not any(process.alive for process in before.values()):
         return Watched()
     begun = time.monotonic()
-    seen = dict(before)
-    while any(process.alive for process in seen.values()) and time.monotonic() < begun + watch_s:
+    processes = dict(before)
+    while (
+        any(process.alive for process in processes.values()) and time.monotonic() < begun + watch_s
+    ):
         time.sleep(WATCH_EVERY_S)
         now = _descendants(spared)
-        seen = {**{pid: replace(process, alive=False) for pid, process in seen.items()}, **now}
+        processes = {
+            **{pid: replace(process, alive=False) for pid, process in processes.items()},
+            **now,
+        }
     ticks = {
         pid: process.ticks - (before[pid].ticks if pid in before else 0)
-        for pid, process in seen.items()
+        for pid, process in processes.items()
     }
     return Watched(
-        names=tuple(seen[pid].name for pid, used in ticks.items() if used),
+        names=tuple(processes[pid].name for pid, used in ticks.items() if used),
         worked_s=sum(ticks.values()) / os.sysconf("SC_CLK_TCK"),
         watched_s=time.monotonic() - begun,
     )
@@ -85,13 +90,13 @@ class _Process:
 
 
 def _descendants(spared: frozenset[int]) -> dict[int, _Process]:
-    """All processes below this one, except the `spared` ones and their own descendants."""
-    found: dict[int, _Process] = {}
+    """Return all processes below this one, except the `spared` ones and their own descendants."""
+    processes: dict[int, _Process] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError, IndexError, ValueError):
             head, _, rest = stat.read_text(errors="replace").rpartition(")")
             fields = rest.split()
-            found[int(stat.parent.name)] = _Process(
+            processes[int(stat.parent.name)] = _Process(
                 name=printable(head.partition("(")[2]),
                 parent=int(fields[1]),
                 alive=fields[0] not in "ZX",
@@ -101,15 +106,15 @@ def _descendants(spared: frozenset[int]) -> dict[int, _Process]:
     while edge:
         edge = {
             pid
-            for pid, process in found.items()
+            for pid, process in processes.items()
             if process.parent in edge and pid not in spared and pid not in below
         }
         below |= edge
-    return {pid: found[pid] for pid in below}
+    return {pid: processes[pid] for pid in below}
 
 
 def printable(name: str) -> str:
-    """The name of a process without anything invisible."""
+    """Return the name of a process with invisible characters replaced."""
     return "".join(letter if letter.isprintable() else "?" for letter in name)
 
 
@@ -119,22 +124,24 @@ def leftovers_check(arm: str, runs: Iterable[EndedProcesses]) -> Check | None:
     if worst is None:
         return None
     names = list(dict.fromkeys(worst.left))
-    listed = ", ".join(names[:MOST_NAMES]) + (
+    shown_names = ", ".join(names[:MOST_NAMES]) + (
         f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
     )
-    said = f"left {listed} running, which was ended"
+    finding = f"left {shown_names} running, which was ended"
     used = (
         f"it used {worst.worked_s:.2g} s of CPU time in the {worst.watched_s:.2g} s after the"
         f" command of {worst.seconds:.2g} s"
     )
     endless = worst.worked_s > max(NOTICEABLE_S, BUSY * worst.watched_s)
     if not endless and worst.worked_s <= max(NOTICEABLE_S, NOTICEABLE * worst.seconds):
-        return Check(name="leftovers", arm=arm, outcome=Outcome.PASS, detail=f"{said}: it was idle")
+        return Check(
+            name="leftovers", arm=arm, outcome=Outcome.PASS, detail=f"{finding}: it was idle"
+        )
     lacking = worst.worked_s > max(LACKING_S, LACKING * worst.seconds)
     outcome = Outcome.FAIL if endless or lacking else Outcome.UNKNOWN
     return Check(
         name="leftovers",
         arm=arm,
         outcome=outcome,
-        detail=f"{said}: {used}; have the command wait for it",
+        detail=f"{finding}: {used}; have the command wait for it",
     )

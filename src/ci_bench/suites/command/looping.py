@@ -36,10 +36,10 @@ def load(target: str) -> Callable[..., Any]:
         BadLoop: the module has no such function.
     """
     module, _, name = target.partition(":")
-    found = getattr(import_module(module), name, None)
-    if not callable(found):
+    function = getattr(import_module(module), name, None)
+    if not callable(function):
         raise BadLoop(f"{target}: {module} has no function {name!r}")
-    return found  # type: ignore[no-any-return]
+    return function  # type: ignore[no-any-return]
 
 
 def steps_of(loop: Callable[..., Any], arguments: Mapping[str, Any], target: str) -> Iterator[Any]:
@@ -60,7 +60,9 @@ def steps_of(loop: Callable[..., Any], arguments: Mapping[str, Any], target: str
 def drive(
     steps: Iterator[Any], most: int | None, note: Callable[[Step, float, float], None], target: str
 ) -> None:
-    """Go through the steps, `most` of them at most, and `note` the numbers of each with its seconds of wall and CPU time.
+    """Go through the steps, `most` of them at most, and `note` the numbers of each.
+
+    `note` gets the step and its seconds of wall and CPU time.
 
     Raises:
         BadLoop: something else than a `Step` was yielded, or nothing.
@@ -92,7 +94,10 @@ def _close(steps: Iterator[Any]) -> None:
 
 
 def _wait_for_the_device() -> None:
-    """Until everything queued is done; of devices that the loop did not use nothing is started."""
+    """Wait until everything queued is done.
+
+    Devices that the loop did not use stay uninitialized.
+    """
     torch = sys.modules.get("torch")
     for name in ("cuda", "xpu"):
         device = getattr(torch, name, None)
@@ -125,10 +130,9 @@ def main(argv: Sequence[str]) -> None:
         metavar="JSON",
         help="keyword arguments of the function",
     )
-    given = parser.parse_args(argv)
-    file = os.environ.pop(
-        OUTPUT_VARIABLE, ""
-    )  # what the loop tells by ci_bench.step would be there twice
+    options = parser.parse_args(argv)
+    # Otherwise steps that the loop reports with ci_bench.step would be there twice.
+    file = os.environ.pop(OUTPUT_VARIABLE, "")
 
     def note(step: Step, seconds: float, cpu_seconds: float) -> None:
         if file:
@@ -136,10 +140,10 @@ def main(argv: Sequence[str]) -> None:
 
     try:
         drive(
-            steps_of(load(given.target), given.arguments, given.target),
-            given.steps,
+            steps_of(load(options.target), options.arguments, options.target),
+            options.steps,
             note,
-            given.target,
+            options.target,
         )
     except BadLoop as error:
         sys.exit(str(error))

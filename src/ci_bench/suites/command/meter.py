@@ -14,14 +14,14 @@ KIB = 1024
 
 def main(argv: list[str]) -> None:
     """Spawn the program, wait, write bytes, and end with its exit code or by its signal."""
-    told, *command = argv
+    peak_file, *command = argv
     try:
         pid = os.posix_spawnp(command[0], command, os.environ)
     except OSError as error:
         sys.stderr.write(f"{command[0]}: {error.strerror}\n")
         sys.exit(CANNOT_START)
     _, status, usage = os.wait4(pid, 0)
-    with open(told, "w", encoding="ascii") as stream:  # noqa: PTH123 - pathlib would double what this process weighs
+    with open(peak_file, "w", encoding="ascii") as stream:  # noqa: PTH123 - pathlib would double what this process weighs
         stream.write(str(usage.ru_maxrss * KIB))
     code = os.waitstatus_to_exitcode(status)
     if code < 0:

@@ -22,16 +22,18 @@ Command = str | tuple[str, ...]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SelectionRule:
-    """Treatment of the series whose name `match` fits.
-
-    They are not used, called `name`, or read in another unit or direction.
-    """
+    """Treatment of the series whose name fits a glob."""
 
     match: str
+    """Glob for the whole name of a series."""
     use: bool = True
+    """False ignores the series."""
     name: str | None = None
+    """Name of the metric; `None` derives it from the series."""
     unit: str | None = None
+    """Unit of the values; `None` keeps the tool's."""
     better: Better | None = None
+    """Direction of improvement; `None` keeps the tool's."""
 
 
 ROUNDINGS: tuple[Mapping[str, str], ...] = (
@@ -46,23 +48,26 @@ instructions, other threads.
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Losses:
-    """Steps that a training writes: their `format`, and the `names` that it uses.
+    """Reading of the steps that a training writes.
 
-    See `formats.training_log`. `warmup_steps` are the first steps, whose times are kept separate;
-    `steps` end a loop. `target` is a loss to reach. `rounding` are environments in which the
-    command computes the same but for rounding: head's losses may differ by as much as these do.
-    `None`: `ROUNDINGS` on a CPU, else none.
+    See `formats.training_log`.
     """
 
     format: str = "auto"
+    """Format of the steps; `auto` detects it."""
     names: Mapping[str, str] = field(default_factory=dict)
+    """The training's field names, by the names of `formats.training_log`; empty detects them."""
     warmup_steps: int = 3
+    """Steps at the start whose times are kept separate."""
     steps: int | None = None
+    """Steps after which a loop is ended; `None` runs it to its end."""
     target: float | None = None
+    """Loss to reach, for the metrics of steps and time to target; `None` omits them."""
     rounding: tuple[Mapping[str, str], ...] | None = None
+    """Environments that change only rounding; `None` is `ROUNDINGS` on a CPU, else empty."""
 
     def environments(self, device: str) -> tuple[Mapping[str, str], ...]:
-        """The environments of runs in other roundings, on a device."""
+        """Return the environments of runs in other roundings, on a device."""
         if self.rounding is not None:
             return self.rounding
         return ROUNDINGS if device == "cpu" else ()
@@ -80,62 +85,76 @@ class Counting(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommandOptions:
-    """One entry.
+    """Options of one entry.
 
-    Without `format` the suite measures the command itself, its wall time and its peak of memory.
-    With `format` it reads the command's output, and with `losses` the steps that a training
-    reports. The output is in the file that `output` names (a glob may name several), in standard
-    output, or in the file that the command finds in CI_BENCH_OUTPUT. With a `loop` the commands run
-    it, with the `arguments` of each arm, in `processes` processes. `timeout_s` ends one run.
-    `exit_codes` are those of a successful run. `instructions` selects if they are counted, in
-    separate runs.
+    Without `format` and `losses` the suite measures the command itself: its wall time and its peak
+    of memory.
     """
 
     name: str
+    """Name of the case."""
     arms: Mapping[str, Command]
+    """Command of each arm, by the arm's name."""
     reference: str
+    """Arm with which the others are compared."""
     loop: str | None = None
+    """Training loop, as `package.module:function`; `None` for a command."""
     arguments: Mapping[str, Mapping[str, Any]] | None = None
+    """Keyword arguments of the loop, by arm; `None` without a loop or if it takes no arguments."""
     processes: int = 1
+    """Processes in which the loop runs."""
     cwd: str = "."
+    """Working directory, relative to the side's tree."""
     env: Mapping[str, str] = field(default_factory=dict)
+    """Environment variables added for the command."""
     timeout_s: float = 600.0
+    """Seconds after which a run is ended."""
     output: str | None = None
+    """Output file, a glob of them, or `stdout`; `None` is the file in CI_BENCH_OUTPUT."""
     format: str | None = None
+    """Format in which the output is read as measurements; `None` reads none."""
     losses: Losses | None = None
+    """Reading of the steps that a training reports; `None` if the command is not a training."""
     metrics: tuple[SelectionRule, ...] = ()
+    """Rules for the series of the output; the first that fits applies."""
     exit_codes: tuple[int, ...] = (0,)
+    """Exit codes of a successful run."""
     instructions: Counting = Counting.NEVER
+    """Tool that counts instructions, in separate runs."""
 
 
 def parse(values: Mapping[str, Any]) -> CommandOptions:
-    """Options from one entry of the configuration, validated by its schema, or from a case's parameters.
+    """Parse an entry of the configuration, or a case's parameters.
+
+    The schema has validated the entry.
 
     Raises:
         BadConfig: options contradict each other.
     """
-    given = dict(values)
-    name, losses = given["name"], given.pop("losses", None)
-    if given.get("loop") is not None:
+    options = dict(values)
+    name, losses = options["name"], options.pop("losses", None)
+    if options.get("loop") is not None:
         losses = {} if losses is None else dict(losses)
-        commands = _loops(given, losses)
+        commands = _loops(options, losses)
     else:
-        commands = _commands(given)
+        commands = _commands(options)
         if losses is not None and losses.get("steps") is not None:
             _complain(
                 name,
                 "losses.steps",
                 "only a `loop` can be ended after a number of steps; limit the command itself",
             )
-    given = {option: value for option, value in given.items() if option not in {"command", "arms"}}
-    reference = given.pop("reference", next(iter(commands)))
+    options = {
+        option: value for option, value in options.items() if option not in {"command", "arms"}
+    }
+    reference = options.pop("reference", next(iter(commands)))
     if reference not in commands:
         _complain(
             name, "reference", f"{reference!r} is not one of the arms ({', '.join(commands)})"
         )
-    _require_format(given, has_losses=losses is not None)
-    counting = Counting(given.pop("instructions", Counting.NEVER))
-    if counting is not Counting.NEVER and (losses is not None or given.get("format") is not None):
+    _require_format(options, has_losses=losses is not None)
+    counting = Counting(options.pop("instructions", Counting.NEVER))
+    if counting is not Counting.NEVER and (losses is not None or options.get("format") is not None):
         _complain(
             name,
             "instructions",
@@ -147,24 +166,24 @@ def parse(values: Mapping[str, Any]) -> CommandOptions:
         arms=commands,
         reference=reference,
         losses=None if losses is None else _losses(losses),
-        metrics=tuple(map(_rule, given.pop("metrics", ()))),
-        exit_codes=tuple(given.pop("exit_codes", (0,))),
-        **given,
+        metrics=tuple(map(_rule, options.pop("metrics", ()))),
+        exit_codes=tuple(options.pop("exit_codes", (0,))),
+        **options,
     )
 
 
-def _commands(given: Mapping[str, Any]) -> Mapping[str, Command]:
-    """The command of each arm."""
-    name, command, arms = given["name"], given.get("command"), given.get("arms")
+def _commands(options: Mapping[str, Any]) -> Mapping[str, Command]:
+    """Return the command of each arm."""
+    name, command, arms = options["name"], options.get("command"), options.get("arms")
     if command is not None and arms is not None:
         _complain(name, "command", "the entry has arms, too; write the command as one of them")
-    if given.get("arguments") is not None:
+    if options.get("arguments") is not None:
         _complain(
             name,
             "arguments",
             "only a `loop` has arguments; write them into the command, or a command for each arm",
         )
-    if given.get("processes", 1) != 1:
+    if options.get("processes", 1) != 1:
         _complain(
             name,
             "processes",
@@ -172,14 +191,17 @@ def _commands(given: Mapping[str, Any]) -> Mapping[str, Command]:
             " several",
         )
     commands = arms if arms is not None else {ONLY_ARM: [] if command is None else command}
-    return {arm: one if isinstance(one, str) else tuple(one) for arm, one in commands.items()}
+    return {
+        arm: command if isinstance(command, str) else tuple(command)
+        for arm, command in commands.items()
+    }
 
 
-def _loops(given: Mapping[str, Any], losses: Mapping[str, Any]) -> Mapping[str, Command]:
-    """The command of each arm of a training loop: the loop's runner, with the arm's arguments."""
-    name = given["name"]
+def _loops(options: Mapping[str, Any], losses: Mapping[str, Any]) -> Mapping[str, Command]:
+    """Return the command of each arm of a training loop: the loop's runner, with arguments."""
+    name = options["name"]
     for option in ("command", "arms", "output", "format", "metrics"):
-        if given.get(option):
+        if options.get(option):
             hint = "; its arms are `arguments`" if option == "arms" else ""
             _complain(
                 name,
@@ -192,44 +214,44 @@ def _loops(given: Mapping[str, Any], losses: Mapping[str, Any]) -> Mapping[str, 
             f"losses.{option}",
             "the entry has a `loop`, which yields its losses under names that are known",
         )
-    processes, steps = given.get("processes", 1), losses.get("steps")
+    processes, steps = options.get("processes", 1), losses.get("steps")
     start = ["python"] if processes == 1 else ["torchrun", f"--nproc-per-node={processes}"]
-    start += ["-m", RUNNER, given["loop"]]
+    start += ["-m", RUNNER, options["loop"]]
     start += [] if steps is None else ["--steps", str(steps)]
     commands: dict[str, Command] = {}
-    for arm, arguments in (given.get("arguments") or {ONLY_LOOP: {}}).items():
+    for arm, arguments in (options.get("arguments") or {ONLY_LOOP: {}}).items():
         more = ["--arguments", json.dumps(arguments, sort_keys=True)] if arguments else []
         commands[arm] = (*start, *more)
     return commands
 
 
-def _require_format(given: Mapping[str, Any], *, has_losses: bool) -> None:
+def _require_format(options: Mapping[str, Any], *, has_losses: bool) -> None:
     if has_losses:
         for option in ("format", "metrics"):
-            if given.get(option):
+            if options.get(option):
                 _complain(
-                    given["name"], option, "the entry has `losses`, too; write an entry for each"
+                    options["name"], option, "the entry has `losses`, too; write an entry for each"
                 )
         return
     for option in ("output", "metrics"):
-        if option in given and given.get("format") is None:
+        if option in options and options.get("format") is None:
             _complain(
-                given["name"],
+                options["name"],
                 option,
                 "nothing is read without a format; add `format: auto`, or `losses` of a training",
             )
 
 
 def _losses(values: Mapping[str, Any]) -> Losses:
-    given = dict(values)
-    rounding = given.pop("rounding", None)
+    options = dict(values)
+    rounding = options.pop("rounding", None)
     return Losses(
-        format=given.pop("format", "auto"),
-        warmup_steps=given.pop("warmup_steps", 3),
-        steps=given.pop("steps", None),
-        target=given.pop("target", None),
-        rounding=None if rounding is None else tuple(dict(one) for one in rounding),
-        names=given,
+        format=options.pop("format", "auto"),
+        warmup_steps=options.pop("warmup_steps", 3),
+        steps=options.pop("steps", None),
+        target=options.pop("target", None),
+        rounding=None if rounding is None else tuple(dict(environment) for environment in rounding),
+        names=options,
     )
 
 

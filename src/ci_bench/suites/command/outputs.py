@@ -37,7 +37,7 @@ class Output:
         self.before = {file: _stamp(file) for file in self._candidates()}
 
     def files(self) -> list[Path]:
-        """The files that the run wrote.
+        """Return the files that the run wrote.
 
         Raises:
             BadOutput: no file is found, or too many.
@@ -66,12 +66,12 @@ class Output:
             return [self.own] if self.own.is_file() else []
         if self.named == STDOUT:
             return [self.place.stdout] if self.place.stdout.is_file() else []
-        found = (
+        matches = (
             self.place.cwd.glob(self.named)
             if not Path(self.named).is_absolute()
             else iter([Path(self.named)])
         )
-        return sorted(file for file in found if file.is_file())
+        return sorted(file for file in matches if file.is_file())
 
 
 def _stamp(file: Path) -> _Stamp:
@@ -92,13 +92,13 @@ def read_output(output: Output, form: str) -> Reading:
     except BadOutput:
         show_tail(output.place)
         raise
-    whole = replace(
+    merged = replace(
         readings[0],
         series=tuple(series for reading in readings for series in reading.series),
         failed=tuple(absent for reading in readings for absent in reading.failed),
         skipped=tuple(absent for reading in readings for absent in reading.skipped),
     )
-    return whole if len(readings) == 1 else _unique(whole)
+    return merged if len(readings) == 1 else _unique(merged)
 
 
 def read_losses(output: Output, losses: Losses) -> training_log.Log:
@@ -121,7 +121,9 @@ def read_losses(output: Output, losses: Losses) -> training_log.Log:
 
 
 def find_losses(output: Output, losses: Losses) -> Output:
-    """Return the output that holds a run's steps: standard output if none is named and the run wrote nothing else.
+    """Return the output that holds a run's steps.
+
+    That is standard output if none is named and the run wrote nothing else.
 
     Raises:
         BadOutput: standard output has losses that cannot be read.
@@ -153,9 +155,8 @@ def read_steps(files: Sequence[Path], losses: Losses) -> training_log.Log:
     if form not in training_events.FORMATS:
         text = "\n".join(catalogue.decode(_bytes(file)) for file in files)
         return training_log.read(text, losses.names, losses.format)
-    once = {
-        file.resolve(): file for file in reversed(files)
-    }  # wandb/latest-run is a link to a run in the same folder
+    # wandb/latest-run is a link to a run in the same folder.
+    once = {file.resolve(): file for file in reversed(files)}
     read = [
         training_events.File(folder=str(file.parent), name=file.name, content=_bytes(file))
         for file in once.values()
@@ -171,7 +172,7 @@ def _read(file: Path, form: str, output: Output) -> Reading:
 
 
 def _bytes(file: Path) -> bytes:
-    """At most a byte more than is read."""
+    """Read at most a byte more than the limit."""
     with file.open("rb") as stream:
         return stream.read(MAX_BYTES + 1)
 

@@ -26,7 +26,10 @@ class CommandSuite(Suite):
     preload: tuple[str, ...] = ()
 
     def plan(self, options: Mapping[str, Any]) -> tuple[Case, ...]:
-        """One case. Raises `BadConfig` if options contradict each other."""
+        """Return the entry's only case.
+
+        Raises `BadConfig` if options contradict each other.
+        """
         parsed = parse(options)
         return (
             Case(
@@ -42,7 +45,9 @@ class CommandSuite(Suite):
         )
 
     def stages(self, case: Case) -> tuple[Stage, ...]:
-        """In every launch, the command in turns with itself, or one run that is read; peaks of memory in two.
+        """Plan two launches that measure memory, then in each the command in turns with itself.
+
+        If its output is read, plan one run for every launch instead.
 
         A training is run in other roundings first.
         """

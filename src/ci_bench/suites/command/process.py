@@ -81,7 +81,7 @@ class CommandPlace:
 
 
 def arguments(command: Command) -> tuple[str, ...]:
-    """The program that a command is, and its arguments; a script is bash's."""
+    """Return the program that a command is, and its arguments; a script is bash's."""
     return (*SHELL, command) if isinstance(command, str) else command
 
 
@@ -122,7 +122,7 @@ def run(
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     code = process.wait()
-    left, gone = _end_leftovers(others)
+    killed, gone = _end_leftovers(others)
     if stamper is not None:
         stamper.finish()
     stays = "" if gone else "left processes running that cannot be ended"
@@ -132,7 +132,7 @@ def run(
         cause = find_cause(_end_of(place.stderr, CAUSE_BYTES))[-LINE:]
         kind = CommandLate if guard.late else CommandFailed
         raise kind(f"{_shown(argv)} {why}" + (f": {cause}" if cause else ""))
-    names = tuple(dict.fromkeys((*watched.names, *left)))
+    names = tuple(dict.fromkeys((*watched.names, *killed)))
     return EndedProcesses(
         seconds=seconds, left=names, worked_s=watched.worked_s, watched_s=watched.watched_s
     )
@@ -147,21 +147,23 @@ def peak_bytes(
     stamps: list[float] | None = None,
     watch_s: float = 0.0,
 ) -> tuple[int, EndedProcesses]:
-    """Run a program, and return the peak of resident memory of its largest process (wait4(2), ru_maxrss).
+    """Run a program, and return the peak of resident memory of its largest process.
+
+    The peak is ru_maxrss of wait4(2).
 
     A child starts with the peak of the process that forked it. So a small interpreter runs in
     between, and its size (about 10 MB) is the smallest peak that can be measured. `stamps` and
     errors are those of `run`.
     """
-    told = place.folder / "peak"
-    told.unlink(missing_ok=True)
-    metered = (*_METERED, str(told), *argv)
+    peak_file = place.folder / "peak"
+    peak_file.unlink(missing_ok=True)
+    metered = (*_METERED, str(peak_file), *argv)
     ended = run(
         metered, place, timeout_s=timeout_s, exit_codes=exit_codes, stamps=stamps, watch_s=watch_s
     )
-    if not told.exists():
+    if not peak_file.exists():
         raise CommandFailed(f"{_shown(argv)} cannot be started")
-    return int(told.read_text()), ended
+    return int(peak_file.read_text()), ended
 
 
 def _start(argv: Sequence[str], place: CommandPlace, *, piped: bool) -> subprocess.Popen[bytes]:
@@ -196,14 +198,14 @@ def _end_leftovers(others: frozenset[int]) -> tuple[tuple[str, ...], bool]:
     deadline = time.monotonic() + LEFTOVERS_S
     names: dict[int, str] = {}
     ended: list[str] = []
-    while left := set(_children()).difference(others):
-        names |= {pid: _name(pid) for pid in left.difference(names)}
-        for pid in left:
+    while remaining := set(_children()).difference(others):
+        names |= {pid: _name(pid) for pid in remaining.difference(names)}
+        for pid in remaining:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         if time.monotonic() > deadline:
             return tuple(ended), False
-        reaped = {pid: status for pid in left if (status := _reaped(pid)) is not None}
+        reaped = {pid: status for pid in remaining if (status := _reaped(pid)) is not None}
         # Processes that had already ended were not left running.
         ended += [names[pid] for pid, status in reaped.items() if os.WIFSIGNALED(status)]
         if not reaped:
@@ -221,7 +223,7 @@ def _reaped(pid: int) -> int | None:
 
 
 def _name(pid: int) -> str:
-    """The kernel's name of a process, also of a dead one, as far as it can be printed."""
+    """Return the kernel's name of a process, also of a dead one, as far as it can be printed."""
     try:
         name = Path("/proc", str(pid), "comm").read_text(errors="replace").strip()
     except OSError:
@@ -230,7 +232,10 @@ def _name(pid: int) -> str:
 
 
 def _children() -> Iterator[int]:
-    """The processes whose parent is this one, by /proc/PID/stat (proc(5)); a name in it may hold spaces and parentheses."""
+    """Yield the processes whose parent is this one, by /proc/PID/stat (proc(5)).
+
+    A name in that file may hold spaces and parentheses.
+    """
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -261,12 +266,12 @@ class _Guard(threading.Thread):
                 return
 
     def stop(self) -> None:
-        """The process has ended, but is not reaped yet."""
+        """End the thread. The process has ended, but is not reaped yet."""
         self._done.set()
         self.join()
 
     def why(self, timeout_s: float) -> str:
-        """Why it was ended; empty if it was not."""
+        """Return the reason why the process was ended; empty if it was not."""
         if self._loud:
             return f"printed more than {MOST_OUTPUT_BYTES >> 20} MiB and was ended"
         return f"was ended after {timeout_s:g} s (its timeout_s)" if self.late else ""
@@ -291,7 +296,10 @@ class _Stamper(threading.Thread):
                 self._stamps.extend([now] * (chunk.count(b"\n") + chunk.count(b"\r")))
 
     def finish(self) -> None:
-        """All that could write has ended, or cannot be ended, which is reported elsewhere."""
+        """Close the pipe once the copy is complete.
+
+        All that could write has ended, or cannot be ended, which is reported elsewhere.
+        """
         self.join(LEFTOVERS_S)
         if not self.is_alive():
             self._pipe.close()
@@ -322,7 +330,7 @@ def find_cause(text: str) -> str:
 
 
 def _raised(lines: Sequence[str]) -> Iterator[str]:
-    """The last line of each traceback; of a chain of them, that of the last."""
+    """Yield the last line of each traceback; of a chain of them, that of the last."""
     error, inside, chained = "", False, False
     for line in lines:
         if line == "Traceback (most recent call last):":
@@ -346,9 +354,9 @@ def _end_of(file: Path, most_bytes: int = TAIL_BYTES) -> str:
 
 
 def _shown(argv: Sequence[str]) -> str:
-    """The command as the user wrote it, shortened."""
-    own = argv[len(_METERED) + 1 :] if tuple(argv[: len(_METERED)]) == _METERED else argv
-    text = own[-1] if tuple(own[:-1]) == SHELL else " ".join(own)
+    """Return the command as the user wrote it, shortened."""
+    user_argv = argv[len(_METERED) + 1 :] if tuple(argv[: len(_METERED)]) == _METERED else argv
+    text = user_argv[-1] if tuple(user_argv[:-1]) == SHELL else " ".join(user_argv)
     line = " ".join(text.split())
     return f"`{line if len(line) <= LINE else line[: LINE - 1] + '…'}`"
 

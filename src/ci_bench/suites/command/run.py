@@ -40,7 +40,7 @@ FIRST_REPEAT = 100
 
 
 def open_workload(case: Case, context: Context) -> "CommandWorkload":
-    """The workload of one case.
+    """Return the workload of one case.
 
     Commands run relative to the worker's folder, which is the side's tree.
     """
@@ -64,7 +64,7 @@ class CommandWorkload:
     """One command in each arm."""
 
     def __init__(self, options: CommandOptions, context: Context) -> None:
-        """Nothing runs yet."""
+        """Store the options; nothing runs yet."""
         self._options, self._context = options, context
         self._watched: dict[str, list[EndedProcesses]] = {}
 
@@ -72,11 +72,14 @@ class CommandWorkload:
         """Do nothing: `setup` installs the needs of a command."""
 
     def open(self, arm: str) -> Program:
-        """The command as a step."""
+        """Return the command as a step."""
         return TimedCommand(arm, self._options, self._place(arm))
 
     def verify(self, arms: tuple[str, ...]) -> Evidence:
-        """Losses of a training: of each arm as it is, and of the reference in other roundings."""
+        """Collect losses of a training.
+
+        These are the losses of each arm as it is, and of the reference in other roundings.
+        """
         losses = self._options.losses
         if losses is None:
             return Evidence()
@@ -141,7 +144,10 @@ class CommandWorkload:
         self._watched.setdefault(arm, []).append(ended)
 
     def _in_fair_order(self, arms: tuple[str, ...]) -> tuple[str, ...]:
-        """Backwards in every second launch: being first must not always be the same arm's luck."""
+        """Reverse the arms in every second launch.
+
+        Being first must not always be the same arm's luck.
+        """
         return arms if self._context.launch % 2 == 0 else arms[::-1]
 
     def _weighed(self, arms: tuple[str, ...]) -> Evidence:
@@ -154,7 +160,7 @@ class CommandWorkload:
         facts: dict[str, Fact] = {}
         for arm in arms:
             try:
-                found = self._counted(arm)
+                counted = self._counted(arm)
             except NotCounted as error:
                 reason = f"not counted: {error}"[:MOST_DETAIL]
                 checks.append(
@@ -167,13 +173,16 @@ class CommandWorkload:
                     )
                 )
             else:
-                taken = Launch(launch=self._context.launch, values=(float(found.instructions),))
-                counts.append(INSTRUCTIONS.of(arm, taken, lane=Lane.COUNTERS))
-                facts["instructions_counted_by"] = str(found.tool)
+                sample = Launch(launch=self._context.launch, values=(float(counted.instructions),))
+                counts.append(INSTRUCTIONS.of(arm, sample, lane=Lane.COUNTERS))
+                facts["instructions_counted_by"] = str(counted.tool)
         return Evidence(metrics=(*peaks, *counts), checks=tuple(checks), facts=facts)
 
     def _counted(self, arm: str) -> Count:
-        """Raises `NotCounted`."""
+        """Count the instructions of an arm.
+
+        Raises `NotCounted`.
+        """
         options = self._options
         if self._context.device != "cpu":
             raise NotCounted(
@@ -185,7 +194,7 @@ class CommandWorkload:
         return count(
             argv,
             place,
-            asked=options.instructions,
+            setting=options.instructions,
             timeout_s=options.timeout_s,
             exit_codes=options.exit_codes,
         )
@@ -199,13 +208,13 @@ class CommandWorkload:
         )
         self._keep(arm, ended)
         self._context.progress(arm, 1, 1)
-        taken = Launch(launch=self._context.launch, values=(float(peak),))
-        return PEAK_RSS.of(arm, taken, lane=Lane.COUNTERS)
+        sample = Launch(launch=self._context.launch, values=(float(peak),))
+        return PEAK_RSS.of(arm, sample, lane=Lane.COUNTERS)
 
     def _read(self, arm: str, form: str) -> SeriesSelection:
-        options, place, own = self._options, self._place(arm), self._own_file(arm)
-        argv = _with_output(arguments(options.arms[arm]), own)
-        output = Output(named=options.output, own=own, place=place)
+        options, place, output_file = self._options, self._place(arm), self._own_file(arm)
+        argv = _with_output(arguments(options.arms[arm]), output_file)
+        output = Output(named=options.output, own=output_file, place=place)
         output.remember()
         self._keep(
             arm,
@@ -223,7 +232,10 @@ class CommandWorkload:
         )
 
     def _trained(self, arms: tuple[str, ...], losses: Losses) -> Evidence:
-        """Times and memory of one run of each arm; the reference's losses show if it repeats."""
+        """Collect times and memory of one run of each arm.
+
+        The reference's losses show if it repeats.
+        """
         metrics: list[Metric] = []
         traces, facts = [], {}
         launch = self._context.launch
@@ -255,18 +267,20 @@ class CommandWorkload:
                     role=Role.PERTURBED, start=f"again_{launch}", index=FIRST_REPEAT + launch
                 )
                 traces = [training.trace_of(trained.log, arm, again)]
-        kept = training.evidence(traces, candidates=()) if launch < training.MOST_REPEATS else None
+        parity = (
+            training.evidence(traces, candidates=()) if launch < training.MOST_REPEATS else None
+        )
         return Evidence(
-            metrics=tuple(metrics), checks=tuple(self._leftovers()), parity=kept, facts=facts
+            metrics=tuple(metrics), checks=tuple(self._leftovers()), parity=parity, facts=facts
         )
 
     def _train(self, arm: str, losses: Losses, environ: Mapping[str, str]) -> _Training:
-        options, own = self._options, self._own_file(arm)
+        options, output_file = self._options, self._own_file(arm)
         place = self._place(arm)
         place = replace(place, environ={"PYTHONUNBUFFERED": "1", **place.environ, **environ})
-        output = Output(named=options.output, own=own, place=place)
+        output = Output(named=options.output, own=output_file, place=place)
         output.remember()
-        argv = _with_output(arguments(options.arms[arm]), own)
+        argv = _with_output(arguments(options.arms[arm]), output_file)
         stamps: list[float] | None = [] if options.output in {None, STDOUT} else None
         timeout_s, codes = options.timeout_s, options.exit_codes
         peak, ended = peak_bytes(
@@ -280,7 +294,7 @@ class CommandWorkload:
         )
 
     def _own_file(self, arm: str) -> Path:
-        """The file that the command finds in CI_BENCH_OUTPUT."""
+        """Return the file that the command finds in CI_BENCH_OUTPUT."""
         position = list(self._options.arms).index(arm)
         return self._context.scratch / f"output-{position}"
 
@@ -307,7 +321,11 @@ class TimedCommand:
     compiler = Compiler.NONE
 
     def __init__(self, arm: str, options: CommandOptions, place: CommandPlace) -> None:
-        """The clock is the engine's: a step is the whole run, with the start of the process and its end."""
+        """Prepare the command.
+
+        The engine has the clock: a step is the whole run, with the start and the end of the
+        process.
+        """
         self._arm, self._options, self._place = arm, options, place
         self._argv = _with_output(
             arguments(options.arms[arm]), Path(place.environ[OUTPUT_VARIABLE])
@@ -344,7 +362,7 @@ class TimedCommand:
 
 
 def _rendezvous() -> dict[str, str]:
-    """Settings by which processes of the command find each other: loopback, and free ports.
+    """Return settings by which processes of the command find each other: loopback, and free ports.
 
     torchrun reads its options from PET_ variables, and chooses a port for 0
     (https://docs.pytorch.org/docs/stable/elastic/run.html). Scripts that start without it read
@@ -362,49 +380,53 @@ def _rendezvous() -> dict[str, str]:
     }
 
 
-def _with_output(argv: Sequence[str], own: Path) -> tuple[str, ...]:
-    return tuple(argument.replace(PLACE, str(own)) for argument in argv)
+def _with_output(argv: Sequence[str], output_file: Path) -> tuple[str, ...]:
+    return tuple(argument.replace(PLACE, str(output_file)) for argument in argv)
 
 
 def _checks(arm: str, selection: SeriesSelection) -> tuple[Check, ...]:
     """Report if a benchmark went wrong, and list the series without a direction."""
     skipped = (
-        f"; skipped: {_listed([one.benchmark for one in selection.skipped])}"
+        f"; skipped: {_join_names([absent.benchmark for absent in selection.skipped])}"
         if selection.skipped
         else ""
     )
     if selection.failed:
         outcome = Outcome.FAIL
-        detail = "failed: " + _listed(
-            [f"{one.benchmark} ({one.reason})" for one in selection.failed]
+        detail = "failed: " + _join_names(
+            [f"{absent.benchmark} ({absent.reason})" for absent in selection.failed]
         )
     else:
         outcome, detail = Outcome.PASS, f"{len(selection.metrics)} series are used"
-    found = (Check(name="benchmarks", arm=arm, outcome=outcome, detail=(detail + skipped)[:5000]),)
+    checks = (Check(name="benchmarks", arm=arm, outcome=outcome, detail=(detail + skipped)[:5000]),)
     if not selection.undirected:
-        return found
-    said = (
+        return checks
+    reason = (
         "not used, because it is unknown which way is better (add `better` under `metrics`):"
-        f" {_listed(selection.undirected)}"
+        f" {_join_names(selection.undirected)}"
     )
     return (
-        *found,
+        *checks,
         Check(
-            name="direction", arm=arm, outcome=Outcome.UNKNOWN, detail=said[:5000], informative=True
+            name="direction",
+            arm=arm,
+            outcome=Outcome.UNKNOWN,
+            detail=reason[:5000],
+            informative=True,
         ),
     )
 
 
-def _listed(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return ", ".join(name[:200] for name in names[:SHOWN]) + more
 
 
 def _facts(selections: Sequence[SeriesSelection]) -> dict[str, Fact]:
-    """The tools' own names of metrics that had to be renamed, as far as there is room, and the tool."""
+    """Return the tool, and its names of metrics that had to be renamed, as far as there is room."""
     facts: dict[str, Fact] = {}
     for selection in selections:
         facts |= {name: label[:1000] for name, label in selection.names.items() if name != label}
-    kept = dict(list(facts.items())[:MOST_NAMES])
+    renamed = dict(list(facts.items())[:MOST_NAMES])
     tool = next((selection.tool for selection in selections if selection.tool), None)
-    return {"measured_by": tool, **kept} if tool else dict(kept)
+    return {"measured_by": tool, **renamed} if tool else dict(renamed)

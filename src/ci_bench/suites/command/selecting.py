@@ -26,17 +26,20 @@ class BadOutput(NotMeasured):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SeriesSelection:
-    """The used part of a reading: `metrics` of one arm and launch, and the tool's own name of each.
-
-    `undirected` are names of series that are left out because their better direction is unknown.
-    """
+    """The used part of a reading, of one arm and launch."""
 
     metrics: tuple[Metric, ...]
+    """Selected series as metrics."""
     names: Mapping[str, str]
+    """The tool's name of each metric's series, by the metric's name."""
     tool: str
+    """Name of the tool that wrote the output; empty if unknown."""
     failed: tuple[Absent, ...]
+    """Benchmarks that failed, without those that a rule ignores."""
     skipped: tuple[Absent, ...]
+    """Benchmarks that the tool skipped, without those that a rule ignores."""
     undirected: tuple[str, ...]
+    """Names of series left out because their better direction is unknown."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -69,7 +72,7 @@ def select(
         if position not in picked.used:
             raise BadOutput(
                 f"metrics[{position}].match: {rule.match!r} matches nothing; the output has"
-                f" {_listed(reading)}"
+                f" {_describe_series(reading)}"
             )
     if not picked.metrics and not failed:
         raise BadOutput(_nothing_left(reading, picked))
@@ -118,7 +121,10 @@ def _pick(
 def _metric(
     name: str, series: Series, unit: str, better: Better, *, arm: str, launch: int
 ) -> Metric:
-    """One run of a command is one launch, whatever it started itself."""
+    """Convert a series to a metric.
+
+    One run of a command is one launch, whatever it started itself.
+    """
     try:
         return metric_of(
             series, (series.values,), name=name, unit=unit, better=better, arm=arm, first=launch
@@ -128,20 +134,20 @@ def _metric(
 
 
 def _title(name: str, series: Series) -> str:
-    """The tool's own name, where it is another one."""
+    """Return the tool's name if it differs from the metric's, else an empty text."""
     return "" if series.label == name else series.label[:LONGEST_TITLE]
 
 
 def _not_ignored(
-    absent: Sequence[Absent], rules: Sequence[SelectionRule], used: set[int]
+    absences: Sequence[Absent], rules: Sequence[SelectionRule], used: set[int]
 ) -> tuple[Absent, ...]:
-    kept = []
-    for one in absent:
-        position = _first_fitting(rules, one.benchmark)
+    reported = []
+    for absent in absences:
+        position = _first_fitting(rules, absent.benchmark)
         used |= {position} if position is not None else set()
         if position is None or rules[position].use:
-            kept.append(one)
-    return tuple(kept)
+            reported.append(absent)
+    return tuple(reported)
 
 
 def _first_fitting(rules: Sequence[SelectionRule], label: str) -> int | None:
@@ -162,13 +168,13 @@ def _nothing_left(reading: Reading, picked: _Picked) -> str:
         example = f"`metrics: [{{match: {picked.undirected[0]!r}, better: lower}}]`"
         return (
             f"the tool does not say which way its numbers are better; say it, as in {example}. The"
-            f" output has {_listed(reading)}"
+            f" output has {_describe_series(reading)}"
         )
-    return f"nothing of the output is used; it has {_listed(reading)}"
+    return f"nothing of the output is used; it has {_describe_series(reading)}"
 
 
-def _listed(reading: Reading) -> str:
-    """The first names of a reading."""
+def _describe_series(reading: Reading) -> str:
+    """List the first names of a reading."""
     labels = [series.label for series in reading.series] + [
         absent.benchmark for absent in (*reading.failed, *reading.skipped)
     ]

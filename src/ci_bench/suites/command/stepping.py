@@ -25,7 +25,7 @@ EPSILON = 2.0**-23
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Step:
-    """A training step that ended: its loss, and, if you like, the global gradient norm and the step's tokens (or rows).
+    """Training step that ended: its loss, and optionally global gradient norm and tokens (or rows).
 
     A loop that is a generator yields these (`loop` of an entry). Numbers may be tensors with one
     element.
@@ -43,7 +43,9 @@ def step(
     tokens: int | None = None,
     rank: int | None = None,
 ) -> None:
-    """Note that a training step ended: its loss, and, if you like, the global gradient norm and the step's tokens (or rows).
+    """Record a training step that ended.
+
+    Optional are the global gradient norm and the step's tokens (or rows).
 
     Every process may call it, or only the first. By default `rank` is torchrun's. Each call appends
     one line of JSON to the file that CI_BENCH_OUTPUT names, in one write, with the seconds of the
@@ -78,7 +80,10 @@ def write(
     step_time: float | None = None,
     cpu_time: float | None = None,
 ) -> None:
-    """Append a step of plain numbers to a file, as one line in one write; `step_time` and `cpu_time` in seconds, if known."""
+    """Append a step of plain numbers to a file, as one line in one write.
+
+    `step_time` and `cpu_time` are in seconds, if known.
+    """
     begun = time.monotonic()
     memory = read_memory()
     _Clock.reading_s += time.monotonic() - begun
@@ -101,7 +106,10 @@ def write(
 
 
 class _MallocInfo(ctypes.Structure):
-    """glibc's `struct mallinfo2`: `uordblks` and `hblkhd` are the bytes in use, of heaps and of separate mappings."""
+    """glibc's `struct mallinfo2`.
+
+    `uordblks` and `hblkhd` are the bytes in use, of heaps and of separate mappings.
+    """
 
     _fields_ = tuple(
         (name, ctypes.c_size_t)
@@ -119,29 +127,34 @@ class _Clock:
 
 
 def read_memory() -> dict[str, int]:
-    """Return the bytes that allocations hold now, and the peak on a GPU, by the names of records; unknown ones are missing.
+    """Return the bytes that allocations hold now, and the peak on a GPU, by the names of records.
+
+    Unknown ones are missing.
 
     The C library counts its allocations exactly (glibc's mallinfo2(3)), which resident memory does
     not: freed pieces stay resident. On GPUs torch's allocator counts, if the program has used one.
     """
-    found: dict[str, int] = {}
+    memory: dict[str, int] = {}
     mallinfo = getattr(ctypes.CDLL(None), "mallinfo2", None)
     if mallinfo is not None:
         mallinfo.restype = _MallocInfo
         amounts = mallinfo()
-        found["allocated_bytes"] = amounts.uordblks + amounts.hblkhd
+        memory["allocated_bytes"] = amounts.uordblks + amounts.hblkhd
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     if cuda is not None and cuda.is_initialized():
         devices = range(cuda.device_count())
-        found["allocated_bytes"] = found.get("allocated_bytes", 0) + sum(
+        memory["allocated_bytes"] = memory.get("allocated_bytes", 0) + sum(
             map(cuda.memory_allocated, devices)
         )
-        found["peak_allocated_bytes"] = max(map(cuda.max_memory_allocated, devices))
-    return found
+        memory["peak_allocated_bytes"] = max(map(cuda.max_memory_allocated, devices))
+    return memory
 
 
 def _number(value: SupportsFloat) -> float:
-    """A number, or a tensor that has one, which torch warns of while it is part of a graph."""
+    """Convert a number, or a tensor that has one.
+
+    torch warns of such a tensor while it is part of a graph.
+    """
     detach = getattr(value, "detach", None)
     return float(value if detach is None else detach())
 

@@ -61,7 +61,7 @@ class TraceKind:
 
 
 def evidence(traces: Sequence[Trace], *, candidates: Sequence[str]) -> ParityEvidence:
-    """Evidence on losses from these runs of a program whose weights were not perturbed."""
+    """Return the evidence on losses from runs of a program whose weights were not perturbed."""
     masks = [
         ArmMasks(arm=arm, masks=Masks.ALIGNED, detail="not probed: as the commands draw them")
         for arm in candidates
@@ -79,7 +79,7 @@ def evidence(traces: Sequence[Trace], *, candidates: Sequence[str]) -> ParityEvi
 
 
 def trace_of(log: Log, arm: str, kind: TraceKind) -> Trace:
-    """Loss and gradient norm of each step: the mean over ranks, and each rank's own if several.
+    """Return loss and gradient norm of each step: the mean over ranks, and each rank's if several.
 
     A norm is that of the first rank. Steps without one are marked holes.
     """
@@ -124,13 +124,15 @@ def _series(
     losses: Sequence[Sequence[float]], norms: Sequence[Sequence[float | None]]
 ) -> RankSeries:
     complete = all(norm is not None for rank in norms for norm in rank)
-    own = (
+    rank_norms = (
         tuple(tuple(None if norm is None else _finite(norm) for norm in rank) for rank in norms)
         if complete
         else ()
     )
     return RankSeries(
-        own_rows=True, loss=tuple(tuple(map(_finite, rank)) for rank in losses), grad_norm=own
+        own_rows=True,
+        loss=tuple(tuple(map(_finite, rank)) for rank in losses),
+        grad_norm=rank_norms,
     )
 
 
@@ -147,7 +149,7 @@ def _holes(signal: str, values: Sequence[float | None]) -> list[NonFinite]:
 
 
 def step_times(ranks: Ranks, stamps: Sequence[float] = ()) -> tuple[tuple[float, ...], ...]:
-    """Seconds of each step of each rank; empty if they are unknown.
+    """Return the seconds of each step of each rank; empty if they are unknown.
 
     They come from the records' own durations, else from differences of their clock, else from the
     arrival of each line (`stamps`). In the last case the first step has no start, and is left out;
@@ -159,14 +161,17 @@ def step_times(ranks: Ranks, stamps: Sequence[float] = ()) -> tuple[tuple[float,
     if all(record.clock_s is not None for record in records):
         return tuple(_differences([record.clock_s or 0.0 for record in steps]) for steps in ranks)
     if stamps and max(record.line for record in records) < len(stamps):
-        found = [_shared([stamps[record.line] for record in steps]) for steps in ranks]
-        common = min(map(len, found))
-        return tuple(times[len(times) - common :] for times in found) if common else ()
+        rank_times = [_shared([stamps[record.line] for record in steps]) for steps in ranks]
+        common = min(map(len, rank_times))
+        return tuple(times[len(times) - common :] for times in rank_times) if common else ()
     return ()
 
 
 def _shared(arrivals: Sequence[float]) -> tuple[float, ...]:
-    """Seconds of each step after those that arrived first: a reader that is late finds several lines in a pipe."""
+    """Return the seconds of each step after those that arrived first.
+
+    A reader that is late finds several lines in a pipe.
+    """
     together = Counter(arrivals)
     times: list[float] = []
     for earlier, later in pairwise(together):
@@ -181,7 +186,7 @@ def _differences(moments: Sequence[float]) -> tuple[float, ...]:
 def timing(
     ranks: Ranks, times: Sequence[Sequence[float]], arm: str, *, launch: int, warmup_steps: int
 ) -> tuple[Metric, ...]:
-    """The time of a step as a metric: of each step that of the slowest rank.
+    """Return the time of a step as a metric: of each step that of the slowest rank.
 
     Raises:
         BadOutput: no step is left after those that warm up, or a step took no time.
@@ -198,16 +203,18 @@ def timing(
             f"step {slowest.index(min(slowest))} has no positive duration; check the field that"
             " holds its time"
         )
-    taken = Launch(launch=launch, values=_thinned(values), warmup=_thinned(warmup))
-    return (STEP_TIME.of(arm, taken, lane=Lane.WALL, items=_items(ranks)),)
+    sample = Launch(launch=launch, values=_thinned(values), warmup=_thinned(warmup))
+    return (STEP_TIME.of(arm, sample, lane=Lane.WALL, items=_items(ranks)),)
 
 
 def to_target(
     ranks: Ranks, times: Sequence[Sequence[float]], arm: str, *, launch: int, target: float | None
 ) -> tuple[Metric, ...]:
-    """The steps, and seconds if known, until the mean loss of `LATEST` steps, over all ranks, is `target` or less.
+    """Return the steps, and seconds if known, until the loss is `target` or less.
 
-    None if it never is. The seconds are those of the slowest rank in each step. The first step is
+    The loss is the mean of `LATEST` steps over all ranks.
+
+    Empty if it never is. The seconds are those of the slowest rank in each step. The first step is
     left out if its time is unknown.
     """
     losses = [sum(record.loss for record in step) / len(step) for step in zip(*ranks, strict=True)]
@@ -226,24 +233,27 @@ def to_target(
     untimed = len(losses) - len(slowest)
     if not slowest or untimed > 1:
         return (steps,)
-    taken = Launch(launch=launch, values=(sum(slowest[: reached - untimed]),))
-    return (steps, TIME_TO_TARGET.of(arm, taken, lane=Lane.WALL))
+    sample = Launch(launch=launch, values=(sum(slowest[: reached - untimed]),))
+    return (steps, TIME_TO_TARGET.of(arm, sample, lane=Lane.WALL))
 
 
 def memory(ranks: Ranks, arm: str, *, launch: int, warmup_steps: int) -> tuple[Metric, ...]:
-    """The growth of allocated memory over the steps, and on a GPU torch's peak: of the rank with the most of each."""
-    found = []
-    held = [
+    """Return the growth of allocated memory over the steps, and on a GPU torch's peak.
+
+    Each is of the rank with the most.
+    """
+    metrics = []
+    allocated = [
         [record.allocated for record in steps[warmup_steps:] if record.allocated is not None]
         for steps in ranks
     ]
-    if min(map(len, held)) >= LEAST_READINGS:
-        taken = Launch(launch=launch, values=(max(map(growth, held)),))
-        found.append(ALLOCATED_GROWTH.of(arm, taken, lane=Lane.COUNTERS))
+    if min(map(len, allocated)) >= LEAST_READINGS:
+        sample = Launch(launch=launch, values=(max(map(growth, allocated)),))
+        metrics.append(ALLOCATED_GROWTH.of(arm, sample, lane=Lane.COUNTERS))
     if peaks := [record.peak for steps in ranks for record in steps if record.peak]:
-        taken = Launch(launch=launch, values=(float(max(peaks)),))
-        found.append(PEAK_ALLOCATED.of(arm, taken, lane=Lane.COUNTERS))
-    return tuple(found)
+        sample = Launch(launch=launch, values=(float(max(peaks)),))
+        metrics.append(PEAK_ALLOCATED.of(arm, sample, lane=Lane.COUNTERS))
+    return tuple(metrics)
 
 
 def _thinned(values: Sequence[float]) -> tuple[float, ...]:
@@ -251,31 +261,31 @@ def _thinned(values: Sequence[float]) -> tuple[float, ...]:
 
 
 def _items(ranks: Ranks) -> int | None:
-    """Tokens of a step, of all ranks, where every step has as many."""
+    """Return the tokens of a step, of all ranks, if every step has the same number."""
     sums = {sum(record.tokens or 0.0 for record in step) for step in zip(*ranks, strict=True)}
     tokens = sums.pop()
     return int(tokens) if not sums and tokens >= 1 else None
 
 
 def facts(ranks: Ranks, times: Sequence[Sequence[float]]) -> Mapping[str, Fact]:
-    """Facts on the length of the training, and on how slow each rank is by its own clock.
+    """Return facts on the length of the training, and on how slow each rank is by its own clock.
 
     If known, they include the time that each rank computes in a step. This distinguishes ranks that
     wait for each other if waiting takes no processor time: on the CPU.
     """
-    found: dict[str, Fact] = {"training_steps": len(ranks[0])}
+    training_facts: dict[str, Fact] = {"training_steps": len(ranks[0])}
     if len(ranks) > 1:
-        found["training_ranks"] = len(ranks)
+        training_facts["training_ranks"] = len(ranks)
         typical = [statistics.median(rank) for rank in times if rank]
-        found |= {
+        training_facts |= {
             f"rank_{rank}_step_s": seconds for rank, seconds in enumerate(typical[:MOST_NAMED])
         }
         computed = [
             [record.cpu_s for record in steps if record.cpu_s is not None] for steps in ranks
         ]
         if all(computed):
-            found |= {
-                f"rank_{rank}_cpu_s": statistics.median(own)
-                for rank, own in enumerate(computed[:MOST_NAMED])
+            training_facts |= {
+                f"rank_{rank}_cpu_s": statistics.median(cpu_seconds)
+                for rank, cpu_seconds in enumerate(computed[:MOST_NAMED])
             }
-    return found
+    return training_facts

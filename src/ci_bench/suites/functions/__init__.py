@@ -1,1 +1,1 @@
-"""The suite `functions`: a benchmark is a function under a decorator, and a case is one combination of its parameters."""
+"""The suite `functions`: a benchmark is a decorated function, a case one point of its grid."""

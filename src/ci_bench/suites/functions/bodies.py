@@ -13,27 +13,32 @@ LENGTH = 16
 
 
 def digest_of(source: str, function: str) -> str:
-    """The digest of a benchmark's code, without its decorators; empty if the file has no such function.
+    """Return the digest of a benchmark's code without its decorators.
 
-    `function` is the benchmark's name in the file, with its class in front where it is a method.
+    It is empty if the file has no such function. `function` is the benchmark's name in the file,
+    with its class in front if it is a method.
     """
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError):
         return ""
     name = function.rpartition(".")[2]
-    own = [node for node in _functions(tree) if node.name == name or _provides(node, name)]
-    if not own:
+    definitions = [node for node in _functions(tree) if node.name == name or _provides(node, name)]
+    if not definitions:
         return ""
     top = {name: node for node in tree.body for name in _defined(node)}
     used: dict[str, ast.AST] = {}
-    waiting: list[ast.AST] = [*own]
+    waiting: list[ast.AST] = [*definitions]
     while waiting:
-        for named in (node.id for node in ast.walk(waiting.pop()) if isinstance(node, ast.Name)):
-            if named in top and named not in used and top[named] not in own:
-                used[named] = top[named]
-                waiting.append(top[named])
-    parts = [_plain(node) for node in own] + [_plain(used[named]) for named in sorted(used)]
+        for identifier in (
+            node.id for node in ast.walk(waiting.pop()) if isinstance(node, ast.Name)
+        ):
+            if identifier in top and identifier not in used and top[identifier] not in definitions:
+                used[identifier] = top[identifier]
+                waiting.append(top[identifier])
+    parts = [_dump(node) for node in definitions] + [
+        _dump(used[identifier]) for identifier in sorted(used)
+    ]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:LENGTH]
 
 
@@ -45,33 +50,33 @@ def _functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunction
 
 def _provides(node: ast.AST, name: str) -> bool:
     """Return true if a function is another provider of a benchmark: ``@name.provider(…)``."""
-    found = (
-        one.func if isinstance(one, ast.Call) else one
-        for one in getattr(node, "decorator_list", ())
+    targets = (
+        decorator.func if isinstance(decorator, ast.Call) else decorator
+        for decorator in getattr(node, "decorator_list", ())
     )
     return any(
-        isinstance(one, ast.Attribute)
-        and one.attr == "provider"
-        and isinstance(one.value, ast.Name)
-        and one.value.id == name
-        for one in found
+        isinstance(target, ast.Attribute)
+        and target.attr == "provider"
+        and isinstance(target.value, ast.Name)
+        and target.value.id == name
+        for target in targets
     )
 
 
 def _defined(node: ast.stmt) -> Iterator[str]:
-    """The names that a statement at the top of a file defines."""
+    """Return the names that a statement at the top of a file defines."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         yield node.name
     elif isinstance(node, ast.Assign | ast.AnnAssign):
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         yield from (
-            one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name)
+            part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)
         )
 
 
-def _plain(node: ast.AST) -> str:
-    """A definition without places, decorators and docstring."""
+def _dump(node: ast.AST) -> str:
+    """Dump a definition without places, decorators and docstring."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         body = node.body[1:] if ast.get_docstring(node) is not None else node.body
-        return "\n".join([ast.dump(node.args), *(ast.dump(one) for one in body)])
+        return "\n".join([ast.dump(node.args), *(ast.dump(statement) for statement in body)])
     return ast.dump(node)

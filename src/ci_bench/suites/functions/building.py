@@ -41,24 +41,34 @@ SHOWS = 4.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Inside:
-    """The size of a call's coarsest rounding that results show, and its precision where inputs have a finer one."""
+    """The coarsest rounding of a call that shows in its results."""
 
     epsilon: float
+    """Size of the rounding."""
     named: str = ""
+    """Its precision, if inputs have a finer one; else empty."""
 
 
 @dataclass(kw_only=True, slots=True)
 class Built:
-    """One provider at one point, ready to be called; `left` is the result of the last call."""
+    """One provider at one point, ready to be called."""
 
     session: Drawing
+    """Inputs that the provider drew, and its recorded numbers."""
     call: Callable[[], Any]
+    """Call to time."""
     seed: int
+    """Seed of the global generators."""
     name: str = "the function"
+    """Name of the function, with the arm if it differs, for errors."""
     generator: Generator[Any, None, None] | None = None
+    """Generator to close after the last call; `None` if the provider is not one."""
     left: Any = None
+    """Result of the last call; `None` before the first."""
     gradients: list[Tensor] = field(default_factory=list)
+    """Gradients of the results, drawn at the first backward pass."""
     prepared: list[Tensor] = field(default_factory=list)
+    """Copies of the inputs that `restore` writes back, without constants."""
 
     def forward(self) -> None:
         """Call it, after releasing the results of the previous call."""
@@ -90,7 +100,7 @@ class Built:
                 self.backward()
 
     def drew(self) -> bool:
-        """True if the last `run` drew from a global generator."""
+        """Return true if the last `run` drew from a global generator."""
         now = generator_states()
         seed_everything(step_seed(self.seed, CALL))
         return bool(moved(generator_states(), now))
@@ -103,65 +113,75 @@ class Built:
         Inputs that it wrote into are among these: the reference has to write the same into them. A
         call that fails in a mode of the dispatcher runs without it.
         """
-        given = [checksum(tensor) for tensor in self.session.tensors]
+        checksums = [checksum(tensor) for tensor in self.session.tensors]
         try:
             self.run(mode, draw)
         except Exception:
             if mode is None:
                 raise
             self.run(draw=draw)
-        return {**self.copies(), **self._written_since(given)}
+        return {**self.copies(), **self._written_since(checksums)}
 
-    def _written_since(self, given: Sequence[int]) -> dict[str, Tensor]:
-        """Copies on the host of the inputs that a call wrote into.
+    def _written_since(self, checksums: Sequence[int]) -> dict[str, Tensor]:
+        """Copy the inputs that a call wrote into to the host.
 
         Their values from before the call show which these are.
         """
         return {
             f"input: {place}": tensor.detach().to("cpu", copy=True)
-            for place, (tensor, before) in enumerate(zip(self.session.tensors, given, strict=True))
+            for place, (tensor, before) in enumerate(
+                zip(self.session.tensors, checksums, strict=True)
+            )
             if checksum(tensor) != before
         }
 
     def rewritten(
         self, draw: Draw, mode: AbstractContextManager[object] | None = None
     ) -> dict[str, Tensor]:
-        """The same once other values were written."""
+        """Run the call on other values, and copy its results as `take` does."""
         self.write(draw)
         return self.take(mode)
 
     def inside(self, epsilon: float) -> Inside:
-        """The rounding of a call where it computes in a narrower type inside, and results show that; else `epsilon`."""
-        seen = watch_roundings(epsilon)
-        plain = self.take(seen)
-        if not seen.named:
+        """Find the coarsest rounding inside of a call.
+
+        It counts if the call computes in a narrower type than its inputs, and results show that;
+        else the rounding is `epsilon`.
+        """
+        roundings = watch_roundings(epsilon)
+        results = self.take(roundings)
+        if not roundings.named:
             return Inside(epsilon=epsilon)
         moved = self.take(watch_roundings(epsilon, seed=1))
-        share = max((_off(moved.get(name), value) for name, value in plain.items()), default=0.0)
-        shows = share >= seen.coarsest / SHOWS
-        return Inside(epsilon=seen.coarsest, named=seen.named) if shows else Inside(epsilon=epsilon)
+        share = max((_off(moved.get(name), value) for name, value in results.items()), default=0.0)
+        shows = share >= roundings.coarsest / SHOWS
+        return (
+            Inside(epsilon=roundings.coarsest, named=roundings.named)
+            if shows
+            else Inside(epsilon=epsilon)
+        )
 
     def comparable(self) -> dict[str, Tensor]:
-        """Copies of the last call's results; empty if a part of them cannot be compared."""
+        """Copy the last call's results; empty if a part of them cannot be compared."""
         try:
             return self.copies()
         except BadBenchmark:
             return {}
 
     def copies(self) -> dict[str, Tensor]:
-        """Copies on the host of the last call's results."""
+        """Copy the last call's results to the host."""
         return {name: value.detach().to("cpu", copy=True) for name, value in self.outputs().items()}
 
     def outputs(self) -> dict[str, Tensor]:
-        """The results of the last call, not copied."""
+        """Return the results of the last call, not copied."""
         try:
-            found = named_outputs(self.left)
+            results = named_outputs(self.left)
             for place, tensor in enumerate(self.session.tensors):
                 if tensor.grad is not None:
-                    found |= plain_tensors(tensor.grad, f"gradient: {place}")
+                    results |= plain_tensors(tensor.grad, f"gradient: {place}")
         except BadBenchmark as error:
             raise BadBenchmark(f"{self.name} {error}") from error
-        return found
+        return results
 
     def remember(self) -> None:
         """Keep the values of now, to go back to."""
@@ -172,7 +192,9 @@ class Built:
 
         Returns true if any input can have others.
         """
-        changing = [place for place, given in enumerate(self.session.given) if not given.constant]
+        changing = [
+            place for place, request in enumerate(self.session.given) if not request.constant
+        ]
         with torch.no_grad():
             for place in changing:
                 self.session.tensors[place].data.copy_(
@@ -182,27 +204,29 @@ class Built:
                 gradient.copy_(_gradient(draw, place, gradient, self.session.device))
         return bool(changing)
 
-    def alter(self, draw: Draw, *, whole: bool) -> Callable[[], None] | None:
+    def alter(self, draw: Draw, *, all_values: bool) -> Callable[[], None] | None:
         """Prepare a write of a few values of a draw, or of all, into inputs except constants.
 
         They are written in place. The gradients of results stay as they are.
         """
         coin = torch.Generator().manual_seed(draw.seed)
         pairs = []
-        for place, (tensor, given) in enumerate(
+        for place, (tensor, request) in enumerate(
             zip(self.session.tensors, self.session.given, strict=True)
         ):
-            if given.constant or not tensor.numel():
+            if request.constant or not tensor.numel():
                 continue
-            part = tensor.data if whole else tensor.data[part_of(tensor, coin, independent=True)]
-            pairs.append((part, draw.tensor(place, replace(given, shape=tuple(part.shape)))))
+            part = (
+                tensor.data if all_values else tensor.data[part_of(tensor, coin, independent=True)]
+            )
+            pairs.append((part, draw.tensor(place, replace(request, shape=tuple(part.shape)))))
         return prepared_write(pairs) if pairs else None
 
     def restore(self) -> None:
         """Write the values back that were kept."""
         with torch.no_grad():
-            for tensor, kept in zip(self._changing(), self.prepared, strict=True):
-                tensor.data.copy_(kept)
+            for tensor, prepared in zip(self._changing(), self.prepared, strict=True):
+                tensor.data.copy_(prepared)
             for place, gradient in enumerate(self.gradients):
                 gradient.copy_(_gradient(self.session.draw, place, gradient, self.session.device))
 
@@ -222,7 +246,7 @@ class Built:
 
     def _changing(self) -> list[Tensor]:
         drawn = zip(self.session.tensors, self.session.given, strict=True)
-        return [tensor for tensor, given in drawn if not given.constant]
+        return [tensor for tensor, request in drawn if not request.constant]
 
     def _draw_gradients(self, outputs: Sequence[Tensor]) -> None:
         if not outputs:
@@ -249,22 +273,24 @@ def build(
     Raises:
         BadBenchmark: it gives nothing that can be called.
     """
-    function = next(one.function for one in benchmark.providers if one.arm.name == arm)
+    function = next(
+        provider.function for provider in benchmark.providers if provider.arm.name == arm
+    )
     seed_everything(seed)
     with building(session):
-        made: Any = function(**values)
-        generator = made if isinstance(made, GeneratorType) else None
+        returned: Any = function(**values)
+        generator = returned if isinstance(returned, GeneratorType) else None
         if generator is not None:
-            made = next(generator, None)
+            returned = next(generator, None)
     session.closed = True
-    if not callable(made):
-        kind = type(made).__name__
+    if not callable(returned):
+        kind = type(returned).__name__
         raise BadBenchmark(
             f"{arm} gives a {kind} instead of the function to time: `return lambda: kernel(x)`"
         )
-    named = getattr(benchmark.function, "__name__", arm)
-    name = named if named == arm else f"{named} ({arm})"
-    return Built(session=session, call=made, seed=seed, name=name, generator=generator)
+    function_name = getattr(benchmark.function, "__name__", arm)
+    name = function_name if function_name == arm else f"{function_name} ({arm})"
+    return Built(session=session, call=returned, seed=seed, name=name, generator=generator)
 
 
 def _off(moved: Tensor | None, value: Tensor) -> float:
@@ -275,7 +301,7 @@ def _off(moved: Tensor | None, value: Tensor) -> float:
 
 
 def _gradient(draw: Draw, place: int, output: Tensor, drawn_on: str) -> Tensor:
-    """Gradient of one output, never shaken.
+    """Draw the gradient of one output, never shaken.
 
     It has few digits, so it has the same values in every type.
     """

@@ -61,7 +61,7 @@ _PRESENT = _Present()
 
 @contextmanager
 def building(session: DeclaringSession) -> "Iterator[None]":
-    """While a case of this session is built, called or taken down."""
+    """Use this session while a case is built, called or taken down."""
     before, _PRESENT.session = _PRESENT.session, session
     try:
         yield
@@ -70,7 +70,7 @@ def building(session: DeclaringSession) -> "Iterator[None]":
 
 
 def device_of_case() -> str:
-    """Torch's name of the device that the case is built for, outside of one the CPU."""
+    """Return torch's name of the device that the case is built for; outside of one, the CPU."""
     return _PRESENT.session.device if _PRESENT.session is not None else "cpu"
 
 
@@ -84,7 +84,7 @@ def inputs(
     constant: bool = False,
     high: int | None = None,
 ) -> "tuple[Tensor, ...]":
-    """Draw `count` tensors of one shape and type from the case's own seed.
+    """Draw `number` tensors of one shape and type from the case's own seed.
 
     They are the same for every provider and both sides. They are on the run's device, unless
     `device` names another one. Real numbers are standard normal, whole ones are of
@@ -151,7 +151,7 @@ class Benchmark(Generic[P, R]):
     providers: list[Provider] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """It is known by the function's name and documentation."""
+        """Take over the function's name and documentation."""
         update_wrapper(self, self.function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -182,10 +182,12 @@ class Benchmark(Generic[P, R]):
             function=self.function.__name__,
             parameters=tuple(signature),
             optional=frozenset(
-                name for name, one in signature.items() if one.default is not one.empty
+                name
+                for name, parameter in signature.items()
+                if parameter.default is not parameter.empty
             ),
             keywords={name: value for name, value in self.keywords.items() if name != "work"},
-            arms=tuple(one.arm for one in self.providers),
+            arms=tuple(provider.arm for provider in self.providers),
         )
 
 
@@ -193,12 +195,12 @@ _REGISTERED: dict[str, list[Benchmark[..., Any]]] = {}
 
 
 def registered(file: str) -> tuple[Benchmark[..., Any], ...]:
-    """The benchmarks that a file's code has declared so far, in their order."""
+    """Return the benchmarks that a file's code has declared so far, in their order."""
     return tuple(_REGISTERED.get(file, ()))
 
 
 def forget(file: str) -> None:
-    """Before a file's code is executed again."""
+    """Forget a file's benchmarks, before its code is executed again."""
     _REGISTERED.pop(file, None)
 
 
@@ -207,7 +209,9 @@ def benchmark(function: Callable[P, R], /) -> Benchmark[P, R]: ...
 @overload
 def benchmark(**keywords: Any) -> Callable[[Callable[P, R]], Benchmark[P, R]]: ...
 def benchmark(function: Callable[..., Any] | None = None, /, **keywords: Any) -> Any:
-    """Make a function a benchmark: ``@ci_bench.benchmark(shapes=[(1024, 64)], dtype=["fp32", "bf16"])``.
+    """Make a function a benchmark.
+
+    For example ``@ci_bench.benchmark(shapes=[(1024, 64)], dtype=["fp32", "bf16"])``.
 
     The function is called once with the parameters of each case, and returns the code to time: a
     function without parameters. A generator yields it instead, and cleans up behind the ``yield``.
@@ -236,15 +240,15 @@ def _declare(function: Callable[..., Any], keywords: Mapping[str, Any]) -> Bench
         raise BadConfig(
             f"ci_bench.benchmark: {function!r} is not a function; pass all arguments by keyword"
         )
-    made = Benchmark(function=function, keywords=dict(keywords))
+    declared = Benchmark(function=function, keywords=dict(keywords))
     name = keywords.get("provider", function.__name__)
-    made.providers.append(
+    declared.providers.append(
         Provider(arm=_arm(function, str(name), reference=False), function=function)
     )
     file = str(Path(code.co_filename).resolve())
-    _REGISTERED.setdefault(file, []).append(made)
-    points(made.declaration(file))
-    return made
+    _REGISTERED.setdefault(file, []).append(declared)
+    points(declared.declaration(file))
+    return declared
 
 
 def _arm(function: Callable[..., Any], name: str, *, reference: bool) -> Arm:

@@ -41,59 +41,64 @@ class BadBenchmark(NotMeasured):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Draw:
-    """Values for a case: those of a `seed`.
-
-    They are off by `epsilon` if `noise` is a seed for that, and in fp64 if `wide`. Constant tensors
-    have the values of the seed `fixed`, if given. With `half`, from 1, the rows of `HALVES` of all
-    others are zero.
-    """
+    """Values for a case, by the seed that they are drawn from."""
 
     seed: int
+    """Seed of the values."""
     fixed: int | None = None
+    """Seed of constant tensors; `None` draws them from `seed` as well."""
     noise: int = 0
+    """Seed of the rounding that shakes the values; 0 leaves them exact."""
     epsilon: float = 0.0
+    """Size of that rounding, relative."""
     wide: bool = False
+    """True gives the values in fp64, or complex128."""
     half: int = 0
+    """Number of the half, from 1, whose rows (`HALVES`) are zero but in constants; 0 for none."""
 
-    def tensor(self, place: int, given: "Given") -> Tensor:
-        """The values of one tensor, on its device."""
-        drawn = self._drawn(place, given)
-        if self.half and not given.constant and given.shape:
-            drawn[HALVES[self.half - 1](given.shape[0])] = 0
+    def tensor(self, place: int, request: "Given") -> Tensor:
+        """Draw the values of one tensor, on its device."""
+        drawn = self._drawn(place, request)
+        if self.half and not request.constant and request.shape:
+            drawn[HALVES[self.half - 1](request.shape[0])] = 0
         return drawn
 
-    def _drawn(self, place: int, given: "Given") -> Tensor:
-        seed = self.fixed if given.constant and self.fixed is not None else self.seed
-        generator = torch.Generator(given.drawn_on).manual_seed(step_seed(seed, place))
-        if given.dtype.is_floating_point or given.dtype.is_complex:
+    def _drawn(self, place: int, request: "Given") -> Tensor:
+        seed = self.fixed if request.constant and self.fixed is not None else self.seed
+        generator = torch.Generator(request.drawn_on).manual_seed(step_seed(seed, place))
+        if request.dtype.is_floating_point or request.dtype.is_complex:
             drawn = torch.randn(
-                given.shape, generator=generator, dtype=given.drawn_in, device=given.drawn_on
+                request.shape, generator=generator, dtype=request.drawn_in, device=request.drawn_on
             )
-            drawn = drawn.to(given.dtype)
+            drawn = drawn.to(request.dtype)
             if self.noise:
-                noise = torch.Generator(given.drawn_on).manual_seed(step_seed(self.noise, place))
+                noise = torch.Generator(request.drawn_on).manual_seed(step_seed(self.noise, place))
                 drawn = shaken({"": drawn}, self.epsilon, noise)[""]
-            wide = _WIDE.get(given.dtype, torch.float64)
-            return drawn.to(given.device, wide if self.wide else given.dtype)
-        high = 2 if given.dtype is torch.bool else given.high
-        drawn = torch.randint(high, given.shape, generator=generator, device=given.drawn_on)
-        return drawn.to(given.device, given.dtype)
+            wide = _WIDE.get(request.dtype, torch.float64)
+            return drawn.to(request.device, wide if self.wide else request.dtype)
+        high = 2 if request.dtype is torch.bool else request.high
+        drawn = torch.randint(high, request.shape, generator=generator, device=request.drawn_on)
+        return drawn.to(request.device, request.dtype)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Given:
-    """Tensor that a provider requested, or the form of a gradient of its result.
-
-    `drawn_on` is the case's device, which may differ from the tensor's.
-    """
+    """Tensor that a provider requested, or the form of a gradient of its result."""
 
     shape: tuple[int, ...]
+    """Shape of the tensor."""
     dtype: torch.dtype
+    """Type that the values are rounded to."""
     device: str
+    """Device of the tensor."""
     drawn_on: str
+    """Device of the case, which may differ from the tensor's."""
     requires_grad: bool = False
+    """True if the backward pass computes its gradient."""
     constant: bool = False
+    """True keeps the values in every call."""
     high: int = 0
+    """Upper bound, exclusive, of whole numbers; 0 for other types."""
 
     @property
     def drawn_in(self) -> torch.dtype:
@@ -103,28 +108,37 @@ class Given:
         return torch.float64 if self.dtype is torch.float64 else torch.float32
 
 
-def dtype_of(named: Any) -> torch.dtype:
-    """Torch's type behind ``bf16``, ``bfloat16`` or itself. Raises `ValueError`."""
-    found = (
-        named
-        if isinstance(named, torch.dtype)
-        else DTYPES.get(str(named)) or getattr(torch, str(named), None)
+def dtype_of(dtype: Any) -> torch.dtype:
+    """Return torch's type behind ``bf16``, ``bfloat16`` or itself.
+
+    Raises `ValueError`.
+    """
+    resolved = (
+        dtype
+        if isinstance(dtype, torch.dtype)
+        else DTYPES.get(str(dtype)) or getattr(torch, str(dtype), None)
     )
-    if isinstance(found, torch.dtype):
-        return found
-    raise ValueError(f"dtype {named!r} is neither one of {', '.join(DTYPES)} nor a type of torch")
+    if isinstance(resolved, torch.dtype):
+        return resolved
+    raise ValueError(f"dtype {dtype!r} is neither one of {', '.join(DTYPES)} nor a type of torch")
 
 
 @dataclass(kw_only=True, slots=True)
 class Drawing:
-    """A `Session`: draws one provider's inputs, and keeps its recorded numbers."""
+    """A `DeclaringSession`: draws one provider's inputs, and keeps its recorded numbers."""
 
     draw: Draw
+    """Values that the inputs get."""
     device: str
+    """Device of the run."""
     backward: bool = False
+    """True if the benchmark has a backward pass."""
     given: list[Given] = field(default_factory=list)
+    """Requested tensors, in their order."""
     tensors: list[Tensor] = field(default_factory=list)
+    """Drawn inputs, in the same order."""
     records: dict[str, Recorded] = field(default_factory=dict)
+    """Recorded numbers, by name; the last one counts."""
     closed: bool = False
     """True once the provider has built.
 
@@ -152,7 +166,7 @@ class Drawing:
         real = kind.is_floating_point or kind.is_complex
         if not real and kind is not torch.bool and not high:
             raise ValueError(f"inputs of {dtype}: whole numbers need `high`, which they stay below")
-        asked = Given(
+        request = Given(
             shape=(shape,) if isinstance(shape, int) else tuple(shape),
             dtype=kind,
             device=str(torch.empty(0, device=device or self.device).device),
@@ -162,19 +176,19 @@ class Drawing:
             constant=constant,
             high=high or 0,
         )
-        return tuple(self._next(asked) for _ in range(number))
+        return tuple(self._next(request) for _ in range(number))
 
     def record(self, name: str, value: float, *, unit: str, better: str | None, gate: bool) -> None:
         """Keep a number; see `declaring.record`."""
         self.records[name] = recorded(name, value, unit=unit, better=better, gate=gate)
 
-    def _next(self, asked: Given) -> Tensor:
-        drawn = self.draw.tensor(len(self.given), asked).requires_grad_(asked.requires_grad)
-        self.given.append(asked)
+    def _next(self, request: Given) -> Tensor:
+        drawn = self.draw.tensor(len(self.given), request).requires_grad_(request.requires_grad)
+        self.given.append(request)
         self.tensors.append(drawn)
         return drawn
 
 
 def by_hand() -> Drawing:
-    """A session for a benchmark that is called outside of a run."""
+    """Return a session for a benchmark that is called outside of a run."""
     return Drawing(draw=Draw(seed=0), device="cuda" if torch.cuda.is_available() else "cpu")

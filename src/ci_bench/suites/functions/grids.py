@@ -38,36 +38,41 @@ _DIGEST = 6
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Arm:
-    """One provider: its name, the parameters that its function takes, and the line of its decorator."""
+    """One provider."""
 
     name: str
     parameters: tuple[str, ...]
+    """Parameters that its function takes."""
     line: int
+    """Line of its decorator."""
     reference: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GridDeclaration:
-    """A benchmark as declared. `file` is relative to the tree, `line` that of the decorator.
-
-    `optional` are parameters that have a default. `keywords` are those of the decorator without
-    `work`, which no plan needs. The first of the `arms` is the decorated function itself. `origin`
-    is the benchmark's other tool, and empty for decorated functions; `untimed` ones only report
-    numbers.
-    """
+    """A benchmark as declared."""
 
     file: str
+    """Path of its file, relative to the tree."""
     line: int
+    """Line of its first decorator."""
     function: str
+    """Name of the function, with its class if it has one."""
     parameters: tuple[str, ...] = ()
+    """Parameters of the function."""
     optional: frozenset[str] = frozenset()
+    """Parameters that have a default."""
     keywords: Mapping[str, Any] = field(default_factory=dict)
+    """Keywords of the decorator, without `work`, which no plan needs."""
     arms: tuple[Arm, ...] = ()
+    """Providers, the decorated function first."""
     origin: str = ""
+    """Format of the other tool that the benchmark is of; empty for decorated functions."""
     untimed: bool = False
+    """True if the benchmark only reports numbers."""
 
     def fault(self, what: str, why: str, *, line: int | None = None) -> BadConfig:
-        """An error at `what` of this benchmark."""
+        """Return an error at `what` of this benchmark."""
         place = f"{self.file}:{line or self.line}: {self.function[:MOST_SHOWN]}"
         return BadConfig(f"{place}: {what[:MOST_SHOWN]}: {why[:MOST_WORDS]}")
 
@@ -91,7 +96,7 @@ class Point:
 
 
 def points(declared: GridDeclaration) -> tuple[Point, ...]:
-    """All points of a benchmark, in the order of its lists, the last of which varies fastest.
+    """Return all points of a benchmark, in the order of its lists; the last one varies fastest.
 
     Raises:
         BadConfig: a keyword names no parameter, a parameter has no value, or two points have the
@@ -99,19 +104,21 @@ def points(declared: GridDeclaration) -> tuple[Point, ...]:
     """
     _check(declared)
     combinations = (
-        _listed(declared) if declared.keywords.get("cases") is not None else _grid(declared)
+        _case_points(declared) if declared.keywords.get("cases") is not None else _grid(declared)
     )
-    found = tuple(
+    grid_points = tuple(
         Point(values=values, label=_label_of(declared, values)) for values in combinations
     )
-    for label, times in Counter(point.label for point in found).items():
+    for label, times in Counter(point.label for point in grid_points).items():
         if times > 1:
-            alike = " and ".join(str(dict(point.values)) for point in found if point.label == label)
+            alike = " and ".join(
+                str(dict(point.values)) for point in grid_points if point.label == label
+            )
             raise declared.fault(
                 "cases" if "cases" in declared.keywords else label,
                 f"{alike} would be one case; make them differ",
             )
-    return found
+    return grid_points
 
 
 def as_json(value: Any) -> Any:
@@ -128,7 +135,9 @@ def as_json(value: Any) -> Any:
 
 
 def label_of(value: Any) -> str:
-    """A short name of a value: ``1024x64`` of a shape, ``float32`` of torch's own, the name of a function.
+    """Return a short name of a value.
+
+    It is ``1024x64`` for a shape, ``float32`` for torch's own, and the name of a function.
 
     Raises:
         ValueError: it has none that would be the same in the next run.
@@ -170,8 +179,8 @@ def _short(text: str) -> str:
     """Return the text if an id may hold it, else its allowed part and a digest of the whole."""
     if _SHOWN.fullmatch(text) and len(text) <= LONGEST_LABEL:
         return text
-    plain = re.sub(r"[^A-Za-z0-9_.+:/-]+", "_", text)[: LONGEST_LABEL - _DIGEST - 1]
-    return f"{plain}_{hashlib.sha256(text.encode()).hexdigest()[:_DIGEST]}"
+    prefix = re.sub(r"[^A-Za-z0-9_.+:/-]+", "_", text)[: LONGEST_LABEL - _DIGEST - 1]
+    return f"{prefix}_{hashlib.sha256(text.encode()).hexdigest()[:_DIGEST]}"
 
 
 def _label_of(declared: GridDeclaration, values: Mapping[str, Any]) -> str:
@@ -227,14 +236,14 @@ def _check(declared: GridDeclaration) -> None:
         or not 0 < threshold < 1
     ):
         raise declared.fault(
-            "threshold", f"{_told(threshold)} is not a fraction between 0 and 1, such as 0.02"
+            "threshold", f"{_quote(threshold)} is not a fraction between 0 and 1, such as 0.02"
         )
     if not isinstance(declared.keywords.get("backward", False), bool):
         raise declared.fault("backward", "True or False")
     _check_arms(declared)
 
 
-def _told(value: Any) -> str:
+def _quote(value: Any) -> str:
     try:
         return repr(value)[:MOST_SHOWN]
     except ValueError:  # Python writes no number of thousands of digits
@@ -267,32 +276,32 @@ def _check_arms(declared: GridDeclaration) -> None:
         raise declared.fault("provider", f"{len(names)} of them; at most {MOST_ARMS} are allowed")
 
 
-def _listed(declared: GridDeclaration) -> Iterator[Mapping[str, Any]]:
-    """The points of an explicit list."""
+def _case_points(declared: GridDeclaration) -> Iterator[Mapping[str, Any]]:
+    """Yield the points of an explicit list."""
     others = [name for name in declared.keywords if name not in OPTIONS]
     if others:
         raise declared.fault(
             others[0], "the cases are listed under `cases`, too; write one or the other"
         )
-    listed = declared.keywords["cases"]
+    cases = declared.keywords["cases"]
     if (
-        not isinstance(listed, list | tuple)
-        or not listed
-        or not all(isinstance(item, Mapping) for item in listed)
+        not isinstance(cases, list | tuple)
+        or not cases
+        or not all(isinstance(item, Mapping) for item in cases)
     ):
         raise declared.fault("cases", "a list of mappings, each from parameters to values")
-    if len(listed) > MOST_POINTS:
+    if len(cases) > MOST_POINTS:
         raise declared.fault(
-            "cases", f"{len(listed):,} cases; at most {MOST_POINTS:,} are allowed for one function"
+            "cases", f"{len(cases):,} cases; at most {MOST_POINTS:,} are allowed for one function"
         )
-    for number, item in enumerate(listed):
+    for number, item in enumerate(cases):
         for name in item:
             _require_parameter(declared, f"cases[{number}].{name}", str(name))
-        yield _whole(declared, dict(item), f"cases[{number}]")
+        yield _require_complete(declared, dict(item), f"cases[{number}]")
 
 
 def _grid(declared: GridDeclaration) -> Iterator[Mapping[str, Any]]:
-    """Each combination of the dimensions' values."""
+    """Yield each combination of the dimensions' values."""
     dimensions: dict[str, Sequence[Any]] = {}
     for keyword, value in declared.keywords.items():
         if keyword in OPTIONS:
@@ -315,11 +324,11 @@ def _grid(declared: GridDeclaration) -> Iterator[Mapping[str, Any]]:
             " `cases`",
         )
     for combination in product(*dimensions.values()):
-        yield _whole(declared, dict(zip(dimensions, combination, strict=True)), "grid")
+        yield _require_complete(declared, dict(zip(dimensions, combination, strict=True)), "grid")
 
 
 def _parameter_of(declared: GridDeclaration, keyword: str) -> str:
-    """The parameter that a keyword names: itself, or its singular."""
+    """Return the parameter that a keyword names: itself, or its singular."""
     singular = {
         keyword.removesuffix("s"),
         keyword.removesuffix("es"),
@@ -336,12 +345,14 @@ def _parameter_of(declared: GridDeclaration, keyword: str) -> str:
 
 def _require_parameter(declared: GridDeclaration, place: str, name: str) -> None:
     if name not in declared.parameters:
-        taken = ", ".join(declared.parameters) or "none"
+        accepted = ", ".join(declared.parameters) or "none"
         near = meant(name, (*declared.parameters, *OPTIONS))
-        raise declared.fault(place, f"no parameter of this name (there are: {taken}){near}")
+        raise declared.fault(place, f"no parameter of this name (there are: {accepted}){near}")
 
 
-def _whole(declared: GridDeclaration, values: dict[str, Any], place: str) -> Mapping[str, Any]:
+def _require_complete(
+    declared: GridDeclaration, values: dict[str, Any], place: str
+) -> Mapping[str, Any]:
     missing = [
         name for name in declared.parameters if name not in values and name not in declared.optional
     ]

@@ -31,7 +31,7 @@ COLLECTORS: Mapping[Format, Callable[[str, ModuleType], tuple[Collected, ...]]] 
     Format.PERF_REPORT: perf_report.collect,
     Format.TRITONBENCH: tritonbench.collect,
 }
-"""By format, who looks for its benchmarks in a module."""
+"""Collector of a module's benchmarks, by format."""
 
 
 class ByImport(Functions):
@@ -41,9 +41,17 @@ class ByImport(Functions):
     """
 
     def plan(self, options: Mapping[str, Any]) -> tuple[Case, ...]:
-        """The cases of one entry, as the imported files declare them. Raises `BadConfig`."""
+        """Plan the cases of one entry, as the imported files declare them.
+
+        Raises `BadConfig`.
+        """
         return cases_of(
-            [one for file in files_of(self.folder, options) for one in declarations(file)], options
+            [
+                declaration
+                for file in files_of(self.folder, options)
+                for declaration in declarations(file)
+            ],
+            options,
         )
 
 
@@ -55,11 +63,13 @@ def declarations(file: str) -> tuple[GridDeclaration, ...]:
 
     Raises `BadConfig`.
     """
-    return tuple(one.declaration(file) for one in benchmarks(file))
+    return tuple(benchmark.declaration(file) for benchmark in benchmarks(file))
 
 
 def benchmarks(file: str) -> tuple[Benchmark[..., Any], ...]:
-    """The benchmarks of a file of the working folder, which is imported where that is yet to be done.
+    """Return the benchmarks of a file of the working folder.
+
+    The file is imported, unless it was before.
 
     Raises:
         BadConfig: it is not there, or raises something.
@@ -68,15 +78,15 @@ def benchmarks(file: str) -> tuple[Benchmark[..., Any], ...]:
     if not path.is_file():
         raise BadConfig(f"{file}: not found in {Path.cwd()}")
     source = source_of(Path(), file)
-    kept = _KEPT.get(str(path))
+    imported = _KEPT.get(str(path))
     name, _ = _module_name(Path(file))
     if (
-        kept is None
-        or kept.source != source
-        or (kept.module is not None and sys.modules.get(name) is not kept.module)
+        imported is None
+        or imported.source != source
+        or (imported.module is not None and sys.modules.get(name) is not imported.module)
     ):
-        _KEPT[str(path)] = kept = _collect(file, path, source)
-    return kept.benchmarks
+        _KEPT[str(path)] = imported = _collect(file, path, source)
+    return imported.benchmarks
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,21 +106,24 @@ def _collect(file: str, path: Path, source: str) -> _Imported:
     """
     formats = recognise(source, file)
     module: ModuleType | None = None
-    found: list[Benchmark[..., Any]] = []
+    file_benchmarks: list[Benchmark[..., Any]] = []
     if formats != (Format.PYTEST,) or PACKAGE in source:
         with stand_ins(formats):
             module = _module_of(file, path)
-        found += registered(str(path))
-        found += [
-            one for name in formats if name in COLLECTORS for one in COLLECTORS[name](file, module)
+        file_benchmarks += registered(str(path))
+        file_benchmarks += [
+            benchmark
+            for name in formats
+            if name in COLLECTORS
+            for benchmark in COLLECTORS[name](file, module)
         ]
     if Format.PYTEST in formats:
-        found += pytest_tests.collect(file)
-    return _Imported(source=source, module=module, benchmarks=tuple(found))
+        file_benchmarks += pytest_tests.collect(file)
+    return _Imported(source=source, module=module, benchmarks=tuple(file_benchmarks))
 
 
 def _module_of(file: str, path: Path) -> ModuleType:
-    """The file's module, executed now unless it was before."""
+    """Return the file's module, executed now unless it was before."""
     name, in_package = _module_name(Path(file))
     if getattr(sys.modules.get(name), "__file__", None) != str(path):
         forget(str(path))
@@ -148,7 +161,7 @@ def _import(name: str, path: Path, *, in_package: bool) -> None:
 
 
 def _module_name(file: Path) -> tuple[str, bool]:
-    """The name of a file's module, and whether a package has it."""
+    """Return the name of a file's module, and true if a package has it."""
     root = (
         Path("src")
         if file.parts[0] == "src" and not Path("src", "__init__.py").exists()

@@ -16,11 +16,11 @@ PACKAGE, DECORATOR, PROVIDER = "ci_bench", "benchmark", "provider"
 
 
 class _NotPlain(Exception):  # noqa: N818 - a reason to import the file, not an error
-    """Only importing the file shows its contents."""
+    """Reason to import a file, since its source does not show its benchmarks."""
 
 
 def read(source: str, file: str) -> tuple[GridDeclaration, ...] | None:
-    """The benchmarks of a file in their order, `None` if it has to be imported for that.
+    """Return the benchmarks of a file in their order; `None` if it has to be imported for that.
 
     Raises:
         BadConfig: it is not valid Python.
@@ -48,20 +48,18 @@ class _FoundNames:
 
 @dataclass(kw_only=True, slots=True)
 class _Reader:
-    """One file.
-
-    `packages` and `decorators` are the names that it has for `ci_bench` and for
-    `ci_bench.benchmark`.
-
-    `plain` are the nodes that were understood: any other mention of a decorator makes the file one
-    to import.
-    """
+    """Reader of one file."""
 
     file: str
+    """Path of the file, for errors."""
     packages: set[str] = field(default_factory=set)
+    """Names that the file has for `ci_bench`."""
     decorators: set[str] = field(default_factory=set)
+    """Names that the file has for `ci_bench.benchmark`."""
     found: dict[str, _FoundNames] = field(default_factory=dict)
+    """Benchmarks, by the name of their function."""
     plain: set[int] = field(default_factory=set)
+    """Identities of understood nodes; any other mention of a decorator requires an import."""
 
     def read(self, tree: ast.Module) -> tuple[GridDeclaration, ...]:
         self._read_imports(tree)
@@ -106,7 +104,7 @@ class _Reader:
             self.plain |= {id(target), id(getattr(target, "value", target))}
 
     def _require_outermost(self, place: int) -> None:
-        """A decorator around it may make anything of it."""
+        """Require that no other decorator is around it, since that may make anything of it."""
         if place:
             raise _NotPlain
 
@@ -121,29 +119,29 @@ class _Reader:
 
     def _add_provider(self, node: ast.FunctionDef, call: ast.Call, target: ast.Attribute) -> None:
         base = target.value.id if isinstance(target.value, ast.Name) else ""
-        given = self._keywords(call)
-        if base not in self.found or len(call.args) > 1 or not {*given} <= {"name", "reference"}:
+        keywords = self._keywords(call)
+        if base not in self.found or len(call.args) > 1 or not {*keywords} <= {"name", "reference"}:
             raise _NotPlain
-        named = [_literal(argument) for argument in call.args] + [
-            given[name] for name in given if name == "name"
+        names = [_literal(argument) for argument in call.args] + [
+            keywords[name] for name in keywords if name == "name"
         ]
-        if len(named) != 1:
+        if len(names) != 1:
             raise _NotPlain
         self.found[base].arms.append(
-            self._arm(node, str(named[0]), reference=bool(given.get("reference", False)))
+            self._arm(node, str(names[0]), reference=bool(keywords.get("reference", False)))
         )
 
     def _arm(self, node: ast.FunctionDef, name: str, *, reference: bool) -> Arm:
         return Arm(name=name, parameters=_parameters(node), line=_line(node), reference=reference)
 
     def _keywords(self, call: ast.Call, without: str = "") -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for keyword in call.keywords:
             if keyword.arg is None:
                 raise _NotPlain
             if keyword.arg != without:
-                found[keyword.arg] = _literal(keyword.value)
-        return found
+                values[keyword.arg] = _literal(keyword.value)
+        return values
 
     def _is_decorator(self, node: ast.expr) -> bool:
         if isinstance(node, ast.Name):
@@ -176,19 +174,19 @@ class _Reader:
             isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
             and node.name in names
         ):
-            own = self.found.get(node.name)
-            if own is None or own.node is not node:
+            benchmark = self.found.get(node.name)
+            if benchmark is None or benchmark.node is not node:
                 raise _NotPlain
 
-    def _declaration(self, found: _FoundNames) -> GridDeclaration:
+    def _declaration(self, benchmark: _FoundNames) -> GridDeclaration:
         return GridDeclaration(
             file=self.file,
-            line=_line(found.node),
-            function=found.node.name,
-            parameters=_parameters(found.node),
-            optional=frozenset(_optional(found.node)),
-            keywords=found.keywords,
-            arms=tuple(found.arms),
+            line=_line(benchmark.node),
+            function=benchmark.node.name,
+            parameters=_parameters(benchmark.node),
+            optional=frozenset(_optional(benchmark.node)),
+            keywords=benchmark.keywords,
+            arms=tuple(benchmark.arms),
         )
 
 
@@ -200,7 +198,7 @@ def _literal(node: ast.expr) -> Any:
 
 
 def _line(node: ast.FunctionDef) -> int:
-    """That of the first decorator, as a function's code has it."""
+    """Return the line of the first decorator, as a function's code has it."""
     return min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
 
 
@@ -214,7 +212,7 @@ def _optional(node: ast.FunctionDef) -> Iterator[str]:
     names = [argument.arg for argument in node.args.args]
     yield from names[len(names) - len(node.args.defaults) :]
     yield from (
-        one.arg
-        for one, default in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
+        keyword.arg
+        for keyword, default in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
         if default is not None
     )

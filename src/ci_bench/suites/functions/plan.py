@@ -33,29 +33,31 @@ _PASSED_OVER = frozenset({"__pycache__", "node_modules", "site-packages"})
 
 @dataclass(kw_only=True, slots=True)
 class Functions(Suite):
-    """Every benchmark of some files, at every point of its grid.
-
-    Paths are relative to `folder`, the tree's root.
-    """
+    """Every benchmark of some files, at every point of its grid."""
 
     name: str = "functions"
+    """Name of the suite."""
     worker: str = "ci_bench.suites.functions.run"
+    """Module of the worker's half."""
     preload: tuple[str, ...] = ("torch",)
+    """Modules that workers import before they measure."""
     folder: Path = field(default_factory=Path)
+    """Root of the tree, which paths are relative to."""
     plan_by_import: Callable[[Mapping[str, Any]], tuple[Case, ...]] | None = None
+    """Planner that imports the files in a separate process; `None` if that is not allowed."""
 
     def plan(self, options: Mapping[str, Any]) -> tuple[Case, ...]:
-        """The cases of one entry.
+        """Plan the cases of one entry.
 
         Raises:
             BadConfig: a path leads nowhere, the files have no benchmark, or one contradicts itself.
         """
         files = files_of(self.folder, options)
         read = [_read(self.folder, file) for file in files]
-        plain = [one for one in read if one is not None]
-        if len(plain) == len(read):
+        literals = [declared for declared in read if declared is not None]
+        if len(literals) == len(read):
             return self._with_bodies(
-                cases_of([one for declared in plain for one in declared], options)
+                cases_of([benchmark for declared in literals for benchmark in declared], options)
             )
         if self.plan_by_import is None:
             dynamic = files[read.index(None)]
@@ -66,11 +68,11 @@ class Functions(Suite):
         return self._with_bodies(self.plan_by_import(options))
 
     def _with_bodies(self, cases: tuple[Case, ...]) -> tuple[Case, ...]:
-        """The cases with digests of their code, as the files' text has it."""
-        found = {(str(case.params["file"]), str(case.params["function"])) for case in cases}
+        """Return the cases with digests of their code, as the files' text has it."""
+        functions = {(str(case.params["file"]), str(case.params["function"])) for case in cases}
         bodies = {
             (file, function): digest_of(source_of(self.folder, file), function)
-            for file, function in found
+            for file, function in functions
         }
         return tuple(
             replace(case, body=bodies[case.params["file"], case.params["function"]])
@@ -78,7 +80,7 @@ class Functions(Suite):
         )
 
     def reads(self, options: Mapping[str, Any]) -> tuple[str, ...]:
-        """The files themselves."""
+        """Return the paths of the files."""
         return tuple(_paths(options))
 
     def stages(self, case: Case) -> tuple[Stage, ...]:
@@ -110,64 +112,66 @@ def must_be_imported(folder: Path, options: Mapping[str, Any]) -> bool:
 
 
 def files_of(folder: Path, options: Mapping[str, Any]) -> list[str]:
-    """The Python files that an entry names, relative to the tree, each once.
+    """Return the Python files that an entry names, relative to the tree, each once.
 
     Raises:
         BadConfig: a path leads nowhere, or out of the tree.
     """
-    found: dict[str, None] = {}
+    files: dict[str, None] = {}
     for path in _paths(options):
-        found |= dict.fromkeys(_below(folder, path))
-    if len(found) > MOST_FILES:
+        files |= dict.fromkeys(_below(folder, path))
+    if len(files) > MOST_FILES:
         raise BadConfig(
-            f"suites.functions: {len(found):,} files; at most {MOST_FILES:,} are allowed"
+            f"suites.functions: {len(files):,} files; at most {MOST_FILES:,} are allowed"
         )
-    return list(found)
+    return list(files)
 
 
 def cases_of(declared: Sequence[GridDeclaration], options: Mapping[str, Any]) -> tuple[Case, ...]:
-    """The cases of benchmarks that were read or imported, in their order.
+    """Return the cases of benchmarks that were read or imported, in their order.
 
     Raises:
         BadConfig: no benchmark is given, two have the same name, or one contradicts itself.
     """
-    wanted = [one for one in declared if _is_wanted(one.function, options)]
-    if not wanted:
-        where, known = (
+    selected = [benchmark for benchmark in declared if _is_wanted(benchmark.function, options)]
+    if not selected:
+        where, functions = (
             " ".join(_paths(options)),
-            ", ".join(dict.fromkeys(one.function for one in declared)),
+            ", ".join(dict.fromkeys(benchmark.function for benchmark in declared)),
         )
         why = (
-            f"none of its benchmarks fits match ({known[:MOST_KNOWN]})"
-            if known
+            f"none of its benchmarks fits match ({functions[:MOST_KNOWN]})"
+            if functions
             else f"it has no benchmark; recognised are {RECOGNISED}"
         )
         raise NothingInTree(f"suites.functions: {where}: {why}")
-    names, prefix = _names(wanted), f"{options['name']}." if "name" in options else ""
+    names, prefix = _names(selected), f"{options['name']}." if "name" in options else ""
     return tuple(
-        _case(one, f"{prefix}{names[one.file, one.function]}", point)
-        for one in wanted
-        for point in points(one)
+        _case(benchmark, f"{prefix}{names[benchmark.file, benchmark.function]}", point)
+        for benchmark in selected
+        for point in points(benchmark)
     )
 
 
 def _names(declared: Sequence[GridDeclaration]) -> dict[tuple[str, str], str]:
     """Return the name of each benchmark: its function, after its file if two files share it."""
     lines: dict[tuple[str, str], int] = {}
-    for one in declared:
-        if (line := lines.setdefault((one.file, one.function), one.line)) != one.line:
-            raise one.fault("name", f"line {line} has a benchmark of this name; rename one")
+    for benchmark in declared:
+        if (
+            line := lines.setdefault((benchmark.file, benchmark.function), benchmark.line)
+        ) != benchmark.line:
+            raise benchmark.fault("name", f"line {line} has a benchmark of this name; rename one")
     files = Counter(function for _, function in lines)
     stems = Counter((PurePosixPath(file).stem, function) for file, function in lines)
-    found = {}
+    names = {}
     for file, function in lines:
         path = PurePosixPath(file)
-        apart = (
+        file_part = (
             path.stem if stems[path.stem, function] == 1 else ".".join(path.with_suffix("").parts)
         )
-        plain = re.sub(r"[^A-Za-z0-9_.-]", "_", apart)
-        found[file, function] = function if files[function] == 1 else f"{plain}.{function}"
-    return found
+        clean_part = re.sub(r"[^A-Za-z0-9_.-]", "_", file_part)
+        names[file, function] = function if files[function] == 1 else f"{clean_part}.{function}"
+    return names
 
 
 def _case(declared: GridDeclaration, name: str, point: Point) -> Case:
@@ -214,7 +218,7 @@ def _paths(options: Mapping[str, Any]) -> list[str]:
 
 
 def _below(folder: Path, path: str) -> Iterator[str]:
-    """The files of one path: itself, those in a folder, or those that fit a glob."""
+    """Yield the files of one path: itself, those in a folder, or those that fit a glob."""
     pure = PurePosixPath(path)
     if pure.is_absolute() or ".." in pure.parts:
         raise BadConfig(
@@ -225,23 +229,25 @@ def _below(folder: Path, path: str) -> Iterator[str]:
         if place.is_file():
             yield str(pure)
             return
-        found = place.rglob("*.py") if place.is_dir() else folder.glob(str(pure))
+        candidates = place.rglob("*.py") if place.is_dir() else folder.glob(str(pure))
         inside = sorted(
-            one.relative_to(folder) for one in found if one.suffix == ".py" and one.is_file()
+            file.relative_to(folder)
+            for file in candidates
+            if file.suffix == ".py" and file.is_file()
         )
     except (OSError, ValueError) as error:
         raise BadConfig(f"suites.functions: {path}: cannot be looked for: {error}") from error
-    kept = [
-        one
-        for one in inside
-        if not any(part.startswith(".") or part in _PASSED_OVER for part in one.parts)
+    visible = [
+        file
+        for file in inside
+        if not any(part.startswith(".") or part in _PASSED_OVER for part in file.parts)
     ]
-    if not kept:
+    if not visible:
         raise NothingInTree(
             f"suites.functions: {path}: no Python file found in {folder.resolve()}; correct the"
             " path"
         )
-    yield from (one.as_posix() for one in kept)
+    yield from (file.as_posix() for file in visible)
 
 
 def _read(folder: Path, file: str) -> tuple[GridDeclaration, ...] | None:
@@ -254,7 +260,10 @@ def _read(folder: Path, file: str) -> tuple[GridDeclaration, ...] | None:
 
 
 def source_of(folder: Path, file: str) -> str:
-    """The text of a file of the tree. Raises `BadConfig` if it cannot be read."""
+    """Return the text of a file of the tree.
+
+    Raises `BadConfig` if it cannot be read.
+    """
     try:
         with (folder / file).open("rb") as stream:
             content = stream.read(MOST_BYTES + 1)

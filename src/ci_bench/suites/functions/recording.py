@@ -30,24 +30,29 @@ class BadRecord(NotMeasured, ValueError):  # noqa: N818 - it names an outcome
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recorded:
-    """One number. `name` is the metric's, `title` the one that it was recorded under."""
+    """One number that a benchmark recorded."""
 
     name: str
+    """Name of its metric; a prefix marks numbers that are only shown."""
     title: str
+    """Name that it was recorded under."""
     value: float
+    """Value in the unit below."""
     unit: Unit
+    """Unit of the value, converted from the tool's."""
     better: Better
+    """Better direction; `LOWER` if unknown, which only a shown number may be."""
 
     def metric(self, arm: str, launch: int) -> Metric:
-        """As a metric of one arm."""
-        taken = Launch(launch=launch, values=(self.value,))
+        """Convert to a metric of one arm."""
+        sample = Launch(launch=launch, values=(self.value,))
         return Metric(
             name=self.name,
             arm=arm,
             unit=self.unit,
             better=self.better,
             lane=Lane.COUNTERS,
-            launches=(taken,),
+            launches=(sample,),
             title=self.title,
         )
 
@@ -81,5 +86,7 @@ def recorded(name: str, value: float, *, unit: str, better: str | None, gate: bo
 
 
 def metrics_of(records: Mapping[str, Iterable[Recorded]], launch: int) -> tuple[Metric, ...]:
-    """All that the arms recorded in one launch."""
-    return tuple(one.metric(arm, launch) for arm, kept in records.items() for one in kept)
+    """Return all that the arms recorded in one launch."""
+    return tuple(
+        number.metric(arm, launch) for arm, numbers in records.items() for number in numbers
+    )

@@ -68,12 +68,14 @@ def differentiable(value: Any) -> list[Tensor]:
     if isinstance(value, Tensor):
         return [value] if value.requires_grad else []
     if isinstance(value, Mapping):
-        return [one for item in value.values() for one in differentiable(item)]
+        return [tensor for item in value.values() for tensor in differentiable(item)]
     if isinstance(value, list | tuple):
-        return [one for item in value for one in differentiable(item)]
+        return [tensor for item in value for tensor in differentiable(item)]
     if is_dataclass(value) and not isinstance(value, type):
         return [
-            one for field in fields(value) for one in differentiable(getattr(value, field.name))
+            tensor
+            for field in fields(value)
+            for tensor in differentiable(getattr(value, field.name))
         ]
     return []
 
@@ -174,7 +176,7 @@ class _Walk:
 
     def _members(self, value: AbstractSet[Any], name: str) -> Iterator[tuple[str, Leaf]]:
         if _are_numbers(value):
-            yield name, tuple(sorted(value, key=lambda one: (one.real, one.imag)))
+            yield name, tuple(sorted(value, key=lambda number: (number.real, number.imag)))
             return
         members = []
         for member in value:
@@ -189,7 +191,11 @@ class _Walk:
         yield name, "\x1e".join(sorted(members))
 
     def _of_array(self, array: Any, name: str) -> Iterator[tuple[str, Leaf]]:
-        """Give a NumPy array: numbers as a tensor of its memory, fields by name, other elements as Python has them."""
+        """Give a NumPy array as tensors.
+
+        Numbers become a tensor of its memory, fields go by name, and other elements are as Python
+        has them.
+        """
         if hasattr(array, "filled"):
             yield from self._of_array(_numpy().ma.getmaskarray(array), _below(name, "mask"))
             array = array.filled(0)
@@ -212,7 +218,11 @@ class _Walk:
             )
         attrs = getattr(type(value), "__attrs_attrs__", None)
         if attrs is not None:
-            compared = ((one.name, getattr(value, one.name)) for one in attrs if one.eq)
+            compared = (
+                (attribute.name, getattr(value, attribute.name))
+                for attribute in attrs
+                if attribute.eq
+            )
             yield from self._items(compared, name, inside=inside)
             return
         if isinstance(value, ModuleType) or not (inside or _has_equality(value)):
@@ -229,9 +239,9 @@ class _Walk:
             yield name, reduced
             return
         function, arguments, *more = reduced
-        given = [list(part) if isinstance(part, Iterator) else part for part in more]
+        parts = [list(part) if isinstance(part, Iterator) else part for part in more]
         yield from self._items(
-            (("of", function), ("with", arguments), ("state", given)), name, inside=True
+            (("of", function), ("with", arguments), ("state", parts)), name, inside=True
         )
 
 
@@ -241,10 +251,10 @@ def _has_equality(value: Any) -> bool:
 
 def _unlike(leaves: Iterable[tuple[str, Leaf]]) -> Iterator[tuple[str, Leaf]]:
     """Give every leaf a distinct name: the keys 1 and "1" have the same text."""
-    seen: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for name, leaf in leaves:
-        seen[name] = seen.get(name, 0) + 1
-        yield name if seen[name] == 1 else f"{name} ({seen[name]})", leaf
+        counts[name] = counts.get(name, 0) + 1
+        yield name if counts[name] == 1 else f"{name} ({counts[name]})", leaf
 
 
 def _typed(name: str, leaf: Leaf) -> str:
@@ -282,9 +292,12 @@ def _bytes(content: bytes) -> Tensor:
 
 
 def _packed(leaves: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Put many numbers and texts together: real numbers in one tensor, whole ones in another, and all else as text."""
+    """Put many numbers and texts together.
+
+    Real numbers go into one tensor, whole ones into another, and all else becomes text.
+    """
     reals: list[float] = []
-    whole: list[int] = []
+    integers: list[int] = []
     lines = []
     for name, leaf in leaves.items():
         written = repr(leaf)
@@ -293,15 +306,15 @@ def _packed(leaves: Mapping[str, Any]) -> dict[str, Tensor]:
             reals += (part for value in values for part in (value.real, value.imag))
             written = str(len(values))
         elif isinstance(values[0], int) and not _is_long(leaf):
-            whole += values
+            integers += values
             written = str(len(values))
         lines.append(f"{name}\x1f{type(values[0]).__name__}\x1f{written}")
-    found = {f"{OUTPUT} (text)": _bytes("\x1e".join(lines).encode("utf-8", "surrogatepass"))}
+    tensors = {f"{OUTPUT} (text)": _bytes("\x1e".join(lines).encode("utf-8", "surrogatepass"))}
     if reals:
-        found[f"{OUTPUT} (numbers)"] = torch.tensor(reals, dtype=torch.float64)
-    if whole:
-        found[f"{OUTPUT} (whole numbers)"] = torch.tensor(whole, dtype=torch.int64)
-    return found
+        tensors[f"{OUTPUT} (numbers)"] = torch.tensor(reals, dtype=torch.float64)
+    if integers:
+        tensors[f"{OUTPUT} (whole numbers)"] = torch.tensor(integers, dtype=torch.int64)
+    return tensors
 
 
 def _are_numbers(values: Collection[Any]) -> bool:
@@ -317,7 +330,7 @@ def _numpy() -> Any:
 
 
 def _as_array(value: Any) -> Any:
-    """A value as a NumPy array where it is one, or another library's array; `None` if it is not."""
+    """Return a NumPy array or another library's array as a NumPy array, `None` for other values."""
     numpy = _numpy()
     if numpy is None:
         return None

@@ -30,13 +30,16 @@ from ci_bench.suites.shared.worker.roundings import watch_roundings
 
 
 def open_workload(case: Case, context: Context) -> "FunctionWorkload":
-    """The workload of one case. Raises `BadBenchmark` if this side's files have no such case."""
-    found = find(case)
-    return FunctionWorkload(case, context, *found)
+    """Return the workload of one case.
+
+    Raises `BadBenchmark` if this side's files have no such case.
+    """
+    benchmark, values = find(case)
+    return FunctionWorkload(case, context, benchmark, values)
 
 
 def find(case: Case) -> tuple[Benchmark[..., Any], Mapping[str, Any]]:
-    """The benchmark and the parameters of a case, from this side's code.
+    """Return the benchmark and the parameters of a case, from this side's code.
 
     JSON has lost tuples and objects.
 
@@ -45,10 +48,14 @@ def find(case: Case) -> tuple[Benchmark[..., Any], Mapping[str, Any]]:
     """
     file, function, label = (case.params[name] for name in ("file", "function", "point"))
     try:
-        found = [one for one in benchmarks(file) if one.declaration(file).function == function]
-        if not found:
+        matching = [
+            benchmark
+            for benchmark in benchmarks(file)
+            if benchmark.declaration(file).function == function
+        ]
+        if not matching:
             raise BadBenchmark(f"{file} has no benchmark {function} on this side")
-        declared = found[-1].declaration(file)
+        declared = matching[-1].declaration(file)
         values = next((point.values for point in points(declared) if point.label == label), None)
     except BadConfig as error:
         raise BadBenchmark(str(error)) from error
@@ -60,7 +67,7 @@ def find(case: Case) -> tuple[Benchmark[..., Any], Mapping[str, Any]]:
         raise BadBenchmark(
             f"{file}: {function} has the providers {', '.join(declared.ordered_arms)} on this side"
         )
-    return found[-1], values
+    return matching[-1], values
 
 
 class FunctionWorkload:
@@ -75,7 +82,7 @@ class FunctionWorkload:
         benchmark: Benchmark[..., Any],
         values: Mapping[str, Any],
     ) -> None:
-        """Nothing is built yet."""
+        """Store the case; nothing is built yet."""
         self._case, self._context = case, context
         seed = int.from_bytes(hashlib.sha256(case.id.encode()).digest()[:4], "big")
         self._bench = Bench(
@@ -87,17 +94,22 @@ class FunctionWorkload:
         )
 
     def prepare(self) -> None:
-        """Nothing to fetch."""
+        """Do nothing: there is nothing to fetch."""
 
     def open(self, arm: str) -> "TimedCall":
-        """A provider, built and ready."""
+        """Return a provider, built and ready."""
         return TimedCall(arm, self._bench, alone=len(self._case.arms) == 1)
 
     def verify(self, arms: tuple[str, ...]) -> Evidence:
         """Compare every arm with the reference in fp64; the reference's results are kept."""
-        own = self._context
+        context = self._context
         return verify_arms(
-            self._bench, arms, launch=own.launch, keep=own.keep, tell=own.progress, claim=own.claim
+            self._bench,
+            arms,
+            launch=context.launch,
+            keep=context.keep,
+            tell=context.progress,
+            claim=context.claim,
         )
 
 
@@ -119,25 +131,28 @@ class TimedCall:
         )
         self.epsilon = epsilon_of(self._built.session.given)
         changing = any(
-            not given.constant for given in self._built.session.given
+            not request.constant for request in self._built.session.given
         ) and not isinstance(bench.benchmark, Collected)
         self.unrefereed = (
             ""
             if changing
             else "none of its inputs is drawn by ci_bench.inputs, to have other values"
         )
-        self._plain = self._whole if bench.backward else self._forward
+        self._plain = self._with_backward if bench.backward else self._forward
         self.step = self._plain
 
     def rounding(self) -> float:
-        """The coarsest rounding inside of a call, for the rule of numbers once the clock has stopped."""
+        """Return the coarsest rounding inside of a call.
+
+        The rule of numbers needs it, once the clock has stopped.
+        """
         return self._built.inside(self.epsilon).epsilon
 
     def _forward(self, mark: Mark) -> None:  # noqa: ARG002 - it has no parts
         self._built.left = None
         self._built.left = self._built.call()
 
-    def _whole(self, mark: Mark) -> None:
+    def _with_backward(self, mark: Mark) -> None:
         self._built.drop_gradients()
         self._built.forward()
         mark()
@@ -166,40 +181,42 @@ class TimedCall:
         """
         jolted = shaken >= JOLTED
         if shaken:
-            mode, plain = watch_roundings(self.epsilon, seed=shaken, serial=jolted), self._plain
+            mode, step = watch_roundings(self.epsilon, seed=shaken, serial=jolted), self._plain
 
             def noisy(mark: Mark) -> None:
                 with mode:
-                    plain(mark)
+                    step(mark)
 
             self.step = noisy
         size = jolt_of(self.epsilon) if jolted else 0.0
         return self._built.write(Draw(seed=seed, noise=shaken, epsilon=size or self.epsilon))
 
     def operands(self) -> list[Tensor]:
-        """The inputs of the calls, constants included."""
+        """Return the inputs of the calls, constants included."""
         return list(self._built.session.tensors)
 
     def alter(
-        self, seed: int, *, shaken: int = 0, whole: bool = False
+        self, seed: int, *, shaken: int = 0, all_values: bool = False
     ) -> Callable[[], None] | None:
-        """Prepare a write of a few other values of `seed`, or of all, into the inputs, where they lie."""
-        return self._built.alter(Draw(seed=seed, noise=shaken, epsilon=self.epsilon), whole=whole)
+        """Prepare a write of a few other values of `seed`, or of all, into the inputs in place."""
+        return self._built.alter(
+            Draw(seed=seed, noise=shaken, epsilon=self.epsilon), all_values=all_values
+        )
 
     def weights(self) -> dict[str, Tensor]:
         """Return nothing: other inputs of calls are constants of the code."""
         return {}
 
     def results(self) -> dict[str, Tensor]:
-        """The results of the first call; empty if a part of them cannot be compared."""
+        """Return the results of the first call; empty if a part of them cannot be compared."""
         return self._built.comparable()
 
     def outputs(self) -> dict[str, Tensor]:
-        """The results of the last call, and the gradients of its inputs."""
+        """Return the results of the last call, and the gradients of its inputs."""
         return self._built.outputs()
 
     def resume(self) -> None:
-        """Back to the prepared values."""
+        """Restore the prepared values."""
         self.step = self._plain
         self._built.restore()
 
@@ -211,5 +228,5 @@ class TimedCall:
         return (verify_followed(self._bench, self._arm, self._built, before, seed=seed),)
 
     def close(self) -> None:
-        """Clean up after the provider."""
+        """Run the provider's clean-up."""
         self._built.close()

@@ -25,17 +25,10 @@ from ci_bench.suites.functions.collecting.collected import Collected, placed
 from ci_bench.suites.functions.declaring import Benchmark
 from ci_bench.suites.functions.drawing import BadBenchmark, Draw, Drawing, Given
 from ci_bench.suites.functions.plan import AGREES
+from ci_bench.suites.functions.random_calls import follows_seeds, judge_over_seeds
 from ci_bench.suites.functions.recording import Recorded, metrics_of
 from ci_bench.suites.shared.worker.compiling import allow_compilations
 from ci_bench.suites.shared.worker.digests import digest
-from ci_bench.suites.shared.worker.draws import (
-    SEEDS,
-    Draws,
-    apart_on_average,
-    drawn_alike,
-    moved_by_seeds,
-    told_apart,
-)
 from ci_bench.suites.shared.worker.first_calls import read_call, read_start, verified
 from ci_bench.suites.shared.worker.freshness import HALVES
 from ci_bench.suites.shared.worker.later_calls import alike, off_as_much, with_later_calls
@@ -70,17 +63,23 @@ WORK = {"flops": "model_flops_per_step", "bytes": "bytes_per_step"}
 
 @dataclass(kw_only=True, slots=True)
 class Bench:
-    """One point of a benchmark, on a device. `builds` counts how often a provider was called."""
+    """One point of a benchmark, on a device."""
 
     benchmark: Benchmark[..., Any]
+    """Benchmark with its providers."""
     values: Mapping[str, Any]
+    """Parameters of the point, by name."""
     device: str
+    """Device of the run."""
     seed: int
+    """Seed of the case."""
     backward: bool = False
+    """True if the backward pass is timed as well."""
     builds: int = 0
+    """Number of times that a provider was called."""
 
     def build(self, arm: str, draw: Draw) -> Built:
-        """A provider, called with the point's parameters."""
+        """Call a provider with the point's parameters."""
         session = Drawing(
             draw=replace(draw, fixed=self.seed), device=self.device, backward=self.backward
         )
@@ -92,7 +91,7 @@ class Bench:
 
     @contextmanager
     def opened(self, arm: str, draw: Draw) -> Iterator[Built]:
-        """The same, taken down in the end."""
+        """Build a provider, and close it at the end."""
         built = self.build(arm, draw)
         try:
             yield built
@@ -105,11 +104,17 @@ class ExpectedOutputs:
     """Expected results of an arm, for the values of one seed."""
 
     arm: str
+    """Arm that computed the results."""
     runs: tuple[Mapping[str, Tensor], ...]
+    """Results on exact inputs, then on inputs shaken by one rounding."""
     jolts: tuple[Mapping[str, Tensor], ...]
+    """Results on inputs shaken by harder roundings; empty for formats without such a run."""
     truth: Mapping[str, Tensor] | None
+    """Results in fp64; `None` if the arm does not take it, or computes in a narrower type."""
     epsilon: float
+    """Size of one rounding of the call, relative."""
     given: tuple[Given, ...]
+    """Tensors that the arm requested."""
     later: tuple[Mapping[str, Tensor], ...] = ()
     """The second and the last call of the same build on the same values."""
     repeats: bool = True
@@ -117,10 +122,10 @@ class ExpectedOutputs:
     inside: str = ""
     """The precision that the arm computes in where its inputs have a finer one."""
 
-    def agreement(self, seen: Mapping[str, Tensor]) -> Agreement:
+    def agreement(self, results: Mapping[str, Tensor]) -> Agreement:
         """Compare values with the expected ones, up to rounding."""
         return agree(
-            seen,
+            results,
             truth=self.truth,
             runs=self.runs,
             jolts=self.jolts,
@@ -136,34 +141,35 @@ def expect(bench: Bench, arm: str, seed: int, *, half: int = 0) -> ExpectedOutpu
     rounding is that of first calls: a call that is wrong must allow nothing.
     """
     with bench.opened(arm, Draw(seed=seed)) as built:
-        inside = built.inside(own := epsilon_of(built.session.given))
-    sizes = [own] * SHAKES + ([jolt_of(own)] if jolt_of(inside.epsilon) else [])
+        inside = built.inside(epsilon := epsilon_of(built.session.given))
+    sizes = [epsilon] * SHAKES + ([jolt_of(epsilon)] if jolt_of(inside.epsilon) else [])
     draws = [
         Draw(seed=seed, noise=1 + index, epsilon=size, half=half)
         for index, size in enumerate(sizes)
     ]
     modes = [
-        watch_roundings(own, seed=1 + index, serial=index >= SHAKES) for index in range(len(sizes))
+        watch_roundings(epsilon, seed=1 + index, serial=index >= SHAKES)
+        for index in range(len(sizes))
     ]
     with bench.opened(arm, Draw(seed=seed, half=half)) as built:
-        plain, given, second = built.take(), tuple(built.session.given), built.take()
+        results, requests, second = built.take(), tuple(built.session.given), built.take()
         others = [built.rewritten(draw, mode) for draw, mode in zip(draws, modes, strict=True)]
         later = (second, built.rewritten(Draw(seed=seed, half=half)))
-    repeats = all(alike(plain, one) for one in later)
+    repeats = all(alike(results, call_results) for call_results in later)
     if not repeats:
         others = [_first(bench, arm, draw, mode) for draw, mode in zip(draws, modes, strict=True)]
     truth = (
         None
         if inside.named
-        else _truth(bench, arm, Draw(seed=seed, wide=True, half=half), plain, own)
+        else _truth(bench, arm, Draw(seed=seed, wide=True, half=half), results, epsilon)
     )
     return ExpectedOutputs(
         arm=arm,
-        runs=(plain, *others[:SHAKES]),
+        runs=(results, *others[:SHAKES]),
         jolts=tuple(others[SHAKES:]),
         truth=truth,
         epsilon=inside.epsilon,
-        given=given,
+        given=requests,
         later=later,
         repeats=repeats,
         inside=inside.named,
@@ -171,25 +177,25 @@ def expect(bench: Bench, arm: str, seed: int, *, half: int = 0) -> ExpectedOutpu
 
 
 def _first(bench: Bench, arm: str, draw: Draw, mode: Roundings) -> dict[str, Tensor]:
-    """The first call of a fresh build."""
+    """Return the results of the first call of a fresh build."""
     with bench.opened(arm, draw) as built:
         return built.take(mode)
 
 
 def _truth(
-    bench: Bench, arm: str, draw: Draw, plain: Mapping[str, Tensor], epsilon: float
+    bench: Bench, arm: str, draw: Draw, results: Mapping[str, Tensor], epsilon: float
 ) -> Mapping[str, Tensor] | None:
-    """The same in fp64; `None` if the arm does not take that, or makes something else of it."""
+    """Compute the results in fp64; `None` if the arm does not take it, or its results disagree."""
     try:
         with bench.opened(arm, draw) as built:
             wide = built.take()
     except Exception:  # noqa: BLE001 - code under test may raise anything on inputs that it was not made for
         return None
-    exact = {name: value for name, value in wide.items() if name in plain and _is_exact(value)}
-    alike = {name: value.to(plain[name].dtype) for name, value in exact.items()}
+    exact = {name: value for name, value in wide.items() if name in results and _is_exact(value)}
+    alike = {name: value.to(results[name].dtype) for name, value in exact.items()}
     if (
         not exact
-        or agree_coarsely(alike, {name: plain[name] for name in exact}, epsilon=epsilon).outcome
+        or agree_coarsely(alike, {name: results[name] for name in exact}, epsilon=epsilon).outcome
         is Outcome.FAIL
     ):
         return None
@@ -203,9 +209,16 @@ def _is_exact(value: Tensor) -> bool:
     }
 
 
-def epsilon_of(given: Sequence[Given]) -> float:
-    """Size of one rounding in the narrowest type of the inputs; `Built.inside` has the call's."""
-    kinds = {one.dtype for one in given if one.dtype.is_floating_point or one.dtype.is_complex}
+def epsilon_of(requests: Sequence[Given]) -> float:
+    """Return the size of one rounding in the narrowest type of the inputs.
+
+    `Built.inside` has the call's.
+    """
+    kinds = {
+        request.dtype
+        for request in requests
+        if request.dtype.is_floating_point or request.dtype.is_complex
+    }
     roundings = [torch.finfo(kind).eps / 2 for kind in kinds]
     return max(roundings, default=FP32_EPSILON)
 
@@ -219,7 +232,7 @@ def verify_arms(
     tell: Callable[[str, int, int], None],
     claim: Claim = claim_nothing,
 ) -> Evidence:
-    """The check `agrees` of every arm, their recorded numbers, and the work of a call.
+    """Check every arm for `agrees`, and collect recorded numbers and the work of a call.
 
     A pass by the rule of numbers is claimed, so a process without code of the tree compares it
     again.
@@ -235,18 +248,18 @@ def verify_arms(
     keep(_with_later_calls(_computed(bench, reference, prepared), prepared))
     halves = _expect_halves(bench, reference, prepared)
     behind = other if other.repeats else _in_second_call(bench, reference, other, seed)
-    plain, drawn = (_computed(bench, reference, one) for one in (prepared, behind))
+    computed = [_computed(bench, reference, outputs) for outputs in (prepared, behind)]
     checks: list[Check] = []
     records: dict[str, tuple[Recorded, ...]] = {}
     begun: dict[str, FirstCall] = {}
     for place, arm in enumerate(arms):
-        outcome, detail, records[arm], taken = _verify(
+        outcome, detail, records[arm], agreeing = _verify(
             bench, arm, prepared, behind, seed, begun=begun
         )
         if outcome is Outcome.PASS and halves is not None:
             outcome, detail = _with_halves(bench, arm, prepared, halves, detail)
-        for seen, expected in zip(taken, (plain, drawn), strict=False):
-            claim(AGREES, arm, seen, expected)
+        for results, expected in zip(agreeing, computed, strict=False):
+            claim(AGREES, arm, results, expected)
         checks.append(Check(name=AGREES, arm=arm, outcome=outcome, detail=detail[:5000]))
         tell(arm, place + 1, len(arms))
     facts = _work(bench, prepared)
@@ -279,7 +292,8 @@ def _expect_halves(
     shows.
     """
     rows = max(
-        (one.shape[0] for one in prepared.given if one.shape and not one.constant), default=0
+        (request.shape[0] for request in prepared.given if request.shape and not request.constant),
+        default=0,
     )
     count = sum(value.numel() for value in prepared.runs[0].values())
     narrow = all(
@@ -300,15 +314,15 @@ def _with_halves(
     halves: Sequence[ExpectedOutputs],
     detail: str,
 ) -> tuple[Outcome, str]:
-    """The answer of an arm that agrees on whole values, by values of which half of the rows are blank."""
+    """Judge an arm that agrees on whole values by values of which half of the rows are blank."""
     for index, expected in enumerate(halves):
         with bench.opened(arm, Draw(seed=bench.seed, half=1 + index)) as built:
-            found = expected.agreement(built.take())
-        if found.outcome is Outcome.FAIL:
-            return Outcome.FAIL, f"with half of the rows of its inputs blank: {found.detail}"
-    plain = prepared.runs[0]
-    if not any(expected.agreement(plain).score > TELLING for expected in halves):
-        count = sum(value.numel() for value in plain.values())
+            agreement = expected.agreement(built.take())
+        if agreement.outcome is Outcome.FAIL:
+            return Outcome.FAIL, f"with half of the rows of its inputs blank: {agreement.detail}"
+    results = prepared.runs[0]
+    if not any(expected.agreement(results).score > TELLING for expected in halves):
+        count = sum(value.numel() for value in results.values())
         numbers = "one number" if count == 1 else f"{count} numbers"
         weak = (
             f"it returns {numbers} of a narrow format, which agree as well where half of the rows"
@@ -329,12 +343,12 @@ def _in_second_call(
         built.take()
         built.write(Draw(seed=seed))
         second = built.take()
-    plain = other.runs[0]
+    results = other.runs[0]
 
     def moved(runs: Sequence[Mapping[str, Tensor]]) -> tuple[Mapping[str, Tensor], ...]:
         return tuple(
             {
-                name: off_as_much(value, plain.get(name), run.get(name))
+                name: off_as_much(value, results.get(name), run.get(name))
                 for name, value in second.items()
             }
             for run in runs
@@ -364,26 +378,26 @@ def _verify_collected(
                 with placed(benchmark.declared, tuple(bench.values.items())):
                     built.run()
             records[arm] = tuple(built.session.records.values())
-            seen = built.comparable()
-        reference = seen if place == 0 else reference
+            results = built.comparable()
+        reference = results if place == 0 else reference
         if place and not benchmark.declared.untimed:
-            checks.append(_coarse(arm, seen, reference, arms[0]))
+            checks.append(_coarse(arm, results, reference, arms[0]))
         tell(arm, place + 1, len(arms))
     return Evidence(checks=tuple(checks), metrics=metrics_of(records, launch))
 
 
 def _coarse(
-    arm: str, seen: Mapping[str, Tensor], reference: Mapping[str, Tensor], other: str
+    arm: str, results: Mapping[str, Tensor], reference: Mapping[str, Tensor], other: str
 ) -> Check:
     """Judge a provider whose file does not promise agreement: agreement, or unknown."""
-    if not seen or not reference:
+    if not results or not reference:
         outcome, detail = Outcome.UNKNOWN, "nothing that it returns can be compared"
     else:
         kinds = {value.dtype for value in reference.values() if value.is_floating_point()}
         epsilon = max((torch.finfo(kind).eps / 2 for kind in kinds), default=FP32_EPSILON)
-        found = agree_coarsely(seen, reference, epsilon=epsilon)
-        outcome = Outcome.PASS if found.outcome is Outcome.PASS else Outcome.UNKNOWN
-        detail = f"with {other}, to half the digits: {found.detail}"
+        agreement = agree_coarsely(results, reference, epsilon=epsilon)
+        outcome = Outcome.PASS if agreement.outcome is Outcome.PASS else Outcome.UNKNOWN
+        detail = f"with {other}, to half the digits: {agreement.detail}"
         detail += (
             ""
             if outcome is Outcome.PASS
@@ -393,7 +407,7 @@ def _coarse(
 
 
 def _of_nothing(bench: Bench, arms: tuple[str, ...], launch: int) -> Evidence:
-    """Calls that return nothing can be timed, but not compared."""
+    """Return the evidence on calls that return nothing: they can be timed, but not compared."""
     if len(arms) > 1:
         raise BadBenchmark(
             f"{arms[0]} returns nothing, so the others cannot be compared with it; return the"
@@ -428,17 +442,17 @@ def _verify(
     with bench.opened(arm, Draw(seed=bench.seed)) as built:
         start = read_start(built.session.tensors, ())
         first, draws = built.take(), built.drew()
-        left = built.comparable()
+        returned = built.comparable()
         changed = built.write(Draw(seed=seed))
         second = built.take() if changed else {}
-        asked = tuple(built.session.given)
+        requests = tuple(built.session.given)
         runs = [read_call({}, run) for run in prepared.runs]
         begun[arm] = verified(
-            read_call(start, left), epsilon=prepared.epsilon, runs=runs, draws=draws
+            read_call(start, returned), epsilon=prepared.epsilon, runs=runs, draws=draws
         )
     records = tuple(built.session.records.values())
-    if asked != prepared.given:
-        return Outcome.FAIL, _other_inputs(asked, prepared.given), records, ()
+    if requests != prepared.given:
+        return Outcome.FAIL, _other_inputs(requests, prepared.given), records, ()
     at_once = prepared.agreement(first)
     exact = (
         "in fp64"
@@ -473,46 +487,6 @@ def _verify(
     )
 
 
-OF_REFERENCE, OF_CANDIDATE = 1_000, 2_000
-"""The first seed of each."""
-
-
-def _follows_seeds(reference: Built, epsilon: float) -> bool:
-    """Return true if a call of the reference has other results from another seed."""
-    draws = Draws(direction=reference.take(draw=OF_REFERENCE - 1))
-    draws.add(reference.take(draw=OF_REFERENCE - 2), reference.take(draw=OF_REFERENCE - 3))
-    return bool(moved_by_seeds(draws, epsilon))
-
-
-def _judged_over_seeds(reference: Built, candidate: Built, epsilon: float) -> str | None:
-    """Describe the candidate's differences that other random numbers do not explain; else empty.
-
-    `None` if it drew the reference's own numbers.
-    """
-    direction = reference.take(draw=OF_REFERENCE - 1)
-    ours, theirs = Draws(direction=direction), Draws(direction=direction)
-    lefts: tuple[list[Mapping[str, Tensor]], list[Mapping[str, Tensor]]] = ([], [])
-    for built, draws, taken, begin in (
-        (reference, ours, lefts[0], OF_REFERENCE),
-        (candidate, theirs, lefts[1], OF_CANDIDATE),
-    ):
-        for place in range(0, SEEDS, 2):
-            pair = [built.take(draw=begin + place + one) for one in (0, 1)]
-            if any(_form(one) != _form(direction) for one in pair):
-                return "its results have other names or shapes"
-            draws.add(*pair)
-            taken.extend(pair)
-    moved = moved_by_seeds(ours, epsilon)
-    spread = {name: max(ours.apart[name]) for name in moved}
-    if not moved or drawn_alike(candidate.take(draw=OF_REFERENCE - 1), direction, spread):
-        return None
-    return told_apart(ours, theirs, epsilon) or apart_on_average(*lefts, tuple(ours.apart))
-
-
-def _form(left: Mapping[str, Tensor]) -> dict[str, tuple[object, ...]]:
-    return {name: (value.dtype, *value.shape) for name, value in left.items()}
-
-
 def _over_seeds(bench: Bench, arm: str, prepared: ExpectedOutputs) -> tuple[Outcome, str] | None:
     """Judge an arm over seeds, if it disagrees with a reference that draws random numbers.
 
@@ -520,51 +494,38 @@ def _over_seeds(bench: Bench, arm: str, prepared: ExpectedOutputs) -> tuple[Outc
     """
     if arm == prepared.arm or any(name.startswith("input: ") for name in prepared.runs[0]):
         return None
-    with bench.opened(prepared.arm, Draw(seed=bench.seed)) as own:
-        if not _follows_seeds(own, prepared.epsilon):
+    with bench.opened(prepared.arm, Draw(seed=bench.seed)) as reference:
+        if not follows_seeds(reference, prepared.epsilon):
             return None
         with bench.opened(arm, Draw(seed=bench.seed)) as built:
-            wrong = _judged_over_seeds(own, built, prepared.epsilon)
-    if wrong is None:
-        return None
-    if wrong:
-        return (
-            Outcome.FAIL,
-            (
-                "it draws other random numbers than the reference, and these do not explain that"
-                f" {wrong}"
-            ),
-        )
+            return judge_over_seeds(reference, built, prepared.epsilon)
+
+
+def _how(before: Mapping[str, Tensor], after: Mapping[str, Tensor], agreement: Agreement) -> str:
+    if agreement.outcome is Outcome.FAIL and alike(before, after):
+        return f"it returned what it had returned before; {WAY_OUT}"
     return (
-        Outcome.PASS,
-        (
-            "it draws other random numbers than the reference, and is indistinguishable from it"
-            f" over {SEEDS} seeds"
-        ),
+        f"{agreement.detail}; {WAY_OUT}" if agreement.outcome is Outcome.FAIL else agreement.detail
     )
 
 
-def _how(before: Mapping[str, Tensor], after: Mapping[str, Tensor], found: Agreement) -> str:
-    if found.outcome is Outcome.FAIL and alike(before, after):
-        return f"it returned what it had returned before; {WAY_OUT}"
-    return f"{found.detail}; {WAY_OUT}" if found.outcome is Outcome.FAIL else found.detail
-
-
-def _jump(found: Agreement, expected: ExpectedOutputs) -> str:
+def _jump(agreement: Agreement, expected: ExpectedOutputs) -> str:
     """Find a jump in values that show nothing: the element that one rounding moves most.
 
     It is an element of the reference itself. The result has a way out; empty if nothing jumps.
     """
-    if found.outcome is not Outcome.UNKNOWN:
+    if agreement.outcome is not Outcome.UNKNOWN:
         return ""
-    plain, *noisy = expected.runs
+    results, *noisy = expected.runs
     steepest, words = JUMP * expected.epsilon, ""
-    for name, value in plain.items():
+    for name, value in results.items():
         comparable = [run for run in noisy if name in run and run[name].shape == value.shape]
         for run in comparable if value.is_floating_point() and value.numel() else ():
-            apart = (run[name].double() - value.double()).abs()
-            place = tuple(int(one) for one in torch.unravel_index(apart.argmax(), apart.shape))
-            share = float(apart[place] / value.double().abs().max())
+            differences = (run[name].double() - value.double()).abs()
+            place = tuple(
+                int(index) for index in torch.unravel_index(differences.argmax(), differences.shape)
+            )
+            share = float(differences[place] / value.double().abs().max())
             if share > steepest:
                 steepest = share
                 words = (
@@ -583,14 +544,14 @@ def _jump(found: Agreement, expected: ExpectedOutputs) -> str:
     )
 
 
-def _other_inputs(asked: Sequence[Given], owed: Sequence[Given]) -> str:
+def _other_inputs(requests: Sequence[Given], owed: Sequence[Given]) -> str:
     words = [
-        ", ".join(f"{_word(one.dtype)}{list(one.shape)}" for one in listed) or "none"
-        for listed in (asked, owed)
+        ", ".join(f"{_word(request.dtype)}{list(request.shape)}" for request in inputs) or "none"
+        for inputs in (requests, owed)
     ]
     constant = [
         place
-        for place, pair in enumerate(zip(asked, owed, strict=False))
+        for place, pair in enumerate(zip(requests, owed, strict=False))
         if pair[0].constant != pair[1].constant
     ]
     if words[0] == words[1]:
@@ -619,7 +580,7 @@ def verify_followed(
     the arm's new results are compared with the same provider, built on these values.
     """
     built.write(Draw(seed=seed))
-    after, own = built.take(), expect(bench, arm, seed)
+    after, expected = built.take(), expect(bench, arm, seed)
     if not after:
         return Check(
             name=FRESH,
@@ -628,20 +589,20 @@ def verify_followed(
             detail="it returns nothing to look at",
             informative=True,
         )
-    if alike(before, after) and alike(after, own.runs[0]):
+    if alike(before, after) and alike(after, expected.runs[0]):
         detail = "it computes the same from any inputs, so a replayed result would be right, too"
         return Check(name=FRESH, arm=arm, outcome=Outcome.UNKNOWN, detail=detail, informative=True)
-    found = own.agreement(after)
-    if found.outcome is Outcome.FAIL and not own.repeats:
+    agreement = expected.agreement(after)
+    if agreement.outcome is Outcome.FAIL and not expected.repeats:
         detail = (
             "a fresh build leaves something else in later calls, too: it keeps state, or does not"
-            f" repeat itself; {found.detail}"
+            f" repeat itself; {agreement.detail}"
         )
         return Check(
             name=FRESH, arm=arm, outcome=Outcome.UNKNOWN, detail=detail[:5000], informative=True
         )
-    detail = f"once it was timed, with other values in its inputs, {_how(before, after, found)}"
-    return Check(name=FRESH, arm=arm, outcome=found.outcome, detail=detail[:5000])
+    detail = f"once it was timed, with other values in its inputs, {_how(before, after, agreement)}"
+    return Check(name=FRESH, arm=arm, outcome=agreement.outcome, detail=detail[:5000])
 
 
 def _computed(bench: Bench, arm: str, expected: ExpectedOutputs) -> Computed:
@@ -650,7 +611,9 @@ def _computed(bench: Bench, arm: str, expected: ExpectedOutputs) -> Computed:
         arm=arm,
         epsilon=expected.epsilon,
         outputs=expected.runs[0],
-        inputs=[digest(draw.tensor(place, one)) for place, one in enumerate(expected.given)],
+        inputs=[
+            digest(draw.tensor(place, request)) for place, request in enumerate(expected.given)
+        ],
         runs=expected.runs,
         jolts=expected.jolts,
         truth=expected.truth,
@@ -667,24 +630,24 @@ def _with_later_calls(computed: Computed, expected: ExpectedOutputs) -> Computed
 
 
 def _work(bench: Bench, expected: ExpectedOutputs) -> dict[str, Fact]:
-    """Facts on bytes and operations of a call by the benchmark, and on the device's peak."""
+    """Return facts on bytes and operations of a call by the benchmark, and on the device's peak."""
     work = bench.benchmark.keywords.get("work")
-    said = work(**bench.values) if callable(work) else work
-    if said is None:
+    amounts = work(**bench.values) if callable(work) else work
+    if amounts is None:
         return {}
     if (
-        not isinstance(said, Mapping)
-        or not {*said} <= {*WORK}
-        or not all(_is_amount(value) for value in said.values())
+        not isinstance(amounts, Mapping)
+        or not {*amounts} <= {*WORK}
+        or not all(_is_amount(value) for value in amounts.values())
     ):
         raise BadBenchmark(
-            f"work: {said!r} is not a mapping of {' and '.join(map(repr, WORK))} to positive"
+            f"work: {amounts!r} is not a mapping of {' and '.join(map(repr, WORK))} to positive"
             " numbers"
         )
-    kinds = [one.dtype for one in expected.given if one.dtype.is_floating_point]
+    kinds = [request.dtype for request in expected.given if request.dtype.is_floating_point]
     precision = next((PRECISIONS[kind] for kind in kinds if kind in PRECISIONS), "fp32")
-    facts: dict[str, Fact] = {WORK[name]: float(value) for name, value in said.items()}
-    return facts | (peak_facts(bench.device, precision) if "flops" in said else {})
+    facts: dict[str, Fact] = {WORK[name]: float(value) for name, value in amounts.items()}
+    return facts | (peak_facts(bench.device, precision) if "flops" in amounts else {})
 
 
 def _is_amount(value: Any) -> bool:

@@ -222,14 +222,14 @@ class ModelProgram:
         return 1 if self._whole else len(self._ready.samples)
 
     def alter(
-        self, seed: int, *, shaken: int = 0, whole: bool = False
+        self, seed: int, *, shaken: int = 0, all_values: bool = False
     ) -> Callable[[], None] | None:
         """Prepare a write of a few other values of `seed`, or of all, into the fresh batches, where they lie."""
         fresh = tuple(
             self._fresh(seed + index, sample, shaken) for index, sample in enumerate(self._pristine)
         )
         target, values = ([_tensors(one) for one in every] for every in (self._each, fresh))
-        return altered(target, values, seed, rows=self._rows, whole=whole)
+        return altered(target, values, seed, rows=self._rows, all_values=all_values)
 
     def outputs(self) -> State:
         """All tensors of the last step's outputs, and in training its other results.

@@ -1,4 +1,7 @@
-"""Suite `transformers`: inference, training and generation of any model of transformers, over batch sizes and lengths."""
+"""Suite `transformers`: inference, training and generation of any model of transformers.
+
+An entry's grid has batch sizes and lengths.
+"""
 
 from ci_bench.records.metrics import MetricKind
 from ci_bench.records.results import Unit

@@ -69,7 +69,7 @@ def shake_of(epsilon: float) -> float:
 
 
 def compared(
-    seen: OutputObservation,
+    observation: OutputObservation,
     reference: ReferenceOutputsOfModel,
     *,
     epsilon: float,
@@ -79,30 +79,30 @@ def compared(
     extra = {"jolts" if jolt_of(epsilon) else "runs": [reference.shaken.values]}
     runs = [reference.eager.values, *extra.get("runs", [])]
     usual = yardstick_of(epsilon)
-    found = measured(
-        seen.values,
+    deviations = measured(
+        observation.values,
         truth=reference.exact.values,
         runs=runs,
         jolts=extra.get("jolts", ()),
         starts={},
     )
     eager, changes = reference.eager.changes, []
-    for name in eager.keys() & seen.changes.keys():
-        own, theirs = seen.changes[name], eager[name]
+    for name in eager.keys() & observation.changes.keys():
+        candidate, eager_change = observation.changes[name], eager[name]
         changes.append(
             measure_change(
                 name,
-                own.after,
-                own.ideal,
-                reference=(theirs.after, theirs.ideal),
-                start=theirs.start,
+                candidate.after,
+                candidate.ideal,
+                reference=(eager_change.after, eager_change.ideal),
+                start=eager_change.start,
             )
         )
-    return conclude([*judged(found, usual), *judged(changes, of_optimizer(usual, beta))])
+    return conclude([*judged(deviations, usual), *judged(changes, of_optimizer(usual, beta))])
 
 
 def as_computed(reference: ReferenceOutputsOfModel, *, epsilon: float) -> Computed:
-    """The reference's results, for a process that compares again.
+    """Return the reference's results, for a process that compares again.
 
     Changes of weights are not included.
     """
@@ -118,12 +118,12 @@ def as_computed(reference: ReferenceOutputsOfModel, *, epsilon: float) -> Comput
 
 
 def check_of(arm: str, agreement: Agreement) -> Check:
-    """The check `agrees` of one arm."""
+    """Return the check `agrees` of one arm."""
     return Check(
         name=AGREES, arm=arm, outcome=agreement.outcome, detail=f"{agreement.detail} (against fp64)"
     )
 
 
 def disagrees(arm: str, reason: str) -> Check:
-    """The check `agrees`, failed for a reason without a number."""
+    """Return the check `agrees`, failed for a reason without a number."""
     return Check(name=AGREES, arm=arm, outcome=Outcome.FAIL, detail=reason)

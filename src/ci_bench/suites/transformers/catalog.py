@@ -1,7 +1,7 @@
-"""Finds what a name in the configuration means: a preset, a local folder, a hub id, or a configuration written inline.
+"""Resolves the names of models in the configuration.
 
-Everything that can be wrong without asking the hub or importing transformers is found here, before
-anything runs.
+A name is a preset, a local folder, a hub id, or a configuration written inline. Everything that can
+be wrong without asking the hub or importing transformers is found here, before anything runs.
 """
 
 import json
@@ -46,17 +46,17 @@ Their configurations need not say so: those of convolutional networks often leav
 
 
 def resolve_models(raw: Any, place: str) -> tuple[TransformersModel, ...]:
-    """Every model of an entry's `model`: one name, one mapping, or a list of them.
+    """Resolve every model of an entry's `model`: one name, one mapping, or a list of them.
 
     Raises:
         BadConfig: every fault, one on each line, each beginning with its field under `place`.
     """
-    listed = raw if isinstance(raw, list | tuple) else [raw]
+    entries = raw if isinstance(raw, list | tuple) else [raw]
     faults, models = [], []
-    for index, one in enumerate(listed):
+    for index, entry in enumerate(entries):
         where = f"{place}.model[{index}]" if isinstance(raw, list | tuple) else f"{place}.model"
         try:
-            models.append(_resolve({"path": one} if isinstance(one, str) else one, where))
+            models.append(_resolve({"path": entry} if isinstance(entry, str) else entry, where))
         except BadConfig as error:
             faults.append(str(error))
     names = [model.name for model in models]
@@ -83,13 +83,13 @@ def has_sequence(model: TransformersModel) -> bool:
 
 
 def read_stored(model: TransformersModel) -> Mapping[str, Any]:
-    """The configuration in a local model's folder."""
+    """Read the configuration in a local model's folder."""
     return _read_folder(Path(model.path or "").expanduser(), "model")
 
 
 @cache
 def preset(name: str) -> Mapping[str, Any]:
-    """The configuration of a preset."""
+    """Read the configuration of a preset."""
     text = (
         files("ci_bench.suites.transformers")
         .joinpath("presets", f"{name}.yml")
@@ -99,25 +99,25 @@ def preset(name: str) -> Mapping[str, Any]:
     return config
 
 
-def _resolve(given: Mapping[str, Any], where: str) -> TransformersModel:
-    path, config = given.get("path"), given.get("config", {})
-    plain = {key: given[key] for key in ("revision", "pretrained") if key in given}
+def _resolve(entry: Mapping[str, Any], where: str) -> TransformersModel:
+    path, config = entry.get("path"), entry.get("config", {})
+    stored_options = {key: entry[key] for key in ("revision", "pretrained") if key in entry}
     if path is None or path in PRESETS:
-        if plain:
+        if stored_options:
             raise BadConfig(
-                f"{where}.{next(iter(plain))}: only a folder or a hub id has this; leave it out, or"
-                " set `path`"
+                f"{where}.{next(iter(stored_options))}: only a folder or a hub id has this;"
+                " leave it out, or set `path`"
             )
-        whole = {**preset(path), **config} if path else dict(config)
+        complete = {**preset(path), **config} if path else dict(config)
         return TransformersModel(
-            name=_name(given, str(whole.get("model_type", ""))),
+            name=_name(entry, str(complete.get("model_type", ""))),
             path=path,
-            config=_typed(whole, where),
+            config=_typed(complete, where),
         )
     if looks_local(path):
         _read_folder(
             Path(path).expanduser(),
-            f"{where}.path" if "name" in given or config or plain else where,
+            f"{where}.path" if "name" in entry or config or stored_options else where,
         )
         name = Path(path).expanduser().resolve().name
     elif HUB_ID.fullmatch(path):
@@ -133,7 +133,7 @@ def _resolve(given: Mapping[str, Any], where: str) -> TransformersModel:
             " with ./ or /)"
         )
     return TransformersModel(
-        name=_name(given, name), path=path, config=dict(config), stored=True, **plain
+        name=_name(entry, name), path=path, config=dict(config), stored=True, **stored_options
     )
 
 
@@ -154,7 +154,7 @@ def _owner(path: str) -> str:
 
 
 def _typed(config: dict[str, Any], where: str) -> dict[str, Any]:
-    """A complete configuration has to name its family."""
+    """Require that a complete configuration names its family."""
     if not isinstance(config.get("model_type"), str):
         raise BadConfig(
             f"{where}.config.model_type: missing; without a `path` the configuration names its"
@@ -180,9 +180,9 @@ def _read_folder(folder: Path, where: str) -> Mapping[str, Any]:
     return stored
 
 
-def _name(given: Mapping[str, Any], found: str) -> str:
-    """The name in the case's id."""
-    return str(given.get("name") or NOT_A_NAME.sub("-", found)[:LONGEST_NAME] or "model")
+def _name(entry: Mapping[str, Any], default: str) -> str:
+    """Return the name in the case's id."""
+    return str(entry.get("name") or NOT_A_NAME.sub("-", default)[:LONGEST_NAME] or "model")
 
 
 def _repeated(names: list[str]) -> Iterator[str]:

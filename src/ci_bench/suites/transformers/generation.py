@@ -1,4 +1,4 @@
-"""A generation, in two phases that are timed: the prompt up to the first token, and each token after it.
+"""A generation in two timed phases: the prompt up to the first token, and each token after it.
 
 The usual loop is written out around the model's own forward pass: `model.generate` adds stopping
 rules, samplers and streamers, which are not the model. Its tokens are those of `model.generate`,
@@ -39,7 +39,7 @@ Script = tuple[Tokens, ...]
 
 
 def greedy(_: int, logits: Tensor) -> Tensor:
-    """The likeliest token."""
+    """Return the likeliest token."""
     return logits[:, -1:].argmax(dim=-1)
 
 
@@ -51,7 +51,10 @@ class Generation(Fed):
     memory = 0.0
 
     def __init__(self, parts: Parts, script: Script | None = None) -> None:
-        """`items` are tokens. `script` makes `observe` compare logits after the same tokens."""
+        """Set up a generation.
+
+        `items` are tokens. `script` makes `observe` compare logits after the same tokens.
+        """
         super().__init__(parts)
         options = parts.recipe.options
         self.items: int | None = options.batch_size * options.new_tokens
@@ -65,10 +68,10 @@ class Generation(Fed):
         self._calls = 0
         self._options = options
         self._decode = forward_of(parts.candidate, parts.model, {"use_cache": True})
-        whole = parts.candidate is not None and parts.candidate.whole
-        prefill = self._decode if whole else partial(parts.model, use_cache=True)
+        compiles_prompt = parts.candidate is not None and parts.candidate.whole
+        prefill = self._decode if compiles_prompt else partial(parts.model, use_cache=True)
         self._prefill = partial(prefill, **last_logits_only(parts.model))
-        self._keep_encoded = whole and has_cuda_graphs(parts.candidate)
+        self._keep_encoded = compiles_prompt and has_cuda_graphs(parts.candidate)
         self._static = (
             static_cache(self.model, options) if options.cache is CacheKind.STATIC else None
         )
@@ -76,11 +79,11 @@ class Generation(Fed):
         if options.loop is Loop.GENERATE and not parts.recipe.exact:
             decode = None if parts.candidate is None else self._decode
             self._generate_of = ByGenerate(
-                self.model, options, decode, whole=whole, first=self._first
+                self.model, options, decode, compiles_prompt=compiles_prompt, first=self._first
             )
 
     def step(self, mark: Mark) -> None:
-        """One generation for the next prompts.
+        """Run one generation for the next prompts.
 
         Each draws other random numbers than the one before, the same in every arm.
         """
@@ -105,7 +108,7 @@ class Generation(Fed):
             )
 
     def _drawing(self) -> Choose:
-        """The way in which the timed loop takes a token."""
+        """Return the way in which the timed loop takes a token."""
         sampling, device = self._options.sampling, self._parts.recipe.device
         if sampling is None:
             return greedy
@@ -156,13 +159,13 @@ class Generation(Fed):
 
     @property
     def _first(self) -> int:
-        """The id that a decoder apart begins with."""
+        """The first id of a separate decoder."""
         config = self.model.config
-        own = getattr(config, "decoder_start_token_id", None)
-        return own if own is not None else getattr(config, "bos_token_id", None) or 0
+        start_id = getattr(config, "decoder_start_token_id", None)
+        return start_id if start_id is not None else getattr(config, "bos_token_id", None) or 0
 
     def _start(self, batch: Batch) -> dict[str, Tensor]:
-        """The decoder's first id, for every row; empty for a model without a separate decoder."""
+        """Return the decoder's first id, for every row; empty without a separate decoder."""
         if not self.model.config.is_encoder_decoder:
             return {}
         rows = next(iter(batch.values()))
@@ -173,36 +176,43 @@ class Generation(Fed):
         }
 
     def _encoded(self, output: Any) -> dict[str, tuple[Tensor, ...]]:
-        """The encoder's output for the prompt. A copy, if the next call would overwrite it."""
+        """Return the encoder's output for the prompt.
+
+        It is a copy, if the next call would overwrite it.
+        """
         if not self.model.config.is_encoder_decoder:
             return {}
         states = output.encoder_last_hidden_state
         return {"encoder_outputs": (states.clone() if self._keep_encoded else states,)}
 
     def observe(self, *, lightly: bool = False) -> OutputObservation:  # noqa: ARG002 - logits of single tokens are small
-        """The logits of every token of the next prompts, after the script's tokens where there is one.
+        """Return the logits of every token of the next prompts.
+
+        If there is a script, they are those after its tokens.
 
         The reference in fp64 goes through ragged prompts row by row, each without padding: nothing
         can leak there.
         """
         self._batch = next(self._feed.following)
         self._calls += 1
-        seen: dict[str, Tensor] = {}
-        given = self.script[len(self.observed) % len(self.script)] if self.script else None
+        all_logits: dict[str, Tensor] = {}
+        script_tokens = self.script[len(self.observed) % len(self.script)] if self.script else None
         if self._generate_of is not None:
-            self._tokens = self._by_generate(self._generate_of, nothing, seen=seen, given=given)
+            self._tokens = self._by_generate(
+                self._generate_of, nothing, all_logits=all_logits, script_tokens=script_tokens
+            )
         else:
-            own = self._drawing()
+            next_token = self._drawing()
 
             def choose(number: int, logits: Tensor) -> Tensor:
-                seen[f"logits: token {number}"] = logits[:, -1:].detach().cpu().clone()
-                return given[number] if given else own(number, logits)
+                all_logits[f"logits: token {number}"] = logits[:, -1:].detach().cpu().clone()
+                return script_tokens[number] if script_tokens else next_token(number, logits)
 
-            apart = self._options.ragged and self._parts.recipe.exact
-            run = self._row_by_row if apart else self._generate
+            by_row = self._options.ragged and self._parts.recipe.exact
+            run = self._row_by_row if by_row else self._generate
             self._tokens = run(self._prefill, self._decode, self._batch, nothing, choose)
         self.observed = (*self.observed, self._tokens)
-        return OutputObservation(values=seen)
+        return OutputObservation(values=all_logits)
 
     def _row_by_row(
         self,
@@ -237,31 +247,33 @@ class Generation(Fed):
         return tuple(tokens)
 
     def finish(self) -> tuple[Check, ...]:
-        """Every token of the last timed generation is the one that the model itself makes, but for rounding."""
+        """Check that each token of the last timed generation is the model's own, up to rounding."""
         arm, limit, options = self._parts.arm, math.sqrt(self.epsilon), self._options
         gaps, finite = self._scored()
         checks = (
             check("finite_output", arm, passed=finite, detail=f"logits of {len(gaps)} tokens"),
         )
-        plain = options.loop is Loop.OWN and options.sampling is None and not options.ragged
-        if self._parts.candidate is None and plain:
+        is_scored_loop = (
+            options.loop is Loop.OWN and options.sampling is None and not options.ragged
+        )
+        if self._parts.candidate is None and is_scored_loop:
             return checks  # what scores is what was timed
         worst = float(gaps.max())
         which = (
             "own likeliest" if options.sampling is None else "own choice by the same random numbers"
         )
         alone = ", each prompt separately and unpadded" if options.ragged else ""
-        told = (
+        detail = (
             f"the timed tokens are the model's {which}{alone} within {worst:.2g} of the logits'"
             f" size (limit {limit:.2g})"
         )
         if options.ragged and not worst <= limit:
             rows = (~(gaps.amax(dim=0) <= limit)).nonzero()[:SHOWN_ROWS, 0].tolist()
-            told = f"{told}; rows that are not: {', '.join(map(str, rows))}"
-        return (*checks, check(TIMED_AGREES, arm, passed=worst <= limit, detail=told))
+            detail = f"{detail}; rows that are not: {', '.join(map(str, rows))}"
+        return (*checks, check(TIMED_AGREES, arm, passed=worst <= limit, detail=detail))
 
     def _scored(self) -> tuple[Tensor, bool]:
-        """Measure how far each token is from the model's own; are all logits finite?
+        """Measure each token's distance from the model's own, and check that all logits are finite.
 
         The distances are fp32 [tokens, batch], for the tokens of the last generation. The model
         runs uncompiled, after the same tokens, ragged prompts row by row. The unit is the logits'
@@ -276,22 +288,22 @@ class Generation(Fed):
             token = self._tokens[number]
             size = row.square().mean().sqrt().clamp_min(torch.finfo(torch.float32).tiny)
             if sampling is None:
-                apart = row.amax(dim=-1) - row.gather(-1, token)[:, 0]
+                distance = row.amax(dim=-1) - row.gather(-1, token)[:, 0]
             else:
-                apart = gap(
+                distance = gap(
                     row, noise(row, generator), token, sampling, slack=math.sqrt(self.epsilon)
                 )
-            gaps.append(apart / size)
+            gaps.append(distance / size)
             finite.append(bool(torch.isfinite(row).all()))
             return token
 
-        own = partial(self.model, use_cache=True)
+        eager = partial(self.model, use_cache=True)
         run = self._row_by_row if options.ragged else self._generate
-        run(partial(own, **last_logits_only(self.model)), own, self._batch, nothing, choose)
+        run(partial(eager, **last_logits_only(self.model)), eager, self._batch, nothing, choose)
         return torch.stack(gaps), all(finite)
 
     def state(self) -> State:
-        """The weights and buffers, on the host."""
+        """Return the weights and buffers, on the host."""
         return read_state(self.model)
 
     def refresh(
@@ -303,7 +315,7 @@ class Generation(Fed):
         return self._feed.refresh(seed, None if moved else self._batch, shaken)
 
     def results(self) -> State:
-        """Nothing: where two tokens are as likely, rounding chooses."""
+        """Return nothing: if two tokens are as likely, rounding chooses."""
         return {}
 
     def outputs(self) -> State:
@@ -323,7 +335,10 @@ class Padding:
     """
 
     def __init__(self, model: Any, batch: Batch, options: TransformersOptions) -> None:
-        """`batch` holds ids and mask, padded on the left."""
+        """Read the mask of a batch.
+
+        `batch` holds ids and mask, padded on the left.
+        """
         mask = batch["attention_mask"]
         self._mask = torch.cat([mask, mask.new_ones(len(mask), options.new_tokens)], dim=1)
         self._prompt, self._whole = mask.shape[1], options.cache is CacheKind.STATIC
@@ -333,7 +348,10 @@ class Padding:
         self.prompt: dict[str, Tensor] = {"position_ids": places} if self._placed else {}
 
     def token(self, number: int) -> dict[str, Tensor]:
-        """For the token `number`, from 1. A static cache keeps one shape: what is not there yet is hidden by causality."""
+        """Return the arguments for the token `number`, from 1.
+
+        A static cache keeps one shape: causality hides its empty places.
+        """
         mask = self._mask if self._whole else self._mask[:, : self._prompt + number]
         return {
             "attention_mask": mask,
@@ -342,7 +360,10 @@ class Padding:
 
 
 class ByGenerate:
-    """`generate` of transformers, with all that it does around the model; of a candidate the pass that decodes is translated."""
+    """`generate` of transformers, with all that it does around the model.
+
+    Of a candidate the pass that decodes is translated.
+    """
 
     def __init__(
         self,
@@ -350,12 +371,14 @@ class ByGenerate:
         options: TransformersOptions,
         decode: Callable[..., Any] | None,
         *,
-        whole: bool,
+        compiles_prompt: bool,
         first: int,
     ) -> None:
-        """`decode` is the candidate's forward pass; with `whole` it takes the prompt, too.
+        """Take over the model's settings for `generate`, and its forward pass.
 
-        A decoder apart begins with `first`.
+        `decode` is the candidate's forward pass; if it `compiles_prompt`, it takes the prompt, too.
+
+        A separate decoder starts with `first`.
 
         The model's own settings for `generate` are put aside: penalties and ends of texts do not
         belong in a measurement.
@@ -364,23 +387,31 @@ class ByGenerate:
         self._settings = model.generation_config = settings_of(options, first)
         self._before = vars(model).get("forward")
         self._forward = (
-            None if decode is None else self._translated(model.forward, decode, whole=whole)
+            None
+            if decode is None
+            else self._translated(model.forward, decode, compiles_prompt=compiles_prompt)
         )
 
     def _translated(
-        self, own: Callable[..., Any], decode: Callable[..., Any], *, whole: bool
+        self, eager: Callable[..., Any], decode: Callable[..., Any], *, compiles_prompt: bool
     ) -> Callable[..., Any]:
-        """A forward pass that takes single tokens through the candidate; it has the arguments of the model's own."""
+        """Return a forward pass that takes single tokens through the candidate.
+
+        It has the arguments of the model's own.
+        """
         name = "decoder_input_ids" if self._model.config.is_encoder_decoder else "input_ids"
 
-        @wraps(own)
-        def forward(*values: Any, **named: Any) -> Any:
-            if not whole and (named.get(name) is None or named[name].shape[1] != 1):
-                return own(*values, **named)
+        @wraps(eager)
+        def forward(*values: Any, **arguments: Any) -> Any:
+            if not compiles_prompt and (
+                arguments.get(name) is None or arguments[name].shape[1] != 1
+            ):
+                return eager(*values, **arguments)
             self._put(self._before)  # what is translated is the model, and calls its forward pass
             try:
                 return decode(
-                    *values, **{key: value for key, value in named.items() if key != "use_cache"}
+                    *values,
+                    **{key: value for key, value in arguments.items() if key != "use_cache"},
                 )
             finally:
                 self._put(forward)
@@ -401,36 +432,36 @@ class ByGenerate:
         cache: Any,
         mark: Mark,
         *,
-        seen: dict[str, Tensor] | None = None,
-        given: Tokens | None = None,
+        all_logits: dict[str, Tensor] | None = None,
+        script_tokens: Tokens | None = None,
     ) -> Tokens:
-        """A generation; marks after the first token and at the end.
+        """Run a generation; mark after the first token and at the end.
 
-        Puts logits into `seen`, and takes the tokens `given`.
+        Puts logits into `all_logits`, and takes the tokens of `script_tokens` if given.
         """
         from transformers import GenerationMixin, LogitsProcessorList, StoppingCriteriaList
 
-        generate: Any = (
-            GenerationMixin.generate
-        )  # Whisper's own splits long sound, and calls this for each piece
+        # Whisper's own splits long sound, and calls this for each piece.
+        generate: Any = GenerationMixin.generate
         new = self._options.new_tokens
-        named = dict(batch)
-        inputs = named.pop(self._model.main_input_name)
-        if (
-            not inputs.is_floating_point()
-        ):  # else an id that happens to be the padding's would be masked
-            named.setdefault("attention_mask", torch.ones_like(inputs))
+        arguments = dict(batch)
+        inputs = arguments.pop(self._model.main_input_name)
+        # Otherwise an id that happens to be the padding's would be masked.
+        if not inputs.is_floating_point():
+            arguments.setdefault("attention_mask", torch.ones_like(inputs))
         if self._forward is not None:
             self._put(self._forward)
         try:
-            found: Tensor = generate(
+            tokens: Tensor = generate(
                 self._model,
                 inputs=inputs,
-                **named,
+                **arguments,
                 **start,
                 generation_config=self._settings,
                 past_key_values=cache,
-                logits_processor=LogitsProcessorList([] if seen is None else [_watch(seen, given)]),
+                logits_processor=LogitsProcessorList(
+                    [] if all_logits is None else [_watch(all_logits, script_tokens)]
+                ),
                 stopping_criteria=StoppingCriteriaList(
                     [_marking(mark, len(inputs), inputs.device)]
                 ),
@@ -438,11 +469,13 @@ class ByGenerate:
         finally:
             self._put(self._before)
         mark()
-        return tuple(found[:, found.shape[1] - new + number].unsqueeze(1) for number in range(new))
+        return tuple(
+            tokens[:, tokens.shape[1] - new + number].unsqueeze(1) for number in range(new)
+        )
 
 
 def settings_of(options: TransformersOptions, first: int) -> Any:
-    """The `GenerationConfig` of a case."""
+    """Return the `GenerationConfig` of a case."""
     from transformers import GenerationConfig
 
     sampling = options.sampling
@@ -460,35 +493,37 @@ def settings_of(options: TransformersOptions, first: int) -> Any:
 def _marking(mark: Mark, rows: int, device: torch.device) -> Callable[..., Tensor]:
     """Return a stopping rule for `generate`: it never stops, and marks after the first token."""
     never = torch.zeros(rows, dtype=torch.bool, device=device)
-    asked = False
+    has_marked = False
 
     def stop(*_: Any, **__: Any) -> Tensor:
-        nonlocal asked
-        if not asked:
-            asked = True
+        nonlocal has_marked
+        if not has_marked:
+            has_marked = True
             mark()
         return never
 
     return stop
 
 
-def _watch(seen: dict[str, Tensor], given: Tokens | None) -> Callable[[Tensor, Tensor], Tensor]:
+def _watch(
+    all_logits: dict[str, Tensor], script_tokens: Tokens | None
+) -> Callable[[Tensor, Tensor], Tensor]:
     """Return a logits processor: `generate` shows it the logits before it takes a token."""
 
     def look(_: Tensor, logits: Tensor) -> Tensor:
-        number = len(seen)
-        seen[f"logits: token {number}"] = logits[:, None].detach().cpu().clone()
+        number = len(all_logits)
+        all_logits[f"logits: token {number}"] = logits[:, None].detach().cpu().clone()
         return (
             logits
-            if given is None
-            else torch.full_like(logits, -torch.inf).scatter(-1, given[number], 0.0)
+            if script_tokens is None
+            else torch.full_like(logits, -torch.inf).scatter(-1, script_tokens[number], 0.0)
         )
 
     return look
 
 
 def require_generation(model: Any, options: TransformersOptions) -> None:
-    """Raise `Unsupported` where a model cannot generate, or not in this way."""
+    """Raise `Unsupported` if a model cannot generate, or not in this way."""
     name = type(model).__name__
     if not model.can_generate():
         raise Unsupported(
@@ -515,24 +550,29 @@ def last_logits_only(model: Any) -> dict[str, int]:
 
 
 def dynamic_cache(model: Any) -> Any:
-    """An empty cache that grows."""
+    """Return an empty cache that grows."""
     from transformers import DynamicCache, EncoderDecoderCache
 
-    own = DynamicCache(config=model.config)
+    decoder_cache = DynamicCache(config=model.config)
     return (
-        EncoderDecoderCache(own, DynamicCache(config=model.config))
+        EncoderDecoderCache(decoder_cache, DynamicCache(config=model.config))
         if model.config.is_encoder_decoder
-        else own
+        else decoder_cache
     )
 
 
 def static_cache(model: Any, options: TransformersOptions) -> Any:
-    """An empty cache of full length: the prompt and all new tokens, or the encoder's states and all new tokens."""
+    """Return an empty cache of full length.
+
+    It holds all new tokens, and the prompt or the encoder's states.
+    """
     from transformers import EncoderDecoderCache, StaticCache
 
     length = options.sequence_length or 1
     if not model.config.is_encoder_decoder:
         return StaticCache(config=model.config, max_cache_len=length + options.new_tokens)
     encoded = getattr(model.config, "max_source_positions", length)
-    own = StaticCache(config=model.config, max_cache_len=options.new_tokens + 1)
-    return EncoderDecoderCache(own, StaticCache(config=model.config, max_cache_len=encoded))
+    decoder_cache = StaticCache(config=model.config, max_cache_len=options.new_tokens + 1)
+    return EncoderDecoderCache(
+        decoder_cache, StaticCache(config=model.config, max_cache_len=encoded)
+    )

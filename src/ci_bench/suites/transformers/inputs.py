@@ -1,8 +1,8 @@
-"""The inputs of a model, drawn from the seed in the shapes that its configuration asks for: text, images, sound, and labels.
+"""Inputs of a model, drawn from the seed: text, images, sound, and labels.
 
-Ids are uniform over the vocabulary without its special tokens; images and sound are normal noise.
-All rows are of full length, but for ragged prompts. Dynamic batches differ in rows, in length, or
-in both.
+Their shapes follow from the model's configuration. Ids are uniform over the vocabulary without its
+special tokens; images and sound are normal noise. All rows are of full length, but for ragged
+prompts. Dynamic batches differ in rows, in length, or in both.
 """
 
 import inspect
@@ -34,25 +34,27 @@ FRAMES_PER_LABEL = 4
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Inputs:
-    """Draws batches for one model.
-
-    Float inputs are rounded to `dtype`, and widened to fp64 where `exact`.
-    """
+    """Draws batches for one model."""
 
     options: TransformersOptions
+    """Options of the case, with the size of a batch."""
     model: Any
+    """Model that reads the inputs; its configuration gives their shapes."""
     dtype: torch.dtype
+    """Type that float inputs are rounded to."""
     device: str
+    """Device of the batches."""
     exact: bool = False
+    """True widens the rounded float inputs to fp64."""
 
     def batches(self) -> tuple[Batch, ...]:
-        """The prepared batches, on the device; the same for every arm."""
+        """Draw the prepared batches, on the device; the same for every arm."""
         if not self.options.dynamic:
             return tuple(self.batch(index) for index in range(self.options.prepared_inputs))
         return tuple(self._sized(*sizes).batch(index) for index, sizes in enumerate(self.sizes()))
 
     def sizes(self) -> tuple[tuple[int, int | None], ...]:
-        """Rows and length of each dynamic batch.
+        """Return rows and length of each dynamic batch.
 
         Raises `Unsupported` if the length is to vary, but the model has none.
         """
@@ -71,17 +73,22 @@ class Inputs:
         batches = (
             drawn_rows(rows, ORDER_OF_SIZES) if Axis.BATCH in varies else (rows,) * len(lengths)
         )
-        return tuple((one, lengths[index % len(lengths)]) for index, one in enumerate(batches))
+        return tuple(
+            (batch_rows, lengths[index % len(lengths)]) for index, batch_rows in enumerate(batches)
+        )
 
     def _sized(self, rows: int, length: int | None) -> "Inputs":
         return replace(self, options=replace(self.options, batch_size=rows, sequence_length=length))
 
     def fixed(self) -> dict[str, bool]:
-        """Arguments other than tensors. Scoring and training keep no cache of keys and values."""
+        """Return the arguments other than tensors.
+
+        Scoring and training keep no cache of keys and values.
+        """
         return {"use_cache": False} if "use_cache" in arguments_of(self.model) else {}
 
     def batch(self, index: int) -> Batch:
-        """The batch of this number, in the size that the options have."""
+        """Draw the batch of this number, in the size that the options have."""
         generator = torch.Generator().manual_seed(self.options.seed * 1_000_003 + index)
         batch = self._features(generator)
         if self.options.mode is Mode.TRAINING:
@@ -97,7 +104,7 @@ class Inputs:
         )
 
     def _features(self, generator: torch.Generator) -> Batch:
-        """Inputs that the model reads, by the name that transformers gives its main input."""
+        """Draw the inputs that the model reads, by transformers' name of its main input."""
         name, config = self.model.main_input_name, self.model.config
         match name:
             case "input_ids":
@@ -109,7 +116,10 @@ class Inputs:
         raise Unsupported(f"{type(self.model).__name__} reads {name}, for which no inputs are made")
 
     def _text(self, generator: torch.Generator) -> Batch:
-        """Prompts of a generation need no mask, as all have the same length."""
+        """Draw ids, with a mask if the model takes one.
+
+        Prompts of a generation need no mask, as all have the same length.
+        """
         ids = self._ids(generator)
         if self.options.mode is Mode.GENERATION and self.options.ragged:
             return self._ragged(ids, generator)
@@ -124,7 +134,7 @@ class Inputs:
         )
 
     def _ragged(self, ids: Tensor, generator: torch.Generator) -> Batch:
-        """Prompts of a quarter to all of the length, padded on the left as `generate` requires.
+        """Pad prompts of a quarter to all of the length on the left, as `generate` requires.
 
         The first one has the full length.
         """
@@ -159,7 +169,11 @@ class Inputs:
         )
 
     def _sound_shape(self, config: Any, name: str) -> tuple[int, ...]:
-        """A waveform that becomes as many frames as the sequence is long, or a spectrogram of the model's own length."""
+        """Return the shape of a waveform or a spectrogram.
+
+        A waveform becomes as many frames as the sequence is long; a spectrogram has the model's own
+        length.
+        """
         batch = self.options.batch_size
         if hasattr(config, "conv_kernel"):
             return (batch, samples_of(self._length, config.conv_kernel, config.conv_stride))
@@ -172,7 +186,7 @@ class Inputs:
         )
 
     def _labels(self, generator: torch.Generator) -> Batch:
-        """Labels for the model's own loss; empty for a model without one."""
+        """Draw labels for the model's own loss; empty for a model without one."""
         config, batch = self.model.config, self.options.batch_size
         match task_of(self.model):
             case "class":
@@ -196,21 +210,21 @@ class Inputs:
         return self._decoder_ids(generator)
 
     def _decoder_ids(self, generator: torch.Generator) -> Batch:
-        """The decoder's inputs, for a model that reads some; DETR's decoder has its own."""
+        """Draw the decoder's inputs, for a model that reads some; DETR's decoder has its own."""
         reads = "decoder_input_ids" in arguments_of(self.model)
         decodes = self.model.config.is_encoder_decoder and reads
         return {"decoder_input_ids": self._ids(generator)} if decodes else {}
 
 
 def _image_config(config: Any) -> Any:
-    """The part of a configuration that has the size of images."""
+    """Return the part of a configuration that has the size of images."""
     names = ("vision_config", "backbone_config", "encoder")
     parts = (getattr(config, name, None) for name in names)
-    return next((one for one in (config, *parts) if getattr(one, "image_size", None)), config)
+    return next((part for part in (config, *parts) if getattr(part, "image_size", None)), config)
 
 
 def require_inputs(model: nn.Module, batch: Batch) -> None:
-    """Raise `Unsupported` if a forward pass of a model on `meta` needs an input that is not made.
+    """Raise `Unsupported` if a forward pass on `meta` needs an input that is not made.
 
     Ignore other errors: not every model runs on `meta`.
     """
@@ -224,13 +238,13 @@ def require_inputs(model: nn.Module, batch: Batch) -> None:
 
 
 def refuse_lacking(model: nn.Module, batch: Batch, error: Exception, *, also: str = "") -> None:
-    """Raise `Unsupported` if a forward pass ended in an error that names an input that is not made, or says `also`."""
-    said = str(error)
-    lacking = any(name in said.lower() for name in arguments_of(model) if name not in batch)
-    if (lacking and _LACKING.search(said)) or (also and also in said):
-        name, made = type(model).__name__, ", ".join(batch)
+    """Raise `Unsupported` if an error of a forward pass names a missing input, or has `also`."""
+    message = str(error)
+    lacking = any(name in message.lower() for name in arguments_of(model) if name not in batch)
+    if (lacking and _LACKING.search(message)) or (also and also in message):
+        name, provided = type(model).__name__, ", ".join(batch)
         raise Unsupported(
-            f"{name} needs more inputs than the {made} made for it: {said}"
+            f"{name} needs more inputs than the {provided} made for it: {message}"
         ) from error
 
 
@@ -238,7 +252,7 @@ _LACKING = re.compile(r"(?i)specify|required|missing|provide|must|need|expected|
 
 
 def require_length(config: Any, options: TransformersOptions) -> None:
-    """Raise `Unsupported` where a model has learned no positions for so long a text.
+    """Raise `Unsupported` if a model has learned no positions for so long a text.
 
     Rotary ones have no end.
     """
@@ -268,11 +282,11 @@ def shifts_labels(config: Any) -> bool:
     """
     needed = (getattr(config, f"{name}_token_id", None) for name in ("decoder_start", "pad"))
     vocabulary: int = config.get_text_config().vocab_size
-    return all(one is not None and 0 <= one < vocabulary for one in needed)
+    return all(token_id is not None and 0 <= token_id < vocabulary for token_id in needed)
 
 
 def described(batch: Batch) -> str:
-    """The shapes of a batch, as ``input_ids [8, 128], labels [8, 128]``."""
+    """Return the shapes of a batch, as ``input_ids [8, 128], labels [8, 128]``."""
     return ", ".join(f"{name} {list(value.shape)}" for name, value in batch.items())
 
 
@@ -301,46 +315,53 @@ def task_of(model: nn.Module) -> str | None:
     for table, task in TASKS.items():
         classes = getattr(modeling_auto, f"MODEL_FOR_{table}_MAPPING_NAMES").values()
         if any(
-            name == listed or (isinstance(listed, tuple) and name in listed) for listed in classes
+            name == class_names or (isinstance(class_names, tuple) and name in class_names)
+            for class_names in classes
         ):
             return task
     return None
 
 
 def _class_of(model: nn.Module) -> type:
-    """The model's own class: `fully_shard` puts one of torch's before it."""
+    """Return the model's own class: `fully_shard` puts one of torch's before it."""
     kinds = type(model).__mro__
     return next((kind for kind in kinds if kind.__module__.startswith("transformers.")), kinds[0])
 
 
 def arguments_of(model: nn.Module) -> Collection[str]:
-    """The names of the arguments of a model's forward pass."""
+    """Return the names of the arguments of a model's forward pass."""
     return inspect.signature(model.forward).parameters.keys()
 
 
 def draw_ids(
     shape: tuple[int, int], vocabulary: int, special: Collection[int], generator: torch.Generator
 ) -> Tensor:
-    """Uniform ids, int64 of `shape`, none of them special."""
-    plain = [token for token in range(min(vocabulary, len(special) + 1)) if token not in special]
+    """Draw uniform ids, int64 of `shape`, none of them special."""
+    ordinary = [token for token in range(min(vocabulary, len(special) + 1)) if token not in special]
     ids = torch.randint(vocabulary, shape, generator=generator)
-    if not plain:
+    if not ordinary:
         return ids
     return torch.where(
-        torch.isin(ids, torch.tensor(sorted(special), dtype=torch.int64)), plain[0], ids
+        torch.isin(ids, torch.tensor(sorted(special), dtype=torch.int64)), ordinary[0], ids
     )
 
 
 def special_ids(config: Any) -> frozenset[int]:
-    """The ids of a configuration that mean something: padding, beginning, end, the place of an image."""
+    """Return the ids of a configuration that mean something: padding, beginning, end, an image."""
     fields: Mapping[str, Any] = vars(config)
-    found = [
+    values = [
         value for name, value in fields.items() if name.endswith(("_token_id", "_token_index"))
     ]
     flat = [
-        one for value in found for one in (value if isinstance(value, list | tuple) else [value])
+        token_id
+        for value in values
+        for token_id in (value if isinstance(value, list | tuple) else [value])
     ]
-    return frozenset(one for one in flat if isinstance(one, int) and not isinstance(one, bool))
+    return frozenset(
+        token_id
+        for token_id in flat
+        if isinstance(token_id, int) and not isinstance(token_id, bool)
+    )
 
 
 def samples_of(frames: int, kernels: Collection[int], strides: Collection[int]) -> int:

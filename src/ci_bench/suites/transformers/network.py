@@ -1,4 +1,4 @@
-"""The model of a case: its configuration, its class, and a fresh instance with the same weights every time.
+"""The model of a case: its configuration, its class, and fresh instances with the same weights.
 
 The configuration is read from a folder or the hub, or made of its fields, without what chance would
 add to a step. Weights are drawn from the seed on the device itself, in the format that the
@@ -38,10 +38,12 @@ class UnusableModel(Exception):  # noqa: N818 - named like BadConfig
 
 
 def load_config(options: TransformersOptions) -> Any:
-    """The configuration of transformers with the case's overrides, and without dropout unless it is asked for.
+    """Build the configuration of transformers with the case's overrides.
+
+    Dropout is off unless the case asks for it.
 
     Raises:
-        BadModel: the family, folder or hub id does not exist, or the configuration is refused.
+        UnusableModel: the family, folder or hub id does not exist, or the configuration is refused.
     """
     model = options.model
     config = _read_stored(model) if model.stored else _from_fields(model.config)
@@ -51,19 +53,19 @@ def load_config(options: TransformersOptions) -> Any:
 
 
 def stored_path(model: TransformersModel) -> str:
-    """A folder with its ``~`` replaced, or a hub id."""
+    """Return a folder with its ``~`` replaced, or a hub id."""
     path = model.path or ""
     return str(Path(path).expanduser()) if looks_local(path) else path
 
 
-def meant(name: str, known: Sequence[str], cutoff: float = 0.6) -> str:
-    """The end of a sentence: what was probably meant; empty if nothing is near."""
-    near = difflib.get_close_matches(name, known, 1, cutoff)
+def meant(name: str, names: Sequence[str], cutoff: float = 0.6) -> str:
+    """Return the end of a sentence: the name that was probably meant; empty if nothing is near."""
+    near = difflib.get_close_matches(name, names, 1, cutoff)
     return f"; did you mean {near[0]}?" if near else ""
 
 
 def sentence(error: BaseException) -> str:
-    """The first lines of a library's message."""
+    """Return the start of a library's message, in one line."""
     return " ".join(str(error).split())[:600]
 
 
@@ -76,7 +78,7 @@ def _read_stored(model: TransformersModel) -> Any:
 
     path, revision = stored_path(model), model.revision or "main"
     try:
-        found = AutoConfig.from_pretrained(path, revision=revision)
+        stored = AutoConfig.from_pretrained(path, revision=revision)
         config = AutoConfig.from_pretrained(path, revision=revision, **model.config)
     except Exception as error:  # configurations are checked by several libraries
         advice = (
@@ -88,22 +90,22 @@ def _read_stored(model: TransformersModel) -> Any:
             f"model: {path!r} cannot be read: {sentence(error)} ({advice})"
         ) from error
     for name in model.config:
-        if not hasattr(found, name):
+        if not hasattr(stored, name):
             raise UnusableModel(
                 f"model.config.{name}: the configuration of {path} has no such"
-                f" field{meant(name, dir(found))}"
+                f" field{meant(name, dir(stored))}"
             )
     return config
 
 
-def _from_fields(given: Mapping[str, Any]) -> Any:
-    """A configuration from its fields.
+def _from_fields(values: Mapping[str, Any]) -> Any:
+    """Build a configuration from its fields.
 
     Families take some that they don't declare, so only what looks like a slip is refused.
     """
     from transformers import CONFIG_MAPPING, AutoConfig, __version__
 
-    fields = dict(given)
+    fields = dict(values)
     family = str(fields.pop("model_type"))
     if family not in CONFIG_MAPPING:
         near = meant(family, list(CONFIG_MAPPING.keys()))
@@ -112,13 +114,13 @@ def _from_fields(given: Mapping[str, Any]) -> Any:
         )
     try:
         config = AutoConfig.for_model(family, **fields)
-        known = dir(AutoConfig.for_model(family))
+        field_names = dir(AutoConfig.for_model(family))
     except Exception as error:  # configurations are checked by several libraries
         raise UnusableModel(
             f"model.config: transformers {__version__} refuses it for {family}: {sentence(error)}"
         ) from error
     for name in fields:
-        if name not in known and (near := meant(name, known, A_SLIP)):
+        if name not in field_names and (near := meant(name, field_names, A_SLIP)):
             raise UnusableModel(f"model.config.{name}: {family} has no such field{near}")
     return config
 
@@ -146,7 +148,7 @@ def _settle(config: Any, options: TransformersOptions) -> None:
 
 
 def _rates(config: Any) -> Iterator[tuple[str, float]]:
-    """Dropout rates by name: ``hidden_dropout_prob``, ``attn_pdrop``, ``layerdrop`` and the like."""
+    """Yield dropout rates by name: ``hidden_dropout_prob``, ``attn_pdrop`` and the like."""
     stored: Mapping[str, Any] = vars(config)
     return (
         (name, value)
@@ -165,18 +167,18 @@ EXPERTS = "experts_implementation"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelRecipe:
-    """Recipe for the model of a case.
-
-    `exact` builds it in fp64: the same weights, rounded as the arms have them. `shake` moves every
-    weight by about that share of it, drawn from a seed. `captured` means that its steps have to fit
-    into a CUDA graph as they are.
-    """
+    """Recipe for the model of a case."""
 
     options: TransformersOptions
+    """Options of the case."""
     device: str
+    """Device of the model, unless `build` is given another one."""
     exact: bool = False
+    """True builds it in fp64, from the same weights, rounded as the arms have them."""
     shake: float = 0.0
+    """Share of itself by which every weight is moved, drawn from a seed; 0 moves none."""
     captured: bool = False
+    """True if its steps have to fit into a CUDA graph as they are."""
 
     @property
     def dtype(self) -> torch.dtype:
@@ -184,7 +186,7 @@ class ModelRecipe:
         return KEPT_IN.get(self.options.precision, torch.float32)
 
     def build(self, device: str | None = None) -> nn.Module:
-        """A fresh model, in training mode where the case trains.
+        """Build a fresh model, in training mode if the case trains.
 
         Byte for byte the same on each call.
         """
@@ -201,8 +203,8 @@ class ModelRecipe:
         return model.train(self.options.mode is Mode.TRAINING)
 
     def _instance(self, kind: Any, config: Any, attention: Attention, device: str) -> nn.Module:
-        wanted = {} if attention is Attention.AUTO else {"attn_implementation": str(attention)}
-        wanted |= {EXPERTS: "eager"} if self.exact else {}
+        arguments = {} if attention is Attention.AUTO else {"attn_implementation": str(attention)}
+        arguments |= {EXPERTS: "eager"} if self.exact else {}
         model = self.options.model
         built: nn.Module
         try:
@@ -214,22 +216,22 @@ class ModelRecipe:
                     config=config,
                     dtype=self.dtype,
                     use_safetensors=True,
-                    **wanted,
+                    **arguments,
                 )
                 built = stored.to(device)
             else:
                 with torch.device(device):
-                    built = kind._from_config(config, dtype=self.dtype, **wanted)  # noqa: SLF001 - what Auto classes call
+                    built = kind._from_config(config, dtype=self.dtype, **arguments)  # noqa: SLF001 - what Auto classes call
         except (ImportError, ValueError, AssertionError) as error:  # torch asserts ids of padding
-            if "attn_implementation" in wanted and "attention" in str(error).lower():
+            if "attn_implementation" in arguments and "attention" in str(error).lower():
                 raise Unsupported(f"attention {attention}: {sentence(error)}") from error
-            told = f"model: {kind.__name__} cannot be built: {sentence(error)}{_beyond(config)}"
-            raise UnusableModel(told) from error
+            message = f"model: {kind.__name__} cannot be built: {sentence(error)}{_beyond(config)}"
+            raise UnusableModel(message) from error
         return built
 
 
 def _beyond(config: Any) -> str:
-    """The end of a sentence: a padding id that a smaller vocabulary does not have."""
+    """Return the end of a sentence: a padding id that a smaller vocabulary does not have."""
     padding, size = (getattr(config, name, None) for name in ("pad_token_id", "vocab_size"))
     if not isinstance(padding, int) or not isinstance(size, int) or padding < size:
         return ""
@@ -245,10 +247,12 @@ def shake_weights(model: nn.Module, epsilon: float) -> None:
 
 
 def find_class(options: TransformersOptions, config: Any) -> Any:
-    """The class of transformers: the one in `architectures`, the bare model where that is asked for, else one with a head.
+    """Find the class of transformers for a configuration.
+
+    It is the one in `architectures`, the bare model if that is asked for, else one with a head.
 
     Raises:
-        BadModel: `architectures` names a class that transformers does not have.
+        UnusableModel: `architectures` names a class that transformers does not have.
     """
     import transformers
     from transformers.models.auto import modeling_auto
@@ -256,15 +260,15 @@ def find_class(options: TransformersOptions, config: Any) -> Any:
     if options.only_pretrain_model:
         return _from_mapping(modeling_auto.MODEL_MAPPING, config)
     for name in config.architectures or ():
-        found = getattr(transformers, name, None)
-        if found is None:
+        model_class = getattr(transformers, name, None)
+        if model_class is None:
             near = meant(name, dir(transformers))
             message = (
                 f"model.config.architectures: transformers {transformers.__version__} has no"
                 f" {name}{near}"
             )
             raise UnusableModel(f"{message} (only_pretrain_model: true takes the bare model)")
-        return found
+        return model_class
     for mapping in HEADS:
         table = getattr(modeling_auto, mapping)
         if type(config) in table:
@@ -285,8 +289,8 @@ HEADS = (
 
 
 def parameter_counts(model: nn.Module) -> tuple[int, int]:
-    """All parameters, and those that are trained; shared ones once."""
-    sizes = [(one.numel(), one.requires_grad) for one in model.parameters()]
+    """Count all parameters, and those that are trained; shared ones once."""
+    sizes = [(parameter.numel(), parameter.requires_grad) for parameter in model.parameters()]
     return sum(size for size, _ in sizes), sum(size for size, trained in sizes if trained)
 
 
@@ -298,10 +302,10 @@ def forget(device: str) -> None:
 
 
 def _from_mapping(table: Any, config: Any) -> Any:
-    found = table.get(type(config), None)
-    if found is None:
+    model_class = table.get(type(config), None)
+    if model_class is None:
         raise UnusableModel(
             f"model: transformers has no bare model for {type(config).__name__}; name a class in"
             " `architectures`"
         )
-    return found[0] if isinstance(found, tuple) else found
+    return model_class[0] if isinstance(model_class, tuple) else model_class

@@ -22,7 +22,7 @@ from ci_bench.suites.transformers.options import TransformersOptions, Transforme
 def build_optimizer(
     options: TransformersOptions, model: nn.Module, device: str, *, capturable: bool = False
 ) -> torch.optim.Optimizer:
-    """The named optimizer over all trained parameters.
+    """Build the named optimizer over all trained parameters.
 
     Raises:
         BadOptimizer: it does not fit its options.
@@ -39,10 +39,13 @@ def build_optimizer(
 
 
 class Shadow:
-    """The same optimizer on the CPU in fp64, on weights that are a model's at the beginning, again and again."""
+    """The same optimizer on the CPU in fp64.
+
+    Its weights are a model's at the beginning, again and again.
+    """
 
     def __init__(self, options: TransformersOptions, model: nn.Module) -> None:
-        """Copies the weights that are trained, as `starts`: whole ones, also of a model that is sharded."""
+        """Copy the trained weights, as `starts`: whole ones, also of a sharded model."""
         trained = {name: value for name, value in model.named_parameters() if value.requires_grad}
         self.starts = {
             name: unsharded(value).detach().cpu().clone() for name, value in trained.items()
@@ -52,19 +55,19 @@ class Shadow:
             for name, value in self.starts.items()
         }
         weights = next(iter(self.starts.values())).dtype
-        given = same_in_fp64(options.optimizer, options.optimizer_options, weights)
-        self._options = replace(options, optimizer_options=given)
+        fp64_options = same_in_fp64(options.optimizer, options.optimizer_options, weights)
+        self._options = replace(options, optimizer_options=fp64_options)
         self._optimizer = self._make(self._weights.values())
 
     def _make(self, weights: Iterable[Tensor]) -> torch.optim.Optimizer:
         return build_optimizer(self._options, nn.ParameterList(weights), "cpu")
 
     def restore(self, model: nn.Module) -> None:
-        """Put a model's weights back to where they began."""
+        """Write a model's start weights back."""
         write_state({f"{WEIGHTS}{name}": value for name, value in self.starts.items()}, model)
 
     def changes(self, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return how far each weight should move after these gradients.
+        """Return the change that each weight should make after these gradients.
 
         The optimizer keeps its state from call to call.
         """
@@ -79,9 +82,9 @@ class Shadow:
         }
 
     def known_updates(self) -> dict[str, Tensor]:
-        """The optimizer's updates by known gradients, from the start weights."""
-        apart = not is_import_path(self._options.optimizer)
-        return updates_by_known_gradients(self._make, self.starts, apart=apart)
+        """Return the optimizer's updates by known gradients, from the start weights."""
+        separately = not is_import_path(self._options.optimizer)
+        return updates_by_known_gradients(self._make, self.starts, apart=separately)
 
     @property
     def memory(self) -> float:

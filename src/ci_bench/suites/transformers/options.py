@@ -49,7 +49,7 @@ class TransformersPrecision(StrEnum):
 
     @property
     def epsilon(self) -> float:
-        """Half the distance from 1 to the next number of the narrowest format in use: the size of one rounding."""
+        """Size of one rounding: half the distance from 1 to the narrowest format's next number."""
         half, brain = 2.0**-11, 2.0**-8
         narrow = {"tf32": half, "fp16": half, "amp_fp16": half, "bf16": brain, "amp_bf16": brain}
         return narrow.get(self.value, 2.0**-24)
@@ -108,20 +108,27 @@ class Way(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Candidate:
-    """The arm next to the reference. All but `way` is for `Way.DYNAMO` and goes to `torch.compile`.
+    """The arm next to the reference.
 
-    `whole` compiles the whole training step, or also a generation's prefill, not only the model's
-    forward pass.
+    All fields but `way` are for `Way.DYNAMO`.
     """
 
     way: Way = Way.DYNAMO
+    """Way in which the model is translated."""
     backend: str = "inductor"
+    """Backend of `torch.compile`."""
     mode: str | None = None
+    """Mode of inductor; `None` is its default."""
     fullgraph: bool = False
+    """True makes a graph break an error."""
     dynamic: bool | None = None
+    """Argument `dynamic` of `torch.compile`; `None` leaves it open."""
     whole: bool = False
+    """True compiles a whole training step, or a generation's prefill, not only the forward pass."""
     compiled_autograd: bool = False
+    """True also captures the backward pass of a training."""
     options: Mapping[str, Any] = field(default_factory=dict)
+    """Options of the backend, by name."""
 
     @property
     def arm(self) -> str:
@@ -143,7 +150,7 @@ class Candidate:
         )
 
     def as_params(self) -> dict[str, Any]:
-        """Its fields, as `parse` reads them."""
+        """Return its fields, as `parse` reads them."""
         params = {**asdict(self), "way": str(self.way)}
         return {
             name: value
@@ -154,19 +161,20 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TransformersModel:
-    """Model of a case: `path` is a preset, a folder or a hub id, `None` if `config` has everything.
-
-    `config` is complete for a preset and without a path; else it overrides the stored one.
-    `pretrained` loads the stored weights; without it they are drawn from the seed. `stored` means
-    that a configuration has to be read from `path`.
-    """
+    """Model of a case."""
 
     name: str
+    """Name in the case's id."""
     path: str | None = None
+    """Preset, folder or hub id; `None` if `config` has everything."""
     revision: str | None = None
+    """Branch, tag or commit on the hub; `None` is `main`."""
     pretrained: bool = False
+    """True loads the stored weights; otherwise they are drawn from the seed."""
     config: Mapping[str, Any] = field(default_factory=dict)
+    """Complete configuration of a preset or without a path; else overrides of the stored one."""
     stored: bool = False
+    """True if a configuration has to be read from `path`."""
 
     @property
     def on_hub(self) -> bool:
@@ -176,47 +184,68 @@ class TransformersModel:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TransformersOptions:
-    """One case. `sequence_length` is `None` if the model has none; `seed` sets weights and inputs.
-
-    `candidate` is the only arm next to the reference. If an entry lists `arms`, `candidate` is
-    empty and `listed` are the candidates. If it lists `layouts`, these are the arms next to the
-    reference, each in `processes`. `prepared_inputs` batches take turns. For generations:
-    `sampling` of `None` is greedy, and `ragged` prompts differ in length. `memory_limit_bytes` is
-    the memory that a worker may take in addition to its start. `largest` are the limits of a search
-    for the batch size, which is 1 until it is found. With `dynamic`, a step goes through batches
-    that differ along the axes of `varies`.
-    """
+    """One case."""
 
     model: TransformersModel
+    """Model that the case runs."""
     mode: Mode = Mode.INFERENCE
+    """Work of a step."""
     batch_size: int = 8
+    """Rows of a batch; 1 until a search for the largest has found it."""
     largest: SizeLimits | None = None
+    """Limits of the search for the batch size; `None` if the size is given."""
     sequence_length: int | None = 128
+    """Tokens of a row; `None` if the model has no sequence."""
     precision: TransformersPrecision = TransformersPrecision.FP32
+    """Format of numbers."""
     attention: Attention = Attention.AUTO
+    """Implementation of attention."""
     candidate: Candidate | None = Candidate()
+    """Only arm next to the reference; `None` without one, or if an entry lists arms or layouts."""
     listed: tuple[Candidate, ...] = ()
+    """Candidates of an entry with `arms`; else empty."""
     layouts: tuple[Layout, ...] = ()
+    """Layouts of an entry that lists them, as arms next to the reference; else empty."""
     processes: int = 1
+    """Processes of each layout."""
     speed: bool = True
+    """True measures times."""
     memory: bool = True
+    """True measures peaks of memory."""
     memory_timeline: bool = False
+    """True records every allocation of one step on a GPU."""
     memory_limit_bytes: int | None = None
+    """Memory that a worker may take in addition to its start; `None` if unlimited."""
     only_pretrain_model: bool = False
+    """True takes the bare model, without a head."""
     optimizer: str = "AdamW"
+    """Name or import path of a training's optimizer."""
     optimizer_options: Mapping[str, Any] = field(default_factory=dict)
+    """Further arguments of the optimizer."""
     lr: float = 1e-4
+    """Learning rate of the optimizer."""
     dropout: bool = False
+    """True times a training with dropout; arms are compared without it."""
     cache: CacheKind = CacheKind.DYNAMIC
+    """Cache of keys and values of a generation."""
     new_tokens: int = 32
+    """Tokens that a generation makes for each row."""
     loop: Loop = Loop.OWN
+    """Loop over the tokens of a generation."""
     sampling: TokenSampling | None = None
+    """Sampling of a generation's tokens; `None` is greedy."""
     ragged: bool = False
+    """True gives the prompts of a generation different lengths."""
     dynamic: bool = False
+    """True makes a step go through batches of different sizes."""
     varies: tuple[Axis, ...] = VARIES
+    """Axes along which dynamic batches differ."""
     dynamic_shapes: DynamicShapes = DynamicShapes.SYMBOLS
+    """Way in which dynamo learns of dynamic sizes."""
     prepared_inputs: int = 4
+    """Number of batches that take turns."""
     seed: int = 0
+    """Seed of weights and inputs."""
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:
@@ -238,7 +267,7 @@ class TransformersOptions:
         return next((layout for layout in self.layouts if layout.name == arm), None)
 
     def as_params(self) -> dict[str, Any]:
-        """All options, as `parse` reads them: two cases can be compared when these are equal."""
+        """Return all options, as `parse` reads them: cases can be compared when these are equal."""
         params = asdict(self)
         del params["candidate"], params["listed"], params["layouts"], params["processes"]
         for name, usual in LATER.items():  # earlier results have none of them
@@ -246,17 +275,17 @@ class TransformersOptions:
                 del params[name]
         if self.largest is not None:
             params["batch_size"] = None
-        plain = {name: _plain(value) for name, value in params.items()}
+        json_params = {name: _as_json(value) for name, value in params.items()}
         if self.layouts:
             return {
-                **plain,
+                **json_params,
                 "layouts": [layout.as_params() for layout in self.layouts],
                 "processes": self.processes,
             }
         if self.listed:
-            return {**plain, "arms": [candidate.as_params() for candidate in self.listed]}
+            return {**json_params, "arms": [candidate.as_params() for candidate in self.listed]}
         return {
-            **plain,
+            **json_params,
             "candidate": None if self.candidate is None else self.candidate.as_params(),
         }
 
@@ -273,11 +302,11 @@ LATER = {
 """Options that are left out of a case's parameters if they have this value."""
 
 
-def _plain(value: Any) -> Any:
-    """Enumerations as their text, tuples as lists: as JSON gives them back."""
+def _as_json(value: Any) -> Any:
+    """Convert enumerations to text and tuples to lists, as JSON gives them back."""
     if isinstance(value, StrEnum):
         return str(value)
-    return [_plain(one) for one in value] if isinstance(value, tuple) else value
+    return [_as_json(item) for item in value] if isinstance(value, tuple) else value
 
 
 def parse(params: Mapping[str, Any]) -> TransformersOptions:
@@ -293,7 +322,7 @@ def parse(params: Mapping[str, Any]) -> TransformersOptions:
     values: dict[str, Any] = {
         name: kinds[name](value) if name in kinds else value for name, value in params.items()
     }
-    listed = tuple(map(_candidate_of, values.pop("arms", ())))
+    candidates = tuple(map(_candidate_of, values.pop("arms", ())))
     sampling = values.pop("sampling", None)
     values["sampling"] = TokenSampling(**sampling) if isinstance(sampling, Mapping) else sampling
     layouts = tuple(map(read_layout, values.pop("layouts", ())))
@@ -302,12 +331,14 @@ def parse(params: Mapping[str, Any]) -> TransformersOptions:
     if values.get("batch_size", 1) is None:
         values["batch_size"] = 1
     values["varies"] = tuple(map(Axis, values.pop("varies", VARIES)))
-    given = values.pop("candidate", None if listed or layouts else asdict(Candidate()))
-    candidate = None if given is None else _candidate_of(given)
+    candidate_params = values.pop(
+        "candidate", None if candidates or layouts else asdict(Candidate())
+    )
+    candidate = None if candidate_params is None else _candidate_of(candidate_params)
     values |= {
         "model": TransformersModel(**values["model"]),
         "candidate": candidate,
-        "listed": listed,
+        "listed": candidates,
         "layouts": layouts,
     }
     return TransformersOptions(**values)
@@ -320,14 +351,20 @@ def _candidate_of(params: Mapping[str, Any]) -> Candidate:
 def candidate_from(
     word: str | Mapping[str, Any], usual: Mapping[str, Any] | None = None
 ) -> Candidate | None:
-    """A candidate as an entry writes it: ``none``, or an item of `arms`; `usual` is the entry's `compile`."""
+    """Build a candidate from an entry's word: ``none``, or an item of `arms`.
+
+    `usual` is the entry's `compile`.
+    """
     return None if word == "none" else compiled_from(word, usual)
 
 
 def compiled_from(
     word: str | Mapping[str, Any], usual: Mapping[str, Any] | None = None
 ) -> Candidate:
-    """An item of `arms`: a mode of `torch.compile`, a backend, an experiment, or a mapping of arguments."""
+    """Build a candidate from an item of `arms`.
+
+    That is a mode of `torch.compile`, a backend, an experiment, or a mapping of arguments.
+    """
     arguments = arguments_of(word, usual or {})
     backend = arguments.get("backend")
     if backend in set(Way) - {Way.DYNAMO}:
@@ -341,7 +378,7 @@ def looks_local(path: str) -> bool:
 
 
 FIELDS = tuple(
-    one.name
-    for one in fields(TransformersOptions)
-    if one.name not in {"listed", "layouts", "processes", "largest"}
+    option.name
+    for option in fields(TransformersOptions)
+    if option.name not in {"listed", "layouts", "processes", "largest"}
 )

@@ -29,7 +29,7 @@ class Feed:
     """Batches of the next steps: `following` gives them, without end."""
 
     def __init__(self, inputs: Inputs, batches: tuple[Batch, ...]) -> None:
-        """`batches` are the prepared ones, which `inputs` has drawn."""
+        """Start with the prepared batches, which `inputs` has drawn."""
         self._inputs, self._batches = inputs, batches
         self._overwritten: tuple[tuple[Batch, Batch], ...] = ()
         self.current = batches
@@ -50,18 +50,18 @@ class Feed:
         self.current, self.following = batches, cycle(batches)
         return True
 
-    def alter(self, seed: int, noise: int, *, whole: bool) -> Callable[[], None] | None:
-        """Prepare a write of a row of another seed, or of all, into the batches of now, where they lie."""
+    def alter(self, seed: int, noise: int, *, all_values: bool) -> Callable[[], None] | None:
+        """Prepare a write of a row of another seed, or of all, into the present batches."""
         return altered(
             self.current,
             self._drawn(seed, noise),
             seed,
             rows=self._inputs.options.batch_size,
-            whole=whole,
+            all_values=all_values,
         )
 
     def operands(self) -> list[Tensor]:
-        """The tensors of the batches of now."""
+        """Return the tensors of the present batches."""
         return [value for batch in self.current for value in batch.values()]
 
     def _drawn(self, seed: int, noise: int) -> tuple[Batch, ...]:
@@ -76,7 +76,10 @@ class Feed:
         return batches
 
     def _written(self, targets: Sequence[Batch], batches: tuple[Batch, ...]) -> tuple[Batch, ...]:
-        """The targets with the batches' values in their memory; the batches themselves where shapes differ."""
+        """Write the batches' values into the targets' memory, and return the targets.
+
+        If shapes differ, return the batches themselves.
+        """
         self._overwritten = tuple((target, copied(target)) for target in targets)
         fits = all(
             overwritten(target, batch) for target, batch in zip(targets, batches, strict=True)
@@ -101,16 +104,24 @@ Autocast = Callable[[], AbstractContextManager[object]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Parts:
-    """Parts of every program: a model, its batches, the arguments of each call, its autocast."""
+    """Parts of every program."""
 
     recipe: ModelRecipe
+    """Recipe of the model."""
     arm: str
+    """Name of the arm."""
     candidate: Candidate | None
+    """Candidate that the arm runs; `None` for the reference."""
     model: nn.Module
+    """Fresh model, not compiled."""
     batches: tuple[Batch, ...]
+    """Prepared batches, on the device."""
     feed: Feed
+    """Batches of the next steps."""
     fixed: dict[str, bool] = field(default_factory=dict)
+    """Arguments of every call other than tensors."""
     mark_shapes: MarkShapes | None = None
+    """Marks of the sizes that differ, for dynamo; `None` if it gets none."""
 
     @property
     def symbols(self) -> bool | None:
@@ -122,14 +133,14 @@ class Parts:
         return True if options.dynamic and options.dynamic_shapes is DynamicShapes.SYMBOLS else None
 
     def forward(self) -> Forward:
-        """The forward pass of the arm; eager's, where the candidate takes a whole step."""
+        """Return the forward pass of the arm; eager's, if the candidate takes a whole step."""
         candidate = None if self.candidate is not None and self.candidate.whole else self.candidate
         return forward_of(
             candidate, self.model, self.fixed, dynamic=self.symbols, batches=self.batches
         )
 
     def whole(self, step: Callable[..., Tensor]) -> Callable[..., Tensor] | None:
-        """A whole step as the candidate compiles it; `None` if it does not."""
+        """Return a whole step as the candidate compiles it; `None` if it does not."""
         if self.candidate is None or not self.candidate.whole:
             return None
         return compiled(self.candidate, step, dynamic=self.symbols)
@@ -184,7 +195,7 @@ class Fed:
     """A program whose steps take the batches of a feed in turn."""
 
     def __init__(self, parts: Parts) -> None:
-        """Nothing is compiled or called yet."""
+        """Take over the parts; nothing is compiled or called yet."""
         self.model: Any = parts.model
         self.compiler = parts.compiler
         self.inputs = described(parts.batches[0])
@@ -195,14 +206,14 @@ class Fed:
         self._autocast = parts.autocast
 
     def remember(self) -> None:
-        """Nothing: inputs are drawn, and where a step begins is given."""
+        """Do nothing: inputs are drawn, and the start of a step is given."""
 
     def operands(self) -> list[Tensor]:
-        """The tensors of the batches that steps take."""
+        """Return the tensors of the batches that steps take."""
         return self._feed.operands()
 
     def weights(self) -> State:
-        """The parameters."""
+        """Return the parameters."""
         return dict(self.model.named_parameters())
 
     @property
@@ -211,11 +222,11 @@ class Fed:
         return len(self._parts.batches)
 
     def alter(
-        self, seed: int, *, shaken: int = 0, whole: bool = False
+        self, seed: int, *, shaken: int = 0, all_values: bool = False
     ) -> Callable[[], None] | None:
-        """Prepare a write of a row of inputs of `seed`, or of all, into the batch, where it lies."""
-        return self._feed.alter(seed, shaken, whole=whole)
+        """Prepare a write of a row of inputs of `seed`, or of all, into the batch in place."""
+        return self._feed.alter(seed, shaken, all_values=all_values)
 
     def resume(self) -> None:
-        """Back to the prepared batches."""
+        """Go back to the prepared batches."""
         self._feed.resume()

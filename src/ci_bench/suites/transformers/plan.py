@@ -94,7 +94,7 @@ class Transformers(Suite):
     )
 
     def plan(self, options: Mapping[str, Any]) -> tuple[Case, ...]:
-        """One case for each point of the grid.
+        """Plan one case for each point of the grid.
 
         Raises `BadConfig` if a model is unknown or options contradict each other.
         """
@@ -110,15 +110,18 @@ class Transformers(Suite):
         points = tuple(islice(_grid(options, models, arms, place), MOST_CASES + 1))
         if len(points) > MOST_CASES:
             raise BadConfig(f"{place}: the grid has more than {MOST_CASES:,} cases; shorten a list")
-        return tuple(_case(one, options.get("name")) for one in points)
+        return tuple(_case(case_options, options.get("name")) for case_options in points)
 
     def reads(self, options: Mapping[str, Any]) -> tuple[str, ...]:
-        """The folders of an entry's models: their configurations show if they have a sequence."""
-        given = (
-            one if isinstance(one, str) else one.get("path", "")
-            for one in _listed(options.get("model", []))
+        """Return the folders of an entry's models.
+
+        Their configurations show if they have a sequence.
+        """
+        paths = (
+            model if isinstance(model, str) else model.get("path", "")
+            for model in _as_list(options.get("model", []))
         )
-        return tuple(path for path in given if looks_local(path))
+        return tuple(path for path in paths if looks_local(path))
 
     def preload_of(self, case: Case) -> tuple[str, ...]:
         """Add the modules that layouts import."""
@@ -172,7 +175,7 @@ class Transformers(Suite):
         return parse(case.params).model.on_hub
 
     def hub_models(self, case: Case) -> tuple[HubModel, ...]:
-        """The model, where it comes from the hub."""
+        """Return the model if it comes from the hub."""
         model = parse(case.params).model
         if not model.on_hub or model.path is None:
             return ()
@@ -198,7 +201,7 @@ def _check(options: Mapping[str, Any], place: str) -> None:
 def _check_layouts(options: Mapping[str, Any], place: str) -> None:
     """Refuse options that steps of several processes cannot have."""
     faults = []
-    if TransformersPrecision.AMP_FP16 in _listed(options.get("precision", ())):
+    if TransformersPrecision.AMP_FP16 in _as_list(options.get("precision", ())):
         faults.append(
             f"{place}.precision: {TransformersPrecision.AMP_FP16} needs a loss scaler, which"
             " layouts do not have; use amp_bf16"
@@ -207,7 +210,7 @@ def _check_layouts(options: Mapping[str, Any], place: str) -> None:
         faults.append(
             f"{place}.dynamic: with `layouts`, processes share one batch size; leave it out"
         )
-    if Size.LARGEST in _listed(options.get("batch_size", 1)):
+    if Size.LARGEST in _as_list(options.get("batch_size", 1)):
         faults.append(
             f"{place}.batch_size: with `layouts`, the largest is found for one process; give a"
             " number of rows"
@@ -221,35 +224,41 @@ def _check_layouts(options: Mapping[str, Any], place: str) -> None:
 
 
 def _arms(options: Mapping[str, Any], place: str) -> list[tuple[Candidate, ...]]:
-    """The candidates of each case of a point."""
+    """Return the candidates of each case of a point."""
     if "layouts" in options:
         return [()]
     if "arms" not in options:
-        return [() if one is None else (one,) for one in _candidates(options, place)]
+        return [
+            () if candidate is None else (candidate,) for candidate in _candidates(options, place)
+        ]
     if "none" in options["arms"]:
         raise BadConfig(
             f"{place}.arms: none means only the eager arm; write it as `candidate`, in a separate"
             " entry"
         )
-    listed = tuple(compiled_from(word, options.get("compile")) for word in options["arms"])
+    candidates = tuple(compiled_from(word, options.get("compile")) for word in options["arms"])
     written = [_written(word, options) for word in options["arms"]]
-    names = [one.arm for one in listed]
+    names = [candidate.arm for candidate in candidates]
     check_arms(
         options, place, dict(zip(names, written, strict=True)), instead_of="candidate", names=names
     )
-    _check_words(f"{place}.arms", written, listed)
-    return [listed]
+    _check_words(f"{place}.arms", written, candidates)
+    return [candidates]
 
 
 def _candidates(options: Mapping[str, Any], place: str) -> list[Candidate | None]:
-    words = _listed(options.get("candidate", "inductor"))
+    words = _as_list(options.get("candidate", "inductor"))
     candidates = [candidate_from(word, options.get("compile")) for word in words]
     written = [_written(word, options) for word in words if word != "none"]
     faults = dict.fromkeys(fault for arm in written for fault in arm_faults(arm))
     if faults:
         raise BadConfig("\n".join(f"{place}.candidate: {fault}" for fault in faults))
-    _check_words(f"{place}.candidate", written, [one for one in candidates if one is not None])
-    arms = [one.arm if one else "none" for one in candidates]
+    _check_words(
+        f"{place}.candidate",
+        written,
+        [candidate for candidate in candidates if candidate is not None],
+    )
+    arms = [candidate.arm if candidate else "none" for candidate in candidates]
     for arm in arms:
         if arms.count(arm) > 1:
             raise BadConfig(f"{place}.candidate: {arm} is listed twice; remove one of them")
@@ -257,7 +266,7 @@ def _candidates(options: Mapping[str, Any], place: str) -> list[Candidate | None
 
 
 def _written(word: str | Mapping[str, Any], options: Mapping[str, Any]) -> CompiledArm:
-    """A candidate as all suites spell it, with all that was written of it."""
+    """Return a candidate as all suites spell it, with all that was written of it."""
     arguments = arguments_of(word, options.get("compile") or {})
     return CompiledArm(**{name: value for name, value in arguments.items() if name != "whole"})
 
@@ -273,8 +282,8 @@ def _check_words(
     ]
     faults += [
         f"{where}: compiled_autograd acts where the whole step is compiled; add `whole: true`"
-        for one in candidates
-        if one.compiled_autograd and not one.whole
+        for candidate in candidates
+        if candidate.compiled_autograd and not candidate.whole
     ]
     if faults:
         raise BadConfig("\n".join(faults))
@@ -288,7 +297,7 @@ def _check_shapes(
     Raises `BadConfig`.
     """
     dynamic = bool(options.get("dynamic", False))
-    if dynamic and Mode.GENERATION in _listed(options.get("mode", Mode.INFERENCE)):
+    if dynamic and Mode.GENERATION in _as_list(options.get("mode", Mode.INFERENCE)):
         raise BadConfig(
             f"{place}.dynamic: each token of a generation makes it longer as it is; take mode"
             " inference or training (`ragged: true` has prompts of several lengths)"
@@ -298,7 +307,7 @@ def _check_shapes(
         dynamic=dynamic,
         varies=tuple(map(Axis, options.get("varies", VARIES))),
         how=DynamicShapes(options.get("dynamic_shapes", DynamicShapes.SYMBOLS)),
-        largest=Size.LARGEST in _listed(options.get("batch_size", 1)),
+        largest=Size.LARGEST in _as_list(options.get("batch_size", 1)),
         arms=[candidate.compiled for candidates in arms for candidate in candidates],
     )
 
@@ -309,7 +318,7 @@ def _grid(
     arms: list[tuple[Candidate, ...]],
     place: str,
 ) -> Iterator[TransformersOptions]:
-    """Every combination, without those that only differ in options that do not apply."""
+    """Yield every combination, without those that only differ in options that do not apply."""
     single = {
         field: options[field]
         for field in FIELDS
@@ -320,13 +329,13 @@ def _grid(
         field: usual.get(field, getattr(TransformersOptions(model=models[0]), field))
         for field in GRID
     }
-    lists = [_listed(options.get(field, usual[field])) for field in GRID]
+    lists = [_as_list(options.get(field, usual[field])) for field in GRID]
     shared = (
         [{"layouts": options["layouts"], "processes": count} for count in counts_of(options)]
         if "layouts" in options
         else [{}]
     )
-    known = set()
+    keys = set()
     for model in models:
         sequential = has_sequence(model)
         for values in product(*lists):
@@ -336,10 +345,10 @@ def _grid(
                 point["cache"] if point["mode"] == Mode.GENERATION else CacheKind.DYNAMIC
             )
             key = (model.name, *point.values())
-            if key not in known:
-                known.add(key)
+            if key not in keys:
+                keys.add(key)
                 limits = limits_of(
-                    point["batch_size"], options, _listed(options.get("batch_size", 1)), place
+                    point["batch_size"], options, _as_list(options.get("batch_size", 1)), place
                 )
                 sized = {} if limits is None else {"batch_size": None, "largest": limits}
                 for candidates, ranks in product(arms, shared):
@@ -350,11 +359,18 @@ def _grid(
 def _options(
     raw: Mapping[str, Any], candidates: tuple[Candidate, ...], *, together: bool
 ) -> TransformersOptions:
-    """Enumerations for their words."""
+    """Parse the options of a case.
+
+    Its enumerations replace their words.
+    """
     if raw["mode"] != Mode.GENERATION:
         raw = {name: value for name, value in raw.items() if name not in OF_GENERATIONS}
-    told = [candidate.as_params() for candidate in candidates]
-    arms = {"arms": told} if together else {"candidate": told[0] if told else None}
+    candidate_params = [candidate.as_params() for candidate in candidates]
+    arms = (
+        {"arms": candidate_params}
+        if together
+        else {"candidate": candidate_params[0] if candidate_params else None}
+    )
     return parse({**raw, "model": asdict(raw["model"]), **arms})
 
 
@@ -377,7 +393,10 @@ def _case(options: TransformersOptions, entry: str | None) -> Case:
 
 
 def _owed(options: TransformersOptions) -> tuple[str, ...]:
-    """The checks of a candidate. `compiled` comes from the engine, which counts dynamo's graphs."""
+    """Return the checks of a candidate.
+
+    `compiled` comes from the engine, which counts dynamo's graphs.
+    """
     by_dynamo = [candidate.way is Way.DYNAMO for candidate in options.candidates]
     compiled = ("compiled",) if by_dynamo and all(by_dynamo) else ()
     refereed = ("refereed", *(("replicas",) if options.layouts else ())) if options.speed else ()
@@ -400,7 +419,7 @@ def _point(options: TransformersOptions) -> str:
         else {}
     )
     length = {} if options.sequence_length is None else {"seq": options.sequence_length}
-    said = {
+    parts = {
         "mode": options.mode,
         "batch": options.batch_size if options.largest is None else Size.LARGEST,
         **length,
@@ -416,7 +435,7 @@ def _point(options: TransformersOptions) -> str:
             else {"arm": options.arms[-1]}
         ),
     }
-    return ",".join(f"{key}={value}" for key, value in said.items())
+    return ",".join(f"{key}={value}" for key, value in parts.items())
 
 
 def _manner(options: TransformersOptions) -> dict[str, Any]:
@@ -435,5 +454,5 @@ def _manner(options: TransformersOptions) -> dict[str, Any]:
     }
 
 
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [value]

@@ -32,7 +32,9 @@ OWN_FRAMES = ("/torch/", "/ci_bench/", "<frozen", "<string>", "??")
 
 
 def limit_memory(limit_bytes: int | None, device: str) -> None:
-    """Let this process take `limit_bytes` more than it has now: of the GPU's memory, or of the host's on the CPU.
+    """Let this process take `limit_bytes` more than it has now.
+
+    The limit is on the GPU's memory, or on the host's for the CPU.
 
     On the CPU the limit is on private writable memory (RLIMIT_DATA, setrlimit(2)), which allocators
     ask for in whole.
@@ -43,8 +45,8 @@ def limit_memory(limit_bytes: int | None, device: str) -> None:
         total = torch.cuda.get_device_properties(device).total_memory
         torch.cuda.set_per_process_memory_fraction(min(1.0, limit_bytes / total), device)
         return
-    found = re.search(r"^VmData:\s+(\d+) kB$", STATUS.read_text(), re.MULTILINE)
-    used = int(found[1]) * 1024 if found else 0
+    match = re.search(r"^VmData:\s+(\d+) kB$", STATUS.read_text(), re.MULTILINE)
+    used = int(match[1]) * 1024 if match else 0
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (used + limit_bytes, hard))
 
@@ -65,14 +67,14 @@ def process_vram(device: str) -> tuple[int | None, str]:
     return own_share(running, os.getpid())
 
 
-def own_share(by_pid: Mapping[int, int | None], own: int) -> tuple[int | None, str]:
-    """The bytes of process `own` among those of all processes with a context on a GPU.
+def own_share(by_pid: Mapping[int, int | None], pid: int) -> tuple[int | None, str]:
+    """Return the bytes of process `pid` among those of all processes with a context on a GPU.
 
     In a container the driver reports the pids of the host. This process has a context, so if only
     one process has one, it is this one.
     """
-    if own in by_pid:
-        used, how = by_pid[own], "by its pid"
+    if pid in by_pid:
+        used, how = by_pid[pid], "by its pid"
     elif len(by_pid) == 1:
         used, how = next(iter(by_pid.values())), "the only process on the GPU"
     else:
@@ -91,10 +93,13 @@ def own_share(by_pid: Mapping[int, int | None], own: int) -> tuple[int | None, s
 
 
 class Timeline:
-    """Records every allocation and release on a GPU (torch's memory snapshot) within a block, with the lines that caused them."""
+    """Records every allocation and release on a GPU within a block, and the lines that cause them.
+
+    The record is torch's memory snapshot.
+    """
 
     def __init__(self, device: str) -> None:
-        """Nothing is recorded yet."""
+        """Start without a record."""
         self._device = device
         self._snapshot: Mapping[str, Any] = {}
 
@@ -110,13 +115,16 @@ class Timeline:
             torch.cuda.memory._record_memory_history(enabled=None, device=self._device)  # noqa: SLF001 - likewise
 
     def events(self) -> list[Mapping[str, Any]]:
-        """Events, in order: each has `action`, `addr`, `size` (bytes) and `frames`."""
+        """Return the events, in order: each has `action`, `addr`, `size` (bytes) and `frames`."""
         index = torch.device(self._device).index or 0
         traces: Sequence[list[Mapping[str, Any]]] = self._snapshot.get("device_traces", ())
         return traces[index] if index < len(traces) else []
 
     def write(self, path: Path) -> None:
-        """Keep the events as JSON, one on each line, compressed (gzip): torch's own file is a pickle."""
+        """Write the events as JSON, one on each line, compressed (gzip).
+
+        Torch's own file is a pickle.
+        """
         events = self.events()
         with path.open("wb") as packed, gzip.open(packed, "wt", encoding="utf-8") as file:
             for number, event in enumerate(events):
@@ -127,10 +135,10 @@ class Timeline:
                     f"{frame['filename']}:{frame['line']} {frame['name']}"
                     for frame in event.get("frames", ())
                 ]
-                kept = {
+                fields = {
                     key: event[key] for key in ("action", "addr", "size", "time_us") if key in event
                 }
-                file.write(json.dumps({**kept, "frames": frames}) + "\n")
+                file.write(json.dumps({**fields, "frames": frames}) + "\n")
 
 
 def sites_at_peak(events: Sequence[Mapping[str, Any]]) -> tuple[int, list[tuple[str, int]]]:
@@ -139,16 +147,16 @@ def sites_at_peak(events: Sequence[Mapping[str, Any]]) -> tuple[int, list[tuple[
     The lines with the most bytes come first.
     """
     alive: dict[int, tuple[str, int]] = {}
-    held = peak = 0
+    allocated = peak = 0
     at_peak: dict[int, tuple[str, int]] = {}
     for event in events:
         if event["action"] == "alloc":
             alive[event["addr"]] = (_site(event.get("frames", ())), event["size"])
-            held += event["size"]
+            allocated += event["size"]
         elif event["action"] == "free_completed" and event["addr"] in alive:
-            held -= alive.pop(event["addr"])[1]
-        if held > peak:
-            peak, at_peak = held, dict(alive)
+            allocated -= alive.pop(event["addr"])[1]
+        if allocated > peak:
+            peak, at_peak = allocated, dict(alive)
     totals: dict[str, int] = defaultdict(int)
     for site, size in at_peak.values():
         totals[site] += size
@@ -156,14 +164,14 @@ def sites_at_peak(events: Sequence[Mapping[str, Any]]) -> tuple[int, list[tuple[
 
 
 def told_sites(sites: Sequence[tuple[str, int]]) -> str:
-    """``modeling_bert.py:312 12.0 MiB, …``, the largest of them."""
+    """List the largest lines: ``modeling_bert.py:312 12.0 MiB, …``."""
     shown = ", ".join(f"{site} {size / 2**20:.1f} MiB" for site, size in sites[:SHOWN_SITES])
     rest = len(sites) - SHOWN_SITES
     return f"{shown} and {rest} more lines" if rest > 0 else shown
 
 
 def _site(frames: Sequence[Mapping[str, Any]]) -> str:
-    """The innermost line that is the model's, as ``file.py:12``."""
+    """Return the innermost line that is the model's, as ``file.py:12``."""
     for frame in frames:
         name = str(frame["filename"])
         if name.endswith(".py") and not any(part in name for part in OWN_FRAMES):

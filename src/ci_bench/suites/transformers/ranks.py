@@ -1,7 +1,8 @@
-"""A training step that several processes share: each has its rows of every batch, and what they leave is one process's.
+"""A training step that several processes share.
 
-Imports torch. How the loss of parts makes that of the whole is found out while preparing, by one
-process in fp64, without dropout.
+Each process has its rows of every batch, and together they leave the results of one process.
+Imports torch. Preparing finds out how the loss of parts makes that of the whole, by one process in
+fp64, without dropout.
 """
 
 from collections.abc import Callable, Mapping
@@ -44,7 +45,7 @@ LOSS = "loss"
 
 
 def look_at_parts(recipe: ModelRecipe) -> FoundParts:
-    """Find out how the losses of parts of a batch make that of the whole.
+    """Find the rule by which the losses of parts of a batch make that of the whole.
 
     Raises `Unsupported` if they do not.
     """
@@ -52,14 +53,18 @@ def look_at_parts(recipe: ModelRecipe) -> FoundParts:
     parts = make_parts(
         replace(recipe, options=replace(options, dropout=False), exact=True), REFERENCE_ARM
     )
-    own, rows = task_of(parts.model) is not None, options.batch_size
+    own_loss, rows = task_of(parts.model) is not None, options.batch_size
 
-    def left(batch: Batch) -> dict[str, Tensor]:
+    def compute_loss(batch: Batch) -> dict[str, Tensor]:
         with torch.no_grad():
-            return {LOSS: loss_of(parts.model(**batch, **parts.fixed), own=own)}
+            return {LOSS: loss_of(parts.model(**batch, **parts.fixed), own_loss=own_loss)}
 
     kinds = combined(
-        left, parts.batches[0], rows, options.processes, epsilon=torch.finfo(torch.float64).eps
+        compute_loss,
+        parts.batches[0],
+        rows,
+        options.processes,
+        epsilon=torch.finfo(torch.float64).eps,
     )
     return FoundParts(rows=rows, kinds=kinds, is_random=options.dropout and _draws(recipe))
 
@@ -82,8 +87,10 @@ class SharedTraining(Training):
     All but `step` and `resume` are collectives.
     """
 
-    def __init__(self, parts: Parts, layout: Layout, ranks: Ranks, found: FoundParts) -> None:
-        """`items` are the rows of all processes.
+    def __init__(self, parts: Parts, layout: Layout, ranks: Ranks, found_parts: FoundParts) -> None:
+        """Share the model's parameters by a layout.
+
+        `items` are the rows of all processes.
 
         A step has no parts: collectives overlap with them.
         """
@@ -92,32 +99,32 @@ class SharedTraining(Training):
         super().__init__(parts)
         if layout.backend is not None:
             wrapped = compiled(
-                Candidate(backend=layout.backend), wrapped, apart=layout.optimize_ddp or ""
+                Candidate(backend=layout.backend), wrapped, key=layout.optimize_ddp or ""
             )
         self.parts = ()
         self.compiler = Compiler.NONE if layout.backend is None else Compiler.DYNAMO
-        self.unrefereed = OWN_MASKS if found.is_random else ""
+        self.unrefereed = OWN_MASKS if found_parts.is_random else ""
         self._own_loss = own_loss
         self._forward = partial(wrapped, **parts.fixed)
         self._layout, self._ranks, self._device = layout, ranks, parts.recipe.device
-        self._part = BatchPart(rows=found.rows, rank=ranks.rank, count=ranks.count)
+        self._part = BatchPart(rows=found_parts.rows, rank=ranks.rank, count=ranks.count)
         self._together = Together(
-            ranks=ranks, part=self._part, kinds=found.kinds, device=self._device
+            ranks=ranks, part=self._part, kinds=found_parts.kinds, device=self._device
         )
-        self._factor = self._part.factor(found.kinds[LOSS])
+        self._factor = self._part.factor(found_parts.kinds[LOSS])
 
     def _train(self, batch: Batch, mark: Mark) -> Tensor:
         del mark
         self._optimizer.zero_grad(set_to_none=True)
         with optimizing_ddp(self._layout):
             with self._autocast():
-                loss = loss_of(self._forward(**self._part.cut(batch)), own=self._own_loss)
+                loss = loss_of(self._forward(**self._part.cut(batch)), own_loss=self._own_loss)
             (loss * self._factor).backward()  # type: ignore[no-untyped-call] # torch leaves it unannotated
         self._optimizer.step()
         return loss.detach()
 
     def loss(self) -> Tensor:
-        """That of all rows of the last batch."""
+        """Return the loss of all rows of the last batch."""
         return self._together.whole({LOSS: self._loss})[LOSS]
 
     def finish(self) -> tuple[Check, ...]:
@@ -135,18 +142,21 @@ class SharedTraining(Training):
         )
 
     def state(self) -> State:
-        """Weights, buffers and optimizer state, whole, on the host."""
+        """Return weights, buffers and optimizer state, whole, on the host."""
         return whole_state(self.model, self._optimizer)
 
     def refresh(
         self, seed: int, *, moved: bool, state: Mapping[str, Tensor] | None = None, shaken: int = 0
     ) -> bool:
-        """Take batches drawn from another seed from now on, the same in all processes, from the state that rank 0 has."""
+        """Take batches drawn from another seed from now on, the same in all processes.
+
+        They start from the state that rank 0 has.
+        """
         if state is not None:
             begin_from(state, self.model, self._optimizer, self._ranks, self._device)
         return super().refresh(seed, moved=moved, shaken=shaken)
 
     def outputs(self) -> State:
-        """The results that one process would have after the last step."""
-        left = left_by_training(self.loss(), self.model)
-        return {name: unsharded(value) for name, value in left.items()}
+        """Return the results that one process would have after the last step."""
+        results = left_by_training(self.loss(), self.model)
+        return {name: unsharded(value) for name, value in results.items()}

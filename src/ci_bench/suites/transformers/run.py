@@ -46,7 +46,10 @@ AMPERE = 8
 
 
 def open_workload(case: Case, context: Context) -> "TransformersWorkload":
-    """The workload of one case. Raises `Unsupported` if the device lacks the precision."""
+    """Return the workload of one case.
+
+    Raises `Unsupported` if the device lacks the precision.
+    """
     options = parse(case.params)
     if options.largest is not None and context.largest_batch is not None:
         options = replace(options, batch_size=context.largest_batch)
@@ -62,7 +65,7 @@ class TransformersWorkload:
     """One model in one mode, in every arm."""
 
     def __init__(self, options: TransformersOptions, context: Context) -> None:
-        """Nothing is built yet."""
+        """Store the options; nothing is built yet."""
         self._recipe = ModelRecipe(
             options=options, device=context.device, captured=context.cuda_graph
         )
@@ -75,7 +78,8 @@ class TransformersWorkload:
         The check needs no weights.
 
         Raises:
-            BadModel: the model or the optimizer's options are wrong.
+            UnusableModel: the model does not exist or cannot be built.
+            BadOptimizer: the optimizer does not fit its options.
             LookupError: the backend does not exist.
             Unsupported: the model cannot do this.
         """
@@ -91,8 +95,8 @@ class TransformersWorkload:
         require_length(model.config, options)
         if options.mode is Mode.GENERATION:
             require_generation(model, options)
-        made = Inputs(options=options, model=model, dtype=self._recipe.dtype, device="cpu")
-        first, *_ = made.batches()
+        inputs = Inputs(options=options, model=model, dtype=self._recipe.dtype, device="cpu")
+        first, *_ = inputs.batches()
         if options.mode is not Mode.GENERATION:
             require_inputs(model, first)
         if options.mode is Mode.TRAINING:
@@ -107,11 +111,11 @@ class TransformersWorkload:
         return self._recipe.options.layout_of(arm) is not None
 
     def follow(self, order: Mapping[str, Any]) -> None:
-        """In a rank that is not the first: take the steps that are verified as well."""
+        """Take the steps that are verified, in a rank that is not the first."""
         self._verifier().observe_along(order["arm"])
 
     def open(self, arm: str) -> Program:
-        """A fresh program of the arm."""
+        """Return a fresh program of the arm."""
         sized = self._recipe.options.largest is None or self._context.largest_batch
         assert sized, "the largest batch was not searched for"  # noqa: S101 - our own bug if not
         self._opened += 1
@@ -119,7 +123,7 @@ class TransformersWorkload:
         return self._open(self._recipe, arm, None)
 
     def open_sized(self, arm: str, rows: int) -> Program:
-        """The arm in a batch with this number of rows."""
+        """Return the arm in a batch with this number of rows."""
         options = replace(self._recipe.options, batch_size=rows)
         return open_program(replace(self._recipe, options=options), arm, None)
 
@@ -138,12 +142,15 @@ class TransformersWorkload:
             raise
 
     def _refuse_lacking(self, error: Exception) -> None:
-        """Raise `Unsupported` if the model lacks an input: not every model runs on `meta` while the case is prepared."""
+        """Raise `Unsupported` if the model lacks an input.
+
+        Not every model runs on `meta` while the case is prepared.
+        """
         model = self._recipe.build("meta")
-        made = Inputs(
+        inputs = Inputs(
             options=self._recipe.options, model=model, dtype=self._recipe.dtype, device="cpu"
         )
-        refuse_lacking(model, made.batches()[0], error)
+        refuse_lacking(model, inputs.batches()[0], error)
 
     def _verifier(self) -> TransformersVerifier:
         return TransformersVerifier(
@@ -160,7 +167,7 @@ class TransformersWorkload:
 
 
 def open_program(recipe: ModelRecipe, arm: str, script: Script | None) -> Observed:
-    """The program of an arm; a generation takes the tokens of `script` instead of the model's."""
+    """Return the program of an arm; a generation takes the tokens of `script`."""
     parts = make_parts(recipe, arm)
     if recipe.options.mode is Mode.GENERATION:
         return Generation(parts, script)

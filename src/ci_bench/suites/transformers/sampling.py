@@ -1,9 +1,9 @@
-"""Drawing tokens by temperature, top-k and top-p, as `generate` does, from random numbers that can be drawn again.
+"""Drawing tokens by temperature, top-k and top-p, as `generate` does.
 
-`torch.multinomial` of one sample divides the probabilities by exponential random numbers and takes
-the largest quotient (aten/native/Distributions.cpp): to sample is to be greedy about
-``log p - log q``. So a drawn token is checked with the model's own logits and the same random
-numbers, step by step. It has to be the best, up to rounding.
+The random numbers can be drawn again. `torch.multinomial` of one sample divides the probabilities
+by exponential random numbers and takes the largest quotient (aten/native/Distributions.cpp): to
+sample is to be greedy about ``log p - log q``. So a drawn token is checked with the model's own
+logits and the same random numbers, step by step. It has to be the best, up to rounding.
 """
 
 import torch
@@ -15,17 +15,19 @@ _SEED_STEP = 7_919
 
 
 def generator_of(seed: int, call: int, device: str) -> torch.Generator:
-    """The generator of the generation number `call`, the same for every arm."""
+    """Return the generator of the generation number `call`, the same for every arm."""
     return torch.Generator(device).manual_seed(seed_of(seed, call))
 
 
 def seed_of(seed: int, call: int) -> int:
-    """The seed of the generation number `call`."""
+    """Return the seed of the generation number `call`."""
     return seed * 1_000_003 + call * _SEED_STEP
 
 
 def warped(logits: Tensor, sampling: TokenSampling, *, slack: float = 0.0) -> Tensor:
-    """Logits [rows, vocabulary] in fp32 after temperature, top-k and top-p in that order; what is left out is minus infinity.
+    """Return logits [rows, vocabulary] in fp32 after temperature, top-k and top-p, in that order.
+
+    Tokens left out have minus infinity.
 
     `slack` moves the edges, outwards where it is positive: that of top-k by so much of the logits'
     root mean square, that of the nucleus by so much probability. At least one token stays.
@@ -47,12 +49,12 @@ def warped(logits: Tensor, sampling: TokenSampling, *, slack: float = 0.0) -> Te
 
 
 def draw(logits: Tensor, sampling: TokenSampling, generator: torch.Generator) -> Tensor:
-    """A token for each row, int64 [rows, 1], of logits [rows, vocabulary]."""
+    """Draw a token for each row, int64 [rows, 1], of logits [rows, vocabulary]."""
     return torch.multinomial(warped(logits, sampling).softmax(dim=-1), 1, generator=generator)
 
 
 def noise(logits: Tensor, generator: torch.Generator) -> Tensor:
-    """The exponential random numbers behind the next token, fp32 of the shape of `logits` [rows, vocabulary]."""
+    """Draw the exponential random numbers behind the next token, fp32 [rows, vocabulary]."""
     return torch.empty_like(logits, dtype=torch.float32).exponential_(1, generator=generator)
 
 
@@ -68,5 +70,5 @@ def gap(
     certain, possible = (warped(logits, sampling, slack=edge) for edge in (-slack, slack))
     perturbed = exponential.log()
     best = (certain - perturbed).amax(dim=-1)
-    own = (possible - perturbed).gather(-1, token)[:, 0]
-    return (best - own).clamp_min(0.0) * sampling.temperature
+    drawn = (possible - perturbed).gather(-1, token)[:, 0]
+    return (best - drawn).clamp_min(0.0) * sampling.temperature

@@ -33,7 +33,7 @@ UPDATE_ROUNDINGS = 4.0
 weight.
 """
 FIRST_LOSS_SCALE = 2.0**10
-"""Below torch's default of 2**16: a few timed steps should not be spent on searching for the scale."""
+"""Below torch's default of 2**16: few timed steps should be spent on searching for the scale."""
 
 
 class Observed(Program, Protocol):
@@ -44,10 +44,10 @@ class Observed(Program, Protocol):
     """The shapes of a batch."""
 
     def operands(self) -> list[Tensor]:
-        """The tensors of the batches that steps take."""
+        """Return the tensors of the batches that steps take."""
 
     def weights(self) -> State:
-        """The parameters, themselves."""
+        """Return the parameters, themselves."""
 
     def observe(self, *, lightly: bool = False) -> OutputObservation:
         """Take the next step, as timed, and return its results, on the CPU.
@@ -64,7 +64,10 @@ class Inference(Fed):
     memory = 0.0
 
     def __init__(self, parts: Parts) -> None:
-        """`items` are rows."""
+        """Prepare the forward pass of the arm.
+
+        `items` are rows.
+        """
         super().__init__(parts)
         self.items: int | None = parts.recipe.options.batch_size
         self.parts: tuple[Part, ...] = ()
@@ -82,7 +85,7 @@ class Inference(Fed):
             self._output = self._forward(**self._batch)
 
     def observe(self, *, lightly: bool = False) -> OutputObservation:  # noqa: ARG002 - outputs are small
-        """The output tensors, by place."""
+        """Return the output tensors, by place."""
         self.step(lambda: None)
         return OutputObservation(
             values={
@@ -92,9 +95,12 @@ class Inference(Fed):
         )
 
     def finish(self) -> tuple[Check, ...]:
-        """The last timed output is finite, and is that of the last timed input: the model itself is asked once more."""
+        """Check that the last timed output is finite, and is that of the last timed input.
+
+        For this the model itself runs once more.
+        """
         arm, timed = self._parts.arm, list(tensors_of(self._output).values())
-        finite = bool(timed) and all(bool(torch.isfinite(one).all()) for one in timed)
+        finite = bool(timed) and all(bool(torch.isfinite(output).all()) for output in timed)
         checks = (
             check(
                 "finite_output",
@@ -106,21 +112,23 @@ class Inference(Fed):
         if self._parts.candidate is None:
             return checks
         with torch.no_grad(), self._autocast():
-            own = tensors_of(self.model(**self._batch, **self._parts.fixed))
-        named = {f"output: {place}": value for place, value in tensors_of(self._output).items()}
+            model_outputs = tensors_of(self.model(**self._batch, **self._parts.fixed))
+        timed_outputs = {
+            f"output: {place}": value for place, value in tensors_of(self._output).items()
+        }
         looked = agree_coarsely(
-            named,
-            {f"output: {place}": value for place, value in own.items()},
+            timed_outputs,
+            {f"output: {place}": value for place, value in model_outputs.items()},
             epsilon=self._parts.recipe.options.precision.epsilon,
         )
-        told = f"the last timed output against the model's own: {looked.detail}"
+        detail = f"the last timed output against the model's own: {looked.detail}"
         return (
             *checks,
-            check(TIMED_AGREES, arm, passed=looked.outcome is Outcome.PASS, detail=told),
+            check(TIMED_AGREES, arm, passed=looked.outcome is Outcome.PASS, detail=detail),
         )
 
     def state(self) -> State:
-        """The weights and buffers, on the host."""
+        """Return the weights and buffers, on the host."""
         return read_state(self.model)
 
     def refresh(
@@ -132,15 +140,15 @@ class Inference(Fed):
         return self._feed.refresh(seed, None if moved else self._batch, shaken)
 
     def told(self) -> State:
-        """Results of one of several passes in a step."""
+        """Return the results of one of several passes in a step."""
         return tensors_of(self._output)
 
     def outputs(self) -> State:
-        """The output tensors of the last pass, by place."""
+        """Return the output tensors of the last pass, by place."""
         return {f"outputs.{name}": value for name, value in tensors_of(self._output).items()}
 
     def results(self) -> State:
-        """The same."""
+        """Return the same as `outputs`."""
         return self.outputs()
 
 
@@ -151,7 +159,10 @@ class Training(Fed):
     unrefereed = ""
 
     def __init__(self, parts: Parts) -> None:
-        """`items` are rows. An arm compiled as a whole has no parts."""
+        """Prepare the step of the arm.
+
+        `items` are rows. An arm compiled as a whole has no parts.
+        """
         super().__init__(parts)
         options = parts.recipe.options
         self.items: int | None = options.batch_size
@@ -161,12 +172,12 @@ class Training(Fed):
             parts.recipe.device.partition(":")[0], FIRST_LOSS_SCALE, enabled=scaled
         )
         candidate = parts.candidate
-        whole = candidate is not None and candidate.whole
-        capturable = whole or parts.recipe.captured
+        compiles_step = candidate is not None and candidate.whole
+        capturable = compiles_step or parts.recipe.captured
         self._optimizer = build_optimizer(
             options, parts.model, parts.recipe.device, capturable=capturable
         )
-        self.parts: tuple[Part, ...] = () if whole else PARTS
+        self.parts: tuple[Part, ...] = () if compiles_step else PARTS
         self._forward = parts.forward()
         self._whole = parts.whole(self._train)
         self._loss = torch.tensor(math.nan)
@@ -175,7 +186,7 @@ class Training(Fed):
         self._shadow: Shadow | None = None
 
     def step(self, mark: Mark) -> None:
-        """One training step on the next batch."""
+        """Run one training step on the next batch."""
         self._batch = batch = next(self._feed.following)
         with self._parts.marking(batch):
             self._loss = (
@@ -186,7 +197,7 @@ class Training(Fed):
         self._optimizer.zero_grad(set_to_none=True)
         mark()
         with self._autocast():
-            loss = loss_of(self._forward(**batch), own=self._own_loss)
+            loss = loss_of(self._forward(**batch), own_loss=self._own_loss)
         mark()
         self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call] # torch leaves it unannotated
         mark()
@@ -196,7 +207,7 @@ class Training(Fed):
         return loss.detach()
 
     def observe(self, *, lightly: bool = False) -> OutputObservation:
-        """Loss, every gradient, and what became of every weight, from the weights that training starts from.
+        """Return loss, every gradient, and the change of every weight from the start weights.
 
         Every observed step starts from those: where they had moved, the rounding of the step before
         would be in all that follows.
@@ -223,7 +234,7 @@ class Training(Fed):
         return OutputObservation(values=values, changes=self._changes(gradients))
 
     def loss(self) -> Tensor:
-        """That of the last step's whole batch."""
+        """Return the loss of the last step's whole batch."""
         return self._loss
 
     @property
@@ -232,7 +243,7 @@ class Training(Fed):
         return longest_memory(self._parts.recipe.options.optimizer, self._optimizer.param_groups)
 
     def known_updates(self) -> dict[str, Tensor]:
-        """The optimizer's updates by known gradients, from the weights that the model has."""
+        """Return the optimizer's updates by known gradients, from the model's present weights."""
         return Shadow(self._parts.recipe.options, self.model).known_updates()
 
     def _changes(self, gradients: dict[str, Tensor]) -> dict[str, OutputChange]:
@@ -248,15 +259,15 @@ class Training(Fed):
         }
 
     def finish(self) -> tuple[Check, ...]:
-        """The last loss is a number, gradients exist and are finite, and the weights that have one have moved."""
+        """Check the last loss, the gradients, and that weights with a gradient have moved."""
         arm, loss = self._parts.arm, float(self._loss)
         gradients = {
-            name: local_part(one.grad)
-            for name, one in self.model.named_parameters()
-            if one.grad is not None
+            name: local_part(parameter.grad)
+            for name, parameter in self.model.named_parameters()
+            if parameter.grad is not None
         }
         sound = bool(gradients) and all(
-            bool(torch.isfinite(one).all()) for one in gradients.values()
+            bool(torch.isfinite(gradient).all()) for gradient in gradients.values()
         )
         moved, still = self._moved(gradients)
         updated = bool(moved) and not still
@@ -284,13 +295,16 @@ class Training(Fed):
         )
 
     def state(self) -> State:
-        """Weights, buffers and optimizer state, on the host."""
+        """Return weights, buffers and optimizer state, on the host."""
         return read_state(self.model, self._optimizer)
 
     def refresh(
         self, seed: int, *, moved: bool, state: Mapping[str, Tensor] | None = None, shaken: int = 0
     ) -> bool:
-        """Take batches drawn from another seed from now on, and the next step from `state`, at the first scale of the loss."""
+        """Take batches drawn from another seed from now on.
+
+        The next step starts from `state`, at the first scale of the loss.
+        """
         if state is not None:
             write_state(state, self.model, self._optimizer)
         if self._scaler.is_enabled():
@@ -298,19 +312,19 @@ class Training(Fed):
         return self._feed.refresh(seed, None if moved else self._batch, shaken)
 
     def told(self) -> State:
-        """Results of one of several steps."""
+        """Return the results of one of several steps."""
         return {"loss": self._loss}
 
     def outputs(self) -> State:
-        """Loss, gradients and weights after the last step."""
+        """Return loss, gradients and weights after the last step."""
         return left_by_training(self._loss, self.model)
 
     def results(self) -> State:
-        """The same."""
+        """Return the same as `outputs`."""
         return self.outputs()
 
     def _moved(self, gradients: dict[str, Tensor]) -> tuple[list[str], list[str]]:
-        """The names of those that have moved, and of those that have not but should."""
+        """Return the names of weights that have moved, and of those that have not but should."""
         now, weights = fingerprints(self.model), dict(self.model.named_parameters())
         alike = [
             name for name in gradients if name in self._trained and now[name] == self._start[name]
@@ -334,7 +348,10 @@ class EverySize:
     parts: tuple[Part, ...] = ()
 
     def __init__(self, program: "Inference | Training", batches: Sequence[Batch]) -> None:
-        """`items` are the rows of all batches."""
+        """Wrap a program.
+
+        `items` are the rows of all batches.
+        """
         self._program = program
         self._count = len(batches)
         self._left: dict[str, Tensor] | None = None
@@ -348,13 +365,13 @@ class EverySize:
         )
 
     def step(self, mark: Mark) -> None:  # noqa: ARG002 - parts of several sizes do not make parts of one step
-        """One step of each size."""
+        """Run one step of each size."""
         for place in range(self._count):
             self._program.step(no_mark)
             if self._left is not None:
-                told = self._program.told().items()
+                results = self._program.told().items()
                 self._left |= {
-                    f"outputs.{place}.{name}": value.detach().clone() for name, value in told
+                    f"outputs.{place}.{name}": value.detach().clone() for name, value in results
                 }
 
     def observe(self, *, lightly: bool = False) -> OutputObservation:
@@ -362,18 +379,18 @@ class EverySize:
         return self._program.observe(lightly=lightly)
 
     def known_updates(self) -> dict[str, Tensor]:
-        """In training, its optimizer's updates by known gradients."""
+        """Return the optimizer's updates by known gradients; empty without training."""
         return self._program.known_updates() if isinstance(self._program, Training) else {}
 
     def finish(self) -> tuple[Check, ...]:
-        """Of the last size."""
+        """Check the last size."""
         return self._program.finish()
 
     def remember(self) -> None:
-        """Nothing: inputs are drawn, and where a step begins is given."""
+        """Do nothing: inputs are drawn, and the start of a step is given."""
 
     def state(self) -> State:
-        """The tensors that the program computes from."""
+        """Return the tensors that the program computes from."""
         return self._program.state()
 
     def refresh(
@@ -384,17 +401,17 @@ class EverySize:
         return self._program.refresh(seed, moved=moved, state=state, shaken=shaken)
 
     def operands(self) -> list[Tensor]:
-        """The tensors of the batches of every size."""
+        """Return the tensors of the batches of every size."""
         return self._program.operands()
 
     def alter(
-        self, seed: int, *, shaken: int = 0, whole: bool = False
+        self, seed: int, *, shaken: int = 0, all_values: bool = False
     ) -> Callable[[], None] | None:
-        """Prepare a write of a row of inputs of `seed`, or of all, into the batch of each size, where it lies."""
-        return self._program.alter(seed, shaken=shaken, whole=whole)
+        """Prepare a write of a row of inputs of `seed`, or of all, into the batch of each size."""
+        return self._program.alter(seed, shaken=shaken, all_values=all_values)
 
     def weights(self) -> State:
-        """The parameters."""
+        """Return the parameters."""
         return self._program.weights()
 
     def results(self) -> State:
@@ -402,11 +419,11 @@ class EverySize:
         return {}
 
     def outputs(self) -> State:
-        """The results of each size; of a training also those of the last one."""
+        """Return the results of each size; of a training also those of the last one."""
         return {**(self._left or {}), **(self._program.outputs() if self.learns else {})}
 
     def resume(self) -> None:
-        """Back to the prepared batches."""
+        """Go back to the prepared batches."""
         self._left = None
         self._program.resume()
 
@@ -420,12 +437,12 @@ def would_move(weight: Tensor, gradient: Tensor, lr: float) -> bool:
     return size**2 > format_.smallest_normal and lr * size > rounding
 
 
-def loss_of(output: Any, *, own: bool) -> Tensor:
-    """The model's own loss; for a bare model, a fixed projection of its main output.
+def loss_of(output: Any, *, own_loss: bool) -> Tensor:
+    """Return the model's own loss; for a bare model, a fixed projection of its main output.
 
     Not its mean or its size: of a normalised output both are constant, and have no gradient.
     """
-    if own:
+    if own_loss:
         loss: Tensor = output["loss"] if isinstance(output, dict) else output[0]
         return loss
     value = next(value for value in tensors_of(output).values() if value.is_floating_point())
@@ -435,7 +452,7 @@ def loss_of(output: Any, *, own: bool) -> Tensor:
 
 
 def fingerprints(model: nn.Module) -> dict[str, tuple[float, float]]:
-    """Sum and norm of every parameter in fp64.
+    """Compute sum and norm of every parameter in fp64.
 
     They show if it moved, without a second copy in the peak.
     """
@@ -452,11 +469,11 @@ def fingerprints(model: nn.Module) -> dict[str, tuple[float, float]]:
 
 
 def check(name: str, arm: str, *, passed: bool, detail: str) -> Check:
-    """A check that passes or fails."""
+    """Return a check that passes or fails."""
     return Check(
         name=name, arm=arm, outcome=Outcome.PASS if passed else Outcome.FAIL, detail=detail
     )
 
 
 def nothing() -> None:
-    """No mark."""
+    """Do nothing, as a mark."""

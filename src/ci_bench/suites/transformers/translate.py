@@ -34,7 +34,7 @@ def forward_of(
     dynamic: bool | None = None,
     batches: Sequence[Batch] = (),
 ) -> Forward:
-    """The forward pass of an arm; `fixed` are arguments of every call.
+    """Return the forward pass of an arm; `fixed` are arguments of every call.
 
     `dynamic` is the argument of `torch.compile` for candidates that leave it open. Sizes in which
     `batches` differ are symbols of an export.
@@ -51,22 +51,20 @@ def compiled(
     function: Callable[..., Any],
     *,
     dynamic: bool | None = None,
-    apart: str = "",
+    key: str = "",
 ) -> Callable[..., Any]:
     """Compile a function with the candidate's arguments for `torch.compile`.
 
-    `dynamic` is for a candidate without it; `apart` as in `kept_apart`. If CUDA graphs may run it,
-    each call starts a step: it may overwrite the results of the previous call.
+    `dynamic` is for a candidate without it; `key` as in `compiling.compiled`. If CUDA graphs may
+    run it, each call starts a step: it may overwrite the results of the previous call.
     """
-    run = compiling.compiled(
-        candidate.compiled, function, dynamic=dynamic, whole=False, apart=apart
-    )
+    run = compiling.compiled(candidate.compiled, function, dynamic=dynamic, whole=False, apart=key)
     if not has_cuda_graphs(candidate):
         return run
 
-    def begin(*values: Any, **named: Any) -> Any:
+    def begin(*values: Any, **arguments: Any) -> Any:
         torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call] # torch leaves it unannotated
-        return run(*values, **named)
+        return run(*values, **arguments)
 
     return begin
 
@@ -79,7 +77,7 @@ def has_cuda_graphs(candidate: Candidate | None) -> bool:
 
 
 def compiler_of(candidate: Candidate | None) -> Compiler:
-    """The compiler of an arm, for the engine."""
+    """Return the compiler of an arm, for the engine."""
     if candidate is None:
         return Compiler.NONE
     return Compiler.DYNAMO if candidate.way is Way.DYNAMO else Compiler.OTHER
@@ -120,7 +118,7 @@ class Translated:
     def __init__(
         self, way: Way, model: nn.Module, fixed: Mapping[str, Any], batches: Sequence[Batch] = ()
     ) -> None:
-        """Nothing is translated yet.
+        """Store the model; nothing is translated yet.
 
         The sizes of `batches` are those that an export is to serve.
         """
@@ -128,23 +126,25 @@ class Translated:
         self._run: Callable[..., tuple[Tensor, ...]] | None = None
 
     def __call__(self, **batch: Tensor) -> tuple[Tensor, ...]:
-        """The model's output tensors in their order."""
+        """Return the model's output tensors in their order."""
         if self._run is None:
             self._run = self._translate(batch)
         return self._run(*batch.values())
 
     def _translate(self, batch: Batch) -> Callable[..., tuple[Tensor, ...]]:
-        """Every input is one of the trace: an encoder-decoder model has two."""
+        """Translate the model with all inputs of a batch: an encoder-decoder model has two."""
         wrapped = _Positional(self._model, tuple(batch), self._fixed)
         example = tuple(batch.values())
         if self._way in {Way.EXPORT, Way.EXPORT_STRICT}:
             strict = self._way is Way.EXPORT_STRICT
-            sizes = symbols(wrapped, [(tuple(one.values()), {}) for one in self._batches])
+            sizes = symbols(
+                wrapped, [(tuple(sized_batch.values()), {}) for sized_batch in self._batches]
+            )
             program = torch.export.export(wrapped, example, dynamic_shapes=sizes, strict=strict)
             run: Callable[..., tuple[Tensor, ...]] = program.module()
             return run
         with warnings.catch_warnings():
-            # what a trace takes for constant is so: the sizes that are verified tell whether it was
+            # Values that a trace takes for constant are so: verified sizes would differ otherwise.
             warnings.simplefilter("ignore", torch.jit.TracerWarning)  # type: ignore[attr-defined] # torch documents it there
             warnings.simplefilter("ignore", DeprecationWarning)
             traced: Callable[..., tuple[Tensor, ...]] = torch.jit.trace(
@@ -166,11 +166,11 @@ class _Positional(nn.Module):
 
 
 def tensors_of(output: Any) -> dict[str, Tensor]:
-    """The tensors of a model's output in their order, named by their place: ``0``, ``1`` and so on."""
-    listed = output.to_tuple() if hasattr(output, "to_tuple") else output
+    """Return the tensors of a model's output in order, by their place: ``0``, ``1`` and so on."""
+    structure = output.to_tuple() if hasattr(output, "to_tuple") else output
     return {
         str(place): leaf
         for place, leaf in enumerate(
-            leaf for leaf in tree_leaves(listed) if isinstance(leaf, Tensor)
+            leaf for leaf in tree_leaves(structure) if isinstance(leaf, Tensor)
         )
     }

@@ -65,19 +65,24 @@ Open = Callable[[ModelRecipe, str, Script | None], Observed]
 
 @dataclass(kw_only=True, slots=True)
 class Beginning:
-    """Start of a program, read before its first step.
-
-    It has digests of weights and inputs, and the optimizer's updates by known gradients.
-    """
+    """Start of a program, read before its first step."""
 
     recipe: ModelRecipe
+    """Recipe of the model."""
     words: Mapping[str, str] = field(default_factory=dict)
+    """Forms and digests of inputs and weights, for the first call; empty for shared programs."""
     start: Mapping[str, str] = field(default_factory=dict)
+    """Digests of the start weights, by name."""
     inputs: tuple[str, ...] = ()
+    """Digests of all tensors of the prepared batches, in order."""
     updates: Mapping[str, Tensor] = field(default_factory=dict)
+    """Updates by known gradients, by weight; empty without training."""
 
     def look(self, program: Observed) -> None:
-        """Take the digests of a fresh program's weights and batches; give the optimizer known gradients."""
+        """Take the digests of a fresh program's weights and batches.
+
+        Its optimizer gets known gradients.
+        """
         recipe, self.words = self.recipe, words_of(program)
         batches = Inputs(
             options=recipe.options, model=program.model, dtype=recipe.dtype, device=recipe.device
@@ -93,17 +98,17 @@ class Beginning:
         shaken: OutputObservation,
         last: OutputObservation | None,
     ) -> Computed:
-        """Results of the eager arm, the truth if available, and results from shaken weights.
+        """Return the results of the eager arm, of fp64 if available, and from shaken weights.
 
         For these see `shake_of`. `last` is the first step once more, after all steps.
         """
         epsilon = self.recipe.options.precision.epsilon
         later = {} if last is None else {"last": last.values}
-        plain, off = with_later_calls(eager.values, later, [eager.values, shaken.values])
+        outputs, off = with_later_calls(eager.values, later, [eager.values, shaken.values])
         return Computed(
             arm=REFERENCE_ARM,
             epsilon=epsilon,
-            outputs={**plain, **self.updates},
+            outputs={**outputs, **self.updates},
             start=self.start,
             inputs=self.inputs,
             runs=() if jolt_of(epsilon) else [off],
@@ -113,7 +118,7 @@ class Beginning:
 
 
 def words_of(program: Observed) -> dict[str, str]:
-    """Forms and digests of a fresh program's inputs and weights.
+    """Return forms and digests of a fresh program's inputs and weights.
 
     Empty for a program that several processes share.
     """
@@ -123,18 +128,21 @@ def words_of(program: Observed) -> dict[str, str]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TransformersVerifier:
-    """Verifies one case. `open_program` builds the program of an arm by a recipe."""
+    """Verifies one case."""
 
     recipe: ModelRecipe
+    """Recipe of the arms' models."""
     context: Context
+    """Context of the case in this worker."""
     open_program: Open
+    """Function that builds the program of an arm by a recipe."""
     begun: dict[str, FirstCall] = field(default_factory=dict)
     """The first call of each arm, for the process that times."""
     runs: list[FirstCall] = field(default_factory=list)
     """First calls of the reference, as it is and from shaken weights."""
 
     def gather(self) -> Evidence:
-        """Facts from the eager arm, and of each candidate the check `agrees`.
+        """Gather facts from the eager arm, and the check `agrees` of each candidate.
 
         A case of one arm has its look here, too.
         """
@@ -143,10 +151,10 @@ class TransformersVerifier:
             checks = self._compare(tuple(layout.name for layout in shared))
             return Evidence(checks=checks, facts=self._facts(), begun=self.begun)
         if not candidates:
-            seen = self.look(REFERENCE_ARM)
+            evidence = self.look(REFERENCE_ARM)
             checks = self._keep_alone()
             return replace(
-                seen, checks=checks, facts={**seen.facts, **self._facts()}, begun=self.begun
+                evidence, checks=checks, facts={**evidence.facts, **self._facts()}, begun=self.begun
             )
         checks = self._compare(tuple(candidate.arm for candidate in candidates))
         modes = {candidate.arm: candidate.mode for candidate in candidates}
@@ -173,13 +181,13 @@ class TransformersVerifier:
         for _ in range(SETTLING_CALLS):
             program.step(nothing)
         used, how = process_vram(device)
-        facts: dict[str, Fact] = {f"{PROCESS_VRAM.name}_found_{_plain(arm)}": how}
+        facts: dict[str, Fact] = {f"{PROCESS_VRAM.name}_found_{_fact_part(arm)}": how}
         if options.memory_timeline:
             facts |= self._timeline(arm, program)
         if used is None:
             return Evidence(facts=facts)
-        taken = Launch(launch=0, values=(float(used),))
-        return Evidence(metrics=(PROCESS_VRAM.of(arm, taken, lane=Lane.COUNTERS),), facts=facts)
+        sample = Launch(launch=0, values=(float(used),))
+        return Evidence(metrics=(PROCESS_VRAM.of(arm, sample, lane=Lane.COUNTERS),), facts=facts)
 
     def _timeline(self, arm: str, program: Observed) -> dict[str, Fact]:
         """Record one steady step.
@@ -189,15 +197,17 @@ class TransformersVerifier:
         timeline = Timeline(self.context.device)
         with timeline.record():
             program.step(nothing)
-        timeline.write(self.context.attachments / f"memory-timeline-{_plain(arm)}.jsonl.gz")
+        timeline.write(self.context.attachments / f"memory-timeline-{_fact_part(arm)}.jsonl.gz")
         peak, sites = sites_at_peak(timeline.events())
         return {
-            f"step_peak_bytes_{_plain(arm)}": peak,
-            f"step_peak_lines_{_plain(arm)}": told_sites(sites)[:1000],
+            f"step_peak_bytes_{_fact_part(arm)}": peak,
+            f"step_peak_lines_{_fact_part(arm)}": told_sites(sites)[:1000],
         }
 
     def _compare(self, arms: tuple[str, ...]) -> tuple[Check, ...]:
-        """Compare each candidate with the reference in fp64; with eager if the model cannot run in fp64.
+        """Compare each candidate with the reference in fp64.
+
+        If the model cannot run in fp64, the reference is eager.
 
         Eager runs, one from shaken weights, show the effect of rounding. Dropout is off even if it
         is on in timing: no compiler draws the random numbers that eager draws.
@@ -215,16 +225,16 @@ class TransformersVerifier:
                 return tuple(_unknown(arm, error) for arm in arms)
         reference, memory = self._keep(recipe, exact, script)
         expected = as_computed(reference, epsilon=recipe.options.precision.epsilon)
-        held = []
+        checks = []
         for arm in arms:
             if recipe.options.layout_of(arm) is not None and self.context.ranks is not None:
                 self.context.ranks.order({"arm": arm})
-            seen = self._seen(recipe, arm, script)
-            answers = self._held_against(reference, memory, arm, seen)
+            observation = self._observe_candidate(recipe, arm, script)
+            answers = self._judge_candidate(reference, memory, arm, observation)
             if answers[0].outcome is Outcome.PASS:
-                self.context.claim(AGREES, arm, seen.values, expected)
-            held += answers
-        return (*held, *self._rows_alone(reference))
+                self.context.claim(AGREES, arm, observation.values, expected)
+            checks += answers
+        return (*checks, *self._rows_alone(reference))
 
     def _rows_alone(self, reference: ReferenceOutputsOfModel) -> tuple[Check, ...]:
         """Compare eager's ragged prompts with the same prompts one by one.
@@ -250,12 +260,18 @@ class TransformersVerifier:
         )
         return (Check(name=ROWS_ALONE, arm=REFERENCE_ARM, outcome=looked.outcome, detail=detail),)
 
-    def _held_against(
-        self, reference: ReferenceOutputsOfModel, memory: float, arm: str, seen: OutputObservation
+    def _judge_candidate(
+        self,
+        reference: ReferenceOutputsOfModel,
+        memory: float,
+        arm: str,
+        observation: OutputObservation,
     ) -> list[Check]:
         check = check_of(
             arm,
-            compared(seen, reference, epsilon=self.recipe.options.precision.epsilon, beta=memory),
+            compared(
+                observation, reference, epsilon=self.recipe.options.precision.epsilon, beta=memory
+            ),
         )
         check = replace(
             check, detail=f"{self.steps} steps over all {self.batches} batches: {check.detail}"
@@ -269,28 +285,30 @@ class TransformersVerifier:
 
         Rank 0 judges the results.
         """
-        self._seen(
+        self._observe_candidate(
             replace(self.recipe, options=replace(self.recipe.options, dropout=False)), arm, None
         )
 
-    def _seen(self, recipe: ModelRecipe, arm: str, script: Script | None) -> OutputObservation:
+    def _observe_candidate(
+        self, recipe: ModelRecipe, arm: str, script: Script | None
+    ) -> OutputObservation:
         if recipe.options.layout_of(arm) is not None:
             forget_graphs()
         allow_compilations(1 + recipe.options.arms.index(arm))
         words: dict[str, str] = {}
-        seen, _, _ = self._observe(
+        observation, _, _ = self._observe(
             recipe, arm, script, self.steps, look=lambda program: words.update(words_of(program))
         )
         if words:
-            self._note(arm, words, seen)
+            self._note(arm, words, observation)
             self.begun[arm] = held_to(self.begun[arm], self.begun[REFERENCE_ARM].words)
-        return seen
+        return observation
 
-    def _note(self, arm: str, words: Mapping[str, str], seen: OutputObservation) -> None:
+    def _note(self, arm: str, words: Mapping[str, str], observation: OutputObservation) -> None:
         """Note the first call of an arm. Its results are random if it is timed with dropout."""
         options = self.recipe.options
         compared = options.mode is not Mode.GENERATION and not options.dynamic
-        call = read_call(words, _of_first(seen) if compared else {})
+        call = read_call(words, _of_first(observation) if compared else {})
         self.begun[arm] = verified(
             call, epsilon=options.precision.epsilon, runs=self.runs, draws=options.dropout
         )
@@ -335,7 +353,7 @@ class TransformersVerifier:
         shake = shake_of(self.recipe.options.precision.epsilon)
         shaken, _, _ = self._observe(replace(recipe, shake=shake), REFERENCE_ARM, script, 1)
         self.context.keep(begun.computed(eager, exact, shaken, last[0] if last else None))
-        self.runs.extend(read_call({}, _of_first(one)) for one in (eager, shaken))
+        self.runs.extend(read_call({}, _of_first(observation)) for observation in (eager, shaken))
         self._note(REFERENCE_ARM, begun.words, eager)
         return (
             ReferenceOutputsOfModel(
@@ -367,17 +385,19 @@ class TransformersVerifier:
         changes: dict[str, OutputChange] = {}
         for step in range(1, 1 + steps):
             seed_step(recipe.options.seed, step)
-            one = program.observe(lightly=step > STEPS)
-            values |= {f"{name} (step {step})": value for name, value in one.values.items()}
-            changes |= {f"{name} (step {step})": change for name, change in one.changes.items()}
+            observation = program.observe(lightly=step > STEPS)
+            values |= {f"{name} (step {step})": value for name, value in observation.values.items()}
+            changes |= {
+                f"{name} (step {step})": change for name, change in observation.changes.items()
+            }
             self.context.progress(f"{arm} (fp64)" if recipe.exact else arm, step, steps)
         tokens = program.observed if isinstance(program, Generation) else None
         if take_last is not None and (script or not isinstance(program, Generation)):
             seed_step(recipe.options.seed, 1)
-            one = program.observe()
+            observation = program.observe()
             take_last(
                 OutputObservation(
-                    values={f"{name} (step 1)": value for name, value in one.values.items()}
+                    values={f"{name} (step 1)": value for name, value in observation.values.items()}
                 )
             )
         memory = program.memory if isinstance(program, Training | EverySize) else 0.0
@@ -386,10 +406,10 @@ class TransformersVerifier:
         return OutputObservation(values=values, changes=changes), tokens, memory
 
     def _facts(self) -> dict[str, Fact]:
-        """The size of the model and of one eager step's work."""
+        """Return the size of the model and of one eager step's work."""
         program = self.open_program(self.recipe, REFERENCE_ARM, None)
-        if (known := self.begun.get(REFERENCE_ARM)) is not None:
-            self.begun[REFERENCE_ARM] = held_to(known, words_of(program))
+        if (first_call := self.begun.get(REFERENCE_ARM)) is not None:
+            self.begun[REFERENCE_ARM] = held_to(first_call, words_of(program))
         model: Any = program.model
         options = self.recipe.options
         parameters, trained = parameter_counts(model)
@@ -409,9 +429,9 @@ class TransformersVerifier:
         return facts
 
 
-def _of_first(seen: OutputObservation) -> dict[str, Tensor]:
-    """Results of the first step."""
-    return {name: value for name, value in seen.values.items() if name.endswith("(step 1)")}
+def _of_first(observation: OutputObservation) -> dict[str, Tensor]:
+    """Return the results of the first step."""
+    return {name: value for name, value in observation.values.items() if name.endswith("(step 1)")}
 
 
 def _unknown(arm: str, error: BaseException) -> Check:
@@ -428,6 +448,6 @@ def _unknown(arm: str, error: BaseException) -> Check:
     return Check(name=AGREES, arm=arm, outcome=Outcome.UNKNOWN, detail=detail)
 
 
-def _plain(arm: str) -> str:
-    """An arm's name as part of a fact's."""
+def _fact_part(arm: str) -> str:
+    """Return an arm's name as part of a fact's."""
     return "".join(letter if letter.isalnum() else "_" for letter in arm.lower())[:30]

@@ -1,1 +1,4 @@
-"""Benchmarks of other tools, collected as they are: recognised in the source (`recognising`), then each format by its module."""
+"""Benchmarks of other tools, collected as they are.
+
+`recognising` finds them in the source, then each format has its module.
+"""

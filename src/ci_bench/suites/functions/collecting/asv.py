@@ -36,18 +36,25 @@ TRACK = "track_"
 
 @dataclass(frozen=True, kw_only=True)
 class FoundBenchmark:
-    """A function that asv would call, and where attributes of it are looked for: itself, its class, its module."""
+    """Function that asv would call.
+
+    Its attributes are looked for in the function, its class and its module, in this order.
+    """
 
     file: str
+    """Path of its file, for errors and the declaration."""
     module: ModuleType
+    """Imported module of the file."""
     owner: type | None
+    """Class that has the function; `None` for a module's own."""
     function: Callable[..., Any]
+    """Function itself, not bound to an instance."""
     caches: dict[Any, Any] = field(default_factory=dict)
     """Results of each `setup_cache`, in this process."""
 
     @property
     def name(self) -> str:
-        """As cases have it: ``Suite.time_keys``."""
+        """Name in cases: ``Suite.time_keys``."""
         return (
             f"{self.owner.__qualname__}.{self.function.__name__}"
             if self.owner
@@ -63,26 +70,26 @@ class FoundBenchmark:
         return int(code.co_firstlineno)
 
     def first(self, name: str, default: Any) -> Any:
-        """An attribute of the nearest that has one."""
+        """Return an attribute of the nearest that has one."""
         places = [place for place in (self.function, self.owner, self.module) if place is not None]
         return next((getattr(place, name) for place in places if hasattr(place, name)), default)
 
     def fault(self, what: str, why: str) -> BadConfig:
-        """An error at one of its attributes."""
+        """Return an error at one of its attributes."""
         return BadConfig(f"{self.file}:{self.line}: {self.name}: {what}: {why}")
 
 
 def collect(file: str, module: ModuleType) -> tuple[Collected, ...]:
-    """The benchmarks of a module that was imported.
+    """Collect the benchmarks of an imported module.
 
     Raises `BadConfig` if parameters contradict each other.
     """
     caches: dict[Any, Any] = {}
-    found = [
+    candidates = [
         FoundBenchmark(file=file, module=module, owner=owner, function=function, caches=caches)
         for owner, function in _functions(module)
     ]
-    return tuple(_benchmark(one) for one in found if _is_benchmark(one))
+    return tuple(_benchmark(candidate) for candidate in candidates if _is_benchmark(candidate))
 
 
 def _functions(module: ModuleType) -> Iterator[tuple[type | None, Callable[..., Any]]]:
@@ -97,62 +104,70 @@ def _functions(module: ModuleType) -> Iterator[tuple[type | None, Callable[..., 
             yield None, value
         elif inspect.isclass(value):
             members = {member: None for owner in reversed(value.__mro__) for member in vars(owner)}
-            own = (getattr(value, member) for member in members if member.startswith(ASV_NAMES))
-            yield from ((value, function) for function in own if inspect.isfunction(function))
+            functions = (
+                getattr(value, member) for member in members if member.startswith(ASV_NAMES)
+            )
+            yield from ((value, function) for function in functions if inspect.isfunction(function))
 
 
-def _is_benchmark(found: FoundBenchmark) -> bool:
+def _is_benchmark(benchmark: FoundBenchmark) -> bool:
     """Return false for a helper such as ``time_of(call)``, whose parameters have no values."""
     owed = [
-        one
-        for one in inspect.signature(found.function).parameters.values()
-        if one.default is one.empty
+        parameter
+        for parameter in inspect.signature(benchmark.function).parameters.values()
+        if parameter.default is parameter.empty
     ]
-    given = found.first("params", None) or found.first("setup_cache", None)
-    return bool(given) or len(owed) <= bool(found.owner)
+    arguments = benchmark.first("params", None) or benchmark.first("setup_cache", None)
+    return bool(arguments) or len(owed) <= bool(benchmark.owner)
 
 
-def _benchmark(found: FoundBenchmark) -> Collected:
-    tracks = found.function.__name__.startswith(TRACK)
+def _benchmark(benchmark: FoundBenchmark) -> Collected:
+    tracks = benchmark.function.__name__.startswith(TRACK)
     where = GridDeclaration(
-        file=found.file, line=found.line, function=found.name, origin=Format.ASV, untimed=tracks
+        file=benchmark.file,
+        line=benchmark.line,
+        function=benchmark.name,
+        origin=Format.ASV,
+        untimed=tracks,
     )
 
     def open_case(_: str, arguments: Sequence[Any]) -> Generator[Callable[[], Any], None, None]:
-        return _opened(found, arguments, tracks=tracks)
+        return _opened(benchmark, arguments, tracks=tracks)
 
-    return collected(where, apart(_cases(found)), open_case)
+    return collected(where, apart(_cases(benchmark)), open_case)
 
 
-def _cases(found: FoundBenchmark) -> Iterator[tuple[Mapping[str, Any], str, tuple[Any, ...]]]:
-    """Each combination of `params`: by name, by place, and the arguments themselves."""
-    params = found.first("params", [])
+def _cases(benchmark: FoundBenchmark) -> Iterator[tuple[Mapping[str, Any], str, tuple[Any, ...]]]:
+    """Yield each combination of `params`: by name, by place, and the arguments themselves."""
+    params = benchmark.first("params", [])
     if not isinstance(params, list | tuple):
-        raise found.fault("params", "a list, or a list of lists")
+        raise benchmark.fault("params", "a list, or a list of lists")
     axes = (
-        [[*one] for one in params]
-        if params and all(isinstance(one, list | tuple) for one in params)
+        [[*values] for values in params]
+        if params and all(isinstance(values, list | tuple) for values in params)
         else [[*params]]
     )
     axes = axes if params else []
-    names = [str(name) for name in found.first("param_names", [])]
+    names = [str(name) for name in benchmark.first("param_names", [])]
     names += [f"param{place + 1}" for place in range(len(names), len(axes))]
     size = 1
     for axis in axes:
         size *= len(axis)
     if size > MOST_POINTS:
-        raise found.fault("params", f"the grid has {size:,}; at most {MOST_POINTS:,} are allowed")
+        raise benchmark.fault(
+            "params", f"the grid has {size:,}; at most {MOST_POINTS:,} are allowed"
+        )
     for places in product(*map(range, map(len, axes))):
         arguments = tuple(axis[place] for axis, place in zip(axes, places, strict=True))
         shown = {
-            _plain(name): _shown(value, place)
+            _as_name(name): _shown(value, place)
             for name, value, place in zip(names, arguments, places, strict=False)
         }
         yield shown, "-".join(map(str, places)), arguments
 
 
-def _plain(name: str) -> str:
-    """A name that an id can hold: asv's may be any text."""
+def _as_name(name: str) -> str:
+    """Convert a name to one that an id can hold: asv's may be any text."""
     return (
         name
         if NAME.fullmatch(name)
@@ -169,34 +184,40 @@ def _shown(value: Any, place: int) -> Any:
 
 
 def _opened(
-    found: FoundBenchmark, arguments: Sequence[Any], *, tracks: bool
+    benchmark: FoundBenchmark, arguments: Sequence[Any], *, tracks: bool
 ) -> Generator[Callable[[], Any], None, None]:
     """Set up, yield the call, take down."""
-    if found.first("number", 0) == 1 and _all_of(found, None, "setup"):
+    if benchmark.first("number", 0) == 1 and _all_of(benchmark, None, "setup"):
         raise Unsupported(
-            f"{found.file}: {found.name}: number = 1 asks for setup before each call, but calls are"
-            " timed in a row"
+            f"{benchmark.file}: {benchmark.name}: number = 1 asks for setup before each call, but"
+            " calls are timed in a row"
         )
-    instance = found.owner() if found.owner else None
-    given = (*_cache(found, instance), *arguments)
+    instance = benchmark.owner() if benchmark.owner else None
+    arguments_of_call = (*_cache(benchmark, instance), *arguments)
     try:
-        for setup in _all_of(found, instance, "setup"):
-            setup(*given)
+        for setup in _all_of(benchmark, instance, "setup"):
+            setup(*arguments_of_call)
     except NotImplementedError as reason:
         raise Unsupported(
-            f"{found.file}: {found.name}: setup skips it: {str(reason) or 'NotImplementedError'}"
+            f"{benchmark.file}: {benchmark.name}: setup skips it:"
+            f" {str(reason) or 'NotImplementedError'}"
         ) from reason
-    function = partial(found.function, instance) if found.owner else found.function
-    call = partial(function, *given) if given or found.owner else function
+    function = partial(benchmark.function, instance) if benchmark.owner else benchmark.function
+    call = (
+        partial(function, *arguments_of_call) if arguments_of_call or benchmark.owner else function
+    )
     try:
         if tracks:
-            _track(found, call())
+            _track(benchmark, call())
         yield call
     finally:
-        all_of(partial(one, *given) for one in reversed(_all_of(found, instance, "teardown")))
+        all_of(
+            partial(teardown, *arguments_of_call)
+            for teardown in reversed(_all_of(benchmark, instance, "teardown"))
+        )
 
 
-def _track(found: FoundBenchmark, value: Any) -> None:
+def _track(benchmark: FoundBenchmark, value: Any) -> None:
     """Record the result of a ``track_*``: judged if its unit has a better direction, else shown."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         try:
@@ -204,36 +225,39 @@ def _track(found: FoundBenchmark, value: Any) -> None:
         except (TypeError, ValueError):
             kind = type(value).__name__
             raise NotMeasured(
-                f"{found.file}: {found.name} returns a {kind} instead of a number to track"
+                f"{benchmark.file}: {benchmark.name} returns a {kind} instead of a number to track"
             ) from None
-    unit = str(found.first("unit", "unit"))
-    name = found.function.__name__.lower()[:50]
+    unit = str(benchmark.first("unit", "unit"))
+    name = benchmark.function.__name__.lower()[:50]
     record(name, value, unit=unit, gate=interpret(unit).unit in USUAL)
 
 
-def _all_of(found: FoundBenchmark, instance: Any, name: str) -> list[Callable[..., Any]]:
-    """The `setup` or `teardown` of module, class and function, in this order.
+def _all_of(benchmark: FoundBenchmark, instance: Any, name: str) -> list[Callable[..., Any]]:
+    """Return the `setup` or `teardown` of module, class and function, in this order.
 
     A module's own is used only if it takes the given arguments.
     """
-    owner = instance if instance is not None else found.owner
+    owner = instance if instance is not None else benchmark.owner
     steps = (
         getattr(place, name, None)
-        for place in (found.module, owner, found.function)
+        for place in (benchmark.module, owner, benchmark.function)
         if place is not None
     )
     return [step for step in steps if callable(step)]
 
 
-def _cache(found: FoundBenchmark, instance: Any) -> tuple[Any, ...]:
+def _cache(benchmark: FoundBenchmark, instance: Any) -> tuple[Any, ...]:
     """Return the result of `setup_cache` as the first argument; empty without one."""
-    places = [place for place in (found.function, instance, found.module) if place is not None]
+    places = [
+        place for place in (benchmark.function, instance, benchmark.module) if place is not None
+    ]
     function = next(
-        (one for place in places if callable(one := getattr(place, "setup_cache", None))), None
+        (cache for place in places if callable(cache := getattr(place, "setup_cache", None))),
+        None,
     )
     if function is None:
         return ()
     key = getattr(function, "__func__", function)
-    if key not in found.caches:
-        found.caches[key] = function()
-    return () if found.caches[key] is None else (found.caches[key],)
+    if key not in benchmark.caches:
+        benchmark.caches[key] = function()
+    return () if benchmark.caches[key] is None else (benchmark.caches[key],)

@@ -32,10 +32,10 @@ class Collected(Benchmark[..., Any]):
     declared: GridDeclaration
 
     def __post_init__(self) -> None:
-        """It keeps its own name."""
+        """Keep its own name."""
 
     def declaration(self, file: str) -> GridDeclaration:  # noqa: ARG002 - a decorated function's signature
-        """The declaration that was found."""
+        """Return the declaration of the other tool's file."""
         return self.declared
 
 
@@ -46,18 +46,18 @@ def collected(
     *,
     arms: Sequence[str] = (),
 ) -> Collected:
-    """A benchmark of cases, each with its shown parameters and a handle for `open_case`.
+    """Return a benchmark of cases, each with its shown parameters and a handle for `open_case`.
 
     `where` has file, line, function and format; `arms` are the providers, the reference first, by
     default one with the function's name. A case without a parameter is the only one.
     """
-    listed = list(cases)
-    behind = {_key(values): handle for values, handle in listed}
+    case_list = list(cases)
+    behind = {_key(values): handle for values, handle in case_list}
     names = tuple(arms) or (where.function.rpartition(".")[2],)
-    parameters = tuple(dict.fromkeys(name for values, _ in listed for name in values))
-    made = [Arm(name=name, parameters=parameters, line=where.line) for name in names]
+    parameters = tuple(dict.fromkeys(name for values, _ in case_list for name in values))
+    declared_arms = [Arm(name=name, parameters=parameters, line=where.line) for name in names]
     keywords: dict[str, Any] = (
-        {"cases": [dict(values) for values, _ in listed]} if parameters else {}
+        {"cases": [dict(values) for values, _ in case_list]} if parameters else {}
     )
     declared = GridDeclaration(
         file=where.file,
@@ -66,21 +66,21 @@ def collected(
         parameters=parameters,
         optional=frozenset(parameters),
         keywords=keywords,
-        arms=tuple(made),
+        arms=tuple(declared_arms),
         origin=where.origin,
         untimed=where.untimed,
     )
 
     def provide(arm: str, **values: Any) -> Generator[Callable[[], Any], None, None]:
         with placed(where, _key(values)):
-            made = open_case(arm, behind[_key(values)])
-            inner = made if isinstance(made, GeneratorType) else None
-            call = next(inner) if inner is not None else made
+            opened = open_case(arm, behind[_key(values)])
+            inner = opened if isinstance(opened, GeneratorType) else None
+            call = next(inner) if inner is not None else opened
         yield call
         if inner is not None:
             inner.close()
 
-    providers = [Provider(arm=arm, function=partial(provide, arm.name)) for arm in made]
+    providers = [Provider(arm=arm, function=partial(provide, arm.name)) for arm in declared_arms]
     return Collected(
         function=providers[0].function, keywords={}, providers=providers, declared=declared
     )
@@ -119,23 +119,29 @@ def has_name(value: Any) -> bool:
 
 
 def shown(values: Values, other_name: str) -> Values:
-    """The parameters of a case, or `other_name` as its `id` where one of them has no lasting short name."""
-    named = all(NAME.fullmatch(name) and has_name(value) for name, value in values.items())
-    return values if named else {"id": other_name}
+    """Return the parameters of a case, or `other_name` as its `id`.
+
+    A parameter without a lasting short name requires the `id`.
+    """
+    nameable = all(NAME.fullmatch(name) and has_name(value) for name, value in values.items())
+    return values if nameable else {"id": other_name}
 
 
 def apart(cases: Iterable[tuple[Values, str, Any]]) -> list[tuple[Values, Any]]:
     """Add the `id` to cases with equal parameters; a case is its parameters, id and handle."""
-    listed = list(cases)
-    keys = [_key(values) for values, _, _ in listed]
+    case_list = list(cases)
+    keys = [_key(values) for values, _, _ in case_list]
     return [
         (values if keys.count(key) == 1 else {**values, "id": name}, handle)
-        for key, (values, name, handle) in zip(keys, listed, strict=True)
+        for key, (values, name, handle) in zip(keys, case_list, strict=True)
     ]
 
 
 def as_called(call: Callable[[], Any]) -> Callable[[], Any]:
-    """The call in torch's modes of now (gradients, inference), as it may be timed once a ``with`` around it has ended."""
+    """Return the call in torch's present modes: gradients, inference.
+
+    It may then be timed after a ``with`` around it has ended.
+    """
     torch = sys.modules.get("torch")
     if torch is None:
         return call
@@ -171,7 +177,7 @@ def still_callable(call: Callable[[], Any], place: str, what: str) -> None:
 
 
 def all_of(steps: Iterable[Callable[[], object]]) -> None:
-    """Do all of these, in their order, whatever one of them raises."""
+    """Call all of these in order, even if some of them raise."""
     with ExitStack() as stack:
         for step in reversed(list(steps)):
             stack.callback(step)

@@ -28,11 +28,14 @@ from ci_bench.suites.functions.grids import GridDeclaration, label_of
 
 @dataclass(frozen=True, kw_only=True)
 class PlotLine:
-    """One point of one plot: the function's arguments but for the line's, and the values of the lines by arm."""
+    """One point of one plot."""
 
     arguments: Mapping[str, Any]
+    """Arguments of the function, without that of the line."""
     line_arg: str
+    """Name of the line's argument."""
     line_vals: Mapping[str, Any]
+    """Values of the line's argument, by arm."""
 
 
 def collect(file: str, module: ModuleType) -> tuple[Collected, ...]:
@@ -40,12 +43,12 @@ def collect(file: str, module: ModuleType) -> tuple[Collected, ...]:
 
     Raises `BadConfig` if a plot contradicts itself.
     """
-    return tuple(one for mark in _marks(module) for one in _of_mark(file, mark))
+    return tuple(benchmark for mark in _marks(module) for benchmark in _of_mark(file, mark))
 
 
 def _marks(module: ModuleType) -> Iterator[Any]:
     """Yield Triton's `Mark`, or its stand-in."""
-    for value in {id(one): one for one in vars(module).values()}.values():
+    for value in {id(member): member for member in vars(module).values()}.values():
         if (
             type(value).__name__ == "Mark"
             and callable(value.fn)
@@ -69,7 +72,11 @@ def _of_mark(file: str, mark: Any) -> Iterator[Collected]:
 
 
 def _names(function: str, groups: list[list[Any]]) -> list[str]:
-    """A function's own where all plots have the same lines, else with the title of the first plot of each, and its number."""
+    """Return a name for each group of plots with the same lines.
+
+    The only group has the function's name; several add the title of their first plot, and a number
+    if titles repeat.
+    """
     if len(groups) == 1:
         return [function]
     titles = [re.sub(r"[^A-Za-z0-9_]+", "_", plots[0].plot_name) for plots in groups]
@@ -83,7 +90,7 @@ def _names(function: str, groups: list[list[Any]]) -> list[str]:
 
 
 def _arms(plot: Any) -> tuple[str, ...]:
-    """The lines by their values, or by their titles where these have no name; as arms may be called."""
+    """Return names for the lines as arms: their values, or their titles if values have no name."""
     titles = [
         *plot.line_names,
         *(f"line{place}" for place in range(len(plot.line_names), len(plot.line_vals))),

@@ -52,7 +52,7 @@ class Handed:
     enabled = disabled = False
 
     def __init__(self) -> None:
-        """Nothing was handed over yet."""
+        """Start without a callable."""
         self.call: Callable[[], Any] | None = None
         self.group: str | None = None
         self.name = ""
@@ -94,7 +94,7 @@ class PytestPlugin:
     faults: list[str] = field(default_factory=list)
 
     def pytest_configure(self, config: "pytest.Config") -> None:
-        """pytest-benchmark's mark is known without it."""
+        """Register pytest-benchmark's mark, in case it is not installed."""
         config.addinivalue_line("markers", "benchmark: of pytest-benchmark")
 
     def pytest_collectreport(self, report: "pytest.CollectReport") -> None:
@@ -116,7 +116,7 @@ class PytestSession:
 
 
 def collect(file: str) -> tuple[Collected, ...]:
-    """The tests of a file that have the fixture; those of one function are its cases.
+    """Collect the tests of a file that have the fixture; those of one function are its cases.
 
     Raises:
         BadConfig: pytest is not installed, or cannot collect the file.
@@ -171,7 +171,7 @@ def _opened(
 
 
 def _run(item: Any, place: str) -> None:
-    """The test, after its fixtures.
+    """Run the test, after its fixtures.
 
     Raises `Unsupported` if it is skipped, `NotMeasured` if it fails.
     """
@@ -193,12 +193,12 @@ def _run(item: Any, place: str) -> None:
         fixture = (
             f"no fixture is called {name!r}" if (name := getattr(error, "argname", None)) else ""
         )
-        said = str(error).partition("\n")[0]
-        raise NotMeasured(f"{place}: {fixture or f'{kind}{said}'}"[:MOST_SAID]) from error
+        reason_line = str(error).partition("\n")[0]
+        raise NotMeasured(f"{place}: {fixture or f'{kind}{reason_line}'}"[:MOST_SAID]) from error
 
 
 def _do(item: Any, when: Literal["setup", "call"]) -> None:
-    """One phase of a test, noted where fixtures look for it as they are taken down."""
+    """Run one phase of a test, noted where fixtures look for it as they are taken down."""
     import pytest
 
     phase = pytest.CallInfo.from_call(
@@ -210,7 +210,10 @@ def _do(item: Any, when: Literal["setup", "call"]) -> None:
 
 
 def _open(file: str) -> PytestSession:
-    """pytest, as it would begin with this file, up to its items; the process ends without ending it."""
+    """Start pytest as for this file, up to its items.
+
+    The process ends without ending it.
+    """
     try:
         import pytest
         from _pytest.config import _prepareconfig
@@ -252,5 +255,5 @@ def _open(file: str) -> PytestSession:
     return PytestSession(plugin=plugin, items=tuple(session.items))
 
 
-def _last_lines(said: list[str]) -> str:
-    return " ".join(" ".join(one.split()) for one in said)[-MOST_SAID:]
+def _last_lines(reports: list[str]) -> str:
+    return " ".join(" ".join(report.split()) for report in reports)[-MOST_SAID:]

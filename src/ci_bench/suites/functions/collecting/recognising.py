@@ -38,17 +38,19 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def recognise(source: str, file: str) -> tuple[Format, ...]:
-    """The other tools whose benchmarks are in a file, in the order of `Format`.
+    """List the other tools whose benchmarks are in a file, in the order of `Format`.
 
     Raises:
         BadConfig: it seems to have some, and is not valid Python.
     """
-    found = count_benchmarks(source, file)
-    return tuple(one for one in Format if found[one])
+    counts = count_benchmarks(source, file)
+    return tuple(tool for tool in Format if counts[tool])
 
 
 def count_benchmarks(source: str, file: str) -> Counter[Format]:
-    """The number of functions or classes in a file that are benchmarks of each tool, without their parameters.
+    """Count the functions or classes in a file that are benchmarks of each tool.
+
+    Their parameters are not counted.
 
     Raises:
         BadConfig: it seems to have some, and is not valid Python.
@@ -61,15 +63,15 @@ def count_benchmarks(source: str, file: str) -> Counter[Format]:
         raise BadConfig(f"{file}:{error.lineno or 1}: {error.msg}") from error
     except (ValueError, RecursionError, MemoryError) as error:
         raise BadConfig(f"{file}:1: cannot be read as Python: {error}") from error
-    return Counter(_found(tree))
+    return Counter(_detect(tree))
 
 
-def _found(tree: ast.Module) -> Iterator[Format]:
+def _detect(tree: ast.Module) -> Iterator[Format]:
     names = {
         getattr(node, "id", getattr(node, "attr", getattr(node, "name", "")))
         for node in ast.walk(tree)
     }
-    given = bool(names & _GIVEN)
+    has_parameters = bool(names & _GIVEN)
     for owner, node in _functions(tree):
         if node.name.startswith("test") and any(
             argument.arg == "benchmark" for argument in (*node.args.args, *node.args.kwonlyargs)
@@ -78,7 +80,7 @@ def _found(tree: ast.Module) -> Iterator[Format]:
         inherits = owner is not None and bool(owner.bases)
         if (
             node.name.startswith(ASV_NAMES)
-            and (given or inherits or _owed(node) <= bool(owner))
+            and (has_parameters or inherits or _owed(node) <= bool(owner))
             and not _is_ours(node)
         ):
             yield Format.ASV
@@ -91,7 +93,10 @@ def _found(tree: ast.Module) -> Iterator[Format]:
 
 
 def _functions(tree: ast.Module) -> Iterator[tuple[ast.ClassDef | None, _Function]]:
-    """Those of the module and of its classes, also inside of an `if` or a `try`; `None` is the class of a module's own."""
+    """Yield the functions of the module and of its classes, each after its class.
+
+    Those inside of an `if` or a `try` are among them. The class of a module's own is `None`.
+    """
     waiting: list[tuple[ast.ClassDef | None, ast.AST]] = [(None, node) for node in tree.body]
     while waiting:
         owner, node = waiting.pop(0)
@@ -113,7 +118,7 @@ def _is_report(decorator: ast.expr) -> bool:
 
 
 def _is_called_report(node: ast.stmt) -> bool:
-    """Return whether a statement assigns ``perf_report(…)(function)``, the decorator without its @."""
+    """Return true if a statement assigns ``perf_report(…)(function)``: the decorator with no @."""
     value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
     return (
         isinstance(value, ast.Call) and isinstance(value.func, ast.Call) and _is_report(value.func)

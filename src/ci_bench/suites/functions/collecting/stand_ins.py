@@ -50,7 +50,7 @@ _TAKEN = _TakenCall()
 
 @contextmanager
 def taking() -> Iterator[list[Callable[[], Any]]]:
-    """While a benchmark builds: the callables that it hands to `do_bench`."""
+    """Give the list of callables that a benchmark hands to `do_bench` while it builds."""
     before, calls = _TAKEN.calls, list[Callable[[], Any]]()
     _TAKEN.calls = calls
     try:
@@ -65,7 +65,7 @@ def take(
     quantiles: Iterable[float] | None = None,
     **options: Any,
 ) -> Any:
-    """Note the callable, and answer in the form that `do_bench` has: a number, or one for each quantile."""
+    """Note the callable, and return what `do_bench` would: a number, or one for each quantile."""
     if _TAKEN.calls is None:
         raise Unsupported(
             "do_bench is called where no benchmark of triton.testing.perf_report is being built"
@@ -86,7 +86,7 @@ def take(
 
 @contextmanager
 def stand_ins(formats: Collection[Format]) -> Iterator[None]:
-    """While a file of these formats is imported, or builds."""
+    """Replace missing modules and timers while a file of these formats is imported, or builds."""
     with ExitStack() as stack:
         if FORMATS & {*formats}:
             _patch_triton() if is_installed(TRITON) else stack.enter_context(_present(_triton()))
@@ -127,7 +127,7 @@ def _taking_timer(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _patch_tritonbench() -> None:
-    """Its decorators ask where in tritonbench's own tree a file is; these don't."""
+    """Replace tritonbench's decorators, which look for a file's place in its own tree."""
     operators = import_module(OPERATORS)
     for decorator in (register_benchmark, register_metric, register_x_val):
         setattr(operators, decorator.__name__, decorator)
@@ -135,11 +135,10 @@ def _patch_tritonbench() -> None:
 
 @contextmanager
 def _present(modules: list[ModuleType]) -> Iterator[None]:
-    """Under their names, for as long as this lasts."""
+    """Register modules under their names, for as long as this lasts."""
     if "torch" in sys.modules:
-        import_module(
-            "torch.utils._triton"
-        ).has_triton_package()  # it remembers the answer, which is about the real one
+        # It remembers the answer, which is about the real one.
+        import_module("torch.utils._triton").has_triton_package()
     before = {module.__name__: sys.modules.get(module.__name__) for module in modules}
     sys.modules.update({module.__name__: module for module in modules})
     try:
@@ -153,24 +152,30 @@ def _present(modules: list[ModuleType]) -> Iterator[None]:
 
 
 class AbsentModule:
-    """Anything of a package that is not installed: it can be named and decorate, but launch nothing."""
+    """Anything of a package that is not installed.
+
+    It can be named and decorate, but launch nothing.
+    """
 
     def __init__(self, name: str) -> None:
-        """It is called that."""
+        """Store the name."""
         self._name = name
 
     def __call__(self, *_: Any, **__: Any) -> "AbsentModule":
-        """Itself, as what it decorates."""
+        """Return itself, as the decorated function."""
         return self
 
     def __getattr__(self, name: str) -> "AbsentModule":
-        """Something else that is absent."""
+        """Return another absent object."""
         if name.startswith("__"):
             raise AttributeError(name)
         return AbsentModule(f"{self._name}.{name}")
 
     def __getitem__(self, _: Any) -> Any:
-        """A kernel's launch. Raises `Unsupported`."""
+        """Refuse a kernel's launch.
+
+        Raises `Unsupported`.
+        """
         raise Unsupported(
             f"{self._name} is launched, and {self._name.partition('.')[0]} is not installed here"
         )
@@ -178,15 +183,22 @@ class AbsentModule:
 
 @dataclass(kw_only=True)
 class BenchmarkFixture:
-    """`triton.testing.Benchmark`: the contents of one plot; other fields are its looks."""
+    """Contents of one plot, as `triton.testing.Benchmark` has them; its looks are ignored."""
 
     x_names: list[str]
+    """Arguments of the function that x sets."""
     x_vals: list[Any]
+    """Values of x: one for all names, or a list with one for each name."""
     line_arg: str
+    """Argument of the function that a line sets."""
     line_vals: list[Any]
+    """Values of that argument, one for each line."""
     line_names: list[str] = field(default_factory=list)
+    """Titles of the lines; missing ones are numbered."""
     plot_name: str = ""
+    """Title of the plot."""
     args: dict[str, Any] = field(default_factory=dict)
+    """Further arguments, the same at every point."""
 
 
 @dataclass(frozen=True)
@@ -199,8 +211,8 @@ class Mark:
 
 def _benchmark(*args: Any, **options: Any) -> BenchmarkFixture:
     names = ("x_names", "x_vals", "line_arg", "line_vals", "line_names", "plot_name", "args")
-    given = dict(zip(names, args, strict=False)) | options
-    return BenchmarkFixture(**{name: value for name, value in given.items() if name in names})
+    arguments = dict(zip(names, args, strict=False)) | options
+    return BenchmarkFixture(**{name: value for name, value in arguments.items() if name in names})
 
 
 def _module(name: str, **members: Any) -> ModuleType:
@@ -237,7 +249,7 @@ def _perf_report(benchmarks: Any) -> Callable[[Callable[..., Any]], Mark]:
 
 
 def _jit(function: Callable[..., Any] | None = None, **_: Any) -> Any:
-    """A kernel, of which only its name is known."""
+    """Return a stand-in for a kernel, which has only its name."""
     return _jit if function is None else AbsentModule(f"triton.jit({function.__name__})")
 
 
@@ -259,7 +271,10 @@ def register_benchmark(
 
 
 def register_metric(**_: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Leave a method that computes a figure from times: reports here have their own."""
+    """Return a method unchanged that computes a figure from times.
+
+    Reports here have their own figures.
+    """
     return lambda function: function
 
 
@@ -277,17 +292,17 @@ class BenchmarkOperator:
     DEFAULT_METRICS: tuple[str, ...] = ()
 
     def __init__(self, tb_args: Namespace, extra_args: list[str] | None = None) -> None:
-        """On the device of `tb_args`, in the operator's own precision."""
+        """Set up on the device of `tb_args`, in the operator's own precision."""
         import torch
 
         self.tb_args, self.extra_args = tb_args, extra_args or []
         self.device = tb_args.device
         self.mode, self.requires_grad = tb_args.mode, True
-        named = PRECISIONS.get(self.DEFAULT_PRECISION)
-        self.dtype = getattr(torch, named) if named else None
+        precision = PRECISIONS.get(self.DEFAULT_PRECISION)
+        self.dtype = getattr(torch, precision) if precision else None
 
 
 def _tritonbench() -> list[ModuleType]:
-    own = (BenchmarkOperator, register_benchmark, register_metric, register_x_val)
-    operators = _module(OPERATORS, **{one.__name__: one for one in own})
+    members = (BenchmarkOperator, register_benchmark, register_metric, register_x_val)
+    operators = _module(OPERATORS, **{member.__name__: member for member in members})
     return [_module("tritonbench"), _module("tritonbench.utils", triton_op=operators), operators]

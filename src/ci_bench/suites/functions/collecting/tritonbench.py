@@ -30,17 +30,17 @@ Operator = Any
 def collect(file: str, module: ModuleType) -> tuple[Collected, ...]:
     """Collect the operators of a module. Raises `BadConfig` if one has no provider or no inputs."""
     kinds = [
-        one
-        for one in vars(module).values()
-        if inspect.isclass(one) and one.__module__ == module.__name__
+        member
+        for member in vars(module).values()
+        if inspect.isclass(member) and member.__module__ == module.__name__
     ]
-    operators = [(kind, _arms(kind)) for kind in kinds]
-    found = [(kind, arms) for kind, arms in operators if arms]
-    return tuple(_operator(file, kind, arms, alone=len(found) == 1) for kind, arms in found)
+    candidates = [(kind, _arms(kind)) for kind in kinds]
+    operators = [(kind, arms) for kind, arms in candidates if arms]
+    return tuple(_operator(file, kind, arms, alone=len(operators) == 1) for kind, arms in operators)
 
 
 def _arms(kind: type) -> dict[str, str]:
-    """The providers and their methods, the baseline first."""
+    """Return the providers and their methods, the baseline first."""
     marked = (
         (name, getattr(getattr(kind, name), ARM, None))
         for owner in reversed(kind.__mro__)
@@ -60,15 +60,15 @@ def _operator(file: str, kind: type, arms: Mapping[str, str], *, alone: bool) ->
     def open_case(arm: str, place: int) -> Callable[[], Any]:
         with stand_ins([Format.TRITONBENCH]):
             operator = _make(kind, name, device_of_case())
-            given = next(islice(operator.get_input_iter(), place, None), None)
-            if given is None:
+            case_input = next(islice(operator.get_input_iter(), place, None), None)
+            if case_input is None:
                 raise NotMeasured(
                     f"{file}:{line}: {name}: get_input_iter ends before input {place}"
                 )
-            given = _moved(given, operator.device)
+            case_input = _moved(case_input, operator.device)
             method = getattr(operator, arms[arm])
             call: Callable[[], Any] = (
-                method(**given) if isinstance(given, Mapping) else method(*given)
+                method(**case_input) if isinstance(case_input, Mapping) else method(*case_input)
             )
         return call
 
@@ -76,7 +76,7 @@ def _operator(file: str, kind: type, arms: Mapping[str, str], *, alone: bool) ->
 
 
 def _make(kind: type, name: str, device: str) -> Operator:
-    """An operator for a forward pass on a device."""
+    """Return an operator for a forward pass on a device."""
     if not is_installed(TRITONBENCH):
         return kind(Namespace(device=device, mode="fwd", precision="bypass"), [])
     parser = import_module("tritonbench.utils.parser").get_parser()
@@ -87,7 +87,7 @@ def _make(kind: type, name: str, device: str) -> Operator:
 
 
 def _cases(kind: type, where: GridDeclaration) -> Iterator[tuple[Mapping[str, Any], str, int]]:
-    """Every input by the operator's name for it, else by the shapes of its tensors."""
+    """Yield every input by the operator's name for it, else by the shapes of its tensors."""
     for place, x in enumerate(_named_inputs(kind, where)):
         yield {"x": x}, str(place), place
 
@@ -107,22 +107,23 @@ def _drawn(kind: type, name: str, device: str) -> list[Any]:
     with stand_ins([Format.TRITONBENCH]):
         operator = _make(kind, name, device)
         names = [
-            _called(operator, given) for given in islice(operator.get_input_iter(), MOST_POINTS + 1)
+            _called(operator, case_input)
+            for case_input in islice(operator.get_input_iter(), MOST_POINTS + 1)
         ]
     if not names:
         raise BadConfig(f"{name}: it gives no input")
     return names
 
 
-def _called(operator: Operator, given: Any) -> Any:
-    own = getattr(operator, "get_x_val", None)
+def _called(operator: Operator, case_input: Any) -> Any:
+    name_input = getattr(operator, "get_x_val", None)
     try:
-        named = own(given) if own is not None else None
+        name = name_input(case_input) if name_input is not None else None
     except NotImplementedError:
-        named = None
-    if named is not None and has_name(named):
-        return named
-    values = given.values() if isinstance(given, Mapping) else given
+        name = None
+    if name is not None and has_name(name):
+        return name
+    values = case_input.values() if isinstance(case_input, Mapping) else case_input
     return [
         tuple(value.shape) if hasattr(value, "shape") else value
         for value in values
@@ -130,10 +131,10 @@ def _called(operator: Operator, given: Any) -> Any:
     ]
 
 
-def _moved(given: Any, device: str) -> Any:
-    """Tensors on the device, as tritonbench puts them there."""
-    if isinstance(given, Mapping):
-        return {name: _moved(value, device) for name, value in given.items()}
-    if isinstance(given, list | tuple):
-        return tuple(_moved(value, device) for value in given)
-    return given.to(device) if hasattr(given, "to") and hasattr(given, "shape") else given
+def _moved(inputs: Any, device: str) -> Any:
+    """Move tensors to the device, as tritonbench does."""
+    if isinstance(inputs, Mapping):
+        return {name: _moved(value, device) for name, value in inputs.items()}
+    if isinstance(inputs, list | tuple):
+        return tuple(_moved(value, device) for value in inputs)
+    return inputs.to(device) if hasattr(inputs, "to") and hasattr(inputs, "shape") else inputs
