@@ -24,7 +24,7 @@ def make_compiler(
     symbols = options.settings.dynamic and options.settings.dynamic_shapes is DynamicShapes.SYMBOLS
     dynamic = True if symbols else None
     return partial(
-        compiled, candidate, fullgraph=options.settings.nopython, dynamic=dynamic, apart=apart
+        compiled, candidate, fullgraph=options.settings.nopython, dynamic=dynamic, key=apart
     )
 
 

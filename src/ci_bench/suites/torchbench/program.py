@@ -184,7 +184,9 @@ def _form(
         return None
     training = options.mode is BenchMode.TRAINING
     require_forward(
-        candidate, training=training, whole=training and options.settings.scope is ModelScope.STEP
+        candidate,
+        training=training,
+        whole_step=training and options.settings.scope is ModelScope.STEP,
     )
     calls = [(sample.args, sample.kwargs) for sample in samples]
     return CapturedProgram(candidate, module, calls=calls, folder=folder)

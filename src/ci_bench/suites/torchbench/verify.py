@@ -559,7 +559,7 @@ def known_updates(options: TorchbenchOptions, start: Start) -> State:
     return updates_by_known_gradients(
         partial(_in_fp64, options, start),
         {name: start.parameters[name] for name in start.trained},
-        apart=not is_import_path(options.settings.optimizer),
+        separately=not is_import_path(options.settings.optimizer),
     )
 
 

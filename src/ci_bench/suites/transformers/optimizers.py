@@ -81,7 +81,7 @@ class Shadow:
     def known_updates(self) -> dict[str, Tensor]:
         """The optimizer's updates by known gradients, from the start weights."""
         apart = not is_import_path(self._options.optimizer)
-        return updates_by_known_gradients(self._make, self.starts, apart=apart)
+        return updates_by_known_gradients(self._make, self.starts, separately=apart)
 
     @property
     def memory(self) -> float:

@@ -92,7 +92,7 @@ class SharedTraining(Training):
         super().__init__(parts)
         if layout.backend is not None:
             wrapped = compiled(
-                Candidate(backend=layout.backend), wrapped, apart=layout.optimize_ddp or ""
+                Candidate(backend=layout.backend), wrapped, key=layout.optimize_ddp or ""
             )
         self.parts = ()
         self.compiler = Compiler.NONE if layout.backend is None else Compiler.DYNAMO

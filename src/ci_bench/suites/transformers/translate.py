@@ -59,7 +59,7 @@ def compiled(
     each call starts a step: it may overwrite the results of the previous call.
     """
     run = compiling.compiled(
-        candidate.compiled, function, dynamic=dynamic, whole=False, apart=apart
+        candidate.compiled, function, dynamic=dynamic, whole_step=False, key=apart
     )
     if not has_cuda_graphs(candidate):
         return run

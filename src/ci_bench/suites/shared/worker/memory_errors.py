@@ -35,7 +35,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
     Words count only in errors that runtimes raise: an error about a value may quote anything.
     """
-    return any(_lacks_memory(one) for one in _causes(error))
+    return any(_lacks_memory(cause) for cause in _causes(error))
 
 
 def _lacks_memory(error: BaseException) -> bool:
