@@ -59,7 +59,7 @@ MAKE_FILES = frozenset(
     {Experiment.AOT_INDUCTOR, Experiment.AOT_PRECOMPILE, Experiment.CACHING_PRECOMPILE}
 )
 PACKAGE = "package"
-"""The check that the file of such an arm was loaded by another process than the one that made it."""
+"""The check that another process loaded the file of such an arm than the one that made it."""
 TAKES_OPTIONS = frozenset({INDUCTOR, *MAKE_FILES})
 """The backends that are inductor, in one form or another."""
 

@@ -116,7 +116,7 @@ class Fresh:
         return fresh.copy_(value)
 
     def _scale(self, fresh: Tensor) -> None:
-        """Multiply in place by a share for each row and one for each place of the last dimension."""
+        """Scale in place by a share for each row and one for each place of the last dimension."""
         for dim in {0, fresh.dim() - 1}:
             shape = [1] * fresh.dim()
             shape[dim] = fresh.shape[dim]
@@ -450,7 +450,7 @@ def _write(value: Tensor, stored: Tensor) -> None:
 
 
 def places(module: nn.Module, optimizer: torch.optim.Optimizer) -> State:
-    """Return weights, buffers and optimizer state, by their place in a state: the tensors themselves.
+    """Return weights, buffers and optimizer state by their place in a state, not copies.
 
     Sharded ones stay sharded.
     """

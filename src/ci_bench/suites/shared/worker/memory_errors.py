@@ -22,7 +22,7 @@ _WORDS = (
     "error_out_of_memory",  # CUDA's driver, by name
     "erroroutofmemory",  # HIP's runtime
     "errormemoryallocation",  # CUDA's runtime, by name
-    "alloc_failed",  # statuses of cuBLAS, cuDNN before version 9, cuFFT, cuSOLVER, cuSPARSE, hipBLAS
+    "alloc_failed",  # cuBLAS, cuDNN before version 9, cuFFT, cuSOLVER, cuSPARSE, hipBLAS
     "allocation_failed",  # cuDNN from version 9, cuRAND
     "allocfailed",  # MIOpen
     "rocblas_status_memory_error",

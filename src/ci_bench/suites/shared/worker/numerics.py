@@ -74,9 +74,7 @@ class TensorMeasurement:
     hidden: str = ""
     """The reason why nothing could be compared, such as a reference run that is not finite."""
     scale: Pair = (0.0, 1.0)
-    """Of the worst group of elements (`tilts`): its error along the truth, and what is allowed;
-    shares of the truth.
-    """
+    """The worst group of elements (`tilts`): error along the truth and allowance, as shares."""
     fault: str = ""
     """A difference that no rounding explains, in words; empty without one."""
 
@@ -94,11 +92,10 @@ def measure(
 ) -> TensorMeasurement:
     """Measure one tensor.
 
-    `runs` are the reference's, the unperturbed one first; type and shape have to be its.
-
-    `jolts` are runs that are shaken by `JOLT` roundings. With `epsilon`, one rounding, groups of
-    elements are measured as well. With a `start`, it is the change since then that is measured, and
-    one rounding of the value itself is allowed on top.
+    `runs` are the reference's, the unperturbed one first; type and shape have to be its. `jolts`
+    are runs that are shaken by `JOLT` roundings. With `epsilon`, one rounding, groups of elements
+    are measured as well. With a `start`, it is the change since then that is measured, and one
+    rounding of the value itself is allowed on top.
     """
     incomparable = _incomparable(name, candidate, truth, runs, jolts)
     if incomparable is not None:
@@ -318,30 +315,22 @@ FP32_EPSILON = 2.0**-24
 ROUNDINGS = 4.0
 LOST_ROUNDINGS = 8.0
 FEW = 4.0
-"""A norm over n elements fluctuates by a share of 1/sqrt(n): the multiple grows by 1 + sqrt(FEW /
-n).
-"""
+"""The multiple grows by 1 + sqrt(FEW / n): a norm of n elements fluctuates by 1/sqrt(n)."""
 ZERO_BY_MATHEMATICS = 2.0**-36
 """Share of its kind in fp64 below which a value is the rounding of a zero."""
 BLIND, BLIND_FP32 = 0.5, 2.0**-2
-"""Errors of this share of a tensor's size make agreement mean nothing; in fp32 a quarter, as a
-ReLU's kink may allow 17 %.
-"""
+"""Shares of a tensor's size: an allowed error of that much means nothing. A ReLU may take 17 %."""
 FEW_NUMBERS = 4
-"""Numbers in fp32 that may be sums of 2 ** 20 terms, which round by the root of that when they are
-added up in a row.
-"""
+"""Numbers in fp32 that may be sums of 2 ** 20 terms in a row, which round by the root of that."""
 SHOWN = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Agreement:
-    """The answer.
+    """The answer, with one sentence of `detail`.
 
-    `detail` is one sentence; `worst` names the tensor that is nearest to its limit or farthest
-    beyond it.
-
-    `score` is that tensor's error over its allowance: above 1 is wrong.
+    `worst` names the tensor that is nearest to its limit or farthest beyond it. `score` is its
+    error over its allowance: above 1 is wrong.
     """
 
     outcome: Outcome
@@ -409,7 +398,7 @@ def agree(
     """Check that every tensor of `results` is the truth's, up to rounding.
 
     Args:
-        results: the tensors by name; the kind precedes the first colon or dot: ``gradient: weight``.
+        results: tensors by name; the kind precedes the first colon or dot: ``gradient: weight``.
         truth: the same in fp64. `None` without fp64: the reference's unperturbed run is the truth
             then, and the shaken runs show rounding. Missing names are taken from that run, too.
         runs: the reference's runs in the case's precision, the unperturbed one first: the result
@@ -610,16 +599,15 @@ def _tells(deviation: Deviation) -> bool:
     return deviation.allowed > 0 and not deviation.blind
 
 
-def _spread(measurement: TensorMeasurement, k: int, yardstick: Yardstick) -> float:
+def _spread(member: TensorMeasurement, k: int, yardstick: Yardstick) -> float:
     """Return the error that the runs explain: a multiple of the farthest, or of the jolted runs."""
-    unjolted = yardstick.multiplier * measurement.noise[k]
-    if measurement.jolt is None:
+    unjolted = yardstick.multiplier * member.noise[k]
+    if member.jolt is None:
         return unjolted
     jolted = (
-        min(yardstick.multiplier, MULTIPLIER) * measurement.noise[k]
-        + JOLT_MULTIPLIER * measurement.jolt[k]
+        min(yardstick.multiplier, MULTIPLIER) * member.noise[k] + JOLT_MULTIPLIER * member.jolt[k]
     )
-    return max(jolted, min(unjolted, LAST_DIGITS * measurement.size[k]))
+    return max(jolted, min(unjolted, LAST_DIGITS * member.size[k]))
 
 
 def _ranked(score: float) -> float:
@@ -627,20 +615,14 @@ def _ranked(score: float) -> float:
 
 
 def _judged_kind(members: Sequence[TensorMeasurement], yardstick: Yardstick) -> list[Deviation]:
-    real = [
-        measurement
-        for measurement in members
-        if measurement.real and not measurement.fault and measurement.elements
-    ]
-    count = sum(measurement.elements for measurement in real)
-    rms = math.sqrt(sum(measurement.size[0] ** 2 for measurement in real) / count) if count else 0.0
-    largest = max((measurement.size[1] for measurement in real), default=0.0)
+    real = [member for member in members if member.real and not member.fault and member.elements]
+    count = sum(member.elements for member in real)
+    rms = math.sqrt(sum(member.size[0] ** 2 for member in real) / count) if count else 0.0
+    largest = max((member.size[1] for member in real), default=0.0)
     typical = (_typical(real, 0, yardstick), _typical(real, 1, yardstick))
     return [
-        _judged_one(
-            measurement, yardstick, typical, (rms * math.sqrt(measurement.elements), largest)
-        )
-        for measurement in members
+        _judged_one(member, yardstick, typical, (rms * math.sqrt(member.elements), largest))
+        for member in members
     ]
 
 
@@ -650,80 +632,61 @@ def _typical(members: Sequence[TensorMeasurement], k: int, yardstick: Yardstick)
     From tensors that are only rounding nothing follows for the others.
     """
     shares = [
-        _share(_spread(measurement, k, yardstick), measurement.size[k])
-        for measurement in members
-        if measurement.size[k]
+        _share(_spread(member, k, yardstick), member.size[k])
+        for member in members
+        if member.size[k]
     ]
     telling = [share for share in shares if share < BLIND]
     return statistics.median(telling) if telling else 0.0
 
 
 def _judged_one(
-    measurement: TensorMeasurement, yardstick: Yardstick, typical: Pair, scale: Pair
+    member: TensorMeasurement, yardstick: Yardstick, typical: Pair, scale: Pair
 ) -> Deviation:
     """Compare one measurement with its allowance.
 
     `typical` is the median relative spread of the kind, `scale` the size that a tensor of the kind
     usually has.
     """
-    if measurement.fault:
+    if member.fault:
+        inf = math.inf
         return Deviation(
-            name=measurement.name,
-            score=math.inf,
-            error=math.inf,
-            allowed=0.0,
-            blind=False,
-            fault=measurement.fault,
+            name=member.name, score=inf, error=inf, allowed=0.0, blind=False, fault=member.fault
         )
-    zero = (
-        measurement.real
-        and measurement.exact
-        and measurement.size[0] <= ZERO_BY_MATHEMATICS * scale[0]
-    )
-    tolerance = yardstick.tolerance if measurement.real else 0.0
+    zero = member.real and member.exact and member.size[0] <= ZERO_BY_MATHEMATICS * scale[0]
+    tolerance = yardstick.tolerance if member.real else 0.0
     # Of a change, the rounding of the value is known and allowed: luck needs no room besides.
-    lucky = measurement.real and not measurement.fixed[0]
-    few = 1 + math.sqrt(FEW / max(measurement.elements, 1)) if lucky else 1.0
+    lucky = member.real and not member.fixed[0]
+    few = 1 + math.sqrt(FEW / max(member.elements, 1)) if lucky else 1.0
     limits = []
     for k in range(2):
-        spread = _spread(measurement, k, yardstick)
-        spread = few * max(spread, typical[k] * measurement.size[k]) if lucky else spread
-        limit = (
-            spread + tolerance * (scale[k] if zero else measurement.size[k]) + measurement.fixed[k]
-        )
-        sums = (
-            lucky
-            and yardstick.multiplier == MULTIPLIER_FP32
-            and measurement.elements <= FEW_NUMBERS
-        )
-        limits.append(max(limit, yardstick.in_a_row * measurement.size[k]) if sums else limit)
-    scores = [_score(error, limit) for error, limit in zip(measurement.error, limits, strict=True)]
+        spread = _spread(member, k, yardstick)
+        spread = few * max(spread, typical[k] * member.size[k]) if lucky else spread
+        limit = spread + tolerance * (scale[k] if zero else member.size[k]) + member.fixed[k]
+        sums = lucky and yardstick.multiplier == MULTIPLIER_FP32 and member.elements <= FEW_NUMBERS
+        limits.append(max(limit, yardstick.in_a_row * member.size[k]) if sums else limit)
+    scores = [_score(error, limit) for error, limit in zip(member.error, limits, strict=True)]
     worst = scores.index(max(scores, key=_ranked))
-    blind = bool(measurement.hidden) or (
-        measurement.size[0] > 0 and limits[0] >= BLIND * measurement.size[0]
-    )
-    fine = yardstick.multiplier == MULTIPLIER_FP32 and lucky and measurement.size[0] > 0
+    blind = bool(member.hidden) or (member.size[0] > 0 and limits[0] >= BLIND * member.size[0])
+    fine = yardstick.multiplier == MULTIPLIER_FP32 and lucky and member.size[0] > 0
     coarse = (
         not blind
         and fine
-        and (
-            limits[0] >= BLIND_FP32 * measurement.size[0]
-            or limits[1] >= BLIND * measurement.size[1]
-        )
+        and (limits[0] >= BLIND_FP32 * member.size[0] or limits[1] >= BLIND * member.size[1])
     )
-    score, error, allowed = scores[worst], measurement.error[worst], limits[worst]
-    if tilted := measurement.scale[0] > measurement.scale[1] and score <= 1.0:
-        error, allowed = (share * measurement.size[0] for share in measurement.scale)
+    score, error, allowed = scores[worst], member.error[worst], limits[worst]
+    if tilted := member.scale[0] > member.scale[1] and score <= 1.0:
+        error, allowed = (share * member.size[0] for share in member.scale)
         score = error / allowed
     return Deviation(
-        name=measurement.name,
+        name=member.name,
         score=score,
         error=error,
         allowed=allowed,
         blind=blind or coarse,
-        elements=measurement.elements,
-        hidden=measurement.hidden,
-        real=measurement.real,
+        elements=member.elements,
+        hidden=member.hidden,
+        real=member.real,
         tilted=tilted,
         coarse=coarse,
     )
