@@ -119,8 +119,8 @@ class Slowly(Rows):
         time.sleep(LONG_S)
         return fresh
 
-    def alter(self, seed, *, shaken=0, whole=False):
-        write = super().alter(seed, shaken=shaken, whole=whole)
+    def alter(self, seed, *, shaken=0, all_values=False):
+        write = super().alter(seed, shaken=shaken, all_values=all_values)
         self.writes += 1
         late = not self.spared or self.writes % self.spared
 

@@ -349,13 +349,13 @@ class Altered(Refereed, Protocol):
         """Return the tensors that the next calls compute from, not copies."""
 
     def alter(
-        self, seed: int, *, shaken: int = 0, whole: bool = False
+        self, seed: int, *, shaken: int = 0, all_values: bool = False
     ) -> Callable[[], None] | None:
         """Prepare a write of a few other values, drawn by `seed`, into the last `refresh`'s inputs.
 
         Every arm of the case gets the same values, in place. The returned function takes a few
-        microseconds, but with `whole` it writes all values. `shaken` is as in `refresh`. `None`:
-        nothing can be written.
+        microseconds, but with `all_values` it writes all of them. `shaken` is as in `refresh`.
+        `None`: nothing can be written.
         """
 
 

@@ -213,7 +213,7 @@ def _write(every: Sequence[Refereed], row: LookRow, noise: int) -> Callable[[], 
     if not row.seed:
         return None
     writes = [
-        copy.alter(row.seed, shaken=noise, whole=row.whole)
+        copy.alter(row.seed, shaken=noise, all_values=row.whole)
         for copy in cast("Sequence[Altered]", every)
     ]
     wanted = [write for write in writes if write is not None]

@@ -42,7 +42,7 @@ def test_altered_rows_ignore_the_overwritten_batch(bench, seed):
         for _ in range(steps):
             epoch.following()
         epoch.refresh(seed, moved=False, shaken=0, epsilon=0.0)
-        epoch.alter(seed + 100, shaken=0, epsilon=0.0, whole=True)()
+        epoch.alter(seed + 100, shaken=0, epsilon=0.0, all_values=True)()
         left.append(epoch.following())
     assert all(torch.equal(values, left[1][name]) for name, values in left[0].items())
 

@@ -143,11 +143,13 @@ class TimedProgram:
         return list(self._given)
 
     def alter(
-        self, seed: int, *, shaken: int = 0, whole: bool = False
+        self, seed: int, *, shaken: int = 0, all_values: bool = False
     ) -> Callable[[], None] | None:
         """Prepare a write of a few other values of `seed`, or of all, into them, where they lie."""
         coin, generator = (torch.Generator().manual_seed(one) for one in (seed, seed + 1))
-        parts = [value.data if whole else value.data[part_of(value, coin)] for value in self._given]
+        parts = [
+            value.data if all_values else value.data[part_of(value, coin)] for value in self._given
+        ]
         fresh = {str(place): _drawn_like(part, generator) for place, part in enumerate(parts)}
         if shaken:
             fresh = shake(fresh, self.epsilon, torch.Generator().manual_seed(shaken))

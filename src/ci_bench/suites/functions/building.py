@@ -182,7 +182,7 @@ class Built:
                 gradient.copy_(_gradient(draw, place, gradient, self.session.device))
         return bool(changing)
 
-    def alter(self, draw: Draw, *, whole: bool) -> Callable[[], None] | None:
+    def alter(self, draw: Draw, *, all_values: bool) -> Callable[[], None] | None:
         """Prepare a write of a few values of a draw, or of all, into inputs except constants.
 
         They are written in place. The gradients of results stay as they are.
@@ -194,7 +194,9 @@ class Built:
         ):
             if given.constant or not tensor.numel():
                 continue
-            part = tensor.data if whole else tensor.data[part_of(tensor, coin, independent=True)]
+            part = (
+                tensor.data if all_values else tensor.data[part_of(tensor, coin, independent=True)]
+            )
             pairs.append((part, draw.tensor(place, replace(given, shape=tuple(part.shape)))))
         return prepared_write(pairs) if pairs else None
 

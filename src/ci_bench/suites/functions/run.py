@@ -181,10 +181,12 @@ class TimedCall:
         return list(self._built.session.tensors)
 
     def alter(
-        self, seed: int, *, shaken: int = 0, whole: bool = False
+        self, seed: int, *, shaken: int = 0, all_values: bool = False
     ) -> Callable[[], None] | None:
         """Prepare a write of a few other values of `seed`, or of all, into the inputs, where they lie."""
-        return self._built.alter(Draw(seed=seed, noise=shaken, epsilon=self.epsilon), whole=whole)
+        return self._built.alter(
+            Draw(seed=seed, noise=shaken, epsilon=self.epsilon), all_values=all_values
+        )
 
     def weights(self) -> dict[str, Tensor]:
         """Return nothing: other inputs of calls are constants of the code."""

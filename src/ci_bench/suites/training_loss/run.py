@@ -237,13 +237,15 @@ class Epoch:
         self._batches, self.current = cycle((batch,)), [batch]
 
     def alter(
-        self, seed: int, *, shaken: int, epsilon: float, whole: bool
+        self, seed: int, *, shaken: int, epsilon: float, all_values: bool
     ) -> Callable[[], None] | None:
         """Prepare a write of a row drawn by `seed`, or of all, into the batch of now, where it lies."""
         batch = self._drawn(torch.Generator().manual_seed(seed))
         if shaken:
             batch = shake(batch, epsilon, torch.Generator().manual_seed(shaken))
-        return altered(self.current, [batch], seed, rows=len(batch["labels"]), whole=whole)
+        return altered(
+            self.current, [batch], seed, rows=len(batch["labels"]), all_values=all_values
+        )
 
     def resume(self) -> None:
         """Back to the batches of the epoch."""
@@ -354,10 +356,10 @@ class TimedTraining:
         return [value for batch in self._epoch.current for value in batch.values()]
 
     def alter(
-        self, seed: int, *, shaken: int = 0, whole: bool = False
+        self, seed: int, *, shaken: int = 0, all_values: bool = False
     ) -> Callable[[], None] | None:
         """Prepare a write of a row drawn by `seed`, or of all, into the batch, where it lies."""
-        return self._epoch.alter(seed, shaken=shaken, epsilon=self.epsilon, whole=whole)
+        return self._epoch.alter(seed, shaken=shaken, epsilon=self.epsilon, all_values=all_values)
 
     def weights(self) -> State:
         """The parameters."""

@@ -50,14 +50,14 @@ class Feed:
         self.current, self.following = batches, cycle(batches)
         return True
 
-    def alter(self, seed: int, noise: int, *, whole: bool) -> Callable[[], None] | None:
+    def alter(self, seed: int, noise: int, *, all_values: bool) -> Callable[[], None] | None:
         """Prepare a write of a row of another seed, or of all, into the batches of now, where they lie."""
         return altered(
             self.current,
             self._drawn(seed, noise),
             seed,
             rows=self._inputs.options.batch_size,
-            whole=whole,
+            all_values=all_values,
         )
 
     def operands(self) -> list[Tensor]:
@@ -211,10 +211,10 @@ class Fed:
         return len(self._parts.batches)
 
     def alter(
-        self, seed: int, *, shaken: int = 0, whole: bool = False
+        self, seed: int, *, shaken: int = 0, all_values: bool = False
     ) -> Callable[[], None] | None:
         """Prepare a write of a row of inputs of `seed`, or of all, into the batch, where it lies."""
-        return self._feed.alter(seed, shaken, whole=whole)
+        return self._feed.alter(seed, shaken, all_values=all_values)
 
     def resume(self) -> None:
         """Back to the prepared batches."""

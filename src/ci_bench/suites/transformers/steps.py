@@ -388,10 +388,10 @@ class EverySize:
         return self._program.operands()
 
     def alter(
-        self, seed: int, *, shaken: int = 0, whole: bool = False
+        self, seed: int, *, shaken: int = 0, all_values: bool = False
     ) -> Callable[[], None] | None:
         """Prepare a write of a row of inputs of `seed`, or of all, into the batch of each size, where it lies."""
-        return self._program.alter(seed, shaken=shaken, whole=whole)
+        return self._program.alter(seed, shaken=shaken, all_values=all_values)
 
     def weights(self) -> State:
         """The parameters."""

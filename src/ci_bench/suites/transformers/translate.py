@@ -51,15 +51,15 @@ def compiled(
     function: Callable[..., Any],
     *,
     dynamic: bool | None = None,
-    apart: str = "",
+    key: str = "",
 ) -> Callable[..., Any]:
     """Compile a function with the candidate's arguments for `torch.compile`.
 
-    `dynamic` is for a candidate without it; `apart` as in `kept_apart`. If CUDA graphs may run it,
-    each call starts a step: it may overwrite the results of the previous call.
+    `dynamic` is for a candidate without it; `key` as in `compiling.compiled`. If CUDA graphs may
+    run it, each call starts a step: it may overwrite the results of the previous call.
     """
     run = compiling.compiled(
-        candidate.compiled, function, dynamic=dynamic, whole_step=False, key=apart
+        candidate.compiled, function, dynamic=dynamic, whole_step=False, key=key
     )
     if not has_cuda_graphs(candidate):
         return run

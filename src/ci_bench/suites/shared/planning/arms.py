@@ -134,9 +134,10 @@ def option_marks(options: Mapping[str, Any]) -> Iterator[str]:
     """Yield options in the form that an arm's name has: ``max_autotune:true``."""
     for name, value in sorted(options.items()):
         text = str(value).lower() if isinstance(value, bool) else str(value)
-        yield (
-            f"{name}:{''.join(letter if letter.isalnum() or letter in '._-' else '_' for letter in text)}"
+        plain_text = "".join(
+            letter if letter.isalnum() or letter in "._-" else "_" for letter in text
         )
+        yield f"{name}:{plain_text}"
 
 
 def read_arm(word: str | Mapping[str, Any], usual: Mapping[str, Any] | None = None) -> CompiledArm:

@@ -37,7 +37,7 @@ class DynamicShapes(StrEnum):
     MARKED = "marked"
     """`mark_dynamic` on the dimensions that differ: one that becomes a constant is an error."""
     UNBACKED = "unbacked"
-    """`mark_unbacked` on them: nothing may depend on the size that the first batch has by chance."""
+    """`mark_unbacked` on them: nothing may depend on the size that the first batch has."""
 
 
 class Size(StrEnum):

@@ -189,13 +189,13 @@ def _is_padded(rows: Tensor) -> bool:
 
 
 def altered(
-    target: Any, values: Any, seed: int, *, rows: int | None, whole: bool = False
+    target: Any, values: Any, seed: int, *, rows: int | None, all_values: bool = False
 ) -> Callable[[], None] | None:
     """Prepare a write of a few `values` into the tensors of `target`, a tree of the same form.
 
     The returned function writes in place, in a few microseconds for each tensor. It writes part of
     one row of the batch, or of any other dimension, drawn by `seed`; of integers a whole row, since
-    their elements may belong together. `whole` writes all. `None`: nothing fits.
+    their elements may belong together. `all_values` writes all. `None`: nothing fits.
     """
     old, new = (
         [leaf for leaf in pytree.tree_leaves(tree) if _is_plain(leaf)] for tree in (target, values)
@@ -207,7 +207,7 @@ def altered(
     pairs = []
     for before, after in zip(old, new, strict=True):
         in_batch = row is not None and before.dim() > 0 and before.shape[0] == rows
-        place = () if whole else part_of(before, coin, row=row if in_batch else None)
+        place = () if all_values else part_of(before, coin, row=row if in_batch else None)
         if place is not None and before.numel():
             pairs.append((before.data[place], after.data[place].clone()))
     return prepared_write(pairs) if pairs else None

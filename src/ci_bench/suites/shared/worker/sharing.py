@@ -39,7 +39,8 @@ def shared(layout: Layout, module: nn.Module, ranks: Ranks, device: str) -> nn.M
     wrapped = load_named(layout.layout, option="layouts")(module)
     if not isinstance(wrapped, nn.Module):
         raise TypeError(
-            f"layouts: {layout.layout} gives {type(wrapped).__name__}; it has to give a torch.nn.Module"
+            f"layouts: {layout.layout} gives {type(wrapped).__name__}; it has to give a"
+            " torch.nn.Module"
         )
     return wrapped
 
