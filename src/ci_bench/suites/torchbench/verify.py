@@ -284,7 +284,7 @@ class Reference:
     little: bool = False
     """True if the first step `VerifyWitness.says_little`; `halves` steps follow then."""
     why_inexact: str = ""
-    """The reason why there is no `exact`; empty if there is."""
+    """The reason why `exact` is missing; empty otherwise."""
     inputs: tuple[Tensor, ...] = ()
     """The tensors of the prepared batches."""
     generators: tuple[Tensor, ...] = ()

@@ -63,7 +63,7 @@ class Layout:
     plan: Mapping[str, str] = field(default_factory=dict)
     """For `tensor`: ``colwise`` or ``rowwise`` by module names' patterns; empty for usual names."""
     split: str | None = None
-    """Import path of the function that cuts a pipeline into stages; `None` if there is none."""
+    """Import path of the function that cuts a pipeline into stages; `None` without one."""
     schedule: str = GPIPE
     """The schedule of a pipeline, by its name in `SCHEDULES`."""
     stages: int = 1

@@ -447,7 +447,7 @@ def agree_coarsely(
 ) -> Agreement:
     """Compare results with the reference's of the same input, to half the format's digits.
 
-    There is no truth, and only one look.
+    It takes one look, without a truth.
     """
     yardstick = Yardstick(tolerance=math.sqrt(epsilon), multiplier=0.0)
     return conclude(judged(measured(results, truth=None, runs=[reference], starts={}), yardstick))

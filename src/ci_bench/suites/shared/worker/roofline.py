@@ -212,7 +212,7 @@ def step_facts(step: Callable[[], object], device: str, precision: str) -> dict[
 
 
 def uncounted_facts(error: Exception, device: str, precision: str) -> dict[str, Fact]:
-    """Return the device's peak, and the reason why there is no work next to it."""
+    """Return the device's peak, and the reason why the work is unknown."""
     words = " ".join(str(error).split())[:MOST_WORDS]
     logger.warning("operations were not counted: %s", words)
     reason = f"torch {torch.__version__} did not count the operations of a step: {words}"
