@@ -67,14 +67,14 @@ def eager_computed(options: TorchbenchOptions, reference: Reference) -> Computed
     """
     steps = 1 if options.mode is BenchMode.TRAINING else len(reference.eager)
 
-    def named(run: tuple[Snapshot, ...]) -> dict[str, Tensor]:
+    def collect(run: tuple[Snapshot, ...]) -> dict[str, Tensor]:
         return {
             name: value
             for index, snapshot in enumerate(run[:steps])
             for name, value in _tensors(snapshot, index + 1)
         }
 
-    eager, *runs = (named(run) for run in (reference.eager, reference.again, *reference.shaken))
+    eager, *runs = (collect(run) for run in (reference.eager, reference.again, *reference.shaken))
     later = {"last": dict(_tensors(reference.repeated, 1))}
     outputs, *runs = with_later_calls(eager, later, [eager, *runs])
     return Computed(
@@ -84,8 +84,8 @@ def eager_computed(options: TorchbenchOptions, reference: Reference) -> Computed
         start=digests(reference.starts[0].parameters.items()),
         inputs=[digest(value) for value in reference.inputs],
         runs=runs,
-        jolts=with_later_calls(eager, later, [named(run) for run in reference.jolted]),
-        truth=None if reference.exact is None else named(reference.exact),
+        jolts=with_later_calls(eager, later, [collect(run) for run in reference.jolted]),
+        truth=None if reference.exact is None else collect(reference.exact),
         generators=reference.generators,
     )
 

@@ -235,7 +235,7 @@ class TorchbenchOptions:
                 "layouts": [layout.as_params() for layout in self.layouts],
                 "processes": self.processes,
             }
-        json_params: dict[str, Any] = _plain(params)
+        json_params: dict[str, Any] = _to_json(params)
         return json_params
 
 
@@ -272,12 +272,12 @@ def settings_from(values: Mapping[str, Any]) -> TorchbenchSettings:
     return TorchbenchSettings(**settings)
 
 
-def _plain(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
     """Convert enumerations to text and tuples to lists, as JSON gives them back."""
     if isinstance(value, StrEnum):
         return str(value)
     if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: _to_json(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [_to_json(item) for item in value]
     return value

@@ -276,13 +276,13 @@ def _whole_step(
 ) -> tuple[Callable[[Sample, Mark], Result], tuple[Part, ...]]:
     """Pass forward, loss, backward and optimizer through the backend together."""
 
-    def whole(args: tuple[Any, ...], kwargs: Mapping[str, Any], target: Any) -> Result:
+    def train(args: tuple[Any, ...], kwargs: Mapping[str, Any], target: Any) -> Result:
         loss, outputs = trained.forward(args, kwargs, target)
         loss.backward()  # type: ignore[no-untyped-call] # torch leaves it unannotated
         trained.optimizer.step()
         return loss.detach(), outputs
 
-    compiled = compiler(whole)
+    compiled = compiler(train)
 
     def step(sample: Sample, _: Mark) -> Result:
         trained.clear()

@@ -339,24 +339,24 @@ class Conducted:
             case "open":
                 self._open(order["arm"], quiet=order["quiet"])
             case "set_back":
-                self._own.set_back(order["index"], None)
+                self._open_steps.set_back(order["index"], None)
             case "step":
-                self._own.step(order["index"])
+                self._open_steps.step(order["index"])
             case "close":
                 self._close()
 
     @property
-    def _own(self) -> RankSteps:
+    def _open_steps(self) -> RankSteps:
         assert self._steps is not None, "an arm is open"  # noqa: S101 - our own bug if not
         return self._steps
 
     def _set_back(self, index: int, start: Start) -> None:
         self._order("set_back", index=index)
-        self._own.set_back(index, start)
+        self._open_steps.set_back(index, start)
 
     def _step(self, index: int) -> Snapshot:
         self._order("step", index=index)
-        return self._own.step(index)
+        return self._open_steps.step(index)
 
     def _open(self, arm: str, *, quiet: bool) -> None:
         forget_graphs()

@@ -324,7 +324,7 @@ class VerifyWitness:
         with worded(Word.EAGER_2ND_RUN_FAIL, Word.EAGER_2ND_RUN_OOM):
             other = self.build(candidate=None)
             start_again = start_of(other)
-            *again, late = (_light(snapshot) for _, snapshot in self._whole(other, starts))
+            *again, late = (_light(snapshot) for _, snapshot in self._take_all_steps(other, starts))
             del other
         epsilon, count = self.options.precision.epsilon, self.options.settings.perturbations
         shaken_runs = tuple(self._shaken(starts, epsilon, index) for index in range(count))
@@ -356,9 +356,11 @@ class VerifyWitness:
         After them come some more without being set back, and the last one once again.
         """
         with worded(Word.FAIL_TO_RUN, Word.OOM):
-            yield from self._whole(ready, starts)
+            yield from self._take_all_steps(ready, starts)
 
-    def _whole(self, ready: Ready, starts: tuple[Start, ...]) -> Iterator[tuple[int, Snapshot]]:
+    def _take_all_steps(
+        self, ready: Ready, starts: tuple[Start, ...]
+    ) -> Iterator[tuple[int, Snapshot]]:
         return all_steps(
             len(starts),
             lambda index: self._set_back(ready, starts[index]),

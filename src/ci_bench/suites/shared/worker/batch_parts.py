@@ -221,12 +221,12 @@ class Together:
         A collective; names and shapes must be those for which `kinds` were found.
         """
         return {
-            name: self._whole(self.kinds[name], value)
+            name: self._join(self.kinds[name], value)
             for name, value in results.items()
             if name in self.kinds
         }
 
-    def _whole(self, kind: BatchKind, value: Tensor) -> Tensor:
+    def _join(self, kind: BatchKind, value: Tensor) -> Tensor:
         match kind:
             case BatchKind.ROWS:
                 return gathered_rows(value, self.part, self.ranks)

@@ -218,8 +218,8 @@ def _compared(
     The last `jolts` of the `others` are jolted; `fixed` is allowed too, element by element.
     """
     norms: tuple[Norm, Norm] = (_two, _largest) if real else (_differing, _largest)
-    error, size = _apart(norms, candidate, true), _pair(norms, true)
-    distances = [_apart(norms, other, true) for other in others]
+    error, size = _measure_distance(norms, candidate, true), _pair(norms, true)
+    distances = [_measure_distance(norms, other, true) for other in others]
     allowed = (0.0, 0.0) if fixed is None else _pair(norms, fixed)
     hidden = ""
     if not all(map(_is_finite, (error, size, *distances, allowed))):
@@ -268,7 +268,7 @@ def _pair(norms: tuple[Norm, Norm], value: Tensor) -> Pair:
     return norms[0](value), norms[1](value)
 
 
-def _apart(norms: tuple[Norm, Norm], value: Tensor, true: Tensor) -> Pair:
+def _measure_distance(norms: tuple[Norm, Norm], value: Tensor, true: Tensor) -> Pair:
     return (0.0, 0.0) if value is true else _pair(norms, value - true)
 
 

@@ -74,7 +74,7 @@ def tilt(
     groups = (
         _groups(true)
         if epsilon > FP32_EPSILON
-        else [_whole(true, max(SHARED_FP32, math.sqrt(true.numel())))]
+        else [_group_all(true, max(SHARED_FP32, math.sqrt(true.numel())))]
     )
     for grouped, shared, floor in groups:
         along, size, pooled = _along(grouped, candidate - true, true, errors)
@@ -109,7 +109,7 @@ def _groups(true: Tensor) -> Iterator[tuple[Grouped, float, float]]:
     Columns may be small although others are large.
     """
     count = true.numel()
-    yield _whole(true, SHARED_BY_ALL)
+    yield _group_all(true, SHARED_BY_ALL)
     for dim in sorted({0, true.dim() - 1}) if true.dim() > 1 else ():
         if count >= GROUP * true.shape[dim]:
             yield partial(_rows, dim=dim), SHARED, SMALL if dim else 0.0
@@ -118,7 +118,7 @@ def _groups(true: Tensor) -> Iterator[tuple[Grouped, float, float]]:
         yield (lambda value: value.reshape(-1)[order].reshape(BINS, -1)), SHARED, SMALL
 
 
-def _whole(true: Tensor, shared: float) -> tuple[Grouped, float, float]:
+def _group_all(true: Tensor, shared: float) -> tuple[Grouped, float, float]:
     count = true.numel()
     return (lambda value: value.reshape(1, count)), shared, 0.0
 
