@@ -336,7 +336,10 @@ class Refereed(Program, Protocol):
         """
 
     def resume(self) -> None:
-        """Go back to the prepared inputs. Weights stay as they are."""
+        """Go back to the prepared inputs.
+
+        Weights stay as they are.
+        """
 
 
 class Altered(Refereed, Protocol):
@@ -383,7 +386,7 @@ class Ranked(Workload, Protocol):
         """Return true if all ranks run an arm together; otherwise the others wait for rank 0."""
 
     def follow(self, order: Mapping[str, Any]) -> None:
-        """In every rank but the first: do this process's part of rank 0's order (`Ranks.order`)."""
+        """Do this process's part of rank 0's order (`Ranks.order`), in every rank but the first."""
 
 
 class SelfMeasuring(Protocol):

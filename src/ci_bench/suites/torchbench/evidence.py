@@ -465,7 +465,10 @@ def _yardstick(settled: Settled) -> Yardstick:
 
 
 def _check(arm: str, answer: ArmAnswer, expected: str | None) -> Check:
-    """Return the check `accuracy`. An expected result passes, and so does a better one."""
+    """Return the check `accuracy`.
+
+    An expected result passes, and so does a better one.
+    """
     if expected is None or expected == answer.word:
         outcome = answer.outcome if expected in {None, Word.PASS} else Outcome.PASS
         note = "" if expected in {None, Word.PASS} else " (as its table expects)"

@@ -205,7 +205,7 @@ class TorchbenchOptions:
 
     @property
     def arms(self) -> tuple[str, ...]:
-        """The reference first."""
+        """Names of all arms, the reference first."""
         return (REFERENCE_ARM, *self.candidates, *(layout.name for layout in self.layouts))
 
     def layout_of(self, arm: str) -> Layout | None:

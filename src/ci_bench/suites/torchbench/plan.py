@@ -574,7 +574,10 @@ def _short(model: str) -> str:
 
 
 def _check_short(models: Sequence[str]) -> None:
-    """Refuse models of one entry whose cases would have one id. Raises `BadConfig`."""
+    """Refuse models of one entry whose cases would have one id.
+
+    Raises `BadConfig`.
+    """
     first: dict[str, str] = {}
     for model in models:
         other = first.setdefault(_short(model), model)

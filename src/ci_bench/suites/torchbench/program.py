@@ -168,7 +168,10 @@ def place(
 
 
 def trained_of(options: TorchbenchOptions, module: nn.Module) -> list[nn.Parameter]:
-    """Return the parameters that are trained. Raises `Unsupported` if the model has none."""
+    """Return the parameters that are trained.
+
+    Raises `Unsupported` if the model has none.
+    """
     trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
     if not trained:
         raise Unsupported(f"{options.model} has no parameters to train; use `mode: inference`")

@@ -191,7 +191,10 @@ def make_shared(
     batch_parts: FoundParts,
     device: str,
 ) -> Shared:
-    """Build this process's part of a layout. A collective."""
+    """Build this process's part of a layout.
+
+    A collective.
+    """
     placed = place(options, loaded, device=device)
     assert placed.loss is not None, "a training without a loss takes a projection"  # noqa: S101 - our own bug if not
     trained_of(options, placed.module)

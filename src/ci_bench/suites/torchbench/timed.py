@@ -293,7 +293,10 @@ class ModelProgram:
         return targets if fits else fresh
 
     def _numbers(self, outputs: Any) -> Check:
-        """Check for NaN. Infinities may be meant, as masks; NaN never is."""
+        """Check for NaN.
+
+        Infinities may be meant, as masks; NaN never is.
+        """
         leaves = leaves_of(outputs)
         holes = sum(
             int(leaf.isnan().sum())

@@ -1,4 +1,4 @@
-"""From snapshots to an answer: every tensor of every step against the truth, and one word.
+"""Accuracy of a candidate by its snapshots: every tensor against the truth, and one word.
 
 The word is from the runner's vocabulary. The answer also has, for information and never as a
 verdict, the result of the dynamo runner's own rule for the same tensors: types must match; close

@@ -110,7 +110,10 @@ def python_state_of(module: nn.Module) -> PythonState:
 
 
 def restore_python_state(module: nn.Module, state: PythonState) -> None:
-    """Put back changed values, and remove new ones. Compilers guard the identity of the others."""
+    """Put back changed values, and remove new ones.
+
+    Compilers guard the identity of the others.
+    """
     memo = _begin_memo(module)
     for name, inner in module.named_modules():
         ours = {attribute for owner, attribute in state.values if owner == name}
@@ -623,7 +626,10 @@ def _shared(after: State, before: State) -> State:
 
 
 def is_random(ready: Ready) -> bool:
-    """Return true if two steps from one state differ when only the seed does. Uses `ready` up."""
+    """Return true if two steps from one state differ when only the seed does.
+
+    Uses `ready` up.
+    """
     before, buffers, attributes = (
         parameters_of(ready.module),
         buffers_of(ready.module),

@@ -203,7 +203,10 @@ def compiled_backends(
 
 
 def check_suits(place: str, arms: Iterable[CompiledArm], without: Iterable[Experiment]) -> None:
-    """Refuse experiments that a suite cannot run. Raises `BadConfig`."""
+    """Refuse experiments that a suite cannot run.
+
+    Raises `BadConfig`.
+    """
     lacking = set(without)
     faults = [
         f"{place}: this suite does not have the experiment {arm.backend}; suite torchbench does"

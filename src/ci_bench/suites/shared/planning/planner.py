@@ -57,7 +57,10 @@ class PlanAnswer:
 
 
 def answer(request: PlanRequest) -> PlanAnswer:
-    """Import the suite and ask it. The caller reports its exceptions, except `BadConfig`."""
+    """Import the suite and ask it.
+
+    The caller reports its exceptions, except `BadConfig`.
+    """
     module, _, attribute = request.target.partition(":")
     suite = getattr(import_module(module), attribute)
     if not isinstance(suite, Suite):

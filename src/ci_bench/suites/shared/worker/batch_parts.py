@@ -126,7 +126,10 @@ class BatchPart:
 
 
 def parts_of(rows: int, count: int) -> tuple[BatchPart, ...]:
-    """Return all parts of a batch. Raises `Unsupported` if one would have no row."""
+    """Return all parts of a batch.
+
+    Raises `Unsupported` if one would have no row.
+    """
     if rows < count:
         raise Unsupported(
             f"{rows} rows are too few for {count} processes; use a larger `batch_size`"
@@ -245,7 +248,10 @@ class Together:
 
 
 def gathered_rows(value: Tensor, part: BatchPart, ranks: Ranks) -> Tensor:
-    """Return the rows of all ranks in their order, byte for byte, in every rank. A collective."""
+    """Return the rows of all ranks in their order, byte for byte, in every rank.
+
+    A collective.
+    """
     most = max(place.own for place in parts_of(part.rows, part.count))
     row = value.detach().contiguous().reshape(value.shape[0], -1).view(torch.uint8)
     padded = torch.zeros(most, row.shape[1], dtype=torch.uint8, device=value.device)

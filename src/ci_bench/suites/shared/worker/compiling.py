@@ -78,7 +78,10 @@ def compile_arguments(
 
 
 def backend_of(arm: CompiledArm) -> str | Callable[..., Any]:
-    """Return the backend that dynamo is given. Raises as `user_code.resolve_backend`."""
+    """Return the backend that dynamo is given.
+
+    Raises as `user_code.resolve_backend`.
+    """
     if arm.experiment is Experiment.OVERHEAD:
         return run_as_captured
     if arm.experiment is Experiment.COVERAGE:

@@ -87,7 +87,10 @@ class CapturedProgram:
         """The file that runs, once it is made or loaded."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the module's outputs. Raises `Unsupported` if it cannot be captured."""
+        """Return the module's outputs.
+
+        Raises `Unsupported` if it cannot be captured.
+        """
         if self._run is None:
             loaded = self._loaded()
             self._run = self._build(args, kwargs) if loaded is None else loaded
@@ -258,7 +261,10 @@ class CapturedProgram:
 
     @contextmanager
     def _keeping(self) -> Iterator[None]:
-        """Fail if torch compiles, but cannot keep the compiled code. Raises `Unsupported`."""
+        """Fail if torch compiles, but cannot keep the compiled code.
+
+        Raises `Unsupported`.
+        """
         from torch._dynamo.exc import PackageError
 
         try:
@@ -272,7 +278,10 @@ class CapturedProgram:
             ) from error
 
     def _keep_cached(self) -> None:
-        """Write all that torch would keep of the model. Raises `Unsupported` if that is nothing."""
+        """Write all that torch would keep of the model.
+
+        Raises `Unsupported` if that is nothing.
+        """
         from torch._dynamo.package import DiskDynamoStore
         from torch._dynamo.precompile_context import PrecompileContext
 
@@ -327,7 +336,10 @@ class CapturedProgram:
 
 
 def require_forward(arm: CompiledArm, *, training: bool, whole_step: bool) -> None:
-    """Refuse a whole step, or a training without a kept backward pass. Raises `Unsupported`."""
+    """Refuse a whole step, or a training without a kept backward pass.
+
+    Raises `Unsupported`.
+    """
     if whole_step:
         raise Unsupported(
             f"{arm.name} captures a model, not a step with backward and optimizer; use `scope:"

@@ -213,9 +213,10 @@ def _compared(
     real: bool = True,
     exact: bool = True,
 ) -> TensorMeasurement:
-    """Compare in fp64. The norms show if all numbers are finite; then none is left out.
+    """Compare in fp64.
 
-    The last `jolts` of the `others` are jolted; `fixed` is allowed too, element by element.
+    The norms show if all numbers are finite; then none is left out. The last `jolts` of the
+    `others` are jolted; `fixed` is allowed too, element by element.
     """
     norms: tuple[Norm, Norm] = (_two, _largest) if real else (_differing, _largest)
     error, size = _measure_distance(norms, candidate, true), _pair(norms, true)
@@ -380,7 +381,7 @@ class Deviation:
 
     @property
     def wrong(self) -> bool:
-        """True if this is more than rounding. A score of NaN is wrong."""
+        """True if this is more than rounding; a score of NaN is wrong."""
         return bool(self.fault) or not self.score <= 1.0
 
 
@@ -445,10 +446,7 @@ def of_optimizer(usual: Yardstick, beta: float) -> Yardstick:
 def agree_coarsely(
     results: Mapping[str, Tensor], reference: Mapping[str, Tensor], *, epsilon: float
 ) -> Agreement:
-    """Compare results with the reference's of the same input, to half the format's digits.
-
-    It takes one look, without a truth.
-    """
+    """Compare `results` with the `reference` of the same input, to half the format's digits."""
     yardstick = Yardstick(tolerance=math.sqrt(epsilon), multiplier=0.0)
     return conclude(judged(measured(results, truth=None, runs=[reference], starts={}), yardstick))
 

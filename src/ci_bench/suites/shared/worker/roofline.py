@@ -340,11 +340,12 @@ def _fastest_product(dtype: torch.dtype) -> float:
 
 
 def _attention() -> dict[Any, Any]:
-    """Return formulas for fused attention, by operator. Shapes are [batch, heads, length, width].
+    """Return formulas for fused attention, by operator.
 
-    Torch's own table lacks the CPU's operator. Up to torch 2.11 its formula refuses keys and values
-    that heads of the query share (https://github.com/pytorch/pytorch/pull/177188). They are counted
-    for each head, as a kernel computes them.
+    Shapes are [batch, heads, length, width]. Torch's own table lacks the CPU's operator. Up to
+    torch 2.11 its formula refuses keys and values that heads of the query share
+    (https://github.com/pytorch/pytorch/pull/177188). They are counted for each head, as a kernel
+    computes them.
     """
     from torch.utils.flop_counter import sdpa_backward_flop_count, sdpa_flop_count
 

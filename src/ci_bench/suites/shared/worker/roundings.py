@@ -100,7 +100,10 @@ class Roundings(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """
 
     def __init__(self, epsilon: float, *, seed: int = 0, serial: bool = False) -> None:
-        """Seed the moves. Called by `watch_roundings`."""
+        """Seed the moves.
+
+        Called by `watch_roundings`.
+        """
         super().__init__()  # type: ignore[no-untyped-call]
         self.coarsest, self.named = epsilon, ""
         self._epsilon, self._serial, self._moving = epsilon, serial, bool(seed)

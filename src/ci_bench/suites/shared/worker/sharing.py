@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 
 def shared(layout: Layout, module: nn.Module, ranks: Ranks, device: str) -> nn.Module:
-    """Wrap a model that `ranks` train together, to be called as `module` is. A collective.
+    """Wrap a model that `ranks` train together, to be called as `module` is.
 
-    It is under DDP, `fully_shard`, or the user's own function.
+    A collective. It is under DDP, `fully_shard`, or the user's own function.
 
     Raises:
         TypeError: the user's own function gives no module.
@@ -77,7 +77,10 @@ def fully_sharded(module: nn.Module, layout: Layout, mesh: Any) -> nn.Module:
 
 
 def gathered(values: Sequence[float], count: int, device: str) -> list[list[float]]:
-    """Return the numbers of every rank, fp64, by rank. A collective: every rank calls it."""
+    """Return the numbers of every rank, fp64, by rank.
+
+    A collective: every rank calls it.
+    """
     local = torch.tensor(values, dtype=torch.float64, device=device)
     all_of = [torch.empty_like(local) for _ in range(count)]
     torch.distributed.all_gather(all_of, local)
@@ -85,7 +88,10 @@ def gathered(values: Sequence[float], count: int, device: str) -> list[list[floa
 
 
 def unsharded(value: Tensor) -> Tensor:
-    """Return a tensor as one process would have it. A collective if it is sharded."""
+    """Return a tensor as one process would have it.
+
+    A collective if it is sharded.
+    """
     full = getattr(value, "full_tensor", None)
     tensor: Tensor = value if full is None else full()
     return tensor
@@ -136,7 +142,10 @@ def begin_from(
     ranks: Ranks,
     device: str,
 ) -> None:
-    """Make all ranks start from rank 0's `state`, as of `whole_state`. A collective."""
+    """Make all ranks start from rank 0's `state`, as of `whole_state`.
+
+    A collective.
+    """
     write_state(state_of_first(state, module, optimizer, ranks, device), module, optimizer)
 
 

@@ -82,7 +82,10 @@ def leading_rows(sample: Sample) -> int | None:
 
 
 def optional(package: str) -> Any:
-    """Import a package that ci-bench does not require. Raises `ImportError` without it."""
+    """Import a package that ci-bench does not require.
+
+    Raises `ImportError` without it.
+    """
     return importlib.import_module(package)
 
 

@@ -15,7 +15,10 @@ from ci_bench.suites.torchbench.sources.loaded import Loaded, Sample
 
 
 def transformed(loaded: Loaded, options: TorchbenchOptions) -> Loaded:
-    """Transform the model as the case requires. Raises `Unsupported` if that is impossible."""
+    """Transform the model as the case requires.
+
+    Raises `Unsupported` if that is impossible.
+    """
     if options.settings.dynamic:
         for axis in options.settings.varies:
             loaded = (varied if axis is Axis.BATCH else varied_in_length)(

@@ -50,7 +50,7 @@ class Exhibit:
 
 
 def classes(logits: Tensor, target: Tensor) -> Tensor:
-    """Cross-entropy over the last dimension of logits [..., classes]."""
+    """Return the cross-entropy over the last dimension of logits [..., classes]."""
     return functional.cross_entropy(logits.flatten(0, -2), target.flatten())
 
 
