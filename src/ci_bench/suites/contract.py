@@ -417,7 +417,7 @@ class TrainingOverSeeds(Protocol):
 
 
 class TrainingPerturbed(Protocol):
-    """A case that measures rounding in `verify`, and the rest in `StageKind.ROUNDING`."""
+    """A case that measures some rounding in `verify` and the rest in `StageKind.ROUNDING`."""
 
     def train_perturbed(self, arms: tuple[str, ...]) -> Evidence:
         """Return the parity evidence that a provisional `verify` left out.
