@@ -113,9 +113,7 @@ def test_backends_of_arms_that_are_kept_apart_are_equal_only_where_both_are_the_
     assert (one, hash(one)) == (same, hash(same))
     assert one not in {other, kept_apart("aot_eager", "no_optimization")}
     assert kept_apart("eager", "") == "eager"
-    assert (
-        compile_arguments(CompiledArm(backend="eager"), apart="no_optimization")["backend"] == one
-    )
+    assert compile_arguments(CompiledArm(backend="eager"), key="no_optimization")["backend"] == one
     assert torch.compile(lambda value: value + 1, backend=one)(torch.ones(1)).tolist() == [2.0]
 
 

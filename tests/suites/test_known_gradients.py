@@ -34,7 +34,7 @@ def weights(*names):
 
 
 def moves(make, given=None, *, apart=True):
-    return updates_by_known_gradients(make, given or weights(), apart=apart)
+    return updates_by_known_gradients(make, given or weights(), separately=apart)
 
 
 def wrong(base, head):

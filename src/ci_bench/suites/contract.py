@@ -77,21 +77,24 @@ class SizeLimits:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stage:
-    """One worker's job: a kind, the arms it needs, and its launches (`None`: every launch).
-
-    An `exclusive` stage uses the device as a whole, so the other side must not run meanwhile.
-    `processes` are the ranks that do the job. `limits` are for `StageKind.SIZE`. `provisional`
-    becomes `Context.provisional` in `StageKind.VERIFY`.
-    """
+    """One worker's job for a case."""
 
     kind: StageKind
+    """The job."""
     arms: tuple[str, ...]
+    """Names of the arms that the job needs; empty for a job of the case, such as preparing."""
     launches: tuple[int, ...] | None = (0,)
+    """Numbers of the launches that have this stage, from 0; `None` for every launch."""
     cache: Cache = Cache.SHARED
+    """The compiler cache at its start."""
     exclusive: bool = False
+    """True if it uses the device as a whole, so the other side must not run meanwhile."""
     processes: int = 1
+    """The number of ranks that do the job together."""
     limits: SizeLimits | None = None
+    """Limits of the search in `StageKind.SIZE`; `None` for the defaults."""
     provisional: bool = False
+    """Becomes `Context.provisional` in `StageKind.VERIFY`."""
 
     def takes_place_in(self, launch: int) -> bool:
         """Return true if the stage belongs to a launch (counted from 0)."""
@@ -102,26 +105,28 @@ class Stage:
 class Computed:
     """Results of one arm from verification, to be compared with those of the other side.
 
-    `outputs` are the tensors of the plain run by name, on any device: outputs, and in training the
-    loss and the gradients. The effect of rounding is measured, not assumed. `runs` are the same
-    tensors of runs whose numbers were shaken by a rounding of `epsilon` (half the distance from 1
-    to the next number of the format) or summed in another order. `jolts` are those of runs that
-    were shaken harder (`numerics.jolt_of`), for kinks; `truth` those in fp64. Without any of them,
-    only the format's own roundings are allowed. `start` and `inputs` are the digests of the weights
-    and of the inputs (`ci_bench.suites.shared.worker.digests`), by name and in their order.
-    `generators` are the states of the random generators after the run, empty if it draws no random
-    numbers.
+    The effect of rounding is measured, not assumed. Without `runs`, `jolts` and `truth`, only the
+    format's own roundings are allowed.
     """
 
     arm: str
+    """The arm's name."""
     epsilon: float
+    """One rounding: half the distance from 1 to the next number of the format."""
     outputs: Mapping[str, Any]
+    """Tensors of the plain run by name, on any device; in training loss and gradients, too."""
     start: Mapping[str, str] = field(default_factory=dict)
+    """Digests of the weights by name and in their order, as `digests` makes them."""
     inputs: Sequence[str] = ()
+    """Digests of the inputs, in their order."""
     runs: Sequence[Mapping[str, Any]] = ()
+    """The same tensors of runs that are shaken by `epsilon`, or summed in another order."""
     jolts: Sequence[Mapping[str, Any]] = ()
+    """The same tensors of runs that are shaken harder (`numerics.jolt_of`), for kinks."""
     truth: Mapping[str, Any] | None = None
+    """The same tensors in fp64; `None` if fp64 was not computed."""
     generators: Sequence[Any] = ()
+    """States of the random generators after the run; empty if it draws no random numbers."""
 
 
 def keep_nothing(_: Computed) -> None:
@@ -133,7 +138,7 @@ Claim = Callable[[str, str, Mapping[str, Any], Computed], None]
 
 
 def claim_nothing(_check: str, _arm: str, _seen: Mapping[str, Any], _expected: Computed) -> None:
-    """For workloads whose answers are not compared again."""
+    """Ignore the answers; for workloads whose answers are not compared again."""
 
 
 class Ranks(Protocol):
@@ -154,18 +159,24 @@ class Ranks(Protocol):
         """The number of ranks."""
 
     def order(self, order: Mapping[str, Any]) -> None:
-        """Of rank 0: have the workload of every other rank `follow` an order, while this one does its own part."""
+        """Have every other rank's workload `follow` an order, while rank 0 does its own part.
+
+        Only rank 0 calls it.
+        """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Context:
-    """The engine's side of a workload: `device` for torch; the case's stages share `scratch`."""
+    """The engine's side of a workload."""
 
     device: str
+    """torch's name of the device, such as ``cuda:0``."""
     scratch: Path
+    """The folder that the stages of the case share."""
     progress: Callable[[str, int, int], None]
     """Called with arm, done and total during a long stage."""
-    launch: int = 0  # from 0: samples that a workload takes itself belong to it
+    launch: int = 0
+    """The launch, from 0: samples that a workload takes itself belong to it."""
     keep: Callable[[Computed], None] = keep_nothing
     """Called in `verify` with the results of the case's reference arm (or of the arm under test).
 
@@ -179,14 +190,13 @@ class Context:
     cuda_graph: bool = False
     """True if the timed steps of every arm are built for, and captured in, CUDA graphs."""
     ranks: Ranks | None = None
-    """The processes of the stage, where it has several."""
+    """The processes of the stage; `None` if it has one."""
     largest_batch: int | None = None
     """The number of rows that a stage of the kind `StageKind.SIZE` found to fit; else `None`."""
     provisional: bool = False
     """True if `verify` may measure little rounding; a stage of `StageKind.ROUNDING` can follow."""
-    threads: int | None = (
-        None  # of programs that the workload starts (`run.threads`); this process has them already
-    )
+    threads: int | None = None
+    """Threads of programs that the workload starts (`run.threads`); `None` for their default."""
 
     @property
     def attachments(self) -> Path:
@@ -198,20 +208,27 @@ class Context:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evidence:
-    """Findings of one stage. `facts` are properties of the case, such as its parameter count.
+    """Findings of one stage.
 
-    No verdict depends on facts. The engine fills in `outputs` from `Context.keep`, `claims` from
-    `Context.claim`, `spent`, the breakdown of the stage's time, and `profiles`.
+    The engine fills in `outputs`, `claims`, `spent` and `profiles`.
     """
 
     metrics: tuple[Metric, ...] = ()
+    """Samples that the workload took itself."""
     checks: tuple[Check, ...] = ()
+    """The suite's checks of the arms."""
     parity: ParityEvidence | None = None
+    """Evidence of parity from several trainings; `None` if the stage gathers none."""
     facts: Mapping[str, Fact] = field(default_factory=dict)
+    """Properties of the case by name, such as its parameter count; no verdict depends on them."""
     outputs: ReferenceOutputs | None = None
+    """Kept results for comparison with base (`Context.keep`); `None` if none were kept."""
     claims: tuple[KeptClaim, ...] = ()
+    """Kept results that are compared again (`Context.claim`)."""
     spent: tuple[Spent, ...] = ()
+    """The breakdown of the stage's time."""
     profiles: tuple[Profile, ...] = ()
+    """Breakdowns of an arm's step, from `StageKind.EXPLAIN`."""
     begun: Mapping[str, FirstCall] = field(default_factory=dict)
     """The first call of each arm, which has to be the same where it is timed."""
 
@@ -258,7 +275,7 @@ Mark = Callable[[], None]
 
 
 def no_mark() -> None:
-    """The mark where parts are not timed."""
+    """Do nothing; the mark if parts are not timed."""
 
 
 class Program(Protocol):
@@ -300,23 +317,29 @@ class Refereed(Program, Protocol):
         """Keep the start of `refresh`, before the first call, but only if calls are refereed."""
 
     def state(self) -> dict[str, Any]:
-        """Copies on the host of state: ``weights.NAME``, ``buffers.NAME``, ``optimizer.…``."""
+        """Copy the state to the host: ``weights.NAME``, ``buffers.NAME``, ``optimizer.…``."""
 
     def refresh(
         self, seed: int, *, moved: bool, state: Mapping[str, Any] | None = None, shaken: int = 0
     ) -> bool:
-        """Have the next calls compute from inputs drawn from `seed`: the same values for every arm of the case.
+        """Have the next calls compute from inputs drawn from `seed`.
 
-        They are in new memory (`moved`), or in that of the previous call's inputs. Takes over a
-        `state` if one is given. `shaken` other than 0 is the seed of a rounding's worth of noise on
-        floating inputs. Returns true if the values changed.
+        Every arm of the case gets the same values, in new memory (`moved`), or in that of the
+        previous call's inputs. Takes over a `state` if one is given. `shaken` other than 0 is the
+        seed of a rounding's worth of noise on floating inputs. Returns true if the values changed.
         """
 
     def outputs(self) -> dict[str, Any]:
-        """Last results, uncopied: ``outputs.…``, ``loss``, ``gradients.NAME``, ``weights.NAME``."""
+        """Return the last results without copies.
+
+        Names are ``outputs.…``, ``loss``, ``gradients.NAME`` and ``weights.NAME``.
+        """
 
     def resume(self) -> None:
-        """Go back to the prepared inputs. Weights stay as they are."""
+        """Go back to the prepared inputs.
+
+        Weights stay as they are.
+        """
 
 
 class Altered(Refereed, Protocol):
@@ -326,7 +349,7 @@ class Altered(Refereed, Protocol):
     """
 
     def operands(self) -> list[Any]:
-        """The tensors that the next calls compute from, and no copies."""
+        """Return the tensors that the next calls compute from, not copies."""
 
     def alter(
         self, seed: int, *, shaken: int = 0, all_values: bool = False
@@ -363,11 +386,11 @@ class Ranked(Workload, Protocol):
         """Return true if all ranks run an arm together; otherwise the others wait for rank 0."""
 
     def follow(self, order: Mapping[str, Any]) -> None:
-        """In every rank but the first: do this process's part of rank 0's order (`Ranks.order`)."""
+        """Do this process's part of rank 0's order (`Ranks.order`), in every rank but the first."""
 
 
 class SelfMeasuring(Protocol):
-    """A case in a worker process that takes its own samples, in stages of the kind `StageKind.RUN`."""
+    """A case that takes its own samples, in stages of the kind `StageKind.RUN`."""
 
     def measure(self, arms: tuple[str, ...]) -> Evidence:
         """Run once, and return the measured samples of this launch (`Context.launch`)."""
@@ -377,26 +400,39 @@ class Sized(Workload, Protocol):
     """A case whose batch may be of any size, in stages of the kind `StageKind.SIZE`."""
 
     def open_sized(self, arm: str, rows: int) -> Program:
-        """A fresh program of this size. Raises `Unsupported` if the case has a fixed batch."""
+        """Build a fresh program of this size.
+
+        Raises `Unsupported` if the case has a fixed batch.
+        """
 
 
 class TrainingOverSeeds(Protocol):
     """A case in a worker process that can train over seeds, in stages of kind `StageKind.SEEDS`."""
 
     def train_over_seeds(self, arms: tuple[str, ...]) -> Evidence:
-        """The parity evidence of whole trainings over seeds: of each the reference, and the reference from another start."""
+        """Return the parity evidence of complete trainings over seeds.
+
+        For each seed it has the reference, and the reference from another start.
+        """
 
 
 class TrainingPerturbed(Protocol):
-    """A case in a worker process that measures rounding in parts: the first in `verify`, the rest in `StageKind.ROUNDING`."""
+    """A case that measures some rounding in `verify` and the rest in `StageKind.ROUNDING`."""
 
     def train_perturbed(self, arms: tuple[str, ...]) -> Evidence:
-        """The parity evidence that a provisional `verify` left out: the reference's other trainings from shaken weights."""
+        """Return the parity evidence that a provisional `verify` left out.
+
+        It is of the reference's other trainings from shaken weights.
+        """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HubModel:
-    """A model of the Hugging Face hub that a case needs: its id, a branch, tag or commit, and whether its weights are read."""
+    """A model of the Hugging Face hub that a case needs.
+
+    `revision` is a branch, tag or commit (`None`: the default branch). `weights` is true if its
+    weights are read.
+    """
 
     path: str
     revision: str | None
@@ -426,22 +462,22 @@ class Suite(ABC):
 
     @abstractmethod
     def stages(self, case: Case) -> tuple[Stage, ...]:
-        """The worker jobs of a case, in order."""
+        """Return the worker jobs of a case, in order."""
 
     def needs_network(self, case: Case) -> bool:  # noqa: ARG002 - a default
         """Return true if preparing may have to download."""
         return False
 
     def preload_of(self, case: Case) -> tuple[str, ...]:  # noqa: ARG002 - a default
-        """The modules to import before the workers of a case are forked."""
+        """Return the modules to import before the workers of a case are forked."""
         return self.preload
 
     def reads(self, options: Mapping[str, Any]) -> tuple[str, ...]:  # noqa: ARG002 - a default
-        """The files of the tree that the plan of an entry reads, of a built-in suite."""
+        """Return the files of the tree that the plan of a built-in suite's entry reads."""
         return ()
 
     def hub_models(self, case: Case) -> tuple[HubModel, ...]:  # noqa: ARG002 - a default
-        """The models of the Hugging Face hub that a case needs."""
+        """Return the models of the Hugging Face hub that a case needs."""
         return ()
 
 

@@ -30,26 +30,29 @@ INHERIT = "let its class inherit from ci_bench.suites.contract.Suite"
 
 
 def find_suite(name: str) -> Suite:
-    """Load a built-in suite, or one that an installed plugin registers under the entry point group ``ci_bench.suites``."""
+    """Load a built-in suite, or one that an installed plugin registers.
+
+    Plugins use the entry point group ``ci_bench.suites``.
+    """
     if name in BUILT_IN:
         module, _, attribute = BUILT_IN[name].partition(":")
         suite: Suite = getattr(import_module(module), attribute)
         return suite
     for entry in _installed().select(name=name):
         return _load(entry)
-    known = ", ".join(sorted({*BUILT_IN, *(entry.name for entry in _installed())}))
+    names = ", ".join(sorted({*BUILT_IN, *(entry.name for entry in _installed())}))
     message = (
-        f"unknown suite {name!r} (known: {known}); install the plugin that provides it or correct"
+        f"unknown suite {name!r} (known: {names}); install the plugin that provides it or correct"
         " the name"
     )
     raise UnknownSuite(message)
 
 
 def find_metrics() -> Mapping[str, MetricKind]:
-    """Metrics that the engine and built-in suites (`METRICS`) declare, by name. Imports no plan.
+    """Find the metrics that the engine and built-in suites (`METRICS`) declare, by name.
 
-    Plugins declare none: the process that judges their results need not have them installed. The
-    configuration sets thresholds for theirs.
+    Imports no plan. Plugins declare none: the process that judges their results need not have them
+    installed. The configuration sets thresholds for theirs.
     """
     packages = (import_module(target.partition(".plan")[0]) for target in BUILT_IN.values())
     declared = (kind for package in packages for kind in getattr(package, "METRICS", ()))
@@ -67,7 +70,7 @@ def plans_from_tree(name: str, options: Mapping[str, Any]) -> bool:
 
 
 def find_exporters() -> "dict[str, Exporter]":
-    """Formats that `convert --to` can write from only a results document, by name.
+    """Find the formats that `convert --to` can write from only a results document, by name.
 
     Suites declare ``{name: "module:function"}``. Raises `UnknownSuite` if a plugin cannot be
     imported.
@@ -88,18 +91,24 @@ def _exporter(where: str) -> "Exporter":
 
 
 def plugin_forms() -> dict[str, Mapping[str, Any]]:
-    """The JSON Schema of each plugin suite's entries, by suite; any mapping will do where a plugin gives none."""
+    """Return the JSON Schema of each plugin suite's entries, by suite.
+
+    It allows any mapping if a plugin gives none.
+    """
     plugins = {entry.name: _load(entry) for entry in _installed()} if _may_be_installed() else {}
     return {name: suite.options_schema for name, suite in plugins.items()}
 
 
 def plugin_names() -> tuple[str, ...]:
-    """The names of installed plugins' suites, without importing one."""
+    """Return the names of installed plugins' suites, without importing one."""
     return tuple(entry.name for entry in _installed())
 
 
 def _installed() -> "EntryPoints":
-    """Entry points of installed packages; built-in suites skip the search and its imports."""
+    """Return entry points of installed packages.
+
+    Built-in suites skip the search and its imports.
+    """
     from importlib.metadata import entry_points
 
     return entry_points(group=PLUGIN_GROUP)

@@ -131,7 +131,7 @@ def _compiled(module: nn.RNNBase, job: FastrnnsJob) -> Callable[..., Any]:
     from torch._dynamo import config
 
     config.allow_rnn = True
-    run = compiled(job.compiled or CompiledArm(), module, whole=False)
+    run = compiled(job.compiled or CompiledArm(), module, whole_step=False)
     called = False
 
     def call(*arguments: Any) -> Any:

@@ -43,7 +43,7 @@ def translated(
     `fullgraph` refuses graph breaks, for functions that can only run as one graph.
     """
     if form is Form.COMPILE:
-        return compiled(arm or CompiledArm(), function, fullgraph=fullgraph, whole=False)
+        return compiled(arm or CompiledArm(), function, fullgraph=fullgraph, whole_step=False)
     if form is Form.SCRIPT:
         return Lazy(function, _script)
     if form is Form.TRACE:

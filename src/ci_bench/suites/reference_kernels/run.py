@@ -25,7 +25,7 @@ CPU_COPIED, COPIED_PER_L2_BYTE = 1 << 20, 4
 
 
 def open_workload(case: Case, context: Context) -> "CanaryWorkload":
-    """The workload of one case."""
+    """Return the workload of one case."""
     return CanaryWorkload(case.name, context.device)
 
 
@@ -33,21 +33,21 @@ class CanaryWorkload:
     """One kind of work."""
 
     def __init__(self, name: str, device: str) -> None:
-        """`name` is one of `plan.WORK`."""
+        """Set the kind of work: `name` is one of `plan.WORK`."""
         self._name, self._device = name, device
 
     def prepare(self) -> None:
-        """Nothing to fetch."""
+        """Do nothing; there is nothing to fetch."""
 
     def open(self, arm: str) -> Program:  # noqa: ARG002 - there is one arm
-        """A fresh program on fresh inputs."""
+        """Return a fresh program on fresh inputs."""
         torch.manual_seed(0)
         return KernelProgram(
             {"matmul": _matmul, "dispatch": _dispatch, "copy": _copy}[self._name](self._device)
         )
 
     def verify(self, arms: tuple[str, ...]) -> Evidence:  # noqa: ARG002 - the contract's signature
-        """Nothing to verify."""
+        """Return no evidence; there is nothing to verify."""
         return Evidence()
 
 
@@ -59,7 +59,7 @@ class KernelProgram:
     compiler = Compiler.NONE
 
     def __init__(self, work: Work) -> None:
-        """A step is one call of `work`."""
+        """Set the work: a step is one call of `work`."""
         self._work = work
         self._out = torch.tensor(math.nan)
 
@@ -68,7 +68,7 @@ class KernelProgram:
         self._out = self._work()
 
     def finish(self) -> tuple[Check, ...]:
-        """It computed something."""
+        """Check that the last result is finite."""
         finite = bool(torch.isfinite(self._out).all())
         outcome, detail = (
             (Outcome.PASS, "all numbers are finite")
@@ -86,9 +86,9 @@ def _matmul(device: str) -> Work:
             SIDE_PER_MULTIPROCESSOR
             * torch.cuda.get_device_properties(device).multi_processor_count,
         )
-    one = torch.randn(side, side, device=device)
-    two = torch.randn(side, side, device=device)
-    return lambda: one @ two
+    left_factor = torch.randn(side, side, device=device)
+    right_factor = torch.randn(side, side, device=device)
+    return lambda: left_factor @ right_factor
 
 
 def _dispatch(device: str) -> Work:

@@ -1,4 +1,4 @@
-"""Suite `torchbench`: is a model of a zoo faster compiled than eager, and does it still compute the same?"""
+"""Suite `torchbench`: compares models of a zoo, compiled and eager, in speed and results."""
 
 from ci_bench.records.metrics import MetricKind
 from ci_bench.records.results import Better, Unit

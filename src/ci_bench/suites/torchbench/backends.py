@@ -1,4 +1,4 @@
-"""From the name of a backend to a function that compiles, and the settings of torch that go with it."""
+"""Functions that compile, by the name of a backend, and the settings of torch that go with it."""
 
 import difflib
 import importlib
@@ -16,15 +16,18 @@ from ci_bench.suites.torchbench.options import TorchbenchOptions, TorchbenchPrec
 
 
 def make_compiler(
-    options: TorchbenchOptions, candidate: CompiledArm | None, *, apart: str = ""
+    options: TorchbenchOptions, candidate: CompiledArm | None, *, key: str = ""
 ) -> Callable[[Callable[..., Any]], Any]:
-    """`torch.compile` as a candidate has it, or the identity for `None`; `apart` as in `kept_apart`."""
+    """Return `torch.compile` as a candidate has it, or the identity for `None`.
+
+    `key` is as in `kept_apart`.
+    """
     if candidate is None:
         return lambda function: function
     symbols = options.settings.dynamic and options.settings.dynamic_shapes is DynamicShapes.SYMBOLS
     dynamic = True if symbols else None
     return partial(
-        compiled, candidate, fullgraph=options.settings.nopython, dynamic=dynamic, apart=apart
+        compiled, candidate, fullgraph=options.settings.nopython, dynamic=dynamic, key=key
     )
 
 
@@ -44,25 +47,25 @@ def set_up_torch(options: TorchbenchOptions) -> None:
 
 
 def wanted_of_inductor(options: TorchbenchOptions) -> dict[str, Any]:
-    """Inductor's options for a case, the general ones first."""
+    """Return inductor's options for a case, the general ones first."""
     settings = options.settings
-    wanted: dict[str, Any] = {"fallback_random": True} if settings.align_rng else {}
+    inductor_options: dict[str, Any] = {"fallback_random": True} if settings.align_rng else {}
     if settings.freezing:
-        wanted["freezing"] = True
+        inductor_options["freezing"] = True
     if settings.cudagraphs is not None:
-        wanted["triton.cudagraphs"] = settings.cudagraphs
-    return {**wanted, **settings.inductor}
+        inductor_options["triton.cudagraphs"] = settings.cudagraphs
+    return {**inductor_options, **settings.inductor}
 
 
-def set_inductor(wanted: Mapping[str, Any]) -> None:
+def set_inductor(options: Mapping[str, Any]) -> None:
     """Set options of inductor by dotted name, in the type that they have."""
-    if not wanted:
+    if not options:
         return
     config: Any = importlib.import_module("torch._inductor.config")
-    known: dict[str, Any] = config.get_config_copy()
-    for name, value in wanted.items():
-        if name not in known:  # the torch of the plan's table is not this one
-            near = difflib.get_close_matches(name, known, n=1)
+    current: dict[str, Any] = config.get_config_copy()
+    for name, value in options.items():
+        if name not in current:  # the torch of the plan's table is not this one
+            near = difflib.get_close_matches(name, current, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise LookupError(
                 f"inductor.{name}: inductor of torch {torch.__version__} has no such option{hint}"
@@ -71,7 +74,7 @@ def set_inductor(wanted: Mapping[str, Any]) -> None:
         target = config
         for step in filter(None, holder.split(".")):
             target = getattr(target, step)
-        setattr(target, last, _typed(name, value, known[name]))
+        setattr(target, last, _typed(name, value, current[name]))
 
 
 def _typed(name: str, value: Any, current: Any) -> Any:
@@ -84,7 +87,7 @@ def _typed(name: str, value: Any, current: Any) -> Any:
 
 
 def _be_deterministic() -> None:
-    """Kernels that give the same bits each time.
+    """Use kernels that give the same bits each time.
 
     CUBLAS_WORKSPACE_CONFIG has to be there before CUDA is used.
     """

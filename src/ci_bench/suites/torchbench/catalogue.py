@@ -26,13 +26,13 @@ class Listed:
     config: Mapping[str, Any] = field(default_factory=dict)
 
 
-def _listed(cls: str, batch: int, tokens: int = 128, **config: Any) -> Listed:
+def _list(cls: str, batch: int, tokens: int = 128, **config: Any) -> Listed:
     return Listed(cls=cls, batch=batch, tokens=tokens, config=config)
 
 
 HUGGINGFACE: Mapping[str, Listed] = {
-    "AlbertForMaskedLM": _listed("AlbertForMaskedLM", 8 // 2, 512),
-    "AllenaiLongformerBase": _listed(
+    "AlbertForMaskedLM": _list("AlbertForMaskedLM", 8 // 2, 512),
+    "AllenaiLongformerBase": _list(
         "LongformerForMaskedLM",
         8 // 2,
         1024,
@@ -41,33 +41,33 @@ HUGGINGFACE: Mapping[str, Listed] = {
         vocab_size=50265,
         attention_window=512,
     ),
-    "BartForCausalLM": _listed("BartForCausalLM", 8 // 2, 1024),
-    "BertForMaskedLM": _listed("BertForMaskedLM", 32 // 2, 512),
-    "BlenderbotForCausalLM": _listed("BlenderbotForCausalLM", 32 // 8),
-    "DebertaV2ForMaskedLM": _listed("DebertaV2ForMaskedLM", 8 // 4, 512),
-    "DistilBertForMaskedLM": _listed("DistilBertForMaskedLM", 256 // 2),
-    "DistillGPT2": _listed("GPT2LMHeadModel", 32 // 2, 512, n_layer=6),
-    "ElectraForCausalLM": _listed("ElectraForCausalLM", 64 // 2, 512),
-    "GPT2ForSequenceClassification": _listed(
+    "BartForCausalLM": _list("BartForCausalLM", 8 // 2, 1024),
+    "BertForMaskedLM": _list("BertForMaskedLM", 32 // 2, 512),
+    "BlenderbotForCausalLM": _list("BlenderbotForCausalLM", 32 // 8),
+    "DebertaV2ForMaskedLM": _list("DebertaV2ForMaskedLM", 8 // 4, 512),
+    "DistilBertForMaskedLM": _list("DistilBertForMaskedLM", 256 // 2),
+    "DistillGPT2": _list("GPT2LMHeadModel", 32 // 2, 512, n_layer=6),
+    "ElectraForCausalLM": _list("ElectraForCausalLM", 64 // 2, 512),
+    "GPT2ForSequenceClassification": _list(
         "GPT2ForSequenceClassification", 8 // 2, 1024, pad_token_id=0
     ),
-    "GoogleFnet": _listed("FNetForMaskedLM", 32 // 2, 512),
-    "LayoutLMForMaskedLM": _listed("LayoutLMForMaskedLM", 32 // 2, 512),
-    "M2M100ForConditionalGeneration": _listed("M2M100ForConditionalGeneration", 64 // 4),
-    "MBartForCausalLM": _listed("MBartForCausalLM", 8 // 2, 1024),
-    "MT5ForConditionalGeneration": _listed("MT5ForConditionalGeneration", 32 // 2),
-    "MegatronBertForCausalLM": _listed("MegatronBertForCausalLM", 16 // 4, 512),
-    "MobileBertForMaskedLM": _listed("MobileBertForMaskedLM", 256 // 2),
-    "OPTForCausalLM": _listed("OPTForCausalLM", 4 // 2, 2048),
-    "PLBartForCausalLM": _listed("PLBartForCausalLM", 16 // 2, 1024),
-    "PegasusForCausalLM": _listed("PegasusForCausalLM", 128 // 4),
-    "RobertaForCausalLM": _listed("RobertaForCausalLM", 32 // 2, 512, pad_token_id=0),
-    "T5ForConditionalGeneration": _listed("T5ForConditionalGeneration", 8 // 2, 1024),
-    "T5Small": _listed("T5ForConditionalGeneration", 8 // 2, 1024),
-    "TrOCRForCausalLM": _listed("TrOCRForCausalLM", 64 // 2, 256),
-    "XGLMForCausalLM": _listed("XGLMForCausalLM", 32 // 4),
-    "XLNetLMHeadModel": _listed("XLNetLMHeadModel", 16 // 2, 512),
-    "YituTechConvBert": _listed("ConvBertForMaskedLM", 32 // 2, 512),
+    "GoogleFnet": _list("FNetForMaskedLM", 32 // 2, 512),
+    "LayoutLMForMaskedLM": _list("LayoutLMForMaskedLM", 32 // 2, 512),
+    "M2M100ForConditionalGeneration": _list("M2M100ForConditionalGeneration", 64 // 4),
+    "MBartForCausalLM": _list("MBartForCausalLM", 8 // 2, 1024),
+    "MT5ForConditionalGeneration": _list("MT5ForConditionalGeneration", 32 // 2),
+    "MegatronBertForCausalLM": _list("MegatronBertForCausalLM", 16 // 4, 512),
+    "MobileBertForMaskedLM": _list("MobileBertForMaskedLM", 256 // 2),
+    "OPTForCausalLM": _list("OPTForCausalLM", 4 // 2, 2048),
+    "PLBartForCausalLM": _list("PLBartForCausalLM", 16 // 2, 1024),
+    "PegasusForCausalLM": _list("PegasusForCausalLM", 128 // 4),
+    "RobertaForCausalLM": _list("RobertaForCausalLM", 32 // 2, 512, pad_token_id=0),
+    "T5ForConditionalGeneration": _list("T5ForConditionalGeneration", 8 // 2, 1024),
+    "T5Small": _list("T5ForConditionalGeneration", 8 // 2, 1024),
+    "TrOCRForCausalLM": _list("TrOCRForCausalLM", 64 // 2, 256),
+    "XGLMForCausalLM": _list("XGLMForCausalLM", 32 // 4),
+    "XLNetLMHeadModel": _list("XLNetLMHeadModel", 16 // 2, 512),
+    "YituTechConvBert": _list("ConvBertForMaskedLM", 32 // 2, 512),
 }
 """Models by the runner's own names.
 
@@ -120,7 +120,9 @@ FOLDERS = ("models", "canary_models")
 def names(
     source: ModelSource, path: str | None, *, canary: frozenset[str] = frozenset()
 ) -> tuple[str, ...]:
-    """The models of a source, sorted. Of a checkout's canary models only those in `canary`.
+    """Return the models of a source, sorted.
+
+    Of a checkout's canary models it has only those in `canary`.
 
     Raises:
         BadConfig: `path` is missing, or is not a checkout.
@@ -156,6 +158,4 @@ def _checkout(path: str | None, canary: frozenset[str]) -> tuple[str, ...]:
 
 
 def _packages(folder: Path) -> set[str]:
-    return (
-        {found.parent.name for found in folder.glob("*/__init__.py")} if folder.is_dir() else set()
-    )
+    return {path.parent.name for path in folder.glob("*/__init__.py")} if folder.is_dir() else set()

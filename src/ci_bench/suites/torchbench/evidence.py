@@ -60,51 +60,52 @@ from ci_bench.suites.torchbench.verify import Reference, VerifyWitness, known_up
 
 
 def eager_computed(options: TorchbenchOptions, reference: Reference) -> Computed:
-    """The plain run of eager, its second and its shaken runs for the envelope of rounding, and the fp64 run for the truth.
+    """Return eager's results for the other side of a paired run.
 
-    Of the plain run also the first step once more, after all of them.
+    The outputs are those of the plain run, with the first step once more, after all of them. The
+    second and the shaken runs are for the envelope of rounding, the fp64 run for the truth.
     """
     steps = 1 if options.mode is BenchMode.TRAINING else len(reference.eager)
 
-    def named(run: tuple[Snapshot, ...]) -> dict[str, Tensor]:
+    def collect(run: tuple[Snapshot, ...]) -> dict[str, Tensor]:
         return {
             name: value
-            for index, one in enumerate(run[:steps])
-            for name, value in _tensors(one, index + 1)
+            for index, snapshot in enumerate(run[:steps])
+            for name, value in _tensors(snapshot, index + 1)
         }
 
-    plain, *runs = (named(run) for run in (reference.eager, reference.again, *reference.shaken))
+    eager, *runs = (collect(run) for run in (reference.eager, reference.again, *reference.shaken))
     later = {"last": dict(_tensors(reference.repeated, 1))}
-    whole, *runs = with_later_calls(plain, later, [plain, *runs])
+    outputs, *runs = with_later_calls(eager, later, [eager, *runs])
     return Computed(
         arm=REFERENCE_ARM,
         epsilon=options.precision.epsilon,
-        outputs=whole | known_updates(options, reference.starts[0]),
+        outputs=outputs | known_updates(options, reference.starts[0]),
         start=digests(reference.starts[0].parameters.items()),
         inputs=[digest(value) for value in reference.inputs],
         runs=runs,
-        jolts=with_later_calls(plain, later, [named(run) for run in reference.jolted]),
-        truth=None if reference.exact is None else named(reference.exact),
+        jolts=with_later_calls(eager, later, [collect(run) for run in reference.jolted]),
+        truth=None if reference.exact is None else collect(reference.exact),
         generators=reference.generators,
     )
 
 
-def _tensors(one: Snapshot, step: int) -> Iterator[tuple[str, Tensor]]:
+def _tensors(snapshot: Snapshot, step: int) -> Iterator[tuple[str, Tensor]]:
     """Yield tensors by names such as ``outputs of step 1: 0.logits``.
 
     Plain numbers among the outputs count as tensors of one element.
     """
-    for path, value in one.outputs.items():
+    for path, value in snapshot.outputs.items():
         yield f"outputs of step {step}: {_place(path)}", value
-    for path, text in one.other.items():
+    for path, text in snapshot.other.items():
         number = _number(text)
         if number is not None:
             yield f"outputs of step {step}: {_place(path)}", number
-    if one.loss is not None:
-        yield f"loss of step {step}: the loss", one.loss.reshape(1)
-    for name, value in one.gradients.items():
+    if snapshot.loss is not None:
+        yield f"loss of step {step}: the loss", snapshot.loss.reshape(1)
+    for name, value in snapshot.gradients.items():
         yield f"gradients of step {step}: {name}", value
-    for name, value in one.buffers.items():
+    for name, value in snapshot.buffers.items():
         yield f"buffers of step {step}: {name}", value
 
 
@@ -113,7 +114,10 @@ def _place(path: str) -> str:
 
 
 def _number(text: str) -> Tensor | None:
-    """A Python number; a size is exact, and a computed number has the rounding of fp32 at best."""
+    """Convert a Python number's text; `None` for other text.
+
+    A size is exact, and a computed number has the rounding of fp32 at best.
+    """
     try:
         return torch.tensor([int(text)])
     except ValueError:
@@ -140,10 +144,10 @@ def batch_invariance(arm: str, build: Callable[..., Ready], options: TorchbenchO
             Outcome.UNKNOWN, "what is captured ahead has the shapes that it was captured with"
         )
     sample = ready.samples[0]
-    full = next((one.shape[0] for one in leaves(sample) if one.dim()), 0)
+    full = next((leaf.shape[0] for leaf in leaves(sample) if leaf.dim()), 0)
     if full < 2:  # noqa: PLR2004 - one row has no part
         return answer(Outcome.UNKNOWN, "the inputs have no batch to cut")
-    whole = _batched(_run(ready), full)
+    expected = _batched(_run(ready), full)
     size = full // 2
     while size:
         try:
@@ -158,13 +162,14 @@ def batch_invariance(arm: str, build: Callable[..., Ready], options: TorchbenchO
                 f"{Word.FAIL_TO_RUN_AT_BATCH}_{size}: {type(error).__name__}: {str(error)[:300]}",
             )
         for name, value in part.items():
-            if name not in whole or not torch.equal(whole[name][:size], value):
+            if name not in expected or not torch.equal(expected[name][:size], value):
                 return answer(
                     Outcome.FAIL, f"{Word.FAIL_BATCH_INVARIANCE_AT}_{size}: {name} differs"
                 )
         size //= 2
     return answer(
-        Outcome.PASS, f"{len(whole)} outputs alike in every bit at {full}, {full // 2}, ... 1 rows"
+        Outcome.PASS,
+        f"{len(expected)} outputs alike in every bit at {full}, {full // 2}, ... 1 rows",
     )
 
 
@@ -174,8 +179,8 @@ def _run(ready: Ready) -> object:
 
 
 def _batched(outputs: object, rows: int) -> dict[str, Tensor]:
-    found = {name: leaf for name, leaf in flatten(outputs, "outputs") if isinstance(leaf, Tensor)}
-    return {name: leaf for name, leaf in found.items() if leaf.dim() and leaf.shape[0] == rows}
+    tensors = {name: leaf for name, leaf in flatten(outputs, "outputs") if isinstance(leaf, Tensor)}
+    return {name: leaf for name, leaf in tensors.items() if leaf.dim() and leaf.shape[0] == rows}
 
 
 ACCURACY = "accuracy"
@@ -201,18 +206,18 @@ def accuracy_evidence(
     if unsteady is not None:
         return Evidence(checks=tuple(_check(arm, unsteady, settled.expected) for arm in arms))
     calls = FirstCalls(options, reference)
-    found = [
+    findings = [
         _of_candidate(arm, settled, build, witness, judge, claim=context.claim, calls=calls)
         for arm in arms
     ]
     packages = tuple(
         PACKAGE_SIZE.of(
             arm,
-            Launch(launch=context.launch, values=(float(one.package.size_bytes),)),
+            Launch(launch=context.launch, values=(float(finding.package.size_bytes),)),
             lane=Lane.COUNTERS,
         )
-        for arm, one in zip(arms, found, strict=True)
-        if one.package is not None
+        for arm, finding in zip(arms, findings, strict=True)
+        if finding.package is not None
     )
     covered = [
         metric
@@ -220,11 +225,11 @@ def accuracy_evidence(
         if options.candidates[arm].experiment is Experiment.COVERAGE
         for metric in _coverage(arm, build, options, context.launch)
     ]
-    checks = tuple(check for one in found for check in one.checks)
-    lost = {name: value for one in found for name, value in one.lost.items()}
-    score = max(one.score for one in found)
+    checks = tuple(check for finding in findings for check in finding.checks)
+    lost = {name: value for finding in findings for name, value in finding.lost.items()}
+    score = max(finding.score for finding in findings)
     facts = {
-        **found[0].size,
+        **findings[0].size,
         **_facts(score, reference),
         **_work(build, options, context.device),
         **lost,
@@ -242,8 +247,8 @@ class FirstCalls:
         """Note eager's first call, unless a quantised reference replaces the timed eager model."""
         self._options, self._reference = options, reference
         self._runs = [
-            read_call({}, _left(one[0]))
-            for one in (reference.eager, reference.again, *reference.shaken)
+            read_call({}, _read_results(run[0]))
+            for run in (reference.eager, reference.again, *reference.shaken)
         ]
         self.found: dict[str, FirstCall] = {}
         if not options.settings.compares_quantization:
@@ -260,18 +265,18 @@ class FirstCalls:
             yield index, snapshot
 
     def _add(self, arm: str, start: Mapping[str, str], first: Snapshot) -> None:
-        left = {} if self._options.settings.dynamic else _left(first)
+        results = {} if self._options.settings.dynamic else _read_results(first)
         epsilon, draws = self._options.precision.epsilon, self._reference.draws
-        call = verified(read_call(start, left), epsilon=epsilon, runs=self._runs, draws=draws)
+        call = verified(read_call(start, results), epsilon=epsilon, runs=self._runs, draws=draws)
         self.found[arm] = held_to(call, self._reference.start_again)
 
 
-def _left(one: Snapshot) -> dict[str, Tensor]:
-    loss = {} if one.loss is None else {"loss": one.loss}
+def _read_results(snapshot: Snapshot) -> dict[str, Tensor]:
+    loss = {} if snapshot.loss is None else {"loss": snapshot.loss}
     return {
-        **one.outputs,
+        **snapshot.outputs,
         **loss,
-        **{f"gradients.{name}": value for name, value in one.gradients.items()},
+        **{f"gradients.{name}": value for name, value in snapshot.gradients.items()},
     }
 
 
@@ -284,7 +289,10 @@ take.
 def shared_evidence(
     settled: Settled, arms: Sequence[str], build: Build, context: Context, steps: Steps
 ) -> Evidence:
-    """Verify arms that several processes share against one process; without dropout, of which each process has its own."""
+    """Verify arms that several processes share against one process.
+
+    It runs without dropout, of which each process has its own.
+    """
     if settled.skip_accuracy is not None:
         return Evidence(checks=_skipped(settled.skip_accuracy, arms))
     options = settled.options
@@ -345,13 +353,18 @@ def _skipped(reason: str, arms: Sequence[str]) -> tuple[Check, ...]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _OfCandidate:
-    """Findings of one candidate: checks, deviation, size of its model, loss by quantising."""
+    """Findings of one candidate."""
 
     checks: tuple[Check, ...]
+    """Its checks."""
     score: float
+    """The largest error over its allowance."""
     size: Mapping[str, Fact]
+    """Facts on the size of its model."""
     lost: Mapping[str, Fact]
+    """Facts on the loss by quantising; empty if that is not measured."""
     package: Package | None
+    """The file that it was compiled into; `None` without one."""
 
 
 def _of_candidate(
@@ -389,7 +402,7 @@ def _of_candidate(
 
 
 def _coverage(arm: str, build: Build, options: TorchbenchOptions, launch: int) -> Iterator[Metric]:
-    """Share of a step that runs in the graphs of the experiment `coverage`, for each size."""
+    """Yield the share of a step that runs in the graphs of the experiment `coverage`."""
     with worded(Word.FAIL_TO_RUN, Word.OOM):
         ready, _ = _compiled(build, options.candidates[arm])
         samples = ready.samples if options.settings.dynamic else ready.samples[:1]
@@ -400,16 +413,19 @@ def _coverage(arm: str, build: Build, options: TorchbenchOptions, launch: int) -
 
         for _ in range(2):  # what is compiled, and what is set up by the first call
             step()
-        seen = [coverage_of(step) for _ in range(PROFILED_STEPS)]
-    last, times = seen[-1], [one.of_time for one in seen if one.of_time is not None]
-    found = {
+        coverages = [coverage_of(step) for _ in range(PROFILED_STEPS)]
+    last, times = (
+        coverages[-1],
+        [coverage.of_time for coverage in coverages if coverage.of_time is not None],
+    )
+    figures = {
         COVERAGE_OPS: last.of_operators,
         COVERAGE_TIME: median(times) if times else None,
         GRAPH_CALLS: last.graph_calls,
         OPS_IN_GRAPHS: last.captured,
         OPS_RUN: last.operators,
     }
-    for kind, value in found.items():
+    for kind, value in figures.items():
         if value is not None:
             yield kind.of(arm, Launch(launch=launch, values=(float(value),)), lane=Lane.COUNTERS)
 
@@ -449,7 +465,10 @@ def _yardstick(settled: Settled) -> Yardstick:
 
 
 def _check(arm: str, answer: ArmAnswer, expected: str | None) -> Check:
-    """The check `accuracy`. A result that a table expects passes, and so does a better one."""
+    """Return the check `accuracy`.
+
+    An expected result passes, and so does a better one.
+    """
     if expected is None or expected == answer.word:
         outcome = answer.outcome if expected in {None, Word.PASS} else Outcome.PASS
         note = "" if expected in {None, Word.PASS} else " (as its table expects)"
@@ -475,8 +494,10 @@ def _runner_check(judge: Judge, last: Snapshot, settled: Settled, arm: str) -> C
         larger_multiplier=settled.runner_larger_multiplier,
         iou=settled.runner_iou,
     )
-    agrees, seen = judge.runner_rule(last, rule)
-    detail = f"{Word.PASS if agrees else Word.FAIL_ACCURACY}: tolerance {rule.tolerance:g}; {seen}"
+    agrees, summary = judge.runner_rule(last, rule)
+    detail = (
+        f"{Word.PASS if agrees else Word.FAIL_ACCURACY}: tolerance {rule.tolerance:g}; {summary}"
+    )
     return Check(
         name="runner_rule",
         arm=arm,
@@ -487,7 +508,7 @@ def _runner_check(judge: Judge, last: Snapshot, settled: Settled, arm: str) -> C
 
 
 def runner_tolerance(options: TorchbenchOptions, source: str) -> float:
-    """The runner's tolerance by source, mode and precision, unless a table sets another."""
+    """Return the runner's tolerance by source, mode and precision, unless a table sets another."""
     training = options.mode is BenchMode.TRAINING
     if source in {ModelSource.HUGGINGFACE, ModelSource.TIMM}:
         return 1e-2 if training else 1e-3
@@ -511,15 +532,18 @@ def _counted(arm: str, settled: Settled, read: dict[str, int]) -> list[Check]:
         Check(
             name=name,
             arm=arm,
-            outcome=Outcome.PASS if kept else Outcome.FAIL,
+            outcome=Outcome.PASS if passed else Outcome.FAIL,
             detail=f"{read[name]}, and its table {verb} {bound}",
         )
-        for name, bound, kept, verb in bounds
+        for name, bound, passed, verb in bounds
     ]
 
 
 def _work(build: Build, options: TorchbenchOptions, device: str) -> dict[str, Fact]:
-    """Return the operations of one eager step and the device's peak; the peak and a reason if they cannot be counted."""
+    """Return the operations of one eager step and the device's peak.
+
+    If operations cannot be counted, return the peak and a reason.
+    """
     try:
         ready = build(candidate=None)
         samples = ready.samples if options.settings.dynamic else ready.samples[:1]
@@ -536,17 +560,17 @@ def _size_of(ready: Ready) -> dict[str, Fact]:
     rounded = {"rounded_buffers": ready.rounded} if ready.rounded else {}
     return {
         **rounded,
-        "parameters": sum(one.numel() for one in parameters),
+        "parameters": sum(parameter.numel() for parameter in parameters),
         "parameter_bytes": sum(
             part.numel() * part.element_size()
-            for one in parameters
-            for _, part in plain_parts("", one)
+            for parameter in parameters
+            for _, part in plain_parts("", parameter)
         ),
     }
 
 
 def _facts(score: float, reference: Reference) -> dict[str, Fact]:
-    """`score` is the worst candidate's."""
+    """Return facts on the verification; `score` is the worst candidate's."""
     return {
         "accuracy_score": score if score < float("inf") else None,
         "fp64_reference": reference.exact is not None,

@@ -84,7 +84,7 @@ class TorchbenchPrecision(StrEnum):
 
     @property
     def epsilon(self) -> float:
-        """Half the distance from 1 to the next number of the narrowest format in use: the size of one rounding."""
+        """Size of one rounding: half the distance from 1 to the narrowest format's next number."""
         return _EPSILON.get(self, 2.0**-24)
 
 
@@ -99,45 +99,62 @@ _EPSILON = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TorchbenchSettings:
-    """Settings that all cases of an entry share: how a model is built, compiled, run and verified.
-
-    `steps` is the least number of steps that are verified, one after the other. `perturbations` is
-    the number of eager runs from shaken numbers that measure rounding. `prepared` is the number of
-    batches that take turns. `None` for `cudagraphs`, `lr` and `batch_size` leaves it to torch, to
-    the optimizer and to the model. `quantization_limit` is the share of the outputs that may be
-    lost by quantising only the candidate; `None` takes the limit of its kind
-    (`quantization.LIMITS`). With `dynamic`, batches differ in size along the axes that `varies`
-    names. `largest` are the limits of a search for the batch size, which replaces `batch_size`;
-    `None` without a search.
-    """
+    """Settings that all cases of an entry share, to build, compile, run and verify a model."""
 
     scope: ModelScope = ModelScope.MODEL
+    """The part of a step that the backend compiles."""
     measure: Measure = Measure.BOTH
+    """Measurements of each case: speed, accuracy, or both."""
     batch_size: int | None = None
+    """Rows of a batch; `None` for the model's own number."""
     largest: SizeLimits | None = None
+    """Limits of a search for the batch size, instead of `batch_size`; `None` without one."""
     optimizer: str = "Adam"
+    """Name of a class in `torch.optim`, or an import path."""
     optimizer_options: Mapping[str, Any] = field(default_factory=dict)
+    """The optimizer's arguments by name, except `lr`."""
     lr: float = 0.01
+    """The optimizer's learning rate."""
     seed: int = 1337
+    """Seed of weights, data and steps."""
     prepared: int = 3
+    """The number of batches that take turns."""
     steps: int = 2
+    """The least number of steps that are verified, one after the other."""
     perturbations: int = 3
+    """The number of eager runs from shaken numbers that measure rounding."""
     nopython: bool = False
+    """True if a graph break is an error."""
     dynamic: bool = False
+    """True if batches differ in size."""
     varies: tuple[Axis, ...] = VARIES
+    """The axes along which `dynamic` batches differ."""
     dynamic_shapes: DynamicShapes = DynamicShapes.SYMBOLS
+    """The way in which dynamo learns which sizes differ."""
     cudagraphs: bool | None = None
+    """True if inductor uses CUDA graphs, false if not; `None` leaves it to torch."""
     freezing: bool = False
+    """True if inductor turns weights into constants, in inference."""
     channels_last: bool = False
+    """True for the memory layout in which an image's channels come last."""
     deterministic: bool = False
+    """True for torch's deterministic algorithms."""
     align_rng: bool = True
+    """True if inductor draws eager's random numbers."""
     batch_invariance: bool = False
+    """True to check that a row's result does not depend on the size of its batch."""
     activation_checkpointing: bool = False
+    """True if the backward pass computes activations again."""
     quantization: str | None = None
+    """Kind of quantisation by torchao, as in `QUANTIZERS`; `None` without."""
     quantized_arms: QuantizedArms = QuantizedArms.BOTH
+    """The arms that are quantised."""
     quantization_limit: float | None = None
+    """Share of outputs that quantising may lose; `None`: `quantization.LIMITS`."""
     inductor: Mapping[str, Any] = field(default_factory=dict)
+    """Inductor's options, by dotted name."""
     model_options: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments or settings for the model, by name."""
 
     @property
     def compares_quantization(self) -> bool:
@@ -147,25 +164,30 @@ class TorchbenchSettings:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TorchbenchOptions:
-    """One case.
-
-    `rules` are the table rows that concern it (see `tables`); those with a device are decided in
-    the worker. `backend` is that of the only candidate; if an entry lists `arms` it is empty, and
-    `listed` are the candidates. If it lists `layouts`, these are the arms next to the reference,
-    each in `processes`.
-    """
+    """Options of one case."""
 
     model: str
+    """Name of the model in its source, or an import path."""
     mode: BenchMode
+    """The work of a step."""
     precision: TorchbenchPrecision
+    """The format of stored and multiplied numbers."""
     backend: str
+    """Backend of the only candidate; empty if the entry lists `arms` or `layouts`."""
     source: ModelSource = ModelSource.ZOO
+    """The source of the model."""
     path: str | None = None
+    """Folder of a TorchBench checkout; `None` for other sources."""
     settings: TorchbenchSettings = TorchbenchSettings()
+    """The settings that the entry's cases share."""
     rules: tuple[Mapping[str, Any], ...] = ()
+    """Table rows about the case (see `tables`); the worker decides those with a device."""
     listed: tuple[CompiledArm, ...] = ()
+    """The candidates; empty for layouts, or if `backend` is compiled with defaults."""
     layouts: tuple[Layout, ...] = ()
+    """The arms next to the reference, each in `processes`; empty for arms of one process."""
     processes: int = 1
+    """The number of processes of a layout."""
 
     @property
     def candidates(self) -> Mapping[str, CompiledArm]:
@@ -177,13 +199,13 @@ class TorchbenchOptions:
             return {}
         ending = f"-{self.settings.quantization}" if self.settings.compares_quantization else ""
         return {
-            f"{one.name}{ending}": one
-            for one in self.listed or (CompiledArm(backend=self.backend),)
+            f"{arm.name}{ending}": arm
+            for arm in self.listed or (CompiledArm(backend=self.backend),)
         }
 
     @property
     def arms(self) -> tuple[str, ...]:
-        """The reference first."""
+        """Names of all arms, the reference first."""
         return (REFERENCE_ARM, *self.candidates, *(layout.name for layout in self.layouts))
 
     def layout_of(self, arm: str) -> Layout | None:
@@ -191,7 +213,10 @@ class TorchbenchOptions:
         return next((layout for layout in self.layouts if layout.name == arm), None)
 
     def as_params(self) -> dict[str, Any]:
-        """All options, defaults included, as `parse` reads them: two cases can be compared when these are equal."""
+        """Return all options, defaults included, as `parse` reads them.
+
+        Two cases can be compared if these are equal.
+        """
         params: dict[str, Any] = asdict(self)
         del params["listed"], params["layouts"], params["processes"]
         for name in (
@@ -210,12 +235,12 @@ class TorchbenchOptions:
                 "layouts": [layout.as_params() for layout in self.layouts],
                 "processes": self.processes,
             }
-        plain: dict[str, Any] = _plain(params)
-        return plain
+        json_params: dict[str, Any] = _to_json(params)
+        return json_params
 
 
 def parse(params: Mapping[str, Any]) -> TorchbenchOptions:
-    """The options of a case from its parameters."""
+    """Read the options of a case from its parameters."""
     values = dict(params)
     settings = settings_from(values.pop("settings", {}))
     return TorchbenchOptions(
@@ -232,25 +257,27 @@ def parse(params: Mapping[str, Any]) -> TorchbenchOptions:
 
 
 def settings_from(values: Mapping[str, Any]) -> TorchbenchSettings:
-    """Settings from plain values, which have been checked against the schema."""
-    known = {one.name for one in fields(TorchbenchSettings)}
-    given = {name: value for name, value in values.items() if name in known}
-    given["varies"] = tuple(map(Axis, given.get("varies", VARIES)))
-    given["dynamic_shapes"] = DynamicShapes(given.get("dynamic_shapes", DynamicShapes.SYMBOLS))
-    limits = given.get("largest")
-    given["largest"] = SizeLimits(**limits) if isinstance(limits, Mapping) else limits
-    given["scope"] = ModelScope(given.get("scope", ModelScope.MODEL))
-    given["quantized_arms"] = QuantizedArms(given.get("quantized_arms", QuantizedArms.BOTH))
-    given["measure"] = Measure(given.get("measure", Measure.BOTH))
-    return TorchbenchSettings(**given)
+    """Read settings from plain values, which have been checked against the schema."""
+    names = {setting.name for setting in fields(TorchbenchSettings)}
+    settings = {name: value for name, value in values.items() if name in names}
+    settings["varies"] = tuple(map(Axis, settings.get("varies", VARIES)))
+    settings["dynamic_shapes"] = DynamicShapes(
+        settings.get("dynamic_shapes", DynamicShapes.SYMBOLS)
+    )
+    limits = settings.get("largest")
+    settings["largest"] = SizeLimits(**limits) if isinstance(limits, Mapping) else limits
+    settings["scope"] = ModelScope(settings.get("scope", ModelScope.MODEL))
+    settings["quantized_arms"] = QuantizedArms(settings.get("quantized_arms", QuantizedArms.BOTH))
+    settings["measure"] = Measure(settings.get("measure", Measure.BOTH))
+    return TorchbenchSettings(**settings)
 
 
-def _plain(value: Any) -> Any:
-    """Enumerations as their text, tuples as lists: as JSON gives them back."""
+def _to_json(value: Any) -> Any:
+    """Convert enumerations to text and tuples to lists, as JSON gives them back."""
     if isinstance(value, StrEnum):
         return str(value)
     if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: _to_json(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [_to_json(item) for item in value]
     return value

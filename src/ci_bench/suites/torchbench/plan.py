@@ -60,23 +60,26 @@ LONGEST_NAME = 60
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelSelection:
-    """Selected models of a source.
-
-    `models` and `exclude_exact` are exact names (empty: all, none), `filter` and `exclude` regular
-    expressions, searched without regard to case; `partition` counts from 0.
-    """
+    """Selection of a source's models."""
 
     models: tuple[str, ...] = ()
+    """Exact names; empty for all."""
     filter: tuple[str, ...] = ()
+    """Regular expressions, without regard to case, of which one must match; empty for all."""
     exclude: tuple[str, ...] = ()
+    """Regular expressions, without regard to case, of names to leave out."""
     exclude_exact: tuple[str, ...] = ()
+    """Exact names to leave out."""
     partitions: int = 1
+    """The number of shares."""
     partition: int = 0
+    """The number of the selected share, from 0."""
     durations: str | None = None
+    """Path of an earlier run's results, to balance shares; `None` counts models alike."""
 
 
 def selection_from(entry: Mapping[str, Any]) -> ModelSelection:
-    """The selection of an entry of the configuration."""
+    """Return the selection of an entry of the configuration."""
     lists: dict[str, Any] = {
         name: tuple(entry.get(name, ()))
         for name in ("models", "filter", "exclude", "exclude_exact")
@@ -87,38 +90,41 @@ def selection_from(entry: Mapping[str, Any]) -> ModelSelection:
     return ModelSelection(**lists, **rest)
 
 
-def select(known: Sequence[str], wanted: ModelSelection) -> tuple[str, ...]:
-    """The chosen names in the source's order.
+def select(available: Sequence[str], selection: ModelSelection) -> tuple[str, ...]:
+    """Return the selected names in the source's order.
 
     Raises:
         BadConfig: a name or pattern is wrong, or nothing is left: an empty share would pass unseen.
     """
-    _check_names(known, wanted)
-    chosen = [name for name in known if not wanted.models or name in wanted.models]
+    _check_names(available, selection)
+    chosen = [name for name in available if not selection.models or name in selection.models]
     chosen = [
         name
         for name in chosen
-        if not wanted.filter or any(_search("filter", one, name) for one in wanted.filter)
+        if not selection.filter
+        or any(_search("filter", pattern, name) for pattern in selection.filter)
     ]
     chosen = [
-        name for name in chosen if not any(_search("exclude", one, name) for one in wanted.exclude)
+        name
+        for name in chosen
+        if not any(_search("exclude", pattern, name) for pattern in selection.exclude)
     ]
-    chosen = [name for name in chosen if name not in wanted.exclude_exact]
+    chosen = [name for name in chosen if name not in selection.exclude_exact]
     if not chosen:
         raise BadConfig(
-            f"{WHERE}: none of {len(known)} models is chosen by models, filter and exclude; correct"
-            " them"
+            f"{WHERE}: none of {len(available)} models is chosen by models, filter and exclude;"
+            " correct them"
         )
-    return _share(tuple(chosen), wanted)
+    return _share(tuple(chosen), selection)
 
 
-def _check_names(known: Sequence[str], wanted: ModelSelection) -> None:
-    for field, names in (("models", wanted.models), ("exclude_exact", wanted.exclude_exact)):
+def _check_names(available: Sequence[str], selection: ModelSelection) -> None:
+    for field, names in (("models", selection.models), ("exclude_exact", selection.exclude_exact)):
         for name in names:
-            if name not in known:
+            if name not in available:
                 raise BadConfig(
-                    f"{WHERE}.{field}: none of the {len(known)} models is called"
-                    f" {name!r}{nearest(name, known)}"
+                    f"{WHERE}.{field}: none of the {len(available)} models is called"
+                    f" {name!r}{nearest(name, available)}"
                 )
 
 
@@ -131,40 +137,43 @@ def _search(field: str, pattern: str, name: str) -> bool:
         ) from error
 
 
-def _share(names: tuple[str, ...], wanted: ModelSelection) -> tuple[str, ...]:
-    if not 0 <= wanted.partition < wanted.partitions:
-        last = wanted.partitions - 1
+def _share(names: tuple[str, ...], selection: ModelSelection) -> tuple[str, ...]:
+    if not 0 <= selection.partition < selection.partitions:
+        last = selection.partitions - 1
         raise BadConfig(
-            f"{WHERE}.partition: {wanted.partition} is not in 0..{last}, and there are"
-            f" {wanted.partitions} partitions"
+            f"{WHERE}.partition: {selection.partition} is not in 0..{last}, and there are"
+            f" {selection.partitions} partitions"
         )
-    if wanted.partitions > len(names):
+    if selection.partitions > len(names):
         message = (
-            f"{WHERE}.partitions: {wanted.partitions} partitions of {len(names)} models would leave"
-            " some empty; use fewer"
+            f"{WHERE}.partitions: {selection.partitions} partitions of {len(names)} models would"
+            " leave some empty; use fewer"
         )
         raise BadConfig(message)
-    if wanted.partitions == 1:
+    if selection.partitions == 1:
         return names
     costs = costs_of(
-        names, {} if wanted.durations is None else earlier_durations(Path(wanted.durations))
+        names, {} if selection.durations is None else earlier_durations(Path(selection.durations))
     )
-    mine = set(balanced(costs, wanted.partitions)[wanted.partition])
+    mine = set(balanced(costs, selection.partitions)[selection.partition])
     return tuple(name for name in names if name in mine)
 
 
-def costs_of(names: Sequence[str], known: Mapping[str, float]) -> dict[str, float]:
-    """Seconds by model; the median of the known ones, or 1, for the others."""
-    found = [known[name] for name in names if name in known]
-    usual = statistics.median(found) if found else 1.0
-    return {name: known.get(name, usual) for name in names}
+def costs_of(names: Sequence[str], durations: Mapping[str, float]) -> dict[str, float]:
+    """Return seconds by model; the median of the known ones, or 1, for the others."""
+    measured = [durations[name] for name in names if name in durations]
+    usual = statistics.median(measured) if measured else 1.0
+    return {name: durations.get(name, usual) for name in names}
 
 
 def balanced(costs: Mapping[str, float], shares: int) -> list[list[str]]:
-    """Longest first, each to the share with the least so far (then the fewest): none is empty if there are names enough."""
+    """Distribute names: the longest first, each to the share with the least so far.
+
+    If shares are equal, the one with the fewest gets it: none is empty if there are enough names.
+    """
     loads = [0.0] * shares
     split: list[list[str]] = [[] for _ in range(shares)]
-    for name in sorted(costs, key=lambda one: (-costs[one], one)):
+    for name in sorted(costs, key=lambda model: (-costs[model], model)):
         least = min(
             range(shares),
             key=lambda index: (bool(split[index]), loads[index], len(split[index]), index),
@@ -175,22 +184,22 @@ def balanced(costs: Mapping[str, float], shares: int) -> list[list[str]]:
 
 
 def earlier_durations(path: Path) -> dict[str, float]:
-    """Seconds that each model took in an earlier run's results, all its cases together.
+    """Read the seconds that each model took in an earlier run's results, all its cases together.
 
     Raises `BadDocument`.
     """
-    found: dict[str, float] = {}
+    durations: dict[str, float] = {}
     for row in read_results(path).cases:
         if row.case.suite == "torchbench" and row.duration_s:
             model = str(row.case.params.get("model", row.case.name))
-            found[model] = found.get(model, 0.0) + row.duration_s
-    return found
+            durations[model] = durations.get(model, 0.0) + row.duration_s
+    return durations
 
 
 MEMORY_LAUNCHES = (0, 1)
 """Peaks are taken in two launches: where they repeat exactly they can be compared exactly."""
 NAME = re.compile(r"[^A-Za-z0-9_.-]+")
-SETTINGS = frozenset(one.name for one in fields(TorchbenchSettings))
+SETTINGS = frozenset(setting.name for setting in fields(TorchbenchSettings))
 
 
 class TorchBench(Suite):
@@ -205,7 +214,9 @@ class TorchBench(Suite):
     }
 
     def plan(self, options: Mapping[str, Any]) -> tuple[Case, ...]:
-        """One case per model, mode, precision, backend and batch size; where `arms` are listed, one with all of them.
+        """Make one case per model, mode, precision, backend and batch size.
+
+        If `arms` are listed, one case has all of them.
 
         Raises:
             BadConfig: options contradict each other, or nothing is chosen.
@@ -223,9 +234,9 @@ class TorchBench(Suite):
         table = read_tables(options.get("tables", ()))
         models = _models(options, source, table)
         _check_short(models)
-        axes = product(models, _modes(options), _listed(options, "precision"), _backends(options))
-        named, listed = (
-            _named(options, source, models),
+        axes = product(models, _modes(options), _as_tuple(options, "precision"), _backends(options))
+        case_names, arms = (
+            _name_cases(options, source, models),
             listed_arms(options, WHERE, instead_of="backend"),
         )
         cases = []
@@ -233,7 +244,7 @@ class TorchBench(Suite):
         for (model, mode, precision, (backend, compiled)), size, count in product(
             axes, sizes, counts
         ):
-            one = TorchbenchOptions(
+            case_options = TorchbenchOptions(
                 model=model,
                 mode=BenchMode(mode),
                 precision=TorchbenchPrecision(precision),
@@ -241,23 +252,26 @@ class TorchBench(Suite):
                 source=source,
                 path=options.get("path"),
                 settings=_sized(settings, size, options),
-                listed=listed or compiled,
+                listed=arms or compiled,
                 layouts=layouts,
                 processes=count,
             )
-            _check(one)
+            _check(case_options)
             no_skip, fast = bool(options.get("no_skip", False)), bool(options.get("fast", False))
             cases.append(
                 _case(
-                    replace(one, rules=rules_for(table, one, no_skip=no_skip, fast=fast)),
-                    named[model],
+                    replace(
+                        case_options,
+                        rules=rules_for(table, case_options, no_skip=no_skip, fast=fast),
+                    ),
+                    case_names[model],
                     sized=len(sizes) > 1,
                 )
             )
         return tuple(cases)
 
     def reads(self, options: Mapping[str, Any]) -> tuple[str, ...]:
-        """Files that the plan of an entry reads.
+        """Return the files that the plan of an entry reads.
 
         They are the folder of a checkout, tables, and the durations that balance shares.
         """
@@ -318,7 +332,11 @@ class TorchBench(Suite):
         return (prepare, *size, *cold, *verify, *timed)
 
     def needs_network(self, case: Case) -> bool:
-        """Never: the zoo and configurations need none, and a checkout's models have to be there already."""
+        """Return false.
+
+        The zoo and configurations need no network, and a checkout's models have to be there
+        already.
+        """
         del case
         return False
 
@@ -335,34 +353,34 @@ def _models(options: Mapping[str, Any], source: ModelSource, table: Table) -> tu
                 " path:FILE,class:NAME"
             )
         return _chosen_of(models, options)
-    known = catalogue.names(
+    available = catalogue.names(
         source, options.get("path"), canary=table.canaries | frozenset(options.get("models", ()))
     )
     if source is ModelSource.TIMM and options.get("models"):
         return _chosen_of(tuple(options["models"]), options)
-    strangers = unknown_models(table, known)
+    strangers = unknown_models(table, available)
     if options.get("strict", False) and strangers:
         raise BadConfig(
             f"{WHERE}.tables: strict, and {source} has no model {', '.join(strangers[:10])}"
         )
-    return select(known, selection_from(options))
+    return select(available, selection_from(options))
 
 
 def _chosen_of(models: tuple[str, ...], options: Mapping[str, Any]) -> tuple[str, ...]:
-    """The selection among models that only the entry names."""
+    """Select among models that only the entry names."""
     return select(models, replace(selection_from(options), models=()))
 
 
 def _batch_sizes(options: Mapping[str, Any]) -> tuple[int | str | None, ...]:
-    """The batch size of each case; an id has it if there are several."""
-    given = options.get("batch_size")
-    return tuple(given) if isinstance(given, list | tuple) else (given,)
+    """Return the batch size of each case; an id has it if there are several."""
+    sizes = options.get("batch_size")
+    return tuple(sizes) if isinstance(sizes, list | tuple) else (sizes,)
 
 
 def _sized(
     settings: TorchbenchSettings, size: int | str | None, options: Mapping[str, Any]
 ) -> TorchbenchSettings:
-    """The settings of a case of this batch size, given or to be found."""
+    """Return the settings of a case of this batch size, given or to be found."""
     limits = limits_of(size, options, _batch_sizes(options), WHERE)
     return replace(
         settings,
@@ -372,7 +390,7 @@ def _sized(
 
 
 def _modes(options: Mapping[str, Any]) -> tuple[str, ...]:
-    return _listed(
+    return _as_tuple(
         options,
         "mode",
         default=("training",) if "layouts" in options else ("training", "inference"),
@@ -380,10 +398,10 @@ def _modes(options: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _backends(options: Mapping[str, Any]) -> tuple[tuple[str, tuple[CompiledArm, ...]], ...]:
-    """The backend of each case, and the compilation of its only arm if the entry sets it."""
+    """Return the backend of each case, and the compilation of its only arm if the entry sets it."""
     if "arms" in options or "layouts" in options:
         return (("", ()),)
-    backends = _listed(options, "backend", default=("inductor",))
+    backends = _as_tuple(options, "backend", default=("inductor",))
     if len({arm_name(backend) for backend in backends}) < len(backends):
         raise BadConfig(f"{WHERE}.backend: {', '.join(backends)} names one arm twice")
     arms = compiled_backends(backends, options, WHERE)
@@ -393,7 +411,7 @@ def _backends(options: Mapping[str, Any]) -> tuple[tuple[str, tuple[CompiledArm,
     )
 
 
-def _listed(
+def _as_tuple(
     options: Mapping[str, Any], name: str, default: tuple[str, ...] = ("fp32",)
 ) -> tuple[str, ...]:
     value = options.get(name, default)
@@ -425,14 +443,14 @@ def _check(options: TorchbenchOptions) -> None:
             f"{WHERE}.compile.compiled_autograd: inference has no backward pass; use `mode:"
             " training`"
         )
-    kept = [
+    caching = [
         arm
         for arm in options.candidates.values()
         if arm.experiment is Experiment.CACHING_PRECOMPILE
     ]
-    if kept and len(options.candidates) > 1:
+    if caching and len(options.candidates) > 1:
         raise BadConfig(
-            f"{WHERE}.arms: {kept[0].name} loads its graphs onto the model's code, where every"
+            f"{WHERE}.arms: {caching[0].name} loads its graphs onto the model's code, where every"
             " other arm of the case would run them, too; take it as `backend`, which makes a case"
             " of it"
         )
@@ -485,8 +503,8 @@ def _check_quantization(options: TorchbenchOptions) -> None:
         else (TorchbenchPrecision.BF16,)
     )
     if options.mode is BenchMode.TRAINING or options.precision not in precisions:
-        listed = " or ".join(f"`precision: {precision}`" for precision in precisions)
-        raise BadConfig(f"{WHERE}.quantization: is for `mode: inference` and {listed}")
+        choices = " or ".join(f"`precision: {precision}`" for precision in precisions)
+        raise BadConfig(f"{WHERE}.quantization: is for `mode: inference` and {choices}")
     if settings.quantization_limit is not None and not settings.compares_quantization:
         raise BadConfig(
             f"{WHERE}.quantization_limit: is for `quantized_arms: candidate`, which has an"
@@ -551,12 +569,15 @@ def _case(options: TorchbenchOptions, name: str, *, sized: bool) -> Case:
 
 
 def _short(model: str) -> str:
-    """A model's name in the ids of its cases."""
+    """Return a model's name for the ids of its cases."""
     return NAME.sub("_", model)[-LONGEST_NAME:]
 
 
 def _check_short(models: Sequence[str]) -> None:
-    """Refuse models of one entry whose cases would have one id. Raises `BadConfig`."""
+    """Refuse models of one entry whose cases would have one id.
+
+    Raises `BadConfig`.
+    """
     first: dict[str, str] = {}
     for model in models:
         other = first.setdefault(_short(model), model)
@@ -568,13 +589,13 @@ def _check_short(models: Sequence[str]) -> None:
             )
 
 
-def _named(
+def _name_cases(
     options: Mapping[str, Any], source: ModelSource, models: Sequence[str]
 ) -> dict[str, str]:
-    """The name of each model's cases: the model's, after the entry's if it has one.
+    """Return the name of each model's cases: the model's, after the entry's if it has one.
 
-    The only model of a named entry is called as the entry if it is of the user's own code, where
-    its name is a path.
+    The only model of a named entry is called as the entry if it is of the user's own code, whose
+    name is a path.
     """
     entry = options.get("name")
     if entry and source is ModelSource.OWN and len(models) == 1:

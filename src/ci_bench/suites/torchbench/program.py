@@ -1,8 +1,9 @@
-"""A model made ready to step: cast, placed, with its own optimizer and its prepared batches, compiled or not.
+"""A model made ready to step: cast, placed, compiled or not.
 
-The step that is timed is the step that is verified: it is built here, once for both. Zero-grad
-comes first and outside of the compiled code. Gradients are allocated before the first step, so no
-guard sees them change from nothing to something.
+It has its own optimizer and its prepared batches. The step that is timed is the step that is
+verified: it is built here, once for both. Zero-grad comes first and outside of the compiled code.
+Gradients are allocated before the first step, so no guard sees them change from nothing to
+something.
 """
 
 import math
@@ -47,19 +48,22 @@ _AUTOCAST = {
 
 @dataclass(frozen=True, kw_only=True)
 class Ready:
-    """A model that can step.
-
-    `step` marks `parts`; `form` is the module captured by an experiment.
-    """
+    """A model that can step."""
 
     module: nn.Module
+    """The model, on its device."""
     optimizer: torch.optim.Optimizer | None
+    """The optimizer of the trained parameters; `None` in inference."""
     samples: tuple[Sample, ...]
+    """The prepared batches."""
     step: Callable[[Sample, Mark], Result]
+    """Runs one step on a sample and marks the end of each of the `parts`."""
     parts: tuple[Part, ...]
+    """Separately timed parts of a step; empty if it has none."""
     form: CapturedProgram | None = None
+    """The module as an experiment captured it; `None` for dynamo and for eager."""
     rounded: str = ""
-    """The fp32 buffers that the precision rounded, and by how much."""
+    """The fp32 buffers that the precision rounded, and by how much; empty if none."""
 
 
 def make_ready(
@@ -123,16 +127,18 @@ def make_ready(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Placed:
-    """A model with its samples and loss, cast and on its device.
-
-    `loss` is `None` in inference where the model brings none.
-    """
+    """A model with its samples and loss, cast and on its device."""
 
     module: nn.Module
+    """The model."""
     samples: tuple[Sample, ...]
+    """The prepared batches, with a target for the loss."""
     loss: Loss | None
+    """The loss function; `None` in inference if the model has none."""
     autocast: Callable[[], AbstractContextManager[object]]
+    """Makes the context of a forward pass."""
     rounded: str = ""
+    """The fp32 buffers that the precision rounded, and by how much; empty if none."""
 
 
 def place(
@@ -162,8 +168,11 @@ def place(
 
 
 def trained_of(options: TorchbenchOptions, module: nn.Module) -> list[nn.Parameter]:
-    """The parameters that are trained. Raises `Unsupported` if the model has none."""
-    trained = [one for one in module.parameters() if one.requires_grad]
+    """Return the parameters that are trained.
+
+    Raises `Unsupported` if the model has none.
+    """
+    trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
     if not trained:
         raise Unsupported(f"{options.model} has no parameters to train; use `mode: inference`")
     return trained
@@ -184,7 +193,9 @@ def _form(
         return None
     training = options.mode is BenchMode.TRAINING
     require_forward(
-        candidate, training=training, whole=training and options.settings.scope is ModelScope.STEP
+        candidate,
+        training=training,
+        whole_step=training and options.settings.scope is ModelScope.STEP,
     )
     calls = [(sample.args, sample.kwargs) for sample in samples]
     return CapturedProgram(candidate, module, calls=calls, folder=folder)
@@ -197,7 +208,7 @@ def build_optimizer(
     *,
     capturable: bool = False,
 ) -> torch.optim.Optimizer:
-    """The named optimizer.
+    """Build the case's optimizer.
 
     Raises:
         BadOptimizer: it does not fit its options.
@@ -227,7 +238,7 @@ def _marks(options: TorchbenchOptions, samples: Sequence[Sample]) -> MarkShapes 
 
 
 def _with_marks(step: Step, mark_shapes: MarkShapes | None) -> Step:
-    """A step whose batches are marked first; itself where there is nothing to mark."""
+    """Return a step whose batches are marked first; the same step without marks."""
     if mark_shapes is None:
         return step
 
@@ -266,15 +277,15 @@ Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
 def _whole_step(
     trained: _Trained, compiler: Compile
 ) -> tuple[Callable[[Sample, Mark], Result], tuple[Part, ...]]:
-    """Forward, loss, backward and optimizer go through the backend together."""
+    """Pass forward, loss, backward and optimizer through the backend together."""
 
-    def whole(args: tuple[Any, ...], kwargs: Mapping[str, Any], target: Any) -> Result:
+    def train(args: tuple[Any, ...], kwargs: Mapping[str, Any], target: Any) -> Result:
         loss, outputs = trained.forward(args, kwargs, target)
         loss.backward()  # type: ignore[no-untyped-call] # torch leaves it unannotated
         trained.optimizer.step()
         return loss.detach(), outputs
 
-    compiled = compiler(whole)
+    compiled = compiler(train)
 
     def step(sample: Sample, _: Mark) -> Result:
         trained.clear()
@@ -300,7 +311,7 @@ def _backward_of(candidate: CompiledArm | None) -> Callable[[], AbstractContextM
 def _model_step(
     trained: _Trained, compiler: Compile, backward: Callable[[], AbstractContextManager[object]]
 ) -> tuple[Callable[[Sample, Mark], Result], tuple[Part, ...]]:
-    """A step in which only the model is compiled, so its parts can be timed separately."""
+    """Return a step in which only the model is compiled, so its parts can be timed separately."""
     compiled: nn.Module = cast("nn.Module", compiler(trained.module))
     with_model = replace(trained, module=compiled)
 
@@ -358,7 +369,7 @@ class _Cast:
         return placed.to(memory_format=torch.channels_last) if self.images else placed  # type: ignore[call-overload] # no stub for layouts
 
     def sample(self, sample: Sample) -> Sample:
-        """A copy of the sample; its floating tensors have the weights' type."""
+        """Copy the sample; its floating tensors get the weights' type."""
         return Sample(
             args=pytree.tree_map(self._tensor, sample.args),
             kwargs=pytree.tree_map(self._tensor, dict(sample.kwargs)),
@@ -378,10 +389,10 @@ class _Cast:
 def _projected(
     module: nn.Module, samples: tuple[Sample, ...], seed: int
 ) -> tuple[Loss, tuple[Sample, ...]]:
-    """A loss for models that bring none: the outputs' product with fixed random numbers, the same in every precision.
+    """Return a loss for models without one: the outputs' product with fixed random numbers.
 
-    A mean of outputs would have no gradient behind a normalisation, and the gradient check would
-    check nothing.
+    The numbers are the same in every precision. A mean of outputs would have no gradient behind a
+    normalisation, and the gradient check would check nothing.
     """
     parameters, buffers = parameters_of(module), buffers_of(module)
     generator = torch.Generator().manual_seed(seed)
@@ -403,11 +414,14 @@ def _draw_like(outputs: Any, generator: torch.Generator) -> tuple[Tensor, ...]:
             "make a loss of; return one, give the model a `loss`, or use `mode: inference`"
         )
     drawn = (torch.randn(leaf.shape, generator=generator).bfloat16() for leaf in real)
-    return tuple(one.to(leaf.device, leaf.dtype) for one, leaf in zip(drawn, real, strict=True))
+    return tuple(noise.to(leaf.device, leaf.dtype) for noise, leaf in zip(drawn, real, strict=True))
 
 
 def projection(outputs: Any, weights: tuple[Tensor, ...]) -> Tensor:
-    """Sum over floating leaves of ``<leaf, weights> / sqrt(n)``, accumulated at least in fp32; of complex ones both parts."""
+    """Sum ``<leaf, weights> / sqrt(n)`` over floating leaves, accumulated at least in fp32.
+
+    Both parts of complex leaves count.
+    """
     terms = []
     for leaf, weight in zip(_real(outputs), weights, strict=True):
         wide = torch.promote_types(leaf.dtype, torch.float32)

@@ -41,7 +41,7 @@ LIMITS = {"int8dynamic": 0.1, "int8weightonly": 0.05, "int4weightonly": 0.4}
 """The share of the outputs that may be lost, unless the case sets another."""
 
 Build = Callable[..., Ready]
-"""Called with `backend`, `exact` and `quantized`: a fresh model of the case, from the same bytes."""
+"""Called with `candidate`, `exact` and `quantized`: a fresh model, from the same bytes."""
 
 
 def quantize(module: nn.Module, options: TorchbenchOptions) -> None:
@@ -91,47 +91,55 @@ class QuantizationLoss:
 def quantization_loss(
     arm: str, build: Build, options: TorchbenchOptions
 ) -> tuple[Check, Mapping[str, Fact]]:
-    """The check `quantization_loss` of the quantised candidate against the unquantised model, and its figures as facts."""
+    """Check the quantised candidate against the unquantised model.
+
+    Also returns its figures as facts.
+    """
     with worded(Word.EAGER_FAIL_TO_RUN, Word.EAGER_1ST_RUN_OOM):
         eager = _outputs(build(candidate=None, quantized=False), options)
     truth, basis = _truth(build, options, eager)
     with worded(Word.FAIL_TO_RUN, Word.OOM):
         torch.compiler.reset()
-        given = _outputs(build(candidate=options.candidates[arm]), options)
-    found, rounding = losses(given, truth), losses(eager, truth)
+        outputs = _outputs(build(candidate=options.candidates[arm]), options)
+    deviations, rounding = losses(outputs, truth), losses(eager, truth)
     limit = options.settings.quantization_limit or LIMITS[str(options.settings.quantization)]
-    check = _judged(arm, found, rounding, limit=limit, basis=basis)
-    return check, _figures(found, rounding)
+    check = _judged(arm, deviations, rounding, limit=limit, basis=basis)
+    return check, _figures(deviations, rounding)
 
 
-def losses(given: Sequence[Leaves], truth: Sequence[Leaves]) -> tuple[QuantizationLoss, ...]:
+def losses(outputs: Sequence[Leaves], truth: Sequence[Leaves]) -> tuple[QuantizationLoss, ...]:
     """Return the deviation of each output over all samples.
 
     It is unbounded for an output that is missing, of another shape or not finite.
     """
-    names = dict.fromkeys(name for leaves in (*truth, *given) for name in leaves)
+    names = dict.fromkeys(name for leaves in (*truth, *outputs) for name in leaves)
     return tuple(
-        _loss(name, [one.get(name) for one in given], [one.get(name) for one in truth])
+        _loss(
+            name, [sample.get(name) for sample in outputs], [sample.get(name) for sample in truth]
+        )
         for name in names
     )
 
 
 def _loss(
-    name: str, given: Sequence[Tensor | None], truth: Sequence[Tensor | None]
+    name: str, values: Sequence[Tensor | None], truth: Sequence[Tensor | None]
 ) -> QuantizationLoss:
     pairs = [
-        (one, true)
-        for one, true in zip(given, truth, strict=True)
-        if one is not None or true is not None
+        (value, true)
+        for value, true in zip(values, truth, strict=True)
+        if value is not None or true is not None
     ]
-    if any(one is None or true is None or one.shape != true.shape for one, true in pairs):
+    if any(value is None or true is None or value.shape != true.shape for value, true in pairs):
         return QuantizationLoss(name=name, error=float("inf"), largest=float("inf"))
     wide = [
-        (one.double().flatten(), true.double().flatten())
-        for one, true in pairs
-        if one is not None and true is not None
+        (value.double().flatten(), true.double().flatten())
+        for value, true in pairs
+        if value is not None and true is not None
     ]
-    off, size = torch.cat([one - true for one, true in wide]), torch.cat([true for _, true in wide])
+    off, size = (
+        torch.cat([value - true for value, true in wide]),
+        torch.cat([true for _, true in wide]),
+    )
     if not off.numel():
         return QuantizationLoss(name=name, error=0.0, largest=0.0)
     return QuantizationLoss(
@@ -149,7 +157,7 @@ def _share(off: Tensor, size: Tensor) -> float:
 
 def _judged(
     arm: str,
-    found: Sequence[QuantizationLoss],
+    deviations: Sequence[QuantizationLoss],
     rounding: Sequence[QuantizationLoss],
     *,
     limit: float,
@@ -159,33 +167,36 @@ def _judged(
 
     If that effect is beyond the limit, the outcome is unknown.
     """
-    if not found:
+    if not deviations:
         detail, outcome = "no output is made of floating-point numbers", Outcome.UNKNOWN
         return Check(name=QUANTIZATION_LOSS, arm=arm, outcome=outcome, detail=detail)
-    noise = {one.name: one.worst for one in rounding}
-    worst = max(found, key=lambda one: one.worst - noise.get(one.name, 0.0))
-    own = noise.get(worst.name, 0.0)
+    noise = {deviation.name: deviation.worst for deviation in rounding}
+    worst = max(deviations, key=lambda deviation: deviation.worst - noise.get(deviation.name, 0.0))
+    noise_of_worst = noise.get(worst.name, 0.0)
     outcome = (
         Outcome.UNKNOWN
-        if own > limit
+        if noise_of_worst > limit
         else Outcome.PASS
-        if worst.worst <= limit + own
+        if worst.worst <= limit + noise_of_worst
         else Outcome.FAIL
     )
     detail = (
         f"{worst.name} is off by {worst.error:.3g} of its norm and by {worst.largest:.3g} of its"
         f" largest element; {limit:g} is allowed, and rounding without quantisation is"
-        f" {own:.2g}{basis}"
+        f" {noise_of_worst:.2g}{basis}"
     )
     return Check(name=QUANTIZATION_LOSS, arm=arm, outcome=outcome, detail=detail)
 
 
 def _figures(
-    found: Sequence[QuantizationLoss], rounding: Sequence[QuantizationLoss]
+    deviations: Sequence[QuantizationLoss], rounding: Sequence[QuantizationLoss]
 ) -> dict[str, Fact]:
     figures: dict[str, Fact] = {}
-    for name, many in (("quantization_error", found), ("unquantized_rounding_error", rounding)):
-        value = max((one.error for one in many), default=0.0)
+    for name, many in (
+        ("quantization_error", deviations),
+        ("unquantized_rounding_error", rounding),
+    ):
+        value = max((deviation.error for deviation in many), default=0.0)
         figures[name] = round(value, 6) if value < float("inf") else None
     return figures
 
@@ -193,7 +204,7 @@ def _figures(
 def _truth(
     build: Build, options: TorchbenchOptions, eager: Sequence[Leaves]
 ) -> tuple[Sequence[Leaves], str]:
-    """The outputs in fp64, or eager's with the reason why."""
+    """Return the outputs in fp64, or eager's with the reason why."""
     try:
         return _outputs(build(candidate=None, exact=True, quantized=False), options), ""
     except Exception as error:  # noqa: BLE001 - benched code may raise anything; the answer includes the reason
@@ -201,11 +212,13 @@ def _truth(
 
 
 def _outputs(ready: Ready, options: TorchbenchOptions) -> list[Leaves]:
-    """The floating outputs of each sample, on the host."""
-    found = []
+    """Return the floating outputs of each sample, on the host."""
+    collected = []
     for index, sample in enumerate(ready.samples):
         seed_everything(options.settings.seed + index)
         _, outputs = ready.step(sample, no_mark)
         leaves = take(nn.Module(), outputs, None).outputs
-        found.append({name: value for name, value in leaves.items() if value.is_floating_point()})
-    return found
+        collected.append(
+            {name: value for name, value in leaves.items() if value.is_floating_point()}
+        )
+    return collected

@@ -72,7 +72,9 @@ LOSS = "loss"
 def look_at_parts(
     options: TorchbenchOptions, load: Callable[[], Loaded], device: str
 ) -> FoundParts:
-    """Find out how parts of a batch make its whole, by a fresh model of `load`, in fp64 where it can.
+    """Find out how parts of a batch make its whole, by a fresh model of `load`.
+
+    It runs in fp64 if the model can.
 
     Raises:
         Unsupported: they do not, or the model has no batch to cut.
@@ -100,16 +102,16 @@ def look_at_parts(
         )
         batch = (sample.args, dict(sample.kwargs), sample.target)
         kinds = combined(
-            lambda tree: _left(quiet, *tree), batch, rows, options.processes, epsilon=epsilon
+            lambda tree: _run_forward(quiet, *tree), batch, rows, options.processes, epsilon=epsilon
         )
     return FoundParts(rows=rows, kinds=kinds, is_random=is_random)
 
 
 def _exact(options: TorchbenchOptions, load: Callable[[], Loaded], device: str) -> Placed | None:
-    """The model in fp64; `None` if it has no such forward pass."""
+    """Return the model in fp64; `None` if it has no such forward pass."""
     try:
         exact = place(options, load(), device=device, exact=True)
-        _left(exact, exact.samples[0].args, exact.samples[0].kwargs, exact.samples[0].target)
+        _run_forward(exact, exact.samples[0].args, exact.samples[0].kwargs, exact.samples[0].target)
     except Unsupported:
         raise
     except Exception:  # noqa: BLE001 - benched code may raise anything; its own precision has to do then
@@ -119,20 +121,23 @@ def _exact(options: TorchbenchOptions, load: Callable[[], Loaded], device: str) 
 
 def _is_random(placed: Placed) -> bool:
     """Return true if two passes differ when only the seed does."""
-    sample, found = placed.samples[0], []
+    sample, results = placed.samples[0], []
     for seed in (1, 2):
         seed_everything(seed)
-        found.append(_left(placed, sample.args, sample.kwargs, sample.target))
+        results.append(_run_forward(placed, sample.args, sample.kwargs, sample.target))
     return any(
-        not torch.equal(value.nan_to_num(), found[1][name].nan_to_num())
-        for name, value in found[0].items()
+        not torch.equal(value.nan_to_num(), results[1][name].nan_to_num())
+        for name, value in results[0].items()
     )
 
 
-def _left(
+def _run_forward(
     placed: Placed, args: tuple[Any, ...], kwargs: Mapping[str, Any], target: Any
 ) -> dict[str, Tensor]:
-    """Loss and outputs of a forward pass in the mode of training, which leaves the model as it was; texts as their bytes."""
+    """Return loss and outputs of a forward pass in the mode of training; texts as their bytes.
+
+    The model is left as it was.
+    """
     module, loss_of = placed.module, placed.loss
     parameters, buffers, attributes = (
         parameters_of(module),
@@ -142,19 +147,22 @@ def _left(
     with torch.no_grad(), placed.autocast():
         outputs = module(*args, **kwargs)
         loss = cast("Any", loss_of)(outputs, target)
-    found = {LOSS: loss.detach().clone()}
+    results = {LOSS: loss.detach().clone()}
     for name, leaf in flatten(outputs, "outputs"):
-        found[name] = (
+        results[name] = (
             leaf.detach().clone() if isinstance(leaf, Tensor) else torch.tensor([*leaf.encode()])
         )
     load_state(module, parameters, buffers)
     restore_python_state(module, attributes)
-    return found
+    return results
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shared:
-    """A model that can step in several processes, in this one: its step trains on a whole batch, and gives its own part's."""
+    """This process's part of a model that several processes step together.
+
+    The step of `ready` trains on a whole batch, and gives the results of this process's rows.
+    """
 
     ready: Ready
     together: Together
@@ -162,16 +170,16 @@ class Shared:
     device: str
 
     def left(self, result: Result) -> tuple[Tensor | None, dict[str, Tensor], dict[str, str]]:
-        """Loss, outputs and texts of a step of this process, as one process would have them.
+        """Return loss, outputs and texts of this process's step, as one process would have them.
 
         A collective.
         """
         loss, outputs = result
         leaves = dict(flatten(outputs, "outputs"))
-        own = {name: leaf for name, leaf in leaves.items() if isinstance(leaf, Tensor)}
-        whole = self.together.whole(own if loss is None else {LOSS: loss, **own})
+        tensors = {name: leaf for name, leaf in leaves.items() if isinstance(leaf, Tensor)}
+        values = self.together.whole(tensors if loss is None else {LOSS: loss, **tensors})
         texts = {name: leaf for name, leaf in leaves.items() if not isinstance(leaf, Tensor)}
-        return whole.pop(LOSS, None), whole, texts
+        return values.pop(LOSS, None), values, texts
 
 
 def make_shared(
@@ -180,26 +188,29 @@ def make_shared(
     layout: Layout,
     ranks: Ranks,
     *,
-    found: FoundParts,
+    batch_parts: FoundParts,
     device: str,
 ) -> Shared:
-    """Build this process's part of a layout. A collective."""
+    """Build this process's part of a layout.
+
+    A collective.
+    """
     placed = place(options, loaded, device=device)
     assert placed.loss is not None, "a training without a loss takes a projection"  # noqa: S101 - our own bug if not
     trained_of(options, placed.module)
     wrapped: Callable[..., Any] = shared(layout, placed.module, ranks, device)
     if layout.backend is not None:
         wrapped = make_compiler(
-            options, CompiledArm(backend=layout.backend), apart=layout.optimize_ddp or ""
+            options, CompiledArm(backend=layout.backend), key=layout.optimize_ddp or ""
         )(wrapped)
     trained = trained_of(options, placed.module)  # shards, where the layout makes such
     optimizer = build_optimizer(options, trained, device, capturable=False)
     for parameter in trained:
         parameter.grad = torch.zeros_like(parameter)
-    part = BatchPart(rows=found.rows, rank=ranks.rank, count=ranks.count)
-    together = Together(ranks=ranks, part=part, kinds=found.kinds, device=device)
+    part = BatchPart(rows=batch_parts.rows, rank=ranks.rank, count=ranks.count)
+    together = Together(ranks=ranks, part=part, kinds=batch_parts.kinds, device=device)
     step = _step_of(
-        placed, wrapped, optimizer, part, factor=part.factor(found.kinds[LOSS]), layout=layout
+        placed, wrapped, optimizer, part, factor=part.factor(batch_parts.kinds[LOSS]), layout=layout
     )
     ready = Ready(
         module=placed.module, optimizer=optimizer, samples=placed.samples, step=step, parts=()
@@ -216,7 +227,7 @@ def _step_of(
     factor: float,
     layout: Layout,
 ) -> Callable[[Sample, Mark], Result]:
-    """Zero-grad, forward and backward pass over the own rows of a batch, optimizer."""
+    """Return a step: zero-grad, forward and backward pass over the own rows, optimizer."""
     loss_of, autocast = cast("Any", placed.loss), placed.autocast
 
     def step(sample: Sample, _: Mark) -> Result:
@@ -261,15 +272,15 @@ class RankSteps:
             self.attributes[index] = python_state_of(ready.module)
 
     def step(self, index: int) -> Snapshot:
-        """The step of that number, as one process would have left it."""
+        """Take the step of that number, and return what one process would have left."""
         ready = self.shared.ready
         seed_step(self.options.settings.seed, index)
         result, _ = take_step(ready, ready.samples[index % len(ready.samples)])
         loss, outputs, texts = self.shared.left(result)
         gradients = {
-            name: _host(one.grad)
-            for name, one in ready.module.named_parameters()
-            if one.grad is not None
+            name: _host(parameter.grad)
+            for name, parameter in ready.module.named_parameters()
+            if parameter.grad is not None
         }
         return Snapshot(
             outputs={name: _host(value) for name, value in outputs.items()},
@@ -290,12 +301,12 @@ def _state_of(start: Start) -> State:
 
     Parts are weights, buffers and the optimizer's state.
     """
-    kept = {} if start.optimizer is None else start.optimizer["state"]
+    optimizer_state = {} if start.optimizer is None else start.optimizer["state"]
     state = {f"{WEIGHTS}{name}": value for name, value in start.parameters.items()}
     state |= {f"{BUFFERS}{name}": value for name, value in start.buffers.items()}
     return state | {
         f"{OPTIMIZER}{index}.{name}": value if isinstance(value, Tensor) else torch.tensor(value)
-        for index, values in kept.items()
+        for index, values in optimizer_state.items()
         for name, value in values.items()
         if isinstance(value, Tensor | int | float)
     }
@@ -305,7 +316,7 @@ class Conducted:
     """Verified steps of all processes: rank 0 has them taken by `steps`, the others `follow`."""
 
     def __init__(self, make: Callable[[str], RankSteps], ranks: Ranks) -> None:
-        """`make` builds an arm in this process."""
+        """Set how an arm is built in this process."""
         self._make, self._ranks = make, ranks
         self._steps: RankSteps | None = None
         self._quiet = ExitStack()
@@ -313,7 +324,10 @@ class Conducted:
     def steps(
         self, arm: str, starts: Sequence[Start], *, quiet: bool
     ) -> Iterator[tuple[int, Snapshot]]:
-        """In rank 0: the steps of an arm from each start, some more, and the last once again; `quiet` without dropout."""
+        """Yield the steps of an arm from each start, some more, and the last once again.
+
+        Only rank 0 calls it. `quiet` runs without dropout.
+        """
         self._order("open", arm=arm, quiet=quiet)
         self._open(arm, quiet=quiet)
         yield from all_steps(
@@ -323,29 +337,29 @@ class Conducted:
         self._close()
 
     def follow(self, order: Mapping[str, Any]) -> None:
-        """In the other ranks: follow rank 0's order."""
+        """Follow rank 0's order, in the other ranks."""
         match order["do"]:
             case "open":
                 self._open(order["arm"], quiet=order["quiet"])
             case "set_back":
-                self._own.set_back(order["index"], None)
+                self._open_steps.set_back(order["index"], None)
             case "step":
-                self._own.step(order["index"])
+                self._open_steps.step(order["index"])
             case "close":
                 self._close()
 
     @property
-    def _own(self) -> RankSteps:
+    def _open_steps(self) -> RankSteps:
         assert self._steps is not None, "an arm is open"  # noqa: S101 - our own bug if not
         return self._steps
 
     def _set_back(self, index: int, start: Start) -> None:
         self._order("set_back", index=index)
-        self._own.set_back(index, start)
+        self._open_steps.set_back(index, start)
 
     def _step(self, index: int) -> Snapshot:
         self._order("step", index=index)
-        return self._own.step(index)
+        return self._open_steps.step(index)
 
     def _open(self, arm: str, *, quiet: bool) -> None:
         forget_graphs()
@@ -376,14 +390,14 @@ class SharedProgram(ModelProgram):
         loaded: Loaded,
         shared_: Shared,
         *,
-        found: FoundParts,
+        batch_parts: FoundParts,
         compiled: bool,
         unrefereed: str,
     ) -> None:
-        """`shared_` is fresh."""
+        """Take a fresh `shared_`."""
         super().__init__(arm, options, loaded, shared_.ready, unrefereed=unrefereed)
         self.compiler = Compiler.DYNAMO if compiled else Compiler.NONE
-        self._shared, self._found, self._seed = shared_, found, options.settings.seed
+        self._shared, self._found, self._seed = shared_, batch_parts, options.settings.seed
 
     def step(self, mark: Mark) -> None:
         """Run one step on the next batch.
@@ -406,13 +420,16 @@ class SharedProgram(ModelProgram):
         return (*checks, *masks)
 
     def state(self) -> State:
-        """Weights, buffers and optimizer state, whole, on the host."""
+        """Return weights, buffers and optimizer state, unsharded, on the host."""
         return whole_state(self._module, self._optimizer)
 
     def refresh(
         self, seed: int, *, moved: bool, state: Mapping[str, Tensor] | None = None, shaken: int = 0
     ) -> bool:
-        """Step over fresh batches from now on, the same in all processes, from the state that rank 0 has."""
+        """Step over fresh batches from now on, the same in all processes.
+
+        They start from the state that rank 0 has.
+        """
         if state is not None:
             begin_from(
                 state, self._module, self._optimizer, self._shared.ranks, self._shared.device
@@ -420,10 +437,10 @@ class SharedProgram(ModelProgram):
         return super().refresh(seed, moved=moved, shaken=shaken)
 
     def outputs(self) -> State:
-        """The results that one process would have after the last step."""
+        """Return the results that one process would have after the last step."""
         loss, outputs, _ = self._shared.left(self._result)
-        left = left_by_training(loss, self._module)
-        return outputs | {name: unsharded(value) for name, value in left.items()}
+        results = left_by_training(loss, self._module)
+        return outputs | {name: unsharded(value) for name, value in results.items()}
 
     @property
     def _module(self) -> nn.Module:

@@ -51,26 +51,29 @@ class _Drawing:
         return self.witness.draw(self.ready, start or self.start, seed)
 
     def collect(self, first_seed: int, direction: dict[str, Tensor]) -> Draws:
-        """As many draws as the test over seeds takes."""
+        """Collect as many draws as the test over seeds takes."""
         draws = Draws(direction=direction)
         for seed in range(first_seed, first_seed + SEEDS, 2):
             draws.add(tensors_of(self.draw(seed)), tensors_of(self.draw(seed + 1)))
         return draws
 
     def slopes(self) -> list[float]:
-        """The ratios of slopes under some seeds; none if a step has no loss, or another one each time from the same seed."""
+        """Return the ratios of slopes under some seeds.
+
+        Empty if a step has no loss, or another loss when repeated from the same seed.
+        """
         ratios = []
         for seed in range(OF_SLOPES, OF_SLOPES + SLOPES):
-            one, again = self.draw(seed), self.draw(seed)
-            if one.loss is None or again.loss is None or not torch.equal(one.loss, again.loss):
+            first, again = self.draw(seed), self.draw(seed)
+            if first.loss is None or again.loss is None or not torch.equal(first.loss, again.loss):
                 return []
-            ratios.append(self._slope(seed, one))
+            ratios.append(self._slope(seed, first))
         return ratios
 
-    def _slope(self, seed: int, one: Snapshot) -> float:
-        names = [name for name in self.start.trained if name in one.gradients]
+    def _slope(self, seed: int, snapshot: Snapshot) -> float:
+        names = [name for name in self.start.trained if name in snapshot.gradients]
         weights = [self.start.parameters[name].double() for name in names]
-        gradients = [one.gradients[name].double() for name in names]
+        gradients = [snapshot.gradients[name].double() for name in names]
 
         def loss_at(step: float) -> float:
             moved = {
@@ -84,17 +87,17 @@ class _Drawing:
         square, weight = (
             float(sum(value.square().sum() for value in each)) for each in (gradients, weights)
         )
-        loss = float(one.loss) if one.loss is not None else 0.0
+        loss = float(snapshot.loss) if snapshot.loss is not None else 0.0
         return slope_ratio(loss_at, square=square, loss=loss, weight=weight**0.5)
 
 
-def tensors_of(one: Snapshot) -> dict[str, Tensor]:
-    """Outputs, loss and gradients of a step; optimizer updates were judged without dropout."""
-    loss = {} if one.loss is None else {"loss": one.loss.reshape(1)}
+def tensors_of(snapshot: Snapshot) -> dict[str, Tensor]:
+    """Return outputs, loss and gradients of a step; updates were judged without dropout."""
+    loss = {} if snapshot.loss is None else {"loss": snapshot.loss.reshape(1)}
     return {
-        **one.outputs,
+        **snapshot.outputs,
         **loss,
-        **{f"gradients.{name}": value for name, value in one.gradients.items()},
+        **{f"gradients.{name}": value for name, value in snapshot.gradients.items()},
     }
 
 
@@ -138,8 +141,8 @@ def _drew_alike(eager: _Drawing, candidate: _Drawing, draws: Draws, epsilon: flo
     Also true if seeds move none.
     """
     spread = {name: max(draws.apart[name]) for name in moved_by_seeds(draws, epsilon)}
-    own, theirs = (tensors_of(each.draw(OF_SLOPES)) for each in (eager, candidate))
-    return not spread or drawn_alike(theirs, own, spread)
+    ours, theirs = (tensors_of(each.draw(OF_SLOPES)) for each in (eager, candidate))
+    return not spread or drawn_alike(theirs, ours, spread)
 
 
 def _without_dropout(
@@ -171,7 +174,7 @@ def _without_dropout(
 
 
 def build_quiet(build: Build, *, candidate: CompiledArm | None, exact: bool = False) -> Ready:
-    """A fresh model whose recurrent layers drop nothing either."""
+    """Build a fresh model whose recurrent layers drop nothing either."""
     ready = build(candidate=candidate, exact=exact)
     drop_nothing(ready.module)
     return ready

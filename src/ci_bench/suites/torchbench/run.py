@@ -54,7 +54,7 @@ PACKAGES = "packages"
 
 
 def open_workload(case: Case, context: Context) -> "ModelWorkload":
-    """The workload of one case.
+    """Return the workload of one case.
 
     Raises:
         Unsupported: a table skips the model here, or the device lacks the precision.
@@ -71,7 +71,7 @@ def open_workload(case: Case, context: Context) -> "ModelWorkload":
 
 
 def _of_size(options: TorchbenchOptions, rows: int) -> TorchbenchOptions:
-    """The options with this number of rows."""
+    """Return the options with this number of rows."""
     return replace(options, settings=replace(options.settings, batch_size=rows))
 
 
@@ -79,7 +79,7 @@ class ModelWorkload:
     """Steps of one model, eager and compiled."""
 
     def __init__(self, case: Case, settled: Settled, context: Context) -> None:
-        """Nothing is loaded yet."""
+        """Set the case; nothing is loaded yet."""
         self._case = case
         self._elements: dict[int, int] = {}
         self._settled = settled
@@ -115,39 +115,42 @@ class ModelWorkload:
         self._in_ranks().follow(order)
 
     def open(self, arm: str) -> Program:
-        """A fresh model of the arm; every arm starts from the same bytes, since loading follows the seed."""
+        """Build a fresh model of the arm.
+
+        Every arm starts from the same bytes, since loading follows the seed.
+        """
         layout = self._options.layout_of(arm)
         if layout is not None:
-            loaded, found = self.load(arm), read_found(self._context.scratch)
-            unrefereed = _excused(self._settled) or (OWN_MASKS if found.is_random else "")
+            loaded, batch_parts = self.load(arm), read_found(self._context.scratch)
+            unrefereed = _excused(self._settled) or (OWN_MASKS if batch_parts.is_random else "")
             compiled = layout.backend is not None
-            shared = self._shared(layout, loaded, found)
+            shared = self._shared(layout, loaded, batch_parts)
             return SharedProgram(
                 arm,
                 self._options,
                 loaded,
                 shared,
-                found=found,
+                batch_parts=batch_parts,
                 compiled=compiled,
                 unrefereed=unrefereed,
             )
         return self.program(arm, self.load(arm))
 
     def load(self, arm: str) -> Loaded:
-        """The model of an arm, and its samples."""
+        """Load the model of an arm, and its samples."""
         return self._load(
             quantized=arm != REFERENCE_ARM or not self._options.settings.compares_quantization
         )
 
     def program(self, arm: str, loaded: Loaded) -> Program:
-        """A program of the model loaded for the arm."""
+        """Make a program of the model loaded for the arm."""
         ready = self._ready(loaded, candidate=self._options.candidates.get(arm))
         eager = partial(self._build, candidate=None)
         excuse = _excused(self._settled)
         return ModelProgram(arm, self._options, loaded, ready, unrefereed=excuse, eager=eager)
 
     def open_sized(self, arm: str, rows: int) -> Program:
-        """The arm in a batch with this number of rows.
+        """Build the arm in a batch with this number of rows.
 
         Raises:
             Unsupported: the model has a fixed batch.
@@ -210,17 +213,19 @@ class ModelWorkload:
     def _steps_of(self, arm: str) -> RankSteps:
         layout = self._options.layout_of(arm)
         assert layout is not None, "only layouts are shared"  # noqa: S101 - our own bug if not
-        found = read_found(self._context.scratch)
-        return RankSteps(options=self._options, shared=self._shared(layout, self._load(), found))
+        batch_parts = read_found(self._context.scratch)
+        return RankSteps(
+            options=self._options, shared=self._shared(layout, self._load(), batch_parts)
+        )
 
-    def _shared(self, layout: Layout, loaded: Loaded, found: FoundParts) -> Shared:
+    def _shared(self, layout: Layout, loaded: Loaded, batch_parts: FoundParts) -> Shared:
         assert self._context.ranks is not None, "layouts are of several processes"  # noqa: S101 - our own bug if not
         return make_shared(
             self._options,
             loaded,
             layout,
             self._context.ranks,
-            found=found,
+            batch_parts=batch_parts,
             device=self._context.device,
         )
 
@@ -244,7 +249,7 @@ class ModelWorkload:
             )
 
     def _load(self, *, quantized: bool = True) -> Loaded:
-        """A fresh model, always from the same seed; quantised if the case requires it of an arm."""
+        """Load a fresh model, always from the same seed; quantised if the case requires it."""
         settings = self._options.settings
         assert settings.largest is None or settings.batch_size, (  # noqa: S101 - our own bug
             "the largest batch was not searched for"

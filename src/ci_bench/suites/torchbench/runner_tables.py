@@ -1,8 +1,9 @@
-"""A YAML table of the dynamo runner's (``torchbench.yaml``, ``huggingface.yaml``, ``timm_models.yaml``) as rules of ours. Pure.
+"""Rules of ours from a YAML table of the dynamo runner's. Pure.
 
-These are lost: `cosine` and `accuracy_check_runs` (neither angles nor majorities pass here),
-`only_training` (training is always in training mode here), `divisors` (they are in our own list of
-batch sizes), tables of exporters and of TensorRT.
+The runner has ``torchbench.yaml``, ``huggingface.yaml`` and ``timm_models.yaml``. These are lost:
+`cosine` and `accuracy_check_runs` (neither angles nor majorities pass here), `only_training`
+(training is always in training mode here), `divisors` (they are in our own list of batch sizes),
+tables of exporters and of TensorRT.
 """
 
 import csv
@@ -28,9 +29,9 @@ COUNTERS = {
 MAX_NAMES = 10_000
 
 FIELDS = {
-    "batch_size", "dont_change_batch_size", "tolerance", "require_larger_multiplier_for_smaller_tensor", "very_slow", "slow",
-    "non_deterministic", "disable_cudagraph", "dtype", "canary_models", "only_training", "trt_not_yet_working", "skip",
-    "accuracy", "only_inference", "only_fp32",
+    "batch_size", "dont_change_batch_size", "tolerance", "very_slow", "slow", "non_deterministic",
+    "require_larger_multiplier_for_smaller_tensor", "disable_cudagraph", "dtype", "canary_models",
+    "only_training", "trt_not_yet_working", "skip", "accuracy", "only_inference", "only_fp32",
 }  # fmt: skip
 """Top-level fields of such a file, except anchors."""
 
@@ -41,12 +42,12 @@ def is_of_the_runner(raw: Any) -> bool:
 
 
 def canaries_of(raw: Mapping[str, Any]) -> frozenset[str]:
-    """The canary models that the runner runs anyway."""
+    """Return the canary models that the runner runs anyway."""
     return frozenset(_names(raw.get("canary_models")))
 
 
 def rules_of(raw: Mapping[str, Any]) -> list[Rule]:
-    """The rules of a table, general ones first."""
+    """Return the rules of a table, general ones first."""
     return [
         rule
         for part in (_sizes, _tolerances, _kinds, _types, _skips)
@@ -56,11 +57,12 @@ def rules_of(raw: Mapping[str, Any]) -> list[Rule]:
 
 
 def rules_of_expected(text: str) -> list[Rule]:
-    """The rules of one of the runner's files of expected results (``name,accuracy,graph_breaks`` and more counters).
+    """Return the rules of one of the runner's files of expected results.
 
-    A model that is expected not to run at all is skipped by that word, since there is nothing to
-    compare. Counters are of what the runner compiles. In inference that is what we compile; its
-    training step has more breaks than ours, and other graphs.
+    Its columns are ``name,accuracy,graph_breaks`` and more counters. A model that is expected not
+    to run at all is skipped by that word, since there is nothing to compare. Counters are of the
+    graphs that the runner compiles. In inference we compile the same; its training step has more
+    breaks than ours, and other graphs.
 
     Raises:
         ValueError: the text has no such columns.
@@ -81,8 +83,10 @@ def _expected(line: Mapping[str, str | None]) -> Iterator[Rule]:
         return
     if word in JUDGED:
         yield {"models": models, "expected": {"accuracy": word}}
-    told = {ours: line.get(theirs) for ours, theirs in COUNTERS.items()}
-    counts = {name: int(count) for name, count in told.items() if count and count.strip().isdigit()}
+    texts = {ours: line.get(theirs) for ours, theirs in COUNTERS.items()}
+    counts = {
+        name: int(count) for name, count in texts.items() if count and count.strip().isdigit()
+    }
     if counts:
         yield {"models": models, "when": {"mode": "inference"}, "expected": counts}
     if "graph_breaks" in counts:
@@ -136,8 +140,8 @@ def _kinds(raw: Mapping[str, Any]) -> Iterator[Rule]:
 
 def _types(raw: Mapping[str, Any]) -> Iterator[Rule]:
     kinds = _mapping(raw.get("dtype"))
-    for given in ("fp16", "bf16"):
-        forced = {"when": {"precision": given}, "precision": f"amp_{given}"}
+    for precision in ("fp16", "bf16"):
+        forced = {"when": {"precision": precision}, "precision": f"amp_{precision}"}
         yield {"models": _names(kinds.get("force_amp_for_fp16_bf16_models")), **forced}
     yield {
         "models": _names(kinds.get("force_fp16_for_bf16_models")),
@@ -189,10 +193,11 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def _names(value: Any) -> list[str]:
-    """A list of names; anchors make lists inside lists, and an empty list can be written as nothing.
+    """Return a list of names.
 
-    So much and no more is looked into: anchors of anchors make any number of lists out of a few
-    lines, and one its own part.
+    Anchors make lists inside lists, and an empty list can be written as nothing. At most
+    `MAX_NAMES` are read: anchors of anchors make any number of lists out of a few lines, and one
+    its own part.
     """
     names: list[str] = []
     rest, looked = [value], 0

@@ -1,4 +1,4 @@
-"""The prepared batches of a model in verification: their tensors, steps over them, half blank copies."""
+"""Prepared batches of a model in verification: their tensors, steps, and half blank copies."""
 
 import math
 from typing import Any
@@ -15,16 +15,18 @@ from ci_bench.suites.torchbench.sources.loaded import Sample
 
 
 def take_step(ready: Ready, sample: Sample) -> tuple[Result, dict[str, Tensor]]:
-    """Take one step and put back the inputs that it wrote into, so the next one begins from the same.
+    """Take one step, and put back the inputs that it wrote into.
+
+    So the next step begins from the same inputs.
 
     Returns:
-        The step's result, and what it wrote, by names such as ``inputs.0``, on the host.
+        The step's result, and the inputs it wrote, by names such as ``inputs.0``, on the host.
     """
-    given = [leaf for leaf in pytree.tree_leaves(parts_of(sample)) if isinstance(leaf, Tensor)]
-    before = [(checksum(leaf), leaf.detach().to("cpu", copy=True)) for leaf in given]
+    tensors = [leaf for leaf in pytree.tree_leaves(parts_of(sample)) if isinstance(leaf, Tensor)]
+    before = [(checksum(leaf), leaf.detach().to("cpu", copy=True)) for leaf in tensors]
     result = ready.step(sample, no_mark)
     written = {}
-    for place, (leaf, (digest, original)) in enumerate(zip(given, before, strict=True)):
+    for place, (leaf, (digest, original)) in enumerate(zip(tensors, before, strict=True)):
         if checksum(leaf) == digest:
             continue
         written[f"inputs.{place}"] = leaf.detach().to("cpu", copy=True)
@@ -35,16 +37,16 @@ def take_step(ready: Ready, sample: Sample) -> tuple[Result, dict[str, Tensor]]:
 
 
 def inputs_of(ready: Ready) -> tuple[Tensor, ...]:
-    """The tensors of all batches."""
+    """Return the tensors of all batches."""
     return tuple(
         leaf
-        for leaf in pytree.tree_leaves([parts_of(one) for one in ready.samples])
+        for leaf in pytree.tree_leaves([parts_of(sample) for sample in ready.samples])
         if isinstance(leaf, Tensor)
     )
 
 
 def half_blank(sample: Sample, number: int) -> Sample:
-    """A copy of a sample of which some rows hold zeros, or the smallest whole number that comes in it."""
+    """Copy a sample, with zeros in some rows, or the smallest whole number that comes in it."""
     dim, rows = rows_of(sample)
     place = (*(slice(None),) * dim, HALVES[number](rows))
 
@@ -72,5 +74,5 @@ def rows_of(sample: Sample) -> tuple[int, int]:
 
 
 def parts_of(sample: Sample) -> tuple[Any, ...]:
-    """The arguments and the target of a sample, as a tree."""
+    """Return the arguments and the target of a sample, as a tree."""
     return sample.args, dict(sample.kwargs), sample.target

@@ -24,14 +24,20 @@ State = dict[str, Tensor]
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """The state after a step, on the host. `other` are leaves other than tensors, as text."""
+    """The state after a step, on the host."""
 
     outputs: Leaves
+    """Tensors among the outputs, by path."""
     other: Mapping[str, str]
+    """Outputs other than tensors as text, by path, with the structure."""
     loss: Tensor | None
+    """The loss, detached; `None` in inference."""
     gradients: Leaves
+    """Gradients by parameter; those without one are left out."""
     parameters: State
+    """Parameters by name; of quantised ones their parts."""
     buffers: State
+    """Buffers by name."""
 
 
 def take(module: nn.Module, outputs: Any, loss: Tensor | None) -> Snapshot:
@@ -68,21 +74,24 @@ def take(module: nn.Module, outputs: Any, loss: Tensor | None) -> Snapshot:
 
 
 def parameters_of(module: nn.Module) -> State:
-    """Copies of all parameters, on the host; of quantised ones the tensors that they are made of."""
+    """Copy all parameters to the host; of quantised ones the tensors that they are made of."""
     return {
-        part: _host(plain)
+        part: _host(tensor)
         for name, value in module.named_parameters()
-        for part, plain in plain_parts(name, value)
+        for part, tensor in plain_parts(name, value)
     }
 
 
 def buffers_of(module: nn.Module) -> State:
-    """Copies of all buffers, on the host, those that no state dict holds included."""
+    """Copy all buffers to the host, including those that no state dict holds."""
     return {name: _host(value) for name, value in module.named_buffers()}
 
 
 def digests_of(module: nn.Module) -> dict[str, tuple[Any, ...]]:
-    """Return a digest of each buffer, computed where the buffer lies: large ones (caches, tables) are not copied to the host."""
+    """Return a digest of each buffer, computed on its device.
+
+    Large ones (caches, tables) are not copied to the host.
+    """
     parts = (part for name, value in module.named_buffers() for part in plain_parts(name, value))
     return {
         name: (value.dtype, tuple(value.shape), checksum(value.detach())) for name, value in parts
@@ -94,12 +103,12 @@ def _host(value: Tensor) -> Tensor:
 
 
 def leaves_of(outputs: Any) -> list[Tensor]:
-    """The tensors of a step's result.
+    """Return the tensors of a step's result.
 
     pytree, which compilers see through, does not know dataclasses.
     """
-    plain = [leaf for leaf in pytree.tree_leaves(outputs) if isinstance(leaf, Tensor)]
-    return plain or [leaf for _, leaf in flatten(outputs, "outputs") if isinstance(leaf, Tensor)]
+    tensors = [leaf for leaf in pytree.tree_leaves(outputs) if isinstance(leaf, Tensor)]
+    return tensors or [leaf for _, leaf in flatten(outputs, "outputs") if isinstance(leaf, Tensor)]
 
 
 def flatten(value: Any, path: str, depth: int = 0) -> Iterator[tuple[str, Tensor | str]]:
@@ -126,10 +135,10 @@ def _children(value: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, list | tuple):
         yield from ((str(index), item) for index, item in enumerate(value))
     elif is_dataclass(value):
-        yield from ((one.name, getattr(value, one.name)) for one in fields(value))
+        yield from ((field.name, getattr(value, field.name)) for field in fields(value))
     else:
-        found = getattr(value, "__dict__", {})
-        yield from ((name, item) for name, item in found.items() if _holds_tensors(item))
+        attributes = getattr(value, "__dict__", {})
+        yield from ((name, item) for name, item in attributes.items() if _holds_tensors(item))
 
 
 def _holds_tensors(value: Any, depth: int = 0) -> bool:
@@ -151,7 +160,10 @@ def _holds_tensors(value: Any, depth: int = 0) -> bool:
 
 
 def _kind(value: Any) -> str:
-    """Lists and tuples alike are sequences: dynamo may give one for the other, and no caller is misled."""
+    """Name the kind of a container; lists and tuples are both sequences.
+
+    Dynamo may give one for the other, and no caller is misled.
+    """
     if isinstance(value, list) or type(value) is tuple:
         return "sequence"
     return "mapping" if type(value) is dict else type(value).__name__
@@ -164,33 +176,36 @@ def load_state(module: nn.Module, parameters: State, buffers: State) -> None:
     """
     with torch.no_grad():
         for name, parameter in module.named_parameters():
-            for part, plain in plain_parts(name, parameter):
-                plain.copy_(parameters[part])
+            for part, tensor in plain_parts(name, parameter):
+                tensor.copy_(parameters[part])
         for name, buffer in module.named_buffers():
             buffer.copy_(buffers[name])
 
 
-def state_of(whole: dict[str, Any], numbers: list[int]) -> dict[str, Any]:
-    """A copy of an optimizer's state for some of its parameters, by their numbers; of several groups only for all together."""
-    if len(whole["param_groups"]) > 1:
-        return copy.deepcopy(whole)
+def state_of(state_dict: dict[str, Any], numbers: list[int]) -> dict[str, Any]:
+    """Copy an optimizer's state for some of its parameters, by their numbers.
+
+    The state of several groups can only be copied for all together.
+    """
+    if len(state_dict["param_groups"]) > 1:
+        return copy.deepcopy(state_dict)
     state = {
-        place: whole["state"][number]
+        place: state_dict["state"][number]
         for place, number in enumerate(numbers)
-        if number in whole["state"]
+        if number in state_dict["state"]
     }
-    (group,) = whole["param_groups"]
+    (group,) = state_dict["param_groups"]
     return copy.deepcopy(
         {"state": state, "param_groups": [{**group, "params": list(range(len(numbers)))}]}
     )
 
 
-def load_optimizer(optimizer: torch.optim.Optimizer, wanted: dict[str, Any]) -> None:
+def load_optimizer(optimizer: torch.optim.Optimizer, state_dict: dict[str, Any]) -> None:
     """Write the state in place; a tensor without one has none afterwards, as before a step."""
     ordered = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     with torch.no_grad():
         for index, parameter in enumerate(ordered):
-            theirs, ours = wanted["state"].get(index), optimizer.state.get(parameter)
+            theirs, ours = state_dict["state"].get(index), optimizer.state.get(parameter)
             if theirs is None:
                 optimizer.state.pop(parameter, None)
                 continue
@@ -205,18 +220,24 @@ def load_optimizer(optimizer: torch.optim.Optimizer, wanted: dict[str, Any]) -> 
 
 
 def _placed(value: Tensor, *, like: Tensor) -> Tensor:
-    """A count of steps stays on the host, where optimizers begin it."""
+    """Move a value to a parameter's device.
+
+    A count of steps stays on the host, where optimizers start it.
+    """
     return value.to(like.device) if value.dim() else value
 
 
 def widen_complex(optimizer: torch.optim.Optimizer) -> None:
-    """Have the state of complex parameters in their type, as `load_state_dict` has it for real ones."""
-    for parameter, kept in optimizer.state.items():
+    """Convert the state of complex parameters to their type.
+
+    `load_state_dict` does it only for real ones.
+    """
+    for parameter, state in optimizer.state.items():
         if parameter.is_complex():
-            kept.update(
+            state.update(
                 {
                     name: value.to(parameter.dtype)
-                    for name, value in kept.items()
+                    for name, value in state.items()
                     if _is_complex(value)
                 }
             )

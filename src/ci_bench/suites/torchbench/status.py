@@ -45,7 +45,10 @@ class ModelFailed(RuntimeError):  # noqa: N818 - it says what happened, and is s
 
 @contextmanager
 def worded(failed: Word, out_of_memory: Word) -> Iterator[None]:
-    """Put the word of the phase in front of whatever is raised. A reason to skip stays one."""
+    """Put the word of the phase in front of whatever is raised.
+
+    A reason to skip stays one.
+    """
     try:
         yield
     except (Unsupported, ModelFailed, OutOfMemoryError):

@@ -44,24 +44,32 @@ class Table:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settled:
-    """A case on its device after applying the rules.
-
-    `options` are its own with the rules' changes. `expected` is the word in which accuracy should
-    end; `most` and `least` are bounds of dynamo's counts, by name.
-    """
+    """A case on its device after applying the rules."""
 
     options: TorchbenchOptions
+    """The case's options with the rules' changes."""
     skip: str | None = None
+    """The reason to skip the case; `None` to run it."""
     skip_accuracy: str | None = None
+    """The reason to leave accuracy out; `None` to verify it."""
     tolerance: float | None = None
+    """Tolerance of the verification; `None` for the precision's own."""
     non_deterministic: bool = False
+    """True if eager need not repeat itself."""
     train_mode: bool | None = None
+    """Overrides `Loaded.train_mode`; `None` leaves it."""
     runner_tolerance: float | None = None
+    """Tolerance of the runner's rule; `None` for its default."""
     runner_larger_multiplier: bool = False
+    """True if the runner's rule is wider for small tensors."""
     runner_iou: float | None = None
+    """Overlap at which the runner's rule takes masks as equal; `None` for equality."""
     expected: str | None = None
+    """The word in which accuracy should end; `None` for a pass."""
     most: Mapping[str, int] = field(default_factory=dict)
+    """Upper bounds of dynamo's counts, by name."""
     least: Mapping[str, int] = field(default_factory=dict)
+    """Lower bounds of dynamo's counts, by name."""
 
 
 def read_tables(paths: Iterable[str]) -> Table:
@@ -85,67 +93,74 @@ def read_tables(paths: Iterable[str]) -> Table:
     return Table(rules=tuple(rules), canaries=frozenset(canaries))
 
 
-def unknown_models(table: Table, known: Iterable[str]) -> list[str]:
-    """Models that a table names and the source does not have.
+def unknown_models(table: Table, models: Iterable[str]) -> list[str]:
+    """Return the models that a table names and the source does not have.
 
     A pattern that matches nothing is unknown as well.
     """
-    names = tuple(known)
-    wanted = {name for rule in table.rules for name in rule.get("models", ())}
-    return sorted(name for name in wanted if not any(fnmatchcase(one, name) for one in names))
+    names = tuple(models)
+    patterns = {name for rule in table.rules for name in rule.get("models", ())}
+    return sorted(name for name in patterns if not any(fnmatchcase(model, name) for model in names))
 
 
 def rules_for(
     table: Table, options: TorchbenchOptions, *, no_skip: bool, fast: bool
 ) -> tuple[Rule, ...]:
-    """The rules that concern a case, without the conditions that are met; those with a device keep it."""
-    found = []
+    """Return the rules that concern a case, without the conditions that are met.
+
+    Conditions on a device stay.
+    """
+    rules = []
     for rule in table.rules:
         when = dict(rule.get("when", {}))
         device = when.pop("device", None)
         if not (_names(rule, options.model) and _met(when, options)):
             continue
-        said = {key: value for key, value in rule.items() if key not in SITUATION}
-        said = _without_skips(said, rule, no_skip=no_skip, fast=fast)
-        if said:
-            found.append({**said, **({} if device is None else {"when": {"device": device}})})
-    return tuple(found)
+        settings = {key: value for key, value in rule.items() if key not in SITUATION}
+        settings = _without_skips(settings, rule, no_skip=no_skip, fast=fast)
+        if settings:
+            rules.append({**settings, **({} if device is None else {"when": {"device": device}})})
+    return tuple(rules)
 
 
 def settle(options: TorchbenchOptions, device: str) -> Settled:
     """Apply a case's rules on a device (``cuda:0`` is ``cuda``)."""
-    said: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     expected: dict[str, Any] = {}
     for rule in options.rules:
-        wanted = _listed(rule.get("when", {}).get("device", device.partition(":")[0]))
-        if device.partition(":")[0] in wanted:
-            said |= {key: value for key, value in rule.items() if key not in SITUATION}
+        devices = _as_list(rule.get("when", {}).get("device", device.partition(":")[0]))
+        if device.partition(":")[0] in devices:
+            settings |= {key: value for key, value in rule.items() if key not in SITUATION}
             expected |= rule.get("expected", {})
     return Settled(
-        options=_changed(options, said),
-        skip=said.get("skip"),
-        skip_accuracy=said.get("skip_accuracy"),
-        tolerance=said.get("tolerance"),
-        non_deterministic=said.get("non_deterministic", False),
-        train_mode=said.get("train_mode"),
-        runner_tolerance=said.get("runner_tolerance"),
-        runner_larger_multiplier=said.get("runner_larger_multiplier", False),
-        runner_iou=said.get("runner_iou"),
+        options=_changed(options, settings),
+        skip=settings.get("skip"),
+        skip_accuracy=settings.get("skip_accuracy"),
+        tolerance=settings.get("tolerance"),
+        non_deterministic=settings.get("non_deterministic", False),
+        train_mode=settings.get("train_mode"),
+        runner_tolerance=settings.get("runner_tolerance"),
+        runner_larger_multiplier=settings.get("runner_larger_multiplier", False),
+        runner_iou=settings.get("runner_iou"),
         expected=expected.get("accuracy"),
         most={name: expected[name] for name in MOST if name in expected},
         least={name: expected[name] for name in LEAST if name in expected},
     )
 
 
-def _changed(options: TorchbenchOptions, said: Mapping[str, Any]) -> TorchbenchOptions:
-    """Batch size: the user's word first, unless the model's is fixed; then the table's; then the model's own."""
+def _changed(options: TorchbenchOptions, changes: Mapping[str, Any]) -> TorchbenchOptions:
+    """Apply the rules' changes to the options.
+
+    The batch size is the user's first, unless the model's is fixed; then the table's; then the
+    model's own.
+    """
     settings = options.settings
-    batch = settings.batch_size if settings.batch_size is not None else said.get("batch_size")
-    batch = None if said.get("fixed_batch") else batch
-    most = said.get("max_batch_size")
+    batch = settings.batch_size if settings.batch_size is not None else changes.get("batch_size")
+    batch = None if changes.get("fixed_batch") else batch
+    most = changes.get("max_batch_size")
     batch = min(batch, most) if batch is not None and most is not None else batch
-    cudagraphs = said.get("cudagraphs", settings.cudagraphs)
-    precision = TorchbenchPrecision(said.get("precision", options.precision))
+    cudagraphs = changes.get("cudagraphs", settings.cudagraphs)
+    precision = TorchbenchPrecision(changes.get("precision", options.precision))
     return replace(
         options,
         precision=precision,
@@ -172,32 +187,35 @@ def _met(when: Mapping[str, Any], options: TorchbenchOptions) -> bool:
         "freezing": options.settings.freezing,
         "nopython": options.settings.nopython,
     }
-    backends = {one.backend for one in options.candidates.values()}
+    backends = {arm.backend for arm in options.candidates.values()}
     return all(
         (
-            not backends.isdisjoint(_listed(wanted))
+            not backends.isdisjoint(_as_list(allowed))
             if name == "backend"
-            else facts[name] in _listed(wanted)
+            else facts[name] in _as_list(allowed)
         )
-        for name, wanted in when.items()
+        for name, allowed in when.items()
     )
 
 
 def _without_skips(
-    said: dict[str, Any], rule: Rule, *, no_skip: bool, fast: bool
+    settings: dict[str, Any], rule: Rule, *, no_skip: bool, fast: bool
 ) -> dict[str, Any]:
-    """`slow` is a reason to skip where it is to go fast; `no_skip` takes every such reason away."""
-    slow = said.pop("slow", False)
+    """Turn `slow` into a reason to skip if the entry is fast.
+
+    `no_skip` removes all such reasons.
+    """
+    slow = settings.pop("slow", False)
     if slow and fast:
-        said["skip"] = (
+        settings["skip"] = (
             f"slow{': ' + rule['reason'] if 'reason' in rule else ''}, and this entry is fast"
         )
     if no_skip:
-        said.pop("skip", None)
-    return said
+        settings.pop("skip", None)
+    return settings
 
 
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
@@ -252,7 +270,7 @@ def _checked(raw: Any, path: str) -> list[Rule]:
 
 @cache
 def table_schema() -> dict[str, Any]:
-    """The JSON Schema of our tables, shared: copy it before changing it."""
+    """Return the JSON Schema of our tables, shared: copy it before changing it."""
     from importlib.resources import files
 
     text = (

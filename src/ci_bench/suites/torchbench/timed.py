@@ -72,7 +72,7 @@ class ModelProgram:
         self.compiler = _compiler_of(arm, ready)
         self._whole = options.settings.dynamic
         self.parts: tuple[Part, ...] = () if self._whole else ready.parts
-        self.items: int | None = _rows(loaded, whole=self._whole)
+        self.items: int | None = _rows(loaded, all_batches=self._whole)
         self._arm = arm
         self._candidate = options.candidates.get(arm)
         self._training = options.mode is BenchMode.TRAINING
@@ -94,7 +94,7 @@ class ModelProgram:
         seed_step(options.settings.seed)
 
     def step(self, mark: Mark) -> None:
-        """One step on the next batch."""
+        """Run one step on the next batch."""
         try:
             if self._whole:
                 for sample in self._each:
@@ -112,7 +112,7 @@ class ModelProgram:
             raise in_words(error, *self._words(error)) from error
 
     def _words(self, error: Exception) -> tuple[Word, Word]:
-        """The words for a failed step, and for one without memory."""
+        """Return the words for a failed step, and for one without memory."""
         if self._arm == REFERENCE_ARM:
             return Word.EAGER_FAIL_TO_RUN, Word.EAGER_1ST_RUN_OOM
         return Word.EAGER_1ST_RUN_FAIL if self._fails_eagerly(error) else Word.FAIL_TO_RUN, Word.OOM
@@ -129,8 +129,8 @@ class ModelProgram:
             ready = self._eager()
             for sample in islice(cycle(ready.samples), min(self._taken, MOST_REPEATED)):
                 ready.step(sample, no_mark)
-        except Exception as own:  # noqa: BLE001 - benched code may raise anything
-            return not is_out_of_memory(own)
+        except Exception as eager_error:  # noqa: BLE001 - benched code may raise anything
+            return not is_out_of_memory(eager_error)
         return False
 
     def finish(self) -> tuple[Check, ...]:
@@ -148,8 +148,8 @@ class ModelProgram:
         value = math.nan if loss is None else float(loss)
         finite = Outcome.PASS if math.isfinite(value) else Outcome.FAIL
         moved = sum(
-            one != other
-            for one, other in zip(_fingerprints(self._ready.module), self._before, strict=True)
+            after != before
+            for after, before in zip(_fingerprints(self._ready.module), self._before, strict=True)
         )
         updated = Outcome.PASS if moved else Outcome.FAIL
         return (
@@ -179,19 +179,25 @@ class ModelProgram:
         )
 
     def remember(self) -> None:
-        """Keep the batches as they are now, since a model may write to its inputs, and digests of its buffers."""
+        """Keep the batches as they are now, and digests of the model's buffers.
+
+        A model may write to its inputs.
+        """
         self._buffers = digests_of(self._ready.module)
         every = self._ready.samples if self._whole else self._ready.samples[:1]
         self._pristine = tuple(_of_tensors(kept_aside(_tensors(sample))) for sample in every)
 
     def state(self) -> State:
-        """Weights, buffers and optimizer state, on the host."""
+        """Return weights, buffers and optimizer state, on the host."""
         return read_state(self._ready.module, self._ready.optimizer)
 
     def refresh(
         self, seed: int, *, moved: bool, state: Mapping[str, Tensor] | None = None, shaken: int = 0
     ) -> bool:
-        """Step over fresh batches from now on, in new memory or in that of the batch before, from `state` where it is given."""
+        """Step over fresh batches from now on, from `state` if one is given.
+
+        They are in new memory (`moved`) or in that of the previous batch.
+        """
         self.resume()
         if state is not None:
             write_state(state, self._ready.module, self._ready.optimizer)
@@ -199,8 +205,8 @@ class ModelProgram:
             self._fresh(seed + index, sample, shaken) for index, sample in enumerate(self._pristine)
         )
         changed = any(
-            differs(_tensors(one), _tensors(other))
-            for one, other in zip(fresh, self._pristine, strict=True)
+            differs(_tensors(fresh_sample), _tensors(pristine))
+            for fresh_sample, pristine in zip(fresh, self._pristine, strict=True)
         )
         if not moved:
             fresh = self._written(self._each if self._whole else (self._last,), fresh)
@@ -209,10 +215,10 @@ class ModelProgram:
         return changed
 
     def operands(self) -> list[Tensor]:
-        """The tensors of the batches that steps go over: of the prepared ones, or of the fresh ones."""
+        """Return the tensors of the batches that steps go over, prepared or fresh."""
         return [
             leaf
-            for leaf in pytree.tree_leaves([_tensors(one) for one in self._each])
+            for leaf in pytree.tree_leaves([_tensors(sample) for sample in self._each])
             if isinstance(leaf, Tensor)
         ]
 
@@ -224,35 +230,38 @@ class ModelProgram:
     def alter(
         self, seed: int, *, shaken: int = 0, all_values: bool = False
     ) -> Callable[[], None] | None:
-        """Prepare a write of a few other values of `seed`, or of all, into the fresh batches, where they lie."""
+        """Prepare a write of a few other values of `seed`, or of all, into the fresh batches.
+
+        The write is in place.
+        """
         fresh = tuple(
             self._fresh(seed + index, sample, shaken) for index, sample in enumerate(self._pristine)
         )
-        target, values = ([_tensors(one) for one in every] for every in (self._each, fresh))
+        target, values = ([_tensors(sample) for sample in every] for every in (self._each, fresh))
         return altered(target, values, seed, rows=self._rows, all_values=all_values)
 
     def outputs(self) -> State:
-        """All tensors of the last step's outputs, and in training its other results.
+        """Return all tensors of the last step's outputs, and in training its other results.
 
         If a step goes through all batches, it has the outputs of every batch.
         """
         results = [self._result] if self._results is None else self._results
-        found: State = {}
+        state: State = {}
         for index, (_, outputs) in enumerate(results):
             place = "outputs" if len(results) == 1 else f"outputs.{index}"
-            found |= {
+            state |= {
                 name: leaf for name, leaf in flatten(outputs, place) if isinstance(leaf, Tensor)
             }
-        return found | (
+        return state | (
             left_by_training(self._result[0], self._ready.module) if self._training else {}
         )
 
     def weights(self) -> State:
-        """The parameters."""
+        """Return the parameters."""
         return dict(self._ready.module.named_parameters())
 
     def results(self) -> State:
-        """The results of the first step; empty if it went through all batches."""
+        """Return the results of the first step; empty if it went through all batches."""
         return {} if self._whole else self.outputs()
 
     def resume(self) -> None:
@@ -271,17 +280,23 @@ class ModelProgram:
     def _written(
         self, targets: tuple[Sample, ...], fresh: tuple[Sample, ...]
     ) -> tuple[Sample, ...]:
-        """The targets with fresh values in their memory; the fresh ones themselves where shapes differ."""
-        kept = tuple((one, _of_tensors(copied(_tensors(one)))) for one in targets)
+        """Write fresh values into the targets' memory, and return the targets.
+
+        If shapes differ, return the fresh samples themselves.
+        """
+        originals = tuple((target, _of_tensors(copied(_tensors(target)))) for target in targets)
         fits = all(
-            overwritten(_tensors(one), _tensors(other))
-            for one, other in zip(targets, fresh, strict=True)
+            overwritten(_tensors(target), _tensors(replacement))
+            for target, replacement in zip(targets, fresh, strict=True)
         )
-        self._overwritten = kept
+        self._overwritten = originals
         return targets if fits else fresh
 
     def _numbers(self, outputs: Any) -> Check:
-        """Infinities may be meant, as masks; NaN never is."""
+        """Check for NaN.
+
+        Infinities may be meant, as masks; NaN never is.
+        """
         leaves = leaves_of(outputs)
         holes = sum(
             int(leaf.isnan().sum())
@@ -321,31 +336,33 @@ def _compiler_of(arm: str, ready: Ready) -> Compiler:
     return Compiler.DYNAMO if ready.form is None else Compiler.OTHER
 
 
-def _rows(loaded: Loaded, *, whole: bool) -> int | None:
-    """Rows of one step; with dynamic shapes those of all batches."""
-    if not whole or loaded.batch_size is None:
+def _rows(loaded: Loaded, *, all_batches: bool) -> int | None:
+    """Return the rows of one step; with dynamic shapes those of all batches."""
+    if not all_batches or loaded.batch_size is None:
         return loaded.batch_size
     return sum(loaded.rows) if loaded.rows else loaded.batch_size * len(loaded.samples)
 
 
 def _fingerprints(module: nn.Module) -> list[tuple[float, float]]:
-    """Sum and sum of squares of each parameter, or of this rank's shard.
+    """Return sum and sum of squares of each parameter, or of this rank's shard.
 
     This is cheap, and no second copy stays in memory.
     """
-    plain = (
+    tensors = (
         part.detach()
         for name, value in module.named_parameters()
         for _, part in plain_parts(name, local_part(value))
     )
     real = [
-        real_parts(one).double() for one in plain if one.is_floating_point() or one.is_complex()
+        real_parts(tensor).double()
+        for tensor in tensors
+        if tensor.is_floating_point() or tensor.is_complex()
     ]
-    return [(float(one.sum()), float(one.square().sum())) for one in real]
+    return [(float(tensor.sum()), float(tensor.square().sum())) for tensor in real]
 
 
 def _tensors(sample: Sample) -> Any:
-    """The tensors of a sample that can be written over, as a tree."""
+    """Return the tensors of a sample that can be written over, as a tree."""
     return sample.args, dict(sample.kwargs), sample.target
 
 

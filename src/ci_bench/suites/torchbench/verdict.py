@@ -1,4 +1,4 @@
-"""From snapshots to an answer: every tensor of every step against the truth, and one word.
+"""Accuracy of a candidate by its snapshots: every tensor against the truth, and one word.
 
 The word is from the runner's vocabulary. The answer also has, for information and never as a
 verdict, the result of the dynamo runner's own rule for the same tensors: types must match; close
@@ -131,19 +131,21 @@ class ArmAnswer:
 
 @dataclass(frozen=True, kw_only=True)
 class Judge:
-    """Judges snapshots of one case. `unsteady` means that eager does not repeat itself.
-
-    Its spread counts as rounding then.
-    """
+    """Judges snapshots of one case."""
 
     options: TorchbenchOptions
+    """The options of the case."""
     reference: Reference
+    """Eager's steps, and the runs that show its rounding."""
     yardstick: Yardstick
+    """The limits of the rule of numbers."""
     unsteady: bool = False
+    """True if eager does not repeat itself; its spread counts as rounding then."""
     _claimed: dict[int, Computed] = field(default_factory=dict)
+    """The reference's results by step, as far as they were claimed."""
 
     def eager_repeats(self) -> ArmAnswer | None:
-        """`None` if the eager runs agree; else why candidates cannot be judged.
+        """Return `None` if the eager runs agree; else why candidates cannot be judged.
 
         Not through the truth: a model that draws other numbers each time is far from it, too.
         Kernels that add up in any order may differ in the last digits of the largest tensor of a
@@ -151,19 +153,19 @@ class Judge:
         no more after some steps: whether a candidate errs is unknown then.
         """
         pairs = zip(self.reference.eager, self.reference.again, strict=True)
-        found = [
-            one
+        deviations = [
+            deviation
             for eager, again in pairs
             for kind in REPEATED
-            for one in self._repeated(kind, eager, again)
+            for deviation in self._repeated(kind, eager, again)
         ]
-        wrong = [one for one in found if one.wrong]
+        wrong = [deviation for deviation in deviations if deviation.wrong]
         if self.unsteady:
             return None
         if not wrong:
             return self._stateful()
         detail = (
-            f"two eager runs from the same state differ: {_listed(wrong)}; mark the model"
+            f"two eager runs from the same state differ: {_describe_worst(wrong)}; mark the model"
             " non_deterministic if it has to be so"
         )
         return _answer(Outcome.FAIL, Word.EAGER_TWO_RUNS_DIFFER, detail, wrong)
@@ -177,11 +179,11 @@ class Judge:
             )
             return _answer(Outcome.UNKNOWN, Word.EAGER_VARIATION, detail, [])
         late = [
-            one
+            deviation
             for kind in REPEATED
-            for one in self._repeated(kind, self.reference.eager[-1], self.reference.late)
+            for deviation in self._repeated(kind, self.reference.eager[-1], self.reference.late)
         ]
-        wrong = [one for one in late if one.wrong]
+        wrong = [deviation for deviation in late if deviation.wrong]
         if not wrong:
             return None
         where = (
@@ -189,12 +191,13 @@ class Judge:
             " can be put back"
         )
         detail = (
-            f"{where}: eager's own last step is another one after more steps ({_listed(wrong)})"
+            f"{where}: eager's own last step is another one after more steps"
+            f" ({_describe_worst(wrong)})"
         )
         return _answer(Outcome.UNKNOWN, Word.EAGER_VARIATION, detail, wrong)
 
     def _repeated(self, kind: str, eager: Snapshot, again: Snapshot) -> Iterator[Deviation]:
-        first, second = (getattr(one, kind) for one in (eager, again))
+        first, second = (getattr(run, kind) for run in (eager, again))
         largest = max(
             (float(real_parts(value).double().norm()) for value in first.values()), default=0.0
         )
@@ -222,64 +225,77 @@ class Judge:
         steps: Iterable[tuple[int, Snapshot]],
         claim: Callable[[Leaves, Computed], None] | None = None,
     ) -> tuple[ArmAnswer, Snapshot]:
-        """The answer for the snapshots of one candidate, each with the number of its step; and the last of them.
+        """Judge the snapshots of one candidate, each with the number of its step.
 
-        Outputs and gradients of a step that agrees are claimed, if the rule is the usual one.
+        Also returns the last of them. Outputs and gradients of a step that agrees are claimed, if
+        the rule is the usual one.
         """
-        found: list[Deviation] = []
+        deviations: list[Deviation] = []
         count, last = 0, None
         for index, snapshot in steps:
-            own = [*self._same(index, snapshot)]
+            step_deviations = [*self._same(index, snapshot)]
             usual = self.yardstick == yardstick_of(self.options.precision.epsilon)
-            if claim is not None and usual and not any(one.wrong for one in own):
+            if (
+                claim is not None
+                and usual
+                and not any(deviation.wrong for deviation in step_deviations)
+            ):
                 claim(_claimable(snapshot), self._expected(index))
-            found += own
+            deviations += step_deviations
             count, last = count + 1, snapshot
         assert last is not None, "at least one step is verified"  # noqa: S101 - the schema says so
-        return self._answer(found, count), last
+        return self._answer(deviations, count), last
 
-    def _answer(self, found: list[Deviation], steps: int) -> ArmAnswer:
-        wrong = [one for one in found if one.wrong]
+    def _answer(self, deviations: list[Deviation], steps: int) -> ArmAnswer:
+        wrong = [deviation for deviation in deviations if deviation.wrong]
         if wrong:
             return _answer(
-                Outcome.FAIL, Word.FAIL_ACCURACY, f"{_listed(wrong)}{self._basis()}", wrong
+                Outcome.FAIL, Word.FAIL_ACCURACY, f"{_describe_worst(wrong)}{self._basis()}", wrong
             )
-        empty = unverifiable(found, KINDS)
+        empty = unverifiable(deviations, KINDS)
         if empty:
-            return _answer(Outcome.UNKNOWN, Word.PASS, f"{empty}{self._basis()}", found)
-        if weak := self._weak(found):
-            return _answer(Outcome.UNKNOWN, Word.PASS, f"{weak}{self._basis()}", found)
-        worst = max(found, key=lambda one: one.score)
+            return _answer(Outcome.UNKNOWN, Word.PASS, f"{empty}{self._basis()}", deviations)
+        if weak := self._weak(deviations):
+            return _answer(Outcome.UNKNOWN, Word.PASS, f"{weak}{self._basis()}", deviations)
+        worst = max(deviations, key=lambda deviation: deviation.score)
         turns = (
             f"{self.reference.batches} {'sizes' if self.options.settings.dynamic else 'batches'}"
         )
-        counted = f"{len(found)} tensors in {steps} steps over all {turns}"
+        counted = f"{len(deviations)} tensors in {steps} steps over all {turns}"
         counted += (
             f", {self.reference.halves} of them with half of the rows blank"
             if self.reference.halves
             else ""
         )
         detail = f"{counted}, the largest error is {worst.score:.2f} of what rounding allows"
-        return _answer(Outcome.PASS, Word.PASS, f"{detail} ({worst.name}){self._basis()}", found)
+        return _answer(
+            Outcome.PASS, Word.PASS, f"{detail} ({worst.name}){self._basis()}", deviations
+        )
 
-    def _weak(self, found: list[Deviation]) -> str:
-        """Why agreement is weak evidence: few numbers of a narrow format, which blank rows do not move. Else empty."""
+    def _weak(self, deviations: list[Deviation]) -> str:
+        """Explain why agreement is weak evidence; empty if it is not.
+
+        It is weak for few numbers of a narrow format, which blank rows do not move.
+        """
         reference = self.reference
         if not reference.little:
             return ""
-        allowed = max((one.allowed for one in found if one.name.startswith("outputs")), default=0.0)
-        plain = reference.eager[0].outputs
+        allowed = max(
+            (deviation.allowed for deviation in deviations if deviation.name.startswith("outputs")),
+            default=0.0,
+        )
+        outputs = reference.eager[0].outputs
         for half in reference.eager[len(reference.eager) - reference.halves :]:
-            apart = [
+            distances = [
                 float((half.outputs[name].double() - value.double()).norm())
-                for name, value in plain.items()
+                for name, value in outputs.items()
                 if value.is_floating_point()
                 and name in half.outputs
                 and half.outputs[name].shape == value.shape
             ]
-            if any(one > TELLING * allowed for one in apart):
+            if any(distance > TELLING * allowed for distance in distances):
                 return ""
-        count = sum(value.numel() for value in plain.values())
+        count = sum(value.numel() for value in outputs.values())
         numbers = "one number" if count == 1 else f"{count} numbers"
         return (
             f"a step's outputs are {numbers} in {self.options.precision}, which agree as well where"
@@ -287,7 +303,10 @@ class Judge:
         )
 
     def _expected(self, index: int) -> Computed:
-        """Results of the reference in a step, exactly and with rounding; the same each time."""
+        """Return the reference's results in a step, exactly and with rounding.
+
+        They are the same each time.
+        """
         if index not in self._claimed:
             reference = self.reference
             runs = [reference.again[index], *(run[index] for run in reference.shaken)]
@@ -308,8 +327,8 @@ class Judge:
         compared = list(_all(last, eager, exact))
         wrong = [
             name
-            for name, given, wanted, true in compared
-            if given is None or not agrees(given, wanted, true, rule)
+            for name, actual, expected, true in compared
+            if actual is None or not agrees(actual, expected, true, rule)
         ]
         return (
             not wrong,
@@ -317,7 +336,7 @@ class Judge:
         )
 
     def _same(self, index: int, snapshot: Snapshot) -> Iterator[Deviation]:
-        """Everything of one step."""
+        """Compare everything of one step."""
         eager = self.reference.eager[index]
         if dict(snapshot.other) != dict(eager.other):
             yield _other(snapshot.other, eager.other)
@@ -330,12 +349,12 @@ class Judge:
     def _measured(self, index: int, snapshot: Snapshot) -> Iterator[TensorMeasurement]:
         """Measure the model's results; parameters that are not trained have to stay."""
         start = self.reference.starts[index]
-        yield from self._leaves("", index, lambda one: one.outputs, snapshot)
+        yield from self._leaves("", index, lambda run: run.outputs, snapshot)
         if snapshot.loss is not None:
             yield from self._leaves("", index, _loss_of, snapshot)
-        yield from self._leaves("gradients.", index, lambda one: one.gradients, snapshot)
+        yield from self._leaves("gradients.", index, lambda run: run.gradients, snapshot)
         yield from self._leaves(
-            "buffers.", index, lambda one: one.buffers, snapshot, starts=start.buffers
+            "buffers.", index, lambda run: run.buffers, snapshot, starts=start.buffers
         )
         for name in sorted(start.parameters.keys() - set(start.trained)):
             begin = start.parameters[name]
@@ -346,7 +365,7 @@ class Judge:
         start, eager = self.reference.starts[index], self.reference.eager[index]
         for names in treated_apart(self.options, start):
             ideal, eager_ideal = (
-                ideal_change(self.options, start, one, names) for one in (snapshot, eager)
+                ideal_change(self.options, start, after, names) for after in (snapshot, eager)
             )
             for name in names:
                 reference = (eager.parameters[name], eager_ideal[name])
@@ -364,24 +383,26 @@ class Judge:
         prefix: str,
         index: int,
         part: Callable[[Snapshot], Leaves],
-        seen: Snapshot,
+        snapshot: Snapshot,
         starts: Leaves | None = None,
     ) -> Iterator[TensorMeasurement]:
-        """One part of a snapshot, tensor by tensor, against the same part of all other runs."""
+        """Measure one part of a snapshot, tensor by tensor, against that of all other runs."""
         reference = self.reference
         runs = [
             reference.eager[index],
             reference.again[index],
             *(run[index] for run in reference.shaken),
         ]
-        found = measured(
-            part(seen),
+        measurements = measured(
+            part(snapshot),
             truth=part(reference.exact[index]) if reference.exact else None,
             runs=[part(run) for run in runs],
             jolts=[part(run[index]) for run in reference.jolted],
             starts=starts or {},
         )
-        yield from (replace(one, name=prefix + one.name) for one in found)
+        yield from (
+            replace(measurement, name=prefix + measurement.name) for measurement in measurements
+        )
 
     def _basis(self) -> str:
         return (
@@ -392,12 +413,12 @@ class Judge:
 
 
 def _memory_of(name: str, start: Start) -> float:
-    """The longest memory of the optimizer of that name, Adam's second beta."""
+    """Return the longest memory of the optimizer of that name, Adam's second beta."""
     return longest_memory(name, start.optimizer["param_groups"] if start.optimizer else ())
 
 
 def _claimable(snapshot: Snapshot) -> Leaves:
-    """Outputs and gradients, by the names that deviations have."""
+    """Return outputs and gradients, by the names that deviations have."""
     return {
         **snapshot.outputs,
         **{f"gradients.{name}": value for name, value in snapshot.gradients.items()},
@@ -408,17 +429,20 @@ def _loss_of(snapshot: Snapshot) -> Leaves:
     return {} if snapshot.loss is None else {"loss": snapshot.loss}
 
 
-def _answer(outcome: Outcome, word: Word, detail: str, found: list[Deviation]) -> ArmAnswer:
-    score = max((one.score for one in found), default=0.0)
+def _answer(outcome: Outcome, word: Word, detail: str, deviations: list[Deviation]) -> ArmAnswer:
+    score = max((deviation.score for deviation in deviations), default=0.0)
     return ArmAnswer(outcome=outcome, word=word, detail=f"{word}: {detail}", score=score)
 
 
-def _listed(wrong: list[Deviation]) -> str:
-    """Each tensor once, those first that others depend on, then the worst."""
+def _describe_worst(wrong: list[Deviation]) -> str:
+    """Describe each tensor once, those first that others depend on, then the worst."""
     worst: dict[str, Deviation] = {}
-    for one in sorted(wrong, key=lambda one: -one.score):
-        worst.setdefault(one.name, one)
-    ordered = sorted(worst.values(), key=lambda one: (_rank(one.name), not one.fault, -one.score))
+    for deviation in sorted(wrong, key=lambda deviation: -deviation.score):
+        worst.setdefault(deviation.name, deviation)
+    ordered = sorted(
+        worst.values(),
+        key=lambda deviation: (_rank(deviation.name), not deviation.fault, -deviation.score),
+    )
     more = f" and {len(ordered) - SHOWN} more" if len(ordered) > SHOWN else ""
     return "; ".join(map(told, ordered[:SHOWN])) + more
 
@@ -427,16 +451,16 @@ def _rank(name: str) -> int:
     return next((rank for rank, kind in enumerate(ORDER) if name.startswith(kind)), len(ORDER))
 
 
-def _other(given: Mapping[str, str], eager: Mapping[str, str]) -> Deviation:
+def _other(actual: Mapping[str, str], eager: Mapping[str, str]) -> Deviation:
     name = next(
-        name for name in sorted(given.keys() | eager.keys()) if given.get(name) != eager.get(name)
+        name for name in sorted(actual.keys() | eager.keys()) if actual.get(name) != eager.get(name)
     )
-    fault = f"{given.get(name, 'missing')} instead of {eager.get(name, 'nothing')}"
+    fault = f"{actual.get(name, 'missing')} instead of {eager.get(name, 'nothing')}"
     return Deviation(name=name, score=inf, error=inf, allowed=0.0, blind=False, fault=fault)
 
 
 def _all(
-    given: Snapshot, eager: Snapshot, exact: Snapshot | None
+    snapshot: Snapshot, eager: Snapshot, exact: Snapshot | None
 ) -> Iterator[tuple[str, Tensor | None, Tensor, Tensor | None]]:
     """Yield the tensors that the runner compares.
 
@@ -444,14 +468,14 @@ def _all(
     """
     groups = ("outputs",) if eager.loss is None else ("gradients", "parameters", "buffers")
     if eager.loss is not None:
-        yield "loss", given.loss, eager.loss, None if exact is None else exact.loss
+        yield "loss", snapshot.loss, eager.loss, None if exact is None else exact.loss
     for group in groups:
         theirs: Leaves = getattr(eager, group)
-        for name, wanted in theirs.items():
+        for name, expected in theirs.items():
             true = None if exact is None else getattr(exact, group).get(name)
             yield (
                 f"{group}.{name}".removeprefix("outputs.outputs"),
-                getattr(given, group).get(name),
-                wanted,
+                getattr(snapshot, group).get(name),
+                expected,
                 true,
             )

@@ -82,7 +82,10 @@ NOT_STATE = (
 
 @dataclass(frozen=True, kw_only=True)
 class PythonState:
-    """Copies of a model's plain attributes, by the name of the module and of the attribute, and which parameters are trained."""
+    """Copies of a model's plain attributes, by the names of the module and of the attribute.
+
+    `trained` is true for the parameters that are trained.
+    """
 
     values: Mapping[tuple[str, str], Any]
     trained: Mapping[str, bool] = field(default_factory=dict)
@@ -90,37 +93,41 @@ class PythonState:
 
 def python_state_of(module: nn.Module) -> PythonState:
     """Copy the plain attributes of all modules; sharing stays, and tensors lose their graphs."""
-    memo = _kept(module)
-    found = {}
+    memo = _begin_memo(module)
+    values = {}
     for name, inner in module.named_modules():
         for attribute, value in vars(inner).items():
             if attribute in INTERNAL or isinstance(value, NOT_STATE):
                 continue
             try:
-                found[name, attribute] = _copied(value, memo)
+                values[name, attribute] = _copied(value, memo)
             except Exception:  # noqa: BLE001, S112 - locks, files and the like: benched code may raise anything when it is copied
                 continue
     return PythonState(
-        values=found, trained={name: one.requires_grad for name, one in module.named_parameters()}
+        values=values,
+        trained={name: parameter.requires_grad for name, parameter in module.named_parameters()},
     )
 
 
 def restore_python_state(module: nn.Module, state: PythonState) -> None:
-    """Put back changed values, and remove new ones. Compilers guard the identity of the others."""
-    memo = _kept(module)
+    """Put back changed values, and remove new ones.
+
+    Compilers guard the identity of the others.
+    """
+    memo = _begin_memo(module)
     for name, inner in module.named_modules():
         ours = {attribute for owner, attribute in state.values if owner == name}
         for attribute in ours:
-            wanted, missing = state.values[name, attribute], attribute not in vars(inner)
-            if missing or not _same(vars(inner)[attribute], wanted, 0):
+            original, missing = state.values[name, attribute], attribute not in vars(inner)
+            if missing or not _same(vars(inner)[attribute], original, 0):
                 with suppress(
                     Exception
                 ):  # what refers weakly to something may be copied once, and not again
-                    _put(inner, attribute, _copied(wanted, memo))
+                    _put(inner, attribute, _copied(original, memo))
         new = [
-            one
-            for one in vars(inner)
-            if one not in ours and one not in INTERNAL and _is_plain(vars(inner)[one])
+            key
+            for key in vars(inner)
+            if key not in ours and key not in INTERNAL and _is_plain(vars(inner)[key])
         ]
         for attribute in new:
             delattr(inner, attribute)
@@ -137,7 +144,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _put(inner: nn.Module, attribute: str, value: Any) -> None:
-    """In place where that is possible: the attribute may be known elsewhere, too."""
+    """Set an attribute in place if that is possible: it may be known elsewhere, too."""
     current = vars(inner).get(attribute)
     if (
         isinstance(current, Tensor)
@@ -155,65 +162,72 @@ def _put(inner: nn.Module, attribute: str, value: Any) -> None:
         setattr(inner, attribute, value)
 
 
-def _kept(module: nn.Module) -> dict[int, Any]:
-    """The memo of a copy in which modules and parameters stand for themselves: they are restored elsewhere."""
-    own = [*module.modules(), *module.parameters(), *module.buffers()]
-    return {id(one): one for one in own}
+def _begin_memo(module: nn.Module) -> dict[int, Any]:
+    """Return the memo of a copy in which modules, parameters and buffers are not copied.
+
+    They are restored elsewhere.
+    """
+    parts = [*module.modules(), *module.parameters(), *module.buffers()]
+    return {id(part): part for part in parts}
 
 
 def _copied(value: Any, memo: dict[int, Any]) -> Any:
-    """A deep copy; of a tensor its contents."""
+    """Return a deep copy; of a tensor its contents."""
     if id(value) in memo:
         return memo[id(value)]
     if isinstance(value, Tensor):
         memo[id(value)] = copied = value.detach().clone()
         return copied
     if type(value) in {list, tuple, set}:
-        return type(value)(_copied(one, memo) for one in value)
+        return type(value)(_copied(element, memo) for element in value)
     if type(value) is dict:
-        return {key: _copied(one, memo) for key, one in value.items()}
+        return {key: _copied(element, memo) for key, element in value.items()}
     return copy.deepcopy(value, memo)
 
 
-def _same(one: Any, other: Any, depth: int) -> bool:
+def _same(first: Any, second: Any, depth: int) -> bool:
     """Return true if no change is visible; opaque or too deep values count as unchanged."""
-    if one is other or depth > MOST_DEPTH or isinstance(other, NOT_STATE):
+    if first is second or depth > MOST_DEPTH or isinstance(second, NOT_STATE):
         return True
-    if type(one) is not type(other):
+    if type(first) is not type(second):
         return False
     for kind, compare in COMPARED:
-        if isinstance(one, kind):
-            return compare(one, other, depth)
-    return _same(getattr(one, "__dict__", None), getattr(other, "__dict__", None), depth + 1)
+        if isinstance(first, kind):
+            return compare(first, second, depth)
+    return _same(getattr(first, "__dict__", None), getattr(second, "__dict__", None), depth + 1)
 
 
-def _same_items(one: Any, other: Any, depth: int) -> bool:
-    return len(one) == len(other) and all(
-        _same(a, b, depth + 1) for a, b in zip(one, other, strict=True)
+def _same_items(first: Any, second: Any, depth: int) -> bool:
+    return len(first) == len(second) and all(
+        _same(a, b, depth + 1) for a, b in zip(first, second, strict=True)
     )
 
 
-def _same_entries(one: Any, other: Any, depth: int) -> bool:
-    return list(one) == list(other) and all(_same(one[key], other[key], depth + 1) for key in one)
+def _same_entries(first: Any, second: Any, depth: int) -> bool:
+    return list(first) == list(second) and all(
+        _same(first[key], second[key], depth + 1) for key in first
+    )
 
 
-def _same_tensors(one: Tensor, other: Tensor, _depth: int) -> bool:
-    if one.shape != other.shape or one.dtype != other.dtype:
+def _same_tensors(first: Tensor, second: Tensor, _depth: int) -> bool:
+    if first.shape != second.shape or first.dtype != second.dtype:
         return False
-    return torch.equal(one.nan_to_num(), other.nan_to_num())
+    return torch.equal(first.nan_to_num(), second.nan_to_num())
 
 
-def _same_values(one: Any, other: Any, _depth: int) -> bool:
-    return bool(one == other) or (one != one and other != other)  # noqa: PLR0124 - NaN is itself
+def _same_values(first: Any, second: Any, _depth: int) -> bool:
+    return bool(first == second) or (first != first and second != second)  # noqa: PLR0124 - NaN is itself
 
 
 COMPARED: tuple[tuple[Any, Callable[[Any, Any, int], bool]], ...] = (
     (Tensor, _same_tensors),
-    (torch.Generator, lambda one, other, _: torch.equal(one.get_state(), other.get_state())),
-    (random.Random, lambda one, other, _: one.getstate() == other.getstate()),
+    (torch.Generator, lambda first, second, _: torch.equal(first.get_state(), second.get_state())),
+    (random.Random, lambda first, second, _: first.getstate() == second.getstate()),
     (
         np.ndarray,
-        lambda one, other, _: one.shape == other.shape and one.tobytes() == other.tobytes(),
+        lambda first, second, _: (
+            first.shape == second.shape and first.tobytes() == second.tobytes()
+        ),
     ),
     (list | tuple | deque, _same_items),
     (Mapping, _same_entries),
@@ -228,48 +242,56 @@ LATER_STEPS = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Start:
-    """Start of a step: eager's parameters (and which are trained), buffers and optimizer state.
-
-    They are on the host. `attributes` are the plain ones of the model's modules, on their devices.
-    """
+    """Start of a step: eager's state, on the host."""
 
     parameters: State
+    """Parameters by name."""
     trained: tuple[str, ...]
+    """Names of the trained parameters, in the order of the optimizer's state."""
     buffers: State
+    """Buffers by name."""
     optimizer: dict[str, Any] | None
+    """The optimizer's state dict; `None` in inference."""
     attributes: PythonState
+    """Plain attributes of the model's modules, on their devices."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reference:
-    """Reference for candidates. `exact` is `None` if fp64 was impossible; see `why_inexact`.
+    """Reference for candidates: eager's steps, and the runs that show rounding (see `numerics`).
 
-    For each verified step it has a start, eager's snapshot and again's, the exact one, and those of
-    the shaken and jolted runs (see `numerics`). A large model's fill the memory, so only needed
-    parameters are kept: eager's of every step, the exact ones of the last. `late` is the last step
-    once more by again, after the candidate's steps in between. `inputs` are the prepared batches,
-    `generators` the states of the random generators after eager's first step, empty if it drew no
-    random numbers.
+    A large model's runs fill the memory, so only needed parameters are kept: eager's of every step,
+    the exact ones of the last.
     """
 
     starts: tuple[Start, ...]
+    """The start of each verified step."""
     eager: tuple[Snapshot, ...]
+    """Eager's snapshot of each step."""
     again: tuple[Snapshot, ...]
+    """The same of another eager build."""
     exact: tuple[Snapshot, ...] | None
+    """The same in fp64; `None` if that was impossible, see `why_inexact`."""
     shaken: tuple[tuple[Snapshot, ...], ...]
+    """The same of each run from shaken weights."""
     jolted: tuple[tuple[Snapshot, ...], ...]
+    """The same of each run from harder shaken weights; empty in narrow formats."""
     late: Snapshot
+    """The last step once more by the build of `again`, after the steps in between."""
     repeated: Snapshot
-    """The first step once more, by eager after all its steps: from the same start, but for plain
-    attributes.
-    """
+    """The first step once more by `eager`'s build, after all its steps; attributes stay."""
     batches: int
+    """The number of prepared batches."""
     halves: int = 0
+    """The number of steps at the end whose batch is half blank."""
     little: bool = False
-    """True if the first step `VerifyWitness.says_little`; `halves` last steps are then half blank."""
+    """True if the first step `VerifyWitness.says_little`; `halves` steps follow then."""
     why_inexact: str = ""
+    """The reason why `exact` is missing; empty otherwise."""
     inputs: tuple[Tensor, ...] = ()
+    """The tensors of the prepared batches."""
     generators: tuple[Tensor, ...] = ()
+    """Generator states after eager's first step; empty if it drew no random numbers."""
     start: Mapping[str, str] = field(default_factory=dict)
     """Forms and digests of the first step's inputs and weights."""
     start_again: Mapping[str, str] = field(default_factory=dict)
@@ -291,7 +313,7 @@ class VerifyWitness:
     build: Build
 
     def reference(self) -> Reference:
-        """Everything but the candidate."""
+        """Run everything but the candidate."""
         with worded(Word.EAGER_1ST_RUN_FAIL, Word.EAGER_1ST_RUN_OOM):
             ready = self.build(candidate=None)
             batches = len(ready.samples)
@@ -305,7 +327,7 @@ class VerifyWitness:
         with worded(Word.EAGER_2ND_RUN_FAIL, Word.EAGER_2ND_RUN_OOM):
             other = self.build(candidate=None)
             start_again = start_of(other)
-            *again, late = (_light(one) for _, one in self._whole(other, starts))
+            *again, late = (_light(snapshot) for _, snapshot in self._take_all_steps(other, starts))
             del other
         epsilon, count = self.options.precision.epsilon, self.options.settings.perturbations
         shaken_runs = tuple(self._shaken(starts, epsilon, index) for index in range(count))
@@ -337,9 +359,11 @@ class VerifyWitness:
         After them come some more without being set back, and the last one once again.
         """
         with worded(Word.FAIL_TO_RUN, Word.OOM):
-            yield from self._whole(ready, starts)
+            yield from self._take_all_steps(ready, starts)
 
-    def _whole(self, ready: Ready, starts: tuple[Start, ...]) -> Iterator[tuple[int, Snapshot]]:
+    def _take_all_steps(
+        self, ready: Ready, starts: tuple[Start, ...]
+    ) -> Iterator[tuple[int, Snapshot]]:
         return all_steps(
             len(starts),
             lambda index: self._set_back(ready, starts[index]),
@@ -347,13 +371,13 @@ class VerifyWitness:
         )
 
     def forced(self, ready: Ready, starts: tuple[Start, ...]) -> Iterator[Snapshot]:
-        """One step from each start."""
+        """Yield one step from each start."""
         for index, start in enumerate(starts):
             self._set_back(ready, start)
             yield self._step(ready, index)
 
     def draw(self, ready: Ready, start: Start, seed: int) -> Snapshot:
-        """The first step from a start, under another seed."""
+        """Take the first step from a start, under another seed."""
         self._set_back(ready, start)
         seed_everything(seed)
         (loss, outputs), _ = take_step(ready, ready.samples[0])
@@ -368,31 +392,34 @@ class VerifyWitness:
         drew from any generator.
         """
         starts: list[Start] = []
-        found: list[Snapshot] = []
+        snapshots: list[Snapshot] = []
         generators: tuple[Tensor, ...] = ()
         draws = False
         for index in range(steps):
-            parameters = found[-1].parameters if found else parameters_of(ready.module)
+            parameters = snapshots[-1].parameters if snapshots else parameters_of(ready.module)
             starts.append(_start_of(ready, parameters))
             after = self._step(ready, index)
-            found.append(replace(after, parameters=_shared(after.parameters, parameters)))
+            snapshots.append(replace(after, parameters=_shared(after.parameters, parameters)))
             if not index:
                 states = generator_states()
                 generators = drawn_since(self.options.settings.seed)
                 draws = bool(moved(states, generator_states()))
         for index in range(
-            steps, steps + len(HALVES) if self.says_little(found[0], ready.samples[0]) else steps
+            steps,
+            steps + len(HALVES) if self.says_little(snapshots[0], ready.samples[0]) else steps,
         ):
-            start = _start_of(ready, found[-1].parameters)
+            start = _start_of(ready, snapshots[-1].parameters)
             try:
                 after = self._step(ready, index)
             except Exception:  # noqa: BLE001 - the model may refuse a batch that is half blank
                 break
             starts.append(start)
-            found.append(replace(after, parameters=_shared(after.parameters, found[-1].parameters)))
-        return tuple(starts), tuple(found), generators, draws
+            snapshots.append(
+                replace(after, parameters=_shared(after.parameters, snapshots[-1].parameters))
+            )
+        return tuple(starts), tuple(snapshots), generators, draws
 
-    def says_little(self, seen: Snapshot, sample: Sample) -> bool:
+    def says_little(self, snapshot: Snapshot, sample: Sample) -> bool:
         """Return true if a step has fewer outputs than rows, in a narrow format that hides rows."""
         options = self.options
         if (
@@ -401,7 +428,7 @@ class VerifyWitness:
             or options.precision.epsilon <= FP32_EPSILON
         ):
             return False
-        return sum(value.numel() for value in seen.outputs.values()) < rows_of(sample)[1]
+        return sum(value.numel() for value in snapshot.outputs.values()) < rows_of(sample)[1]
 
     def _usual_steps(self, ready: Ready) -> int:
         return max(self.options.settings.steps, len(ready.samples))
@@ -427,11 +454,12 @@ class VerifyWitness:
     def _shaken(
         self, starts: tuple[Start, ...], epsilon: float, index: int
     ) -> tuple[Snapshot, ...]:
-        """Eager from weights that are off by `epsilon` each."""
+        """Run eager from weights that are off by `epsilon` each."""
         ready = self.build(candidate=None)
         generator = torch.Generator().manual_seed(index + 1)
         off = tuple(
-            replace(one, parameters=shaken(one.parameters, epsilon, generator)) for one in starts
+            replace(start, parameters=shaken(start.parameters, epsilon, generator))
+            for start in starts
         )
         return tuple(map(_light, self.forced(ready, off)))
 
@@ -443,8 +471,8 @@ class VerifyWitness:
             steps = enumerate(self.forced(self.build(candidate=None, exact=True), starts), start=1)
             return (
                 tuple(
-                    one if number == len(starts) else replace(one, parameters={})
-                    for number, one in steps
+                    snapshot if number == len(starts) else replace(snapshot, parameters={})
+                    for number, snapshot in steps
                 ),
                 "",
             )
@@ -471,7 +499,10 @@ class VerifyWitness:
 def all_steps(
     count: int, set_back: Callable[[int], None], step: Callable[[int], Snapshot]
 ) -> Iterator[tuple[int, Snapshot]]:
-    """The steps of a candidate, each with the number of the start that it has: one from each, some more, the last once again."""
+    """Yield the steps of a candidate, each with the number of its start.
+
+    There is one from each start, some more, and the last once again.
+    """
     for index in range(count):
         set_back(index)
         yield index, step(index)
@@ -482,13 +513,17 @@ def all_steps(
 
 
 def drawn_since(seed: int) -> tuple[Tensor, ...]:
-    """The states of torch's generators, where the first step of `seed` drew numbers; begins that step's numbers once more."""
+    """Return the states of torch's generators if the first step of `seed` drew numbers.
+
+    Starts that step's random numbers again.
+    """
     now = _generator_states()
     seed_step(seed, 0)
     return (
         now
         if any(
-            not torch.equal(one, other) for one, other in zip(now, _generator_states(), strict=True)
+            not torch.equal(current, initial)
+            for current, initial in zip(now, _generator_states(), strict=True)
         )
         else ()
     )
@@ -500,7 +535,7 @@ def _generator_states() -> tuple[Tensor, ...]:
 
 
 def start_of(ready: Ready) -> dict[str, str]:
-    """Forms and digests of a fresh model's inputs and weights."""
+    """Return forms and digests of a fresh model's inputs and weights."""
     return read_start(inputs_of(ready), ready.module.named_parameters())
 
 
@@ -543,7 +578,7 @@ def ideal_change(
 def _in_fp64(
     options: TorchbenchOptions, start: Start, weights: Sequence[Tensor]
 ) -> torch.optim.Optimizer:
-    """The case's optimizer over fp64 weights on the CPU."""
+    """Return the case's optimizer over fp64 weights on the CPU."""
     settings = options.settings
     dtype = next((start.parameters[name].dtype for name in start.trained), torch.float32)
     same = same_in_fp64(settings.optimizer, settings.optimizer_options, dtype)
@@ -559,15 +594,15 @@ def known_updates(options: TorchbenchOptions, start: Start) -> State:
     return updates_by_known_gradients(
         partial(_in_fp64, options, start),
         {name: start.parameters[name] for name in start.trained},
-        apart=not is_import_path(options.settings.optimizer),
+        separately=not is_import_path(options.settings.optimizer),
     )
 
 
 def _start_of(ready: Ready, parameters: State) -> Start:
     state = None
     if ready.optimizer is not None:
-        kept = copy.deepcopy(ready.optimizer.state_dict())
-        state = pytree.tree_map_only(Tensor, lambda value: value.to("cpu"), kept)
+        state_dict = copy.deepcopy(ready.optimizer.state_dict())
+        state = pytree.tree_map_only(Tensor, lambda value: value.to("cpu"), state_dict)
     return Start(
         parameters=parameters,
         trained=() if ready.optimizer is None else names_of(ready.optimizer, ready.module),
@@ -583,7 +618,7 @@ def _light(snapshot: Snapshot) -> Snapshot:
 
 
 def _shared(after: State, before: State) -> State:
-    """The same tensors where nothing has changed: in inference, all of them."""
+    """Return the same tensors where nothing has changed: in inference, all of them."""
     return {
         name: before[name] if torch.equal(value, before[name]) else value
         for name, value in after.items()
@@ -591,19 +626,23 @@ def _shared(after: State, before: State) -> State:
 
 
 def is_random(ready: Ready) -> bool:
-    """Return true if two steps from one state differ when only the seed does. Uses `ready` up."""
+    """Return true if two steps from one state differ when only the seed does.
+
+    Uses `ready` up.
+    """
     before, buffers, attributes = (
         parameters_of(ready.module),
         buffers_of(ready.module),
         python_state_of(ready.module),
     )
-    kept = []
+    results = []
     for seed in (1, 2):
         seed_everything(seed)
         (_, outputs), _ = take_step(ready, ready.samples[0])
-        kept.append(take(ready.module, outputs, None).outputs)
+        results.append(take(ready.module, outputs, None).outputs)
         load_state(ready.module, before, buffers)
         restore_python_state(ready.module, attributes)
     return any(
-        name not in kept[1] or not torch.equal(kept[0][name], kept[1][name]) for name in kept[0]
+        name not in results[1] or not torch.equal(results[0][name], results[1][name])
+        for name in results[0]
     )

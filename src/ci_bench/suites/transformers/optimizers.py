@@ -84,7 +84,7 @@ class Shadow:
     def known_updates(self) -> dict[str, Tensor]:
         """Return the optimizer's updates by known gradients, from the start weights."""
         separately = not is_import_path(self._options.optimizer)
-        return updates_by_known_gradients(self._make, self.starts, apart=separately)
+        return updates_by_known_gradients(self._make, self.starts, separately=separately)
 
     @property
     def memory(self) -> float:

@@ -58,7 +58,9 @@ def compiled(
     `dynamic` is for a candidate without it; `key` as in `compiling.compiled`. If CUDA graphs may
     run it, each call starts a step: it may overwrite the results of the previous call.
     """
-    run = compiling.compiled(candidate.compiled, function, dynamic=dynamic, whole=False, apart=key)
+    run = compiling.compiled(
+        candidate.compiled, function, dynamic=dynamic, whole_step=False, key=key
+    )
     if not has_cuda_graphs(candidate):
         return run
 

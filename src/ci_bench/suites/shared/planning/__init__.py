@@ -1,1 +1,1 @@
-"""For planning: no torch here."""
+"""Parts of planning that suites share; no torch here."""

@@ -59,35 +59,36 @@ MAKE_FILES = frozenset(
     {Experiment.AOT_INDUCTOR, Experiment.AOT_PRECOMPILE, Experiment.CACHING_PRECOMPILE}
 )
 PACKAGE = "package"
-"""The check that the file of such an arm was loaded by another process than the one that made it."""
+"""The check that another process loaded the file of such an arm than the one that made it."""
 TAKES_OPTIONS = frozenset({INDUCTOR, *MAKE_FILES})
 """The backends that are inductor, in one form or another."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CompiledArm:
-    """An arm under `torch.compile`, or an experiment in its place.
-
-    `mode` is inductor's, `None` for its default; `options` are inductor's by their dotted names.
-    `dynamic` of `None` leaves it to dynamo to notice that shapes change. `compiled_autograd` has
-    dynamo capture the backward pass as it runs, too.
-    """
+    """An arm under `torch.compile`, or an experiment instead of it."""
 
     backend: str = INDUCTOR
+    """A backend of `torch.compile`, or an `Experiment`."""
     mode: str | None = None
+    """Inductor's mode; `None` for its default."""
     fullgraph: bool = False
+    """True if a graph break is an error."""
     dynamic: bool | None = None
+    """True if every size is a symbol, false if none is; `None` if dynamo decides."""
     compiled_autograd: bool = False
+    """True if dynamo captures the backward pass as it runs, too."""
     options: Mapping[str, Any] = field(default_factory=dict)
+    """Inductor's options, by their dotted names."""
 
     @property
     def name(self) -> str:
         """The name of the arm, with everything except defaults: ``inductor+max-autotune``."""
         shapes = {None: "", True: "dynamic-shapes", False: "static-shapes"}[self.dynamic]
-        whole = "fullgraph" if self.fullgraph else ""
+        graph = "fullgraph" if self.fullgraph else ""
         autograd = "compiled-autograd" if self.compiled_autograd else ""
         return joined(
-            arm_name(self.backend), self.mode, whole, shapes, autograd, *option_marks(self.options)
+            arm_name(self.backend), self.mode, graph, shapes, autograd, *option_marks(self.options)
         )
 
     @property
@@ -96,44 +97,54 @@ class CompiledArm:
         return Experiment(self.backend) if self.backend in set(Experiment) else None
 
     def as_params(self) -> dict[str, Any]:
-        """The arm as `read_arm` reads it: backend, mode, and all other values except defaults."""
+        """Return the arm as `read_arm` reads it.
+
+        It has the backend, the mode, and all other values except defaults.
+        """
         default = CompiledArm()
         rest = {
-            one.name: getattr(self, one.name)
-            for one in fields(self)
-            if one.name not in {"backend", "mode", "options"}
+            argument.name: getattr(self, argument.name)
+            for argument in fields(self)
+            if argument.name not in {"backend", "mode", "options"}
         }
-        given = {name: value for name, value in rest.items() if value != getattr(default, name)}
+        changed = {name: value for name, value in rest.items() if value != getattr(default, name)}
         options = {"options": dict(self.options)} if self.options else {}
-        return {"backend": self.backend, "mode": self.mode, **given, **options}
+        return {"backend": self.backend, "mode": self.mode, **changed, **options}
 
 
 def arm_name(backend: str) -> str:
-    """The arm that runs a backend; dynamo's own backend ``eager`` must not be mistaken for the reference."""
+    """Return the name of the arm that runs a backend.
+
+    Dynamo's own backend ``eager`` must not be mistaken for the reference.
+    """
     return "dynamo-eager" if backend == "eager" else backend
 
 
 def joined(*marks: str | None) -> str:
     """Return an arm's name made of its marks, without empty ones; a long name ends in a digest."""
-    whole = "+".join(mark for mark in marks if mark)
+    name = "+".join(mark for mark in marks if mark)
     return (
-        whole
-        if len(whole) <= MOST_OF_A_NAME
-        else f"{whole[: MOST_OF_A_NAME - 9]}+{sha256(whole.encode()).hexdigest()[:8]}"
+        name
+        if len(name) <= MOST_OF_A_NAME
+        else f"{name[: MOST_OF_A_NAME - 9]}+{sha256(name.encode()).hexdigest()[:8]}"
     )
 
 
 def option_marks(options: Mapping[str, Any]) -> Iterator[str]:
-    """Options as an arm's name has them: ``max_autotune:true``."""
+    """Yield options in the form that an arm's name has: ``max_autotune:true``."""
     for name, value in sorted(options.items()):
         text = str(value).lower() if isinstance(value, bool) else str(value)
-        yield (
-            f"{name}:{''.join(letter if letter.isalnum() or letter in '._-' else '_' for letter in text)}"
+        plain_text = "".join(
+            letter if letter.isalnum() or letter in "._-" else "_" for letter in text
         )
+        yield f"{name}:{plain_text}"
 
 
 def read_arm(word: str | Mapping[str, Any], usual: Mapping[str, Any] | None = None) -> CompiledArm:
-    """An item of `arms`: a backend, a mode (of inductor then), an experiment, or a mapping; `usual` is the entry's `compile`."""
+    """Read an item of `arms`: a backend, a mode, an experiment, or a mapping.
+
+    A mode is inductor's. `usual` is the entry's `compile`.
+    """
     return CompiledArm(**arguments_of(word, usual or {}))
 
 
@@ -153,11 +164,12 @@ def arguments_of(word: str | Mapping[str, Any], usual: Mapping[str, Any]) -> dic
 def listed_arms(
     options: Mapping[str, Any], place: str, *, instead_of: str, without: Iterable[Experiment] = ()
 ) -> tuple[CompiledArm, ...]:
-    """The arms that an entry at `place` lists, as its `compile` has them; none if it has no `arms`.
+    """Return the arms that an entry at `place` lists, with its `compile`; none if it has no `arms`.
 
     Raises:
-        BadConfig: an arm is there twice, has an argument that its backend lacks, or a word that is misspelt; the suite can't run
-            it (`without`); or the entry has the option that `arms` stands for, `instead_of`, as well.
+        BadConfig: an arm is listed twice, has an argument that its backend lacks, or a misspelt
+            word; the suite can't run it (`without`); or the entry also has the option that `arms`
+            replaces, `instead_of`.
     """
     arms = tuple(read_arm(word, options.get("compile")) for word in options.get("arms", ()))
     check_arms(
@@ -178,7 +190,7 @@ def compiled_backends(
     *,
     without: Iterable[Experiment] = (),
 ) -> tuple[CompiledArm, ...]:
-    """The backends of an entry as its `compile` has them.
+    """Return the backends of an entry as its `compile` has them.
 
     Raises `BadConfig` if one lacks an argument.
     """
@@ -191,7 +203,10 @@ def compiled_backends(
 
 
 def check_suits(place: str, arms: Iterable[CompiledArm], without: Iterable[Experiment]) -> None:
-    """Refuse experiments that a suite cannot run. Raises `BadConfig`."""
+    """Refuse experiments that a suite cannot run.
+
+    Raises `BadConfig`.
+    """
     lacking = set(without)
     faults = [
         f"{place}: this suite does not have the experiment {arm.backend}; suite torchbench does"
@@ -210,7 +225,7 @@ def check_arms(
     instead_of: str,
     names: Sequence[str],
 ) -> None:
-    """The checks of `listed_arms`: `names` are those of the items of `arms` in their order.
+    """Make the checks of `listed_arms`: `names` are those of the items of `arms` in their order.
 
     Raises `BadConfig`.
     """
@@ -223,8 +238,8 @@ def check_arms(
     ]
     faults += [fault for arm in arms.values() for fault in arm_faults(arm)]
     for word in options["arms"]:
-        known = (*MODES, *map(str, Experiment))
-        if isinstance(word, str) and word not in known and (hint := meant(word, known)):
+        spellings = (*MODES, *map(str, Experiment))
+        if isinstance(word, str) and word not in spellings and (hint := meant(word, spellings)):
             kind = "mode of torch.compile" if meant(word, MODES) else "experiment"
             faults.append(
                 f"{word!r} is not a known {kind}{hint} (for a backend of that name, write"
@@ -237,7 +252,7 @@ def check_arms(
 
 
 def arm_faults(arm: CompiledArm) -> Iterator[str]:
-    """Options that inductor lacks, and arguments of `torch.compile` that a backend or an experiment has no use for."""
+    """Yield options that inductor lacks, and arguments without a use for the backend."""
     yield from (f"options.{fault}" for fault in option_faults(arm.options))
     if arm.mode is not None and arm.backend != INDUCTOR:
         yield (
@@ -254,7 +269,10 @@ def arm_faults(arm: CompiledArm) -> Iterator[str]:
 
 
 def without_cuda_graphs(modes: Mapping[str, str | None], device: str) -> dict[str, str]:
-    """The fact `no_cuda_graphs` of a case, if arms (by mode) need graphs that its device lacks."""
+    """Return the fact `no_cuda_graphs` of a case.
+
+    It is empty unless arms (by mode) need graphs that the device lacks.
+    """
     asking = [arm for arm, mode in modes.items() if mode in MODES_WITH_CUDA_GRAPHS]
     if not asking or device.startswith("cuda"):
         return {}

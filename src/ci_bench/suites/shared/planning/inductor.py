@@ -40,24 +40,27 @@ MODE_OPTIONS: Mapping[str, Mapping[str, Any]] = {
 
 @cache
 def option_types() -> Mapping[str, str]:
-    """The type of each option by its dotted name: ``bool``, ``int``, ``float``, ``str`` or ``any``."""
+    """Return the type of each option by its dotted name.
+
+    The types are ``bool``, ``int``, ``float``, ``str`` and ``any``.
+    """
     lines = files("ci_bench.suites").joinpath(TABLE).read_text(encoding="utf-8").splitlines()
     return dict(line.split(" ") for line in lines)
 
 
 def option_faults(options: Mapping[str, Any]) -> Iterator[str]:
     """Yield the faults in options of inductor; each starts with the option's name."""
-    known = option_types()
+    types = option_types()
     for name, value in options.items():
         if name in COMPILE_ARGUMENTS:
             yield (
                 f"{name}: an argument of torch.compile, not an option of"
                 f" inductor{_hint(name, value)}"
             )
-        elif name not in known:
-            yield f"{name}: inductor has no such option{meant(name, list(known))}"
-        elif known[name] != ANY and not _fits(value, known[name]):
-            yield f"{name}: {value!r} is not {_TYPES[known[name]][0]}"
+        elif name not in types:
+            yield f"{name}: inductor has no such option{meant(name, list(types))}"
+        elif types[name] != ANY and not _fits(value, types[name]):
+            yield f"{name}: {value!r} is not {_TYPES[types[name]][0]}"
 
 
 def _hint(name: str, value: Any) -> str:
@@ -77,9 +80,9 @@ def _fits(value: Any, kind: str) -> bool:
 
 
 def typed_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options as `torch.compile` takes them: a whole number is a float where the option is one."""
-    known = option_types()
+    """Return the options as `torch.compile` takes them: of type float if the option is one."""
+    types = option_types()
     return {
-        name: float(value) if known.get(name) == "float" else value
+        name: float(value) if types.get(name) == "float" else value
         for name, value in options.items()
     }

@@ -1,4 +1,7 @@
-"""Ways in which several processes share a training: their names and options, in all suites that have them. No torch here."""
+"""Ways in which several processes share a training: names and options, for all suites.
+
+No torch here.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -47,30 +50,30 @@ SCHEDULES: Mapping[str, Schedule] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layout:
-    """Layout of a training over several processes.
-
-    `layout` is one of `LAYOUTS`, or the import path of the user's own. `accumulate` is the number
-    of parts of a rank's rows over which gradients add up before they are exchanged (`no_sync`), or
-    the number of micro-batches of a pipeline. `static_graph` is DDP's, `reshard` FSDP's
-    (`reshard_after_forward`). `plan` maps patterns of module names to ``colwise`` or ``rowwise``,
-    for `tensor`; empty takes a plan for the usual names. `split` gives a pipeline its stages, by
-    `schedule`; each process has `stages` of them. `inner` is the number of processes that share a
-    copy of `hsdp`, or the products of `fsdp_tensor`; there are as many such groups as fit into the
-    processes. `backend` compiles what a rank runs, of DDP under dynamo's mode `optimize_ddp`;
-    `None` leaves the mode to torch.
-    """
+    """Layout of a training over several processes."""
 
     layout: str
+    """One of `LAYOUTS`, or the import path of the user's own."""
     accumulate: int = 1
+    """Parts of a rank's rows between two exchanges (`no_sync`); a pipeline's micro-batches."""
     static_graph: bool = False
+    """DDP's option of that name."""
     reshard: bool = True
+    """FSDP's `reshard_after_forward`."""
     plan: Mapping[str, str] = field(default_factory=dict)
+    """For `tensor`: ``colwise`` or ``rowwise`` by module names' patterns; empty for usual names."""
     split: str | None = None
+    """Import path of the function that cuts a pipeline into stages; `None` without one."""
     schedule: str = GPIPE
+    """The schedule of a pipeline, by its name in `SCHEDULES`."""
     stages: int = 1
+    """Stages of a pipeline in each process."""
     inner: int = PAIR
+    """Processes that share a copy of `hsdp` or the products of `fsdp_tensor`, as one group."""
     optimize_ddp: str | None = None
+    """Dynamo's mode of that name, for compiled DDP; `None` leaves it to torch."""
     backend: str | None = None
+    """The backend that compiles a rank's part, of DDP; `None` if it runs eagerly."""
 
     @property
     def name(self) -> str:
@@ -88,7 +91,10 @@ class Layout:
         return joined(self.layout, *marks)
 
     def as_params(self) -> dict[str, Any]:
-        """The options as `read_layout` reads them. Newer ones are included only if they are set."""
+        """Return the options as `read_layout` reads them.
+
+        Newer ones are included only if they are set.
+        """
         usual = Layout(layout=self.layout)
         later = {"schedule", "stages", "inner", "optimize_ddp"}
         return {
@@ -114,7 +120,7 @@ class Layout:
 
 
 def read_layout(word: str | Mapping[str, Any]) -> Layout:
-    """An item of `layouts`: a name, an import path, or a mapping with `layout`."""
+    """Read an item of `layouts`: a name, an import path, or a mapping with `layout`."""
     if isinstance(word, str):
         return Layout(layout=word)
     mode = word.get("optimize_ddp")
@@ -163,7 +169,9 @@ def counts_of(options: Mapping[str, Any]) -> tuple[int, ...]:
 def shared_models(
     options: Mapping[str, Any], place: str, *, instead_of: Sequence[str]
 ) -> tuple[Layout, ...]:
-    """The layouts of an entry at `place`, whose models several processes train; may be empty.
+    """Return the layouts of an entry at `place`, in which several processes train its models.
+
+    May be empty.
 
     Raises:
         BadConfig: they clash with each other or the entry; they replace the options `instead_of`.
@@ -208,15 +216,15 @@ def _unknown(layout: Layout) -> Iterator[str]:
     word = layout.layout
     if word in ROWS_SHARED or ":" in word:
         return
-    known = ", ".join(ROWS_SHARED)
+    names = ", ".join(ROWS_SHARED)
     if word in LAYOUTS:
         yield (
-            f"layouts: {word} is of suite training_loss; use one of {known}, or your own by its"
+            f"layouts: {word} is of suite training_loss; use one of {names}, or your own by its"
             " import path"
         )
     else:
         yield (
-            f"layouts: {word!r} is neither one of {known} nor an import"
+            f"layouts: {word!r} is neither one of {names} nor an import"
             f" path{meant(word, ROWS_SHARED)}"
         )
 
@@ -234,9 +242,9 @@ def shared_stages(
     verified: bool = True,
     timed: bool = True,
 ) -> tuple[Stage, ...]:
-    """The stages of a case whose arms, but for the reference, `count` processes run together; `memory` are launches.
+    """Return the stages of a case whose arms run in `count` processes, except for the reference.
 
-    Nothing is compiled from cold.
+    `memory` are the launches that measure peak memory. Nothing is compiled from cold.
     """
     peaks = (
         Stage(

@@ -1,4 +1,4 @@
-"""Digest of a benchmark's own code: the files of a tree that a command names, or that a suite's modules are.
+"""Digest of a benchmark's own code: files that a command names, or those of a suite's modules.
 
 Base and head with different digests are compared, and the report says that the benchmark itself
 changed. Nothing is run.
@@ -38,13 +38,16 @@ _BY_PROGRAM = {
 
 
 def of_commands(commands: Iterable[str | Sequence[str]], folder: Path) -> str:
-    """The digest of the files and folders that commands name; empty if they name none in `folder`."""
-    return _digest(found for command in commands for found in _named(_words(command), folder))
+    """Return the digest of the files and folders that commands name.
+
+    It is empty if they name none in `folder`.
+    """
+    return _digest(path for command in commands for path in _find_files(_words(command), folder))
 
 
 def of_modules(names: Iterable[str], folder: Path) -> str:
-    """The digest of modules' files; empty if none of them is in `folder` or its ``src``."""
-    return _digest(found for name in names for found in _module(name, folder))
+    """Return the digest of modules' files; empty if none of them is in `folder` or its ``src``."""
+    return _digest(path for name in names for path in _module(name, folder))
 
 
 def _words(command: str | Sequence[str]) -> list[str]:
@@ -56,10 +59,13 @@ def _words(command: str | Sequence[str]) -> list[str]:
         return command.split()
 
 
-def _named(words: Sequence[str], folder: Path) -> Iterator[Path]:
-    """Yield the files of each word: a path, a test's id, or a module after ``-m`` or before ``:function``."""
-    named = [name for word in words for name in _BY_PROGRAM.get(word.rpartition("/")[2], ())]
-    for before, word in zip(("", *words, *("" for _ in named)), (*words, *named), strict=False):
+def _find_files(words: Sequence[str], folder: Path) -> Iterator[Path]:
+    """Yield the files of each word.
+
+    A word is a path, a test's id, or a module (after ``-m`` or before ``:function``).
+    """
+    implied = [name for word in words for name in _BY_PROGRAM.get(word.rpartition("/")[2], ())]
+    for before, word in zip(("", *words, *("" for _ in implied)), (*words, *implied), strict=False):
         path = folder / word.partition("::")[0].removesuffix("/...")
         if not word or Path(word).is_absolute() or ".." in Path(word).parts or path == folder:
             continue
@@ -72,13 +78,13 @@ def _named(words: Sequence[str], folder: Path) -> Iterator[Path]:
 
 def _sources_below(folder: Path) -> Iterator[Path]:
     """Yield the source files in a folder and below, in order; links are not followed."""
-    found: list[Path] = []
+    files: list[Path] = []
     for place, folders, names in itertools.islice(os.walk(folder), MOST_FOLDERS):
         folders.sort()
-        found += (Path(place, name) for name in sorted(names) if name.endswith(SOURCES))
-        if len(found) >= MOST_FILES:
+        files += (Path(place, name) for name in sorted(names) if name.endswith(SOURCES))
+        if len(files) >= MOST_FILES:
             break
-    yield from found[:MOST_FILES]
+    yield from files[:MOST_FILES]
 
 
 def _module(name: str, folder: Path) -> Iterator[Path]:

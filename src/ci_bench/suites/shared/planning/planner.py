@@ -40,22 +40,27 @@ class PlannedCase:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlanAnswer:
-    """Description of the suite, and its cases.
-
-    `fault` is the error that the suite reports in the entry. `absent` means that the tree only
-    lacks the suite.
-    """
+    """Description of the suite, and its cases."""
 
     worker: str
+    """Import path of the worker's module."""
     preload: tuple[str, ...] = ()
+    """Modules that the process behind a launch imports once."""
     options_schema: Mapping[str, Any] = field(default_factory=lambda: {"type": "object"})
+    """JSON Schema of one entry."""
     cases: tuple[PlannedCase, ...] = ()
+    """The planned cases; empty if only the description was requested."""
     fault: str | None = None
+    """The error that the suite reports in the entry; `None` without one."""
     absent: bool = False
+    """True if the tree only lacks the suite."""
 
 
 def answer(request: PlanRequest) -> PlanAnswer:
-    """Import the suite and ask it. The caller reports its exceptions, except `BadConfig`."""
+    """Import the suite and ask it.
+
+    The caller reports its exceptions, except `BadConfig`.
+    """
     module, _, attribute = request.target.partition(":")
     suite = getattr(import_module(module), attribute)
     if not isinstance(suite, Suite):
@@ -78,12 +83,12 @@ def _planned(suite: Suite, case: Case) -> PlannedCase:
     )
 
 
-def main(asked: Path, answered: Path) -> None:
+def main(request_file: Path, answer_file: Path) -> None:
     """Read a request from one file and write the answer to another."""
     import msgspec
 
-    request = msgspec.json.decode(asked.read_bytes(), type=PlanRequest)
-    answered.write_bytes(msgspec.json.encode(answer(request)))
+    request = msgspec.json.decode(request_file.read_bytes(), type=PlanRequest)
+    answer_file.write_bytes(msgspec.json.encode(answer(request)))
 
 
 if __name__ == "__main__":

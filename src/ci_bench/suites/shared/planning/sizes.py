@@ -37,7 +37,7 @@ class DynamicShapes(StrEnum):
     MARKED = "marked"
     """`mark_dynamic` on the dimensions that differ: one that becomes a constant is an error."""
     UNBACKED = "unbacked"
-    """`mark_unbacked` on them: nothing may depend on the size that the first batch happens to have."""
+    """`mark_unbacked` on them: nothing may depend on the size that the first batch has."""
 
 
 class Size(StrEnum):
@@ -52,12 +52,12 @@ VARIES = (Axis.BATCH,)
 
 
 def drawn_rows(batch: int, seed: int) -> tuple[int, ...]:
-    """The rows of each batch, in an order drawn from the seed."""
+    """Return the rows of each batch, in an order drawn from the seed."""
     return _drawn(batch, SHARES, seed)
 
 
 def drawn_lengths(length: int, seed: int) -> tuple[int, ...]:
-    """The length of each batch's sequence, in another order than the rows."""
+    """Return the length of each batch's sequence, in another order than the rows."""
     return _drawn(length, SHARES_OF_A_SEQUENCE, seed + 1)
 
 
@@ -86,11 +86,11 @@ def check_dynamic(
             " of them out"
         )
     if not dynamic:
-        for name, given, usual in (
+        for name, setting, usual in (
             ("varies", tuple(varies), VARIES),
             ("dynamic_shapes", how, DynamicShapes.SYMBOLS),
         ):
-            if given != usual:
+            if setting != usual:
                 raise BadConfig(f"{place}.{name}: shapes are not dynamic; add `dynamic: true`")
         return
     if how is DynamicShapes.SYMBOLS:
@@ -112,7 +112,7 @@ def check_dynamic(
 def limits_of(
     size: Any, options: Mapping[str, Any], sizes: Sequence[Any], place: str
 ) -> SizeLimits | None:
-    """The limits of the search that a case's `size` requires; `None` for a fixed size.
+    """Return the limits of the search that a case's `size` requires; `None` for a fixed size.
 
     `sizes` are all of the entry's.
 

@@ -1,1 +1,1 @@
-"""For workers."""
+"""Parts of workers that suites share."""

@@ -39,12 +39,14 @@ class BatchKind(StrEnum):
     ROOT = "root"
     """A sum over its rows, divided by the root of how many they are."""
 
-    def weight(self, own: int, rows: int) -> float:
-        """Return the factor for the value of a part of `own` rows.
+    def weight(self, part_rows: int, rows: int) -> float:
+        """Return the factor for the value of a part of `part_rows` rows.
 
         With it all parts add up to the whole of `rows`.
         """
-        return {BatchKind.MEAN: own / rows, BatchKind.ROOT: math.sqrt(own / rows)}.get(self, 1.0)
+        return {BatchKind.MEAN: part_rows / rows, BatchKind.ROOT: math.sqrt(part_rows / rows)}.get(
+            self, 1.0
+        )
 
 
 FOUND = "batch-parts.json"
@@ -64,7 +66,7 @@ class FoundParts:
     is_random: bool
 
     def write(self, scratch: Path) -> None:
-        """For the case's other stages."""
+        """Write the findings for the case's other stages."""
         (scratch / FOUND).write_text(
             json.dumps({"rows": self.rows, "kinds": self.kinds, "is_random": self.is_random})
         )
@@ -79,7 +81,10 @@ def read_found(scratch: Path) -> FoundParts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BatchPart:
-    """The rows of rank `rank` of `count`, of a batch of `rows`: in their order, and as many as the others' but for one."""
+    """The rows of rank `rank` of `count`, of a batch of `rows`, in their order.
+
+    Ranks have equally many rows, or one more or less.
+    """
 
     rows: int
     rank: int
@@ -97,17 +102,20 @@ class BatchPart:
         return end - first
 
     def cut(self, tree: Any) -> Any:
-        """A tree of tensors, of which those with a row for each of the batch are views of the own ones."""
+        """Cut this part out of a tree of tensors.
+
+        Tensors with a row for each of the batch become views of the part's rows.
+        """
         first, end = self.bounds
 
-        def own(value: Any) -> Any:
+        def own_rows(value: Any) -> Any:
             return (
                 value[first:end]
                 if isinstance(value, Tensor) and value.dim() and value.shape[0] == self.rows
                 else value
             )
 
-        return pytree.tree_map(own, tree)
+        return pytree.tree_map(own_rows, tree)
 
     def factor(self, kind: BatchKind) -> float:
         """Return the factor for a rank's own loss.
@@ -118,7 +126,10 @@ class BatchPart:
 
 
 def parts_of(rows: int, count: int) -> tuple[BatchPart, ...]:
-    """All parts of a batch. Raises `Unsupported` if one would have no row."""
+    """Return all parts of a batch.
+
+    Raises `Unsupported` if one would have no row.
+    """
     if rows < count:
         raise Unsupported(
             f"{rows} rows are too few for {count} processes; use a larger `batch_size`"
@@ -127,7 +138,7 @@ def parts_of(rows: int, count: int) -> tuple[BatchPart, ...]:
 
 
 def find_kinds(
-    whole: Left, parts: Sequence[Left], places: Sequence[BatchPart], epsilon: float
+    expected: Left, parts: Sequence[Left], places: Sequence[BatchPart], epsilon: float
 ) -> dict[str, BatchKind]:
     """Find the relation of each value of the parts to the whole's, by name.
 
@@ -137,14 +148,14 @@ def find_kinds(
         Unsupported: a value fits no `BatchKind`.
     """
     tolerance = math.sqrt(epsilon)
-    found = {}
-    for name, value in whole.items():
-        own = [part[name] for part in parts if name in part]
+    kinds = {}
+    for name, value in expected.items():
+        pieces = [part[name] for part in parts if name in part]
         kind = next(
             (
                 kind
                 for kind in BatchKind
-                if len(own) == len(places) and _fits(kind, value, own, places, tolerance)
+                if len(pieces) == len(places) and _fits(kind, value, pieces, places, tolerance)
             ),
             None,
         )
@@ -153,43 +164,46 @@ def find_kinds(
                 f"the model computes {name} differently for part of a batch than for the whole"
                 " batch, as with batch norm, so several processes cannot be compared with one"
             )
-        found[name] = kind
-    return found
+        kinds[name] = kind
+    return kinds
 
 
 def _fits(
     kind: BatchKind,
-    whole: Tensor,
-    own: Sequence[Tensor],
+    expected: Tensor,
+    pieces: Sequence[Tensor],
     places: Sequence[BatchPart],
     tolerance: float,
 ) -> bool:
-    made = _made(kind, own, places)
-    if made is None or made.shape != whole.shape or made.dtype != whole.dtype:
+    total = _combine(kind, pieces, places)
+    if total is None or total.shape != expected.shape or total.dtype != expected.dtype:
         return False
-    if not whole.is_floating_point():
-        return torch.equal(made, whole)
-    apart, size = (
-        float(one.double().nan_to_num().norm()) for one in (made.double() - whole.double(), whole)
+    if not expected.is_floating_point():
+        return torch.equal(total, expected)
+    error, size = (
+        float(tensor.double().nan_to_num().norm())
+        for tensor in (total.double() - expected.double(), expected)
     )
-    return apart <= tolerance * size
+    return error <= tolerance * size
 
 
-def _made(kind: BatchKind, own: Sequence[Tensor], places: Sequence[BatchPart]) -> Tensor | None:
-    """The whole of the parts' values, if they were of that kind; `None` if their shapes differ."""
+def _combine(
+    kind: BatchKind, pieces: Sequence[Tensor], places: Sequence[BatchPart]
+) -> Tensor | None:
+    """Combine the parts' values as those of a kind; `None` if their shapes differ."""
     if kind is BatchKind.ROWS:
-        rows = [len(value) if value.dim() else None for value in own]
-        same = len({value.shape[1:] for value in own}) == 1
-        return torch.cat([*own]) if same and rows == [place.own for place in places] else None
-    if len({value.shape for value in own}) > 1:
+        rows = [len(value) if value.dim() else None for value in pieces]
+        same = len({value.shape[1:] for value in pieces}) == 1
+        return torch.cat([*pieces]) if same and rows == [place.own for place in places] else None
+    if len({value.shape for value in pieces}) > 1:
         return None
     if kind is BatchKind.SAME:
-        return own[0] if all(torch.equal(own[0], value) for value in own) else None
+        return pieces[0] if all(torch.equal(pieces[0], value) for value in pieces) else None
     weighed = [
         value.double() * kind.weight(place.own, place.rows)
-        for value, place in zip(own, places, strict=True)
+        for value, place in zip(pieces, places, strict=True)
     ]
-    return torch.stack(weighed).sum(dim=0).to(own[0].dtype)
+    return torch.stack(weighed).sum(dim=0).to(pieces[0].dtype)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -204,18 +218,18 @@ class Together:
     kinds: Mapping[str, BatchKind]
     device: str
 
-    def whole(self, left: Left) -> dict[str, Tensor]:
+    def whole(self, results: Left) -> dict[str, Tensor]:
         """Return the values that one process would have.
 
         A collective; names and shapes must be those for which `kinds` were found.
         """
         return {
-            name: self._whole(self.kinds[name], value)
-            for name, value in left.items()
+            name: self._join(self.kinds[name], value)
+            for name, value in results.items()
             if name in self.kinds
         }
 
-    def _whole(self, kind: BatchKind, value: Tensor) -> Tensor:
+    def _join(self, kind: BatchKind, value: Tensor) -> Tensor:
         match kind:
             case BatchKind.ROWS:
                 return gathered_rows(value, self.part, self.ranks)
@@ -223,25 +237,31 @@ class Together:
                 return value
             case _:
                 weight = kind.weight(self.part.own, self.part.rows)
-                own = [float(one) * weight for one in value.detach().double().reshape(-1).tolist()]
+                weighted = [
+                    float(number) * weight
+                    for number in value.detach().double().reshape(-1).tolist()
+                ]
                 summed = torch.tensor(
-                    gathered(own, self.ranks.count, self.device), dtype=torch.float64
+                    gathered(weighted, self.ranks.count, self.device), dtype=torch.float64
                 ).sum(dim=0)
                 return summed.reshape(value.shape).to(value.device, value.dtype)
 
 
 def gathered_rows(value: Tensor, part: BatchPart, ranks: Ranks) -> Tensor:
-    """The rows of all ranks in their order, byte for byte, in every rank. A collective."""
-    most = max(one.own for one in parts_of(part.rows, part.count))
+    """Return the rows of all ranks in their order, byte for byte, in every rank.
+
+    A collective.
+    """
+    most = max(place.own for place in parts_of(part.rows, part.count))
     row = value.detach().contiguous().reshape(value.shape[0], -1).view(torch.uint8)
-    own = torch.zeros(most, row.shape[1], dtype=torch.uint8, device=value.device)
-    own[: len(row)] = row
-    found = [torch.empty_like(own) for _ in range(ranks.count)]
-    torch.distributed.all_gather(found, own)
+    padded = torch.zeros(most, row.shape[1], dtype=torch.uint8, device=value.device)
+    padded[: len(row)] = row
+    padded_parts = [torch.empty_like(padded) for _ in range(ranks.count)]
+    torch.distributed.all_gather(padded_parts, padded)
     rows = torch.cat(
         [
-            one[: place.own]
-            for one, place in zip(found, parts_of(part.rows, part.count), strict=True)
+            tensor[: place.own]
+            for tensor, place in zip(padded_parts, parts_of(part.rows, part.count), strict=True)
         ]
     )
     return rows.contiguous().view(value.dtype).reshape(part.rows, *value.shape[1:])

@@ -10,7 +10,10 @@ from torch import Tensor, nn
 
 
 def cast_module(module: nn.Module, dtype: torch.dtype) -> nn.Module:
-    """The module in a floating type: complex weights and buffers in complex128 for fp64, as they are for narrow types."""
+    """Return the module in a floating type.
+
+    For fp64, complex weights and buffers become complex128; for narrow types they stay as they are.
+    """
     if not any(value.is_complex() for value in (*module.parameters(), *module.buffers())):
         return module.to(dtype)
     module._apply(lambda value: in_type(value, dtype))  # type: ignore[no-untyped-call] # noqa: SLF001 - what `Module.to` calls
@@ -18,9 +21,10 @@ def cast_module(module: nn.Module, dtype: torch.dtype) -> nn.Module:
 
 
 def in_type(value: Tensor, dtype: torch.dtype, *, copy: bool = False) -> Tensor:
-    """A tensor in a floating type; complex ones as in `cast_module`, whole numbers as they are.
+    """Return a tensor in a floating type; whole numbers stay as they are.
 
-    Without `copy`, it shares its memory with a tensor that is in this type.
+    Complex ones are cast as in `cast_module`. Without `copy`, it shares its memory with a tensor
+    that is in this type.
     """
     if value.is_complex() and dtype is torch.float64:
         return value.to(torch.complex128, copy=copy)
@@ -30,7 +34,7 @@ def in_type(value: Tensor, dtype: torch.dtype, *, copy: bool = False) -> Tensor:
 
 
 def real_parts(value: Tensor) -> Tensor:
-    """Real numbers as they are; complex ones as pairs, [..., 2]."""
+    """Return real numbers as they are; complex ones as pairs, [..., 2]."""
     return torch.view_as_real(value.resolve_conj()) if value.is_complex() else value
 
 
@@ -45,12 +49,12 @@ def rounded_buffers(module: nn.Module, dtype: torch.dtype) -> str:
     Angles and positions (`inv_freq`) lose digits there, as in users' models:
     https://github.com/huggingface/transformers/issues/25681.
     """
-    found = []
+    descriptions = []
     for name, value in module.named_buffers():
         if value.dtype is not torch.float32 or not value.numel():
             continue
         error = (value - value.to(dtype).float()).abs() / value.abs()
         largest = float(error.nan_to_num(0.0, posinf=0.0).max())
-        found += [f"{name} by {100 * largest:.2g} %"] if largest > 0 else []
-    more = [f"{len(found) - MOST_NAMED} more"] if len(found) > MOST_NAMED else []
-    return ", ".join([*found[:MOST_NAMED], *more])
+        descriptions += [f"{name} by {100 * largest:.2g} %"] if largest > 0 else []
+    more = [f"{len(descriptions) - MOST_NAMED} more"] if len(descriptions) > MOST_NAMED else []
+    return ", ".join([*descriptions[:MOST_NAMED], *more])

@@ -24,14 +24,14 @@ def compiled(
     *,
     fullgraph: bool = False,
     dynamic: bool | None = None,
-    whole: bool = True,
-    apart: str = "",
+    whole_step: bool = True,
+    key: str = "",
 ) -> Callable[..., Any]:
     """Compile a function with `torch.compile` as an arm requires.
 
-    `fullgraph` and `dynamic` are the suite's own arguments. A call of the function is a `whole`
-    step, or one of many. If CUDA graphs may run a whole step, each call starts a step: it may
-    overwrite the results of the previous call. `apart` as in `kept_apart`.
+    `fullgraph` and `dynamic` are the suite's own arguments. A call of the function is a
+    `whole_step`, or one of many. If CUDA graphs may run a whole step, each call starts a step: it
+    may overwrite the results of the previous call. `key` as in `kept_apart`.
 
     Raises:
         LookupError: the backend does not exist.
@@ -46,23 +46,23 @@ def compiled(
         run: Callable[..., Any] = torch.compile(
             function,
             **compile_arguments(
-                replace(arm, fullgraph=arm.fullgraph or fullgraph), dynamic=dynamic, apart=apart
+                replace(arm, fullgraph=arm.fullgraph or fullgraph), dynamic=dynamic, key=key
             ),
         )
-    if not whole or arm.mode not in MODES_WITH_CUDA_GRAPHS:
+    if not whole_step or arm.mode not in MODES_WITH_CUDA_GRAPHS:
         return run
 
-    def begin(*values: Any, **named: Any) -> Any:
+    def begin(*values: Any, **keywords: Any) -> Any:
         torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call] # torch leaves it unannotated
-        return run(*values, **named)
+        return run(*values, **keywords)
 
     return begin
 
 
 def compile_arguments(
-    arm: CompiledArm, *, dynamic: bool | None = None, apart: str = ""
+    arm: CompiledArm, *, dynamic: bool | None = None, key: str = ""
 ) -> dict[str, Any]:
-    """Arguments for `torch.compile`.
+    """Return arguments for `torch.compile`.
 
     It takes a mode or options: with both, the mode becomes the options it stands for.
     """
@@ -70,7 +70,7 @@ def compile_arguments(
         {**(MODE_OPTIONS[arm.mode or DEFAULT_MODE] if arm.options else {}), **arm.options}
     )
     return {
-        "backend": kept_apart(backend_of(arm), apart),
+        "backend": kept_apart(backend_of(arm), key),
         "fullgraph": arm.fullgraph,
         "dynamic": dynamic if arm.dynamic is None else arm.dynamic,
         **({"options": options} if options else {"mode": arm.mode}),
@@ -78,7 +78,10 @@ def compile_arguments(
 
 
 def backend_of(arm: CompiledArm) -> str | Callable[..., Any]:
-    """The backend that dynamo is given. Raises as `user_code.resolve_backend`."""
+    """Return the backend that dynamo is given.
+
+    Raises as `user_code.resolve_backend`.
+    """
     if arm.experiment is Experiment.OVERHEAD:
         return run_as_captured
     if arm.experiment is Experiment.COVERAGE:
@@ -88,17 +91,17 @@ def backend_of(arm: CompiledArm) -> str | Callable[..., Any]:
     return INDUCTOR if arm.experiment is not None else resolve_backend(arm.backend)
 
 
-def kept_apart(backend: str | Callable[..., Any], apart: str) -> str | Callable[..., Any]:
-    """A backend whose graphs dynamo keeps from other arms in the same process.
+def kept_apart(backend: str | Callable[..., Any], key: str) -> str | Callable[..., Any]:
+    """Return a backend whose graphs dynamo keeps from other arms in the same process.
 
-    It stays as it is without an `apart`. Dynamo looks compiled code up by code, guards and backend,
-    and ignores settings that differed then.
+    It stays as it is with an empty `key`. Dynamo looks compiled code up by code, guards and
+    backend, and ignores settings that differed then.
     """
-    if not apart:
+    if not key:
         return backend
     from torch._dynamo.backends.registry import lookup_backend
 
-    return _KeptApart(backend=lookup_backend(backend), apart=apart)
+    return _KeptApart(backend=lookup_backend(backend), apart=key)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +120,10 @@ class _KeptApart:
 
 
 def run_as_captured(graph: Any, _inputs: Sequence[Any]) -> Callable[..., Any]:
-    """A backend that compiles nothing, as the dynamo runner's for `--overhead`."""
+    """Return the graph's own function: a backend that compiles nothing.
+
+    The dynamo runner's `--overhead` has the same.
+    """
     run: Callable[..., Any] = graph.forward
     return run
 
@@ -142,7 +148,7 @@ MOST_RECOMPILES = 64
 
 
 def fail_beyond_limit() -> None:
-    """Dynamo's limit of recompilations is an error in this process, where dynamo would run on eagerly."""
+    """Make dynamo's limit of recompilations an error: dynamo would run on eagerly."""
     from torch._dynamo import config
 
     config.recompile_limit = max(config.recompile_limit, MOST_RECOMPILES)

@@ -19,20 +19,22 @@ OPERATORS = ("aten::", "torchvision::", "prims::", "quantized::", "mkldnn::")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Coverage:
-    """Work of a step, inside captured graphs and in all.
-
-    It has the calls of graphs, the operators, and their microseconds.
-    """
+    """Work of a step, inside captured graphs and in all."""
 
     graph_calls: int
+    """The number of calls of captured graphs."""
     captured: int
+    """The number of operators that ran inside graphs."""
     operators: int
+    """The number of operators in all."""
     captured_us: float
+    """Time of the operators inside graphs, in microseconds."""
     operators_us: float
+    """Time of all operators, in microseconds."""
 
     @property
     def of_operators(self) -> float | None:
-        """The share of operators that ran inside graphs, 0 to 1; `None` if there was no operator."""
+        """The share of operators that ran inside graphs, 0 to 1; `None` without an operator."""
         return self.captured / self.operators if self.operators else None
 
     @property
@@ -42,7 +44,10 @@ class Coverage:
 
 
 def run_labelled(graph: Any, inputs: Sequence[Any]) -> Callable[..., Any]:
-    """A backend of dynamo that compiles nothing: forward and backward graphs as AOTAutograd has them, under `LABEL`."""
+    """Return a captured graph, run under `LABEL`: a backend of dynamo that compiles nothing.
+
+    Forward and backward graphs are those of AOTAutograd.
+    """
     from torch._dynamo.backends.common import aot_autograd
 
     backend = aot_autograd(fw_compiler=_labelled, bw_compiler=_labelled)
@@ -62,7 +67,7 @@ def _labelled(graph: torch.fx.GraphModule, _inputs: Sequence[Any]) -> Callable[.
 
 
 def coverage_of(step: Callable[[], object]) -> Coverage:
-    """Profile one step, which has been compiled before."""
+    """Profile one step, which has been compiled already."""
     from torch.profiler import ProfilerActivity, profile
 
     activities = [
@@ -77,18 +82,21 @@ def coverage_of(step: Callable[[], object]) -> Coverage:
 
 
 def read_events(events: Iterable[Any]) -> Coverage:
-    """The coverage of one step from its profiler's events, each with ``name``, ``cpu_parent`` and its times in microseconds."""
-    found = list(events)
-    on_device = any(event.device_time_total for event in found)
+    """Compute the coverage of one step from its profiler's events.
+
+    Each event has ``name``, ``cpu_parent`` and its times in microseconds.
+    """
+    recorded = list(events)
+    on_device = any(event.device_time_total for event in recorded)
     inside: list[float] = []
     outside: list[float] = []
-    for event in found:
+    for event in recorded:
         if _is_operator(event) and not any(map(_is_operator, _above(event))):
             took_us = float(event.device_time_total if on_device else event.cpu_time_total)
-            labelled = any(one.name == LABEL for one in _above(event))
+            labelled = any(ancestor.name == LABEL for ancestor in _above(event))
             (inside if labelled else outside).append(took_us)
     return Coverage(
-        graph_calls=sum(event.name == LABEL for event in found),
+        graph_calls=sum(event.name == LABEL for event in recorded),
         captured=len(inside),
         operators=len(inside) + len(outside),
         captured_us=sum(inside),

@@ -35,7 +35,10 @@ def optimizing_ddp(layout: Layout) -> AbstractContextManager[None]:
 
 @contextmanager
 def _in_mode(mode: str) -> Iterator[None]:
-    """By hand: `config.patch` makes a class in each call, which would show in a short timed step."""
+    """Set the mode by hand.
+
+    `config.patch` makes a class in each call, which would show in a short timed step.
+    """
     from torch._dynamo import config as untyped
 
     config: Any = untyped
@@ -86,6 +89,6 @@ def _trace_ddp(*, through: bool) -> None:
     """Make dynamo trace `through` DDP's own functions, or skip them."""
     from torch._dynamo import trace_rules
 
-    listed: set[str] = trace_rules.LEGACY_MOD_INLINELIST
-    (listed.add if through else listed.discard)(DDP_MODULE)
+    inlined: set[str] = trace_rules.LEGACY_MOD_INLINELIST
+    (inlined.add if through else inlined.discard)(DDP_MODULE)
     trace_rules.get_legacy_mod_inlinelist.cache_clear()

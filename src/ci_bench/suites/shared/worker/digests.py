@@ -20,25 +20,28 @@ GOLDEN, MIXER, STEP = -0x61C8864680B583EB, -0x40A7B892E31B1A47, 0x5851F42D4C957F
 
 
 def plain(value: Tensor) -> Tensor:
-    """The numbers of any tensor as a dense, contiguous one on the host, without a copy where it is one; complex ones as pairs."""
-    told = value.detach()
-    told = told.dequantize() if told.is_quantized else told
-    told = told.to_dense() if told.layout is not torch.strided else told
-    told = torch.view_as_real(told.resolve_conj()) if told.is_complex() else told
-    return told.resolve_neg().cpu().contiguous()
+    """Return the numbers of any tensor as a dense, contiguous one on the host.
+
+    It is copied only if it is not one already. Complex numbers become pairs.
+    """
+    tensor = value.detach()
+    tensor = tensor.dequantize() if tensor.is_quantized else tensor
+    tensor = tensor.to_dense() if tensor.layout is not torch.strided else tensor
+    tensor = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+    return tensor.resolve_neg().cpu().contiguous()
 
 
 def digest(value: Tensor) -> str:
-    """The digest of one tensor, hexadecimal."""
-    told = plain(value)
-    found = hashlib.sha256(str(told.dtype).encode())
-    found.update(told.reshape(-1).view(torch.uint8).numpy().data)
-    return found.hexdigest()
+    """Return the digest of one tensor, hexadecimal."""
+    tensor = plain(value)
+    hasher = hashlib.sha256(str(tensor.dtype).encode())
+    hasher.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return hasher.hexdigest()
 
 
-def digests(named: Iterable[tuple[str, Tensor]]) -> dict[str, str]:
+def digests(tensors: Iterable[tuple[str, Tensor]]) -> dict[str, str]:
     """Return the digest of each tensor by name, in order, as of ``model.named_parameters()``."""
-    return {name: digest(value) for name, value in named}
+    return {name: digest(value) for name, value in tensors}
 
 
 def checksum(value: Tensor) -> int:
@@ -50,8 +53,8 @@ def checksum(value: Tensor) -> int:
     value = value.detach()
     if value.layout is not torch.strided:
         value = value.to_dense()
-    plain = value.int_repr() if value.is_quantized else value.resolve_conj().resolve_neg()
-    flat = plain.contiguous().reshape(-1).view(torch.uint8)
+    integers = value.int_repr() if value.is_quantized else value.resolve_conj().resolve_neg()
+    flat = integers.contiguous().reshape(-1).view(torch.uint8)
     total = torch.zeros((), dtype=torch.int64, device=flat.device)
     weights = _odd_numbers(min(WORDS, -(-flat.numel() // WORD)), flat.device)
     for place in range(0, flat.numel(), WORDS * WORD):
@@ -65,17 +68,20 @@ def checksum(value: Tensor) -> int:
 
 @lru_cache(maxsize=16)
 def _odd_numbers(count: int, device: torch.device) -> Tensor:
-    """Return odd numbers spread over 64 bits (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014)."""
+    """Return odd numbers spread over 64 bits.
+
+    Source: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014.
+    """
     mixed = torch.arange(1, count + 1, dtype=torch.int64, device=device) * GOLDEN
     mixed = (mixed ^ (mixed >> 30)) * MIXER
     return (mixed ^ (mixed >> 27)) | 1
 
 
 def plain_parts(name: str, value: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """A parameter as tensors that every operation knows: itself, or the parts of a tensor that only wraps some.
+    """Yield a parameter as tensors that every operation knows.
 
-    A quantised weight is one of those (numbers of eight bits, scales, zero points); it has no sum
-    and no difference.
+    These are itself, or the parts of a tensor that only wraps some. A quantised weight is one of
+    those (numbers of eight bits, scales, zero points); it has no sum and no difference.
     """
     if not is_traceable_wrapper_subclass(value):
         yield name, value

@@ -71,40 +71,49 @@ class Draws:
     apart: dict[str, list[float]] = field(default_factory=dict)
 
     def add(self, first: Left, second: Left) -> None:
-        """Two draws, of seeds that were used for no other."""
+        """Add two draws, of seeds that were used for no other."""
         for name, towards in self.direction.items():
             if not towards.is_floating_point() or not towards.numel():
                 continue
-            one, other, along = (_wide(each[name]) for each in (first, second, self.direction))
+            first_values, second_values, along = (
+                _wide(each[name]) for each in (first, second, self.direction)
+            )
             square = float(along @ along) or 1.0
             self.along.setdefault(name, []).extend(
-                float(value @ along) / square for value in (one, other)
+                float(value @ along) / square for value in (first_values, second_values)
             )
             self.norms.setdefault(name, []).extend(
-                float(torch.linalg.vector_norm(value)) for value in (one, other)
+                float(torch.linalg.vector_norm(value)) for value in (first_values, second_values)
             )
-            self.apart.setdefault(name, []).append(float(torch.linalg.vector_norm(one - other)))
+            self.apart.setdefault(name, []).append(
+                float(torch.linalg.vector_norm(first_values - second_values))
+            )
 
 
-def distance(one: Left, other: Left, name: str) -> float:
-    """The 2-norm of a tensor's difference; infinite if it is missing or of another shape."""
-    if name not in one or name not in other or one[name].shape != other[name].shape:
+def distance(first: Left, second: Left, name: str) -> float:
+    """Return the 2-norm of a tensor's difference; infinite if it is missing or of another shape."""
+    if name not in first or name not in second or first[name].shape != second[name].shape:
         return math.inf
-    return float(torch.linalg.vector_norm((one[name].double() - other[name].double()).nan_to_num()))
+    return float(
+        torch.linalg.vector_norm((first[name].double() - second[name].double()).nan_to_num())
+    )
 
 
-def drawn_alike(left: Left, own: Left, spread: Mapping[str, float]) -> bool:
+def drawn_alike(results: Left, others: Left, spread: Mapping[str, float]) -> bool:
     """Return true if most tensors that other draws move (`spread`, by name) are the same.
 
     Then the random numbers are the same, and explain nothing.
     """
     moved = [name for name, width in spread.items() if width > 0]
-    same = sum(distance(left, own, name) <= ALIKE * spread[name] for name in moved)
+    same = sum(distance(results, others, name) <= ALIKE * spread[name] for name in moved)
     return 2 * same > len(moved)
 
 
 def moved_by_seeds(draws: Draws, epsilon: float) -> tuple[str, ...]:
-    """The tensors that other seeds change beyond half the digits of a format whose rounding is `epsilon`."""
+    """Return the tensors that other seeds change.
+
+    A change is one beyond half the digits of a format whose rounding is `epsilon`.
+    """
     least = math.sqrt(epsilon)
     return tuple(
         name for name, each in draws.apart.items() if max(each) > least * max(draws.norms[name])
@@ -140,7 +149,7 @@ MOST_ELEMENTS = 1 << 18
 def apart_on_average(
     reference: Sequence[Left], candidate: Sequence[Left], names: Sequence[str]
 ) -> str:
-    """Name a tensor whose elements are others on average, in words; empty where seeds explain all differences.
+    """Name a tensor whose elements differ on average; empty if seeds explain all differences.
 
     A permutation test: the squared distance of both averages, over all elements, among those of
     draws that change sides at random. It is exact whatever the distribution is, and however
@@ -148,7 +157,7 @@ def apart_on_average(
     """
     limit = FALSE_ALARM / max(1, len(names))
     for name in names:
-        rows = torch.stack([_some(left[name]) for left in (*reference, *candidate)])
+        rows = torch.stack([_some(draw[name]) for draw in (*reference, *candidate)])
         rows = rows - rows.mean(0)
         products = rows @ rows.T
         sides = torch.tensor(
@@ -187,7 +196,10 @@ def _figures(
 
 
 def _deviations(values: Sequence[float]) -> list[float]:
-    """From the median (Brown and Forsythe 1974, JASA 69, 364-367): what many elements share shows in how figures vary."""
+    """Return the distances from the median (Brown and Forsythe 1974, JASA 69, 364-367).
+
+    A quantity that many elements share shows in how figures vary.
+    """
     middle = statistics.median(values)
     return [abs(value - middle) for value in values]
 
@@ -198,7 +210,10 @@ def _distinct(draws: Draws, name: str) -> int:
 
 
 def _welch(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """The two-sided chance of a difference in means as large by luck (Welch 1947, Biometrika 34, 28-35); 1 where too few."""
+    """Return the two-sided chance of a difference in means as large; 1 with too few figures.
+
+    Source: Welch 1947, Biometrika 34, 28-35.
+    """
     if min(len(ours), len(theirs)) < FEWEST:
         return 1.0
     a, b = (statistics.variance(values) / len(values) for values in (ours, theirs))
@@ -210,7 +225,7 @@ def _welch(ours: Sequence[float], theirs: Sequence[float]) -> float:
 
 
 def _logs(values: Sequence[float]) -> list[float]:
-    """Of those that have one: draws may coincide."""
+    """Return the logarithms of those that have one: draws may coincide."""
     return [math.log(value) for value in values if value > 0]
 
 
@@ -221,11 +236,11 @@ def _wide(value: Tensor) -> Tensor:
 def slope_ratio(
     loss_at: Callable[[float], float], *, square: float, loss: float, weight: float
 ) -> float:
-    """The slope of the loss along its own gradient, over the gradient's: 1 where the gradient is the loss's.
+    """Return the slope of the loss along its own gradient, over the gradient's.
 
-    `loss_at` gives the loss with that many gradients added to the weights, from the same seed;
-    `square` is the gradient's squared norm, `weight` the norm of the weights. By a central
-    difference.
+    It is 1 if the gradient is the loss's. `loss_at` gives the loss with that many gradients added
+    to the weights, from the same seed; `square` is the gradient's squared norm, `weight` the norm
+    of the weights. By a central difference.
     """
     if square <= 0:
         return 1.0
@@ -251,9 +266,9 @@ def off_the_slope(reference: Sequence[float], candidate: Sequence[float]) -> str
 
 @contextmanager
 def without_dropout() -> Iterator[None]:
-    """While models are traced and run, torch's functions drop nothing.
+    """Make torch's functions drop nothing while models are traced and run.
 
-    Recurrent layers drop by themselves (`drop_nothing`).
+    Recurrent layers drop units themselves (`drop_nothing`).
     """
     patched = {**dict.fromkeys(DROPPING, _keep_all), ATTENTION.__name__: _attend_to_all}
     originals = {name: getattr(functional, name) for name in patched}
@@ -289,7 +304,7 @@ def _attend_to_all(
     attn_mask: Tensor | None = None,
     dropout_p: float = 0.0,
     *rest: Any,
-    **named: Any,
+    **keywords: Any,
 ) -> Tensor:
     del dropout_p
-    return ATTENTION(query, key, value, attn_mask, 0.0, *rest, **named)
+    return ATTENTION(query, key, value, attn_mask, 0.0, *rest, **keywords)

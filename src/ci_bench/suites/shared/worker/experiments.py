@@ -48,7 +48,10 @@ Arguments = tuple[tuple[Any, ...], Mapping[str, Any]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Package:
-    """A file that holds a compiled model: its size, the process that made it, how many operations its graph has."""
+    """A file that holds a compiled model, with the number of operations of its graph.
+
+    `maker` is the process that made it (`this_process`).
+    """
 
     size_bytes: int
     maker: str
@@ -70,7 +73,7 @@ class CapturedProgram:
     def __init__(
         self, arm: CompiledArm, module: nn.Module, *, calls: Sequence[Arguments], folder: Path
     ) -> None:
-        """Nothing is captured yet."""
+        """Set the module and the calls to come; nothing is captured yet."""
         assert arm.experiment is not None, (  # noqa: S101 - our own bug if not
             "an arm without an experiment is captured by torch.compile"
         )
@@ -84,18 +87,21 @@ class CapturedProgram:
         """The file that runs, once it is made or loaded."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The module's outputs. Raises `Unsupported` if it cannot be captured."""
+        """Return the module's outputs.
+
+        Raises `Unsupported` if it cannot be captured.
+        """
         if self._run is None:
             loaded = self._loaded()
-            self._run = self._made(args, kwargs) if loaded is None else loaded
+            self._run = self._build(args, kwargs) if loaded is None else loaded
         return self._run(*args, **kwargs)
 
     def checks(self, name: str) -> tuple[Check, ...]:
-        """Checks of the capture, for an arm called `name`.
+        """Return checks of the capture, for an arm called `name`.
 
         They show that a graph exists, and the origin of its file.
         """
-        found = Outcome.PASS if self._operations else Outcome.FAIL
+        outcome = Outcome.PASS if self._operations else Outcome.FAIL
         graph = (
             "graphs" if self._experiment is Experiment.CACHING_PRECOMPILE else "one graph"
         )  # its breaks are allowed
@@ -104,7 +110,7 @@ class CapturedProgram:
             if self._operations
             else "no graph was captured"
         )
-        compiled = Check(name="compiled", arm=name, outcome=found, detail=detail)
+        compiled = Check(name="compiled", arm=name, outcome=outcome, detail=detail)
         return (
             (compiled,)
             if self.package is None
@@ -112,7 +118,7 @@ class CapturedProgram:
         )
 
     def _of_package(self, name: str, package: Package) -> tuple[Check, ...]:
-        """Nothing is asked of the process that made the file: the cold stage's, which times that."""
+        """Check the file that was loaded; the cold stage, which made it, needs no check."""
         if package.maker == this_process():
             return ()
         detail = (
@@ -125,11 +131,11 @@ class CapturedProgram:
         return (Check(name=PACKAGE, arm=name, outcome=Outcome.PASS, detail=detail),)
 
     def _loaded(self) -> Call | None:
-        """The kept file, ready to run; none if it has to be made."""
-        told = self._path.with_suffix(".json")
-        if self._experiment not in KEPT or not told.is_file() or _is_cold():
+        """Load the kept file, ready to run; `None` if it has to be made."""
+        description = self._path.with_suffix(".json")
+        if self._experiment not in KEPT or not description.is_file() or _is_cold():
             return None
-        self.package = Package(**json.loads(told.read_text(encoding="utf-8")))
+        self.package = Package(**json.loads(description.read_text(encoding="utf-8")))
         self._operations = self.package.operations
         if self._experiment is Experiment.AOT_INDUCTOR:
             return _load_package(self._path)
@@ -140,7 +146,7 @@ class CapturedProgram:
             )
         return _load_precompiled(self._arm, self._module, self._path)
 
-    def _made(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call:
+    def _build(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call:
         match self._experiment:
             case Experiment.EXPORT | Experiment.EXPORT_STRICT:
                 program = self._exported(args, kwargs)
@@ -220,7 +226,7 @@ class CapturedProgram:
             [getattr(leaf, "shape", None) for leaf in pytree.tree_leaves(call)]
             for call in self._calls
         ]
-        return any(one != shapes[0] for one in shapes)
+        return any(shape != shapes[0] for shape in shapes)
 
     def _cached(self) -> Call:
         from torch._dynamo.precompile_context import PrecompileContext
@@ -233,20 +239,20 @@ class CapturedProgram:
         return self._watched(run, self._keep_cached)
 
     def _watched(self, run: Call, end: Callable[[], None]) -> Call:
-        """Counts captured operations until each size has had its call, and calls `end`.
+        """Count captured operations until each size has had its call, and call `end`.
 
         Later calls are those of `run` itself.
         """
-        left = len(self._calls) if self._varies else 1
+        remaining = len(self._calls) if self._varies else 1
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            nonlocal left
+            nonlocal remaining
             before = _captured_calls()
             with self._keeping(), _caching():
                 result = run(*args, **kwargs)
             self._again += _captured_calls() - before
-            left -= 1
-            if left == 0:
+            remaining -= 1
+            if remaining == 0:
                 end()
                 self._run = run
             return result
@@ -255,7 +261,10 @@ class CapturedProgram:
 
     @contextmanager
     def _keeping(self) -> Iterator[None]:
-        """Fail if torch compiles, but cannot keep the compiled code. Raises `Unsupported`."""
+        """Fail if torch compiles, but cannot keep the compiled code.
+
+        Raises `Unsupported`.
+        """
         from torch._dynamo.exc import PackageError
 
         try:
@@ -269,7 +278,10 @@ class CapturedProgram:
             ) from error
 
     def _keep_cached(self) -> None:
-        """Write all that torch would keep of the model. Raises `Unsupported` if that is nothing."""
+        """Write all that torch would keep of the model.
+
+        Raises `Unsupported` if that is nothing.
+        """
         from torch._dynamo.package import DiskDynamoStore
         from torch._dynamo.precompile_context import PrecompileContext
 
@@ -285,7 +297,7 @@ class CapturedProgram:
         self._keep()
 
     def _require_readable(self, entry: Any) -> None:
-        """Torch writes guards that it cannot read again: of a parameter that has a gradient.
+        """Check that torch can read its guards: it cannot if a parameter has a gradient.
 
         Raises `Unsupported`.
         """
@@ -306,10 +318,10 @@ class CapturedProgram:
         self.package = Package(
             size_bytes=size_of(self._path), maker=this_process(), operations=self._operations
         )
-        told = self._path.with_suffix(".json")
-        unfinished = told.with_suffix(".unfinished")
+        description = self._path.with_suffix(".json")
+        unfinished = description.with_suffix(".unfinished")
         unfinished.write_text(json.dumps(asdict(self.package)), encoding="utf-8")
-        unfinished.rename(told)
+        unfinished.rename(description)
 
     def _capture(self, capture: Call) -> Any:
         try:
@@ -323,9 +335,12 @@ class CapturedProgram:
             ) from error
 
 
-def require_forward(arm: CompiledArm, *, training: bool, whole: bool) -> None:
-    """Refuse a whole step, or a training without a kept backward pass. Raises `Unsupported`."""
-    if whole:
+def require_forward(arm: CompiledArm, *, training: bool, whole_step: bool) -> None:
+    """Refuse a whole step, or a training without a kept backward pass.
+
+    Raises `Unsupported`.
+    """
+    if whole_step:
         raise Unsupported(
             f"{arm.name} captures a model, not a step with backward and optimizer; use `scope:"
             " model`"
@@ -335,10 +350,16 @@ def require_forward(arm: CompiledArm, *, training: bool, whole: bool) -> None:
 
 
 def symbols(module: nn.Module, calls: Sequence[Arguments]) -> dict[str, Any] | None:
-    """The `dynamic_shapes` of `torch.export`: dimensions whose size varies between calls, by argument; `None` if none does."""
+    """Return the `dynamic_shapes` of `torch.export`, by argument.
+
+    They are the dimensions whose size varies between calls; `None` if none does.
+    """
     bound = [signature(module.forward).bind(*args, **kwargs).arguments for args, kwargs in calls]
     specs = (
-        {name: pytree.tree_map(_symbols_of, *(one[name] for one in bound)) for name in bound[0]}
+        {
+            name: pytree.tree_map(_symbols_of, *(arguments[name] for arguments in bound))
+            for name in bound[0]
+        }
         if bound
         else {}
     )
@@ -375,7 +396,7 @@ def operations_of(graph: torch.fx.GraphModule) -> int:
 
 
 def this_process() -> str:
-    """The process and when it began, in the kernel's ticks: process numbers are used again."""
+    """Name the process and its start, in the kernel's ticks: process numbers are used again."""
     begun = Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19]
     return f"{os.getpid()}-{begun}"
 
@@ -419,20 +440,20 @@ def _caching(entry: Any = None) -> Iterator[None]:
         functorch.patch(force_non_lazy_backward_lowering=True),
         _quiet("torch._dynamo.guards"),
     ):
-        own = package.DynamoCache
+        original = package.DynamoCache
         if entry is not None:
             package.DynamoCache = SimpleNamespace(
-                load=lambda _: entry, record_package=own.record_package
+                load=lambda _: entry, record_package=original.record_package
             )  # type: ignore[assignment]
         try:
             yield
         finally:
-            package.DynamoCache = own
+            package.DynamoCache = original
 
 
 @contextmanager
 def _quiet(name: str) -> Iterator[None]:
-    """Without the warnings of a logger: it names each guard that caching drops by design."""
+    """Silence the warnings of a logger: it names each guard that caching drops by design."""
     log = logging.getLogger(name)
     level = log.level
     log.setLevel(logging.ERROR)
@@ -443,11 +464,11 @@ def _quiet(name: str) -> Iterator[None]:
 
 
 def size_of(path: Path) -> int:
-    """The bytes of a file, or of the files in a folder: torch makes either."""
+    """Return the bytes of a file, or of the files in a folder: torch makes either."""
     return sum(
-        one.stat().st_size
-        for one in (path.rglob("*") if path.is_dir() else (path,))
-        if one.is_file()
+        file.stat().st_size
+        for file in (path.rglob("*") if path.is_dir() else (path,))
+        if file.is_file()
     )
 
 

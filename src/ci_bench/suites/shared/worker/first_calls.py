@@ -49,42 +49,42 @@ def read_start(inputs: Iterable[Tensor], weights: Iterable[tuple[str, Tensor]]) 
     return {**_of("inputs", list(inputs)), **(_of("weights", parts) if parts else {})}
 
 
-def read_call(start: Mapping[str, str], left: Left) -> FirstCall:
+def read_call(start: Mapping[str, str], results: Left) -> FirstCall:
     """Return the first call, from its inputs and its results."""
-    outputs = [value for name, value in sorted(left.items()) if kind_of(name) == OUTPUTS]
+    outputs = [value for name, value in sorted(results.items()) if kind_of(name) == OUTPUTS]
     holes = sum(
-        int((~torch.isfinite(value.float())).sum()) for value in _by_kind(left).get(OUTPUTS, ())
+        int((~torch.isfinite(value.float())).sum()) for value in _by_kind(results).get(OUTPUTS, ())
     )
     forms = (
         {OUTPUTS: _described(outputs) + (f", {holes} of them not finite" if holes else "")}
         if outputs
         else {}
     )
-    sketches = {kind: sketch(values) for kind, values in _by_kind(left).items()}
-    finite = {kind: own for kind, own in sketches.items() if math.isfinite(math.hypot(*own))}
+    sketches = {kind: sketch(values) for kind, values in _by_kind(results).items()}
+    finite = {kind: sums for kind, sums in sketches.items() if math.isfinite(math.hypot(*sums))}
     return FirstCall(words={**start, **forms}, sketches=finite)
 
 
 def verified(
     call: FirstCall, *, epsilon: float, runs: Sequence[FirstCall] = (), draws: bool = False
 ) -> FirstCall:
-    """The part of a verified call that a timed one has to repeat, with the slack that rounding needs.
+    """Return the part of a verified call that a timed one has to repeat, with slack for rounding.
 
     `runs` are calls of the reference, fresh ones or from a start that is off by a rounding. Values
-    that they do not repeat to a tenth are left out, and so is all that was left by a call that
-    `draws` random numbers.
+    that they do not repeat to a tenth are left out, and so are all results of a call that `draws`
+    random numbers.
     """
-    outputs = [one.words[OUTPUTS] for one in (call, *runs) if OUTPUTS in one.words]
+    outputs = [each.words[OUTPUTS] for each in (call, *runs) if OUTPUTS in each.words]
     shaky = draws or len({*outputs}) > 1
     words = {
         subject: word for subject, word in call.words.items() if not (shaky and subject == OUTPUTS)
     }
     sketches, slack = {}, math.sqrt(max(epsilon, FP32_EPSILON))
-    for kind, own in {} if draws else call.sketches.items():
-        apart = [math.dist(own, run.sketches[kind]) for run in runs if kind in run.sketches]
-        allowed = SPREAD * max(apart, default=0.0) / max(math.hypot(*own), TINY)
+    for kind, sums in {} if draws else call.sketches.items():
+        distances = [math.dist(sums, run.sketches[kind]) for run in runs if kind in run.sketches]
+        allowed = SPREAD * max(distances, default=0.0) / max(math.hypot(*sums), TINY)
         if allowed <= MOST_SLACK:
-            sketches[kind], slack = own, max(slack, allowed)
+            sketches[kind], slack = sums, max(slack, allowed)
     return FirstCall(words=words, sketches=sketches, slack=slack)
 
 
@@ -107,12 +107,15 @@ def held_to(call: FirstCall, again: Mapping[str, str]) -> FirstCall:
 
 
 def kind_of(name: str) -> str:
-    """The kind of a tensor by its name; empty for tensors that follow from others."""
+    """Return the kind of a tensor by its name; empty for tensors that follow from others."""
     return next((kind for word, kind in KINDS.items() if name.startswith(word)), "")
 
 
 def sketch(values: Iterable[Tensor]) -> tuple[float, ...]:
-    """`BUCKETS` sums with random signs over the finite elements of real tensors, accumulated in fp32 and fp64."""
+    """Return `BUCKETS` sums with random signs over the finite elements of real tensors.
+
+    Sums are accumulated in fp32 and fp64.
+    """
     columns, total, place = _signs(WIDTH, 1), torch.zeros(WIDTH, dtype=torch.float64), 0
     for value in values:
         flat = value.detach().reshape(-1)
@@ -137,9 +140,9 @@ def _signs(count: int, seed: int) -> Tensor:
     return torch.randint(0, 2, (count,), generator=generator).mul_(2).sub_(1).to(torch.float32)
 
 
-def _by_kind(left: Left) -> dict[str, list[Tensor]]:
-    found: dict[str, list[Tensor]] = {}
-    for name, value in sorted(left.items()):
+def _by_kind(results: Left) -> dict[str, list[Tensor]]:
+    tensors: dict[str, list[Tensor]] = {}
+    for name, value in sorted(results.items()):
         kind = kind_of(name)
         if (
             kind
@@ -148,19 +151,22 @@ def _by_kind(left: Left) -> dict[str, list[Tensor]]:
             and value.layout is torch.strided
             and not value.is_quantized
         ):
-            found.setdefault(kind, []).append(value)
-    return found
+            tensors.setdefault(kind, []).append(value)
+    return tensors
 
 
 def _of(subject: str, values: Sequence[Tensor]) -> dict[str, str]:
-    found = hashlib.sha256()
+    hasher = hashlib.sha256()
     for value in values:
-        found.update(f"{form_of(value)} {checksum(value.detach())}\0".encode())
-    return {subject: _described(values), f"{VALUES}{subject}": found.hexdigest()[:16]}
+        hasher.update(f"{form_of(value)} {checksum(value.detach())}\0".encode())
+    return {subject: _described(values), f"{VALUES}{subject}": hasher.hexdigest()[:16]}
 
 
 def _described(values: Sequence[Tensor]) -> str:
-    """``float32[192, 192], int64[8]``; of many tensors how many there are and how large they are together."""
+    """Describe tensors by their forms: ``float32[192, 192], int64[8]``.
+
+    Of many tensors it gives their number and their size together.
+    """
     if len(values) <= SHOWN:
         return ", ".join(map(form_of, values)) or "none"
     kinds = ", ".join(sorted({_word(value.dtype) for value in values}))
@@ -172,7 +178,7 @@ def _described(values: Sequence[Tensor]) -> str:
 
 
 def form_of(value: Tensor) -> str:
-    """``float32[192, 192]``."""
+    """Return a tensor's type and shape: ``float32[192, 192]``."""
     return f"{_word(value.dtype)}{list(value.shape)}"
 
 
@@ -184,13 +190,13 @@ class Begins(Program, Protocol):
     """A program whose first timed call is compared with its first verified one."""
 
     def operands(self) -> list[Tensor]:
-        """The tensors that the next calls compute from, and no copies."""
+        """Return the tensors that the next calls compute from, not copies."""
 
     def weights(self) -> Mapping[str, Tensor]:
-        """The parameters that they compute from, by name, and no copies."""
+        """Return the parameters that they compute from, by name, not copies."""
 
     def results(self) -> Left:
-        """The results of the first call, named as `Refereed.outputs` does.
+        """Return the results of the first call, named as `Refereed.outputs` does.
 
         Empty if one call does not show it.
         """

@@ -14,7 +14,10 @@ import torch
 
 
 def set_fp32_precision(*, tf32: bool) -> None:
-    """Let matmuls, convolutions and recurrent layers use TF32, or none of them, whatever was set before."""
+    """Let matmuls, convolutions and recurrent layers use TF32, or none of them.
+
+    Earlier settings have no effect.
+    """
     general: Any = torch.backends
     if getattr(general, "fp32_precision", "none") != "none":
         general.fp32_precision = "none"  # it would speak for whatever the flags leave open
@@ -25,7 +28,7 @@ def set_fp32_precision(*, tf32: bool) -> None:
 
 
 def effective_precision() -> dict[str, str]:
-    """The precision in force, as facts: by kind of operation `tf32` or `ieee`.
+    """Return the precision in force, as facts: by kind of operation `tf32` or `ieee`.
 
     `none` is torch's name for its default.
     """
@@ -37,7 +40,7 @@ def effective_precision() -> dict[str, str]:
 
 
 def _settings() -> dict[str, Any]:
-    """The places of the newer interface, the general before the particular; none if this torch lacks it."""
+    """Return the newer interface's settings, the general ones first; empty if torch lacks it."""
     cudnn: Any = torch.backends.cudnn
     places = {"matmul": torch.backends.cuda.matmul, "cudnn": cudnn}
     places |= {kind: getattr(cudnn, kind) for kind in ("conv", "rnn") if hasattr(cudnn, kind)}

@@ -52,7 +52,7 @@ class Fresh:
     def __init__(
         self, seed: int, *, rows: int | None, shaken: int = 0, epsilon: float = 0.0
     ) -> None:
-        """`rows` is the batch size, `None` where rows mean nothing.
+        """Seed the values; `rows` is the batch size, `None` if rows mean nothing.
 
         `shaken` seeds noise of one rounding (`epsilon`); 0: none.
         """
@@ -70,7 +70,10 @@ class Fresh:
         return pytree.tree_map(self._other, tree)
 
     def targets(self, tree: Any) -> Any:
-        """A tree of tensors in new memory whose rows are permuted as those of the inputs: other values might mean nothing."""
+        """Return a tree of tensors in new memory, with rows permuted as those of the inputs.
+
+        Other values might mean nothing.
+        """
         return pytree.tree_map(
             lambda value: self._permuted(value) if _is_plain(value) else value, tree
         )
@@ -92,7 +95,10 @@ class Fresh:
         return self._order is not None and value.dim() > 0 and value.shape[0] == self._rows
 
     def _mixed(self, value: Tensor) -> Tensor:
-        """A copy with its own strides, whose elements are drawn from those of the same place in all rows, with replacement."""
+        """Return a copy with its own strides, whose elements are drawn with replacement.
+
+        Each is drawn from those at the same place in all rows.
+        """
         generator = _of_device(self._generators, value.device, self._seed)
         places = torch.randint(
             value.shape[0], value.shape, generator=generator, device=generator.device
@@ -100,7 +106,7 @@ class Fresh:
         return torch.empty_like(value).copy_(value.gather(0, places.to(value.device)))
 
     def _permuted(self, value: Tensor) -> Tensor:
-        """A copy with its own strides; its rows permuted where it has as many as the batch."""
+        """Return a copy with its own strides; permute its rows if it has as many as the batch."""
         fresh = torch.empty_like(value)
         if self._order is not None and self._is_batch(value):
             return fresh.copy_(value[self._order.to(value.device)])
@@ -110,7 +116,7 @@ class Fresh:
         return fresh.copy_(value)
 
     def _scale(self, fresh: Tensor) -> None:
-        """In place, by the product of a share for each row and one for each place of the last dimension."""
+        """Scale in place by a share for each row and one for each place of the last dimension."""
         for dim in {0, fresh.dim() - 1}:
             shape = [1] * fresh.dim()
             shape[dim] = fresh.shape[dim]
@@ -129,7 +135,10 @@ class Fresh:
 def _of_device(
     generators: dict[str, torch.Generator], device: torch.device, seed: int
 ) -> torch.Generator:
-    """Return the generator of a device, seeded at its first use: values are drawn where they are needed."""
+    """Return the generator of a device, seeded at its first use.
+
+    Values are drawn on the device where they are needed.
+    """
     name = str(device)
     if name not in generators:
         generators[name] = torch.Generator(device).manual_seed(seed)
@@ -166,12 +175,12 @@ def _is_padded(rows: Tensor) -> bool:
 
     It must not come between other values.
     """
-    for one in (rows, rows.flip(1)):
-        last = one[:, -1:]
-        runs = (one == last).flip(1).long().cumprod(dim=1).sum(dim=1)
-        if bool((runs > 1).any()) and len(torch.unique(one[runs > 1][:, -1])) == 1:
-            mark = one[runs > 1][0, -1]
-            inside = (one == mark).sum(dim=1) - torch.where(
+    for view in (rows, rows.flip(1)):
+        last = view[:, -1:]
+        runs = (view == last).flip(1).long().cumprod(dim=1).sum(dim=1)
+        if bool((runs > 1).any()) and len(torch.unique(view[runs > 1][:, -1])) == 1:
+            mark = view[runs > 1][0, -1]
+            inside = (view == mark).sum(dim=1) - torch.where(
                 last[:, 0] == mark, runs, torch.zeros_like(runs)
             )
             if not bool(inside.any()):
@@ -191,26 +200,26 @@ def altered(
     old, new = (
         [leaf for leaf in pytree.tree_leaves(tree) if _is_plain(leaf)] for tree in (target, values)
     )
-    if [one.shape for one in old] != [one.shape for one in new]:
+    if [leaf.shape for leaf in old] != [leaf.shape for leaf in new]:
         return None
     coin = torch.Generator().manual_seed(seed)
     row = int(torch.randint(rows, (), generator=coin)) if rows is not None and rows > 1 else None
     pairs = []
-    for one, other in zip(old, new, strict=True):
-        in_batch = row is not None and one.dim() > 0 and one.shape[0] == rows
-        place = () if all_values else part_of(one, coin, row=row if in_batch else None)
-        if place is not None and one.numel():
-            pairs.append((one.data[place], other.data[place].clone()))
+    for before, after in zip(old, new, strict=True):
+        in_batch = row is not None and before.dim() > 0 and before.shape[0] == rows
+        place = () if all_values else part_of(before, coin, row=row if in_batch else None)
+        if place is not None and before.numel():
+            pairs.append((before.data[place], after.data[place].clone()))
     return prepared_write(pairs) if pairs else None
 
 
 def part_of(
     value: Tensor, coin: torch.Generator, *, row: int | None = None, independent: bool = False
 ) -> tuple[Any, ...] | None:
-    """An index of a random part of at most `_FEW` elements; `None` if a part would make no valid whole.
+    """Return an index of a random part of at most `_FEW` elements.
 
-    Integers of a `row` may belong together, and of no row all of them may, unless elements are
-    `independent` draws.
+    It is `None` if no part would make a valid tensor. Integers of a `row` may belong together, and
+    of no row all of them may, unless elements are `independent` draws.
     """
     together = not (independent or value.is_floating_point() or value.is_complex())
     if together and row is None:
@@ -250,7 +259,7 @@ def prepared_write(pairs: Sequence[tuple[Tensor, Tensor]]) -> Callable[[], None]
 def _write_all(
     moves: Sequence[Callable[[], object]],
     slow: Sequence[tuple[Tensor, Tensor]],
-    kept: object,  # noqa: ARG001 - it keeps the memory of `moves`
+    memory: object,  # noqa: ARG001 - it keeps the memory of `moves`
 ) -> None:
     for move in moves:
         move()
@@ -259,8 +268,8 @@ def _write_all(
 
 
 def _is_movable(value: Tensor) -> bool:
-    plain = value.layout is torch.strided and value.device.type == "cpu" and value.is_contiguous()
-    return plain and not value.is_conj() and not value.is_neg() and not value.is_quantized
+    dense = value.layout is torch.strided and value.device.type == "cpu" and value.is_contiguous()
+    return dense and not value.is_conj() and not value.is_neg() and not value.is_quantized
 
 
 def _is_listing(value: Tensor) -> bool:
@@ -276,7 +285,7 @@ def _is_listing(value: Tensor) -> bool:
 
 
 def copied(tree: Any) -> Any:
-    """A tree whose tensors are copies, with their own strides, where they lie."""
+    """Return a tree whose tensors are copies, with their own strides, on the same device."""
     return pytree.tree_map(
         lambda value: torch.empty_like(value).copy_(value) if _is_plain(value) else value, tree
     )
@@ -308,7 +317,7 @@ def set_aside(values: Sequence[Tensor]) -> list[Tensor]:
 
 
 def kept_aside(tree: Any) -> Any:
-    """As `copied`, with copies of host tensors set aside."""
+    """Copy like `copied`, but set copies of host tensors aside."""
     leaves, form = pytree.tree_flatten(tree)
     hosts = [_is_plain(leaf) and leaf.device.type == "cpu" for leaf in leaves]
     aside = iter(set_aside([leaf for leaf, host in zip(leaves, hosts, strict=True) if host]))
@@ -319,55 +328,59 @@ def kept_aside(tree: Any) -> Any:
 
 
 def _is_strided(value: Tensor) -> bool:
-    plain = type(value) in {Tensor, nn.Parameter} and value.layout is torch.strided
-    return plain and not value.is_quantized and not value.is_meta and value.numel() > 0
+    strided = type(value) in {Tensor, nn.Parameter} and value.layout is torch.strided
+    return strided and not value.is_quantized and not value.is_meta and value.numel() > 0
 
 
 def _written_to(place: Tensor, value: Tensor) -> Tensor:
-    """A copy of a tensor in the bytes of another one."""
+    """Copy a tensor into the bytes of another one, and return the copy."""
     strides = torch.empty_like(value, device="meta", requires_grad=False).stride()
     size = value.numel() * value.element_size()
     return place[:size].view(value.dtype).as_strided(value.shape, strides).copy_(value.detach())
 
 
 def overwritten(target: Any, values: Any) -> bool:
-    """Write a tree of values into the tensors of another; `False`, and nothing written, where the two are not of one form."""
+    """Write a tree of values into the tensors of another one.
+
+    Returns `False`, and writes nothing, if the two are not of one form.
+    """
     old, new = (
         [leaf for leaf in pytree.tree_leaves(tree) if _is_plain(leaf)] for tree in (target, values)
     )
-    if [one.shape for one in old] != [one.shape for one in new]:
+    if [leaf.shape for leaf in old] != [leaf.shape for leaf in new]:
         return False
     with torch.no_grad():
-        for one, other in zip(old, new, strict=True):
-            one.copy_(other)
+        for before, after in zip(old, new, strict=True):
+            before.copy_(after)
     return True
 
 
 def differs(tree: Any, other: Any) -> bool:
     """Return true if two trees of one form differ in any value."""
     leaves = (
-        [leaf for leaf in pytree.tree_leaves(one) if _is_plain(leaf)] for one in (tree, other)
+        [leaf for leaf in pytree.tree_leaves(each) if _is_plain(leaf)] for each in (tree, other)
     )
-    return any(not torch.equal(one, two) for one, two in zip(*leaves, strict=True))
+    return any(not torch.equal(first, second) for first, second in zip(*leaves, strict=True))
 
 
 def read_state(module: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> State:
-    """Copies on the host of weights, buffers, and the optimizer's state of each parameter."""
-    named = _named(module)
-    state = {name: value.detach().to("cpu", copy=True) for name, value in named.items()}
+    """Copy weights, buffers, and the optimizer's state of each parameter to the host."""
+    tensors = _name_tensors(module)
+    state = {name: value.detach().to("cpu", copy=True) for name, value in tensors.items()}
     return state | ({} if optimizer is None else _read_optimizer(optimizer))
 
 
 def write_state(
     state: Mapping[str, Tensor], module: nn.Module, optimizer: torch.optim.Optimizer | None = None
 ) -> None:
-    """Write a state in place, so compiled code need not notice; weights and buffers outside it stay.
+    """Write a state in place, so compiled code need not notice.
 
-    A tensor that processes share takes its own part of the whole one in `state`.
+    Weights and buffers outside it stay. A tensor that processes share takes its own part of the
+    whole one in `state`.
     """
-    named = _named(module)
+    tensors = _name_tensors(module)
     with torch.no_grad():
-        for name, value in named.items():
+        for name, value in tensors.items():
             if name in state:
                 _write(value, state[name])
     if optimizer is not None:
@@ -380,36 +393,36 @@ def _write_optimizer(state: Mapping[str, Tensor], optimizer: torch.optim.Optimiz
     A parameter that has none in `state` has none afterwards, as before its first gradient. With
     `capturable` its state stays: a CUDA graph may write to its memory.
     """
-    for place, name, kept in _kept(optimizer):
+    for place, name, entries in _list_entries(optimizer):
         stored = state.get(place)
         if stored is None:
             continue
-        if isinstance(kept[name], Tensor):
-            _write(kept[name], stored)
+        if isinstance(entries[name], Tensor):
+            _write(entries[name], stored)
         else:
-            kept[name] = type(kept[name])(stored.item())
-    wanted: dict[int, dict[str, Tensor]] = {}
+            entries[name] = type(entries[name])(stored.item())
+    stored_states: dict[int, dict[str, Tensor]] = {}
     for place, stored in state.items():
         if place.startswith(OPTIMIZER):
             number, _, name = place.removeprefix(OPTIMIZER).partition(".")
-            wanted.setdefault(int(number), {})[name] = stored
+            stored_states.setdefault(int(number), {})[name] = stored
     groups = [
         (parameter, group) for group in optimizer.param_groups for parameter in group["params"]
     ]
-    examples = {name: kept[name] for _, name, kept in _kept(optimizer)}
+    examples = {name: entries[name] for _, name, entries in _list_entries(optimizer)}
     for index, (parameter, group) in enumerate(groups):
-        if index not in wanted and not group.get("capturable"):
+        if index not in stored_states and not group.get("capturable"):
             optimizer.state.pop(parameter, None)
-        elif index in wanted and not optimizer.state.get(parameter):
+        elif index in stored_states and not optimizer.state.get(parameter):
             new = {
                 name: _new(stored, examples.get(name), parameter, group)
-                for name, stored in wanted[index].items()
+                for name, stored in stored_states[index].items()
             }
             optimizer.state[parameter] = new
 
 
 def _new(stored: Tensor, example: object, parameter: Tensor, group: Mapping[str, Any]) -> Any:
-    """An entry of a parameter's state that was not there, of the kind that other parameters have.
+    """Make an entry of a parameter's state, of the kind that other parameters have.
 
     A count of steps stays on the host, except for capturable and fused optimizers.
     """
@@ -437,36 +450,36 @@ def _write(value: Tensor, stored: Tensor) -> None:
 
 
 def places(module: nn.Module, optimizer: torch.optim.Optimizer) -> State:
-    """Weights, buffers and optimizer state, by their place in a state: the tensors themselves.
+    """Return weights, buffers and optimizer state by their place in a state, not copies.
 
     Sharded ones stay sharded.
     """
-    kept = {
+    entries = {
         place: of[name] if isinstance(of[name], Tensor) else torch.tensor(of[name])
-        for place, name, of in _kept(optimizer)
+        for place, name, of in _list_entries(optimizer)
     }
-    return _named(module) | kept
+    return _name_tensors(module) | entries
 
 
-def _named(module: nn.Module) -> State:
+def _name_tensors(module: nn.Module) -> State:
     weights: State = {f"{WEIGHTS}{name}": value for name, value in module.named_parameters()}
     return weights | {f"{BUFFERS}{name}": value for name, value in module.named_buffers()}
 
 
 def _read_optimizer(optimizer: torch.optim.Optimizer) -> State:
-    """Tensors, and counts that an optimizer keeps as plain numbers."""
+    """Read tensors, and counts that an optimizer keeps as plain numbers."""
     return {
         place: (
-            kept[name].detach().to("cpu", copy=True)
-            if isinstance(kept[name], Tensor)
-            else torch.tensor(kept[name])
+            entries[name].detach().to("cpu", copy=True)
+            if isinstance(entries[name], Tensor)
+            else torch.tensor(entries[name])
         )
-        for place, name, kept in _kept(optimizer)
+        for place, name, entries in _list_entries(optimizer)
     }
 
 
-def _kept(optimizer: torch.optim.Optimizer) -> list[tuple[str, str, dict[str, Any]]]:
-    """Each entry's place in a state, its name, and the mapping that holds it."""
+def _list_entries(optimizer: torch.optim.Optimizer) -> list[tuple[str, str, dict[str, Any]]]:
+    """List each entry's place in a state, its name, and the mapping that holds it."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     return [
         (f"{OPTIMIZER}{index}.{name}", name, optimizer.state[parameter])
@@ -478,11 +491,11 @@ def _kept(optimizer: torch.optim.Optimizer) -> list[tuple[str, str, dict[str, An
 
 
 def left_by_training(loss: Tensor | None, module: nn.Module) -> State:
-    """The loss, gradients and weights that a training step left: themselves, no copies."""
-    found: State = {} if loss is None else {"loss": loss}
+    """Return the loss, gradients and weights that a training step left, not copies."""
+    state: State = {} if loss is None else {"loss": loss}
     for name, value in module.named_parameters():
         if value.grad is not None:
-            found[f"{GRADIENTS}{name}"] = value.grad
+            state[f"{GRADIENTS}{name}"] = value.grad
         if value.requires_grad:
-            found[f"{WEIGHTS}{name}"] = value
-    return found
+            state[f"{WEIGHTS}{name}"] = value
+    return state

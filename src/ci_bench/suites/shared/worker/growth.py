@@ -5,7 +5,7 @@ from itertools import combinations
 from statistics import median
 
 MOST_READINGS = 400
-"""Half of them have 20,000 pairs: milliseconds. A training of 20,000 steps would have 50 million."""
+"""Half of them have 20,000 pairs: milliseconds. The half of 20,000 steps has 50 million."""
 
 
 def growth(readings: Sequence[float]) -> float:

@@ -32,7 +32,7 @@ def shape_marks(how: DynamicShapes, batches: Sequence[Any]) -> MarkShapes | None
     from torch._dynamo import mark_dynamic
     from torch._dynamo.decorators import mark_unbacked
 
-    mark, known = {
+    mark, attribute = {
         DynamicShapes.MARKED: (mark_dynamic, "_dynamo_dynamic_indices"),
         DynamicShapes.UNBACKED: (mark_unbacked, "_dynamo_unbacked_indices"),
     }[how]
@@ -40,7 +40,7 @@ def shape_marks(how: DynamicShapes, batches: Sequence[Any]) -> MarkShapes | None
 
     def mark_batch(batch: Any) -> None:
         for leaf, dims in zip(pytree.tree_leaves(batch), dimensions, strict=True):
-            if dims and isinstance(leaf, Tensor) and not hasattr(leaf, known):
+            if dims and isinstance(leaf, Tensor) and not hasattr(leaf, attribute):
                 for dim in dims:
                     mark(leaf, dim)
 
@@ -49,7 +49,7 @@ def shape_marks(how: DynamicShapes, batches: Sequence[Any]) -> MarkShapes | None
 
 @contextmanager
 def marked(batch: Any, mark_shapes: MarkShapes | None) -> Iterator[None]:
-    """Steps over a batch that is marked first; as it is where there is nothing to mark.
+    """Mark a batch before steps over it; do nothing without marks.
 
     Raises:
         Unsupported: the model depends on a marked size.
@@ -81,11 +81,11 @@ def _depends_on_a_size(error: BaseException) -> bool:
         UserErrorType.DYNAMIC_CONTROL_FLOW,
         UserErrorType.DYNAMIC_DIM,
     }
-    one: BaseException | None = error
-    while one is not None:
-        if isinstance(one, ConstraintViolationError | GuardOnDataDependentSymNode):
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ConstraintViolationError | GuardOnDataDependentSymNode):
             return True
-        if isinstance(one, UserError) and one.error_type in of_sizes:
+        if isinstance(cause, UserError) and cause.error_type in of_sizes:
             return True
-        one = one.__cause__ or one.__context__
+        cause = cause.__cause__ or cause.__context__
     return False

@@ -22,7 +22,7 @@ _WORDS = (
     "error_out_of_memory",  # CUDA's driver, by name
     "erroroutofmemory",  # HIP's runtime
     "errormemoryallocation",  # CUDA's runtime, by name
-    "alloc_failed",  # statuses of cuBLAS, cuDNN before version 9, cuFFT, cuSOLVER, cuSPARSE, hipBLAS
+    "alloc_failed",  # cuBLAS, cuDNN before version 9, cuFFT, cuSOLVER, cuSPARSE, hipBLAS
     "allocation_failed",  # cuDNN from version 9, cuRAND
     "allocfailed",  # MIOpen
     "rocblas_status_memory_error",
@@ -35,7 +35,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
     Words count only in errors that runtimes raise: an error about a value may quote anything.
     """
-    return any(_lacks_memory(one) for one in _causes(error))
+    return any(_lacks_memory(cause) for cause in _causes(error))
 
 
 def _lacks_memory(error: BaseException) -> bool:

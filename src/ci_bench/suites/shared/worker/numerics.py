@@ -51,28 +51,32 @@ seldom in few runs. A jolted run crosses more of these kinks; smooth results mov
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TensorMeasurement:
-    """Measurements of one tensor: error, largest error of the runs (`noise`), size of the truth.
-
-    `fixed` is allowed in addition. `exact` means an fp64 truth. `fault` is wrong with any numbers.
-    """
+    """Measurements of one tensor, in fp64. A `Pair` has the 2-norm, and the largest element."""
 
     name: str
+    """The tensor's name; the kind precedes the first colon or dot."""
     elements: int
+    """The number of its elements."""
     error: Pair = (0.0, 0.0)
+    """Distance of the candidate from the truth."""
     noise: Pair = (0.0, 0.0)
+    """The largest distance of the reference's runs from the truth."""
     jolt: Pair | None = None
-    """Likewise of the runs that are shaken by `JOLT` roundings, where there are any."""
+    """The same of runs that are shaken by `JOLT` roundings; `None` without any."""
     size: Pair = (0.0, 0.0)
+    """Size of the truth; of whole numbers, the first is the number of elements."""
     fixed: Pair = (0.0, 0.0)
+    """Allowed in addition, such as one rounding of a changed value."""
     real: bool = True
+    """True for floating and complex numbers, false for whole ones."""
     exact: bool = True
+    """True if the truth is in fp64, false if it is the reference's unperturbed run."""
     hidden: str = ""
     """The reason why nothing could be compared, such as a reference run that is not finite."""
     scale: Pair = (0.0, 1.0)
-    """Of the worst group of elements (`tilts`): its error along the truth, and what is allowed;
-    shares of the truth.
-    """
+    """The worst group of elements (`tilts`): error along the truth and allowance, as shares."""
     fault: str = ""
+    """A difference that no rounding explains, in words; empty without one."""
 
 
 def measure(
@@ -88,28 +92,15 @@ def measure(
 ) -> TensorMeasurement:
     """Measure one tensor.
 
-    `runs` are the reference's, the unperturbed one first; type and shape have to be its.
-
-    `jolts` are runs that are shaken by `JOLT` roundings. With `epsilon`, one rounding, groups of
-    elements are measured as well. With a `start`, it is the change since then that is measured, and
-    one rounding of the value itself is allowed on top.
+    `runs` are the reference's, the unperturbed one first; type and shape have to be its. `jolts`
+    are runs that are shaken by `JOLT` roundings. With `epsilon`, one rounding, groups of elements
+    are measured as well. With a `start`, it is the change since then that is measured, and one
+    rounding of the value itself is allowed on top.
     """
+    incomparable = _incomparable(name, candidate, truth, runs, jolts)
+    if incomparable is not None:
+        return incomparable
     reference = runs[0]
-    fault = differing_value(name, candidate, (truth, *runs, *jolts)) or differing_form(
-        candidate, reference
-    )
-    if (
-        fault
-        and candidate.dtype == reference.dtype
-        and any(run.shape != reference.shape for run in (*runs, *jolts))
-    ):
-        return TensorMeasurement(
-            name=name,
-            elements=candidate.numel(),
-            hidden="the reference's own shape follows from rounding",
-        )
-    if fault:
-        return TensorMeasurement(name=name, elements=candidate.numel(), fault=fault)
     runs, jolts = ([run for run in some if run.shape == reference.shape] for some in (runs, jolts))
     exact, truth = (exact, truth) if truth.shape == reference.shape else (False, reference)
     begin = None if start is None or not _is_real(reference) else _wide(start)
@@ -126,11 +117,11 @@ def measure(
     for value in (candidate, truth, *runs, *jolts):
         if id(value) not in once:
             once[id(value)] = _wide(value) if begin is None else _wide(value) - begin
-    given, true, *others = (once[id(value)] for value in (candidate, truth, *runs, *jolts))
+    computed, true, *others = (once[id(value)] for value in (candidate, truth, *runs, *jolts))
     fixed = None if begin is None else _rounding(reference) * _wide(reference)
-    found = _compared(
+    measurement = _compared(
         name,
-        given,
+        computed,
         true,
         others,
         jolts=len(jolts),
@@ -138,10 +129,31 @@ def measure(
         real=_is_real(reference),
         exact=exact,
     )
-    if not found.real or found.fault or begin is not None or not epsilon:
-        return found
-    one_way = rounded_one_way(given, true, others[0], reference.dtype)
-    return replace(found, scale=tilt(given, true, others, epsilon), fault=one_way)
+    if not measurement.real or measurement.fault or begin is not None or not epsilon:
+        return measurement
+    one_way = rounded_one_way(computed, true, others[0], reference.dtype)
+    return replace(measurement, scale=tilt(computed, true, others, epsilon), fault=one_way)
+
+
+def _incomparable(
+    name: str, candidate: Tensor, truth: Tensor, runs: Sequence[Tensor], jolts: Sequence[Tensor]
+) -> TensorMeasurement | None:
+    """Return the measurement of a tensor with another form or exact value; `None` otherwise."""
+    reference = runs[0]
+    fault = differing_value(name, candidate, (truth, *runs, *jolts)) or differing_form(
+        candidate, reference
+    )
+    if (
+        fault
+        and candidate.dtype == reference.dtype
+        and any(run.shape != reference.shape for run in (*runs, *jolts))
+    ):
+        return TensorMeasurement(
+            name=name,
+            elements=candidate.numel(),
+            hidden="the reference's own shape follows from rounding",
+        )
+    return TensorMeasurement(name=name, elements=candidate.numel(), fault=fault) if fault else None
 
 
 def measure_change(
@@ -154,28 +166,28 @@ def measure_change(
     rounding of the value itself does not count, by element or as a part of the change: narrow
     formats round small changes away.
     """
-    own, own_ideal = reference
-    fault = differing_form(candidate, own)
+    expected, expected_change = reference
+    fault = differing_form(candidate, expected)
     if fault:
         return TensorMeasurement(name=name, elements=candidate.numel(), fault=fault)
     begin = _wide(start)
-    rounding = _rounding(own) * begin.abs()
+    rounding = _rounding(expected) * begin.abs()
 
     def beyond(value: Tensor) -> Tensor:
         return torch.where(
             torch.isfinite(value), value.sign() * (value.abs() - rounding).clamp_min(0), value
         )
 
-    seen, other = (
-        beyond(_wide(after) - begin - made)
-        for after, made in ((candidate, ideal), (own, own_ideal))
+    deviation, expected_deviation = (
+        beyond(_wide(after) - begin - change)
+        for after, change in ((candidate, ideal), (expected, expected_change))
     )
-    visible = beyond(own_ideal)
-    return _compared(name, seen + visible, visible, [other + visible])
+    visible = beyond(expected_change)
+    return _compared(name, deviation + visible, visible, [expected_deviation + visible])
 
 
 def missing(name: str, *, extra: bool) -> TensorMeasurement:
-    """A tensor that only one side has."""
+    """Return the measurement of a tensor that only one side has."""
     return TensorMeasurement(name=name, elements=1, fault=one_sided(kind_of(name), extra=extra))
 
 
@@ -183,16 +195,16 @@ def differing_form(candidate: Tensor, reference: Tensor) -> str:
     """Describe the difference in type or shape from the reference's; empty without one."""
     if candidate.dtype == reference.dtype and candidate.shape == reference.shape:
         return ""
-    given, owed = (
+    actual, expected = (
         f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
         for value in (candidate, reference)
     )
-    return f"{given} instead of {owed}"
+    return f"{actual} instead of {expected}"
 
 
 def _compared(
     name: str,
-    given: Tensor,
+    candidate: Tensor,
     true: Tensor,
     others: Sequence[Tensor],
     *,
@@ -201,45 +213,46 @@ def _compared(
     real: bool = True,
     exact: bool = True,
 ) -> TensorMeasurement:
-    """Compare in fp64. The norms show if all numbers are finite; then none is left out.
+    """Compare in fp64.
 
-    The last `jolts` of the `others` are jolted; `fixed` is allowed too, element by element.
+    The norms show if all numbers are finite; then none is left out. The last `jolts` of the
+    `others` are jolted; `fixed` is allowed too, element by element.
     """
     norms: tuple[Norm, Norm] = (_two, _largest) if real else (_differing, _largest)
-    error, size = _apart(norms, given, true), _pair(norms, true)
-    apart = [_apart(norms, other, true) for other in others]
+    error, size = _measure_distance(norms, candidate, true), _pair(norms, true)
+    distances = [_measure_distance(norms, other, true) for other in others]
     allowed = (0.0, 0.0) if fixed is None else _pair(norms, fixed)
     hidden = ""
-    if not all(map(_is_finite, (error, size, *apart, allowed))):
-        odd = ~torch.isfinite(given)
-        astray = odd & ~(_same_oddity(given, true) | _same_oddity(given, others[0]))
-        tamed = ~odd & ~torch.isfinite(true) & ~torch.isfinite(others[0])
+    if not all(map(_is_finite, (error, size, *distances, allowed))):
+        nonfinite = ~torch.isfinite(candidate)
+        astray = nonfinite & ~(_same_oddity(candidate, true) | _same_oddity(candidate, others[0]))
+        tamed = ~nonfinite & ~torch.isfinite(true) & ~torch.isfinite(others[0])
         if bool((astray | tamed).any()):
             fault = (
-                f"{int(odd.sum())} elements are not finite, in the reference"
+                f"{int(nonfinite.sum())} elements are not finite, in the reference"
                 f" {int((~torch.isfinite(others[0])).sum())}"
             )
-            return TensorMeasurement(name=name, elements=given.numel(), fault=fault)
-        keep = ~odd & torch.isfinite(true)
-        given, true = (torch.where(keep, value, 0.0) for value in (given, true))
+            return TensorMeasurement(name=name, elements=candidate.numel(), fault=fault)
+        keep = ~nonfinite & torch.isfinite(true)
+        candidate, true = (torch.where(keep, value, 0.0) for value in (candidate, true))
         if (
-            given.numel()
+            candidate.numel()
             and not bool(keep.any())
-            and bool(odd.any() and torch.isfinite(true).any())
+            and bool(nonfinite.any() and torch.isfinite(true).any())
         ):
             hidden = "the reference itself has no finite number"
-        apart = [
+        distances = [
             _pair(norms, torch.where(keep & torch.isfinite(other), other - true, 0.0))
             for other in others
         ]
-        error, size = _pair(norms, given - true), _pair(norms, true)
+        error, size = _pair(norms, candidate - true), _pair(norms, true)
         allowed = (0.0, 0.0) if fixed is None else _pair(norms, torch.where(keep, fixed, 0.0))
     return TensorMeasurement(
         name=name,
-        elements=given.numel(),
+        elements=candidate.numel(),
         error=error,
-        noise=_farthest(apart[: len(apart) - jolts]),
-        jolt=_farthest(apart[len(apart) - jolts :]) if jolts else None,
+        noise=_farthest(distances[: len(distances) - jolts]),
+        jolt=_farthest(distances[len(distances) - jolts :]) if jolts else None,
         size=size if real else (float(true.numel()), size[1]),
         fixed=allowed,
         real=real,
@@ -256,18 +269,18 @@ def _pair(norms: tuple[Norm, Norm], value: Tensor) -> Pair:
     return norms[0](value), norms[1](value)
 
 
-def _apart(norms: tuple[Norm, Norm], value: Tensor, true: Tensor) -> Pair:
+def _measure_distance(norms: tuple[Norm, Norm], value: Tensor, true: Tensor) -> Pair:
     return (0.0, 0.0) if value is true else _pair(norms, value - true)
 
 
 def _is_finite(pair: Pair) -> bool:
-    """Norms are, where every element is and none is so large that its square is not."""
+    """Return true if a pair is finite: every element is, and none has an infinite square."""
     return math.isfinite(pair[0]) and math.isfinite(pair[1])
 
 
-def _same_oddity(one: Tensor, other: Tensor) -> Tensor:
-    """Mask of the places at which two tensors are not finite in the same way."""
-    return (one == other) | (one.isnan() & other.isnan())
+def _same_oddity(first: Tensor, second: Tensor) -> Tensor:
+    """Mark the places at which two tensors are not finite in the same way."""
+    return (first == second) | (first.isnan() & second.isnan())
 
 
 def _rounding(value: Tensor) -> float:
@@ -279,7 +292,7 @@ def _is_real(value: Tensor) -> bool:
 
 
 def _wide(value: Tensor) -> Tensor:
-    """In fp64, complex numbers as pairs."""
+    """Convert to fp64, complex numbers to pairs."""
     return real_parts(value.detach()).to(torch.float64)
 
 
@@ -288,11 +301,11 @@ def _two(value: Tensor) -> float:
 
 
 def _largest(value: Tensor) -> float:
-    return max(abs(float(one)) for one in value.aminmax()) if value.numel() else 0.0
+    return max(abs(float(extreme)) for extreme in value.aminmax()) if value.numel() else 0.0
 
 
 def _differing(value: Tensor) -> float:
-    """Of whole numbers, how many differ."""
+    """Count the whole numbers that differ."""
     return float(value.count_nonzero())
 
 
@@ -303,30 +316,22 @@ FP32_EPSILON = 2.0**-24
 ROUNDINGS = 4.0
 LOST_ROUNDINGS = 8.0
 FEW = 4.0
-"""A norm over n elements fluctuates by a share of 1/sqrt(n): the multiple grows by 1 + sqrt(FEW /
-n).
-"""
+"""The multiple grows by 1 + sqrt(FEW / n): a norm of n elements fluctuates by 1/sqrt(n)."""
 ZERO_BY_MATHEMATICS = 2.0**-36
 """Share of its kind in fp64 below which a value is the rounding of a zero."""
 BLIND, BLIND_FP32 = 0.5, 2.0**-2
-"""Errors of this share of a tensor's size make agreement mean nothing; in fp32 a quarter, as a
-ReLU's kink may allow 17 %.
-"""
+"""Shares of a tensor's size: an allowed error of that much means nothing. A ReLU may take 17 %."""
 FEW_NUMBERS = 4
-"""Numbers in fp32 that may be sums of 2 ** 20 terms, which round by the root of that when they are
-added up in a row.
-"""
+"""Numbers in fp32 that may be sums of 2 ** 20 terms in a row, which round by the root of that."""
 SHOWN = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Agreement:
-    """The answer.
+    """The answer, with one sentence of `detail`.
 
-    `detail` is one sentence; `worst` names the tensor that is nearest to its limit or farthest
-    beyond it.
-
-    `score` is that tensor's error over its allowance: above 1 is wrong.
+    `worst` names the tensor that is nearest to its limit or farthest beyond it. `score` is its
+    error over its allowance: above 1 is wrong.
     """
 
     outcome: Outcome
@@ -349,32 +354,39 @@ class Yardstick:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Deviation:
-    """Error over allowance of a tensor (`score`, above 1 is wrong); `blind` if zeros would pass."""
+    """Error of a tensor, compared with its allowance."""
 
     name: str
+    """The tensor's name."""
     score: float
+    """The error over the allowance; above 1 is wrong."""
     error: float
+    """The error in the norm whose score is worse."""
     allowed: float
+    """The allowance in the same norm."""
     blind: bool
+    """True if zeros would pass as well."""
     elements: int = 1
+    """The number of its elements."""
     hidden: str = ""
-    """Why there was nothing to compare; it is blind, too."""
+    """The reason why nothing could be compared, and so it is blind; empty otherwise."""
     real: bool = True
+    """True for floating and complex numbers, false for whole ones."""
     coarse: bool = False
+    """True if it is blind because more would be allowed than rounding is in fp32."""
     tilted: bool = False
-    """Coarse is what is blind since more would be allowed than rounding is in fp32; tilted, a group
-    off in one direction.
-    """
+    """True if a group of elements is off in one direction."""
     fault: str = ""
+    """A difference that no rounding explains, in words; empty without one."""
 
     @property
     def wrong(self) -> bool:
-        """True if this is more than rounding. A score of NaN is wrong."""
+        """True if this is more than rounding; a score of NaN is wrong."""
         return bool(self.fault) or not self.score <= 1.0
 
 
 def agree(
-    seen: Mapping[str, Tensor],
+    results: Mapping[str, Tensor],
     *,
     truth: Mapping[str, Tensor] | None,
     runs: Sequence[Mapping[str, Tensor]],
@@ -384,10 +396,10 @@ def agree(
     memory: float = 0.0,
     sums_are_shown: bool = False,
 ) -> Agreement:
-    """Check that every tensor of `seen` is the truth's, up to rounding.
+    """Check that every tensor of `results` is the truth's, up to rounding.
 
     Args:
-        seen: the result by name; the kind precedes the first colon or dot: ``gradient: weight``.
+        results: tensors by name; the kind precedes the first colon or dot: ``gradient: weight``.
         truth: the same in fp64. `None` without fp64: the reference's unperturbed run is the truth
             then, and the shaken runs show rounding. Missing names are taken from that run, too.
         runs: the reference's runs in the case's precision, the unperturbed one first: the result
@@ -404,14 +416,16 @@ def agree(
         starts or {},
         replace(yardstick_of(epsilon), **({"in_a_row": 0.0} if sums_are_shown else {})),
     )
-    found = measured(seen, truth=truth, runs=runs, jolts=jolts, starts=begun, epsilon=epsilon)
-    changes = [one for one in found if one.name in begun]
-    others = [one for one in found if one.name not in begun]
+    measurements = measured(
+        results, truth=truth, runs=runs, jolts=jolts, starts=begun, epsilon=epsilon
+    )
+    changes = [measurement for measurement in measurements if measurement.name in begun]
+    others = [measurement for measurement in measurements if measurement.name not in begun]
     return conclude([*judged(others, usual), *judged(changes, of_optimizer(usual, memory))])
 
 
 def yardstick_of(epsilon: float) -> Yardstick:
-    """The yardstick of a precision whose rounding is `epsilon`."""
+    """Return the yardstick of a precision whose rounding is `epsilon`."""
     return Yardstick(
         tolerance=ROUNDINGS * epsilon,
         multiplier=MULTIPLIER_FP32 if epsilon <= FP32_EPSILON else MULTIPLIER,
@@ -419,9 +433,10 @@ def yardstick_of(epsilon: float) -> Yardstick:
 
 
 def of_optimizer(usual: Yardstick, beta: float) -> Yardstick:
-    """For the changes of an optimizer with memory `beta`: one that divides by ``1 - beta ** step`` loses digits.
+    """Widen the yardstick for the changes of an optimizer with memory `beta`.
 
-    The reference computes the divisor in fp64, compilers in fp32 tensors.
+    One that divides by ``1 - beta ** step`` loses digits. The reference computes the divisor in
+    fp64, compilers in fp32 tensors.
     """
     return replace(
         usual, tolerance=max(usual.tolerance, lost_by(beta, LOST_ROUNDINGS * FP32_EPSILON))
@@ -429,11 +444,11 @@ def of_optimizer(usual: Yardstick, beta: float) -> Yardstick:
 
 
 def agree_coarsely(
-    seen: Mapping[str, Tensor], own: Mapping[str, Tensor], *, epsilon: float
+    results: Mapping[str, Tensor], reference: Mapping[str, Tensor], *, epsilon: float
 ) -> Agreement:
-    """One look without a truth: `seen` is what the reference makes of the same input (`own`), to half the format's digits."""
+    """Compare `results` with the `reference` of the same input, to half the format's digits."""
     yardstick = Yardstick(tolerance=math.sqrt(epsilon), multiplier=0.0)
-    return conclude(judged(measured(seen, truth=None, runs=[own], starts={}), yardstick))
+    return conclude(judged(measured(results, truth=None, runs=[reference], starts={}), yardstick))
 
 
 def jolt_of(epsilon: float) -> float:
@@ -444,21 +459,24 @@ def jolt_of(epsilon: float) -> float:
 def shaken(
     values: Mapping[str, Tensor], epsilon: float, generator: torch.Generator
 ) -> dict[str, Tensor]:
-    """Every real number times (1 + epsilon xi), xi standard normal: the same numbers, off by one rounding each."""
+    """Multiply every real number by (1 + epsilon xi), xi standard normal.
+
+    These are the same numbers, off by one rounding each.
+    """
 
     def shake(value: Tensor) -> Tensor:
-        plain = real_parts(value).double()
+        numbers = real_parts(value).double()
         noise = torch.randn(
-            plain.shape, generator=generator, dtype=plain.dtype, device=generator.device
+            numbers.shape, generator=generator, dtype=numbers.dtype, device=generator.device
         )
-        off = plain * (1 + epsilon * noise.to(value.device))
+        off = numbers * (1 + epsilon * noise.to(value.device))
         return (torch.view_as_complex(off) if value.is_complex() else off).to(value.dtype)
 
     return {name: shake(value) if _is_real(value) else value for name, value in values.items()}
 
 
 def measured(
-    seen: Mapping[str, Tensor],
+    results: Mapping[str, Tensor],
     *,
     truth: Mapping[str, Tensor] | None,
     runs: Sequence[Mapping[str, Tensor]],
@@ -468,41 +486,48 @@ def measured(
 ) -> list[TensorMeasurement]:
     """Measure every tensor that either side has."""
     reference = runs[0]
-    found = []
-    for name in [*reference, *(name for name in seen if name not in reference)]:
-        if name not in seen or name not in reference:
-            found.append(missing(name, extra=name in seen))
+    measurements = []
+    for name in [*reference, *(name for name in results if name not in reference)]:
+        if name not in results or name not in reference:
+            measurements.append(missing(name, extra=name in results))
             continue
         exact = truth is not None and name in truth
         true = truth[name] if truth is not None and name in truth else reference[name]
-        own, jolted = ([run[name] for run in every if name in run] for every in (runs, jolts))
+        tensors, jolted = ([run[name] for run in every if name in run] for every in (runs, jolts))
         start = starts.get(name)
-        found.append(
+        measurements.append(
             measure(
-                name, seen[name], true, own, jolts=jolted, start=start, exact=exact, epsilon=epsilon
+                name,
+                results[name],
+                true,
+                tensors,
+                jolts=jolted,
+                start=start,
+                exact=exact,
+                epsilon=epsilon,
             )
         )
-    return found
+    return measurements
 
 
 def judged(measurements: Iterable[TensorMeasurement], yardstick: Yardstick) -> list[Deviation]:
     """Compare each measurement with its allowance, which depends on all others of its kind."""
     kinds: dict[str, list[TensorMeasurement]] = {}
-    for one in measurements:
-        kinds.setdefault(kind_of(one.name), []).append(one)
+    for measurement in measurements:
+        kinds.setdefault(kind_of(measurement.name), []).append(measurement)
     return [
         deviation for members in kinds.values() for deviation in _judged_kind(members, yardstick)
     ]
 
 
 def conclude(deviations: Sequence[Deviation]) -> Agreement:
-    """The answer for all tensors together."""
+    """Return the answer for all tensors together."""
     if not deviations:
         return Agreement(
             outcome=Outcome.FAIL, detail="there is no tensor to compare", worst="", score=math.inf
         )
-    worst = max(deviations, key=lambda one: (bool(one.fault), _ranked(one.score)))
-    wrong = [one for one in deviations if one.wrong]
+    worst = max(deviations, key=lambda deviation: (bool(deviation.fault), _ranked(deviation.score)))
+    wrong = [deviation for deviation in deviations if deviation.wrong]
     if wrong:
         more = (
             f"; {len(wrong)} of {len(deviations)} tensors disagree" if len(deviations) > 1 else ""
@@ -512,19 +537,19 @@ def conclude(deviations: Sequence[Deviation]) -> Agreement:
     void = unverifiable(deviations)
     if void:
         return Agreement(outcome=Outcome.UNKNOWN, detail=void, worst=worst.name, score=worst.score)
-    blind = sum(one.blind for one in deviations)
-    apart = f"; {blind} of them are smaller than their own rounding" if blind else ""
+    blind = sum(deviation.blind for deviation in deviations)
+    blind_note = f"; {blind} of them are smaller than their own rounding" if blind else ""
     counted = f"{len(deviations)} tensors agree" if len(deviations) > 1 else "it agrees"
     return Agreement(
         outcome=Outcome.PASS,
-        detail=f"{counted}; {told(worst)}{apart}",
+        detail=f"{counted}; {told(worst)}{blind_note}",
         worst=worst.name,
         score=worst.score,
     )
 
 
 def told(deviation: Deviation) -> str:
-    """One tensor in words."""
+    """Describe one tensor."""
     is_equal = not (deviation.real or deviation.error)
     figures = "equal" if is_equal else describe_deviation(deviation.error, deviation.allowed)
     figures = (
@@ -536,20 +561,21 @@ def told(deviation: Deviation) -> str:
 
 
 def unverifiable(deviations: Sequence[Deviation], kinds: Iterable[str] | None = None) -> str:
-    """Why agreement would mean nothing, or nothing: all tensors of a kind are smaller than their own rounding.
+    """Explain why agreement would mean nothing; empty if it means something.
 
-    A kind of one number (a loss may be small by chance) counts only where nothing else is verified.
+    That is so if all tensors of a kind are smaller than their own rounding. A kind of one number (a
+    loss may be small by chance) counts only if nothing else is verified.
     """
-    every = {kind_of(one.name) for one in deviations} if kinds is None else set(kinds)
-    telling = any(_tells(one) for one in deviations)
+    every = {kind_of(deviation.name) for deviation in deviations} if kinds is None else set(kinds)
+    telling = any(_tells(deviation) for deviation in deviations)
     for kind in sorted(every):
-        members = [one for one in deviations if kind_of(one.name) == kind]
-        blind = any(one.blind for one in members) and not any(map(_tells, members))
-        if blind and (not telling or sum(one.elements for one in members) > 1):
-            if all(one.hidden for one in members):
+        members = [deviation for deviation in deviations if kind_of(deviation.name) == kind]
+        blind = any(deviation.blind for deviation in members) and not any(map(_tells, members))
+        if blind and (not telling or sum(deviation.elements for deviation in members) > 1):
+            if all(deviation.hidden for deviation in members):
                 return f"{members[0].hidden}, of each {kind} ({len(members)}): nothing was compared"
-            if coarse := [one for one in members if one.coarse]:
-                least = min(coarse, key=lambda one: one.allowed)
+            if coarse := [deviation for deviation in members if deviation.coarse]:
+                least = min(coarse, key=lambda deviation: deviation.allowed)
                 much = (
                     f"rounding would explain {least.allowed:.3g} of {least.name}, which is too much"
                     " for fp32"
@@ -567,17 +593,19 @@ def kind_of(name: str) -> str:
     return name.replace(":", ".").partition(".")[0]
 
 
-def _tells(one: Deviation) -> bool:
-    return one.allowed > 0 and not one.blind
+def _tells(deviation: Deviation) -> bool:
+    return deviation.allowed > 0 and not deviation.blind
 
 
-def _spread(one: TensorMeasurement, k: int, yardstick: Yardstick) -> float:
+def _spread(member: TensorMeasurement, k: int, yardstick: Yardstick) -> float:
     """Return the error that the runs explain: a multiple of the farthest, or of the jolted runs."""
-    whole = yardstick.multiplier * one.noise[k]
-    if one.jolt is None:
-        return whole
-    jolted = min(yardstick.multiplier, MULTIPLIER) * one.noise[k] + JOLT_MULTIPLIER * one.jolt[k]
-    return max(jolted, min(whole, LAST_DIGITS * one.size[k]))
+    unjolted = yardstick.multiplier * member.noise[k]
+    if member.jolt is None:
+        return unjolted
+    jolted = (
+        min(yardstick.multiplier, MULTIPLIER) * member.noise[k] + JOLT_MULTIPLIER * member.jolt[k]
+    )
+    return max(jolted, min(unjolted, LAST_DIGITS * member.size[k]))
 
 
 def _ranked(score: float) -> float:
@@ -585,76 +613,85 @@ def _ranked(score: float) -> float:
 
 
 def _judged_kind(members: Sequence[TensorMeasurement], yardstick: Yardstick) -> list[Deviation]:
-    real = [one for one in members if one.real and not one.fault and one.elements]
-    count = sum(one.elements for one in real)
-    rms = math.sqrt(sum(one.size[0] ** 2 for one in real) / count) if count else 0.0
-    largest = max((one.size[1] for one in real), default=0.0)
+    real = [member for member in members if member.real and not member.fault and member.elements]
+    count = sum(member.elements for member in real)
+    rms = math.sqrt(sum(member.size[0] ** 2 for member in real) / count) if count else 0.0
+    largest = max((member.size[1] for member in real), default=0.0)
     typical = (_typical(real, 0, yardstick), _typical(real, 1, yardstick))
     return [
-        _judged_one(one, yardstick, typical, (rms * math.sqrt(one.elements), largest))
-        for one in members
+        _judged_one(member, yardstick, typical, (rms * math.sqrt(member.elements), largest))
+        for member in members
     ]
 
 
 def _typical(members: Sequence[TensorMeasurement], k: int, yardstick: Yardstick) -> float:
-    """The median relative spread of a kind.
+    """Return the median relative spread of a kind.
 
-    Of tensors that are all rounding nothing follows for the others.
+    From tensors that are only rounding nothing follows for the others.
     """
-    shares = [_share(_spread(one, k, yardstick), one.size[k]) for one in members if one.size[k]]
+    shares = [
+        _share(_spread(member, k, yardstick), member.size[k])
+        for member in members
+        if member.size[k]
+    ]
     telling = [share for share in shares if share < BLIND]
     return statistics.median(telling) if telling else 0.0
 
 
 def _judged_one(
-    one: TensorMeasurement, yardstick: Yardstick, typical: Pair, scale: Pair
+    member: TensorMeasurement, yardstick: Yardstick, typical: Pair, scale: Pair
 ) -> Deviation:
-    """`typical` is the median relative spread of the kind, `scale` the size that a tensor of the kind usually has."""
-    if one.fault:
+    """Compare one measurement with its allowance.
+
+    `typical` is the median relative spread of the kind, `scale` the size that a tensor of the kind
+    usually has.
+    """
+    if member.fault:
+        inf = math.inf
         return Deviation(
-            name=one.name, score=math.inf, error=math.inf, allowed=0.0, blind=False, fault=one.fault
+            name=member.name, score=inf, error=inf, allowed=0.0, blind=False, fault=member.fault
         )
-    zero = one.real and one.exact and one.size[0] <= ZERO_BY_MATHEMATICS * scale[0]
-    tolerance = yardstick.tolerance if one.real else 0.0
+    zero = member.real and member.exact and member.size[0] <= ZERO_BY_MATHEMATICS * scale[0]
+    tolerance = yardstick.tolerance if member.real else 0.0
     # Of a change, the rounding of the value is known and allowed: luck needs no room besides.
-    lucky = one.real and not one.fixed[0]
-    few = 1 + math.sqrt(FEW / max(one.elements, 1)) if lucky else 1.0
+    lucky = member.real and not member.fixed[0]
+    few = 1 + math.sqrt(FEW / max(member.elements, 1)) if lucky else 1.0
     limits = []
     for k in range(2):
-        spread = _spread(one, k, yardstick)
-        spread = few * max(spread, typical[k] * one.size[k]) if lucky else spread
-        limit = spread + tolerance * (scale[k] if zero else one.size[k]) + one.fixed[k]
-        sums = lucky and yardstick.multiplier == MULTIPLIER_FP32 and one.elements <= FEW_NUMBERS
-        limits.append(max(limit, yardstick.in_a_row * one.size[k]) if sums else limit)
-    scores = [_score(error, limit) for error, limit in zip(one.error, limits, strict=True)]
+        spread = _spread(member, k, yardstick)
+        spread = few * max(spread, typical[k] * member.size[k]) if lucky else spread
+        limit = spread + tolerance * (scale[k] if zero else member.size[k]) + member.fixed[k]
+        sums = lucky and yardstick.multiplier == MULTIPLIER_FP32 and member.elements <= FEW_NUMBERS
+        limits.append(max(limit, yardstick.in_a_row * member.size[k]) if sums else limit)
+    scores = [_score(error, limit) for error, limit in zip(member.error, limits, strict=True)]
     worst = scores.index(max(scores, key=_ranked))
-    blind = bool(one.hidden) or (one.size[0] > 0 and limits[0] >= BLIND * one.size[0])
-    fine = yardstick.multiplier == MULTIPLIER_FP32 and lucky and one.size[0] > 0
+    blind = bool(member.hidden) or (member.size[0] > 0 and limits[0] >= BLIND * member.size[0])
+    fine = yardstick.multiplier == MULTIPLIER_FP32 and lucky and member.size[0] > 0
     coarse = (
         not blind
         and fine
-        and (limits[0] >= BLIND_FP32 * one.size[0] or limits[1] >= BLIND * one.size[1])
+        and (limits[0] >= BLIND_FP32 * member.size[0] or limits[1] >= BLIND * member.size[1])
     )
-    score, error, allowed = scores[worst], one.error[worst], limits[worst]
-    if tilted := one.scale[0] > one.scale[1] and score <= 1.0:
-        error, allowed = (share * one.size[0] for share in one.scale)
+    score, error, allowed = scores[worst], member.error[worst], limits[worst]
+    if tilted := member.scale[0] > member.scale[1] and score <= 1.0:
+        error, allowed = (share * member.size[0] for share in member.scale)
         score = error / allowed
     return Deviation(
-        name=one.name,
+        name=member.name,
         score=score,
         error=error,
         allowed=allowed,
         blind=blind or coarse,
-        elements=one.elements,
-        hidden=one.hidden,
-        real=one.real,
+        elements=member.elements,
+        hidden=member.hidden,
+        real=member.real,
         tilted=tilted,
         coarse=coarse,
     )
 
 
-def _share(part: float, whole: float) -> float:
-    return part / whole if whole else 0.0
+def _share(part: float, total: float) -> float:
+    return part / total if total else 0.0
 
 
 def _score(error: float, allowed: float) -> float:

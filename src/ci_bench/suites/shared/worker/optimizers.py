@@ -53,7 +53,10 @@ class BadOptimizer(Exception):  # noqa: N818 - named like BadConfig
 
 
 def lost_by(beta: float, rounding: float) -> float:
-    """The share of its change that an optimizer with memory `beta` loses if its divisor is off by `rounding`."""
+    """Return the share of its change that an optimizer with memory `beta` loses.
+
+    Its divisor is off by `rounding`.
+    """
     return rounding / (1 - beta)
 
 
@@ -83,12 +86,12 @@ def lost_by_correction(name: str, betas: Iterable[float], step: int) -> float:
     numbers, ``rho_t = rho_inf - 2 t beta2 ** t / (1 - beta2 ** t)``, and from ``rho_t > 5`` on
     steps by the root of ``(rho_t - 4) (rho_t - 2) / rho_t`` (Liu et al. 2020, algorithm 2).
     """
-    known = [beta for beta in betas if 0 < beta < 1]
-    share = max((FP32_ROUNDING * (1 + step / 2) / (1 - beta**step) for beta in known), default=0.0)
-    if name != RECTIFIED or not known:
+    decays = [beta for beta in betas if 0 < beta < 1]
+    share = max((FP32_ROUNDING * (1 + step / 2) / (1 - beta**step) for beta in decays), default=0.0)
+    if name != RECTIFIED or not decays:
         return share
-    longest = 2 / (1 - known[-1]) - 1
-    away = 2 * step * known[-1] ** step / (1 - known[-1] ** step)
+    longest = 2 / (1 - decays[-1]) - 1
+    away = 2 * step * decays[-1] ** step / (1 - decays[-1] ** step)
     length = longest - away
     if length <= RECTIFIED_FROM:
         return share
@@ -124,103 +127,118 @@ def make_optimizer(
     """
     from torch.optim import Optimizer
 
-    named, make = _find(name)
-    given_parameters = list(parameters)
-    taken = inspect.signature(make).parameters
-    wants_model = next(iter(taken), None) == MODEL
-    if wants_model and model is None:
+    label, make = _find(name)
+    trained = list(parameters)
+    accepted = inspect.signature(make).parameters
+    takes_model = next(iter(accepted), None) == MODEL
+    if takes_model and model is None:
         raise BadOptimizer(
-            f"optimizer: {named} takes the model, which only training_loss passes; take the"
+            f"optimizer: {label} takes the model, which only training_loss passes; take the"
             " parameters here"
         )
-    known = [option for option in taken if option not in OWN_OPTIONS]
-    arguments = {
-        option: tuple(value) if isinstance(value, list) else value
-        for option, value in options.items()
-    }
-    if not any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in taken.values()):
-        _check_options(named, arguments, known, device)
-    given = {**defaults, **({"capturable": True} if capturable and device != "cpu" else {})}
-    fitting = (
-        option
-        for option in given
-        if option in known and not isinstance(taken[option].default, tuple)
-    )
-    arguments = {**{option: given[option] for option in fitting}, **arguments}
+    presets = {**defaults, **({"capturable": True} if capturable and device != "cpu" else {})}
+    arguments = _arguments(label, accepted, options, presets, device)
     try:
-        built = make(model if wants_model else given_parameters, lr=lr, **arguments)
+        built = make(model if takes_model else trained, lr=lr, **arguments)
     except (TypeError, ValueError, IndexError, RuntimeError) as error:
         raise BadOptimizer(
-            f"optimizer_options: {named} refuses {arguments} with lr {lr}: {error}"
+            f"optimizer_options: {label} refuses {arguments} with lr {lr}: {error}"
         ) from error
     if not isinstance(built, Optimizer):
         raise BadOptimizer(
-            f"optimizer: {named} gives {type(built).__name__}; it has to give a"
+            f"optimizer: {label} gives {type(built).__name__}; it has to give a"
             " torch.optim.Optimizer"
         )
     if _needs_closure(built):
         raise BadOptimizer(
-            f"optimizer: the step of {named} needs a closure, which a training step here does not "
+            f"optimizer: the step of {label} needs a closure, which a training step here does not "
             "have; take an optimizer whose step works without one"
         )
-    _clear_all(built, given_parameters)
+    _clear_all(built, trained)
     return built
+
+
+def _arguments(
+    label: str,
+    accepted: Mapping[str, inspect.Parameter],
+    options: Mapping[str, Any],
+    presets: Mapping[str, Any],
+    device: str,
+) -> dict[str, Any]:
+    """Return the constructor's options: the user's, and those `presets` that it accepts.
+
+    Raises `BadOptimizer`.
+    """
+    option_names = [option for option in accepted if option not in OWN_OPTIONS]
+    arguments = {
+        option: tuple(value) if isinstance(value, list) else value
+        for option, value in options.items()
+    }
+    if not any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in accepted.values()):
+        _check_options(label, arguments, option_names, device)
+    fitting = (
+        option
+        for option in presets
+        if option in option_names and not isinstance(accepted[option].default, tuple)
+    )
+    return {**{option: presets[option] for option in fitting}, **arguments}
 
 
 def _needs_closure(optimizer: "Optimizer") -> bool:
     """Return true if `step` has an argument without a default, as that of `torch.optim.LBFGS`."""
     arguments = inspect.signature(optimizer.step).parameters.values()
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    needed = (one for one in arguments if one.default is inspect.Parameter.empty)
-    return any(one.kind in positional for one in needed)
+    needed = (argument for argument in arguments if argument.default is inspect.Parameter.empty)
+    return any(argument.kind in positional for argument in needed)
 
 
 def _clear_all(optimizer: "Optimizer", parameters: Iterable["Tensor"]) -> None:
     """Let `zero_grad` also clear parameters that the optimizer does not have."""
-    own = {id(one) for group in optimizer.param_groups for one in group["params"]}
-    others = [one for one in parameters if id(one) not in own]
+    trained = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    others = [parameter for parameter in parameters if id(parameter) not in trained]
     if not others:
         return
     clear = optimizer.zero_grad
 
     def zero_grad(set_to_none: bool = True) -> None:  # noqa: FBT001, FBT002 - torch's own signature
         clear(set_to_none)
-        for one in others:
-            one.grad = None
+        for parameter in others:
+            parameter.grad = None
 
     optimizer.zero_grad = zero_grad  # type: ignore[method-assign] # of this one
 
 
 def names_of(optimizer: "Optimizer", model: "Module") -> tuple[str, ...]:
-    """The names of the parameters that an optimizer trains, in its order, which numbers their state.
+    """Return the names of the parameters that an optimizer trains, in the order of their state.
 
-    All that require gradients, if it has others than the model, as of a sharded one.
+    It is all that require gradients, if the optimizer has others than the model, as of a sharded
+    one.
     """
     names = {id(value): name for name, value in model.named_parameters()}
-    own = [id(one) for group in optimizer.param_groups for one in group["params"]]
-    if any(one not in names for one in own):
+    numbers = [id(value) for group in optimizer.param_groups for value in group["params"]]
+    if any(number not in names for number in numbers):
         return tuple(name for name, value in model.named_parameters() if value.requires_grad)
-    return tuple(names[one] for one in own)
+    return tuple(names[number] for number in numbers)
 
 
 def same_in_fp64(name: str, options: Mapping[str, Any], weights: "dtype") -> dict[str, Any]:
-    """Options with which an optimizer in fp64 on the CPU does the same, up to rounding.
+    """Return options with which an optimizer in fp64 on the CPU does the same, up to rounding.
 
     The format of the weights decides them.
     """
     import torch
 
-    given = {option: value for option, value in options.items() if option not in WAYS_TO_RUN}
+    settings = {option: value for option, value in options.items() if option not in WAYS_TO_RUN}
     if name == "Adafactor":  # where no epsilon is given it takes that of the weights' format
-        given.setdefault("eps", [torch.finfo(weights).eps, ADAFACTOR_EPS2])
-    return given
+        settings.setdefault("eps", [torch.finfo(weights).eps, ADAFACTOR_EPS2])
+    return settings
 
 
 def updates_by_known_gradients(
     make: Callable[[list["Parameter"]], "Optimizer"],
     weights: Mapping[str, "Tensor"],
     *,
-    apart: bool,
+    separately: bool,
 ) -> dict[str, "Tensor"]:
     """Measure how far an optimizer moves each weight in a few steps of the same random gradients.
 
@@ -231,16 +249,16 @@ def updates_by_known_gradients(
     Args:
         make: the optimizer over fp64 copies of weights, as `same_in_fp64` has it.
         weights: the start of the trained weights, by name.
-        apart: true if it updates each weight separately, as torch's own do: then only one is in
-            memory.
+        separately: true if it updates each weight separately, as torch's own do: then only one is
+            in memory.
 
     Returns:
         The moves by name, flat; empty if the optimizer cannot do it, which the log reports.
     """
     import torch
 
-    groups = [[name] for name in weights] if apart else [[*weights]]
-    found: dict[str, Tensor] = {}
+    groups = [[name] for name in weights] if separately else [[*weights]]
+    updates: dict[str, Tensor] = {}
     try:
         for names in groups:
             copies = [
@@ -255,13 +273,13 @@ def updates_by_known_gradients(
             for name, copy in zip(names, copies, strict=True):
                 moved = (copy.detach() - weights[name].detach().to("cpu", torch.float64)).flatten()
                 spread = moved[:: max(1, -(-moved.numel() // MOST_KEPT))]
-                found[f"{UPDATES}: {name}"] = spread.to(torch.float32)
+                updates[f"{UPDATES}: {name}"] = spread.to(torch.float32)
     except Exception as error:  # noqa: BLE001 - the user's own optimizer may raise anything, and is verified elsewhere
         logger.info(
             "the optimizer was not tried on known gradients: %s: %s", type(error).__name__, error
         )
         return {}
-    return found
+    return updates
 
 
 def _known_gradient(shape: tuple[int, ...], size: float) -> "Tensor":
@@ -281,13 +299,13 @@ def _find(name: str) -> tuple[str, Callable[..., Any]]:
 
 
 def _check_options(
-    optimizer: str, arguments: Mapping[str, Any], known: list[str], device: str
+    optimizer: str, arguments: Mapping[str, Any], option_names: list[str], device: str
 ) -> None:
     """Refuse faults that the constructor would not name, or that only show in the first step."""
     for name in arguments:
-        if name not in known:
-            nearest = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {nearest[0]}?" if nearest else f"it has {', '.join(known)}"
+        if name not in option_names:
+            nearest = difflib.get_close_matches(name, option_names, n=1)
+            hint = f"did you mean {nearest[0]}?" if nearest else f"it has {', '.join(option_names)}"
             raise BadOptimizer(
                 f"optimizer_options.{name}: {optimizer} does not take this option here ({hint})"
             )

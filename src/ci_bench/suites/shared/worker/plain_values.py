@@ -1,4 +1,4 @@
-"""Words for values that are equal or not: text, bytes and whole numbers, which tensors hold for the comparison.
+"""Words for differences between text, bytes and whole numbers, which tensors hold.
 
 `functions` puts text and bytes into tensors of bytes, under a name that says so. Imports torch.
 """
@@ -18,41 +18,45 @@ _ITEM = "\x1e"
 
 
 def kind_of_plain(name: str) -> str:
-    """Return the kind of a plain value by its tensor's name: ``text`` of ``output: name (text)``; empty of any other tensor."""
-    found = _KINDS.search(name)
-    return found[1] if found else ""
+    """Return the kind of a plain value by its tensor's name; empty for any other tensor.
+
+    The name ``output: name (text)`` is of the kind ``text``.
+    """
+    match = _KINDS.search(name)
+    return match[1] if match else ""
 
 
-def differing_value(name: str, seen: Tensor, expected: Sequence[Tensor]) -> str:
-    """Show where a value without rounding differs first: ``'Lisp' instead of 'List' at character 4``.
+def differing_value(name: str, actual: Tensor, expected: Sequence[Tensor]) -> str:
+    """Show the first difference of a value without rounding; empty without one.
 
-    Empty for real numbers, for another form, and if the expected values differ from each other:
-    then rounding decides them.
+    An example is ``'Lisp' instead of 'List' at character 4``. Empty also for real numbers, for
+    another form, and if the expected values differ from each other: then rounding decides them.
     """
     kind, owed = kind_of_plain(name), expected[0]
-    if seen.dtype != owed.dtype or seen.is_floating_point() or seen.is_complex():
+    if actual.dtype != owed.dtype or actual.is_floating_point() or actual.is_complex():
         return ""
-    if not (kind or seen.shape == owed.shape) or torch.equal(seen, owed):
+    if not (kind or actual.shape == owed.shape) or torch.equal(actual, owed):
         return ""
     if not all(
-        one.shape == owed.shape and torch.equal(one.to(owed.dtype), owed) for one in expected[1:]
+        alternative.shape == owed.shape and torch.equal(alternative.to(owed.dtype), owed)
+        for alternative in expected[1:]
     ):
         return ""
     return (
-        _of_texts(*(_read(bytes(value.tolist()), kind) for value in (seen, owed)))
+        _of_texts(*(_read(bytes(value.tolist()), kind) for value in (actual, owed)))
         if kind
-        else _of_numbers(seen, owed)
+        else _of_numbers(actual, owed)
     )
 
 
-def _of_numbers(seen: Tensor, owed: Tensor) -> str:
-    places = (seen != owed).nonzero()
+def _of_numbers(actual: Tensor, owed: Tensor) -> str:
+    places = (actual != owed).nonzero()
     place = tuple(places[0].tolist())
-    words = f"{seen[place].item()} instead of {owed[place].item()}"
+    words = f"{actual[place].item()} instead of {owed[place].item()}"
     return (
         words
-        if seen.ndim == 0
-        else f"{words} at {list(place)}; {len(places):,} of {seen.numel():,} differ"
+        if actual.ndim == 0
+        else f"{words} at {list(place)}; {len(places):,} of {actual.numel():,} differ"
     )
 
 
@@ -60,13 +64,14 @@ def _read(content: bytes, kind: str) -> str | bytes:
     return content if kind == BYTES else content.decode("utf-8", "surrogatepass")
 
 
-def _of_texts(seen: str | bytes, expected: str | bytes) -> str:
-    pairs = zip(seen, expected, strict=False)
+def _of_texts(actual: str | bytes, expected: str | bytes) -> str:
+    pairs = zip(actual, expected, strict=False)
     place = next(
-        (at for at, (one, other) in enumerate(pairs) if one != other), min(len(seen), len(expected))
+        (at for at, (first, second) in enumerate(pairs) if first != second),
+        min(len(actual), len(expected)),
     )
-    shown, owed = (_excerpt(text, place) for text in (seen, expected))
-    unit = "byte" if isinstance(seen, bytes) else "character"
+    shown, owed = (_excerpt(text, place) for text in (actual, expected))
+    unit = "byte" if isinstance(actual, bytes) else "character"
     return f"{shown} instead of {owed} at {unit} {place + 1:,}"
 
 

@@ -59,7 +59,7 @@ def generator_states() -> States:
 
 
 def moved(before: States, after: States) -> tuple[str, ...]:
-    """The generators that stand elsewhere, by name."""
+    """Return the names of the generators whose states differ."""
     return tuple(
         name for name in sorted(before.keys() | after.keys()) if before.get(name) != after.get(name)
     )

@@ -133,8 +133,8 @@ class _Formulas:
     def __init__(self) -> None:
         from torch.utils.flop_counter import flop_registry, shape_wrapper
 
-        own = {operator: shape_wrapper(formula) for operator, formula in _attention().items()}  # type: ignore[no-untyped-call] # torch leaves it unannotated
-        self._formulas: dict[Any, Any] = {**flop_registry, **own}
+        attention = {operator: shape_wrapper(formula) for operator, formula in _attention().items()}  # type: ignore[no-untyped-call] # torch leaves it unannotated
+        self._formulas: dict[Any, Any] = {**flop_registry, **attention}
         self.counted = frozenset(self._formulas)
         self.failures: list[str] = []
 
@@ -145,9 +145,9 @@ class _Formulas:
         }
 
     def _guard(self, operator: Any, formula: Any) -> Any:
-        def guarded(*arguments: Any, **named: Any) -> Any:
+        def guarded(*arguments: Any, **keywords: Any) -> Any:
             try:
-                return formula(*arguments, **named)
+                return formula(*arguments, **keywords)
             except Exception as error:  # noqa: BLE001 - torch's formulas assert; only a fact is lost
                 self.failures.append(f"{operator}: {type(error).__name__}: {error}")
                 return 0
@@ -157,7 +157,10 @@ class _Formulas:
 
 
 class _Reads(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch leaves it unannotated
-    """Bytes of what counted operations read and no operation of the step has written, once for each stretch of memory."""
+    """Bytes that counted operations read, and that no operation of the step has written.
+
+    Each stretch of memory counts once.
+    """
 
     def __init__(self, counted: frozenset[Any]) -> None:
         super().__init__()  # type: ignore[no-untyped-call] # likewise
@@ -166,16 +169,19 @@ class _Reads(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch leaves
         self._read: dict[int, int] = {}
 
     def __torch_dispatch__(
-        self, function: Any, _types: Any, arguments: Any = (), named: Any = None
+        self, function: Any, _types: Any, arguments: Any = (), keywords: Any = None
     ) -> Any:
-        """Note what one operation reads and writes; what it leaves where its arguments lie (views, updates) is not new."""
-        given = pytree.tree_leaves((arguments, named))
+        """Note what one operation reads and writes.
+
+        Results in the memory of its arguments (views, updates) are not new.
+        """
+        operands = pytree.tree_leaves((arguments, keywords))
         if function.overloadpacket in self._counted:
-            for value in given:
+            for value in operands:
                 self._note(value)
-        left = function(*arguments, **(named or {}))
-        self._written |= {*map(_place, pytree.tree_leaves(left))} - {*map(_place, given)}
-        return left
+        results = function(*arguments, **(keywords or {}))
+        self._written |= {*map(_place, pytree.tree_leaves(results))} - {*map(_place, operands)}
+        return results
 
     def _note(self, value: object) -> None:
         place = _place(value)
@@ -193,7 +199,7 @@ def _place(value: object) -> int:
 
 
 def step_facts(step: Callable[[], object], device: str, precision: str) -> dict[str, Fact]:
-    """Return the facts of a step's roofline; its work is left out, with the reason, if it cannot be counted.
+    """Return the facts of a step's roofline, or the reason why its work cannot be counted.
 
     Code may raise anything under torch's counter: only a fact is lost then, since the step also
     runs without it elsewhere.
@@ -206,7 +212,7 @@ def step_facts(step: Callable[[], object], device: str, precision: str) -> dict[
 
 
 def uncounted_facts(error: Exception, device: str, precision: str) -> dict[str, Fact]:
-    """Return the device's peak, and why no work stands next to it."""
+    """Return the device's peak, and the reason why the work is unknown."""
     words = " ".join(str(error).split())[:MOST_WORDS]
     logger.warning("operations were not counted: %s", words)
     reason = f"torch {torch.__version__} did not count the operations of a step: {words}"
@@ -223,7 +229,7 @@ def work_facts(work: Work, device: str, precision: str) -> dict[str, Fact]:
 
 
 def _bandwidth_facts(work: Work, device: str) -> dict[str, Fact]:
-    """Facts on the bytes that a step reads from memory.
+    """Return facts on the bytes that a step reads from memory.
 
     On a GPU they are those beyond its L2 cache, in which the previous step may have left data. On a
     CPU all bytes count, at a measured rate. Empty if the bytes are too few to be the limit, or no
@@ -246,7 +252,7 @@ def _bandwidth_facts(work: Work, device: str) -> dict[str, Fact]:
 
 
 def bandwidth_of(gpu: str) -> float | None:
-    """Bytes per second by a GPU's name; `None` if it is not known.
+    """Return bytes per second by a GPU's name; `None` if it is not known.
 
     A slice of one (MIG) has an unknown share.
     """
@@ -256,9 +262,10 @@ def bandwidth_of(gpu: str) -> float | None:
 
 
 def measured_bandwidth(size: int) -> float:
-    """Bytes per second that this CPU reads at its best from memory of that size, on the threads that a step has.
+    """Measure the best rate at which this CPU reads memory of that size, in bytes per second.
 
-    A copy writes as many bytes as it reads, and what only reads may be twice as fast as that.
+    It uses the threads of a step. A copy writes as many bytes as it reads, and pure reading may be
+    twice as fast as that.
     """
     source = torch.ones(min(size, MOST_READ) // 4)
     target = torch.empty_like(source)
@@ -274,14 +281,17 @@ def _seconds(call: Callable[[], object]) -> float:
 
 
 def peak_flops_per_s(device: str, precision: str) -> float | None:
-    """The dense peak of the device in the format of the precision's matrix products; `None` if it is not known."""
+    """Return the device's dense peak for matrix products in a precision.
+
+    `None` if it is not known.
+    """
     if not device.startswith("cuda"):
         return None
     return peak_of(torch.cuda.get_device_name(device), precision)
 
 
 def peak_of(gpu: str, precision: str) -> float | None:
-    """The same by a GPU's name, such as ``NVIDIA H100 80GB HBM3``.
+    """Return the same by a GPU's name, such as ``NVIDIA H100 80GB HBM3``.
 
     A slice of one (MIG) has an unknown share of its peak.
     """
@@ -289,15 +299,15 @@ def peak_of(gpu: str, precision: str) -> float | None:
         return None
     peaks = next((peaks for pattern, peaks in DENSE_PEAKS if re.search(pattern, gpu)), {})
     kind = str(precision).removeprefix("amp_")
-    found = peaks.get(kind, peaks.get("half") if kind in {"fp16", "bf16"} else None)
-    return None if found is None else found * TERA
+    peak = peaks.get(kind, peaks.get("half") if kind in {"fp16", "bf16"} else None)
+    return None if peak is None else peak * TERA
 
 
 def peak_facts(device: str, precision: str) -> dict[str, Fact]:
-    """Return the device's peak as a fact: from the data sheet of a GPU, measured of a CPU; or that it is not known.
+    """Return the device's peak as a fact, or the reason why it is not known.
 
-    Of a GPU, with what its products of fp32 are rounded to in this process: one in TF32 has another
-    peak.
+    For a GPU it is from the data sheet, for a CPU it is measured. For a GPU, it includes the format
+    to which products of fp32 are rounded in this process: TF32 has another peak.
     """
     if device == "cpu":
         return {"measured_peak_flops_per_s": measured_peak(precision)}
@@ -317,24 +327,25 @@ def measured_peak(precision: str) -> float:
     It uses the threads of a step. A format without units on this CPU is slower than fp32: a step
     may use the faster of the two.
     """
-    own = FORMATS.get(precision.removeprefix("amp_"))
-    return max(_fastest_product(dtype) for dtype in {torch.float32, own or torch.float32})
+    narrow = FORMATS.get(precision.removeprefix("amp_"))
+    return max(_fastest_product(dtype) for dtype in {torch.float32, narrow or torch.float32})
 
 
 def _fastest_product(dtype: torch.dtype) -> float:
-    """Operations per second."""
-    one = torch.ones(SIDE, SIDE, dtype=dtype)
-    out = torch.empty_like(one)
-    best_s = min(_seconds(lambda: torch.mm(one, one, out=out)) for _ in range(TRIES))
+    """Return operations per second."""
+    factor = torch.ones(SIDE, SIDE, dtype=dtype)
+    out = torch.empty_like(factor)
+    best_s = min(_seconds(lambda: torch.mm(factor, factor, out=out)) for _ in range(TRIES))
     return 2 * SIDE**3 / best_s
 
 
 def _attention() -> dict[Any, Any]:
-    """Return formulas for fused attention, by operator. Shapes are [batch, heads, length, width].
+    """Return formulas for fused attention, by operator.
 
-    Torch's own table lacks the CPU's operator. Up to torch 2.11 its formula refuses keys and values
-    that heads of the query share (https://github.com/pytorch/pytorch/pull/177188). They are counted
-    for each head, as a kernel computes them.
+    Shapes are [batch, heads, length, width]. Torch's own table lacks the CPU's operator. Up to
+    torch 2.11 its formula refuses keys and values that heads of the query share
+    (https://github.com/pytorch/pytorch/pull/177188). They are counted for each head, as a kernel
+    computes them.
     """
     from torch.utils.flop_counter import sdpa_backward_flop_count, sdpa_flop_count
 
@@ -357,5 +368,5 @@ def _attention() -> dict[Any, Any]:
 
 def _for_each_head(query: Any, shared: Any) -> Any:
     """Return the shape of keys or values as if each head of the query had its own."""
-    heads, given = query[1], shared[1]
-    return (shared[0], heads, *shared[2:]) if given and heads % given == 0 else shared
+    heads, shared_heads = query[1], shared[1]
+    return (shared[0], heads, *shared[2:]) if shared_heads and heads % shared_heads == 0 else shared

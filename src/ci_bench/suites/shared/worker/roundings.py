@@ -93,14 +93,17 @@ LONG = 256
 
 
 class Roundings(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """While it is on, what each operator returns is moved by one rounding where that is coarser than `epsilon`.
+    """Mode that moves each operator's results by one rounding, if that is coarser than `epsilon`.
 
     `coarsest` is the largest rounding that was seen, and `named` its precision. With `serial`, long
     sums are moved as well, by what adding up in a row rounds. With `seed` 0 nothing is moved.
     """
 
     def __init__(self, epsilon: float, *, seed: int = 0, serial: bool = False) -> None:
-        """Moves differ by `seed`. Made by `watch_roundings`."""
+        """Seed the moves.
+
+        Called by `watch_roundings`.
+        """
         super().__init__()  # type: ignore[no-untyped-call]
         self.coarsest, self.named = epsilon, ""
         self._epsilon, self._serial, self._moving = epsilon, serial, bool(seed)
@@ -116,8 +119,8 @@ class Roundings(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Run an operator, and move what it returns."""
         result = func(*args, **(kwargs or {}))
         packet = func.overloadpacket
-        given = [one for one in tree_leaves((args, kwargs)) if isinstance(one, Tensor)]
-        if packet in MOVING or not given:
+        operands = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        if packet in MOVING or not operands:
             return result
         returned = result if isinstance(result, tuple | list) else (result,)
         for value, form in zip(returned, func._schema.returns, strict=False):  # noqa: SLF001 - torch has no other way
@@ -128,7 +131,7 @@ class Roundings(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 and value.numel()
                 and not viewed
             ):
-                self._see(value, packet, given)
+                self._see(value, packet, operands)
         return result
 
     @classmethod
@@ -136,20 +139,20 @@ class Roundings(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Make dynamo skip the mode's own code; asking this loads dynamo."""
         return False
 
-    def _see(self, value: Tensor, packet: Any, given: Sequence[Tensor]) -> None:
-        rounding, named = _rounding(value, packet)
+    def _see(self, value: Tensor, packet: Any, operands: Sequence[Tensor]) -> None:
+        rounding, precision = _rounding(value, packet)
         if (
             packet is _CAST
-            and given[0].is_floating_point()
-            and _rounding(given[0], packet)[0] >= rounding
+            and operands[0].is_floating_point()
+            and _rounding(operands[0], packet)[0] >= rounding
         ):
             return
         if rounding > self.coarsest:
-            self.coarsest, self.named = rounding, named
+            self.coarsest, self.named = rounding, precision
         if self._moving and rounding > self._epsilon:
             self._move(value, value.double() * rounding)
         in_a_row = (
-            _in_a_row(given[0], value, packet)
+            _in_a_row(operands[0], value, packet)
             if self._moving and self._serial and packet in SUMS
             else None
         )
@@ -182,7 +185,7 @@ class _BesideDynamo(Roundings):  # type: ignore[no-untyped-call]
 
 
 def watch_roundings(epsilon: float, *, seed: int = 0, serial: bool = False) -> Roundings:
-    """A mode of the dispatcher that sees roundings.
+    """Return a mode of the dispatcher that sees roundings.
 
     Loads no dynamo, which takes 2 s (`torch.utils._python_dispatch`).
     """

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 
 def shared(layout: Layout, module: nn.Module, ranks: Ranks, device: str) -> nn.Module:
-    """A model that `ranks` train together, called as `module` is: DDP, `fully_shard`, or the user's own. A collective.
+    """Wrap a model that `ranks` train together, to be called as `module` is.
+
+    A collective. It is under DDP, `fully_shard`, or the user's own function.
 
     Raises:
         TypeError: the user's own function gives no module.
@@ -34,16 +36,17 @@ def shared(layout: Layout, module: nn.Module, ranks: Ranks, device: str) -> nn.M
         return replicated(layout, module, ranks, device)
     if layout.layout == FSDP:
         return fully_sharded(module, layout, mesh_of(ranks, device))
-    own = load_named(layout.layout, option="layouts")(module)
-    if not isinstance(own, nn.Module):
+    wrapped = load_named(layout.layout, option="layouts")(module)
+    if not isinstance(wrapped, nn.Module):
         raise TypeError(
-            f"layouts: {layout.layout} gives {type(own).__name__}; it has to give a torch.nn.Module"
+            f"layouts: {layout.layout} gives {type(wrapped).__name__}; it has to give a"
+            " torch.nn.Module"
         )
-    return own
+    return wrapped
 
 
 def replicated(layout: Layout, module: nn.Module, ranks: Ranks, device: str) -> nn.Module:
-    """The model under DDP."""
+    """Wrap the model in DDP."""
     from torch.nn.parallel import DistributedDataParallel
 
     devices = [ranks.rank] if device.startswith("cuda") else None
@@ -52,7 +55,7 @@ def replicated(layout: Layout, module: nn.Module, ranks: Ranks, device: str) -> 
 
 
 def mesh_of(ranks: Ranks, device: str) -> Any:
-    """All ranks in a row."""
+    """Make a mesh of all ranks in a row."""
     from torch.distributed.device_mesh import init_device_mesh
 
     return init_device_mesh(device.partition(":")[0], (ranks.count,))
@@ -74,18 +77,24 @@ def fully_sharded(module: nn.Module, layout: Layout, mesh: Any) -> nn.Module:
 
 
 def gathered(values: Sequence[float], count: int, device: str) -> list[list[float]]:
-    """The numbers of every rank, fp64, by rank. A collective: every rank calls it."""
-    own = torch.tensor(values, dtype=torch.float64, device=device)
-    all_of = [torch.empty_like(own) for _ in range(count)]
-    torch.distributed.all_gather(all_of, own)
-    return [one.tolist() for one in all_of]
+    """Return the numbers of every rank, fp64, by rank.
+
+    A collective: every rank calls it.
+    """
+    local = torch.tensor(values, dtype=torch.float64, device=device)
+    all_of = [torch.empty_like(local) for _ in range(count)]
+    torch.distributed.all_gather(all_of, local)
+    return [numbers.tolist() for numbers in all_of]
 
 
 def unsharded(value: Tensor) -> Tensor:
-    """A tensor as one process would have it. A collective if it is sharded."""
+    """Return a tensor as one process would have it.
+
+    A collective if it is sharded.
+    """
     full = getattr(value, "full_tensor", None)
-    whole: Tensor = value if full is None else full()
-    return whole
+    tensor: Tensor = value if full is None else full()
+    return tensor
 
 
 def state_of_first(
@@ -95,28 +104,28 @@ def state_of_first(
     ranks: Ranks,
     device: str,
 ) -> State:
-    """Return rank 0's `state` of each place of model and optimizer, whole, in every rank.
+    """Return rank 0's `state` of each place of model and optimizer, unsharded, in every rank.
 
     A collective. The `state` of other ranks is not read. Places that rank 0 lacks are left out.
     """
-    own = places(model, optimizer)
-    there = torch.tensor([name in state for name in own], dtype=torch.uint8, device=device)
+    local = places(model, optimizer)
+    there = torch.tensor([name in state for name in local], dtype=torch.uint8, device=device)
     torch.distributed.broadcast(there, 0)
-    found: State = {}
-    for (name, value), is_there in zip(own.items(), there.tolist(), strict=True):
+    shared_state: State = {}
+    for (name, value), is_there in zip(local.items(), there.tolist(), strict=True):
         if is_there:
-            whole = (
+            tensor = (
                 state[name].to(device, value.dtype)
                 if ranks.rank == 0
                 else torch.empty(value.shape, dtype=value.dtype).to(device)
             )
-            torch.distributed.broadcast(whole, 0)
-            found[name] = whole
-    return found
+            torch.distributed.broadcast(tensor, 0)
+            shared_state[name] = tensor
+    return shared_state
 
 
 def whole_state(module: nn.Module, optimizer: torch.optim.Optimizer) -> State:
-    """Weights, buffers and optimizer state, as one process would have them, on the host.
+    """Return weights, buffers and optimizer state, as one process would have them, on the host.
 
     A collective.
     """
@@ -133,7 +142,10 @@ def begin_from(
     ranks: Ranks,
     device: str,
 ) -> None:
-    """Make all ranks start from rank 0's `state`, as of `whole_state`. A collective."""
+    """Make all ranks start from rank 0's `state`, as of `whole_state`.
+
+    A collective.
+    """
     write_state(state_of_first(state, module, optimizer, ranks, device), module, optimizer)
 
 
@@ -166,21 +178,21 @@ def differing_parts(
     By rank and place in `names`, `shards` has the rank's part of a tensor, `sums` a number of its
     bytes.
     """
-    found: dict[tuple[int, int], list[str]] = {}
+    differing: dict[tuple[int, int], list[str]] = {}
     for place, name in enumerate(names):
         holders: dict[float, int] = {}
-        for rank, (own, total) in enumerate(zip(shards, sums, strict=True)):
-            first = holders.setdefault(own[place], rank)
+        for rank, (parts, total) in enumerate(zip(shards, sums, strict=True)):
+            first = holders.setdefault(parts[place], rank)
             if sums[first][place] != total[place]:
-                found.setdefault((first, rank), []).append(name)
-    return found
+                differing.setdefault((first, rank), []).append(name)
+    return differing
 
 
 def local_part(value: Tensor) -> Tensor:
     """Return this rank's part of a tensor."""
     to_local = getattr(value, "to_local", None)
-    own: Tensor = value if to_local is None else to_local()
-    return own
+    part: Tensor = value if to_local is None else to_local()
+    return part
 
 
 NOWHERE = -1.0
@@ -207,7 +219,10 @@ def _shard_number(value: Tensor) -> float:
 
 
 def fingerprint(value: Tensor) -> float:
-    """A number that differs where bytes do, but for accidents: 48 bits of their digest, exact in fp64."""
+    """Return a number that differs if bytes do, but for accidents.
+
+    It has 48 bits of their digest, exact in fp64.
+    """
     import hashlib
 
     raw = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
@@ -215,7 +230,7 @@ def fingerprint(value: Tensor) -> float:
 
 
 def replicas(module: nn.Module, arm: str, ranks: Ranks, device: str) -> Check:
-    """The check that shared parts of a model are the same in all ranks after the timed steps.
+    """Check that shared parts of a model are the same in all ranks after the timed steps.
 
     A collective.
     """
@@ -227,7 +242,9 @@ def replicas(module: nn.Module, arm: str, ranks: Ranks, device: str) -> Check:
             outcome=Outcome.PASS,
             detail="what ranks share is the same in all",
         )
-    detail = f"after the timed steps weights are not those of {'; nor of '.join(_told(differing))}"
+    detail = (
+        f"after the timed steps weights are not those of {'; nor of '.join(_describe(differing))}"
+    )
     return Check(name="replicas", arm=arm, outcome=Outcome.FAIL, detail=detail[:1000])
 
 
@@ -293,15 +310,15 @@ def looked_for_alike_masks(
     seed_apart(ranks)
     before = _generator(device)
     step()
-    found = gathered(
+    draws = gathered(
         [drawn_by(device, even=even), float(not torch.equal(before, _generator(device)))],
         ranks.count,
         device,
     )
-    if not any(moved for _, moved in found):
+    if not any(moved for _, moved in draws):
         return ()
     return (
-        own_masks(arm, [[drawn] for drawn, _ in found], where="in a step after the timed ones"),
+        own_masks(arm, [[drawn] for drawn, _ in draws], where="in a step after the timed ones"),
     )
 
 
@@ -314,7 +331,10 @@ def forget_graphs() -> None:
 
 
 def really_compiled(arm: str) -> Check:
-    """The check that dynamo captured something of an arm in this process: one that it did not runs as it is."""
+    """Check that dynamo captured a graph of an arm in this process.
+
+    An arm without one runs uncompiled.
+    """
     from torch._dynamo.utils import counters
 
     graphs, operations = (
@@ -331,12 +351,14 @@ def really_compiled(arm: str) -> Check:
     )
 
 
-def _told(differing: Differing) -> Iterator[str]:
+def _describe(differing: Differing) -> Iterator[str]:
     """Describe the ranks whose tensors the others should have, with these others and the names."""
     for first in sorted({first for first, _ in differing}):
         others = sorted((rank, names) for (of, rank), names in differing.items() if of == first)
-        told = (f"rank {rank}: {', '.join(names[:3])}{_more(names[3:])}" for rank, names in others)
-        yield f"rank {first}: {'; '.join(told)}"
+        descriptions = (
+            f"rank {rank}: {', '.join(names[:3])}{_more(names[3:])}" for rank, names in others
+        )
+        yield f"rank {first}: {'; '.join(descriptions)}"
 
 
 def _more(names: Sequence[str]) -> str:

@@ -47,22 +47,22 @@ Grouped = Callable[[Tensor], Tensor]
 
 
 def tilt(
-    given: Tensor, true: Tensor, others: Sequence[Tensor], epsilon: float
+    candidate: Tensor, true: Tensor, others: Sequence[Tensor], epsilon: float
 ) -> tuple[float, float]:
-    """Measure the worst group of elements that is off in one direction: the error along the truth, and what is allowed.
+    """Measure the worst group of elements that is off in one direction.
 
-    Rounding errors of many elements cancel along the truth, so a wrong factor shows far below one
-    rounding of a number. Groups are the whole, each row of the first and of the last dimension, and
-    elements of like size. A number that all of a group share may be rounded as well (a scale, a
-    row's sum): `SHARED` roundings are allowed, and what the runs show. If the usual row shares
-    none, one that does is an outlier, and `ALONE` roundings are allowed. In fp32 only the whole is
-    a group. It may share a sum of all its elements in any order, off by the square root of their
-    number.
+    Returns the error along the truth, and what is allowed. Rounding errors of many elements cancel
+    along the truth, so a wrong factor shows far below one rounding of a number. Groups are the
+    whole, each row of the first and of the last dimension, and elements of like size. A number that
+    all of a group share may be rounded as well (a scale, a row's sum): `SHARED` roundings are
+    allowed, and what the runs show. If the usual row shares none, one that does is an outlier, and
+    `ALONE` roundings are allowed. In fp32 only the whole is a group. It may share a sum of all its
+    elements in any order, off by the square root of their number.
     """
     if (
         epsilon < FP32_EPSILON
-        or given.numel() < GROUP
-        or not math.isfinite(float(given.sum()) + float(true.sum()))
+        or candidate.numel() < GROUP
+        or not math.isfinite(float(candidate.sum()) + float(true.sum()))
     ):
         return 0.0, 1.0
     errors = [
@@ -74,10 +74,10 @@ def tilt(
     groups = (
         _groups(true)
         if epsilon > FP32_EPSILON
-        else [_whole(true, max(SHARED_FP32, math.sqrt(true.numel())))]
+        else [_group_all(true, max(SHARED_FP32, math.sqrt(true.numel())))]
     )
     for grouped, shared, floor in groups:
-        along, size, pooled = _along(grouped, given - true, true, errors)
+        along, size, pooled = _along(grouped, candidate - true, true, errors)
         roundings = shared
         if shared == SHARED and len(along) >= BINS:
             usual = float((along / size.clamp_min(TINY)).median()) / epsilon
@@ -93,11 +93,11 @@ def tilt(
         place = int(share.argmax())
         if not size[place] > 0:
             continue  # zeros have no direction
-        found = (
+        figures = (
             float(along[place] / size[place].clamp_min(TINY)),
             float(allowed[place] / size[place].clamp_min(TINY)),
         )
-        worst = max(worst, found, key=lambda pair: pair[0] / pair[1])
+        worst = max(worst, figures, key=lambda pair: pair[0] / pair[1])
     return worst
 
 
@@ -109,7 +109,7 @@ def _groups(true: Tensor) -> Iterator[tuple[Grouped, float, float]]:
     Columns may be small although others are large.
     """
     count = true.numel()
-    yield _whole(true, SHARED_BY_ALL)
+    yield _group_all(true, SHARED_BY_ALL)
     for dim in sorted({0, true.dim() - 1}) if true.dim() > 1 else ():
         if count >= GROUP * true.shape[dim]:
             yield partial(_rows, dim=dim), SHARED, SMALL if dim else 0.0
@@ -118,7 +118,7 @@ def _groups(true: Tensor) -> Iterator[tuple[Grouped, float, float]]:
         yield (lambda value: value.reshape(-1)[order].reshape(BINS, -1)), SHARED, SMALL
 
 
-def _whole(true: Tensor, shared: float) -> tuple[Grouped, float, float]:
+def _group_all(true: Tensor, shared: float) -> tuple[Grouped, float, float]:
     count = true.numel()
     return (lambda value: value.reshape(1, count)), shared, 0.0
 
@@ -130,10 +130,13 @@ def _rows(value: Tensor, *, dim: int) -> Tensor:
 def _along(
     grouped: Grouped, error: Tensor, true: Tensor, errors: Sequence[Tensor]
 ) -> tuple[Tensor, Tensor, tuple[float, Tensor]]:
-    """Of each group the error along the truth and the truth's square; the runs' usual share, and what of theirs is chance."""
+    """Return each group's error along the truth, and the truth's square.
+
+    Also the runs' usual share, and the part of theirs that is chance.
+    """
     towards = grouped(true)
     size = towards.square().sum(1)
-    runs = [grouped(one) for one in errors]
+    runs = [grouped(run_error) for run_error in errors]
     shares = [(run * towards).sum(1).abs() / size.clamp_min(TINY) for run in runs]
     chance = [(run * towards).square().sum(1).sqrt() for run in runs]
     usual = float(torch.stack(shares).square().mean().sqrt()) if shares else 0.0
@@ -141,18 +144,18 @@ def _along(
     return (grouped(error) * towards).sum(1).abs(), size, (usual, luck)
 
 
-def rounded_one_way(given: Tensor, true: Tensor, reference: Tensor, dtype: torch.dtype) -> str:
-    """Say in which direction all numbers of a `dtype` are rounded; empty if to nearest, coarser, or as the reference's are.
+def rounded_one_way(candidate: Tensor, true: Tensor, reference: Tensor, dtype: torch.dtype) -> str:
+    """Name the direction in which all numbers of a `dtype` are rounded.
 
-    All three in fp64. Only numbers count that both directions round differently, and of equal ones
-    one.
+    Empty if to nearest, coarser, or as the reference's are. All three are in fp64. Only numbers
+    count that both directions round differently, and of equal ones one.
     """
     if not dtype.is_floating_point or dtype is torch.float64:
         return ""
     nearest = true.to(dtype).double()
     step = torch.ldexp(torch.full_like(true, torch.finfo(dtype).eps), true.frexp().exponent - 1)
     usable = (
-        torch.isfinite(given)
+        torch.isfinite(candidate)
         & torch.isfinite(nearest)
         & (true.abs() >= torch.finfo(dtype).tiny)
         & (nearest != true)
@@ -166,7 +169,9 @@ def rounded_one_way(given: Tensor, true: Tensor, reference: Tensor, dtype: torch
         count = int(decisive.sum())
         if count < LEAST_DECISIVE:
             continue
-        ours, theirs = (_share_below(one, true, sign, step, decisive) for one in (given, reference))
+        ours, theirs = (
+            _share_below(tensor, true, sign, step, decisive) for tensor in (candidate, reference)
+        )
         if (
             ours >= ONE_WAY > theirs
             and len(torch.unique(true[decisive][: 1 << 16])) >= LEAST_DECISIVE
@@ -178,7 +183,7 @@ def rounded_one_way(given: Tensor, true: Tensor, reference: Tensor, dtype: torch
 def _share_below(
     value: Tensor, true: Tensor, sign: Tensor, step: Tensor, decisive: Tensor
 ) -> float:
-    """The share of decisive numbers that are the next below the truth, in the direction of `sign`."""
+    """Return the share of decisive numbers that are the truth's next ones in `sign`'s direction."""
     off = (value - true) * sign
     return float((decisive & (off < 0) & (-off < step)).sum() / decisive.sum())
 

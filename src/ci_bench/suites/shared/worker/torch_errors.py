@@ -14,6 +14,9 @@ _CAUSES = {
 
 
 def with_cause(message: str) -> str:
-    """The message of an error after its likely cause and the remedy; unchanged if these are unknown or there already."""
-    found = next((cause for words, cause in _CAUSES.items() if words in message), "")
-    return f"{found} ({message})" if found and found not in message else message
+    """Put the likely cause and the remedy before the message of an error.
+
+    The message is unchanged if these are unknown or in it already.
+    """
+    likely = next((cause for words, cause in _CAUSES.items() if words in message), "")
+    return f"{likely} ({message})" if likely and likely not in message else message

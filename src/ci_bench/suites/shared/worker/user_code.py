@@ -48,10 +48,10 @@ def load_named(path: str, *, option: str) -> Any:
             f"{option}: {path!r} cannot be imported: {error}; install it, or start where it can be"
             " found"
         ) from error
-    found = getattr(module, name, None)
-    if found is None:
+    attribute = getattr(module, name, None)
+    if attribute is None:
         raise LookupError(f"{option}: {where} has no {name!r}")
-    return found
+    return attribute
 
 
 def is_import_path(text: str) -> bool:
@@ -65,7 +65,7 @@ def is_import_path(text: str) -> bool:
 def resolve_backend(
     backend: str, *, option: str = "backend", also: tuple[str, ...] = ()
 ) -> str | Callable[..., Any]:
-    """A registered dynamo backend's name as it is, or the user's own function.
+    """Return a registered dynamo backend's name as it is, or the user's own function.
 
     Raises:
         LookupError: the backend does not exist; the message lists the registered ones, and those in
@@ -80,12 +80,12 @@ def resolve_backend(
     package = NEEDED.get(backend)
     if package is not None and importlib.util.find_spec(package) is None:
         raise Unsupported(f"{option} {backend}: the package {package} is not installed here")
-    known = torch.compiler.list_backends(exclude_tags=())
-    if backend not in known:
-        listed = ", ".join([*also, *known])
+    backends = torch.compiler.list_backends(exclude_tags=())
+    if backend not in backends:
+        names = ", ".join([*also, *backends])
         raise LookupError(
             f"{option}: {backend!r} is not a backend of torch {torch.__version__} (registered:"
-            f" {listed})"
+            f" {names})"
         )
     return backend
 

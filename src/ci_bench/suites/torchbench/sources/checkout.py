@@ -1,8 +1,8 @@
-"""A checkout of the TorchBench repository: ``torchbenchmark.models.<name>.Model``, or a folder laid out like it.
+"""A checkout of the TorchBench repository, or a folder laid out like it.
 
-The checkout is put in front of ``sys.path``; nothing is installed and nothing downloaded: a model
-whose packages or data are missing fails to load, by name. The special cases are the dynamo
-runner's.
+A model is ``torchbenchmark.models.<name>.Model``. The checkout is put in front of ``sys.path``;
+nothing is installed and nothing downloaded: a model whose packages or data are missing fails to
+load, by name. The special cases are the dynamo runner's.
 """
 
 import importlib
@@ -57,10 +57,10 @@ def _model_class(name: str, root: Path) -> Any:
     for folder in FOLDERS:
         module = _import(f"{PACKAGE}.{folder}.{name}")
         if module is not None:
-            found = getattr(module, "Model", None)
-            if found is None:
+            model_class = getattr(module, "Model", None)
+            if model_class is None:
                 raise LookupError(f"{PACKAGE}.{folder}.{name} has no class Model")
-            return found
+            return model_class
     raise LookupError(f"the checkout {root} has no model {name!r} under {' or '.join(FOLDERS)}")
 
 
@@ -78,10 +78,13 @@ def _import(name: str) -> ModuleType | None:
 
 
 def _construct(model: Any, options: TorchbenchOptions, device: str) -> Any:
-    """The constructor decides the batch size where none is given: the GPU's metadata, then the class's default."""
-    wanted = options.settings.batch_size
+    """Construct the model; without a batch size, its constructor decides.
+
+    It takes that of the GPU's metadata, then the class's default.
+    """
+    batch_size = options.settings.batch_size
     if not getattr(model, "ALLOW_CUSTOMIZE_BSIZE", True):
-        wanted = None
+        batch_size = None
     if not hasattr(model, "name"):
         model.name = options.model
     more = (
@@ -92,7 +95,7 @@ def _construct(model: Any, options: TorchbenchOptions, device: str) -> Any:
     test = "train" if options.mode is BenchMode.TRAINING else "eval"
     try:
         return model(
-            test=test, device=device.partition(":")[0], batch_size=wanted, extra_args=[], **more
+            test=test, device=device.partition(":")[0], batch_size=batch_size, extra_args=[], **more
         )
     except NotImplementedError as error:
         raise Unsupported(
@@ -101,14 +104,14 @@ def _construct(model: Any, options: TorchbenchOptions, device: str) -> Any:
 
 
 def _batch_size(name: str, benchmark: Any) -> int | None:
-    """The one in effect; two models don't tell it."""
+    """Return the batch size in effect; two models do not report it."""
     fixed = {"maml_omniglot": 5, DETECTOR: 1}
     size = fixed.get(name, getattr(benchmark, "batch_size", None))
     return None if size is None else int(size)
 
 
 def _inputs(name: str, inputs: Any, batch: int | None, device: str) -> Any:
-    """Example inputs; one model's own do not fit its module."""
+    """Return example inputs; those of one model do not fit its module."""
     if name == "yolov3":
         return (torch.rand(batch or 1, 3, 384, 512, device=device),)
     return inputs
@@ -133,7 +136,7 @@ def _mend(name: str, module: nn.Module) -> None:
 
 @contextmanager
 def _inside(root: Path) -> Iterator[None]:
-    """In the checkout's folder, with it in front of the path, as its models expect."""
+    """Enter the checkout's folder, with it in front of the path, as its models expect."""
     before = Path.cwd()
     if str(root) not in sys.path:
         sys.path.insert(0, str(root))

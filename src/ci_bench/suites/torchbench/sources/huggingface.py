@@ -1,7 +1,7 @@
-"""Configurations of transformers with random weights, by the runner's batch sizes and sequence lengths. Nothing is downloaded.
+"""Configurations of transformers with random weights. Nothing is downloaded.
 
-Labels, where the model's own loss needs them, are drawn like the ids. Dropout stays as configured:
-seeds make both arms draw the same.
+Batch sizes and sequence lengths are the runner's. Labels, if the model's own loss needs them, are
+drawn like the ids. Dropout stays as configured: seeds make both arms draw the same.
 """
 
 import importlib
@@ -25,11 +25,11 @@ def load(options: TorchbenchOptions, _: str) -> Loaded:
 
     Raises `LookupError` if this transformers has no such class or setting.
     """
-    listed = HUGGINGFACE[options.model]
-    given = dict(options.settings.model_options)
-    tokens = int(given.pop(TOKENS, listed.tokens))
-    module = _build(listed, given)
-    batch = options.settings.batch_size or listed.batch
+    entry = HUGGINGFACE[options.model]
+    model_options = dict(options.settings.model_options)
+    tokens = int(model_options.pop(TOKENS, entry.tokens))
+    module = _build(entry, model_options)
+    batch = options.settings.batch_size or entry.batch
     generator = torch.Generator().manual_seed(options.settings.seed)
     samples = tuple(
         _sample(options.model, module, (batch, tokens), generator)
@@ -38,15 +38,15 @@ def load(options: TorchbenchOptions, _: str) -> Loaded:
     return Loaded(module=module, samples=samples, loss=_own_loss, batch_size=batch, sequence=tokens)
 
 
-def _build(listed: Listed, given: dict[str, Any]) -> nn.Module:
-    cls = getattr(importlib.import_module("transformers"), listed.cls, None)
+def _build(entry: Listed, model_options: dict[str, Any]) -> nn.Module:
+    cls = getattr(importlib.import_module("transformers"), entry.cls, None)
     if cls is None:
-        raise LookupError(f"this transformers has no {listed.cls}")
+        raise LookupError(f"this transformers has no {entry.cls}")
     config = cls.config_class()
-    for name, value in {**listed.config, **given}.items():
+    for name, value in {**entry.config, **model_options}.items():
         if not hasattr(config, name):
             raise LookupError(
-                f"model_options.{name}: the configuration of {listed.cls} has no such setting"
+                f"model_options.{name}: the configuration of {entry.cls} has no such setting"
             )
         setattr(config, name, value)
     config.use_cache = False
@@ -55,7 +55,7 @@ def _build(listed: Listed, given: dict[str, Any]) -> nn.Module:
 
 
 def _sample(name: str, module: nn.Module, shape: tuple[int, int], generator: Generator) -> Sample:
-    """Random ids; the last is the end of the text where the head looks for it."""
+    """Draw random ids; the last is the end of the text if the head looks for it."""
     config: Any = module.config
     ids = _draw(config.vocab_size, shape, generator)
     if "Bart" in name:

@@ -20,7 +20,7 @@ Loss = Callable[[Any, Any], Tensor]
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """One prepared batch: arguments of the model, and the target of the loss (any tree of tensors)."""
+    """One prepared batch: arguments of the model, and the loss's target (any tree of tensors)."""
 
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
@@ -29,35 +29,43 @@ class Sample:
 
 @dataclass(frozen=True, kw_only=True)
 class Loaded:
-    """A model, fresh.
-
-    `loss` of `None` asks for a random projection of the outputs: a mean has no gradient behind a
-    normalisation. `batch_size` is `None` where rows mean nothing. `batched` says whether every
-    tensor whose first dimension is the batch size can be cut along it; `rows` are the sizes of the
-    samples where they differ. `sequence` is the size of dimension 1 of what has a sequence, `None`
-    if the source does not say. `train_mode` of `None` follows the case's mode.
-    """
+    """A fresh model from a source."""
 
     module: nn.Module
+    """The model, on the CPU or the device."""
     samples: tuple[Sample, ...]
+    """The prepared batches."""
     loss: Loss | None
+    """The loss of outputs and target; `None` for a random projection of the outputs."""
     batch_size: int | None
+    """The number of rows of a batch; `None` if rows mean nothing."""
     batched: bool = True
+    """True if every tensor whose first dimension is the batch size can be cut along it."""
     rows: tuple[int, ...] = ()
+    """The sizes of the samples if they differ; else empty."""
     sequence: int | None = None
+    """The size of dimension 1 of sequences; `None` if the source does not know it."""
     train_mode: bool | None = None
+    """True for the training mode, false for evaluation; `None` follows the case's mode."""
     grad_in_inference: bool = False
+    """True if the forward pass needs autograd in inference, too."""
 
 
 class Loader(Protocol):
     """A source of models, in the worker. Same seed, same bytes."""
 
     def __call__(self, options: TorchbenchOptions, device: str) -> Loaded:
-        """The model of the case. Raises `Unsupported` if it cannot run here by its own word."""
+        """Load the model of the case.
+
+        Raises `Unsupported` if the model reports that it cannot run here.
+        """
 
 
 def as_sample(inputs: Any, target: Any = None) -> Sample:
-    """Example inputs as a sample: a mapping names arguments, a sequence lists them, anything else is the only one."""
+    """Convert example inputs to a sample.
+
+    A mapping names arguments, a sequence lists them, anything else is the only one.
+    """
     if isinstance(inputs, Mapping):
         return Sample(kwargs=dict(inputs), target=target)
     return Sample(
@@ -66,7 +74,7 @@ def as_sample(inputs: Any, target: Any = None) -> Sample:
 
 
 def leading_rows(sample: Sample) -> int | None:
-    """The first dimension of the first tensor that has one, by which users call the batch size."""
+    """Return the first dimension of the first tensor that has one, known as the batch size."""
     leaves = pytree.tree_leaves((sample.args, dict(sample.kwargs)))
     return next(
         (int(leaf.shape[0]) for leaf in leaves if isinstance(leaf, Tensor) and leaf.dim()), None
@@ -74,7 +82,10 @@ def leading_rows(sample: Sample) -> int | None:
 
 
 def optional(package: str) -> Any:
-    """A package that ci-bench does not ask for. Raises `ImportError` if it is not installed."""
+    """Import a package that ci-bench does not require.
+
+    Raises `ImportError` without it.
+    """
     return importlib.import_module(package)
 
 

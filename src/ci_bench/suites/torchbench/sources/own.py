@@ -1,6 +1,7 @@
-"""The user's own models: ``package.module:factory``, or ``path:FILE,class:NAME`` as the dynamo runner has it.
+"""The user's own models: ``package.module:factory``, or ``path:FILE,class:NAME``.
 
-That class or function is called with `model_options`, and gives one of:
+The dynamo runner has the second form. That class or function is called with `model_options`, and
+gives one of:
 
 - a module with a method ``get_example_inputs()``, and if it has them ``loss(outputs, target)`` and
   ``get_target()``;
@@ -34,17 +35,19 @@ def load(options: TorchbenchOptions, _: str) -> Loaded:
         TypeError: the factory gives something else than a model.
         BadConfig: the example inputs do not have the requested batch size.
     """
-    wanted = options.settings.batch_size
+    batch_size = options.settings.batch_size
     factory = load_named(options.model, option="models")
-    module, inputs, loss, target = _parts(_made(factory, options), options.model, wanted)
+    module, inputs, loss, target = _parts(
+        _call_factory(factory, options), options.model, batch_size
+    )
     sample = as_sample(inputs, target)
     _require_batch(sample, options)
     return Loaded(
-        module=module, samples=(sample,), loss=loss, batch_size=wanted or leading_rows(sample)
+        module=module, samples=(sample,), loss=loss, batch_size=batch_size or leading_rows(sample)
     )
 
 
-def _made(factory: Callable[..., Any], options: TorchbenchOptions) -> Any:
+def _call_factory(factory: Callable[..., Any], options: TorchbenchOptions) -> Any:
     arguments = dict(options.settings.model_options)
     sized = _sized(factory, options.settings.batch_size)
     if (
@@ -60,13 +63,15 @@ def _made(factory: Callable[..., Any], options: TorchbenchOptions) -> Any:
     return factory(**{**arguments, **sized})
 
 
-def _sized(function: Callable[..., Any], wanted: int | None) -> dict[str, int]:
-    """The batch size as an argument, where one is wanted and the function has a parameter for it."""
+def _sized(function: Callable[..., Any], batch_size: int | None) -> dict[str, int]:
+    """Return the batch size as an argument, if it is set and the function has such a parameter."""
     try:
         parameters = inspect.signature(function).parameters
     except ValueError:  # a builtin that does not say
         return {}
-    return {"batch_size": wanted} if wanted is not None and "batch_size" in parameters else {}
+    return (
+        {"batch_size": batch_size} if batch_size is not None and "batch_size" in parameters else {}
+    )
 
 
 def _require_batch(sample: Sample, options: TorchbenchOptions) -> None:
@@ -74,45 +79,52 @@ def _require_batch(sample: Sample, options: TorchbenchOptions) -> None:
 
     Whichever dimension has it is the model's business.
     """
-    wanted = options.settings.batch_size
+    batch_size = options.settings.batch_size
     shapes = [tuple(leaf.shape) for leaf in leaves(sample)]
-    if wanted is None or any(wanted in shape for shape in shapes):
+    if batch_size is None or any(batch_size in shape for shape in shapes):
         return
     raise BadConfig(
-        f"batch_size: {wanted} rows are wanted of {options.model!r}, and its example inputs are of"
-        f" shape {', '.join(map(str, shapes[:5])) or '(no tensor)'}; give the factory or"
+        f"batch_size: {batch_size} rows are wanted of {options.model!r}, and its example inputs are"
+        f" of shape {', '.join(map(str, shapes[:5])) or '(no tensor)'}; give the factory or"
         " get_example_inputs() a parameter `batch_size` and follow it, or leave batch_size out"
     )
 
 
-def _parts(made: Any, name: str, wanted: int | None) -> tuple[nn.Module, Any, Loss | None, Any]:
-    if isinstance(made, tuple) and 2 <= len(made) <= 3 and isinstance(made[0], nn.Module):  # noqa: PLR2004 - as documented above
-        own: Callable[[Any], Tensor] | None = made[2] if len(made) > 2 else None  # noqa: PLR2004 - likewise
-        return made[0], made[1], None if own is None else _of_outputs(own), None
-    if isinstance(made, nn.Module) and hasattr(made, "get_example_inputs"):
-        loss: Loss | None = getattr(made, "loss", None)
-        known: Any = made
+def _parts(
+    built: Any, name: str, batch_size: int | None
+) -> tuple[nn.Module, Any, Loss | None, Any]:
+    if isinstance(built, tuple) and 2 <= len(built) <= 3 and isinstance(built[0], nn.Module):  # noqa: PLR2004 - as documented above
+        loss_of_outputs: Callable[[Any], Tensor] | None = built[2] if len(built) > 2 else None  # noqa: PLR2004 - likewise
+        return (
+            built[0],
+            built[1],
+            None if loss_of_outputs is None else _of_outputs(loss_of_outputs),
+            None,
+        )
+    if isinstance(built, nn.Module) and hasattr(built, "get_example_inputs"):
+        loss: Loss | None = getattr(built, "loss", None)
+        model: Any = built
         target = (
-            known.get_target(**_sized(known.get_target, wanted))
-            if hasattr(made, "get_target")
+            model.get_target(**_sized(model.get_target, batch_size))
+            if hasattr(built, "get_target")
             else None
         )
         return (
-            made,
-            known.get_example_inputs(**_sized(known.get_example_inputs, wanted)),
+            built,
+            model.get_example_inputs(**_sized(model.get_example_inputs, batch_size)),
             loss,
             target,
         )
     message = (
-        f"models: {name!r} gave {type(made).__name__}; it has to give a module with"
+        f"models: {name!r} gave {type(built).__name__}; it has to give a module with"
         " get_example_inputs(), or (module, example inputs), or (module, example inputs, loss of"
         " the outputs)"
     )
     raise TypeError(message)
 
 
-def _of_outputs(own: Callable[[Any], Tensor]) -> Loss:
+def _of_outputs(function: Callable[[Any], Tensor]) -> Loss:
     def loss(outputs: Any, _: Any) -> Tensor:
-        return own(outputs)
+        return function(outputs)
 
     return loss

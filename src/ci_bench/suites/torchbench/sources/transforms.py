@@ -15,7 +15,10 @@ from ci_bench.suites.torchbench.sources.loaded import Loaded, Sample
 
 
 def transformed(loaded: Loaded, options: TorchbenchOptions) -> Loaded:
-    """The model as the case requires it. Raises `Unsupported` if that is impossible."""
+    """Transform the model as the case requires.
+
+    Raises `Unsupported` if that is impossible.
+    """
     if options.settings.dynamic:
         for axis in options.settings.varies:
             loaded = (varied if axis is Axis.BATCH else varied_in_length)(
@@ -27,7 +30,10 @@ def transformed(loaded: Loaded, options: TorchbenchOptions) -> Loaded:
 
 
 def varied(loaded: Loaded, seed: int) -> Loaded:
-    """Batches of several sizes, in a sequence drawn once from the seed: every arm gets the same."""
+    """Make batches of several sizes, in a sequence drawn once from the seed.
+
+    Every arm gets the same.
+    """
     if not loaded.batched or loaded.batch_size is None:
         raise Unsupported("dynamic: this model's inputs cannot be cut along a batch dimension")
     sizes = drawn_rows(loaded.batch_size, seed)
@@ -39,7 +45,10 @@ def varied(loaded: Loaded, seed: int) -> Loaded:
 
 
 def varied_in_length(loaded: Loaded, seed: int) -> Loaded:
-    """Sequences of several lengths, drawn once, in addition to the batches' other differences."""
+    """Make sequences of several lengths, drawn once.
+
+    This is in addition to the batches' other differences.
+    """
     length = loaded.sequence or _length_of(loaded.samples[0])
     if length is None:
         raise Unsupported(
@@ -57,34 +66,37 @@ def varied_in_length(loaded: Loaded, seed: int) -> Loaded:
 
 
 def _length_of(sample: Sample) -> int | None:
-    """Dimension 1 of the first input that looks like a sequence."""
+    """Return dimension 1 of the first input that looks like a sequence."""
     flat, deep = 2, 3
-    found = (
-        one for one in leaves(sample) if one.dim() == (deep if one.is_floating_point() else flat)
+    sequences = (
+        leaf
+        for leaf in leaves(sample)
+        if leaf.dim() == (deep if leaf.is_floating_point() else flat)
     )
-    return next((int(one.shape[1]) for one in found), None)
+    return next((int(leaf.shape[1]) for leaf in sequences), None)
 
 
 def resized(sample: Sample, batch: int, size: int, *, dim: int = 0) -> Sample:
-    """The sample with `size` rows: the first ones of its `batch`, and again from the first where there are too few.
+    """Return the sample with `size` rows.
 
-    With `dim` 1 the same of a sequence: what has `batch` positions gets `size`.
+    They are the first ones of its `batch`, and again from the first if there are too few. With
+    `dim` 1, a sequence of `batch` positions gets `size` positions in the same way.
 
     Raises:
         Unsupported: no tensor has `batch` rows.
     """
-    found = 0
+    resized_count = 0
 
     def cut(value: Any) -> Any:
-        nonlocal found
+        nonlocal resized_count
         if not isinstance(value, Tensor) or value.dim() <= dim or value.shape[dim] != batch:
             return value
-        found += 1
+        resized_count += 1
         places = torch.tensor([index % batch for index in range(size)], device=value.device)
         return value.index_select(dim, places)
 
     args, kwargs = pytree.tree_map(cut, sample.args), pytree.tree_map(cut, dict(sample.kwargs))
-    if not found:
+    if not resized_count:
         raise Unsupported(
             f"no input has {batch} {'positions' if dim else 'rows'}, so its"
             f" {'sequence' if dim else 'batch'} cannot be cut"
@@ -93,7 +105,10 @@ def resized(sample: Sample, batch: int, size: int, *, dim: int = 0) -> Sample:
 
 
 def _checkpoint(loaded: Loaded) -> None:
-    """Transformers' models know how; others would have to be taken apart."""
+    """Turn on activation checkpointing.
+
+    Transformers' models have a method for it; others would have to be taken apart.
+    """
     enable = getattr(loaded.module, "gradient_checkpointing_enable", None)
     if enable is None:
         raise Unsupported(
@@ -104,9 +119,9 @@ def _checkpoint(loaded: Loaded) -> None:
 
 
 def leaves(sample: Sample) -> Iterator[Tensor]:
-    """All tensors of a sample's arguments."""
+    """Yield all tensors of a sample's arguments."""
     yield from (
-        one
-        for one in pytree.tree_leaves((sample.args, dict(sample.kwargs)))
-        if isinstance(one, Tensor)
+        leaf
+        for leaf in pytree.tree_leaves((sample.args, dict(sample.kwargs)))
+        if isinstance(leaf, Tensor)
     )

@@ -15,13 +15,13 @@ def load(options: TorchbenchOptions, _: str) -> Loaded:
         Unsupported: another batch size is wanted of a model that has none.
     """
     exhibit = EXHIBITS[options.model]
-    wanted = options.settings.batch_size
-    if wanted is not None and not exhibit.batched and wanted != exhibit.batch:
+    batch_size = options.settings.batch_size
+    if batch_size is not None and not exhibit.batched and batch_size != exhibit.batch:
         message = (
-            f"{options.model} has a fixed batch of {exhibit.batch}, and batch_size is {wanted}"
+            f"{options.model} has a fixed batch of {exhibit.batch}, and batch_size is {batch_size}"
         )
         raise Unsupported(message)
-    batch = wanted or exhibit.batch
+    batch = batch_size or exhibit.batch
     torch.manual_seed(options.settings.seed)
     module = exhibit.build()
     generator = torch.Generator().manual_seed(options.settings.seed)

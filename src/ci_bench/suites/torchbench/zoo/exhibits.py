@@ -1,4 +1,4 @@
-"""The zoo's catalogue for the worker: of each model how it is built, how its data is made up, and its loss."""
+"""The zoo's catalogue for the worker: how each model is built, its made-up data, and its loss."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -33,23 +33,24 @@ MakeSample = Callable[[int, Generator], Sample]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Exhibit:
-    """One model of the zoo.
-
-    `batch` is its default batch size; `batched` is false where its rows cannot be cut.
-
-    `sequence` is the length of its texts, where it reads some.
-    """
+    """One model of the zoo."""
 
     build: Callable[[], nn.Module]
+    """Builds the model with fresh weights."""
     sample: MakeSample
+    """Makes up a batch with that number of rows."""
     loss: Loss
+    """The loss of its outputs and the target."""
     batch: int
+    """The default batch size."""
     batched: bool = True
+    """False if its rows cannot be cut."""
     sequence: int | None = None
+    """The length of its texts; `None` if it reads none."""
 
 
 def classes(logits: Tensor, target: Tensor) -> Tensor:
-    """Cross-entropy over the last dimension of logits [..., classes]."""
+    """Return the cross-entropy over the last dimension of logits [..., classes]."""
     return functional.cross_entropy(logits.flatten(0, -2), target.flatten())
 
 
@@ -76,7 +77,11 @@ def _next_word(logits: Tensor, target: Tensor) -> Tensor:
 def _policy(
     outputs: tuple[Tensor, Tensor, Tensor], target: tuple[Tensor, Tensor, Tensor]
 ) -> Tensor:
-    """Minus the log-probability of the actions times their advantages, half the squared error of the value, less the entropy."""
+    """Return the loss of a policy, with a bonus for entropy.
+
+    It is minus the log-probability of the actions times their advantages, plus half the squared
+    error of the value, less the entropy.
+    """
     (means, spreads, values), (actions, advantages, returns) = outputs, target
     log_probability = -((actions - means) / spreads).square() / 2 - spreads.log()
     return (

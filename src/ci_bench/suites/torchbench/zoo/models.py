@@ -1,4 +1,4 @@
-"""The models of the embedded zoo, by what they compute with: matrix products and tables, sequences, images.
+"""Models of the embedded zoo: matrix products and tables, sequences, images.
 
 Perceptron, autoencoder, recommendation, actor-critic, graph network; LSTM tagger, encoder, decoder
 (`TransformerBlock` is shared with the images); plain CNN, residual network, U-Net, vision
@@ -16,7 +16,7 @@ class Perceptron(nn.Module):
     """Three layers with GELU; the first linear layer has a normalisation behind it."""
 
     def __init__(self, *, inputs: int = 64, classes: int = 10) -> None:
-        """`inputs` features to `classes` logits."""
+        """Map `inputs` features to `classes` logits."""
         super().__init__()
         self.layers = nn.Sequential(
             nn.Linear(inputs, WIDTH),
@@ -28,7 +28,7 @@ class Perceptron(nn.Module):
         )
 
     def forward(self, rows: Tensor) -> Tensor:
-        """Logits [batch, classes] of rows [batch, inputs]."""
+        """Return logits [batch, classes] of rows [batch, inputs]."""
         logits: Tensor = self.layers(rows)
         return logits
 
@@ -37,7 +37,7 @@ class Autoencoder(nn.Module):
     """Squeezes rows through a narrow code, and gives back both."""
 
     def __init__(self, *, inputs: int = 96, code: int = 12) -> None:
-        """Rows of `inputs` numbers through a code of `code`."""
+        """Pass rows of `inputs` numbers through a code of `code`."""
         super().__init__()
         self.encoder = nn.Sequential(nn.Linear(inputs, WIDTH), nn.SiLU(), nn.Linear(WIDTH, code))
         self.decoder = nn.Sequential(
@@ -45,18 +45,21 @@ class Autoencoder(nn.Module):
         )
 
     def forward(self, rows: Tensor) -> dict[str, Tensor]:
-        """The rows made again [batch, inputs] and their codes [batch, code]."""
+        """Return the rows made again [batch, inputs] and their codes [batch, code]."""
         code = self.encoder(rows)
         return {"rebuilt": self.decoder(code), "code": code}
 
 
 class Recommender(nn.Module):
-    """Embedding bags for sparse features, a perceptron for dense ones, and their pairwise products, as in DLRM."""
+    """Embedding bags for sparse features, a perceptron for dense ones, and pairwise products.
+
+    As in DLRM.
+    """
 
     def __init__(
         self, *, tables: int = 4, rows: int = 500, dense: int = 13, width: int = 16
     ) -> None:
-        """`tables` of `rows` embeddings of `width`; `dense` dense features."""
+        """Make `tables` of `rows` embeddings of `width`; `dense` dense features."""
         super().__init__()
         self.tables = nn.ModuleList(nn.EmbeddingBag(rows, width, mode="sum") for _ in range(tables))
         self.bottom = nn.Sequential(
@@ -70,7 +73,7 @@ class Recommender(nn.Module):
         )
 
     def forward(self, dense: Tensor, sparse: Tensor) -> Tensor:
-        """Click logits [batch] of dense features [batch, dense] and ids [batch, tables, ids]."""
+        """Return click logits [batch] of features [batch, dense] and ids [batch, tables, ids]."""
         low = self.bottom(dense)
         features = torch.stack(
             [low, *(table(sparse[:, index]) for index, table in enumerate(self.tables))], dim=1
@@ -81,10 +84,13 @@ class Recommender(nn.Module):
 
 
 class ActorCritic(nn.Module):
-    """A shared trunk, a Gaussian policy with a learned spread, and a value: two heads with losses of different kinds."""
+    """A shared trunk, a Gaussian policy with a learned spread, and a value.
+
+    The two heads have losses of different kinds.
+    """
 
     def __init__(self, *, observations: int = 24, actions: int = 6) -> None:
-        """`observations` numbers in, a mean and a spread for each of `actions` out."""
+        """Map `observations` numbers to a mean and a spread for each of `actions`."""
         super().__init__()
         self.trunk = nn.Sequential(
             nn.Linear(observations, WIDTH), nn.Tanh(), nn.Linear(WIDTH, WIDTH), nn.Tanh()
@@ -94,17 +100,20 @@ class ActorCritic(nn.Module):
         self.value = nn.Linear(WIDTH, 1)
 
     def forward(self, observations: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Means [batch, actions], spreads [batch, actions] and values [batch]."""
+        """Return means [batch, actions], spreads [batch, actions] and values [batch]."""
         features = self.trunk(observations)
         means = torch.tanh(self.policy(features))
         return means, self.log_spread.exp().expand_as(means), self.value(features).squeeze(1)
 
 
 class GraphNetwork(nn.Module):
-    """Two rounds of messages along edges: gather, transform, scatter-add; then the mean over nodes of each graph."""
+    """Two rounds of messages along edges, then the mean over nodes of each graph.
+
+    A message is gathered, transformed, and added by scattering.
+    """
 
     def __init__(self, *, features: int = 16, width: int = 48, classes: int = 5) -> None:
-        """Nodes of `features` numbers; graphs of `classes`."""
+        """Map nodes of `features` numbers to graphs of `classes`."""
         super().__init__()
         self.first = nn.Linear(2 * features, width)
         self.second = nn.Linear(2 * width, width)
@@ -112,7 +121,10 @@ class GraphNetwork(nn.Module):
         self.head = nn.Linear(width, classes)
 
     def forward(self, nodes: Tensor, edges: Tensor, graph: Tensor) -> Tensor:
-        """Logits [graphs, classes] of nodes [n, features], edges [2, m] and the graph of each node [n]."""
+        """Return logits [graphs, classes].
+
+        They are of nodes [n, features], edges [2, m] and the graph of each node [n].
+        """
         hidden = self.keep(nodes) + self._messages(self.first, nodes, edges)
         hidden = functional.relu(hidden)
         hidden = functional.relu(hidden + self._messages(self.second, hidden, edges))
@@ -133,10 +145,10 @@ class GraphNetwork(nn.Module):
 
 
 class TransformerBlock(nn.Module):
-    """Attention and a perceptron, each normalised before and added after; dropout where asked."""
+    """Attention and a perceptron, each normalised before and added after; dropout on request."""
 
     def __init__(self, width: int, *, heads: int, dropout: float = 0.0) -> None:
-        """`width` numbers per position, shared by `heads`."""
+        """Share `width` numbers per position among `heads`."""
         super().__init__()
         self.heads = heads
         self.norm_one, self.norm_two = nn.LayerNorm(width), nn.LayerNorm(width)
@@ -147,14 +159,14 @@ class TransformerBlock(nn.Module):
         )
 
     def forward(self, hidden: Tensor, *, causal: bool) -> Tensor:
-        """[batch, positions, width] to the same; `causal` hides later positions."""
+        """Map [batch, positions, width] to the same; `causal` hides later positions."""
         batch, positions, width = hidden.shape
         qkv = self.qkv(self.norm_one(hidden)).view(
             batch, positions, 3, self.heads, width // self.heads
         )
         query, key, value = qkv.permute(2, 0, 3, 1, 4).unbind(0)
-        seen = functional.scaled_dot_product_attention(query, key, value, is_causal=causal)
-        hidden = hidden + self.mix(seen.transpose(1, 2).reshape(batch, positions, width))
+        attended = functional.scaled_dot_product_attention(query, key, value, is_causal=causal)
+        hidden = hidden + self.mix(attended.transpose(1, 2).reshape(batch, positions, width))
         added: Tensor = hidden + self.inner(self.norm_two(hidden))
         return added
 
@@ -166,14 +178,14 @@ class Tagger(nn.Module):
     """
 
     def __init__(self, *, words: int = 200, width: int = 32, tags: int = 7) -> None:
-        """A vocabulary of `words`, `tags` per position."""
+        """Take a vocabulary of `words`, and give `tags` per position."""
         super().__init__()
         self.embedding = nn.Embedding(words, width)
         self.cell = nn.LSTMCell(width, width)
         self.head = nn.Linear(width, tags)
 
     def forward(self, words: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """Logits [batch, positions, tags] of ids [batch, positions], and the LSTM's state."""
+        """Return logits [batch, positions, tags] of ids [batch, positions], and the last state."""
         inputs = self.embedding(words)
         hidden = cell = torch.zeros_like(inputs[:, 0])
         states = []
@@ -189,7 +201,7 @@ class Encoder(nn.Module):
     def __init__(
         self, *, words: int = 200, width: int = 48, positions: int = 24, classes: int = 5
     ) -> None:
-        """Texts of up to `positions` ids out of `words`."""
+        """Read texts of up to `positions` ids out of `words`."""
         super().__init__()
         self.embedding = nn.Embedding(words, width)
         self.positions = nn.Parameter(0.02 * torch.randn(positions, width))
@@ -198,7 +210,10 @@ class Encoder(nn.Module):
         self.head = nn.Linear(width, classes)
 
     def forward(self, words: Tensor, mask: Tensor) -> Tensor:
-        """Logits [batch, classes] of ids [batch, positions], where `mask` is true for words and false for padding."""
+        """Return logits [batch, classes] of ids [batch, positions].
+
+        `mask` is true for words and false for padding.
+        """
         hidden = self.embedding(words) + self.positions[: words.shape[1]]
         for block in self.blocks:
             hidden = block(hidden, causal=False)
@@ -211,7 +226,7 @@ class Decoder(nn.Module):
     """A causal language model whose last layer shares its weights with the embedding."""
 
     def __init__(self, *, words: int = 200, width: int = 48, positions: int = 24) -> None:
-        """Texts of up to `positions` ids out of `words`."""
+        """Read texts of up to `positions` ids out of `words`."""
         super().__init__()
         self.embedding = nn.Embedding(words, width)
         nn.init.normal_(self.embedding.weight, std=0.1)
@@ -222,7 +237,7 @@ class Decoder(nn.Module):
         self.head.weight = self.embedding.weight
 
     def forward(self, words: Tensor) -> Tensor:
-        """Logits [batch, positions, words] of ids [batch, positions]."""
+        """Return logits [batch, positions, words] of ids [batch, positions]."""
         hidden = self.embedding(words) + self.positions[: words.shape[1]]
         for block in self.blocks:
             hidden = block(hidden, causal=True)
@@ -234,7 +249,7 @@ class PlainCnn(nn.Module):
     """Convolution, pooling, and dropout before the last layer."""
 
     def __init__(self, *, classes: int = 10) -> None:
-        """Images of three channels to `classes` logits."""
+        """Map images of three channels to `classes` logits."""
         super().__init__()
         self.features = nn.Sequential(
             nn.Conv2d(3, 16, 3, padding=1),
@@ -247,7 +262,7 @@ class PlainCnn(nn.Module):
         self.head = nn.Sequential(nn.Flatten(), nn.Dropout(0.2), nn.Linear(32 * 4 * 4, classes))
 
     def forward(self, images: Tensor) -> Tensor:
-        """Logits [batch, classes] of images [batch, 3, 16, 16]."""
+        """Return logits [batch, classes] of images [batch, 3, 16, 16]."""
         logits: Tensor = self.head(self.features(images))
         return logits
 
@@ -256,7 +271,7 @@ class Residual(nn.Module):
     """Two convolutions with batch normalisation, and a way around them."""
 
     def __init__(self, channels: int, wider: int, stride: int) -> None:
-        """From `channels` to `wider`, each `stride`-th pixel."""
+        """Map `channels` to `wider`, with each `stride`-th pixel."""
         super().__init__()
         self.one = nn.Conv2d(channels, wider, 3, stride=stride, padding=1, bias=False)
         self.norm_one = nn.BatchNorm2d(wider)
@@ -265,16 +280,16 @@ class Residual(nn.Module):
         self.around = nn.Conv2d(channels, wider, 1, stride=stride, bias=False)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Images [batch, channels, h, w] to [batch, wider, h / stride, w / stride]."""
+        """Map images [batch, channels, h, w] to [batch, wider, h / stride, w / stride]."""
         inner = functional.relu(self.norm_one(self.one(images)))
         return functional.relu(self.norm_two(self.two(inner)) + self.around(images))
 
 
 class ResNet(nn.Module):
-    """A stem and three residual blocks; its running statistics are buffers that training changes."""
+    """A stem and three residual blocks; training changes the buffers of its statistics."""
 
     def __init__(self, *, classes: int = 10) -> None:
-        """Images of three channels to `classes` logits."""
+        """Map images of three channels to `classes` logits."""
         super().__init__()
         self.stem = nn.Sequential(
             nn.Conv2d(3, 12, 3, padding=1, bias=False), nn.BatchNorm2d(12), nn.ReLU()
@@ -283,7 +298,7 @@ class ResNet(nn.Module):
         self.head = nn.Linear(24, classes)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Logits [batch, classes] of images [batch, 3, 16, 16]."""
+        """Return logits [batch, classes] of images [batch, 3, 16, 16]."""
         logits: Tensor = self.head(self.blocks(self.stem(images)).mean(dim=(2, 3)))
         return logits
 
@@ -292,7 +307,7 @@ class UNet(nn.Module):
     """Down, up by a transposed convolution, and a bridge between, for a class for each pixel."""
 
     def __init__(self, *, classes: int = 4, width: int = 8) -> None:
-        """Images of three channels to `classes` logits per pixel."""
+        """Map images of three channels to `classes` logits per pixel."""
         super().__init__()
         self.down = self._pair(3, width)
         self.bottom = self._pair(width, 2 * width)
@@ -311,7 +326,7 @@ class UNet(nn.Module):
         )
 
     def forward(self, images: Tensor) -> Tensor:
-        """Logits [batch, classes, 16, 16] of images [batch, 3, 16, 16]."""
+        """Return logits [batch, classes, 16, 16] of images [batch, 3, 16, 16]."""
         fine = self.down(images)
         coarse = self.up(self.bottom(functional.max_pool2d(fine, 2)))
         logits: Tensor = self.head(self.top(torch.cat([fine, coarse], dim=1)))
@@ -324,7 +339,7 @@ class VisionTransformer(nn.Module):
     def __init__(
         self, *, patch: int = 4, side: int = 16, width: int = 48, classes: int = 10
     ) -> None:
-        """Images of `side` pixels, in patches of `patch`."""
+        """Cut images of `side` pixels into patches of `patch`."""
         super().__init__()
         self.patches = nn.Conv2d(3, width, patch, stride=patch)
         self.token = nn.Parameter(0.02 * torch.randn(1, 1, width))
@@ -334,7 +349,7 @@ class VisionTransformer(nn.Module):
         self.head = nn.Linear(width, classes)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Logits [batch, classes] of images [batch, 3, 16, 16]."""
+        """Return logits [batch, classes] of images [batch, 3, 16, 16]."""
         patches = self.patches(images).flatten(2).transpose(1, 2)
         hidden = (
             torch.cat([self.token.expand(patches.shape[0], -1, -1), patches], dim=1)
@@ -347,10 +362,13 @@ class VisionTransformer(nn.Module):
 
 
 class DiffusionBlock(nn.Module):
-    """A denoiser's inner block: group normalisation, a time embedding that scales and shifts, attention over pixels."""
+    """A denoiser's inner block: group normalisation, a time embedding, attention over pixels.
+
+    The time embedding scales and shifts.
+    """
 
     def __init__(self, *, width: int = 24) -> None:
-        """Latents of four channels, `width` inside."""
+        """Map latents of four channels, with `width` inside."""
         super().__init__()
         self.enter = nn.Conv2d(4, width, 3, padding=1)
         self.norm = nn.GroupNorm(4, width)
@@ -362,7 +380,7 @@ class DiffusionBlock(nn.Module):
         self.register_buffer("rates", torch.exp(-torch.arange(8) * 0.9), persistent=False)
 
     def forward(self, latents: Tensor, time: Tensor) -> Tensor:
-        """The predicted noise [batch, 4, 8, 8] in latents of that shape at times [batch] in 0..1."""
+        """Predict the noise [batch, 4, 8, 8] in latents of that shape at times [batch] in 0..1."""
         phase = 100 * time[:, None] * self.rates
         scale, shift = self.time(torch.cat([phase.sin(), phase.cos()], dim=1)).chunk(2, dim=1)
         hidden = self.enter(latents)
