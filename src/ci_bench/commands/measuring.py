@@ -99,7 +99,7 @@ class Measurement:
         """
         require_engine()
         begun, earlier = (
-            planning.start(self.config, workflow=self.workflow, asked=self.asked, lease=self.lease),
+            planning.start(self.config, workflow=self.workflow, flags=self.asked, lease=self.lease),
             None,
         )
         rank, first_s = (

@@ -25,9 +25,9 @@ The image is read-only.
 """
 NO_NETWORK = "--network=none"
 PROXIES = tuple(
-    one
+    name
     for kind in ("HTTP", "HTTPS", "FTP", "ALL", "NO")
-    for one in (f"{kind}_PROXY", f"{kind.lower()}_proxy")
+    for name in (f"{kind}_PROXY", f"{kind.lower()}_proxy")
 )
 """The variables that docker's client passes to every container if its configuration has proxies."""
 POWERS = ("CHOWN", "DAC_OVERRIDE", "KILL", "SETGID", "SETUID")
@@ -76,15 +76,15 @@ def can_be_mounted(path: str) -> bool:
 
 def names(variables: Iterable[str]) -> list[str]:
     """Return arguments that pass variables by name only, so no process list shows their values."""
-    return [part for one in variables for part in ("-e", one)]
+    return [part for variable in variables for part in ("-e", variable)]
 
 
-def no_proxies(kept: Collection[str] = ()) -> list[str]:
+def no_proxies(exempt: Collection[str] = ()) -> list[str]:
     """Return flags that empty docker's own proxies, except the `kept` ones.
 
     Their addresses may contain a password.
     """
-    return names(f"{one}=" for one in PROXIES if one not in kept)
+    return names(f"{proxy}=" for proxy in PROXIES if proxy not in exempt)
 
 
 def is_gpu_selection(text: str) -> bool:
@@ -100,7 +100,7 @@ def gpu_arguments(selection: str, way: str) -> tuple[str, ...]:
         return ("--gpus", f'"{selection}"' if selection.startswith("device=") else selection)
     ids = _ids(selection)
     if way == "cdi":
-        return tuple(part for one in ids for part in ("--device", f"nvidia.com/gpu={one}"))
+        return tuple(part for gpu in ids for part in ("--device", f"nvidia.com/gpu={gpu}"))
     visible = (
         "-e",
         f"NVIDIA_VISIBLE_DEVICES={','.join(ids)}",

@@ -65,18 +65,18 @@ def mean_power_w(counts: Sequence[EnergyCount]) -> float:
     Raises:
         Uncountable: no counter, the counter was reset, or it moved too seldom.
     """
-    known = [(count.at_s, count.joules) for count in counts if count.joules is not None]
-    if len(known) < len(counts) or not known:
+    readings = [(count.at_s, count.joules) for count in counts if count.joules is not None]
+    if len(readings) < len(counts) or not readings:
         message = "this machine has no energy counter"
         raise Uncountable(message)
-    settled = [one for one in known if one[0] >= known[0][0] + RAMP_S]
-    if any(later < earlier for (_, earlier), (_, later) in pairwise(known)):
+    settled = [reading for reading in readings if reading[0] >= readings[0][0] + RAMP_S]
+    if any(later < earlier for (_, earlier), (_, later) in pairwise(readings)):
         message = "the energy counter restarted"
         raise Uncountable(message)
     moves = [now for before, now in pairwise(settled) if now[1] > before[1]]
     if len(moves) < LEAST_MOVES:
         message = (
-            f"the energy counter moved {len(moves)} times in {known[-1][0] - known[0][0]:.2g} s:"
+            f"the energy counter moved {len(moves)} times in {readings[-1][0] - readings[0][0]:.2g} s:"
             " raise run.energy_s"
         )
         raise Uncountable(message)
@@ -85,7 +85,7 @@ def mean_power_w(counts: Sequence[EnergyCount]) -> float:
 
 
 def energy(
-    stretches: Sequence[Stretch], *, arm: str, launch: int, told: Sequence[Metric], unmet: str = ""
+    stretches: Sequence[Stretch], *, arm: str, launch: int, reported: Sequence[Metric], unmet: str = ""
 ) -> tuple[tuple[Metric, ...], Check]:
     """Joules per step and per item of one arm in one launch, and how they were counted.
 
@@ -93,7 +93,7 @@ def energy(
     """
     steps = [
         one
-        for one in told
+        for one in reported
         if one.arm == arm and one.name == STEP_TIME.name and one.launches[0].values
     ]
     try:
@@ -130,21 +130,21 @@ def _joules(
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """J per step of each stretch, and its power (W)."""
     joules, watts = [], []
-    for one in stretches:
-        claim = f"{one.calls} steps in {one.elapsed_s:.3g} s"
-        if one.calls * min(samples_s) > IMPOSSIBLE * one.elapsed_s:
+    for stretch in stretches:
+        claim = f"{stretch.calls} steps in {stretch.elapsed_s:.3g} s"
+        if stretch.calls * min(samples_s) > IMPOSSIBLE * stretch.elapsed_s:
             message = (
                 f"{claim}: not possible when the fastest timed step took {min(samples_s):.3g} s"
             )
             raise _Untrue(message)
-        if one.calls * statistics.median(samples_s) > FASTER * one.elapsed_s:
+        if stretch.calls * statistics.median(samples_s) > FASTER * stretch.elapsed_s:
             message = (
                 f"{claim}: faster than the timed steps, whose median is"
                 f" {statistics.median(samples_s):.3g} s"
             )
             raise Uncountable(message)
-        if one.doubt:
-            raise Uncountable(one.doubt)
-        watts.append(mean_power_w(one.counts))
-        joules.append(watts[-1] * one.elapsed_s / one.calls)
+        if stretch.doubt:
+            raise Uncountable(stretch.doubt)
+        watts.append(mean_power_w(stretch.counts))
+        joules.append(watts[-1] * stretch.elapsed_s / stretch.calls)
     return tuple(joules), tuple(watts)

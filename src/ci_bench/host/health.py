@@ -53,22 +53,22 @@ class HealthReading:
     involuntary_switches: int | None = None
 
 
-def taint(before: HealthReading, after: HealthReading, own: frozenset[int] | None) -> str | None:
+def taint(before: HealthReading, after: HealthReading, residents: frozenset[int] | None) -> str | None:
     """Return why samples between two readings must be taken again, or `None`.
 
     `own` comes from `Monitor.residents`. A reason that holds at one of the two moments counts, and
     so does heat between them.
     """
-    held = dict.fromkeys((*(before.reasons or ()), *(after.reasons or ())))
-    harmful = [reason.word for cause in HARMFUL for reason in held if reason.cause is cause]
-    found = [f"the GPU was slowed down ({', '.join(harmful)})"] if harmful else []
+    active = dict.fromkeys((*(before.reasons or ()), *(after.reasons or ())))
+    harmful = [reason.word for cause in HARMFUL for reason in active if reason.cause is cause]
+    reasons = [f"the GPU was slowed down ({', '.join(harmful)})"] if harmful else []
     hot = _share(before.thermal_s, after.thermal_s, after.at_s - before.at_s)
     if hot is not None and hot > THERMAL_SHARE:
-        found.append(f"heat kept the GPU's clocks down for {hot:.0%} of the time")
-    if own is not None:
-        foreign = ((before.pids or frozenset()) | (after.pids or frozenset())) - own
-        found += [f"{processes(foreign)} of others started using the GPU"] if foreign else []
-    return "; ".join(found) or None
+        reasons.append(f"heat kept the GPU's clocks down for {hot:.0%} of the time")
+    if residents is not None:
+        foreign = ((before.pids or frozenset()) | (after.pids or frozenset())) - residents
+        reasons += [f"{processes(foreign)} of others started using the GPU"] if foreign else []
+    return "; ".join(reasons) or None
 
 
 def uneven_clocks(readings: Mapping[Seat, Sequence[HealthReading]]) -> str | None:
@@ -79,28 +79,28 @@ def uneven_clocks(readings: Mapping[Seat, Sequence[HealthReading]]) -> str | Non
     more, so clocks under a power cap do not show another machine. A GPU that had already gone idle
     at that moment, or may have, tells nothing about the turn and is left out.
     """
-    found = []
+    differences = []
     for arm in dict.fromkeys(arm for _, arm in readings):
-        own = {side: taken for (side, of), taken in readings.items() if of == arm}
+        by_side = {side: looks for (side, of), looks in readings.items() if of == arm}
         if any(
             _is(ClockCause.POWER_CAP, reading.reasons)
-            for taken in own.values()
-            for reading in taken
+            for looks in by_side.values()
+            for reading in looks
         ):
             continue
         for what, field in (("SM clock", "sm_mhz"), ("memory clock", "memory_mhz")):
             means = {
                 side: mean
-                for side, taken in own.items()
-                if (mean := _mean_clock(taken, field)) is not None
+                for side, looks in by_side.items()
+                if (mean := _mean_clock(looks, field)) is not None
             }
-            if len(means) < len(own):
+            if len(means) < len(by_side):
                 continue
             low, high = min(means, key=means.__getitem__), max(means, key=means.__getitem__)
             if means[high] > means[low] * (1 + UNEVEN_CLOCKS):
                 sides = f"{means[high]:.0f} MHz under {high}, {means[low]:.0f} MHz under {low}"
-                found.append(f"the {what} of arm {arm} was {sides}")
-    return "; ".join(found) or None
+                differences.append(f"the {what} of arm {arm} was {sides}")
+    return "; ".join(differences) or None
 
 
 def condition_facts(
@@ -147,12 +147,12 @@ def mean_sm_hz(readings: Sequence[HealthReading]) -> float | None:
 
 
 def _mean_clock(readings: Sequence[HealthReading], field: str) -> float | None:
-    told = [reading for reading in readings if reading.reasons is not None]
+    answered = [reading for reading in readings if reading.reasons is not None]
     values = [
-        getattr(reading, field) for reading in told if not _is(ClockCause.IDLE, reading.reasons)
+        getattr(reading, field) for reading in answered if not _is(ClockCause.IDLE, reading.reasons)
     ]
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
+    clocks = [value for value in values if value is not None]
+    return sum(clocks) / len(clocks) if clocks else None
 
 
 def _is(cause: ClockCause, reasons: tuple[Reason, ...] | None) -> bool:
@@ -167,9 +167,9 @@ def _grown(earlier: float | None, later: float | None) -> float | None:
     return None if earlier is None or later is None or later < earlier else later - earlier
 
 
-def _share(earlier: float | None, later: float | None, whole: float | None) -> float | None:
+def _share(earlier: float | None, later: float | None, total: float | None) -> float | None:
     grown = _grown(earlier, later)
-    return None if grown is None or not whole or whole < 0 else grown / whole
+    return None if grown is None or not total or total < 0 else grown / total
 
 
 def _rounded(value: float | None, digits: int) -> float | None:

@@ -65,8 +65,8 @@ def gpu_key(uuid: str, gpus: Sequence[Cards] = ()) -> str:
     of all.
     """
     bare = _bare(uuid)
-    whole = (card.uuid for cards in gpus for card in cards.cards if bare in map(_bare, card.parts))
-    return "gpu-" + _plain(_bare(next(whole, bare)))
+    cards_divided = (card.uuid for cards in gpus for card in cards.cards if bare in map(_bare, card.parts))
+    return "gpu-" + _plain(_bare(next(cards_divided, bare)))
 
 
 def _bare(uuid: str) -> str:
@@ -138,9 +138,9 @@ def _open(folder: Path, key: str) -> int | None:
 
 def _made(path: Path) -> int:
     """A new file that every user can lock, open."""
-    made = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
-    os.fchmod(made, 0o666)
-    return made
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
+    os.fchmod(descriptor, 0o666)
+    return descriptor
 
 
 @dataclass(kw_only=True, slots=True)
@@ -226,8 +226,8 @@ class _Queue:
                 for entry in os.scandir(self.folder)
                 if entry.name.startswith(f"{self.key}.")
             )
-            found = (parts[-2] for parts in names if len(parts) == 3 and parts[-1] == "ticket")  # noqa: PLR2004 - key, number, kind
-            return sorted(int(number) for number in found if re.fullmatch(r"[0-9]{1,9}", number))[
+            numbers = (parts[-2] for parts in names if len(parts) == 3 and parts[-1] == "ticket")  # noqa: PLR2004 - key, number, kind
+            return sorted(int(number) for number in numbers if re.fullmatch(r"[0-9]{1,9}", number))[
                 :MOST_TICKETS
             ]
         return []
@@ -299,22 +299,22 @@ def _wait(queue: _Queue, holder: str, *, waited_s: float, limit_s: float) -> str
 def _sign(descriptor: int, run: str) -> None:
     """Write the holder's name for the message of the waiters."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    told = {"pid": os.getpid(), "since": now} | ({"run": run} if _RUN.fullmatch(run) else {})
+    record = {"pid": os.getpid(), "since": now} | ({"run": run} if _RUN.fullmatch(run) else {})
     with suppress(OSError):
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, json.dumps(told).encode(), 0)
+        os.pwrite(descriptor, json.dumps(record).encode(), 0)
 
 
 def _holder(descriptor: int) -> str:
     """Return the holder, as far as detectable; the file may be anyone's."""
     with suppress(OSError, ValueError, RecursionError):
-        told = json.loads(os.pread(descriptor, MOST_BYTES, 0))
+        record = json.loads(os.pread(descriptor, MOST_BYTES, 0))
         if (
-            isinstance(told, dict)
-            and isinstance(pid := told.get("pid"), int)
+            isinstance(record, dict)
+            and isinstance(pid := record.get("pid"), int)
             and 0 < pid < MOST_PIDS
-            and re.fullmatch(r"[0-9T:+-]{1,40}", str(told.get("since")))
+            and re.fullmatch(r"[0-9T:+-]{1,40}", str(record.get("since")))
         ):
-            run = f", {told['run']}" if _RUN.fullmatch(str(told.get("run", ""))) else ""
-            return f"process {pid}{run}, since {told['since']}"
+            run = f", {record['run']}" if _RUN.fullmatch(str(record.get("run", ""))) else ""
+            return f"process {pid}{run}, since {record['since']}"
     return "it does not say which"

@@ -69,10 +69,10 @@ class Host:
 
     def ticks(self) -> tuple[int | None, int | None]:
         """The time of all CPUs since boot, and what was stolen of it, in the kernel's ticks."""
-        found = re.match(r"cpu +((?:\d+ ?){8,})", self._text("proc/stat"))
-        if found is None:
+        match = re.match(r"cpu +((?:\d+ ?){8,})", self._text("proc/stat"))
+        if match is None:
             return None, None
-        spent = [int(number) for number in found[1].split()][
+        spent = [int(number) for number in match[1].split()][
             : STEAL + 1
         ]  # guests follow, who are in user and nice already
         return sum(spent), spent[STEAL]
@@ -86,8 +86,8 @@ class Host:
         stat = self._text(f"sys/fs/cgroup/{group[1] if group else ''}/cpu.stat") or self._text(
             "sys/fs/cgroup/cpu.stat"
         )
-        found = re.search(r"^throttled_usec (\d+)$", stat, re.MULTILINE)
-        return int(found[1]) / 1e6 if found else None
+        match = re.search(r"^throttled_usec (\d+)$", stat, re.MULTILINE)
+        return int(match[1]) / 1e6 if match else None
 
     def energy_j(self) -> float | None:
         """Return the energy of all packages since some moment, by RAPL.
@@ -101,20 +101,20 @@ class Host:
             for zone in zones
             if self._text(f"sys/class/powercap/{zone.name}/name").startswith("package")
         ]
-        told = [
+        counters = [
             self._text(f"sys/class/powercap/{zone.name}/energy_uj").strip() for zone in packages
         ]
-        return sum(map(int, told)) / 1e6 if told and all(map(str.isdecimal, told)) else None
+        return sum(map(int, counters)) / 1e6 if counters and all(map(str.isdecimal, counters)) else None
 
     def involuntary_switches(self, pids: Iterable[int]) -> int | None:
         """Return how often threads of these processes were preempted; `None` if unreadable."""
-        told = [
-            int(found[1])
+        counts = [
+            int(match[1])
             for pid in pids
             for status in self._threads(pid)
-            if (found := re.search(r"^nonvoluntary_ctxt_switches:\s+(\d+)$", status, re.MULTILINE))
+            if (match := re.search(r"^nonvoluntary_ctxt_switches:\s+(\d+)$", status, re.MULTILINE))
         ]
-        return sum(told) if told else None
+        return sum(counts) if counts else None
 
     def _threads(self, pid: int) -> list[str]:
         with suppress(OSError):
@@ -227,15 +227,15 @@ class Monitor:
 
         Metrics without any reading are omitted.
         """
-        found = []
+        metrics = []
         for kind, of in SEEN.items():
             means = {
-                block: mean for block, taken in glances.items() if (mean := of(taken)) is not None
+                block: mean for block, looks in glances.items() if (mean := of(looks)) is not None
             }
             if means:
                 series = Launch(launch=launch, values=tuple(means.values()), blocks=tuple(means))
-                found.append(kind.of(arm, series, lane=Lane.DEVICE))
-        return tuple(found)
+                metrics.append(kind.of(arm, series, lane=Lane.DEVICE))
+        return tuple(metrics)
 
     def vacate(self) -> None:
         """Call while none of our workers is on the GPU.
@@ -287,9 +287,9 @@ class Monitor:
         )
         return condition_facts(reading, since=earlier)
 
-    def holding(self, held: ExitStack) -> Self:
+    def holding(self, stack: ExitStack) -> Self:
         """Return this monitor, which releases `held`, the lock on the device, when it is closed."""
-        self._held.push(held)
+        self._held.push(stack)
         return self
 
     def close(self) -> None:

@@ -102,8 +102,8 @@ def take_place(environ: Mapping[str, str]) -> None:
 
 def begin_as_usual(environ: MutableMapping[str, str]) -> None:
     """Start later processes with the user's usual layout, in a server that has its place."""
-    if told := environ.pop(LEFT_OUT, None):
-        _personality(int(told.split()[1], 16))
+    if place := environ.pop(LEFT_OUT, None):
+        _personality(int(place.split()[1], 16))
 
 
 def _personality(value: int) -> int:

@@ -81,8 +81,8 @@ def _import(modules: Sequence[str]) -> None:
     functions that checks use are noted before any code of the tree can run.
     """
     gc.disable()
-    known = [module for module in modules if _is_known(module)]
-    for module in known:
+    trusted = [module for module in modules if _is_known(module)]
+    for module in trusted:
         with contextlib.suppress(ImportError):  # it may be found with the caller's folders only
             _import_one(module)
     noted.begin()

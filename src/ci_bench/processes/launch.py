@@ -82,9 +82,9 @@ class Launcher:
                 let_pass(folder)
             visible = without_tree(folder, visible, cwd)
             with theirs, self._log.open("ab") as log, started_alike() as usual:
-                told = place.environ(command, visible, usual=usual)
+                placed_environ = place.environ(command, visible, usual=usual)
                 self._server = _start_server(
-                    command, theirs.fileno(), told, log.fileno(), cwd=cwd, user=user
+                    command, theirs.fileno(), placed_environ, log.fileno(), cwd=cwd, user=user
                 )
         except OSError as error:
             self._connection.close()

@@ -147,7 +147,7 @@ class Answer:
     judged: tuple[Check, ...] | None = None
 
 
-ANSWER_FIELDS = frozenset(one.name for one in fields(Answer))
+ANSWER_FIELDS = frozenset(answer_field.name for answer_field in fields(Answer))
 
 
 def encode(message: Task | Answer) -> bytes:

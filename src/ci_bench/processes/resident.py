@@ -410,13 +410,13 @@ def signal_name(ended: Ended) -> str | None:
 
 
 def _status(kind: str) -> Status:
-    known = {Status.SKIPPED, Status.OUT_OF_MEMORY, Status.TIMEOUT, Status.CRASHED}
-    return Status(kind) if kind in known else Status.FAILED
+    reportable = {Status.SKIPPED, Status.OUT_OF_MEMORY, Status.TIMEOUT, Status.CRASHED}
+    return Status(kind) if kind in reportable else Status.FAILED
 
 
 def _signal_sentence(code: int) -> str:
     try:
-        known = signal.Signals(-code)
+        cause = signal.Signals(-code)
     except ValueError:
         return f"ended by signal {-code}"
-    return f"ended by {known.name}{SIGNAL_HINTS.get(known, '')}"
+    return f"ended by {cause.name}{SIGNAL_HINTS.get(cause, '')}"

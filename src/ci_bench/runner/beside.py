@@ -90,12 +90,12 @@ def copy_saved(results: Results, source: Path, target: Path) -> None:
     Raises:
         CannotWrite: the disk is full, or writing is not permitted.
     """
-    kept = saved_beside(results, source)
+    saved = saved_beside(results, source)
     try:
         drop_saved(target.with_name(FOLDER))
-        for one in kept.values():
+        for outputs in saved.values():
             target.with_name(FOLDER).mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(one.path, target.with_name(FOLDER) / one.path.name)
+            shutil.copyfile(outputs.path, target.with_name(FOLDER) / outputs.path.name)
     except OSError as error:
         raise CannotWrite(
             f"the tensors cannot be copied to {target.with_name(FOLDER)}: {error.strerror}"
@@ -131,17 +131,17 @@ class OutputsBesideBase:
         """
         for run in self.runs:
             self._judge(run, case)
-        kept = {
-            run.side.name: found for run in self.runs if (found := _kept(run, case)) is not None
+        by_side = {
+            run.side.name: outputs for run in self.runs if (outputs := _kept(run, case)) is not None
         }
-        for name, found in kept.items():
+        for name, outputs in by_side.items():
             if name in self.options.save:
-                self._save(found, self.options.save[name])
+                self._save(outputs, self.options.save[name])
         theirs = (
-            self.options.baseline.get(case.id) if len(self.runs) == 1 else kept.get(SideName.BASE)
+            self.options.baseline.get(case.id) if len(self.runs) == 1 else by_side.get(SideName.BASE)
         )
         for run in self.runs:
-            ours = kept.get(run.side.name)
+            ours = by_side.get(run.side.name)
             if (
                 run.side.name is SideName.HEAD
                 and ours
@@ -150,24 +150,24 @@ class OutputsBesideBase:
             ):
                 beside = self._compare(theirs, ours)
                 run.ledger = run.ledger.with_outputs(case, replace(ours.record, beside=beside))
-        for found in kept.values():
-            found.path.unlink(missing_ok=True)
+        for outputs in by_side.values():
+            outputs.path.unlink(missing_ok=True)
 
     def _judge(self, run: SideRun, case: Case) -> None:
         """Judge the claims of a case again; the worse of this answer and the worker's counts."""
-        folder, kept = run.case_folder(case), run.claims.pop(case.id, ())
+        folder, records = run.case_folder(case), run.claims.pop(case.id, ())
         claims = tuple(
             ClaimFiles(
-                check=one.check,
-                arm=one.arm,
-                expected=str(folder / one.expected),
-                expected_digest=one.expected_digest,
-                seen=str(folder / one.seen),
-                seen_digest=one.seen_digest,
+                check=record.check,
+                arm=record.arm,
+                expected=str(folder / record.expected),
+                expected_digest=record.expected_digest,
+                seen=str(folder / record.seen),
+                seen_digest=record.seen_digest,
             )
-            for one in kept[:MOST_CLAIMS]
-            if one.arm in case.arms
-            and all(map(partial(_is_claim, folder), (one.expected, one.seen)))
+            for record in records[:MOST_CLAIMS]
+            if record.arm in case.arms
+            and all(map(partial(_is_claim, folder), (record.expected, record.seen)))
         )
         if claims and run.ledger.is_open(case):
             task = Task(
@@ -179,20 +179,20 @@ class OutputsBesideBase:
             )
             answer, reason = self._ask(task)
             judged = (
-                _sure(answer.judged, kept)
+                _sure(answer.judged, records)
                 if answer is not None and answer.judged is not None
                 else None
             )
             if judged is None:
                 cannot = f"what it computed could not be compared again: {reason}"[:1000]
-                unknown = {(one.check, one.arm) for one in claims}
+                unknown = {(record.check, record.arm) for record in claims}
                 judged = tuple(
                     Check(name=check, arm=arm, outcome=Outcome.UNKNOWN, detail=cannot)
                     for check, arm in sorted(unknown)
                 )
             run.ledger = run.ledger.with_evidence(case, Evidence(checks=judged), duration_s=0.0)
         for file in {
-            name for one in kept for name in (one.expected, one.seen) if CLAIMED.fullmatch(name)
+            name for record in records for name in (record.expected, record.seen) if CLAIMED.fullmatch(name)
         }:
             (folder / file).unlink(missing_ok=True)
 
@@ -211,13 +211,13 @@ class OutputsBesideBase:
         """End the process that compares."""
         self._stack.close()
 
-    def _save(self, found: KeptOutputs, folder: Path) -> None:
+    def _save(self, outputs: KeptOutputs, folder: Path) -> None:
         """Save the tensors; a full disk does not fail the measurement."""
-        if found.record.file is None:
+        if outputs.record.file is None:
             return
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(found.path, saved_as(folder, found.record.file))
+            shutil.copyfile(outputs.path, saved_as(folder, outputs.record.file))
         except OSError as error:
             logger.warning("the tensors cannot be saved in %s: %s", folder, error.strerror)
 
@@ -271,14 +271,14 @@ def _kept(run: SideRun, case: Case) -> KeptOutputs | None:
     return KeptOutputs(record=record, path=path)
 
 
-def _sure(judged: Sequence[Check], kept: Sequence[KeptClaim]) -> tuple[Check, ...]:
+def _sure(judged: Sequence[Check], records: Sequence[KeptClaim]) -> tuple[Check, ...]:
     """Drop unknown results of checks with claims that were too large to store.
 
     The worker saw more.
     """
     partial_of = {
         (one.check, one.arm)
-        for one in (*kept[MOST_CLAIMS:], *(one for one in kept if not one.seen))
+        for one in (*records[MOST_CLAIMS:], *(one for one in records if not one.seen))
     }
     return tuple(
         one

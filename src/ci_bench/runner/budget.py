@@ -138,9 +138,9 @@ class Budget:
 
     def affordable(
         self,
-        wanted: Plan,
+        plan: Plan,
         stages_of: Callable[[Suite, Case], Sequence[Stage]],
-        asked: Mapping[str, OpenCase] = NOTHING_ASKED,
+        open_cases: Mapping[str, OpenCase] = NOTHING_ASKED,
     ) -> Plan:
         """Return the cases of a further launch that fit into the time left, in the order given.
 
@@ -150,28 +150,28 @@ class Budget:
         decided.
         """
         if self.limit_s is None:
-            return wanted
+            return plan
         left_s = self.limit_s - self.kept_s - (self.clock() - self.since)
         launch_s = {
-            case.id: self.expected_s(case, stages_of(suite, case)) for suite, case in wanted
+            case.id: self.expected_s(case, stages_of(suite, case)) for suite, case in plan
         }
         chosen: set[str] = set()
         starts = 0
-        for name, launches in _most_telling_first(launch_s, asked):
+        for name, launches in _most_telling_first(launch_s, open_cases):
             takes_s = launches * launch_s[name] + max(0, launches - starts) * self.start_s
             if name not in chosen and takes_s <= left_s:
                 left_s -= takes_s
                 starts = max(starts, launches)
                 chosen.add(name)
-        return tuple((suite, case) for suite, case in wanted if case.id in chosen)
+        return tuple((suite, case) for suite, case in plan if case.id in chosen)
 
 
 def _most_telling_first(
-    launch_s: Mapping[str, float], asked: Mapping[str, OpenCase]
+    launch_s: Mapping[str, float], open_cases: Mapping[str, OpenCase]
 ) -> Iterator[tuple[str, int]]:
     """Yield cases with their number of launches to fit: those that look worse, then all once."""
-    worse = [(name, asked[name].worse) for name in launch_s if name in asked and asked[name].worse]
-    yield from sorted(worse, key=lambda one: one[1] * launch_s[one[0]])
+    worse = [(name, open_cases[name].worse) for name in launch_s if name in open_cases and open_cases[name].worse]
+    yield from sorted(worse, key=lambda pair: pair[1] * launch_s[pair[0]])
     yield from ((name, 1) for name in sorted(launch_s, key=launch_s.__getitem__))
 
 

@@ -46,11 +46,11 @@ class Device:
             else keys_of_ranks(self.gpus, self.environ, processes=self.processes)
         )
         with ExitStack() as stack:
-            for one in sorted(
+            for lock_key in sorted(
                 {*shared, *([key] if key else [])}
             ):  # one order, or two runs could wait for each other
-                stack.enter_context(self._lock(one))
-                self.held |= {one}
+                stack.enter_context(self._lock(lock_key))
+                self.held |= {lock_key}
             yield
 
     def refuse(self, environment: Environment) -> str:

@@ -154,7 +154,7 @@ class Ledger:
         The case's status and evidence stay as they are.
         """
         row = self.rows[case.id]
-        others = (one for one in row.profiles if one.arm != profile.arm)
+        others = (existing for existing in row.profiles if existing.arm != profile.arm)
         return self._with(
             replace(
                 row,
@@ -240,7 +240,7 @@ def merge_parity(
     if earlier is None or later is None or later.masks:
         return later or earlier
     traces = {
-        (one.role, one.arm, one.seed, one.index): one for one in (*later.traces, *earlier.traces)
+        (trace.role, trace.arm, trace.seed, trace.index): trace for trace in (*later.traces, *earlier.traces)
     }
     return replace(
         earlier, traces=tuple(traces.values()), twin=merge_parity(earlier.twin, later.twin)

@@ -113,8 +113,8 @@ class NoiseFolder:
 
 def default_folder(environ: Mapping[str, str]) -> Path:
     """``$CI_BENCH_NOISE``, else ``ci-bench/noise`` in the folder for state (``$XDG_STATE_HOME``, ``~/.local/state``)."""
-    if named := environ.get("CI_BENCH_NOISE"):
-        return Path(named)
+    if configured := environ.get("CI_BENCH_NOISE"):
+        return Path(configured)
     state = environ.get("XDG_STATE_HOME") or str(
         Path(environ.get("HOME") or "~").expanduser() / ".local" / "state"
     )

@@ -74,13 +74,13 @@ class Outlook:
 
         `finished` is the kind of a stage that has just ended and was not recorded yet.
         """
-        seen = [took_s for every in self._took_s.values() for took_s in every]
-        if len(seen) < LEAST_STAGES:
+        durations_s = [took_s for every in self._took_s.values() for took_s in every]
+        if len(durations_s) < LEAST_STAGES:
             return None
         kinds: list[StageKind] = list(self._expected)
         if finished in kinds:
             kinds.remove(StageKind(finished))
-        return self._openings * self._opening_s + sum(self._usual_s(kind, seen) for kind in kinds)
+        return self._openings * self._opening_s + sum(self._usual_s(kind, durations_s) for kind in kinds)
 
-    def _usual_s(self, kind: StageKind, seen: Sequence[float]) -> float:
-        return fmean(self._took_s.get(kind) or seen)
+    def _usual_s(self, kind: StageKind, durations_s: Sequence[float]) -> float:
+        return fmean(self._took_s.get(kind) or durations_s)

@@ -58,7 +58,7 @@ def plan(
         BadInput: no case passes the filters.
     """
     planned = plan_declared(config, find)
-    every = [found for _, cases in planned for found in cases]
+    every = [pair for _, cases in planned for pair in cases]
     ids = Counter(case.id for _, case in every)
     twice = [name for name, times in ids.items() if times > 1]
     if twice:
@@ -145,22 +145,22 @@ def declarations(config: Config) -> tuple[Declaration, ...]:
     Those of a plugin share one.
     """
     places: Counter[str] = Counter()
-    found = []
+    declared = []
     for entry in config.entries:
         suite, place = entry.suite, places[entry.suite]
         places[suite] += 1
         if suite in BUILT_IN:
-            found.append(
+            declared.append(
                 Declaration(suite=suite, field=f"suites.{suite}[{place}].cases", cases=entry.cases)
             )
         else:
             cases = config.plugins.get(suite, Plugin()).cases
-            found.append(Declaration(suite=suite, field=f"plugins.{suite}.cases", cases=cases))
-    return tuple(found)
+            declared.append(Declaration(suite=suite, field=f"plugins.{suite}.cases", cases=cases))
+    return tuple(declared)
 
 
 def rank(
-    plan: Plan, policy: Policy, known: Results | None, undecided: frozenset[str]
+    plan: Plan, policy: Policy, earlier: Results | None, undecided: frozenset[str]
 ) -> dict[str, int]:
     """The place of each case, by id, where a budget may not be enough for all: what tells most for its time comes first.
 
@@ -168,7 +168,7 @@ def rank(
     those it left `undecided`, then the rest; shorter ones come first in each group, to decide as
     many cases as the budget allows. Without earlier results, that is the plan's order.
     """
-    rows = {row.case.id: row for row in known.cases} if known else {}
+    rows = {row.case.id: row for row in earlier.cases} if earlier else {}
 
     def place(case: Case) -> tuple[bool, int, float]:
         row = rows.get(case.id)
@@ -181,14 +181,14 @@ def rank(
     return {case.id: number for number, case in enumerate(ordered)}
 
 
-def usual_seconds(known: Results | None) -> dict[str, tuple[float, float]]:
+def usual_seconds(earlier: Results | None) -> dict[str, tuple[float, float]]:
     """Return the seconds of each passed case's first launch in an earlier run, by its id: of one-off work, and of all.
 
     The rest is the average over launches. A first launch takes a little more, so no case that would
     fit is left out.
     """
     measured = [
-        row for row in (known.cases if known else ()) if row.status is Status.OK and row.spent
+        row for row in (earlier.cases if earlier else ()) if row.status is Status.OK and row.spent
     ]
     once = {
         row.case.id: sum(spent.seconds for spent in row.spent if spent.stage in ONCE)
@@ -214,9 +214,9 @@ def coverage(
             f"budget of {budget_s:g} s for {cases}: no earlier run shows how many it covers; parity"
             " comes first"
         )
-    known = [usual_s[name] for name in names if name in usual_s]
-    left_s, covered = budget_s - sum(once_s for once_s, _ in known), 0
-    for once_s, whole_s in known:
+    durations_s = [usual_s[name] for name in names if name in usual_s]
+    left_s, covered = budget_s - sum(once_s for once_s, _ in durations_s), 0
+    for once_s, whole_s in durations_s:
         if left_s >= whole_s - once_s:
             left_s, covered = left_s - (whole_s - once_s), covered + 1
     return (
@@ -235,7 +235,7 @@ def start(
     config: Config,
     *,
     workflow: WorkflowRun | None = None,
-    asked: Mapping[str, tuple[str, ...]] | None = None,
+    flags: Mapping[str, tuple[str, ...]] | None = None,
     lease: Lease | None = None,
 ) -> Run:
     """A new run of a configuration, beginning now, in a `workflow`, for a `lease`; flags that narrow or move it are `asked`."""
@@ -246,7 +246,7 @@ def start(
         config_digest=digest(config),
         device=config.run.device,
         workflow=workflow,
-        asked=asked or {},
+        asked=flags or {},
         lease=lease,
     )
 

@@ -48,20 +48,20 @@ def record_run(
     without it, base's rows are those of the plan.
     """
     sources = {side.name: side.source for side in sides}
-    known = earlier.environments if earlier else {}
-    told: dict[SideName, tuple[Environment, Ledger]] = {}
+    environments = earlier.environments if earlier else {}
+    states: dict[SideName, tuple[Environment, Ledger]] = {}
 
     def record(name: SideName, environment: Environment, ledger: Ledger) -> None:
-        require_machine(known.get(name), environment)
-        unwritten = (name,) if len(told) == len(sources) else tuple(sources)
-        told[name] = environment, ledger
-        if len(told) < len(
+        require_machine(environments.get(name), environment)
+        unwritten = (name,) if len(states) == len(sources) else tuple(sources)
+        states[name] = environment, ledger
+        if len(states) < len(
             sources
         ):  # of a run that is resumed nothing is touched before each side's machine is known
             return
         for side in unwritten:
-            documents.write(results_of(run, sources[side], *told[side]), place(folder, side))
-            note(told[side][1], place(folder, side))
+            documents.write(results_of(run, sources[side], *states[side]), place(folder, side))
+            note(states[side][1], place(folder, side))
 
     planned = dict.fromkeys(sources, Ledger.open([case for _, case in plan], reproduce=reproduce))
     if base_plan is not None:
@@ -79,12 +79,12 @@ def record_run(
     ended = replace(
         run, state=RunState.COMPLETE, finished_at=datetime.now(UTC).isoformat(timespec="seconds")
     )
-    seen = {
-        name: known.get(name, UNSEEN) if environment == UNSEEN else environment
+    final_environments = {
+        name: environments.get(name, UNSEEN) if environment == UNSEEN else environment
         for name, (environment, _) in measured.items()
     }
     results = {
-        name: results_of(ended, sources[name], seen[name], measured[name][1]) for name in sources
+        name: results_of(ended, sources[name], final_environments[name], measured[name][1]) for name in sources
     }
     for name, document in results.items():
         documents.write(document, place(folder, name))

@@ -225,19 +225,19 @@ class _Jobs:
         before = max(
             (count for run in self.runs for count in run.ledger.launches.values()), default=0
         )
-        with ExitStack() as held:
+        with ExitStack() as stack:
             try:
-                wanted = () if unready else self._next(before)
-                if wanted:
-                    held.enter_context(self.runner.hold())
+                plan = () if unready else self._next(before)
+                if plan:
+                    stack.enter_context(self.runner.hold())
                     self.budget.since, self.measuring_since = self.runner.clock(), time.monotonic()
                     self.earlier_s = max(run.ledger.measured_s for run in self.runs)
                     self._prepare_online()
-                while wanted := self._affordable(wanted):
-                    self._look_ahead(wanted)
-                    self._launch(wanted)
+                while plan := self._affordable(plan):
+                    self._look_ahead(plan)
+                    self._launch(plan)
                     self.launch += 1
-                    wanted = () if self._is_broken(everything=False) else self._next(before)
+                    plan = () if self._is_broken(everything=False) else self._next(before)
                 if self.launch:
                     self._explain()
                     self._is_broken(everything=True)
@@ -292,11 +292,11 @@ class _Jobs:
 
         Cases of the first `before` launches that an earlier run has completely are skipped.
         """
-        wanted = self._wanted()
-        while not wanted and self.launch < before:
+        plan = self._wanted()
+        while not plan and self.launch < before:
             self.launch += 1
-            wanted = self._wanted()
-        return wanted
+            plan = self._wanted()
+        return plan
 
     def _wanted(self) -> Plan:
         """The cases of this launch, in its order: those that still need it, on some side, and have budget left."""
@@ -317,11 +317,11 @@ class _Jobs:
             if case.id in names and not self._over_case_budget(case)
         )
 
-    def _affordable(self, wanted: Plan) -> Plan:
+    def _affordable(self, plan: Plan) -> Plan:
         """Return the part of a launch that fits into the budget; the first one checks before each stage."""
         stages_of = partial(self._stages, launch=self.launch)
         return (
-            self.budget.affordable(wanted, stages_of, self.asked or {}) if self.launch else wanted
+            self.budget.affordable(plan, stages_of, self.asked or {}) if self.launch else plan
         )
 
     def _has(self, case: Case, launch: int) -> bool:
@@ -343,7 +343,7 @@ class _Jobs:
             self.asked = ask(self.launch, self.measured())
         return every & self.asked.keys()
 
-    def _look_ahead(self, wanted: Plan) -> None:
+    def _look_ahead(self, plan: Plan) -> None:
         """Expect the remaining stages: of all launches in fixed sampling, of the usual number in adaptive sampling."""
         options, adaptive = self.runner.options, self.runner.samples_adaptively
         launches = max(self.launch + 1, usual_launches(options) if adaptive else options.launches)
@@ -351,23 +351,23 @@ class _Jobs:
         stages = [
             stage
             for launch in ahead
-            for suite, case in wanted
+            for suite, case in plan
             for stage in self._stages(suite, case, launch)
         ]
         if not self.begun:
             stages += [
                 stage
-                for suite, case in wanted
+                for suite, case in plan
                 for stage in suite.stages(case)
                 if stage.kind is StageKind.PREPARE
             ]
         self.stages.outlook.expect(stages, launches=launches, later=len(ahead) - 1)
 
-    def _launch(self, wanted: Plan) -> None:
+    def _launch(self, plan: Plan) -> None:
         begun = self.runner.clock()
         with ExitStack() as stack:
             runs = [run for run in self.runs if run.side.failure is None]
-            launchers = self.servers.open(stack, f"launch-{self.launch}", wanted)
+            launchers = self.servers.open(stack, f"launch-{self.launch}", plan)
             for run in runs:
                 with run.spending(Phase.START):
                     run.look_at_machine(launchers[run.side.name])
@@ -383,14 +383,14 @@ class _Jobs:
                     self._prepare(
                         run,
                         launchers[run.side.name],
-                        [pair for pair in wanted if not pair[0].needs_network(pair[1])],
+                        [pair for pair in plan if not pair[0].needs_network(pair[1])],
                     )
             options = self.runner.options
             if self.launch + 1 < (
                 options.max_launches if self.runner.samples_adaptively else options.launches
             ):
-                self.servers.foresee(f"launch-{self.launch + 1}", wanted)
-            self._measure_cases(launchers, wanted)
+                self.servers.foresee(f"launch-{self.launch + 1}", plan)
+            self._measure_cases(launchers, plan)
             self.servers.go_on()
 
     def _explain(self) -> None:
@@ -402,14 +402,14 @@ class _Jobs:
         if ask is None or options.explain is Explain.NEVER:
             return
         with self.runs[-1].spending(Phase.JUDGE):
-            wanted = arms_to_explain(self.plan, ask(self.measured()), self.runs)
-        if not wanted:
+            targets = arms_to_explain(self.plan, ask(self.measured()), self.runs)
+        if not targets:
             return
         with ExitStack() as stack:
             Explaining(
                 runs=self.runs,
                 launchers=self.servers.open(
-                    stack, "explain", [(one.suite, one.case) for one in wanted]
+                    stack, "explain", [(target.suite, target.case) for target in targets]
                 ),
                 budget_s=min(options.explain_s, self.budget.left_to_explain_s),
                 whose=(
@@ -420,16 +420,16 @@ class _Jobs:
                 clock=self.runner.clock,
                 observe=self.runner.observe,
                 launch=max(self.launch - 1, 0),
-            ).explain(wanted)
+            ).explain(targets)
 
     def _begin_to_watch(self, environment: Environment) -> None:
         """Start to watch the device.
 
         If its identity is known only now, it may have to be waited for.
         """
-        asked = self.runner.clock()
+        begun = self.runner.clock()
         self.stages.watch = self.runner.watch(environment)
-        self.budget.since += self.runner.clock() - asked
+        self.budget.since += self.runner.clock() - begun
 
     def _refuse_others(self, runs: Sequence[SideRun]) -> None:
         """Check both sides: both having the same wrong device makes it no better.
@@ -463,7 +463,7 @@ class _Jobs:
                     )
                     self.stages.outlook.ended(stage, None)
 
-    def _measure_cases(self, launchers: Mapping[SideName, Launcher], wanted: Plan) -> None:
+    def _measure_cases(self, launchers: Mapping[SideName, Launcher], plan: Plan) -> None:
         """All of a launch.
 
         With a budget, the first one verifies every case, then times them, then takes peaks of
@@ -471,7 +471,7 @@ class _Jobs:
         """
         self.cut = set()
         waits = self.launch == 0 and self.budget.limit_s is not None
-        for ahead, suite, case, is_due in rounds(wanted, budgeted=waits):
+        for ahead, suite, case, is_due in rounds(plan, budgeted=waits):
             self.ahead = ahead
             self._measure_case(
                 launchers,
@@ -483,7 +483,7 @@ class _Jobs:
                 self._record()
             else:
                 self._end_launch(case)
-        for suite, case in wanted if waits else ():
+        for suite, case in plan if waits else ():
             self._measure_peaks(
                 launchers,
                 suite,
@@ -660,14 +660,14 @@ class _Jobs:
         within its budget.
         """
         due = (
-            one
-            for one in suite.stages(case)
-            if one.takes_place_in(launch) and one.kind is not StageKind.PREPARE
+            stage
+            for stage in suite.stages(case)
+            if stage.takes_place_in(launch) and stage.kind is not StageKind.PREPARE
         )
         return tuple(
-            one
-            for one in due
-            if launch == 0 or (self._is_asked_for(case, one) and self.cold.may_repeat(case, one))
+            stage
+            for stage in due
+            if launch == 0 or (self._is_asked_for(case, stage) and self.cold.may_repeat(case, stage))
         )
 
     def _is_asked_for(self, case: Case, stage: Stage) -> bool:

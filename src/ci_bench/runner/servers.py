@@ -113,14 +113,14 @@ class Servers:
         ):
             self.close()
         runs = [run for run in self.runs if run.side.failure is None]
-        taken = {
+        preloaded = {
             run.side.name: self._take(run, stack) for run in runs if run.side.name in self.spares
         }
-        started = [taken.get(run.side.name) or self._launcher(run, name, preload) for run in runs]
+        started = [preloaded.get(run.side.name) or self._launcher(run, name, preload) for run in runs]
         self.current, self.foreseen = {}, None
         for run, launcher in zip(runs, started, strict=True):
             with run.spending(Phase.START):
-                failed = launcher is taken.get(run.side.name) and not _is_ready(launcher)
+                failed = launcher is preloaded.get(run.side.name) and not _is_ready(launcher)
                 usable = self._launcher(run, name, preload) if failed else launcher
                 self.current[run.side.name] = stack.enter_context(usable)
         stack.callback(_let_go, tuple(self.current.values()))

@@ -159,8 +159,8 @@ class SideRun:
             launch=0, device=self.options.device, options=self.options, scratch=str(self.folder)
         )
         ended = launcher.run(task, timeout_s=PROBE_TIMEOUT_S, on_answer=lambda _: None)
-        told = next((answer.environment for answer in ended.answers if answer.environment), None)
-        if told is None:
+        probed = next((answer.environment for answer in ended.answers if answer.environment), None)
+        if probed is None:
             _, reason = explain(ended, limit_s=PROBE_TIMEOUT_S)
             tail = f"\n{ended.log_tail}" if ended.log_tail and not ended.answers else ""
             message = (
@@ -169,7 +169,7 @@ class SideRun:
             )
             raise MeasuringFailed(message)
         self.environment = Environment(
-            identity=told.get("identity", {}), condition=told.get("condition", {})
+            identity=probed.get("identity", {}), condition=probed.get("condition", {})
         )
 
     def task(
@@ -209,8 +209,8 @@ class SideRun:
 
     def arms_of(self, case: Case, stage: Stage) -> tuple[str, ...]:
         """Return the arms of a stage that this side's own plan of the case has."""
-        own = self.ledger.rows[case.id].case.arms
-        return tuple(arm for arm in stage.arms if arm in own)
+        side_arms = self.ledger.rows[case.id].case.arms
+        return tuple(arm for arm in stage.arms if arm in side_arms)
 
     def size(self, case: Case, facts: Mapping[str, Fact]) -> None:
         """Use the largest batch of a case for this side as well, whichever side found it."""
@@ -221,8 +221,8 @@ class SideRun:
 
     def _largest_batch(self, case: Case) -> int | None:
         """That of this run, or of the earlier one that it resumes."""
-        found = self.sizes.get(case.id, self.ledger.rows[case.id].facts).get(LARGEST_BATCH)
-        return found if isinstance(found, int) else None
+        batch = self.sizes.get(case.id, self.ledger.rows[case.id].facts).get(LARGEST_BATCH)
+        return batch if isinstance(batch, int) else None
 
     def case_folder(self, case: Case) -> Path:
         """The folder that a case's stages share."""
@@ -248,7 +248,7 @@ class SideRun:
         *,
         blocks: tuple[Block, ...] = (),
         checks: tuple[Check, ...] = (),
-        seen: tuple[Metric, ...] = (),
+        metrics: tuple[Metric, ...] = (),
     ) -> None:
         """Record the result of a stage, and the metrics `seen` from outside.
 
@@ -271,7 +271,7 @@ class SideRun:
             files = self.attachments.take(case, self.case_folder(case)) if self.attachments else {}
             enriched = replace(
                 evidence,
-                metrics=(*evidence.metrics, *seen),
+                metrics=(*evidence.metrics, *metrics),
                 checks=(*evidence.checks, *checks, *self._as_verified(case, stage, evidence)),
                 facts={**evidence.facts, **files, **self._kept_size(case)},
                 spent=whole(stage.kind, evidence.spent, rest=rest, seconds=ended.duration_s),
@@ -429,14 +429,14 @@ class Stages:
 
         Results of an earlier run are its `facts`: another batch would be another measurement.
         """
-        asked = 0
+        searches = 0
         for run in runs if not facts else ():
             self.alone(job, run, launchers[run.side.name])
-            row, asked = run.ledger.rows[job.case.id], asked + 1
+            row, searches = run.ledger.rows[job.case.id], searches + 1
             facts = {name: row.facts[name] for name in SIZE_FACTS if name in row.facts}
             if run.ledger.is_open(job.case):
                 break
-        self.outlook.done += len(runs) - asked
+        self.outlook.done += len(runs) - searches
         for run in runs:
             run.size(job.case, facts)
 
@@ -478,12 +478,12 @@ class Stages:
                     _, worker = working.popitem()[1]
                     worker.stop()
         for run in runs:
-            found = ended.get(run.side.name)
-            if found is not None and explain(found, limit_s=self.options.stage_timeout_s)[0] in {
+            side_end = ended.get(run.side.name)
+            if side_end is not None and explain(side_end, limit_s=self.options.stage_timeout_s)[0] in {
                 Status.OK,
                 Status.SKIPPED,
             }:
-                run.settle(job.case, job.stage, found)
+                run.settle(job.case, job.stage, side_end)
             else:
                 logger.info(
                     "%s: %s of %s once more, alone", job.case.id, job.stage.kind, run.side.name
@@ -537,15 +537,15 @@ class Stages:
             for run in runs:
                 if run.side.name in played.ended:
                     joules, counted = self._energy(job, run.side.name, played)
-                    told = (*checks, *witnessed.get(run.side.name, ()), *counted)
-                    seen = (*self._watched(job, run.side.name, played), *joules)
+                    all_checks = (*checks, *witnessed.get(run.side.name, ()), *counted)
+                    metrics = (*self._watched(job, run.side.name, played), *joules)
                     run.settle(
                         job.case,
                         job.stage,
                         played.ended[run.side.name],
                         blocks=played.blocks,
-                        checks=told,
-                        seen=seen,
+                        checks=all_checks,
+                        metrics=metrics,
                     )
         self._finish(event, runs)
 
@@ -566,8 +566,8 @@ class Stages:
         ]
         return tuple(
             metric
-            for arm, own in looks
-            for metric in self.watch.metrics(own, arm=arm, launch=job.launch)
+            for arm, glances in looks
+            for metric in self.watch.metrics(glances, arm=arm, launch=job.launch)
         )
 
     def _energy(self, job: Job, side: SideName, played: Round) -> tuple[list[Metric], list[Check]]:
@@ -575,7 +575,7 @@ class Stages:
         evidence = next(
             (answer.evidence for answer in played.ended[side].answers if answer.evidence), None
         )
-        found: list[Metric] = []
+        all_metrics: list[Metric] = []
         checks: list[Check] = []
         for place, arm in (
             enumerate(job.stage.arms) if self.options.energy_s > 0 and evidence is not None else ()
@@ -586,12 +586,12 @@ class Stages:
                 stretches,
                 arm=arm,
                 launch=job.launch,
-                told=evidence.metrics if evidence else (),
+                reported=evidence.metrics if evidence else (),
                 unmet=unmet,
             )
-            found += metrics
+            all_metrics += metrics
             checks.append(check)
-        return found, checks
+        return all_metrics, checks
 
     def _witness(self, job: Job, rounds: Sequence[Round]) -> Mapping[SideName, tuple[Check, ...]]:
         """Check each side's samples by the parent's clock, in this launch and in all so far.
@@ -610,11 +610,11 @@ class Stages:
                 )
                 if evidence is not None:
                     flushed = self.options.flush_l2 and device.get(name) == "cuda"
-                    seen = played.sightings.get(name, ())
+                    sightings = played.sightings.get(name, ())
                     load = os.getloadavg()[0] / (os.cpu_count() or 1)
                     times = TurnTimes(
                         arms=job.stage.arms,
-                        sightings=seen,
+                        sightings=sightings,
                         calls=played.calls,
                         flushed=flushed,
                         load=load,

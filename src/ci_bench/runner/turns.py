@@ -201,12 +201,12 @@ class Checking:
         sides = self._checked_s.setdefault(case, {})
         for name, ended in played.ended.items():
             spent = [
-                one
+                entry
                 for answer in ended.answers
                 if answer.evidence is not None
-                for one in answer.evidence.spent
+                for entry in answer.evidence.spent
             ]
-            checked_s = sum(max(0.0, one.seconds) for one in spent if one.phase is Phase.CHECKS)
+            checked_s = sum(max(0.0, entry.seconds) for entry in spent if entry.phase is Phase.CHECKS)
             sides[name] = sides.get(name, 0.0) + checked_s
 
     def is_over_its_share(self, case: str) -> bool:
@@ -394,8 +394,8 @@ class Turns:
             self.blocks = self._count_blocks(
                 self.clock() - begun, sum(party.block_s for party in parties if party.playing)
             )
-            wanted = max((party.flushes for party in parties if party.playing), default=0)
-            self.flushes = self.flushes or min(max(0, wanted), MOST_FLUSHES)
+            needed = max((party.flushes for party in parties if party.playing), default=0)
+            self.flushes = self.flushes or min(max(0, needed), MOST_FLUSHES)
             self._refereed = self._draw_refereed(tuple(openers), calls)
             playing = [party for party in parties if party.playing]
             self._on_one_core = min(len(playing), len(self.cores)) > 1 and all(
@@ -438,9 +438,9 @@ class Turns:
 
     def _sized(self, parties: Sequence[_Party]) -> tuple[int, ...]:
         """Return the calls for each arm by the first side that has it: at least one, whatever a worker reported."""
-        said = ([party.calls_of(arm) for party in parties] for arm in range(self.arms))
+        reports = ([party.calls_of(arm) for party in parties] for arm in range(self.arms))
         return tuple(
-            max(1, next((calls for calls in of_arm if calls is not None), 1)) for of_arm in said
+            max(1, next((calls for calls in of_arm if calls is not None), 1)) for of_arm in reports
         )
 
     def _count_blocks(self, ready_s: float, block_s: float) -> int:
@@ -501,8 +501,8 @@ class Turns:
             for party in parties:
                 party.discard(number)
             self._keep_to_a_core(parties)
-        for seat, taken in glances.items():
-            self._glances.setdefault(seat, {})[number] = taken
+        for seat, looks in glances.items():
+            self._glances.setdefault(seat, {})[number] = looks
         self.tell((number + 1) * 2, self.blocks * 2)
         uneven = self.watch.uneven(glances)
         facts = {**self.watch.facts(after), **({CLOCKS_APART: uneven} if uneven else {})}
@@ -570,10 +570,10 @@ class Turns:
 
         Not with flushes, which draw power in between.
         """
-        found: dict[tuple[SideName, int], list[Stretch]] = {}
+        stretches: dict[tuple[SideName, int], list[Stretch]] = {}
         seats = [(party, arm) for party in parties for arm in party.places]
-        wanted = self.options.energy_s > 0 and not self.flushes
-        for index in plan_block(len(seats), self.coin) if wanted else ():
+        counting = self.options.energy_s > 0 and not self.flushes
+        for index in plan_block(len(seats), self.coin) if counting else ():
             party, arm = seats[index]
             stretch = (
                 party.keep_busy(arm, self.options.energy_s, self.watch, self.clock)
@@ -581,14 +581,14 @@ class Turns:
                 else None
             )
             if stretch is not None:
-                found.setdefault((party.name, arm), []).append(stretch)
-        return found
+                stretches.setdefault((party.name, arm), []).append(stretch)
+        return stretches
 
     def _refereed_groups(self, number: int, groups: Sequence[tuple[SideName, int]]) -> set[int]:
         """Return the refereed orders of a block: one for each arm that is drawn for it."""
         due = [seat for seat, block in self._refereed.items() if block == number]
-        own = [[place for place, seat in enumerate(groups) if seat == wanted] for wanted in due]
-        return {self.secret.choice(places) for places in own if places}
+        candidates = [[place for place, seat in enumerate(groups) if seat == due_seat] for due_seat in due]
+        return {self.secret.choice(places) for places in candidates if places}
 
 
 def why_not_together(played: Round) -> str:

@@ -144,7 +144,7 @@ class TurnTimes:
             if metric.name in WHOLE and metric.launches
         }
         seats = {
-            arm: [one for one in self.sightings if one.seat == seat]
+            arm: [sighting for sighting in self.sightings if sighting.seat == seat]
             for seat, arm in enumerate(self.arms)
         }
         calls = dict(zip(self.arms, self.calls, strict=True))
@@ -162,15 +162,15 @@ class TurnTimes:
     def _account(
         self, metric: Metric, turns: Sequence[Sighting], *, calls: int, marked: bool
     ) -> Account:
-        clock, taken = WHOLE[metric.name], metric.launches[0]
+        clock, launch = WHOLE[metric.name], metric.launches[0]
         ordered = tuple(turn.block for turn in turns for _ in range(turn.samples))
-        if len(taken.values) != len(ordered) or taken.blocks != ordered:
+        if len(launch.values) != len(ordered) or launch.blocks != ordered:
             fault = (
-                f"{len(taken.values)} samples were returned instead of {len(ordered)}, or of other"
+                f"{len(launch.values)} samples were returned instead of {len(ordered)}, or of other"
                 " blocks"
             )
             return Account(arm=metric.arm, clock=clock, fault=fault)
-        lengths_s = [value * calls for value in taken.values]
+        lengths_s = [value * calls for value in launch.values]
         rest = iter(lengths_s)
         spans = [(turn, sum(next(rest) for _ in range(turn.samples))) for turn in turns]
         fault = next(
@@ -226,16 +226,16 @@ class Witness:
         """
         beside_base = name is not SideName.BASE and SideName.BASE in launches[-1]
         alike = [
-            one for one in launches if name in one and (SideName.BASE in one or not beside_base)
+            accounts for accounts in launches if name in accounts and (SideName.BASE in accounts or not beside_base)
         ]
         spans = [alike[-1:], alike] if len(alike) > 1 else [alike]
         checks: list[Check] = []
         for some in spans:
-            base = joined(one[SideName.BASE] for one in some if beside_base)
+            base = joined(accounts[SideName.BASE] for accounts in some if beside_base)
             head = joined(
-                one[SideName.HEAD] for one in some if name is SideName.BASE and SideName.HEAD in one
+                accounts[SideName.HEAD] for accounts in some if name is SideName.BASE and SideName.HEAD in accounts
             )
-            checks += replace(self, base=base, head=head).checks(joined(one[name] for one in some))
+            checks += replace(self, base=base, head=head).checks(joined(accounts[name] for accounts in some))
         return tuple(checks)
 
     def _check(self, account: Account, base: Account | None, head: Account | None) -> Check:
@@ -332,12 +332,12 @@ def chance_of(ours: Sequence[float], theirs: Sequence[float], *, margin_s: float
     """
     if not ours or not theirs:
         return 1.0
-    apart = max(
+    distance = max(
         bisect_left(ours, gap - margin_s) / len(ours) - place / len(theirs)
         for place, gap in enumerate(theirs)
     )
     size = min(len(ours), len(theirs))
-    return math.comb(2 * size, size + math.floor(size * max(0.0, apart) + 1e-9)) / math.comb(
+    return math.comb(2 * size, size + math.floor(size * max(0.0, distance) + 1e-9)) / math.comb(
         2 * size, size
     )
 
@@ -413,9 +413,9 @@ def _overfull(turn: Sighting, reported_s: float, clock: str) -> str:
 
 def joined(launches: Iterable[Accounts]) -> Accounts:
     """The accounts of several launches as those of one, by arm and clock."""
-    found: dict[tuple[str, str], Account] = {}
+    merged: dict[tuple[str, str], Account] = {}
     for accounts in launches:
-        found |= {
-            key: found[key].joined(one) if key in found else one for key, one in accounts.items()
+        merged |= {
+            key: merged[key].joined(account) if key in merged else account for key, account in accounts.items()
         }
-    return found
+    return merged

@@ -198,10 +198,10 @@ def expect_marks(marks: int, parts: tuple[Part, ...], calls: int) -> None:
     """
     if marks != (len(parts) + 1) * calls:
         names = ", ".join(part.metric for part in parts)
-        made = marks / calls - 1
+        marks_per_call = marks / calls - 1
         message = (
             f"a step has to mark the end of each of its {len(parts)} parts ({names}), and made"
-            f" {made:g} marks per call"
+            f" {marks_per_call:g} marks per call"
         )
         raise ValueError(message)
 
@@ -224,21 +224,21 @@ def split(
     )
 
 
-def device_series(taken: Sequence[Taken]) -> tuple[float, ...]:
+def device_series(samples: Sequence[Taken]) -> tuple[float, ...]:
     """Return the device's seconds of every sample, or nothing if one is unknown.
 
     A series has no holes.
     """
-    return _without_holes([one.device_s for one in taken])
+    return _without_holes([sample.device_s for sample in samples])
 
 
-def part_series(taken: Sequence[Taken], index: int) -> tuple[float, ...]:
+def part_series(samples: Sequence[Taken], index: int) -> tuple[float, ...]:
     """Return the seconds of one part in every sample, or nothing if one is unknown."""
     return _without_holes(
-        [one.parts_s[index] if index < len(one.parts_s) else None for one in taken]
+        [sample.parts_s[index] if index < len(sample.parts_s) else None for sample in samples]
     )
 
 
 def _without_holes(values: Sequence[float | None]) -> tuple[float, ...]:
-    known = tuple(value for value in values if value is not None)
-    return known if len(known) == len(values) else ()
+    resolved = tuple(value for value in values if value is not None)
+    return resolved if len(resolved) == len(values) else ()

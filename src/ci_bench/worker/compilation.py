@@ -106,17 +106,17 @@ def phases_of(compilations: Iterable[object]) -> dict[str, float]:
 
     A missing entry took no time.
     """
-    found = dict.fromkeys([*(name for name, _ in _NESTED_US), "autotune"], 0.0)
-    for one in compilations:
-        whole_us = [float(getattr(one, field, None) or 0) for _, field in _NESTED_US]
+    phases_s = dict.fromkeys([*(name for name, _ in _NESTED_US), "autotune"], 0.0)
+    for compilation in compilations:
+        whole_us = [float(getattr(compilation, field, None) or 0) for _, field in _NESTED_US]
         for place, (name, _) in enumerate(_NESTED_US):
             if whole_us[place]:
                 inside_us = next((inner for inner in whole_us[place + 1 :] if inner), 0.0)
-                found[name] += max(whole_us[place] - inside_us, 0.0) / 1e6
-        found["autotune"] += (
-            sum(float(getattr(one, field, None) or 0) for field in _TUNING_US) / 1e6
+                phases_s[name] += max(whole_us[place] - inside_us, 0.0) / 1e6
+        phases_s["autotune"] += (
+            sum(float(getattr(compilation, field, None) or 0) for field in _TUNING_US) / 1e6
         )
-    return {name: seconds for name, seconds in found.items() if seconds > 0}
+    return {name: seconds for name, seconds in phases_s.items() if seconds > 0}
 
 
 def cache_environment(folder: Path) -> dict[str, str]:
@@ -135,13 +135,13 @@ def _by_first_line(reasons: Mapping[str, int]) -> dict[str, int]:
     return dict(breaks)
 
 
-def _places(found: Iterable[Any]) -> dict[str, str]:
+def _places(breaks: Iterable[Any]) -> dict[str, str]:
     """The user's innermost line of the first break of each reason, as ``model.py:12 in forward``."""
     places: dict[str, str] = {}
-    for one in found:
-        reason = str(one.reason).strip().partition("\n")[0] or "no reason given"
-        if one.user_stack and reason not in places and len(places) < MAX_REASONS:
-            frame = one.user_stack[-1]
+    for graph_break in breaks:
+        reason = str(graph_break.reason).strip().partition("\n")[0] or "no reason given"
+        if graph_break.user_stack and reason not in places and len(places) < MAX_REASONS:
+            frame = graph_break.user_stack[-1]
             places[reason] = f"{Path(frame.filename).name}:{frame.lineno} in {frame.name}"[
                 :MAX_REASON
             ]
@@ -150,14 +150,14 @@ def _places(found: Iterable[Any]) -> dict[str, str]:
 
 def failed_guards(failures: Mapping[Any, Iterable[object]]) -> tuple[str, ...]:
     """Return which guard failed in which function, each once."""
-    told = (
+    reasons = (
         f"{getattr(code, 'co_name', '?')}: {str(failure).strip().partition(chr(10))[0]}"[
             :MAX_REASON
         ]
-        for code, found in failures.items()
-        for failure in found
+        for code, code_failures in failures.items()
+        for failure in code_failures
     )
-    return tuple(dict.fromkeys(told))[:MAX_REASONS]
+    return tuple(dict.fromkeys(reasons))[:MAX_REASONS]
 
 
 def _is_recompile(compile_id: str) -> bool:

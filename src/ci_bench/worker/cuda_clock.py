@@ -113,11 +113,11 @@ def _no_waiting(cuda: Any) -> Iterator[None]:
 
 
 def _record(step: Callable[[], object], cuda: Any, graph: Any) -> None:
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         with cuda.graph(graph):
             step()
-    if any("graph is empty" in str(warning.message).lower() for warning in said):
+    if any("graph is empty" in str(warning.message).lower() for warning in caught):
         message = "the step launched no GPU work, or launched it on its own stream"
         raise NothingCaptured(message)
 
@@ -305,27 +305,27 @@ class CudaClock:
         subject = self._subjects.get(id(program))
         if subject is None:
             return ()
-        found = [_graphed(subject.captured, subject.program, arm)] if subject.captured else []
+        checks = [_graphed(subject.captured, subject.program, arm)] if subject.captured else []
         if subject.unresolved:
             short = ", ".join(sorted(subject.unresolved))
             detail = (
                 f"too short for the events' resolution of 0.5 µs, and left out: {short}; give the"
                 " step more to do"
             )
-            found.append(_doubt(arm, detail))
+            checks.append(_doubt(arm, detail))
         if self._pinned_by:
             detail = (
                 f"persisting lines of the L2 cache were not reset (CUDA error {self._pinned_by}),"
                 " so flushes may miss them"
             )
-            found.append(_doubt(arm, detail))
+            checks.append(_doubt(arm, detail))
         if (share := subject.waited()) > MAX_OVERTAKEN:
             detail = (
                 f"the GPU waited for the host in {share:.0%} of the calls: device times hold that"
                 " too; try run.cuda_graph"
             )
-            found.append(_doubt(arm, detail))
-        return tuple(found)
+            checks.append(_doubt(arm, detail))
+        return tuple(checks)
 
     def retries(self) -> int:
         """Return how often torch's allocator found no room and freed cached memory."""
@@ -352,12 +352,12 @@ class CudaClock:
             capture(partial(copy.step, no_mark), self._cuda, self._device, draw=self._draw)
             for copy in copies_of(program)
         ]
-        failed = next((one for one in every if one.replay is None), None)
+        failed = next((attempt for attempt in every if attempt.replay is None), None)
         if failed is not None:
             return _Subject(
                 program=program, step=program.step, parts=program.parts, captured=failed
             )
-        replay = in_turn([one.replay for one in every if one.replay is not None])
+        replay = in_turn([attempt.replay for attempt in every if attempt.replay is not None])
         return _Subject(program=program, step=lambda _: replay(), parts=(), captured=every[0])
 
     def _take_hot(self, subject: _Subject, calls: int) -> Taken:

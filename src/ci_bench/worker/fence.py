@@ -54,25 +54,25 @@ def torch_is_loaded() -> bool:
     return "torch" in sys.modules
 
 
-def select_device(wanted: str, *, threads: int | None) -> str:
+def select_device(device: str, *, threads: int | None) -> str:
     """Turn ``auto``, ``cpu``, ``cuda`` or ``cuda:N`` into a device string, make it current, and fix the thread count.
 
     Raises:
         NoSuchDevice: the machine has no such GPU, or torch was built without CUDA.
     """
-    if not wanted.startswith("cuda") and not torch_is_loaded():
+    if not device.startswith("cuda") and not torch_is_loaded():
         return "cpu"
     import torch
 
     if threads is not None:
         torch.set_num_threads(threads)
-    if wanted == "cpu" or (wanted == "auto" and not torch.cuda.is_available()):
+    if device == "cpu" or (device == "auto" and not torch.cuda.is_available()):
         return "cpu"
-    index = int(wanted.partition(":")[2] or 0)
+    index = int(device.partition(":")[2] or 0)
     count = torch.cuda.device_count()
     if index >= count:
         message = (
-            f"device {wanted!r} was asked for, but torch {torch.__version__} sees {count} CUDA"
+            f"device {device!r} was asked for, but torch {torch.__version__} sees {count} CUDA"
             " device(s) here"
         )
         raise NoSuchDevice(message)

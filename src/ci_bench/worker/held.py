@@ -107,18 +107,18 @@ def _mappings(text: str) -> Iterator[_Mapping]:
 
 def _file_systems_in_memory() -> frozenset[int]:
     """The devices of file systems without a disk, by /proc/PID/mountinfo (proc(5)): their pages are shared memory."""
-    found = set()
+    devices = set()
     with suppress(OSError):
         for line in (_PROC / "mountinfo").read_text(errors="replace").splitlines():
             mount, _, kind = line.partition(" - ")
             if kind.partition(" ")[0] in _IN_MEMORY:
-                found.add(os.makedev(*map(int, mount.split()[2].split(":"))))
-    return frozenset(found)
+                devices.add(os.makedev(*map(int, mount.split()[2].split(":"))))
+    return frozenset(devices)
 
 
 def _open_shared_memory() -> dict[tuple[int, int], float]:
     """The bytes of each memfd and file of /dev/shm that this process has open, by device and inode."""
-    found: dict[tuple[int, int], float] = {}
+    sizes: dict[tuple[int, int], float] = {}
     device = None
     with suppress(OSError):
         device = _SHARED_MEMORY.stat().st_dev
@@ -128,8 +128,8 @@ def _open_shared_memory() -> dict[tuple[int, int], float]:
             if stat.S_ISREG(about.st_mode) and (
                 about.st_dev == device or str(descriptor.readlink()).startswith("/memfd:")
             ):
-                found[about.st_dev, about.st_ino] = 512.0 * about.st_blocks
-    return found
+                sizes[about.st_dev, about.st_ino] = 512.0 * about.st_blocks
+    return sizes
 
 
 def _held_by_children() -> float:

@@ -97,7 +97,7 @@ def _take_peaks(
     _warm_up(step, arm, program.compiler, synchronize, stopwatch)
     with stopwatch.phase(Phase.SAMPLES, arm):
         if context.ranks is None:
-            found = watch(
+            bytes_by_metric = watch(
                 lambda: time_calls(step, calls=1, synchronize=synchronize),
                 memory,
                 steps=WATCHED_CALLS,
@@ -106,11 +106,11 @@ def _take_peaks(
             )
             facts: dict[str, Fact] = {}
         else:
-            found, facts = _of_every_rank(program, arm, context.device, memory)
+            bytes_by_metric, facts = _of_every_rank(program, arm, context.device, memory)
     context.progress(arm, 1, 1)
     close(program)
     return Evidence(
-        metrics=tuple(_counter(ENGINE[name], arm, value, launch) for name, value in found.items()),
+        metrics=tuple(_counter(ENGINE[name], arm, value, launch) for name, value in bytes_by_metric.items()),
         facts=facts,
     )
 
@@ -122,8 +122,8 @@ def _of_every_rank(
     from ci_bench.worker.ranked import RankedProgram, largest, memory_fact
 
     assert isinstance(program, RankedProgram), "a stage of several processes has an arm of them"  # noqa: S101 - our own bug if not
-    held = program.watch(device, memory, WATCHED_CALLS)
-    return largest(held), memory_fact(arm, held)
+    by_rank = program.watch(device, memory, WATCHED_CALLS)
+    return largest(by_rank), memory_fact(arm, by_rank)
 
 
 def _settle(
@@ -169,8 +169,8 @@ def _warm_up(
 
 
 def _phase(name: str, arm: str, seconds: float, launch: int) -> Metric:
-    taken = Launch(launch=launch, values=(seconds,))
-    return ENGINE[f"{COMPILE_COLD.name}_{name}"].of(arm, taken, lane=Lane.WALL)
+    series = Launch(launch=launch, values=(seconds,))
+    return ENGINE[f"{COMPILE_COLD.name}_{name}"].of(arm, series, lane=Lane.WALL)
 
 
 def _counts(arm: str, counts: CompileCounts, launch: int) -> tuple[Metric, ...]:

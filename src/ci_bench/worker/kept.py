@@ -46,13 +46,13 @@ class Kept:
         now = _live_bytes(self.device)
         if self._before is None or now is None:
             return {}
-        kept, risen = (
+        kept_bytes, risen = (
             max(0.0, now - self._before),
             {arm: max(0.0, bytes_) for arm, bytes_ in self._risen.items()},
         )
         total = sum(risen.values())
         return {
-            arm: kept * (own / total if total else 1 / len(risen)) for arm, own in risen.items()
+            arm: kept_bytes * (rise / total if total else 1 / len(risen)) for arm, rise in risen.items()
         }
 
 
@@ -64,8 +64,8 @@ def _live_bytes(device: str) -> float | None:
     return_free_memory()
     if device.startswith("cuda"):
         return _quick_bytes(device)
-    held = read_held()
-    return None if held is None else held.own
+    memory = read_held()
+    return None if memory is None else memory.own
 
 
 def _quick_bytes(device: str) -> float:

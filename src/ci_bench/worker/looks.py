@@ -170,29 +170,29 @@ def take_look(
         fresh = [copy.refresh(seed, moved=moved, state=state, shaken=noise) for copy in every]
         write = _write(every, row, noise)
         seed_everything(draw or seed)
-        taken = (
+        sample = (
             _in_a_row(clock, program, row, write)
             if pause_s is None
             else _apart(clock, program, row, write, pause_s)
         )
-        seen = [copy.outputs() for copy in every]
+        outputs = [copy.outputs() for copy in every]
         sums = sums_of(every)
         if row.whole:
-            seen = [{**one, **_inputs_of(copy)} for one, copy in zip(seen, every, strict=True)]
-        left = tuple(map(copied_aside, seen))
+            outputs = [{**tensors, **_inputs_of(copy)} for tensors, copy in zip(outputs, every, strict=True)]
+        results = tuple(map(copied_aside, outputs))
         return Look(
             seed=seed,
             moved=moved,
             draw=draw,
             row=row,
             fresh=all(fresh),
-            left=left,
+            left=results,
             kinds=frozenset(
-                type(value).__name__ for one in seen for value in one.values() if not _is_own(value)
+                type(value).__name__ for tensors in outputs for value in tensors.values() if not _is_own(value)
             ),
             inputs=sums,
-            unsettled=_changed(seen, left),
-            wall_s=taken.wall_s,
+            unsettled=_changed(outputs, results),
+            wall_s=sample.wall_s,
         )
     except Exception as error:  # noqa: BLE001 - benchmarked code may raise anything; the reference shows the fault
         return Look(
@@ -216,13 +216,13 @@ def _write(every: Sequence[Refereed], row: LookRow, noise: int) -> Callable[[], 
         copy.alter(row.seed, shaken=noise, whole=row.whole)
         for copy in cast("Sequence[Altered]", every)
     ]
-    wanted = [write for write in writes if write is not None]
+    effective = [write for write in writes if write is not None]
 
     def write() -> None:
-        for one in wanted:
-            one()
+        for write_copy in effective:
+            write_copy()
 
-    return write if wanted else None
+    return write if effective else None
 
 
 def sums_of(every: Sequence[Refereed]) -> tuple[tuple[int, ...], ...]:
@@ -293,7 +293,7 @@ def habits_of(clock: Clock, program: Program, state: Left | None, *, seed: int) 
         clock.take(program, calls=len(every))
         draws = bool(moved_generators(drawn, generator_states()))
         after = [_operands_aside(copy) for copy in altered]
-        writes = any(differing(one, other) for one, other in zip(before, after, strict=True))
+        writes = any(differing(earlier, later) for earlier, later in zip(before, after, strict=True))
     except Exception:  # noqa: BLE001 - benchmarked code may raise anything; the next look reports it
         return Habits(written=False)
     finally:
@@ -363,9 +363,9 @@ def delayed_call(clock: Clock, program: Program, state: Left | None, *, secret: 
             copy.resume()
     if not times_s[True] or not times_s[False]:
         return Delay()
-    late, plain = (sorted(times_s[delays]) for delays in (True, False))
-    added = [(one - other) / len(every) for one, other in zip(late, plain, strict=True)]
-    return Delay(call_s=plain[0] / calls, least_s=added[0], usual_s=added[ROUNDS // 2])
+    late, undelayed = (sorted(times_s[delays]) for delays in (True, False))
+    added = [(late_s - undelayed_s) / len(every) for late_s, undelayed_s in zip(late, undelayed, strict=True)]
+    return Delay(call_s=undelayed[0] / calls, least_s=added[0], usual_s=added[ROUNDS // 2])
 
 
 def first_over_third(
@@ -401,29 +401,29 @@ def first_over_third(
     )
 
 
-def differing(one: Left, other: Left) -> bool:
+def differing(results: Left, other: Left) -> bool:
     """Return whether any tensor differs, or exists on only one side."""
-    if one.keys() != other.keys():
+    if results.keys() != other.keys():
         return True
-    return any(not _same(value, other[name]) for name, value in one.items())
+    return any(not _same(value, other[name]) for name, value in results.items())
 
 
-def copied_aside(seen: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def copied_aside(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Copy a call's results to the host, into separate pages."""
-    return dict(zip(seen, set_aside(list(seen.values())), strict=True))
+    return dict(zip(tensors, set_aside(list(tensors.values())), strict=True))
 
 
 def _operands_aside(copy: Altered) -> dict[str, Tensor]:
     return copied_aside({str(index): value for index, value in enumerate(copy.operands())})
 
 
-def _changed(seen: Sequence[Mapping[str, Tensor]], left: Sequence[Left]) -> str:
+def _changed(outputs: Sequence[Mapping[str, Tensor]], results: Sequence[Left]) -> str:
     """Return the values that have changed since a moment ago.
 
     Gradients and weights, which are many, are not inspected twice.
     """
     time.sleep(SETTLING_S)
-    for now, before in zip(seen, left, strict=True):
+    for now, before in zip(outputs, results, strict=True):
         again = {
             name: value for name, value in now.items() if not name.startswith((GRADIENTS, WEIGHTS))
         }
@@ -433,12 +433,12 @@ def _changed(seen: Sequence[Mapping[str, Tensor]], left: Sequence[Left]) -> str:
     return ""
 
 
-def _same(one: Tensor, other: Tensor) -> bool:
+def _same(tensor: Tensor, other: Tensor) -> bool:
     """Return whether two are equal, with NaN equal to NaN.
 
     Nearly always they are even without that.
     """
-    return torch.equal(one, other) or torch.equal(_numbers(one), _numbers(other))
+    return torch.equal(tensor, other) or torch.equal(_numbers(tensor), _numbers(other))
 
 
 def _numbers(value: Tensor) -> Tensor:

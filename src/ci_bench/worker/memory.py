@@ -236,11 +236,11 @@ class DeviceMemory:
     def _kept_by_graphs(self) -> float:
         index = int(self._device.partition(":")[2] or 0)
         segments = self._cuda.memory_snapshot()  # type: ignore[no-untyped-call] # torch leaves it unannotated
-        here = (one for one in segments if one.get("device", index) == index)
+        here = (segment for segment in segments if segment.get("device", index) == index)
         private = (
-            one for one in here if tuple(one.get("segment_pool_id", COMMON_POOL)) != COMMON_POOL
+            segment for segment in here if tuple(segment.get("segment_pool_id", COMMON_POOL)) != COMMON_POOL
         )
-        return float(sum(one["total_size"] - one["allocated_size"] for one in private))
+        return float(sum(segment["total_size"] - segment["allocated_size"] for segment in private))
 
     def peaks(self) -> dict[str, float]:
         """`peak_allocated` and `peak_reserved` of the steps, in bytes."""
@@ -280,10 +280,10 @@ def watch(
         memory.begin_step()
         step()
         memory.end_step()
-    told = [reading for reading in readings if reading is not None]
+    amounts = [reading for reading in readings if reading is not None]
     return {
         **memory.peaks(),
-        **({MEMORY_GROWTH.name: growth(told)} if len(told) == len(readings) else {}),
+        **({MEMORY_GROWTH.name: growth(amounts)} if len(amounts) == len(readings) else {}),
     }
 
 

@@ -69,7 +69,7 @@ def _manner(options: RunOptions, *, on_gpu: bool) -> Facts:
     copies: Facts = {"rotate": options.rotate} if options.rotate > 1 else {}
     numbers = {"timing_contract": CONTRACT, "memory_contract": 1 if on_gpu else memory.CONTRACT}
     contracts: Facts = {name: number for name, number in numbers.items() if number > 1}
-    return contracts | copies | {name: True for name, wanted in manner.items() if wanted}
+    return contracts | copies | {name: True for name, enabled in manner.items() if enabled}
 
 
 def _identity() -> Facts:
@@ -196,11 +196,11 @@ def _version(package: str) -> str | None:
 
 def _cpu_model() -> str | None:
     with suppress(OSError):
-        found = re.search(
+        match = re.search(
             r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE
         )
-        if found:
-            return found[1].strip()
+        if match:
+            return match[1].strip()
     return platform.processor() or platform.machine() or None
 
 
@@ -217,11 +217,11 @@ def _machine() -> str | None:
 
 def _cpu_mhz() -> float | None:
     with suppress(OSError):
-        found = re.search(
+        match = re.search(
             r"^cpu MHz\s*:\s*([\d.]+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE
         )
-        if found:
-            return float(found[1])
+        if match:
+            return float(match[1])
     return None
 
 
@@ -234,10 +234,10 @@ def _cpp_compiler() -> str | None:
     if compiler is None:
         return None
     with suppress(OSError, subprocess.SubprocessError):
-        told = subprocess.run(
+        completed = subprocess.run(
             [compiler, "--version"], capture_output=True, text=True, timeout=20, check=True
         )
-        return told.stdout.splitlines()[0].strip() if told.stdout else None
+        return completed.stdout.splitlines()[0].strip() if completed.stdout else None
     return None
 
 

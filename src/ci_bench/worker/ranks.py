@@ -89,8 +89,8 @@ class Seat:
             if len(rest) > MAX_LINE:
                 message = f"rank {rank} is gone: it sent more than {MAX_LINE} bytes in a line"
                 raise PeerLost(message)
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            if not select.select([self.readers[rank]], [], [], left)[0]:
+            wait_s = None if deadline is None else max(0.0, deadline - time.monotonic())
+            if not select.select([self.readers[rank]], [], [], wait_s)[0]:
                 message = f"timed out waiting for rank {rank}: no answer within {limit_s:g} s"
                 raise PeerLost(message)
             if not (data := os.read(self.readers[rank], 1 << 16)):
@@ -211,10 +211,10 @@ def blame(ends: Sequence[RankEnd]) -> WorkerFault:
             message=f"{rank} {names} of {count} {verb}: the others gave up waiting ({waiting})",
         )
     if any(end.is_well for end in ends):
-        left = ", ".join(str(end.rank) for end in ends if end.is_well)
+        leavers = ", ".join(str(end.rank) for end in ends if end.is_well)
         return WorkerFault(
             kind=Status.FAILED,
-            message=f"rank {left} of {count} left early: the others still waited ({waiting})",
+            message=f"rank {leavers} of {count} left early: the others still waited ({waiting})",
         )
     return WorkerFault(
         kind=Status.TIMEOUT, message=f"all {count} ranks gave up waiting for each other ({waiting})"
@@ -351,12 +351,12 @@ def _watch(pids: Mapping[int, int], folder: Path) -> list[RankEnd]:
 def _read_end(folder: Path, rank: int, code: int, order: int) -> RankEnd:
     end = RankEnd(rank=rank, code=code, order=order)
     with contextlib.suppress(OSError, ValueError):
-        said = json.loads(_word(folder, rank).read_text())
+        report = json.loads(_word(folder, rank).read_text())
         return replace(
             end,
-            word=str(said["word"]),
-            message=str(said.get("message", "")),
-            waited=bool(said.get("waited")),
+            word=str(report["word"]),
+            message=str(report.get("message", "")),
+            waited=bool(report.get("waited")),
         )
     return end
 

@@ -143,8 +143,8 @@ class Referee:
 
     def begin(self) -> None:
         """Store the start state of looks at a training: the reference's, after its first step."""
-        whole = copies(self.reference)[0]
-        self.start = copied_aside(whole.state()) if whole.learns else None
+        first_copy = copies(self.reference)[0]
+        self.start = copied_aside(first_copy.state()) if first_copy.learns else None
         self.repeats.start = self.start
 
     def look(self, arm: str, program: Program, *, seed: int, calls: int, draw: int = 0) -> None:
@@ -164,11 +164,11 @@ class Referee:
         coin.shuffle(ways)
         for moved in ways:
             row = self.habits[arm].row(coin, calls)
-            one = coin.getrandbits(31) + 1
-            taken = take_look(
-                self.clock, program, one, moved=moved, state=self.start, draw=draw, row=row
+            look_seed = coin.getrandbits(31) + 1
+            look = take_look(
+                self.clock, program, look_seed, moved=moved, state=self.start, draw=draw, row=row
             )
-            self.looks.setdefault(arm, []).append(taken)
+            self.looks.setdefault(arm, []).append(look)
 
     def check(self, arm: str, program: Program, *, plain_s: float) -> Check | None:
         """Return the check `refereed` of one candidate arm.
@@ -178,8 +178,8 @@ class Referee:
         """
         whys = [
             copy.unrefereed
-            for one in (program, self.reference)
-            for copy in copies(one)
+            for subject in (program, self.reference)
+            for copy in copies(subject)
             if copy.unrefereed
         ]
         looks = self.looks.get(arm, [])
@@ -277,17 +277,17 @@ class Referee:
 
         Empty if none are known.
         """
-        own, reference = (self.repeats.arms.get(name) for name in (arm, self.reference_arm))
-        if own is None or reference is None or not reference.calls or self._stray(reference):
+        candidate, reference = (self.repeats.arms.get(name) for name in (arm, self.reference_arm))
+        if candidate is None or reference is None or not reference.calls or self._stray(reference):
             return ""
-        if (own.draws or reference.draws) and not own.mostly_repeats:
+        if (candidate.draws or reference.draws) and not candidate.mostly_repeats:
             return ""
-        if stray := self._stray(own):
+        if stray := self._stray(candidate):
             return stray
-        if own.resets or reference.resets:
+        if candidate.resets or reference.resets:
             return ""
-        for left in own.known.values():
-            faults = [self._apart(left, known) for known in reference.known.values()]
+        for results in candidate.known.values():
+            faults = [self._apart(results, first_results) for first_results in reference.known.values()]
             if all(faults):
                 return (
                     "what timed calls left on the prepared inputs is not what the reference's did:"
@@ -295,61 +295,61 @@ class Referee:
                 )
         return ""
 
-    def _stray(self, own: Repeated | None) -> str:
+    def _stray(self, repeated: Repeated | None) -> str:
         """Describe differences between calls on the same inputs that rounding does not explain."""
-        for left in () if own is None else own.strays:
+        for results in () if repeated is None else repeated.strays:
             faults = (
-                [self._apart(left, known) for known in own.known.values()]
-                if own is not None
+                [self._apart(results, first_results) for first_results in repeated.known.values()]
+                if repeated is not None
                 else []
             )
-            if own is not None and all(faults):
-                told = (
-                    f"{own.astray} of {own.calls} more calls on the same inputs left something else"
+            if repeated is not None and all(faults):
+                summary = (
+                    f"{repeated.astray} of {repeated.calls} more calls on the same inputs left something else"
                     " than the first"
                 )
-                return f"{told}: {faults[0]}"
+                return f"{summary}: {faults[0]}"
         return ""
 
-    def _apart(self, left: Left, known: Left) -> str:
+    def _apart(self, results: Left, expected: Left) -> str:
         """Describe how two calls' results on the same inputs differ; empty if by rounding only.
 
         Rounding may change half of the digits. If that is not enough, a call on other inputs shows
         the effect of rounding on results.
         """
-        coarse = self._coarsely(left, known)
+        coarse = self._coarsely(results, expected)
         if coarse.outcome is not Outcome.FAIL:
             return ""
         look = Look(seed=SEED, moved=True)
-        own, epsilon = self._again(look), self._rounding()
+        reference_look, epsilon = self._again(look), self._rounding()
         noisy = [self._shaken(look, epsilon, noise=1 + index) for index in range(sum(SHAKES))]
-        if own.raised or any(one.raised for one in noisy):
+        if reference_look.raised or any(shaken_look.raised for shaken_look in noisy):
             return ""
-        plain = own.left[0]
+        unshaken = reference_look.left[0]
         runs = [
-            known,
+            expected,
             *(
                 {
-                    name: off_as_much(value, plain.get(name), one.left[0].get(name))
-                    for name, value in known.items()
+                    name: off_as_much(value, unshaken.get(name), shaken_look.left[0].get(name))
+                    for name, value in expected.items()
                 }
-                for one in noisy
+                for shaken_look in noisy
             ),
         ]
-        found = agree(left, truth=None, runs=runs, epsilon=epsilon)
-        return found.detail if found.outcome is Outcome.FAIL else ""
+        agreement = agree(results, truth=None, runs=runs, epsilon=epsilon)
+        return agreement.detail if agreement.outcome is Outcome.FAIL else ""
 
     def _repeated_words(self, arm: str, looks: int) -> str:
         """Return how many calls were compared, and which faults that would find."""
-        own = self.repeats.arms.get(arm)
-        if own is None or not own.calls:
+        repeated = self.repeats.arms.get(arm)
+        if repeated is None or not repeated.calls:
             return ""
-        same = "the same up to rounding" if own.differing else "the same"
-        found = (
+        same = "the same up to rounding" if repeated.differing else "the same"
+        odds = (
             "a fault in 5 % of calls shows with a probability of"
-            f" {chance_of_finding(own.calls + looks):.1%}"
+            f" {chance_of_finding(repeated.calls + looks):.1%}"
         )
-        return f"; {own.calls} more calls on the same inputs left {same}: {found}"
+        return f"; {repeated.calls} more calls on the same inputs left {same}: {odds}"
 
     def keeps_state(self, seed: int) -> bool:
         """Return whether the reference gives other results after more calls.
@@ -370,7 +370,7 @@ class Referee:
 
     def _answer(self, looks: Sequence[Look], program: Program, plain_s: float) -> _Answer:
         answers = [self._judged(look) for look in looks]
-        worst = max(answers, key=lambda one: ORDER.index(one.outcome))
+        worst = max(answers, key=lambda answer: ORDER.index(answer.outcome))
         slow = (
             min((look.wall_s for look in looks if not look.raised), default=0.0) > SUSPECT * plain_s
         )
@@ -390,25 +390,25 @@ class Referee:
     def _judged(self, look: Look) -> _Answer:
         """Compare one look's results with the reference's."""
         place = "a timed call on fresh inputs" + ("" if look.moved else " at known addresses")
-        own = self._again(look)
-        if look.lacked_memory or own.lacked_memory:
-            return _Answer.cannot(f"there is no memory for {place}: {look.raised or own.raised}")
-        if own.raised:
-            return _Answer.cannot(f"the reference cannot compute from fresh inputs: {own.raised}")
-        fault = _fault(look, own)
-        return _Answer.fails(f"{place} {fault}") if fault else self._compared(look, own, place)
+        reference_look = self._again(look)
+        if look.lacked_memory or reference_look.lacked_memory:
+            return _Answer.cannot(f"there is no memory for {place}: {look.raised or reference_look.raised}")
+        if reference_look.raised:
+            return _Answer.cannot(f"the reference cannot compute from fresh inputs: {reference_look.raised}")
+        fault = _fault(look, reference_look)
+        return _Answer.fails(f"{place} {fault}") if fault else self._compared(look, reference_look, place)
 
-    def _compared(self, look: Look, own: Look, place: str) -> _Answer:
-        if not own.left[0]:
+    def _compared(self, look: Look, reference_look: Look, place: str) -> _Answer:
+        if not reference_look.left[0]:
             return _Answer.cannot("a replayed call leaves nothing that could be looked at")
-        agreement = self._agreement(look, own)
+        agreement = self._agreement(look, reference_look)
         if agreement.outcome is Outcome.FAIL and self.itself:
             return _Answer.fails(
                 f"{place} differs from a fresh build of the same arm: {agreement.detail}"
             )
         if agreement.outcome is Outcome.FAIL:
             return self._of_other_draws(
-                look, own, f"{place} differs from the reference: {agreement.detail}"
+                look, reference_look, f"{place} differs from the reference: {agreement.detail}"
             )
         if not look.fresh and self.start is None:
             return _Answer.cannot(
@@ -432,38 +432,38 @@ class Referee:
             pause_s=self.pause_s,
         )
 
-    def _agreement(self, look: Look, own: Look) -> Agreement:
+    def _agreement(self, look: Look, reference_look: Look) -> Agreement:
         """Apply the rule of numbers, with as many shaken runs as it needs."""
         if self.itself:
-            return max((self._coarsely(left, own.left[0]) for left in look.left), key=_badness)
-        runs, jolts = [own.left[0]], list[Left]()
+            return max((self._coarsely(results, reference_look.left[0]) for results in look.left), key=_badness)
+        runs, jolts = [reference_look.left[0]], list[Left]()
         epsilon = self._rounding()
-        found = self._worst(look, runs, jolts, epsilon)
+        agreement = self._worst(look, runs, jolts, epsilon)
         for more in SHAKES:
-            if found.outcome is Outcome.PASS:
+            if agreement.outcome is Outcome.PASS:
                 break
-            after = own.left[0]
+            after = reference_look.left[0]
             noisy = [
                 self._shaken(look, epsilon, noise=len(runs) + index, after=after)
                 for index in range(more)
             ]
-            runs += [one.left[0] for one in noisy if not one.raised]
+            runs += [shaken_look.left[0] for shaken_look in noisy if not shaken_look.raised]
             if more == SHAKES[-1] and jolt_of(epsilon):
                 jolted = self._shaken(
                     look, jolt_of(epsilon), noise=JOLTED + len(runs) + more, after=after
                 )
                 jolts += [] if jolted.raised else [jolted.left[0]]
-            found = self._worst(look, runs, jolts, epsilon)
-        return found
+            agreement = self._worst(look, runs, jolts, epsilon)
+        return agreement
 
     def _rounding(self) -> float:
         """Return the rounding for the rule.
 
         It is that of a call's inner computation, if the reference knows it.
         """
-        whole = copies(self.reference)[0]
-        inside: Callable[[], float] | None = getattr(whole, "rounding", None)
-        return whole.epsilon if inside is None else inside()
+        first_copy = copies(self.reference)[0]
+        inside: Callable[[], float] | None = getattr(first_copy, "rounding", None)
+        return first_copy.epsilon if inside is None else inside()
 
     def _shaken(self, look: Look, size: float, *, noise: int, after: Left | None = None) -> Look:
         """Make the reference's call with weights off by a share `size`, inputs by one rounding.
@@ -472,14 +472,14 @@ class Referee:
         all in one direction: they are off by that share of the change to those `after` the row,
         too.
         """
-        whole = copies(self.reference)[0]
-        plain = whole.state() if self.start is None else self.start
-        weights = {name: value for name, value in plain.items() if name.startswith(WEIGHTS)}
+        first_copy = copies(self.reference)[0]
+        state = first_copy.state() if self.start is None else self.start
+        weights = {name: value for name, value in state.items() if name.startswith(WEIGHTS)}
         coin = torch.Generator().manual_seed(noise)
-        off = {**plain, **shaken(weights, size, coin)}
+        off = {**state, **shaken(weights, size, coin)}
         if look.row.again and after is not None:
             rounding = FP32_EPSILON * (JOLT if noise >= JOLTED else 1.0)
-            lost = float(torch.randn((), generator=coin)) * lost_by(whole.memory, rounding)
+            lost = float(torch.randn((), generator=coin)) * lost_by(first_copy.memory, rounding)
             changed = {
                 name: after[name].double() - value
                 for name, value in weights.items()
@@ -489,7 +489,7 @@ class Referee:
                 name: (off[name].double() + lost * change).to(off[name].dtype)
                 for name, change in changed.items()
             }
-        found = take_look(
+        shaken_look = take_look(
             self.clock,
             self.reference,
             look.seed,
@@ -501,16 +501,16 @@ class Referee:
             pause_s=self.pause_s,
         )
         for copy in copies(self.reference):
-            copy.refresh(look.seed, moved=True, state=plain)
+            copy.refresh(look.seed, moved=True, state=state)
             copy.resume()
-        return found
+        return shaken_look
 
     def _worst(
         self, look: Look, runs: Sequence[Left], jolts: Sequence[Left], epsilon: float
     ) -> Agreement:
         """The least agreement among a look's copies; `jolts` show the kinks that rounding may cross."""
         starts: Mapping[str, Tensor] = self.start or {}
-        whole = copies(self.reference)[0]
+        first_copy = copies(self.reference)[0]
         rule = partial(
             agree,
             truth=None,
@@ -518,39 +518,39 @@ class Referee:
             jolts=jolts,
             epsilon=epsilon,
             starts=starts,
-            memory=whole.memory,
+            memory=first_copy.memory,
         )
         return max(map(rule, look.left), key=_badness)
 
-    def _coarsely(self, left: Left, own: Left) -> Agreement:
-        return agree_coarsely(left, own, epsilon=copies(self.reference)[0].epsilon)
+    def _coarsely(self, results: Left, expected: Left) -> Agreement:
+        return agree_coarsely(results, expected, epsilon=copies(self.reference)[0].epsilon)
 
-    def _of_other_draws(self, look: Look, own: Look, fault: str) -> _Answer:
+    def _of_other_draws(self, look: Look, reference_look: Look, fault: str) -> _Answer:
         """Check if a disagreement comes from other random numbers.
 
         Then it is as near to the reference as the reference's own draws are.
         """
-        draws = [own, *(self._again(look, draw=1 + index) for index in range(DRAWS))]
+        draws = [reference_look, *(self._again(look, draw=1 + index) for index in range(DRAWS))]
         if any(one.raised for one in draws) or not any(
-            differing(own.left[0], one.left[0]) for one in draws[1:]
+            differing(reference_look.left[0], one.left[0]) for one in draws[1:]
         ):
             return _Answer.fails(fault)
         lefts = [one.left[0] for one in draws]
         names = [
             name
-            for name, value in own.left[0].items()
+            for name, value in reference_look.left[0].items()
             if value.is_floating_point() and value.numel()
         ]
         spread = {
             name: max(distance(one, other, name) for one in lefts for other in lefts)
             for name in names
         }
-        if any(drawn_alike(left, lefts[0], spread) for left in look.left):
+        if any(drawn_alike(results, lefts[0], spread) for results in look.left):
             return _Answer.fails(fault)
         for name, width in spread.items():
             if any(
-                min(distance(left, one, name) for one in lefts) > BEYOND_DRAWS * width
-                for left in look.left
+                min(distance(results, one, name) for one in lefts) > BEYOND_DRAWS * width
+                for results in look.left
             ):
                 return _Answer.fails(f"{fault}; other random numbers do not explain {name}")
         other = self._again(look, seed=look.seed + 1)
@@ -577,7 +577,7 @@ class Referee:
         """
         for series in range(1, 1 + CONFIRMED):
             begin = partial(fresh_over_known, state=self.start, secret=secret + series * 2 * ROUNDS)
-            ratio, usual = (begin(self.clock, one) for one in (program, self.reference))
+            ratio, usual = (begin(self.clock, subject) for subject in (program, self.reference))
             if ratio <= SLOWER_WHEN_FRESH * max(usual, 1.0):
                 return None
         detail = (
@@ -603,16 +603,16 @@ class Referee:
             return None
         for series in range(1, 1 + CONFIRMED):
             begin = partial(delayed_call, state=self.start, secret=secret + series * 2 * ROUNDS)
-            own, reference = (begin(self.clock, one) for one in (program, self.reference))
-            if not _puts_off(own.least_s, own, reference):
+            delay, reference_delay = (begin(self.clock, subject) for subject in (program, self.reference))
+            if not _puts_off(delay.least_s, delay, reference_delay):
                 return (
                     self._looked_again(program, secret=secret)
-                    if _puts_off(own.usual_s, own, reference)
+                    if _puts_off(delay.usual_s, delay, reference_delay)
                     else None
                 )
         words = (
-            f"a call takes {own.least_s:.2g} s longer after a short pause than in a row of calls"
-            f" ({own.call_s:.2g} s each)"
+            f"a call takes {delay.least_s:.2g} s longer after a short pause than in a row of calls"
+            f" ({delay.call_s:.2g} s each)"
         )
         return _Answer.fails(f"{words}: what was timed computes only after a pause")
 
@@ -622,11 +622,11 @@ class Referee:
         habits = habits_of(self.clock, program, self.start, seed=coin.getrandbits(31) + 1)
         for _ in range(MORE_LOOKS if habits.written else 0):
             row, seed = habits.row(coin, CALLS_IN_A_ROW), coin.getrandbits(31) + 1
-            found = self._judged(
+            answer = self._judged(
                 take_look(self.clock, program, seed, moved=False, state=self.start, row=row)
             )
-            if found.outcome is Outcome.FAIL:
-                return found
+            if answer.outcome is Outcome.FAIL:
+                return answer
         return None
 
     def _remembering_parts(self, program: Program, *, secret: int) -> _Answer | None:
@@ -667,17 +667,17 @@ def _badness(agreement: Agreement) -> tuple[int, float]:
     return ORDER.index(agreement.outcome), agreement.score
 
 
-def _puts_off(added_s: float, own: Delay, reference: Delay) -> bool:
+def _puts_off(added_s: float, delay: Delay, reference_delay: Delay) -> bool:
     """Return whether a pause adds too much (s) to a call: to its own time, and to the reference's."""
-    usual = 1.0 + max(0.0, reference.least_s) / reference.call_s if reference.call_s else 1.0
+    usual = 1.0 + max(0.0, reference_delay.least_s) / reference_delay.call_s if reference_delay.call_s else 1.0
     return (
-        own.call_s > 0
-        and 1.0 + added_s / own.call_s > SLOWER_WHEN_FRESH * usual
-        and added_s > PUT_OFF * reference.call_s
+        delay.call_s > 0
+        and 1.0 + added_s / delay.call_s > SLOWER_WHEN_FRESH * usual
+        and added_s > PUT_OFF * reference_delay.call_s
     )
 
 
-def _fault(look: Look, own: Look) -> str:
+def _fault(look: Look, reference_look: Look) -> str:
     """Return a look's fault that does not depend on its numbers. The reference's was taken."""
     if look.raised:
         return f"raised {look.raised}, and the reference computes from them"
@@ -686,14 +686,14 @@ def _fault(look: Look, own: Look) -> str:
     if (
         not look.row.whole
         and look.inputs
-        and own.inputs
-        and any(one != own.inputs[0] for one in look.inputs)
+        and reference_look.inputs
+        and any(sums != reference_look.inputs[0] for sums in look.inputs)
     ):
         return (
             "left other values in its inputs than the reference leaves there: one of the two writes"
             " them, and the other does not"
         )
-    if strange := sorted(look.kinds - own.kinds):
+    if strange := sorted(look.kinds - reference_look.kinds):
         return (
             f"left {', '.join(strange)} in place of tensors, which may compute when they are read"
         )

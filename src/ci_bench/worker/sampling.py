@@ -156,8 +156,8 @@ class ResidentArms:
                         time_calls(partial(program.step, no_mark), calls=1, synchronize=synchronize)
                     )
                 self.stopwatch.add(Phase.COMPILE, name, first_calls_s[-1])
-            whole = copies[0] if len(copies) == 1 else Rotation(copies)
-            self.arms.append(ResidentArm(name=name, program=whole, first_call_s=first_calls_s[0]))
+            combined = copies[0] if len(copies) == 1 else Rotation(copies)
+            self.arms.append(ResidentArm(name=name, program=combined, first_call_s=first_calls_s[0]))
             if self.untouched is not None and name == arms[0]:
                 self.untouched.note()
             self._look_at_settings(name)
@@ -201,11 +201,11 @@ class ResidentArms:
         Returns the duration of a block of them all (s).
         """
         self.cores.begin()
-        for arm, own in zip(self.arms, calls, strict=True):
-            arm.calls = own
+        for arm, count in zip(self.arms, calls, strict=True):
+            arm.calls = count
             with self.stopwatch.phase(Phase.WARM_UP, arm.name):
                 arm.warmup, arm.steady = warm_up(
-                    lambda program=arm.program, own=own: self.clock.take(program, calls=own).wall_s,  # type: ignore[misc]
+                    lambda program=arm.program, count=count: self.clock.take(program, calls=count).wall_s,  # type: ignore[misc]
                     limit_s=self.options.warmup_s,
                     samples=SAMPLES_A_BLOCK * self.options.blocks,
                 )
@@ -293,7 +293,7 @@ class ResidentArms:
                 taking.taken.append(self.clock.take(taking.program, calls=taking.calls))
             taking.blocks.append(block)
         if self.referee is not None:
-            sampled_s = sum(one.wall_s * taking.calls for one in taking.taken[-samples:])
+            sampled_s = sum(sample.wall_s * taking.calls for sample in taking.taken[-samples:])
             with self.stopwatch.phase(Phase.CHECKS, taking.name):
                 self.referee.repeats.after_turn(taking.name, taking.program, sampled_s=sampled_s)
         self._look_at_settings(taking.name)
@@ -314,22 +314,22 @@ class ResidentArms:
 
         Returns the number of calls.
         """
-        arm, synchronize, made = self.arms[place], synchronizer(self.context.device), 0
+        arm, synchronize, count = self.arms[place], synchronizer(self.context.device), 0
         with self.stopwatch.phase(Phase.SAMPLES, arm.name):
             begun = time.perf_counter()
             while time.perf_counter() < begun + seconds:
                 for _ in range(arm.calls):
                     self.clock.call(arm.program)
                 synchronize()
-                made += arm.calls
-        return made
+                count += arm.calls
+        return count
 
     def discard(self, block: int) -> None:
         """Throw the samples of one block away."""
         for arm in self.arms:
-            kept = [index for index, of in enumerate(arm.blocks) if of != block]
-            arm.taken = [arm.taken[index] for index in kept]
-            arm.blocks = [arm.blocks[index] for index in kept]
+            indices = [index for index, of in enumerate(arm.blocks) if of != block]
+            arm.taken = [arm.taken[index] for index in indices]
+            arm.blocks = [arm.blocks[index] for index in indices]
 
     def evidence(self, launch: int) -> Evidence:
         """Return all metrics of this launch, and the programs' reports after the clock stopped."""
@@ -348,9 +348,9 @@ class ResidentArms:
         checks += self._short_of_memory()
         checks += [] if self.untouched is None else self.untouched.checks(self.arms[0].name)
         self.referee = None  # it keeps outputs
-        for name, kept in (self.kept.by_arm() if self.kept is not None else {}).items():
+        for name, kept_bytes in (self.kept.by_arm() if self.kept is not None else {}).items():
             metrics.append(
-                MEMORY_KEPT.of(name, Launch(launch=launch, values=(kept,)), lane=Lane.COUNTERS)
+                MEMORY_KEPT.of(name, Launch(launch=launch, values=(kept_bytes,)), lane=Lane.COUNTERS)
             )
         for arm in self.arms:
             close(arm.program)
@@ -367,22 +367,22 @@ class ResidentArms:
         from ci_bench.worker.ranked import RankedProgram, ranks_evidence
 
         reference_s = (
-            statistics.median(one.wall_s for one in self.arms[0].taken)
+            statistics.median(sample.wall_s for sample in self.arms[0].taken)
             if self.arms[0].taken
             else None
         )
         for arm in self.arms:
             if isinstance(arm.program, RankedProgram) and arm.taken:
-                more, told = ranks_evidence(
+                more_metrics, more_facts = ranks_evidence(
                     arm.name,
                     arm.program,
-                    taken=arm.taken,
+                    samples=arm.taken,
                     reference_s=reference_s,
                     device=self.context.device,
                     launch=launch,
                 )
-                metrics += more
-                facts |= told
+                metrics += more_metrics
+                facts |= more_facts
         return metrics, facts
 
     def _short_of_memory(self) -> Iterator[Check]:
@@ -421,40 +421,40 @@ class ResidentArms:
         if self.referee is None or self._open_reference is None:
             return []
         timed = [
-            (arm, statistics.median(one.wall_s for one in arm.taken))
+            (arm, statistics.median(sample.wall_s for sample in arm.taken))
             for arm in self.arms
             if arm.taken
         ]
         for arm, _ in timed:
             self.referee.repeats.finish(arm.name, arm.program)
-        judged = [
+        candidate_checks = [
             self.referee.check(arm.name, arm.program, plain_s=plain_s)
             for arm, plain_s in timed
             if arm is not self.arms[0]
         ]
-        own = [
+        reference_checks = [
             self.referee.check_reference(arm.name, self._open_reference, plain_s=plain_s)
             for arm, plain_s in timed
             if arm is self.arms[0]
         ]
-        return [check for check in (*own, *judged) if check is not None]
+        return [check for check in (*reference_checks, *candidate_checks) if check is not None]
 
     def _metrics(self, arm: ResidentArm, launch: int) -> Iterator[Metric]:
         """Yield the whole step by the host's clock and the device's, and each part (s per call).
 
         A device without a clock has no such series.
         """
-        program, taken = arm.program, arm.taken
-        wall = tuple(one.wall_s for one in taken)
+        program, samples = arm.program, arm.taken
+        wall = tuple(one.wall_s for one in samples)
         series = [
             (STEP_TIME, wall, program.items, Lane.WALL),
-            (DEVICE_TIME, device_series(taken), program.items, Lane.DEVICE),
+            (DEVICE_TIME, device_series(samples), program.items, Lane.DEVICE),
         ]
         for index, part in enumerate(program.parts):
             series.append(
                 (
                     duration(part.metric),
-                    part_series(taken, index),
+                    part_series(samples, index),
                     part.items,
                     self.clock.parts_lane,
                 )
@@ -529,7 +529,7 @@ def serve_turns(
     raise Abandoned
 
 
-def what_is_shared(known: Noted | None = None) -> "Untouched | None":
+def what_is_shared(notes: Noted | None = None) -> "Untouched | None":
     """Note shared settings of all arms.
 
     `None` if nothing computes with torch, so nothing can be compared. `known` are earlier notes of
@@ -539,7 +539,7 @@ def what_is_shared(known: Noted | None = None) -> "Untouched | None":
         return None
     from ci_bench.worker.untouched import Untouched, settings
 
-    return Untouched(noted=known or current(), begun=settings())
+    return Untouched(noted=notes or current(), begun=settings())
 
 
 def _can_be_refereed(program: Program) -> bool:
@@ -574,7 +574,7 @@ def _steadiness(arm: ResidentArm, limit_s: float) -> Check:
 def _warm_compile(arm: ResidentArm, *, launch: int) -> tuple[Metric, ...]:
     if arm.program.compiler is Compiler.NONE:
         return ()
-    steady_s = min(one.wall_s for one in arm.taken)
+    steady_s = min(sample.wall_s for sample in arm.taken)
     return compile_latency(
         COMPILE_WARM, arm.name, first_call_s=arm.first_call_s, steady_s=steady_s, launch=launch
     )
@@ -589,8 +589,8 @@ def compile_latency(
     """
     if first_call_s <= steady_s:
         return ()
-    taken = Launch(launch=launch, values=(first_call_s - steady_s,))
-    return (kind.of(arm, taken, lane=Lane.WALL),)
+    series = Launch(launch=launch, values=(first_call_s - steady_s,))
+    return (kind.of(arm, series, lane=Lane.WALL),)
 
 
 def make_clock(device: str, options: RunOptions | None = None) -> Clock:
@@ -601,9 +601,9 @@ def make_clock(device: str, options: RunOptions | None = None) -> Clock:
     """
     options = options or RunOptions()
     if device == "cpu":
-        asked = {"flush_l2": options.flush_l2, "cuda_graph": options.cuda_graph}
+        requested = {"flush_l2": options.flush_l2, "cuda_graph": options.cuda_graph}
         return HostClock(
-            synchronizer(device), unmet=tuple(name for name, wanted in asked.items() if wanted)
+            synchronizer(device), unmet=tuple(name for name, enabled in requested.items() if enabled)
         )
     import torch
 

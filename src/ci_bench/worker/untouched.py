@@ -112,11 +112,11 @@ def settings() -> dict[str, object]:
 
     Unreadable ones are omitted.
     """
-    found: dict[str, object] = {}
+    readings: dict[str, object] = {}
     for name, read in (*SLOWING.items(), *ROUNDING.items()):
         with contextlib.suppress(AttributeError, RuntimeError, TypeError, OSError):
-            found[name] = read()
-    return found | effective_precision()
+            readings[name] = read()
+    return readings | effective_precision()
 
 
 @dataclass(kw_only=True, slots=True)
@@ -226,11 +226,11 @@ def _monitoring() -> tuple[tuple[str, int], ...]:
 
 def _of_threads(read: Callable[[int], object]) -> dict[int, object]:
     """By thread of this process. One that has ended since it was listed is left out."""
-    found: dict[int, object] = {}
+    readings: dict[int, object] = {}
     for name in os.listdir("/proc/self/task"):  # noqa: PTH208 - after each turn, and in half the time
         with contextlib.suppress(OSError):
-            found[int(name)] = read(int(name))
-    return found
+            readings[int(name)] = read(int(name))
+    return readings
 
 
 SLOWING, ROUNDING = _slowing(), _rounding()

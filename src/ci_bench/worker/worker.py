@@ -150,12 +150,12 @@ def _follow(task: Task, seat: Seat) -> Answer:
     )
     if device != "cpu":
         limit_workers(os.environ)
-    known = _note(task)
+    notes = _note(task)
     memory = memory_of(device) if task.stage.kind is StageKind.ALONE else None
     workload = import_module(str(task.worker)).open_workload(task.case, context)
     clock = make_clock(device, replace(task.options, cuda_graph=False))
     follow(workload, seat, context, clock, memory=memory)
-    for check in known.checks(""):
+    for check in notes.checks(""):
         raise NotMeasured(f"{check.name}: {check.detail}")
     return Answer(done=Done())
 
@@ -205,10 +205,10 @@ def _answer(task: Task, channel: Channel, seat: Seat | None = None) -> Answer:
         threads=task.options.threads,
     )
     _settle_process(device, stage)
-    known, foreign = _note(task), foreign_of(Path.cwd())
+    notes, foreign = _note(task), foreign_of(Path.cwd())
     if stage.kind not in UNWATCHED:
         foreign.watch()
-    shared = what_is_shared(known) if stage.kind is StageKind.TIME else None
+    shared = what_is_shared(notes) if stage.kind is StageKind.TIME else None
     # The memory of importing the benchmarked code counts, too.
     memory = (
         memory_of(device) if stage.kind is StageKind.ALONE and stage.cache is Cache.SHARED else None
@@ -226,7 +226,7 @@ def _answer(task: Task, channel: Channel, seat: Seat | None = None) -> Answer:
             f"{task.worker} returned {type(evidence).__name__} from {stage.kind}, not Evidence"
         )
         raise TypeError(message)
-    checks = (*evidence.checks, *known.checks(reference), *foreign.checks(reference))
+    checks = (*evidence.checks, *notes.checks(reference), *foreign.checks(reference))
     claims, spent = tuple(claimer.records), stopwatch.read(stage.kind)
     return Answer(
         evidence=replace(evidence, checks=checks, outputs=keeper.record, claims=claims, spent=spent)
@@ -245,12 +245,12 @@ def _note(task: Task) -> noted.Noted:
 
 def _select(task: Task, seat: Seat | None = None) -> str:
     """Make the task's device current, or the rank's own, and refuse one whose times are meaningless."""
-    wanted = task.device
+    requested = task.device
     if seat is not None:
         from ci_bench.worker.ranked import own_device
 
-        wanted = own_device(seat, wanted)
-    device = select_device(wanted, threads=task.options.threads)
+        requested = own_device(seat, requested)
+    device = select_device(requested, threads=task.options.threads)
     refuse_blocking_launches(device, os.environ)
     return device
 

@@ -95,12 +95,12 @@ class Nvidia:
             handle = _asked(partial(nvml.nvmlDeviceGetHandleByUUID, name))
             if handle is not None:
                 part = name.startswith("MIG-")
-                whole = (
+                chip = (
                     _asked(lambda: nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle))  # noqa: B023
                     if part
                     else None
                 )
-                return NvmlGpu(nvml, handle, whole)
+                return NvmlGpu(nvml, handle, chip)
         _asked(nvml.nvmlShutdown)
         message = f"NVML knows no GPU {uuid or '(torch told no UUID)'}"
         raise GpuUnreachable(message)
@@ -124,18 +124,18 @@ class Nvidia:
 
     def visible(self, cards: Cards, environ: Mapping[str, str]) -> tuple[str, ...] | None:
         """Return the UUIDs that CUDA will number 0, 1, …; `None` if unknown."""
-        wanted = environ.get("CUDA_VISIBLE_DEVICES")
-        if wanted is None:
+        selection = environ.get("CUDA_VISIBLE_DEVICES")
+        if selection is None:
             return _in_order(cards, environ, range(len(cards.cards)))
-        found: list[str] = []
-        for word in wanted.split(","):
+        visible: list[str] = []
+        for word in selection.split(","):
             uuids = _named(cards, word.strip(), environ)
             if uuids is None:
                 return None
             if not uuids:
                 break
-            found += uuids
-        return tuple(found)
+            visible += uuids
+        return tuple(visible)
 
     def advice(self, words: str, cards: Cards, toolkit_version: str) -> str:
         """Return why a torch that is built for CUDA cannot use a GPU, and what to do.
@@ -165,13 +165,13 @@ class NvmlGpu:
     whole's counter includes the other parts.
     """
 
-    def __init__(self, nvml: Any, handle: Any, whole: Any = None) -> None:
+    def __init__(self, nvml: Any, handle: Any, chip: Any = None) -> None:
         """`nvml` is initialised, and shut down on `close`.
 
         `whole` is the handle of the GPU that `handle` is a part of.
         """
         self._nvml, self._handle = nvml, handle
-        self._chip = handle if whole is None else whole
+        self._chip = handle if chip is None else chip
 
     def close(self) -> None:
         """Shut NVML down."""
@@ -304,17 +304,17 @@ def _in_order(
 
     The fastest is first by default, which is NVML's order only if all are alike.
     """
-    wanted = [cards.cards[number] for number in numbers]
+    selected = [cards.cards[number] for number in numbers]
     if (
-        wanted
+        selected
         and environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID"
         and len({card.name for card in cards.cards}) > 1
     ):
         return None
-    if any(card.divided and not card.parts for card in wanted):
+    if any(card.divided and not card.parts for card in selected):
         return None
-    divided = [card.parts[0] for card in wanted if card.parts]
-    return tuple(divided[:1] or [card.uuid for card in wanted])
+    divided = [card.parts[0] for card in selected if card.parts]
+    return tuple(divided[:1] or [card.uuid for card in selected])
 
 
 @contextmanager
@@ -361,5 +361,5 @@ def _asked(ask: Callable[[], _Answer]) -> _Answer | None:
         return None
 
 
-def _text(told: Any) -> str:
-    return told.decode() if isinstance(told, bytes) else str(told)
+def _text(answer: Any) -> str:
+    return answer.decode() if isinstance(answer, bytes) else str(answer)

@@ -146,9 +146,9 @@ def _most(rows: Sequence[ProfileRow]) -> tuple[tuple[ProfileRow, ...], tuple[Pro
     by_memory = sorted(
         (row for row in by_time if row.alive_bytes), key=lambda row: row.alive_bytes, reverse=True
     )
-    kept = {id(row) for row in (*by_memory[: MOST_ROWS // 5], *by_time)[:MOST_ROWS]}
-    return tuple(row for row in by_time if id(row) in kept), tuple(
-        row for row in by_time if id(row) not in kept
+    selected = {id(row) for row in (*by_memory[: MOST_ROWS // 5], *by_time)[:MOST_ROWS]}
+    return tuple(row for row in by_time if id(row) in selected), tuple(
+        row for row in by_time if id(row) not in selected
     )
 
 
@@ -178,12 +178,12 @@ class _Looking:
             self._kernels = Kernels(self._sources)
             self._graphs.listen()
             self.notes += [self._kernels.note] if self._kernels.note and self._compiled else []
-        taken = [
+        calls_s = [
             time_calls(self.explained_step, calls=1, synchronize=self._synchronize)
             for _ in range(WARM_UP_CALLS)
         ]
         self._compiled = self._compiled or has_compiled()
-        return taken[-1]
+        return calls_s[-1]
 
     def explained_step(self) -> None:
         """One step. The profiler knows it by its name."""
@@ -199,12 +199,12 @@ class _Looking:
         python = self._quickest(self._with_stacks, "no stacks")
         batches.append(steps_of(self._look(max(steps // BATCHES, 1)).events()))
         self._context.progress(arm, 3, 3)
-        taken = quiet([one for batch in batches for one in batch])
-        if not taken:
+        quiet_steps = quiet([step for batch in batches for step in batch])
+        if not quiet_steps:
             raise RuntimeError("torch's profiler saw no step")
-        self.step_s = fmean(one.whole_s for one in taken)
-        host = middle([one.host_s for one in taken], [1] * len(taken))
-        return [*_operators(typical(taken), lines, python, self._kernels), *_python(host, python)]
+        self.step_s = fmean(step.whole_s for step in quiet_steps)
+        host = middle([step.host_s for step in quiet_steps], [1] * len(quiet_steps))
+        return [*_operators(typical(quiet_steps), lines, python, self._kernels), *_python(host, python)]
 
     def _quickest(self, look: Callable[[], T], lack: str) -> T | None:
         """Return the look that disturbed least.
@@ -212,7 +212,7 @@ class _Looking:
         `None`, with a note on the missing figures, if benchmarked code does not allow such a look.
         """
         try:
-            looks = sorted((look() for _ in range(TRIES)), key=lambda one: one.whole_s)
+            looks = sorted((look() for _ in range(TRIES)), key=lambda candidate: candidate.whole_s)
         except Exception as error:  # noqa: BLE001 - the seconds stand without it
             self.notes.append(f"{lack}: {type(error).__name__}: {error}"[:MOST_REASON])
             return None
@@ -270,11 +270,11 @@ class _Looking:
 
     def bundle(self, arm: str, *, limit_s: float) -> Bundle | None:
         """Write the graph that is wrong in isolation to a file."""
-        found = self._graphs.bundle(
+        bundle = self._graphs.bundle(
             self._context.attachments, _PLAIN.sub("_", arm), limit_s=limit_s
         )
-        self.notes += [self._graphs.note] if self._graphs.note and found is None else []
-        return found
+        self.notes += [self._graphs.note] if self._graphs.note and bundle is None else []
+        return bundle
 
     def keep_trace(self, arm: str) -> None:
         """The step with stacks, for Perfetto or chrome://tracing."""
@@ -309,7 +309,7 @@ def _device_type(device: str) -> Any:
 
 
 def _operators(
-    found: dict[Key, Typical],
+    figures: dict[Key, Typical],
     lines: Lines | None,
     python: PythonTime | None,
     kernels: Kernels | None,
@@ -319,12 +319,12 @@ def _operators(
     Live memory has separate rows if its seconds are unknown.
     """
     alive = dict(lines.alive) if lines else {}
-    for (kind, name), figure in found.items():
+    for (kind, name), figure in figures.items():
         fused = kernels.lines(name) if kernels else ()
-        own = dict(lines.seconds.get((kind, name), {})) if lines else {}
-        if not any(own) and python is not None:
-            own = dict(python.operators.get((kind, name), {}))
-        for place, share in spread(own if not fused else {}).items():
+        weights = dict(lines.seconds.get((kind, name), {})) if lines else {}
+        if not any(weights) and python is not None:
+            weights = dict(python.operators.get((kind, name), {}))
+        for place, share in spread(weights if not fused else {}).items():
             yield ProfileRow(
                 name=name,
                 kind=kind,
@@ -339,8 +339,8 @@ def _operators(
                     else ()
                 ),
             )
-    for ((kind, name), place), held in alive.items():
-        yield ProfileRow(name=name, kind=kind, lines=place, alive_bytes=held)
+    for ((kind, name), place), alive_bytes in alive.items():
+        yield ProfileRow(name=name, kind=kind, lines=place, alive_bytes=alive_bytes)
 
 
 def _python(host: Typical, python: PythonTime | None) -> Iterator[ProfileRow]:
@@ -349,9 +349,9 @@ def _python(host: Typical, python: PythonTime | None) -> Iterator[ProfileRow]:
     A row without a name holds all of it if the stacks show nothing.
     """
     seconds = python.seconds if python else {}
-    whole = sum(seconds.values())
-    for (name, place), own in seconds.items():
-        share = own / whole if whole > 0 else 0.0
+    total_s = sum(seconds.values())
+    for (name, place), function_s in seconds.items():
+        share = function_s / total_s if total_s > 0 else 0.0
         yield ProfileRow(
             name=name,
             kind=RowKind.PYTHON,
@@ -359,7 +359,7 @@ def _python(host: Typical, python: PythonTime | None) -> Iterator[ProfileRow]:
             seconds=host.seconds * share,
             error_s=host.error_s * share,
         )
-    if whole <= 0:
+    if total_s <= 0:
         yield ProfileRow(
             name="outside of operators",
             kind=RowKind.PYTHON,

@@ -80,11 +80,11 @@ class CapturedBundle:
     @property
     def size(self) -> str:
         """Describe how many of the captured operators the bundle has."""
-        own = operators_of(self.graph)
+        count = operators_of(self.graph)
         return (
-            f"{own} of {self.operators} operators"
+            f"{count} of {self.operators} operators"
             if self.operators is not None
-            else f"all {own} operators"
+            else f"all {count} operators"
         )
 
     def settings(self) -> dict[str, Any]:
@@ -154,7 +154,7 @@ class Graphs:
 
         if len(self.taken) >= MOST_GRAPHS:
             return None
-        tensors = [one for one in inputs if isinstance(one, torch.Tensor)]
+        tensors = [argument for argument in inputs if isinstance(argument, torch.Tensor)]
         kind = tensors[0].device.type if tensors else "cpu"
         backend = wrapper._torchdynamo_orig_backend  # noqa: SLF001 - it has no public name
         captured = CapturedBundle(
@@ -185,7 +185,7 @@ class Graphs:
         """
         deadline, checked = time.monotonic() + limit_s, 0
         path = folder / f"repro-{arm}.pyz"
-        for captured in sorted(self.taken, key=lambda one: not one.failed):
+        for captured in sorted(self.taken, key=lambda graph: not graph.failed):
             if checked == MOST_CHECKED or deadline - time.monotonic() < LEAST_CHECK_S:
                 break
             if not captured.is_suspect():
@@ -208,12 +208,12 @@ class Graphs:
         return None
 
 
-def minify(whole: Path, smaller: Path, *, limit_s: float) -> bool:
+def minify(original: Path, smaller: Path, *, limit_s: float) -> bool:
     """Write the bundle `smaller`, reduced from `whole` within this many seconds.
 
     Returns whether it exists.
     """
-    command = [sys.executable, "-m", MINIFYING, str(whole), str(smaller)]
+    command = [sys.executable, "-m", MINIFYING, str(original), str(smaller)]
     process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -298,9 +298,9 @@ def write(path: Path, captured: CapturedBundle, *, name: str = "") -> None:
 
     if not NNModuleToString.can_convert_to_string(captured.graph):
         raise ValueError("a graph with modules that have no source")
-    kept = _kept(captured.inputs)
+    stored = _kept(captured.inputs)
     described = [
-        _described(one, is_kept=index in kept) for index, one in enumerate(captured.inputs)
+        _described(argument, is_kept=index in stored) for index, argument in enumerate(captured.inputs)
     ]
     main = _TOP.format(
         torch=torch.__version__,
@@ -315,7 +315,7 @@ def write(path: Path, captured: CapturedBundle, *, name: str = "") -> None:
         archive.writestr("__main__.py", main)
         archive.writestr("replay.py", inspect.getsource(replay))
         archive.writestr(
-            "inputs.safetensors", save({str(index): value for index, value in kept.items()})
+            "inputs.safetensors", save({str(index): value for index, value in stored.items()})
         )
 
 
@@ -323,16 +323,16 @@ def _kept(inputs: tuple[Any, ...]) -> dict[int, Any]:
     """Return the inputs that are kept as they are, by place."""
     import torch
 
-    tensors = {index: one for index, one in enumerate(inputs) if isinstance(one, torch.Tensor)}
-    kept, size = {}, 0
-    for index, one in sorted(
+    tensors = {index: tensor for index, tensor in enumerate(inputs) if isinstance(tensor, torch.Tensor)}
+    stored, size = {}, 0
+    for index, tensor in sorted(
         tensors.items(), key=lambda item: (item[1].is_floating_point(), item[1].nbytes)
     ):
-        size += one.nbytes
+        size += tensor.nbytes
         if size > MOST_INPUT_BYTES:
             break
-        kept[index] = one.detach().cpu().contiguous().clone()
-    return kept
+        stored[index] = tensor.detach().cpu().contiguous().clone()
+    return stored
 
 
 def _described(value: Any, *, is_kept: bool) -> Any:
@@ -370,8 +370,8 @@ def check(path: Path, *, limit_s: float) -> replay.ReplayOutcome:
     command = [sys.executable, str(path), "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)
     try:
-        said = json.loads(done.stdout.strip().rpartition("\n")[2])
-        outcome = replay.ReplayOutcome(code=int(said["code"]), says=str(said["says"]))
+        reply = json.loads(done.stdout.strip().rpartition("\n")[2])
+        outcome = replay.ReplayOutcome(code=int(reply["code"]), says=str(reply["says"]))
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(
             f"it ended with {done.returncode}: {done.stderr.strip()[-200:]}"

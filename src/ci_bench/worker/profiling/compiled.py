@@ -54,7 +54,7 @@ class Kernels:
 
         config.cpp.enable_kernel_profile = True
         config.trace.provenance_tracking_level = 1
-        said = debug.dump_inductor_provenance_info
+        original = debug.dump_inductor_provenance_info
 
         def dump() -> object:
             for (
@@ -62,7 +62,7 @@ class Kernels:
                 stacks,
             ) in debug._inductor_kernel_stack_trace.items():  # noqa: SLF001 - no other place has it
                 self.stacks.setdefault(event_name(name), []).extend(map(str, stacks))
-            return said()
+            return original()
 
         debug.dump_inductor_provenance_info = dump  # type: ignore[assignment] # returns the previous result
         GraphLowering.save_output_code = self._keep
@@ -75,8 +75,8 @@ class Kernels:
 
     def lines(self, name: str) -> tuple[SourceLine, ...]:
         """The user's lines behind a kernel, in the order of its stacks."""
-        found = (self._sources.of_traceback(stack) for stack in self.stacks.get(name, ()))
-        return tuple(dict.fromkeys(line for line in found if line is not None))[:MOST_LINES]
+        locations = (self._sources.of_traceback(stack) for stack in self.stacks.get(name, ()))
+        return tuple(dict.fromkeys(line for line in locations if line is not None))[:MOST_LINES]
 
 
 def generated_kernels(code: str) -> list[GeneratedKernel]:
@@ -93,8 +93,8 @@ def event_name(kernel: str) -> str:
     ``extern_kernels.mm:2`` and ``aten.sort.stable:3`` are operators.
     """
     name = _NUMBER.sub("", kernel)
-    found = _EXTERN.fullmatch(name)
-    return f"aten::{found.group(1)}" if found else name
+    match = _EXTERN.fullmatch(name)
+    return f"aten::{match.group(1)}" if match else name
 
 
 def may_compile() -> bool:
@@ -117,13 +117,13 @@ def breaks_of(sources: FrameSources) -> tuple[GraphBreak, ...]:
     if not may_compile():
         return ()
     times: dict[tuple[str, str], int] = {}
-    for one in sys.modules["torch._dynamo.utils"].graph_break_reasons:
-        if not getattr(one, "graph_break", True):
+    for graph_break in sys.modules["torch._dynamo.utils"].graph_break_reasons:
+        if not getattr(graph_break, "graph_break", True):
             continue
-        stack = getattr(one, "user_stack", None) or ()
-        own = [frame for frame in stack if sources.is_own(frame.filename)] or list(stack)
-        line = sources.line(own[-1].filename, own[-1].lineno or 0) if own else None
-        reason = str(getattr(one, "reason", "")).strip().partition("\n")[0] or "no reason given"
+        stack = getattr(graph_break, "user_stack", None) or ()
+        user_frames = [frame for frame in stack if sources.is_own(frame.filename)] or list(stack)
+        line = sources.line(user_frames[-1].filename, user_frames[-1].lineno or 0) if user_frames else None
+        reason = str(getattr(graph_break, "reason", "")).strip().partition("\n")[0] or "no reason given"
         key = reason[:MOST_REASON], line.place[:MOST_PLACE] if line else ""
         times[key] = times.get(key, 0) + 1
     return tuple(

@@ -68,24 +68,24 @@ def packed(snapshot: Mapping[str, Any]) -> bytes:
     """
     traces = [[_shortened(event) for event in trace] for trace in snapshot.get("device_traces", ())]
     segments = [
-        _shortened({**one, "blocks": list(map(_shortened, one.get("blocks", ())))})
-        for one in snapshot.get("segments", ())
+        _shortened({**segment, "blocks": list(map(_shortened, segment.get("blocks", ())))})
+        for segment in snapshot.get("segments", ())
     ]
-    kept = max(map(len, traces), default=0)
+    event_count = max(map(len, traces), default=0)
     while True:
         value = {
             **snapshot,
             "segments": segments,
-            "device_traces": [trace[len(trace) - min(kept, len(trace)) :] for trace in traces],
+            "device_traces": [trace[len(trace) - min(event_count, len(trace)) :] for trace in traces],
         }
         content = gzip.compress(json.dumps(value, default=str).encode(), mtime=0)
         if len(content) <= MOST_BYTES:
             return content
-        if kept == 0:
+        if event_count == 0:
             raise ValueError(
                 f"it has {len(content):,} bytes without any event, more than {MOST_BYTES:,}"
             )
-        kept //= 2
+        event_count //= 2
 
 
 def _shortened(value: Mapping[str, Any]) -> dict[str, Any]:
