@@ -109,7 +109,9 @@ def told(step_s=STEP_S, items=None):
 
 
 def test_energy_per_step_is_power_times_the_time_of_a_step():
-    (per_step,), check = energy([stretch(), stretch(calls=100)], arm="eager", launch=3, reported=told())
+    (per_step,), check = energy(
+        [stretch(), stretch(calls=100)], arm="eager", launch=3, reported=told()
+    )
     assert (per_step.name, per_step.arm, per_step.lane) == ("energy_per_step", "eager", Lane.DEVICE)
     assert per_step.launches[0].launch == 3
     assert per_step.launches[0].values == (
@@ -175,7 +177,10 @@ def test_a_median_that_a_busy_machine_doubled_accuses_nobody():
 
 def test_a_disturbed_stretch_tells_nothing():
     metrics, check = energy(
-        [stretch(), stretch(doubt="the GPU was slowed down")], arm="eager", launch=0, reported=told()
+        [stretch(), stretch(doubt="the GPU was slowed down")],
+        arm="eager",
+        launch=0,
+        reported=told(),
     )
     assert (metrics, check.outcome, check.detail) == (
         (),

@@ -85,16 +85,21 @@ def mean_power_w(counts: Sequence[EnergyCount]) -> float:
 
 
 def energy(
-    stretches: Sequence[Stretch], *, arm: str, launch: int, reported: Sequence[Metric], unmet: str = ""
+    stretches: Sequence[Stretch],
+    *,
+    arm: str,
+    launch: int,
+    reported: Sequence[Metric],
+    unmet: str = "",
 ) -> tuple[tuple[Metric, ...], Check]:
     """Joules per step and per item of one arm in one launch, and how they were counted.
 
     `told` is what the worker measured, `unmet` why the stretches are missing.
     """
     steps = [
-        one
-        for one in reported
-        if one.arm == arm and one.name == STEP_TIME.name and one.launches[0].values
+        metric
+        for metric in reported
+        if metric.arm == arm and metric.name == STEP_TIME.name and metric.launches[0].values
     ]
     try:
         if not stretches:
@@ -106,10 +111,10 @@ def energy(
         )
     except _Untrue as reason:
         return (), Check(name=COUNTED, arm=arm, outcome=Outcome.FAIL, detail=str(reason))
-    heat = [one.temperature_c for one in stretches if one.temperature_c is not None]
+    heat = [stretch.temperature_c for stretch in stretches if stretch.temperature_c is not None]
     at = f" at {max(heat):.0f} °C" if heat else ""
     detail = (
-        f"{statistics.mean(watts):.4g} W{at} over {sum(one.elapsed_s for one in stretches):.2g} s"
+        f"{statistics.mean(watts):.4g} W{at} over {sum(stretch.elapsed_s for stretch in stretches):.2g} s"
         " of steps"
     )
     metrics = [ENERGY_PER_STEP.of(arm, Launch(launch=launch, values=joules), lane=Lane.DEVICE)]

@@ -53,7 +53,9 @@ class HealthReading:
     involuntary_switches: int | None = None
 
 
-def taint(before: HealthReading, after: HealthReading, residents: frozenset[int] | None) -> str | None:
+def taint(
+    before: HealthReading, after: HealthReading, residents: frozenset[int] | None
+) -> str | None:
     """Return why samples between two readings must be taken again, or `None`.
 
     `own` comes from `Monitor.residents`. A reason that holds at one of the two moments counts, and

@@ -65,8 +65,10 @@ def gpu_key(uuid: str, gpus: Sequence[Cards] = ()) -> str:
     of all.
     """
     bare = _bare(uuid)
-    cards_divided = (card.uuid for cards in gpus for card in cards.cards if bare in map(_bare, card.parts))
-    return "gpu-" + _plain(_bare(next(cards_divided, bare)))
+    parents = (
+        card.uuid for cards in gpus for card in cards.cards if bare in map(_bare, card.parts)
+    )
+    return "gpu-" + _as_file_name(_bare(next(parents, bare)))
 
 
 def _bare(uuid: str) -> str:
@@ -76,11 +78,11 @@ def _bare(uuid: str) -> str:
 def cpu_key(*, boot_id: Path = BOOT_ID) -> str:
     """The key of this host's CPU: caches and memory are shared by all its cores, and by all its containers."""
     with suppress(OSError):
-        return "cpu-" + _plain(boot_id.read_text())
+        return "cpu-" + _as_file_name(boot_id.read_text())
     return "cpu"
 
 
-def _plain(text: str) -> str:
+def _as_file_name(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9-]+", "_", text.strip())[:80]
 
 
@@ -131,12 +133,12 @@ def _open(folder: Path, key: str) -> int | None:
             folder.mkdir(parents=True)
             folder.chmod(0o1777)  # for every user; sticky: only owners remove files
         with suppress(FileExistsError):
-            return _made(path)
+            return _create_lock_file(path)
         return os.open(path, os.O_RDWR | os.O_NOFOLLOW)
     return None
 
 
-def _made(path: Path) -> int:
+def _create_lock_file(path: Path) -> int:
     """A new file that every user can lock, open."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
     os.fchmod(descriptor, 0o666)
@@ -186,7 +188,7 @@ class _Queue:
         """
         with suppress(OSError):
             unnumbered = self.folder / f"{self.key}.{secrets.token_hex(8)}"
-            ticket = _made(unnumbered)
+            ticket = _create_lock_file(unnumbered)
             try:
                 fcntl.flock(ticket, fcntl.LOCK_EX)
                 number = max(self._numbers(), default=0) + 1

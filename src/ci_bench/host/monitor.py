@@ -104,7 +104,11 @@ class Host:
         counters = [
             self._text(f"sys/class/powercap/{zone.name}/energy_uj").strip() for zone in packages
         ]
-        return sum(map(int, counters)) / 1e6 if counters and all(map(str.isdecimal, counters)) else None
+        return (
+            sum(map(int, counters)) / 1e6
+            if counters and all(map(str.isdecimal, counters))
+            else None
+        )
 
     def involuntary_switches(self, pids: Iterable[int]) -> int | None:
         """Return how often threads of these processes were preempted; `None` if unreadable."""

@@ -169,7 +169,11 @@ def below() -> frozenset[int]:
             parents[int(stat.parent.name)] = _parent_in(stat.read_text(errors="replace"))
     descendants, edge = set[int](), {os.getpid()}
     while edge:
-        edge = {child for child, parent in parents.items() if parent in edge and child not in descendants}
+        edge = {
+            child
+            for child, parent in parents.items()
+            if parent in edge and child not in descendants
+        }
         descendants |= edge
     return frozenset(descendants)
 

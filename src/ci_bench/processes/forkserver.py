@@ -245,7 +245,7 @@ def _say(connection: socket.socket, message: dict[str, int]) -> None:
 
 
 if __name__ == "__main__":
-    left = main(sys.argv[1:])
+    code = main(sys.argv[1:])
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(left)  # an orderly shutdown of torch takes a second, without any effect
+    os._exit(code)  # an orderly shutdown of torch takes a second, without any effect

@@ -121,7 +121,7 @@ class Noted:
 
     def take(self) -> None:
         """Note loaded values that were not noted before."""
-        for name, value in _own():
+        for name, value in _engine_values():
             if name not in self.own:
                 self._keep(self.own, name, value)
         for name, value in _others():
@@ -138,7 +138,7 @@ class Noted:
 
         Includes builtins that a module hides.
         """
-        now = dict(_own())
+        now = dict(_engine_values())
         changed = [
             name for name, token in self.own.items() if name in now and token_of(now[name]) != token
         ]
@@ -226,9 +226,17 @@ def _contents(value: Any) -> tuple[tuple[object, ...], Iterable[object]]:
     parts: Iterable[object] = ()
     if isinstance(value, FunctionType):
         cells, keyword_defaults = value.__closure__ or (), value.__kwdefaults__ or {}
-        parts = (value.__code__, *map(_cell, cells), *(value.__defaults__ or ()), *keyword_defaults.values())
+        parts = (
+            value.__code__,
+            *map(_cell, cells),
+            *(value.__defaults__ or ()),
+            *keyword_defaults.values(),
+        )
     elif isinstance(value, CodeType):
-        raw = (value.co_code, *(repr(one) for one in value.co_consts if isinstance(one, NUMBERS)))
+        raw = (
+            value.co_code,
+            *(repr(constant) for constant in value.co_consts if isinstance(constant, NUMBERS)),
+        )
     elif isinstance(value, TUPLES):
         parts = value
     elif isinstance(value, property):
@@ -238,7 +246,7 @@ def _contents(value: Any) -> tuple[tuple[object, ...], Iterable[object]]:
     elif isinstance(value, partial):
         parts = (value.func, *value.args, *value.keywords.values())
     elif is_dataclass(value) and not isinstance(value, type):
-        parts = [getattr(value, one.name, None) for one in fields(value)]
+        parts = [getattr(value, part.name, None) for part in fields(value)]
     elif not isinstance(value, type) and "__wrapped__" in getattr(value, "__dict__", {}):
         parts = (value.__wrapped__,)
     return raw, parts
@@ -251,7 +259,7 @@ def _cell(cell: Any) -> object:
         return None
 
 
-def _own() -> Iterator[tuple[str, object]]:
+def _engine_values() -> Iterator[tuple[str, object]]:
     """Every function, class, method and constant of the engine's loaded modules, by its full name."""
     for name, module in [*sys.modules.items()]:
         if name.partition(".")[0] != PACKAGE or not isinstance(module, ModuleType):
@@ -267,7 +275,9 @@ def _own() -> Iterator[tuple[str, object]]:
                 continue
             if key.isupper() and key[0] != "_" and isinstance(value, dict | list):
                 yield f"{name}.{key} (its length)", len(value)
-                yield from ((f"{name}.{key}[{place!r}]", element) for place, element in _items(value))
+                yield from (
+                    (f"{name}.{key}[{place!r}]", element) for place, element in _items(value)
+                )
             yield f"{name}.{key}", value
             if isinstance(value, type) and value.__module__ == name:
                 yield from _of_class(f"{name}.{key}", value)
@@ -339,7 +349,7 @@ def _watched() -> Iterator[str]:
         if monitoring is None
         else [tool for tool in range(6) if monitoring.get_tool(tool) is not None]
     )
-    for name, value in _own() if tools else ():
+    for name, value in _engine_values() if tools else ():
         if isinstance(value, FunctionType) and any(
             monitoring.get_local_events(tool, value.__code__) for tool in tools
         ):

@@ -75,11 +75,11 @@ def saved_beside(results: Results, file: Path) -> Mapping[str, KeptOutputs]:
         for row in results.cases
         if row.outputs is not None and row.outputs.file is not None
     )
-    named = {
-        name: KeptOutputs(record=one, path=saved_as(file.with_name(FOLDER), one.file or ""))
-        for name, one in records
+    saved = {
+        name: KeptOutputs(record=record, path=saved_as(file.with_name(FOLDER), record.file or ""))
+        for name, record in records
     }
-    return {name: one for name, one in named.items() if one.path.is_file()}
+    return {name: outputs for name, outputs in saved.items() if outputs.path.is_file()}
 
 
 def copy_saved(results: Results, source: Path, target: Path) -> None:
@@ -132,13 +132,17 @@ class OutputsBesideBase:
         for run in self.runs:
             self._judge(run, case)
         by_side = {
-            run.side.name: outputs for run in self.runs if (outputs := _kept(run, case)) is not None
+            run.side.name: outputs
+            for run in self.runs
+            if (outputs := _find_outputs(run, case)) is not None
         }
         for name, outputs in by_side.items():
             if name in self.options.save:
                 self._save(outputs, self.options.save[name])
         theirs = (
-            self.options.baseline.get(case.id) if len(self.runs) == 1 else by_side.get(SideName.BASE)
+            self.options.baseline.get(case.id)
+            if len(self.runs) == 1
+            else by_side.get(SideName.BASE)
         )
         for run in self.runs:
             ours = by_side.get(run.side.name)
@@ -185,14 +189,17 @@ class OutputsBesideBase:
             )
             if judged is None:
                 cannot = f"what it computed could not be compared again: {reason}"[:1000]
-                unknown = {(record.check, record.arm) for record in claims}
+                unknown = {(claim.check, claim.arm) for claim in claims}
                 judged = tuple(
                     Check(name=check, arm=arm, outcome=Outcome.UNKNOWN, detail=cannot)
                     for check, arm in sorted(unknown)
                 )
             run.ledger = run.ledger.with_evidence(case, Evidence(checks=judged), duration_s=0.0)
         for file in {
-            name for record in records for name in (record.expected, record.seen) if CLAIMED.fullmatch(name)
+            name
+            for record in records
+            for name in (record.expected, record.seen)
+            if CLAIMED.fullmatch(name)
         }:
             (folder / file).unlink(missing_ok=True)
 
@@ -261,7 +268,7 @@ class OutputsBesideBase:
         self._stack, self._launcher = ExitStack(), None
 
 
-def _kept(run: SideRun, case: Case) -> KeptOutputs | None:
+def _find_outputs(run: SideRun, case: Case) -> KeptOutputs | None:
     """Return a side's outputs of a case, if new since the last call. The file was dropped then."""
     if case.id not in run.ledger.rows:
         return None
@@ -277,13 +284,13 @@ def _sure(judged: Sequence[Check], records: Sequence[KeptClaim]) -> tuple[Check,
     The worker saw more.
     """
     partial_of = {
-        (one.check, one.arm)
-        for one in (*records[MOST_CLAIMS:], *(one for one in records if not one.seen))
+        (record.check, record.arm)
+        for record in (*records[MOST_CLAIMS:], *(record for record in records if not record.seen))
     }
     return tuple(
-        one
-        for one in judged
-        if one.outcome is not Outcome.UNKNOWN or (one.name, one.arm) not in partial_of
+        check
+        for check in judged
+        if check.outcome is not Outcome.UNKNOWN or (check.name, check.arm) not in partial_of
     )
 
 

@@ -152,9 +152,7 @@ class Budget:
         if self.limit_s is None:
             return plan
         left_s = self.limit_s - self.kept_s - (self.clock() - self.since)
-        launch_s = {
-            case.id: self.expected_s(case, stages_of(suite, case)) for suite, case in plan
-        }
+        launch_s = {case.id: self.expected_s(case, stages_of(suite, case)) for suite, case in plan}
         chosen: set[str] = set()
         starts = 0
         for name, launches in _most_telling_first(launch_s, open_cases):
@@ -170,7 +168,11 @@ def _most_telling_first(
     launch_s: Mapping[str, float], open_cases: Mapping[str, OpenCase]
 ) -> Iterator[tuple[str, int]]:
     """Yield cases with their number of launches to fit: those that look worse, then all once."""
-    worse = [(name, open_cases[name].worse) for name in launch_s if name in open_cases and open_cases[name].worse]
+    worse = [
+        (name, open_cases[name].worse)
+        for name in launch_s
+        if name in open_cases and open_cases[name].worse
+    ]
     yield from sorted(worse, key=lambda pair: pair[1] * launch_s[pair[0]])
     yield from ((name, 1) for name in sorted(launch_s, key=launch_s.__getitem__))
 

@@ -50,7 +50,9 @@ class Unexplained:
 
 
 def arms_to_explain(
-    plan: Sequence[tuple[Suite, Case]], requested: Mapping[str, Sequence[str]], runs: Sequence[SideRun]
+    plan: Sequence[tuple[Suite, Case]],
+    requested: Mapping[str, Sequence[str]],
+    runs: Sequence[SideRun],
 ) -> tuple[Unexplained, ...]:
     """Return the requested arms that can be explained, in order.
 

@@ -202,8 +202,11 @@ def _resumed(planned: CaseResult, earlier: CaseResult, launches: int) -> CaseRes
     if not launches:
         return planned
     cut = (
-        replace(one, launches=tuple(x for x in one.launches if x.launch < launches))
-        for one in earlier.metrics
+        replace(
+            metric,
+            launches=tuple(series for series in metric.launches if series.launch < launches),
+        )
+        for metric in earlier.metrics
     )
     return replace(
         earlier,
@@ -240,7 +243,8 @@ def merge_parity(
     if earlier is None or later is None or later.masks:
         return later or earlier
     traces = {
-        (trace.role, trace.arm, trace.seed, trace.index): trace for trace in (*later.traces, *earlier.traces)
+        (trace.role, trace.arm, trace.seed, trace.index): trace
+        for trace in (*later.traces, *earlier.traces)
     }
     return replace(
         earlier, traces=tuple(traces.values()), twin=merge_parity(earlier.twin, later.twin)
@@ -255,7 +259,7 @@ def merge_metrics(metrics: Iterable[Metric]) -> tuple[Metric, ...]:
 
     groups = (tuple(group) for _, group in groupby(sorted(metrics, key=key), key=key))
     return tuple(
-        replace(group[0], launches=tuple(x for metric in group for x in metric.launches))
+        replace(group[0], launches=tuple(series for metric in group for series in metric.launches))
         for group in groups
     )
 

@@ -80,7 +80,9 @@ class Outlook:
         kinds: list[StageKind] = list(self._expected)
         if finished in kinds:
             kinds.remove(StageKind(finished))
-        return self._openings * self._opening_s + sum(self._usual_s(kind, durations_s) for kind in kinds)
+        return self._openings * self._opening_s + sum(
+            self._usual_s(kind, durations_s) for kind in kinds
+        )
 
     def _usual_s(self, kind: StageKind, durations_s: Sequence[float]) -> float:
         return fmean(self._took_s.get(kind) or durations_s)

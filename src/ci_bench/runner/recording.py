@@ -84,7 +84,8 @@ def record_run(
         for name, (environment, _) in measured.items()
     }
     results = {
-        name: results_of(ended, sources[name], final_environments[name], measured[name][1]) for name in sources
+        name: results_of(ended, sources[name], final_environments[name], measured[name][1])
+        for name in sources
     }
     for name, document in results.items():
         documents.write(document, place(folder, name))

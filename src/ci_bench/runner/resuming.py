@@ -61,7 +61,9 @@ def find_earlier(
     ids = {results.run.id for results in results_by_side.values()}
     faults = [] if len(ids) == 1 else ["base and head are of different runs"]
     for side in sides:
-        faults += _differences(results_by_side[side.name], cases=cases[side.name], side=side, begun=begun)
+        faults += _differences(
+            results_by_side[side.name], cases=cases[side.name], side=side, begun=begun
+        )
     if faults:
         raise CannotResume(
             f"{places[SideName.HEAD]} cannot be resumed: {'; '.join(dict.fromkeys(faults))}{_ANEW}"

@@ -292,13 +292,13 @@ class _Jobs:
 
         Cases of the first `before` launches that an earlier run has completely are skipped.
         """
-        plan = self._wanted()
+        plan = self._select_cases()
         while not plan and self.launch < before:
             self.launch += 1
-            plan = self._wanted()
+            plan = self._select_cases()
         return plan
 
-    def _wanted(self) -> Plan:
+    def _select_cases(self) -> Plan:
         """The cases of this launch, in its order: those that still need it, on some side, and have budget left."""
         plan = [
             (suite, case)
@@ -320,9 +320,7 @@ class _Jobs:
     def _affordable(self, plan: Plan) -> Plan:
         """Return the part of a launch that fits into the budget; the first one checks before each stage."""
         stages_of = partial(self._stages, launch=self.launch)
-        return (
-            self.budget.affordable(plan, stages_of, self.asked or {}) if self.launch else plan
-        )
+        return self.budget.affordable(plan, stages_of, self.asked or {}) if self.launch else plan
 
     def _has(self, case: Case, launch: int) -> bool:
         """Return whether all sides have everything of a launch of a case."""
@@ -477,7 +475,7 @@ class _Jobs:
                 launchers,
                 suite,
                 case,
-                [one for one in self._stages(suite, case, self.launch) if is_due(one)],
+                [stage for stage in self._stages(suite, case, self.launch) if is_due(stage)],
             )
             if waits:
                 self._record()
@@ -667,7 +665,8 @@ class _Jobs:
         return tuple(
             stage
             for stage in due
-            if launch == 0 or (self._is_asked_for(case, stage) and self.cold.may_repeat(case, stage))
+            if launch == 0
+            or (self._is_asked_for(case, stage) and self.cold.may_repeat(case, stage))
         )
 
     def _is_asked_for(self, case: Case, stage: Stage) -> bool:

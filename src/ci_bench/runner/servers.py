@@ -116,7 +116,9 @@ class Servers:
         preloaded = {
             run.side.name: self._take(run, stack) for run in runs if run.side.name in self.spares
         }
-        started = [preloaded.get(run.side.name) or self._launcher(run, name, preload) for run in runs]
+        started = [
+            preloaded.get(run.side.name) or self._launcher(run, name, preload) for run in runs
+        ]
         self.current, self.foreseen = {}, None
         for run, launcher in zip(runs, started, strict=True):
             with run.spending(Phase.START):

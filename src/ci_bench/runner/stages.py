@@ -127,7 +127,7 @@ class SideRun:
 
         Its memory is at its launch's `addresses`.
         """
-        modules = {"HF_MODULES_CACHE": str(self._own("hf-modules"))}
+        modules = {"HF_MODULES_CACHE": str(self._ensure_folder("hf-modules"))}
         environ = {**self.side.environ, **modules, **(OFFLINE if offline else {})}
         return Launcher(
             preload=preload,
@@ -139,7 +139,7 @@ class SideRun:
             addresses=addresses,
         )
 
-    def _own(self, name: str) -> Path:
+    def _ensure_folder(self, name: str) -> Path:
         """Return a folder of this side's that its user may write to; if that is the caller, it may be made later."""
         place = self.folder / name
         if self.side.user is not None and not place.exists():
@@ -188,7 +188,7 @@ class SideRun:
 
         It uses this side's own suite and case, and the arms of that case.
         """
-        scratch = self._own(self.case_folder(case).name)
+        scratch = self._ensure_folder(self.case_folder(case).name)
         make(scratch)
         cache = scratch / "compiler-cache"
         if stage.cache is Cache.COLD:
@@ -479,7 +479,9 @@ class Stages:
                     worker.stop()
         for run in runs:
             side_end = ended.get(run.side.name)
-            if side_end is not None and explain(side_end, limit_s=self.options.stage_timeout_s)[0] in {
+            if side_end is not None and explain(side_end, limit_s=self.options.stage_timeout_s)[
+                0
+            ] in {
                 Status.OK,
                 Status.SKIPPED,
             }:

@@ -206,7 +206,9 @@ class Checking:
                 if answer.evidence is not None
                 for entry in answer.evidence.spent
             ]
-            checked_s = sum(max(0.0, entry.seconds) for entry in spent if entry.phase is Phase.CHECKS)
+            checked_s = sum(
+                max(0.0, entry.seconds) for entry in spent if entry.phase is Phase.CHECKS
+            )
             sides[name] = sides.get(name, 0.0) + checked_s
 
     def is_over_its_share(self, case: str) -> bool:
@@ -245,11 +247,11 @@ class _Party:
     def tell(self, order: Order) -> None:
         """Send an order to the worker without waiting."""
         if self.playing:
-            self.worker.tell(self._own(order))
+            self.worker.tell(self._translate(order))
 
     def obey(self, order: Order | None) -> None:
         """Make the worker execute or finish an order, and check if it is still there."""
-        answer = self.worker.ask(order and self._own(order)) if self.playing else None
+        answer = self.worker.ask(order and self._translate(order)) if self.playing else None
         self.playing = answer is not None and answer.done is not None
         if answer is not None and answer.done is not None:
             self.calls, self.block_s, self.flushes = (
@@ -265,7 +267,9 @@ class _Party:
         """Make the worker run one arm, and count energy meanwhile; `None` if it did not finish."""
         counts: list[EnergyCount] = []
         before, begun = watch.read(), clock()
-        self.worker.tell(self._own(Order(kind=OrderKind.KEEP_BUSY, seat=seat, seconds=seconds)))
+        self.worker.tell(
+            self._translate(Order(kind=OrderKind.KEEP_BUSY, seat=seat, seconds=seconds))
+        )
         while not self.worker.answers_within(COUNT_EVERY_S):
             counts.append(watch.count())
         answer, elapsed_s, after = self.worker.ask(None), clock() - begun, watch.read()
@@ -286,7 +290,7 @@ class _Party:
         place = self.places.index(arm) if arm in self.places else len(self.calls)
         return self.calls[place] if place < len(self.calls) else None
 
-    def _own(self, order: Order) -> Order:
+    def _translate(self, order: Order) -> Order:
         """The order as its worker counts arms."""
         calls = tuple(order.calls[place] for place in self.places if place < len(order.calls))
         return replace(
@@ -587,7 +591,9 @@ class Turns:
     def _refereed_groups(self, number: int, groups: Sequence[tuple[SideName, int]]) -> set[int]:
         """Return the refereed orders of a block: one for each arm that is drawn for it."""
         due = [seat for seat, block in self._refereed.items() if block == number]
-        candidates = [[place for place, seat in enumerate(groups) if seat == due_seat] for due_seat in due]
+        candidates = [
+            [place for place, seat in enumerate(groups) if seat == due_seat] for due_seat in due
+        ]
         return {self.secret.choice(places) for places in candidates if places}
 
 

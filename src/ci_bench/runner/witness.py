@@ -226,16 +226,22 @@ class Witness:
         """
         beside_base = name is not SideName.BASE and SideName.BASE in launches[-1]
         alike = [
-            accounts for accounts in launches if name in accounts and (SideName.BASE in accounts or not beside_base)
+            accounts
+            for accounts in launches
+            if name in accounts and (SideName.BASE in accounts or not beside_base)
         ]
         spans = [alike[-1:], alike] if len(alike) > 1 else [alike]
         checks: list[Check] = []
         for some in spans:
             base = joined(accounts[SideName.BASE] for accounts in some if beside_base)
             head = joined(
-                accounts[SideName.HEAD] for accounts in some if name is SideName.BASE and SideName.HEAD in accounts
+                accounts[SideName.HEAD]
+                for accounts in some
+                if name is SideName.BASE and SideName.HEAD in accounts
             )
-            checks += replace(self, base=base, head=head).checks(joined(accounts[name] for accounts in some))
+            checks += replace(self, base=base, head=head).checks(
+                joined(accounts[name] for accounts in some)
+            )
         return tuple(checks)
 
     def _check(self, account: Account, base: Account | None, head: Account | None) -> Check:
@@ -416,6 +422,7 @@ def joined(launches: Iterable[Accounts]) -> Accounts:
     merged: dict[tuple[str, str], Account] = {}
     for accounts in launches:
         merged |= {
-            key: merged[key].joined(account) if key in merged else account for key, account in accounts.items()
+            key: merged[key].joined(account) if key in merged else account
+            for key, account in accounts.items()
         }
     return merged

@@ -117,7 +117,7 @@ class HostClock:
             ValueError: a call made more or fewer marks than it has parts.
         """
         if not program.parts:
-            return Taken(wall_s=self._whole(program, calls, write))
+            return Taken(wall_s=self._time_without_parts(program, calls, write))
         ends: list[float] = []
         now = self._now
         behind = calls if write is None else write.behind
@@ -174,7 +174,7 @@ class HostClock:
     def settle_flushes(self, count: int) -> None:
         """Do nothing: this clock has no flushes."""
 
-    def _whole(self, program: Program, calls: int, write: Write | None) -> float:
+    def _time_without_parts(self, program: Program, calls: int, write: Write | None) -> float:
         now, behind = self._now, calls if write is None else write.behind
         step = program.step
         self._synchronize()

@@ -148,7 +148,10 @@ def _concluded(check: str, arm: str, deviations: "Sequence[Deviation]") -> Check
 
     conclusion = conclude(deviations)
     return Check(
-        name=check, arm=arm, outcome=conclusion.outcome, detail=f"{AGAIN}: {conclusion.detail}"[:5000]
+        name=check,
+        arm=arm,
+        outcome=conclusion.outcome,
+        detail=f"{AGAIN}: {conclusion.detail}"[:5000],
     )
 
 
@@ -156,13 +159,20 @@ def _compared(theirs: "_Opened", ours: "_Opened", base: str) -> BesideBase:
     forms, remark = _comparable(theirs.forms(), ours.forms())
     forms, one_sided = _without_one_sided(*forms)
     pairs = paired(*forms)
-    deviations = [*_plain(theirs, ours, pairs), *_exact(theirs, ours, pairs)]
+    deviations = [
+        *_compare_in_precision(theirs, ours, pairs),
+        *_compare_in_fp64(theirs, ours, pairs),
+    ]
     faults = [
         TensorError(name=name, error=None, allowed=None, fault="head does not compute it")
         for name in pairs.missing
     ]
-    certain = [deviation for deviation in deviations if deviation.name.removeprefix(EXACT) in pairs.named]
-    guessed = [deviation for deviation in deviations if deviation.name.removeprefix(EXACT) in pairs.guessed]
+    certain = [
+        deviation for deviation in deviations if deviation.name.removeprefix(EXACT) in pairs.named
+    ]
+    guessed = [
+        deviation for deviation in deviations if deviation.name.removeprefix(EXACT) in pairs.guessed
+    ]
     worst = one_sided + ([] if pairs.extra else faults)
     worst += [_error(deviation) for deviation in sorted(certain, key=_rank)]
     unknown = ""
@@ -171,7 +181,7 @@ def _compared(theirs: "_Opened", ours: "_Opened", base: str) -> BesideBase:
             "nothing that was kept shows how far rounding goes, and head is off by less than half"
             " of the digits"
         )
-    elif not any(deviation.wrong for deviation in worst):
+    elif not any(error.wrong for error in worst):
         unknown = _untellable(certain or guessed) or _unpaired(pairs, guessed)
         worst += [_error(deviation) for deviation in sorted(guessed, key=_rank)]
     more = (
@@ -200,7 +210,8 @@ def _comparable(
         return (theirs, ours), ""
     which = "base" if tried[1] else "head"
     without: list[dict[str, str]] = [
-        {name: form for name, form in one.items() if not _is_update(name)} for one in (theirs, ours)
+        {name: form for name, form in forms.items() if not _is_update(name)}
+        for forms in (theirs, ours)
     ]
     return (without[0], without[1]), f"{which}'s optimizer could not be tried on known gradients"
 
@@ -259,7 +270,7 @@ def _describe_one_sided(name: str, side: str, other: str) -> str:
     return f"{side} returns it, and {other} does not"
 
 
-def _plain(theirs: "_Opened", ours: "_Opened", pairs: Pairs) -> "list[Deviation]":
+def _compare_in_precision(theirs: "_Opened", ours: "_Opened", pairs: Pairs) -> "list[Deviation]":
     """Compare in the case's precision, with base's truth or else its plain run."""
     from ci_bench.suites.shared.worker.numerics import judged, measured, of_optimizer, yardstick_of
 
@@ -270,15 +281,19 @@ def _plain(theirs: "_Opened", ours: "_Opened", pairs: Pairs) -> "list[Deviation]
     jolts = [theirs.part(f"jolt{number}") for number in range(theirs.jolts)]
     measurements = _of(
         pairs,
-        measured(head_outputs, truth=truth, runs=runs, jolts=jolts, starts={}, epsilon=theirs.epsilon),
+        measured(
+            head_outputs, truth=truth, runs=runs, jolts=jolts, starts={}, epsilon=theirs.epsilon
+        ),
     )
-    updates = [_without_groups(measurement) for measurement in measurements if _is_update(measurement.name)]
+    updates = [
+        _without_groups(measurement) for measurement in measurements if _is_update(measurement.name)
+    ]
     others = [measurement for measurement in measurements if not _is_update(measurement.name)]
     of_updates = of_optimizer(yardstick_of(FP32_EPSILON), ADAMS_MEMORY)
     return [*judged(others, yardstick_of(theirs.epsilon)), *judged(updates, of_updates)]
 
 
-def _exact(theirs: "_Opened", ours: "_Opened", pairs: Pairs) -> "Iterator[Deviation]":
+def _compare_in_fp64(theirs: "_Opened", ours: "_Opened", pairs: Pairs) -> "Iterator[Deviation]":
     """Compare in fp64, if both sides have it."""
     from ci_bench.suites.shared.worker.numerics import Yardstick, judged, measured
 
@@ -366,7 +381,8 @@ def _nearly(deviations: "Sequence[Deviation]", epsilon: float) -> bool:
 
     wrong = [deviation for deviation in deviations if deviation.wrong]
     return bool(wrong) and all(
-        not deviation.fault and deviation.score * ALLOWED * epsilon <= epsilon**COARSE for deviation in wrong
+        not deviation.fault and deviation.score * ALLOWED * epsilon <= epsilon**COARSE
+        for deviation in wrong
     )
 
 
@@ -399,7 +415,10 @@ def paired(theirs: Mapping[str, str], ours: Mapping[str, str]) -> Pairs:
     )
     if [theirs[name] for name in unmatched_base] == [ours[name] for name in unmatched_head]:
         return Pairs(
-            named={**certain, **dict(zip(unmatched_base, unmatched_head, strict=True))}, guessed={}, missing=(), extra=0
+            named={**certain, **dict(zip(unmatched_base, unmatched_head, strict=True))},
+            guessed={},
+            missing=(),
+            extra=0,
         )
     guessed: dict[str, str] = {}
     for name in unmatched_base:
@@ -523,8 +542,12 @@ class _Opened:
     def part(self, role: str, names: Mapping[str, str] | None = None) -> _ComparedPart:
         """Return the tensors of a role; `names` maps names to the file's own."""
         file_names = {name: name for name in self.names} if names is None else names
-        there = [name for name, mine in file_names.items() if self._has(f"{role}.{self.names[mine]}")]
+        there = [
+            name for name, mine in file_names.items() if self._has(f"{role}.{self.names[mine]}")
+        ]
         return _ComparedPart(
             there,
-            lambda name: self._file.get_tensor(self._place(f"{role}.{self.names[file_names[name]]}")),
+            lambda name: self._file.get_tensor(
+                self._place(f"{role}.{self.names[file_names[name]]}")
+            ),
         )

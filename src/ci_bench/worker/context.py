@@ -30,7 +30,9 @@ def main() -> ExitCode:
         environment = Environment(
             identity=identity, condition={"cuda_trouble": " ".join(str(error).split())[:300]}
         )
-        sys.stderr.write(f"{refusal(environment, gpus, os.environ, device='auto', required='cuda')}\n")
+        sys.stderr.write(
+            f"{refusal(environment, gpus, os.environ, device='auto', required='cuda')}\n"
+        )
         return ExitCode.MEASURING_FAILED
     return ExitCode.OK
 

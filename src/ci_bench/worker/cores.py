@@ -73,6 +73,8 @@ def _of_child_s(pid: int) -> float:
     From fields 14 to 17 of proc(5)'s stat.
     """
     with suppress(OSError):
-        stat_fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        stat_fields = (
+            Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        )
         return _TICK_S * sum(map(int, stat_fields[11:15]))
     return 0.0

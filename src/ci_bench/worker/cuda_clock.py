@@ -401,9 +401,9 @@ class CudaClock:
         if subject.parts:
             expect_marks(marks.made, subject.parts, marked)
             spans_s = split(events, subject.parts, between=_seconds)
-        known_s = self._known(subject, "device time", device_s, pairs=1, calls=calls)
+        known_s = self._resolve(subject, "device time", device_s, pairs=1, calls=calls)
         return Taken(
-            wall_s=wall_s, device_s=known_s, parts_s=self._known_parts(subject, spans_s, marked)
+            wall_s=wall_s, device_s=known_s, parts_s=self._resolve_parts(subject, spans_s, marked)
         )
 
     def _take_written(self, subject: _Subject, calls: int, write: Write) -> Taken:
@@ -465,23 +465,23 @@ class CudaClock:
                 more_s = split([self._start, *events], subject.parts, between=_seconds)
                 spans_s = [sum(pair) for pair in zip(spans_s, more_s, strict=True)]
         subject.queued += calls
-        known_s = self._known(subject, "device time", device_s, pairs=calls, calls=calls)
+        known_s = self._resolve(subject, "device time", device_s, pairs=calls, calls=calls)
         return Taken(
             wall_s=wall_s / calls,
             device_s=known_s,
-            parts_s=self._known_parts(subject, spans_s, calls),
+            parts_s=self._resolve_parts(subject, spans_s, calls),
         )
 
     def _make_evictable(self) -> None:
         """Unpin the cache's lines; the GPU is idle where samples are taken, since the driver may wait for it."""
         self._pinned_by = self._unpin() or self._pinned_by
 
-    def _known_parts(
+    def _resolve_parts(
         self, subject: _Subject, spans_s: Sequence[float], calls: int
     ) -> tuple[float | None, ...]:
         """Return each part per call and unit (s), from its sum over this many marked calls."""
         return tuple(
-            self._known(
+            self._resolve(
                 subject,
                 "" if part.on_host else part.metric,
                 span_s,
@@ -491,7 +491,7 @@ class CudaClock:
             for part, span_s in zip(subject.parts, spans_s, strict=True)
         )
 
-    def _known(
+    def _resolve(
         self, subject: _Subject, what: str, span_s: float, *, pairs: int, calls: int
     ) -> float | None:
         """Return a sum of spans per call (s).

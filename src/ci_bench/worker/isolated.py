@@ -110,7 +110,9 @@ def _take_peaks(
     context.progress(arm, 1, 1)
     close(program)
     return Evidence(
-        metrics=tuple(_counter(ENGINE[name], arm, value, launch) for name, value in bytes_by_metric.items()),
+        metrics=tuple(
+            _counter(ENGINE[name], arm, value, launch) for name, value in bytes_by_metric.items()
+        ),
         facts=facts,
     )
 

@@ -176,7 +176,8 @@ class Claimer:
         """
         record = KeptClaim(check=check, arm=arm)
         expected_file = next(
-            ((file, digest) for computed, file, digest in self.expected if computed is expected), None
+            ((file, digest) for computed, file, digest in self.expected if computed is expected),
+            None,
         )
         if expected_file is None and (expected_file := self._write(expected)) is not None:
             self.expected.append((expected, *expected_file))
@@ -187,7 +188,11 @@ class Claimer:
         )
         if expected_file is not None and actual_file is not None:
             record = replace(
-                record, expected=expected_file[0], expected_digest=expected_file[1], seen=actual_file[0], seen_digest=actual_file[1]
+                record,
+                expected=expected_file[0],
+                expected_digest=expected_file[1],
+                seen=actual_file[0],
+                seen_digest=actual_file[1],
             )
         self.records.append(record)
 

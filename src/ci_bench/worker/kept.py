@@ -52,7 +52,8 @@ class Kept:
         )
         total = sum(risen.values())
         return {
-            arm: kept_bytes * (rise / total if total else 1 / len(risen)) for arm, rise in risen.items()
+            arm: kept_bytes * (rise / total if total else 1 / len(risen))
+            for arm, rise in risen.items()
         }
 
 

@@ -173,12 +173,15 @@ def take_look(
         sample = (
             _in_a_row(clock, program, row, write)
             if pause_s is None
-            else _apart(clock, program, row, write, pause_s)
+            else _in_separate_calls(clock, program, row, write, pause_s)
         )
         outputs = [copy.outputs() for copy in every]
         sums = sums_of(every)
         if row.whole:
-            outputs = [{**tensors, **_inputs_of(copy)} for tensors, copy in zip(outputs, every, strict=True)]
+            outputs = [
+                {**tensors, **_inputs_of(copy)}
+                for tensors, copy in zip(outputs, every, strict=True)
+            ]
         results = tuple(map(copied_aside, outputs))
         return Look(
             seed=seed,
@@ -188,7 +191,10 @@ def take_look(
             fresh=all(fresh),
             left=results,
             kinds=frozenset(
-                type(value).__name__ for tensors in outputs for value in tensors.values() if not _is_own(value)
+                type(value).__name__
+                for tensors in outputs
+                for value in tensors.values()
+                if not _is_own(value)
             ),
             inputs=sums,
             unsettled=_changed(outputs, results),
@@ -264,7 +270,7 @@ def _in_a_row(
     return first
 
 
-def _apart(
+def _in_separate_calls(
     clock: Clock, program: Program, row: LookRow, write: Callable[[], None] | None, pause_s: float
 ) -> Taken:
     """Make the same row, only of calls that change later ones' input, with a pause before each."""
@@ -293,7 +299,9 @@ def habits_of(clock: Clock, program: Program, state: Left | None, *, seed: int) 
         clock.take(program, calls=len(every))
         draws = bool(moved_generators(drawn, generator_states()))
         after = [_operands_aside(copy) for copy in altered]
-        writes = any(differing(earlier, later) for earlier, later in zip(before, after, strict=True))
+        writes = any(
+            differing(earlier, later) for earlier, later in zip(before, after, strict=True)
+        )
     except Exception:  # noqa: BLE001 - benchmarked code may raise anything; the next look reports it
         return Habits(written=False)
     finally:
@@ -364,7 +372,10 @@ def delayed_call(clock: Clock, program: Program, state: Left | None, *, secret: 
     if not times_s[True] or not times_s[False]:
         return Delay()
     late, undelayed = (sorted(times_s[delays]) for delays in (True, False))
-    added = [(late_s - undelayed_s) / len(every) for late_s, undelayed_s in zip(late, undelayed, strict=True)]
+    added = [
+        (late_s - undelayed_s) / len(every)
+        for late_s, undelayed_s in zip(late, undelayed, strict=True)
+    ]
     return Delay(call_s=undelayed[0] / calls, least_s=added[0], usual_s=added[ROUNDS // 2])
 
 

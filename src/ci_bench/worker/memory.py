@@ -238,7 +238,9 @@ class DeviceMemory:
         segments = self._cuda.memory_snapshot()  # type: ignore[no-untyped-call] # torch leaves it unannotated
         here = (segment for segment in segments if segment.get("device", index) == index)
         private = (
-            segment for segment in here if tuple(segment.get("segment_pool_id", COMMON_POOL)) != COMMON_POOL
+            segment
+            for segment in here
+            if tuple(segment.get("segment_pool_id", COMMON_POOL)) != COMMON_POOL
         )
         return float(sum(segment["total_size"] - segment["allocated_size"] for segment in private))
 

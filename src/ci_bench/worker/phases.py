@@ -39,14 +39,19 @@ class Stopwatch:
         )
 
 
-def whole(stage: str, reported: Sequence[Spent], *, rest: Phase, seconds: float) -> tuple[Spent, ...]:
+def whole(
+    stage: str, reported: Sequence[Spent], *, rest: Phase, seconds: float
+) -> tuple[Spent, ...]:
     """Return a stage's seconds by phase, as its worker reported them.
 
     The phase `rest` has the remainder. Impossible entries, phases longer than the stage or of
     another one, are dropped: a worker runs code that may report anything.
     """
     inside = sum(entry.seconds for entry in reported)
-    if any(entry.stage != stage or entry.seconds < 0 for entry in reported) or not inside <= seconds * 1.01:
+    if (
+        any(entry.stage != stage or entry.seconds < 0 for entry in reported)
+        or not inside <= seconds * 1.01
+    ):
         reported, inside = (), 0.0
     return add_up(
         (*reported, Spent(stage=stage, phase=rest, arm="", seconds=max(0.0, seconds - inside)))

@@ -389,7 +389,10 @@ def given_bytes(
     an element's size is unknown.
     """
     calls_with_tensors = [call for call in calls if call[0]]
-    if any(len(shapes) != len(types) or not SIZES.keys() >= {*types} for shapes, types in calls_with_tensors):
+    if any(
+        len(shapes) != len(types) or not SIZES.keys() >= {*types}
+        for shapes, types in calls_with_tensors
+    ):
         return None
     if not calls_with_tensors and not name.endswith("barrier"):
         return None
@@ -446,16 +449,16 @@ def ranks_evidence(
     arm's).
     """
     profiles = program.profile(device)
-    busy_s = [max(0.0, one["step_s"] - one["collective_s"]) for one in profiles]
+    busy_s = [max(0.0, profile["step_s"] - profile["collective_s"]) for profile in profiles]
     numbers = [
         (RANK_SKEW, max(busy_s) - min(busy_s)),
-        (COLLECTIVE_TIME, min(one["collective_s"] for one in profiles)),
+        (COLLECTIVE_TIME, min(profile["collective_s"] for profile in profiles)),
     ]
-    sizes = [[kind["bytes"] for kind in one["kinds"].values()] for one in profiles]
+    sizes = [[kind["bytes"] for kind in profile["kinds"].values()] for profile in profiles]
     if all(size is not None for rank in sizes for size in rank):
         numbers.append((COLLECTIVE_BYTES, max(map(sum, sizes))))
     if reference_s is not None:
-        step_s = statistics.median(one.wall_s for one in samples)
+        step_s = statistics.median(sample.wall_s for sample in samples)
         numbers.append((SCALING_EFFICIENCY, reference_s / (len(profiles) * step_s)))
     metrics = tuple(
         kind.of(arm, Launch(launch=launch, values=(value,)), lane=Lane.COUNTERS)
@@ -463,7 +466,8 @@ def ranks_evidence(
         if value > 0
     )
     medians_s = [
-        statistics.median(one[rank] for one in program.taken_s) for rank in range(len(profiles))
+        statistics.median(seconds[rank] for seconds in program.taken_s)
+        for rank in range(len(profiles))
     ]
     ranks = [
         f"rank {rank}: {1e3 * medians_s[rank]:.3g} ms a step, {_share(profile)} of it in"

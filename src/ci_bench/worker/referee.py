@@ -287,7 +287,10 @@ class Referee:
         if candidate.resets or reference.resets:
             return ""
         for results in candidate.known.values():
-            faults = [self._apart(results, first_results) for first_results in reference.known.values()]
+            faults = [
+                self._describe_difference(results, first_results)
+                for first_results in reference.known.values()
+            ]
             if all(faults):
                 return (
                     "what timed calls left on the prepared inputs is not what the reference's did:"
@@ -299,7 +302,10 @@ class Referee:
         """Describe differences between calls on the same inputs that rounding does not explain."""
         for results in () if repeated is None else repeated.strays:
             faults = (
-                [self._apart(results, first_results) for first_results in repeated.known.values()]
+                [
+                    self._describe_difference(results, first_results)
+                    for first_results in repeated.known.values()
+                ]
                 if repeated is not None
                 else []
             )
@@ -311,7 +317,7 @@ class Referee:
                 return f"{summary}: {faults[0]}"
         return ""
 
-    def _apart(self, results: Left, expected: Left) -> str:
+    def _describe_difference(self, results: Left, expected: Left) -> str:
         """Describe how two calls' results on the same inputs differ; empty if by rounding only.
 
         Rounding may change half of the digits. If that is not enough, a call on other inputs shows
@@ -392,11 +398,19 @@ class Referee:
         place = "a timed call on fresh inputs" + ("" if look.moved else " at known addresses")
         reference_look = self._again(look)
         if look.lacked_memory or reference_look.lacked_memory:
-            return _Answer.cannot(f"there is no memory for {place}: {look.raised or reference_look.raised}")
+            return _Answer.cannot(
+                f"there is no memory for {place}: {look.raised or reference_look.raised}"
+            )
         if reference_look.raised:
-            return _Answer.cannot(f"the reference cannot compute from fresh inputs: {reference_look.raised}")
+            return _Answer.cannot(
+                f"the reference cannot compute from fresh inputs: {reference_look.raised}"
+            )
         fault = _fault(look, reference_look)
-        return _Answer.fails(f"{place} {fault}") if fault else self._compared(look, reference_look, place)
+        return (
+            _Answer.fails(f"{place} {fault}")
+            if fault
+            else self._compared(look, reference_look, place)
+        )
 
     def _compared(self, look: Look, reference_look: Look, place: str) -> _Answer:
         if not reference_look.left[0]:
@@ -435,7 +449,10 @@ class Referee:
     def _agreement(self, look: Look, reference_look: Look) -> Agreement:
         """Apply the rule of numbers, with as many shaken runs as it needs."""
         if self.itself:
-            return max((self._coarsely(results, reference_look.left[0]) for results in look.left), key=_badness)
+            return max(
+                (self._coarsely(results, reference_look.left[0]) for results in look.left),
+                key=_badness,
+            )
         runs, jolts = [reference_look.left[0]], list[Left]()
         epsilon = self._rounding()
         agreement = self._worst(look, runs, jolts, epsilon)
@@ -531,25 +548,25 @@ class Referee:
         Then it is as near to the reference as the reference's own draws are.
         """
         draws = [reference_look, *(self._again(look, draw=1 + index) for index in range(DRAWS))]
-        if any(one.raised for one in draws) or not any(
-            differing(reference_look.left[0], one.left[0]) for one in draws[1:]
+        if any(drawn.raised for drawn in draws) or not any(
+            differing(reference_look.left[0], drawn.left[0]) for drawn in draws[1:]
         ):
             return _Answer.fails(fault)
-        lefts = [one.left[0] for one in draws]
+        by_draw = [drawn.left[0] for drawn in draws]
         names = [
             name
             for name, value in reference_look.left[0].items()
             if value.is_floating_point() and value.numel()
         ]
         spread = {
-            name: max(distance(one, other, name) for one in lefts for other in lefts)
+            name: max(distance(first, second, name) for first in by_draw for second in by_draw)
             for name in names
         }
-        if any(drawn_alike(results, lefts[0], spread) for results in look.left):
+        if any(drawn_alike(results, by_draw[0], spread) for results in look.left):
             return _Answer.fails(fault)
         for name, width in spread.items():
             if any(
-                min(distance(results, one, name) for one in lefts) > BEYOND_DRAWS * width
+                min(distance(results, drawn, name) for drawn in by_draw) > BEYOND_DRAWS * width
                 for results in look.left
             ):
                 return _Answer.fails(f"{fault}; other random numbers do not explain {name}")
@@ -557,7 +574,7 @@ class Referee:
         answering = [
             name
             for name, width in spread.items()
-            if not other.raised and distance(lefts[0], other.left[0], name) > BEYOND_DRAWS * width
+            if not other.raised and distance(by_draw[0], other.left[0], name) > BEYOND_DRAWS * width
         ]
         if not answering:
             return _Answer.cannot(
@@ -603,7 +620,9 @@ class Referee:
             return None
         for series in range(1, 1 + CONFIRMED):
             begin = partial(delayed_call, state=self.start, secret=secret + series * 2 * ROUNDS)
-            delay, reference_delay = (begin(self.clock, subject) for subject in (program, self.reference))
+            delay, reference_delay = (
+                begin(self.clock, subject) for subject in (program, self.reference)
+            )
             if not _puts_off(delay.least_s, delay, reference_delay):
                 return (
                     self._looked_again(program, secret=secret)
@@ -669,7 +688,11 @@ def _badness(agreement: Agreement) -> tuple[int, float]:
 
 def _puts_off(added_s: float, delay: Delay, reference_delay: Delay) -> bool:
     """Return whether a pause adds too much (s) to a call: to its own time, and to the reference's."""
-    usual = 1.0 + max(0.0, reference_delay.least_s) / reference_delay.call_s if reference_delay.call_s else 1.0
+    usual = (
+        1.0 + max(0.0, reference_delay.least_s) / reference_delay.call_s
+        if reference_delay.call_s
+        else 1.0
+    )
     return (
         delay.call_s > 0
         and 1.0 + added_s / delay.call_s > SLOWER_WHEN_FRESH * usual

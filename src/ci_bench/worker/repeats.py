@@ -100,7 +100,8 @@ class Repeated:
 
     def _keep(self, results: Left, epsilon: float) -> None:
         near = (
-            agree_coarsely(results, first_results, epsilon=epsilon).outcome for first_results in self.known.values()
+            agree_coarsely(results, first_results, epsilon=epsilon).outcome
+            for first_results in self.known.values()
         )
         if all(outcome is Outcome.FAIL for outcome in near):
             self.astray += 1
@@ -144,7 +145,9 @@ class Repeats:
             for _ in every:
                 self.clock.call(program)
             repeated.draws = bool(moved(drawn, generator_states()))
-            repeated.resets = repeated.draws or any(copy.learns for copy in every) or sums_of(every) != sums
+            repeated.resets = (
+                repeated.draws or any(copy.learns for copy in every) or sums_of(every) != sums
+            )
             for copy in every:
                 copy.resume()
             for _ in range(0 if repeated.resets else inputs):

@@ -157,7 +157,9 @@ class ResidentArms:
                     )
                 self.stopwatch.add(Phase.COMPILE, name, first_calls_s[-1])
             combined = copies[0] if len(copies) == 1 else Rotation(copies)
-            self.arms.append(ResidentArm(name=name, program=combined, first_call_s=first_calls_s[0]))
+            self.arms.append(
+                ResidentArm(name=name, program=combined, first_call_s=first_calls_s[0])
+            )
             if self.untouched is not None and name == arms[0]:
                 self.untouched.note()
             self._look_at_settings(name)
@@ -205,7 +207,9 @@ class ResidentArms:
             arm.calls = count
             with self.stopwatch.phase(Phase.WARM_UP, arm.name):
                 arm.warmup, arm.steady = warm_up(
-                    lambda program=arm.program, count=count: self.clock.take(program, calls=count).wall_s,  # type: ignore[misc]
+                    lambda program=arm.program, count=count: (
+                        self.clock.take(program, calls=count).wall_s
+                    ),  # type: ignore[misc]
                     limit_s=self.options.warmup_s,
                     samples=SAMPLES_A_BLOCK * self.options.blocks,
                 )
@@ -350,7 +354,9 @@ class ResidentArms:
         self.referee = None  # it keeps outputs
         for name, kept_bytes in (self.kept.by_arm() if self.kept is not None else {}).items():
             metrics.append(
-                MEMORY_KEPT.of(name, Launch(launch=launch, values=(kept_bytes,)), lane=Lane.COUNTERS)
+                MEMORY_KEPT.of(
+                    name, Launch(launch=launch, values=(kept_bytes,)), lane=Lane.COUNTERS
+                )
             )
         for arm in self.arms:
             close(arm.program)
@@ -445,7 +451,7 @@ class ResidentArms:
         A device without a clock has no such series.
         """
         program, samples = arm.program, arm.taken
-        wall = tuple(one.wall_s for one in samples)
+        wall = tuple(sample.wall_s for sample in samples)
         series = [
             (STEP_TIME, wall, program.items, Lane.WALL),
             (DEVICE_TIME, device_series(samples), program.items, Lane.DEVICE),
@@ -461,7 +467,7 @@ class ResidentArms:
             )
         for kind, values, items, lane in series:
             warmup = arm.warmup if kind is STEP_TIME else ()
-            one = Launch(
+            timings = Launch(
                 launch=launch,
                 values=values,
                 warmup=warmup,
@@ -469,7 +475,7 @@ class ResidentArms:
                 steady=arm.steady,
             )
             if values:
-                yield kind.of(arm.name, one, lane=lane, calls=arm.calls, items=items)
+                yield kind.of(arm.name, timings, lane=lane, calls=arm.calls, items=items)
 
 
 def serve_turns(
@@ -603,7 +609,8 @@ def make_clock(device: str, options: RunOptions | None = None) -> Clock:
     if device == "cpu":
         requested = {"flush_l2": options.flush_l2, "cuda_graph": options.cuda_graph}
         return HostClock(
-            synchronizer(device), unmet=tuple(name for name, enabled in requested.items() if enabled)
+            synchronizer(device),
+            unmet=tuple(name for name, enabled in requested.items() if enabled),
         )
     import torch
 

@@ -119,7 +119,7 @@ def find_largest_batch(workload: Sized, stage: Stage, *, context: Context) -> Ev
         workload=workload, arm=arm, context=context, memory=memory, limit_bytes=limit_bytes
     )
     size = search(trial.attempt, limits.most)
-    return Evidence(facts=dict(zip(SIZE_FACTS, _told(size, limit_bytes), strict=True)))
+    return Evidence(facts=dict(zip(SIZE_FACTS, _describe_size(size, limit_bytes), strict=True)))
 
 
 def _limit(limits: SizeLimits, device: str) -> float:
@@ -152,7 +152,7 @@ def _memory(device: str) -> tuple[float | None, float | None]:
     return float(total), float(free)
 
 
-def _told(size: FoundSize, limit_bytes: float) -> tuple[Fact, ...]:
+def _describe_size(size: FoundSize, limit_bytes: float) -> tuple[Fact, ...]:
     """In the order of `SIZE_FACTS`."""
     beyond = size.beyond
     end = (

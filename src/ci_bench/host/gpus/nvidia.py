@@ -92,16 +92,16 @@ class Nvidia:
         for name in (
             (uuid,) if uuid.startswith(PREFIXES) else (f"{prefix}{uuid}" for prefix in PREFIXES)
         ):
-            handle = _asked(partial(nvml.nvmlDeviceGetHandleByUUID, name))
+            handle = _ask(partial(nvml.nvmlDeviceGetHandleByUUID, name))
             if handle is not None:
                 part = name.startswith("MIG-")
                 chip = (
-                    _asked(lambda: nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle))  # noqa: B023
+                    _ask(lambda: nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle))  # noqa: B023
                     if part
                     else None
                 )
                 return NvmlGpu(nvml, handle, chip)
-        _asked(nvml.nvmlShutdown)
+        _ask(nvml.nvmlShutdown)
         message = f"NVML knows no GPU {uuid or '(torch told no UUID)'}"
         raise GpuUnreachable(message)
 
@@ -129,7 +129,7 @@ class Nvidia:
             return _in_order(cards, environ, range(len(cards.cards)))
         visible: list[str] = []
         for word in selection.split(","):
-            uuids = _named(cards, word.strip(), environ)
+            uuids = _find_by_word(cards, word.strip(), environ)
             if uuids is None:
                 return None
             if not uuids:
@@ -175,31 +175,31 @@ class NvmlGpu:
 
     def close(self) -> None:
         """Shut NVML down."""
-        _asked(self._nvml.nvmlShutdown)
+        _ask(self._nvml.nvmlShutdown)
 
     def driver(self) -> str | None:
         """The version of the driver."""
-        return _asked(lambda: _text(self._nvml.nvmlSystemGetDriverVersion()))
+        return _ask(lambda: _text(self._nvml.nvmlSystemGetDriverVersion()))
 
     def sm_mhz(self) -> int | None:
         """The clock of the multiprocessors now."""
-        return _asked(
+        return _ask(
             lambda: int(self._nvml.nvmlDeviceGetClockInfo(self._chip, self._nvml.NVML_CLOCK_SM))
         )
 
     def memory_mhz(self) -> int | None:
         """The clock of the memory now."""
-        return _asked(
+        return _ask(
             lambda: int(self._nvml.nvmlDeviceGetClockInfo(self._chip, self._nvml.NVML_CLOCK_MEM))
         )
 
     def power_w(self) -> float | None:
         """Power drawn, in NVML's milliwatts; the GPU averages it over up to a second."""
-        return _asked(lambda: self._nvml.nvmlDeviceGetPowerUsage(self._chip) / 1000)
+        return _ask(lambda: self._nvml.nvmlDeviceGetPowerUsage(self._chip) / 1000)
 
     def power_limit_w(self) -> float | None:
         """The power limit in force."""
-        return _asked(lambda: self._nvml.nvmlDeviceGetEnforcedPowerLimit(self._chip) / 1000)
+        return _ask(lambda: self._nvml.nvmlDeviceGetEnforcedPowerLimit(self._chip) / 1000)
 
     def chosen_mhz(self) -> int | None:
         """The application clock if a user has changed it.
@@ -207,20 +207,20 @@ class NvmlGpu:
         NVML has no question for clocks that `nvidia-smi --lock-gpu-clocks` locked: these only show
         in `sm_mhz` under load.
         """
-        kind = _asked(lambda: self._nvml.NVML_CLOCK_SM)
-        chosen = _asked(lambda: int(self._nvml.nvmlDeviceGetApplicationsClock(self._chip, kind)))
-        usual = _asked(
+        kind = _ask(lambda: self._nvml.NVML_CLOCK_SM)
+        chosen = _ask(lambda: int(self._nvml.nvmlDeviceGetApplicationsClock(self._chip, kind)))
+        usual = _ask(
             lambda: int(self._nvml.nvmlDeviceGetDefaultApplicationsClock(self._chip, kind))
         )
         return None if usual is None or chosen == usual else chosen
 
     def persistence(self) -> bool | None:
         """Return whether persistence mode is on."""
-        return _asked(lambda: bool(self._nvml.nvmlDeviceGetPersistenceMode(self._chip)))
+        return _ask(lambda: bool(self._nvml.nvmlDeviceGetPersistenceMode(self._chip)))
 
     def near_cores(self) -> frozenset[int] | None:
         """The cores that NVML calls ideal for the GPU, from a mask in words of 64 bits."""
-        words = _asked(lambda: list(self._nvml.nvmlDeviceGetCpuAffinity(self._chip, MASK_WORDS)))
+        words = _ask(lambda: list(self._nvml.nvmlDeviceGetCpuAffinity(self._chip, MASK_WORDS)))
         if words is None:
             return None
         return frozenset(
@@ -232,11 +232,11 @@ class NvmlGpu:
 
     def energy_j(self) -> float | None:
         """Energy since the driver was loaded, in NVML's millijoules; Volta and newer, whole GPUs."""
-        return _asked(lambda: self._nvml.nvmlDeviceGetTotalEnergyConsumption(self._handle) / 1000)
+        return _ask(lambda: self._nvml.nvmlDeviceGetTotalEnergyConsumption(self._handle) / 1000)
 
     def temperature_c(self) -> int | None:
         """The temperature of the chip."""
-        return _asked(
+        return _ask(
             lambda: int(
                 self._nvml.nvmlDeviceGetTemperature(self._chip, self._nvml.NVML_TEMPERATURE_GPU)
             )
@@ -244,16 +244,16 @@ class NvmlGpu:
 
     def ecc(self) -> bool | None:
         """Return whether memory errors are corrected."""
-        return _asked(lambda: bool(self._nvml.nvmlDeviceGetEccMode(self._chip)[0]))
+        return _ask(lambda: bool(self._nvml.nvmlDeviceGetEccMode(self._chip)[0]))
 
     def reasons(self) -> tuple[Reason, ...] | None:
         """Return why the clocks are held back now.
 
         Unknown reasons are given as the numbers of their bits.
         """
-        mask = _asked(lambda: int(self._nvml.nvmlDeviceGetCurrentClocksEventReasons(self._chip)))
+        mask = _ask(lambda: int(self._nvml.nvmlDeviceGetCurrentClocksEventReasons(self._chip)))
         if mask is None:  # the name before driver 535
-            mask = _asked(
+            mask = _ask(
                 lambda: int(self._nvml.nvmlDeviceGetCurrentClocksThrottleReasons(self._chip))
             )
         if mask is None:
@@ -268,18 +268,18 @@ class NvmlGpu:
 
         NVML has nanoseconds.
         """
-        policy = _asked(lambda: self._nvml.NVML_PERF_POLICY_THERMAL)
-        return _asked(
+        policy = _ask(lambda: self._nvml.NVML_PERF_POLICY_THERMAL)
+        return _ask(
             lambda: self._nvml.nvmlDeviceGetViolationStatus(self._chip, policy).violationTime / 1e9
         )
 
     def pids(self) -> frozenset[int] | None:
         """The processes with a compute context; in a container, their numbers may be those of the host."""
-        return _asked(lambda: frozenset(int(process.pid) for process in self._processes()))
+        return _ask(lambda: frozenset(int(process.pid) for process in self._processes()))
 
     def bytes_by_pid(self) -> dict[int, int | None] | None:
         """Return the memory of each of these processes; `None` if the driver does not report it."""
-        return _asked(
+        return _ask(
             lambda: {int(process.pid): process.usedGpuMemory for process in self._processes()}
         )
 
@@ -288,7 +288,7 @@ class NvmlGpu:
         return processes
 
 
-def _named(cards: Cards, word: str, environ: Mapping[str, str]) -> tuple[str, ...] | None:
+def _find_by_word(cards: Cards, word: str, environ: Mapping[str, str]) -> tuple[str, ...] | None:
     """Return the GPU or part that a word names: empty if none exists, `None` if that is unknown."""
     if re.fullmatch(r"[0-9]{1,4}", word):
         return _in_order(cards, environ, [int(word)] if int(word) < len(cards.cards) else [])
@@ -332,10 +332,10 @@ def _card(nvml: Any, handle: Any) -> Card:
 
     A driver or GPU that knows no parts raises when asked for them.
     """
-    divided = bool(_asked(lambda: nvml.nvmlDeviceGetMigMode(handle)[0]))
+    divided = bool(_ask(lambda: nvml.nvmlDeviceGetMigMode(handle)[0]))
     parts = tuple(_parts(nvml, handle)) if divided else ()
-    name = _asked(lambda: _text(nvml.nvmlDeviceGetName(handle)))
-    mode = EXCLUSIVE.get(_asked(lambda: int(nvml.nvmlDeviceGetComputeMode(handle))) or 0, "")
+    name = _ask(lambda: _text(nvml.nvmlDeviceGetName(handle)))
+    mode = EXCLUSIVE.get(_ask(lambda: int(nvml.nvmlDeviceGetComputeMode(handle))) or 0, "")
     unloaded = NvmlGpu(nvml, handle).persistence() is False
     return Card(
         uuid=_text(nvml.nvmlDeviceGetUUID(handle)),
@@ -349,12 +349,12 @@ def _card(nvml: Any, handle: Any) -> Card:
 
 def _parts(nvml: Any, handle: Any) -> Iterator[str]:
     for index in range(MOST_PARTS):
-        part = _asked(partial(nvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, index))
+        part = _ask(partial(nvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, index))
         if part is not None:
             yield _text(nvml.nvmlDeviceGetUUID(part))
 
 
-def _asked(ask: Callable[[], _Answer]) -> _Answer | None:
+def _ask(ask: Callable[[], _Answer]) -> _Answer | None:
     try:
         return ask()
     except Exception:  # noqa: BLE001 - NVMLError, its version mismatch (not one), or a function this version lacks

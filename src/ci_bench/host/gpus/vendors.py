@@ -44,7 +44,9 @@ def torch_builds(version: object) -> dict[str, str]:
 
     They are read from `torch.version`; empty in a build for the CPU.
     """
-    versions = {vendor.torch_build: getattr(version, vendor.torch_build, None) for vendor in VENDORS}
+    versions = {
+        vendor.torch_build: getattr(version, vendor.torch_build, None) for vendor in VENDORS
+    }
     return {
         name: str(toolkit_version)
         for name, toolkit_version in versions.items()

@@ -35,7 +35,9 @@ class Layouts:
 
     def origin(self, inputs: Iterable[Any]) -> SourceLine | None:
         """Return the line of the first input whose layout was made in this step."""
-        origins = (self._made.get(layout) for layout in map(layout_of, inputs) if layout is not None)
+        origins = (
+            self._made.get(layout) for layout in map(layout_of, inputs) if layout is not None
+        )
         return next((line for line in origins if line is not None), None)
 
     def follow(
@@ -115,7 +117,9 @@ def annotated(table: list[SourceLine], sources: FrameSources) -> "Iterator[Torch
                 return func(*args, **(kwargs or {}))
             inputs = tree_leaves((args, kwargs))
             layout_line = layouts.origin(inputs)
-            with record_function(label(number(line), None if layout_line is None else number(layout_line))):
+            with record_function(
+                label(number(line), None if layout_line is None else number(layout_line))
+            ):
                 result = func(*args, **(kwargs or {}))
             layouts.follow(inputs, tree_leaves(result), line)
             return result

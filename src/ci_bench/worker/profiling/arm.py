@@ -204,7 +204,10 @@ class _Looking:
             raise RuntimeError("torch's profiler saw no step")
         self.step_s = fmean(step.whole_s for step in quiet_steps)
         host = middle([step.host_s for step in quiet_steps], [1] * len(quiet_steps))
-        return [*_operators(typical(quiet_steps), lines, python, self._kernels), *_python(host, python)]
+        return [
+            *_operators(typical(quiet_steps), lines, python, self._kernels),
+            *_python(host, python),
+        ]
 
     def _quickest(self, look: Callable[[], T], lack: str) -> T | None:
         """Return the look that disturbed least.

@@ -161,7 +161,7 @@ class Graphs:
             graph=torch.fx.GraphModule(graph, copy.deepcopy(graph.graph)),
             inputs=tuple(inputs),
             compiler=name_of(backend, wrapper._compiler_name or ""),  # noqa: SLF001 - as above
-            options=_plain(
+            options=_select_plain(
                 {
                     **getattr(backend, "config", {}),
                     **getattr(backend, "kwargs", {}).get("options", {}),
@@ -277,7 +277,7 @@ def name_of(backend: Any, name: str) -> str:
     return name
 
 
-def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
+def _select_plain(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options that a file can hold."""
     return {
         name: value
@@ -298,9 +298,10 @@ def write(path: Path, captured: CapturedBundle, *, name: str = "") -> None:
 
     if not NNModuleToString.can_convert_to_string(captured.graph):
         raise ValueError("a graph with modules that have no source")
-    stored = _kept(captured.inputs)
+    stored = _select_stored(captured.inputs)
     described = [
-        _described(argument, is_kept=index in stored) for index, argument in enumerate(captured.inputs)
+        _described(argument, is_kept=index in stored)
+        for index, argument in enumerate(captured.inputs)
     ]
     main = _TOP.format(
         torch=torch.__version__,
@@ -319,11 +320,13 @@ def write(path: Path, captured: CapturedBundle, *, name: str = "") -> None:
         )
 
 
-def _kept(inputs: tuple[Any, ...]) -> dict[int, Any]:
+def _select_stored(inputs: tuple[Any, ...]) -> dict[int, Any]:
     """Return the inputs that are kept as they are, by place."""
     import torch
 
-    tensors = {index: tensor for index, tensor in enumerate(inputs) if isinstance(tensor, torch.Tensor)}
+    tensors = {
+        index: tensor for index, tensor in enumerate(inputs) if isinstance(tensor, torch.Tensor)
+    }
     stored, size = {}, 0
     for index, tensor in sorted(
         tensors.items(), key=lambda item: (item[1].is_floating_point(), item[1].nbytes)

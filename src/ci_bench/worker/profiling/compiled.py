@@ -122,8 +122,14 @@ def breaks_of(sources: FrameSources) -> tuple[GraphBreak, ...]:
             continue
         stack = getattr(graph_break, "user_stack", None) or ()
         user_frames = [frame for frame in stack if sources.is_own(frame.filename)] or list(stack)
-        line = sources.line(user_frames[-1].filename, user_frames[-1].lineno or 0) if user_frames else None
-        reason = str(getattr(graph_break, "reason", "")).strip().partition("\n")[0] or "no reason given"
+        line = (
+            sources.line(user_frames[-1].filename, user_frames[-1].lineno or 0)
+            if user_frames
+            else None
+        )
+        reason = (
+            str(getattr(graph_break, "reason", "")).strip().partition("\n")[0] or "no reason given"
+        )
         key = reason[:MOST_REASON], line.place[:MOST_PLACE] if line else ""
         times[key] = times.get(key, 0) + 1
     return tuple(

@@ -99,7 +99,13 @@ def recaptured(
     def take(graph: Any, example_inputs: Sequence[Any]) -> Any:
         captured = torch.fx.GraphModule(graph, copy.deepcopy(graph.graph))
         graphs.append(
-            (captured, [tensor.detach().clone().requires_grad_(tensor.requires_grad) for tensor in example_inputs])
+            (
+                captured,
+                [
+                    tensor.detach().clone().requires_grad_(tensor.requires_grad)
+                    for tensor in example_inputs
+                ],
+            )
         )
         return graph.forward
 
@@ -147,7 +153,9 @@ def main(original: Path, smaller: Path) -> None:
         unfinished = smaller.with_suffix(".unfinished")
         write(
             unfinished,
-            CapturedBundle(graph=smaller_graph, inputs=tuple(smaller_inputs), operators=whole_size, **same),
+            CapturedBundle(
+                graph=smaller_graph, inputs=tuple(smaller_inputs), operators=whole_size, **same
+            ),
             name=original.name,
         )
         unfinished.replace(smaller)

@@ -85,7 +85,8 @@ def steps_of(events: Iterable[Any]) -> list[TakenProfile]:
     )
     profiles = [
         TakenProfile(
-            whole_s=step_event.time_range.elapsed_us() / 1e6, host_s=step_event.self_cpu_time_total / 1e6
+            whole_s=step_event.time_range.elapsed_us() / 1e6,
+            host_s=step_event.self_cpu_time_total / 1e6,
         )
         for step_event in steps
     ]
@@ -93,7 +94,11 @@ def steps_of(events: Iterable[Any]) -> list[TakenProfile]:
         for event in _below(step):
             _add(profile, event)
     for root in roots:
-        within = (profile for step_event, profile in zip(steps, profiles, strict=True) if _is_during(root, step_event))
+        within = (
+            profile
+            for step_event, profile in zip(steps, profiles, strict=True)
+            if _is_during(root, step_event)
+        )
         if root.name != STEP and (step_of := next(within, None)) is not None:
             for event in (root, *_below(root)):
                 _add(step_of, event)

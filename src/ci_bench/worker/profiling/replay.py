@@ -57,10 +57,17 @@ def replayed(
         return ReplayOutcome(code=WRONG, says=f"{FAILS}: {type(error).__name__}: {first}"[:200])
     if uncompiled_results.keys() != compiled_results.keys():
         return ReplayOutcome(
-            code=WRONG, says=f"it gives {len(compiled_results)} tensors instead of {len(uncompiled_results)}"
+            code=WRONG,
+            says=f"it gives {len(compiled_results)} tensors instead of {len(uncompiled_results)}",
         )
     worst = [
-        difference for name in uncompiled_results if (difference := _apart(name, uncompiled_results[name], compiled_results[name], exact.get(name)))
+        difference
+        for name in uncompiled_results
+        if (
+            difference := _describe_difference(
+                name, uncompiled_results[name], compiled_results[name], exact.get(name)
+            )
+        )
     ]
     return (
         ReplayOutcome(code=WRONG, says=worst[0])
@@ -105,8 +112,12 @@ def _results(
             for (index, _), tensor in zip(leaves, gradients, strict=True)
             if tensor is not None
         }
-    written = {index: tensor for index, tensor in enumerate(arguments) if isinstance(tensor, torch.Tensor)}
-    results |= {f"input {index} as it is left": tensor.detach() for index, tensor in written.items()}
+    written = {
+        index: tensor for index, tensor in enumerate(arguments) if isinstance(tensor, torch.Tensor)
+    }
+    results |= {
+        f"input {index} as it is left": tensor.detach() for index, tensor in written.items()
+    }
     return results
 
 
@@ -151,7 +162,7 @@ def _exact(graph: Any, inputs: Sequence[Any], settings: Mapping[str, Any]) -> di
         return {}
 
 
-def _apart(name: str, uncompiled: Any, compiled: Any, exact: Any | None) -> str:
+def _describe_difference(name: str, uncompiled: Any, compiled: Any, exact: Any | None) -> str:
     """Describe how a tensor differs by more than rounding; empty if it doesn't."""
     if uncompiled.shape != compiled.shape or uncompiled.dtype != compiled.dtype:
         return (
@@ -168,7 +179,10 @@ def _apart(name: str, uncompiled: Any, compiled: Any, exact: Any | None) -> str:
     reference = uncompiled if exact is None or exact.shape != uncompiled.shape else exact
     reference = reference.to(dtype=_wide(uncompiled))[finite]
     scale = _rms(reference)
-    off, rounding = (_rms(tensor.to(dtype=_wide(uncompiled))[finite] - reference) for tensor in (compiled, uncompiled))
+    off, rounding = (
+        _rms(tensor.to(dtype=_wide(uncompiled))[finite] - reference)
+        for tensor in (compiled, uncompiled)
+    )
     if off <= FACTOR * rounding + allowed * scale + sys.float_info.min:
         return ""
     return f"{name} is off by {off:.3g}, uncompiled by {rounding:.3g}, of values of {scale:.3g}"

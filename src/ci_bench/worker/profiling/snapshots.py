@@ -76,7 +76,9 @@ def packed(snapshot: Mapping[str, Any]) -> bytes:
         value = {
             **snapshot,
             "segments": segments,
-            "device_traces": [trace[len(trace) - min(event_count, len(trace)) :] for trace in traces],
+            "device_traces": [
+                trace[len(trace) - min(event_count, len(trace)) :] for trace in traces
+            ],
         }
         content = gzip.compress(json.dumps(value, default=str).encode(), mtime=0)
         if len(content) <= MOST_BYTES:
