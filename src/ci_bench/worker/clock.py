@@ -31,7 +31,7 @@ class Taken:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Write:
-    """A write into inputs in a sample, without a pause: `behind` of its calls come after it, or none."""
+    """A write into inputs in a sample, without a pause: `behind` of its calls follow it."""
 
     write: Callable[[], object]
     behind: int
@@ -51,12 +51,12 @@ class Clock(Protocol):
         """
 
     def call(self, program: Program) -> None:
-        """One call as samples make it, not timed and not waited for."""
+        """Make one call as samples make it, untimed, without waiting for it."""
 
     def take(self, program: Program, *, calls: int, write: Write | None = None) -> Taken:
         """Time this many calls; a `write` goes between two of them.
 
-        A sample that counts has none.
+        A sample that counts has no write.
         """
 
     def least_sample_s(self) -> float:
@@ -97,17 +97,17 @@ class HostClock:
         unmet: tuple[str, ...] = (),
         now: Reader = reader(),
     ) -> None:
-        """`synchronize` waits for the device.
+        """Read time with `now`; `synchronize` waits for the device.
 
         `unmet` names the options that this device cannot follow.
         """
         self._synchronize, self._unmet, self._now = synchronize, unmet, now
 
     def prepare(self, program: Program) -> None:
-        """Nothing has to be prepared."""
+        """Do nothing: the host's clock needs no preparation."""
 
     def call(self, program: Program) -> None:
-        """One call, not timed."""
+        """Make one call, untimed."""
         program.step(no_mark)
 
     def take(self, program: Program, *, calls: int, write: Write | None = None) -> Taken:
@@ -143,15 +143,15 @@ class HostClock:
         return Taken(wall_s=wall_s, parts_s=parts_s)
 
     def least_sample_s(self) -> float:
-        """The CPU needs no waiting for, so any sample will do."""
+        """Return 0: the CPU needs no waiting for, so any sample will do."""
         return 0.0
 
     def replays(self, program: Program) -> bool:  # noqa: ARG002 - no program
-        """Never."""
+        """Return false: nothing is captured here."""
         return False
 
     def checks(self, program: Program, *, arm: str) -> tuple[Check, ...]:  # noqa: ARG002 - the same for every program
-        """The options that have no meaning on this device."""
+        """Return a remark for each option that has no meaning on this device."""
         return tuple(
             Check(
                 name=name,
@@ -168,7 +168,7 @@ class HostClock:
         return 0
 
     def flushes(self) -> int:
-        """Never."""
+        """Return 0: this clock never flushes."""
         return 0
 
     def settle_flushes(self, count: int) -> None:
@@ -212,7 +212,9 @@ def split(
     *,
     between: Callable[[_Reading, _Reading], float],
 ) -> tuple[float, ...]:
-    """The seconds that each part took over all calls, from a reading at the start of each call and at each mark.
+    """Return the seconds that each part took over all calls.
+
+    `readings` has one at the start of each call and one at each mark.
 
     `between` gives the seconds from one reading to a later one.
     """

@@ -79,7 +79,7 @@ class Pairs:
 
     @property
     def every(self) -> dict[str, str]:
-        """All pairs."""
+        """Return all pairs."""
         return {**self.named, **self.guessed}
 
 
@@ -123,7 +123,7 @@ def judge(claims: Sequence[ClaimFiles]) -> tuple[Check, ...]:
 
 
 def _deviations(claim: ClaimFiles) -> "list[Deviation]":
-    """The deviation of each tensor. Raises `BadTensors`."""
+    """Return the deviation of each tensor. Raises `BadTensors`."""
     from ci_bench.suites.shared.worker.numerics import judged, measured, yardstick_of
 
     with ExitStack() as stack:
@@ -219,11 +219,11 @@ def _comparable(
 def _without_one_sided(
     theirs: dict[str, str], ours: dict[str, str]
 ) -> tuple[tuple[dict[str, str], dict[str, str]], list[TensorError]]:
-    """Return the forms without values that only one side has and that have no other name there, and those values as faults.
+    """Return the forms without one-sided values, and those values as faults.
 
-    Inputs are there only if a call writes into them: ``input: 0``, ``outputs of step 1: inputs.0``.
-    Plain values, such as text, may have another name (a private attribute's) only if kind and size
-    are the same.
+    One-sided values exist on one side only, under any name. Inputs are there only if a call writes
+    into them: ``input: 0``, ``outputs of step 1: inputs.0``. Plain values, such as text, may have
+    another name (a private attribute's) only if kind and size are the same.
     """
     one_sided = [
         {
@@ -252,7 +252,7 @@ def _is_input(name: str) -> bool:
 
 
 def _has_no_counterpart(name: str, forms: Mapping[str, str], others: Mapping[str, str]) -> bool:
-    """Return whether a plain value has no value of its form among those that only the other side has."""
+    """Return whether none of the other side's unmatched values has a plain value's form."""
     from ci_bench.suites.shared.worker.plain_values import kind_of_plain
 
     kind = kind_of_plain(name)
@@ -309,7 +309,7 @@ def _compare_in_fp64(theirs: "_Opened", ours: "_Opened", pairs: Pairs) -> "Itera
 
 
 def _without_groups(update: "TensorMeasurement") -> "TensorMeasurement":
-    """An optimizer's update is compared as a whole.
+    """Compare an optimizer's update as a whole.
 
     A bias correction in fp32 is one factor of all elements, off by 0.006 %.
     """
@@ -327,7 +327,7 @@ def _of(pairs: Pairs, measurements: Sequence[Any]) -> list[Any]:
 
 
 def _toward(truth: Any, run: Any, share: float) -> Any:
-    """The truth, off by a share of a run's rounding.
+    """Return the truth, off by a share of a run's rounding.
 
     Whole numbers have no rounding to scale, and what is not finite stays.
     """
@@ -403,10 +403,10 @@ def _unpaired(pairs: Pairs, guessed: "Sequence[Deviation]") -> str:
 
 
 def paired(theirs: Mapping[str, str], ours: Mapping[str, str]) -> Pairs:
-    """Pair tensors by name, and the rest by form, in order. The form of each is given by name.
+    """Pair tensors by name, and the rest by form, in order.
 
-    The order is certain if both sides have the same forms in the same order; a refactoring that
-    renames leaves it so.
+    Both arguments give each tensor's form by its name. The order is certain if both sides have the
+    same forms in the same order; a refactoring that renames leaves it so.
     """
     certain = {name: name for name in theirs if name in ours}
     unmatched_base, unmatched_head = (
@@ -532,7 +532,7 @@ class _Opened:
         self._file.__exit__(None, None, None)
 
     def forms(self) -> dict[str, str]:
-        """Type and shape of each tensor of the plain run, by name."""
+        """Return type and shape of each tensor of the plain run, by name."""
         return {name: self._form(f"outputs.{number}") for name, number in self.names.items()}
 
     def _form(self, key: str) -> str:

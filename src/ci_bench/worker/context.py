@@ -38,7 +38,7 @@ def main() -> ExitCode:
 
 
 def _software(identity: Mapping[str, object], gpus: tuple[Cards, ...]) -> str:
-    """The driver of the vendor that torch was built for, and the toolkit."""
+    """Return the driver of the vendor that torch was built for, and the toolkit."""
     for cards in gpus:
         version = identity.get(cards.vendor.torch_build)
         if version is not None:

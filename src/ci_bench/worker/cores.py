@@ -62,7 +62,7 @@ class Cores:
 
 
 def _of_children_s() -> float:
-    """Seconds of the processor of this process's children, gone or not."""
+    """Return the processor seconds of this process's children, gone or not."""
     gone = resource.getrusage(resource.RUSAGE_CHILDREN)
     return gone.ru_utime + gone.ru_stime + sum(map(_of_child_s, own_children()))
 

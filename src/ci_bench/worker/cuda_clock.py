@@ -1,10 +1,12 @@
-"""The clock of a CUDA GPU: the host's clock around the fence, CUDA events inside it, and steps captured in CUDA graphs.
+"""The clock of a CUDA GPU: the host's clock around the fence, CUDA events inside it.
 
 Hot (the default): the calls follow one another in one fence, between two events; `device_s` is the
 span between these. Cold (`flush_l2`): before each call the L2 cache is overwritten, and each call
 has a separate fence. There `wall_s` and `device_s` come from different calls. The host's clock
 needs the flush to be over before it starts. Events are queued behind the flush: the GPU is busy
 with it while the host queues the call, so the span contains no waiting for the host.
+
+Steps may be captured in CUDA graphs.
 
 An event's resolution is about 0.5 µs (CUDA runtime API, cudaEventElapsedTime), so one pair of
 events resolves a span of 100 µs to 0.5 %. The error of a sum of n spans grows with the square root
@@ -175,13 +177,21 @@ class _Subject:
     """A program as this clock calls it, and observations on the way."""
 
     program: Program
+    """The program as the suite opened it."""
     step: Callable[[Mark], object]
+    """One call: the program's step, or a replay of its graph."""
     parts: tuple[Part, ...]
+    """Parts that are timed; empty for a replay, which hides them."""
     captured: Captured | None = None
+    """The graph, or the reason for its absence; `None` if no graph was requested."""
     unresolved: set[str] = field(default_factory=set)
+    """Names of times whose spans are too short for the events' resolution."""
     queued: int = 0
+    """Cold calls since the number of flushes was last changed."""
     overtaken: int = 0
+    """Those cold calls that the GPU had to wait for."""
     flushes: int = 1
+    """Flushes before each cold call's events."""
     late: dict[int, int] = field(default_factory=dict)
     """Samples in which the GPU waited for the host, by their number of calls."""
     taken: Counter[int] = field(default_factory=Counter)
@@ -213,7 +223,7 @@ class _Marks:
 
 
 class CudaClock:
-    """Host clock and CUDA events on the current stream of one GPU, which is the process's current device.
+    """Host clock and CUDA events on the current stream of the process's current GPU.
 
     Work on other streams is in `wall_s`, but in `device_s` only as far as the current stream waits
     for it.
@@ -232,7 +242,7 @@ class CudaClock:
         draw: Callable[[], object] = int,
         now: Reader = reader(),
     ) -> None:
-        """`cuda` is `torch.cuda` or a replacement.
+        """Time with `cuda`, which is `torch.cuda` or a replacement.
 
         `flush` queues the eviction of the L2 cache; `graphs` requests CUDA graphs.
 
@@ -256,7 +266,7 @@ class CudaClock:
             self._subjects[id(program)] = self._subject(program)
 
     def call(self, program: Program) -> None:
-        """One call or replay, queued."""
+        """Queue one call or replay."""
         self.prepare(program)
         self._subjects[id(program)].step(no_mark)
 
@@ -407,7 +417,9 @@ class CudaClock:
         )
 
     def _take_written(self, subject: _Subject, calls: int, write: Write) -> Taken:
-        """Calls as samples make them, queued one behind the other, with a write to the inputs among them on the same stream.
+        """Time calls as samples make them, with a write to the inputs among them.
+
+        Calls and write are queued one behind the other on the same stream.
 
         Flushes come before each call as in samples, and the host waits for none of it.
         """
@@ -429,7 +441,9 @@ class CudaClock:
         return Taken(wall_s=(now() - begun) / calls)
 
     def _take_cold(self, subject: _Subject, calls: int, flush: Callable[[], object]) -> Taken:
-        """A fence for each call, once for the host's clock and once for the events; a flush before either.
+        """Time each call in two fences: by the host's clock, and by the events.
+
+        A flush comes before either.
 
         Before the events there are as many flushes as the host takes to queue a call, judging by
         earlier samples; once the number is settled, that many.
@@ -473,7 +487,10 @@ class CudaClock:
         )
 
     def _make_evictable(self) -> None:
-        """Unpin the cache's lines; the GPU is idle where samples are taken, since the driver may wait for it."""
+        """Unpin the cache's lines.
+
+        The GPU is idle where samples are taken, since the driver may wait for it.
+        """
         self._pinned_by = self._unpin() or self._pinned_by
 
     def _resolve_parts(
@@ -504,7 +521,7 @@ class CudaClock:
         return None
 
     def _spread_marks(self, parts: int, calls: int) -> tuple[int, int]:
-        """Every how many calls is marked, and how many that makes."""
+        """Return the stride of marked calls, and their number."""
         stride = math.ceil(calls * (parts + 1) / MAX_EVENTS)
         return stride, math.ceil(calls / stride)
 
@@ -515,7 +532,10 @@ class CudaClock:
         return self._events[:count]
 
     def _new_events(self, count: int) -> list[Any]:
-        """Events, recorded once: torch creates the CUDA event behind one when it is first recorded."""
+        """Return new events, recorded once.
+
+        Torch creates the CUDA event behind one when it is first recorded.
+        """
         events = [self._cuda.Event(enable_timing=True) for _ in range(count)]
         for event in events:
             event.record(self._stream())

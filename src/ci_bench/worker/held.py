@@ -49,9 +49,10 @@ def read_held() -> Held | None:
 
 
 def _read_files() -> tuple[float, float]:
-    """Bytes of shared memory that is open and not mapped, and of files on a disk that are mapped to be written.
+    """Return the bytes of open, unmapped shared memory, and of written mapped files.
 
-    Only an inspection of each mapping shows that, which takes long; usually none is needed.
+    The files are on a disk and mapped to be written. Only an inspection of each mapping shows that,
+    which takes long; usually none is needed.
     """
     opened = _open_shared_memory()
     try:
@@ -79,7 +80,11 @@ def _read_files() -> tuple[float, float]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Mapping:
-    """A mapping of a file: its device and inode, its name, its resident bytes, and whether writing changes the file."""
+    """One mapping of a file.
+
+    `file` is its device and inode, `resident` its resident bytes; with `is_written`, writing
+    changes the file.
+    """
 
     file: tuple[int, int]
     name: str
@@ -88,7 +93,7 @@ class _Mapping:
 
 
 def _mappings(text: str) -> Iterator[_Mapping]:
-    """The mappings of files in /proc/PID/smaps (proc(5))."""
+    """Yield the mappings of files in /proc/PID/smaps (proc(5))."""
     head: list[str] = []
     for line in text.splitlines():
         words = line.split(maxsplit=5)
@@ -106,7 +111,10 @@ def _mappings(text: str) -> Iterator[_Mapping]:
 
 
 def _file_systems_in_memory() -> frozenset[int]:
-    """The devices of file systems without a disk, by /proc/PID/mountinfo (proc(5)): their pages are shared memory."""
+    """Return the devices of file systems without a disk, by /proc/PID/mountinfo (proc(5)).
+
+    Their pages are shared memory.
+    """
     devices = set()
     with suppress(OSError):
         for line in (_PROC / "mountinfo").read_text(errors="replace").splitlines():
@@ -117,7 +125,10 @@ def _file_systems_in_memory() -> frozenset[int]:
 
 
 def _open_shared_memory() -> dict[tuple[int, int], float]:
-    """The bytes of each memfd and file of /dev/shm that this process has open, by device and inode."""
+    """Return the bytes of each memfd and file of /dev/shm that this process has open.
+
+    The keys are device and inode.
+    """
     sizes: dict[tuple[int, int], float] = {}
     device = None
     with suppress(OSError):

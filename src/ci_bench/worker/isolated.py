@@ -49,7 +49,10 @@ def measure_alone(
     stopwatch: Stopwatch,
     memory: HostMemory | DeviceMemory | None,
 ) -> Evidence:
-    """Measure the stage's one arm: compile latency from a cold cache, else memory above what `memory` started with."""
+    """Measure the stage's one arm: compile latency from a cold cache, or memory.
+
+    Memory counts above what `memory` started with; without it, latency is measured.
+    """
     (arm,) = stage.arms
     if memory is None:
         return _compile_from_cold(
@@ -131,7 +134,7 @@ def _of_every_rank(
 def _settle(
     workload: Workload, arm: str, context: Context, stopwatch: Stopwatch
 ) -> tuple[Program, float, float]:
-    """The program after steady calls, its first call and its fastest steady call (s)."""
+    """Return the program after steady calls, its first and its fastest steady call (s)."""
     synchronize = synchronizer(context.device)
     with stopwatch.phase(Phase.BUILD, arm):
         program = workload.open(arm)
@@ -193,7 +196,10 @@ def _counter(kind: MetricKind, arm: str, value: float, launch: int) -> Metric:
 
 
 def _really_compiled(arm: str, counts: CompileCounts) -> Check:
-    """A candidate that ran without a single captured graph was never compiled."""
+    """Check that a candidate was compiled.
+
+    Without a single captured graph it was not.
+    """
     places = {reason: f" at {place}" for reason, place in counts.break_places.items()}
     broken = (
         f"{reason}{places.get(reason, '')} ({times}x)"

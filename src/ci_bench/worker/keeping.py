@@ -137,8 +137,8 @@ class Keeper:
             and (computed.runs or computed.truth)
         ):
             return (
-                f"with a run that shows their rounding, tensors of {outputs_bytes:,} bytes are more than is"
-                f" kept ({MAX_BYTES:,} bytes)"
+                f"with a run that shows their rounding, tensors of {outputs_bytes:,} bytes are more"
+                f" than is kept ({MAX_BYTES:,} bytes)"
             )
         metadata = {
             NAMES: json.dumps(names),
@@ -160,14 +160,18 @@ CLAIM = "claim-{}.safetensors"
 
 @dataclass(kw_only=True, slots=True)
 class Claimer:
-    """Takes the arguments of `Context.claim`; `records` is the report to the parent."""
+    """Takes the arguments of `Context.claim`."""
 
     folder: Path
+    """Folder for the files of claims."""
     records: list[KeptClaim] = field(default_factory=list, init=False)
+    """Report to the parent: one record for each claim, with or without files."""
     left: int = field(default=MAX_CLAIMED_BYTES, init=False)
+    """Remaining limit for tensors of this stage, in bytes."""
     expected: list[tuple[Computed, str, str]] = field(default_factory=list, init=False)
     """The outputs of references, with file and digest. Arms are compared with the same ones."""
     _count: int = field(default=0, init=False)
+    """Number of files written so far; it numbers the next one."""
 
     def claim(self, check: str, arm: str, actual: Mapping[str, Any], expected: Computed) -> None:
         """Write both.
@@ -254,7 +258,7 @@ class _KeptPart:
         return cls(tensors=tensors, same=same, places=keys)
 
     def with_part(self, other: "_KeptPart") -> "_KeptPart":
-        """Both together."""
+        """Return both together."""
         return _KeptPart(
             tensors={**self.tensors, **other.tensors},
             same={**self.same, **other.same},
@@ -272,7 +276,7 @@ def _size(tensor: Any) -> int:
 
 
 def weights_of(start: Mapping[str, str]) -> Weights:
-    """The digests of the weights together."""
+    """Return the digests of the weights together."""
     pairs = sorted(start.items())
     return Weights(
         names=joined(name for name, _ in pairs),
@@ -282,7 +286,7 @@ def weights_of(start: Mapping[str, str]) -> Weights:
 
 
 def joined(parts: Iterable[str]) -> str:
-    """One digest of many texts."""
+    """Return one digest of many texts."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(part.encode("utf-8", "replace"))
@@ -291,6 +295,6 @@ def joined(parts: Iterable[str]) -> str:
 
 
 def file_digest(path: Path) -> str:
-    """The digest of a file's bytes. Raises `OSError`."""
+    """Return the digest of a file's bytes. Raises `OSError`."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

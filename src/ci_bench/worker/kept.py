@@ -21,7 +21,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(kw_only=True, slots=True)
 class Kept:
-    """The memory of this process on a device between two readings, and which arm's calls made it rise."""
+    """The memory of this process on a device between two readings, by arm."""
 
     device: str
     _before: float | None = field(default=None, init=False)
@@ -33,7 +33,7 @@ class Kept:
 
     @contextmanager
     def calls_of(self, arm: str) -> Iterator[None]:
-        """The block holds calls of one arm."""
+        """Attribute the growth of memory in this block to one arm."""
         before = _quick_bytes(self.device)
         yield
         self._risen[arm] = self._risen.get(arm, 0.0) + _quick_bytes(self.device) - before

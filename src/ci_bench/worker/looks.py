@@ -119,26 +119,32 @@ class Habits:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Look:
-    """One refereed call: its inputs, each copy's results, its time per call (s), or its error.
-
-    `draw` seeded the generators, as it does before a sample, so they cannot distinguish a look from
-    one; 0: `seed` did. `fresh`: the inputs had other values than before. `kinds` are the classes of
-    tensors outside torch. `unsettled` names values that changed without a call. `inputs` are
-    checksums of each copy's inputs after the call.
-    """
+    """One refereed call."""
 
     seed: int
+    """Seed of the fresh inputs."""
     moved: bool
+    """True if the inputs were in new memory, false if at known addresses."""
     draw: int = 0
+    """Seed of the generators, set as before a sample, so a look is indistinguishable; 0: `seed`."""
     row: LookRow = LookRow()
+    """The row of calls around the look."""
     fresh: bool = True
+    """True if the inputs had other values than before."""
     left: tuple[Left, ...] = ()
+    """Each copy's results of the last call; empty after an error."""
     kinds: frozenset[str] = frozenset()
+    """Names of results' classes that are not torch's own."""
     inputs: tuple[tuple[int, ...], ...] = ()
+    """Checksums of each copy's inputs after the call; empty if a program does not name them."""
     unsettled: str = ""
+    """Name of a value that changed without a call; empty if none did."""
     wall_s: float = 0.0
+    """Duration of the row's first call, or of its last one if each follows a pause (s per call)."""
     raised: str = ""
+    """First line of the call's error; empty without one."""
     lacked_memory: bool = False
+    """True if the error was a lack of memory."""
 
 
 def copies(program: Program) -> tuple[Refereed, ...]:
@@ -336,7 +342,11 @@ def fresh_over_known(clock: Clock, program: Program, state: Left | None, *, secr
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Delay:
-    """Times (s) of calls in a row: of one, and what a write before the last one adds, at least and usually."""
+    """Times (s) of calls in a row.
+
+    `call_s` is one call. A write before the last one adds `least_s` at least, and usually
+    `usual_s`.
+    """
 
     call_s: float = 0.0
     least_s: float = 0.0
@@ -461,6 +471,6 @@ def _is_own(value: Tensor) -> bool:
 
 
 def words_of(error: Exception) -> str:
-    """The first line of an error, with its class."""
+    """Return the first line of an error, with its class."""
     lines = str(error).strip().splitlines() or [""]
     return f"{type(error).__name__}: {lines[0]}".removesuffix(": ")[:MAX_REASON]

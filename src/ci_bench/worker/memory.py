@@ -127,12 +127,12 @@ class HostMemory:
         self._seen: list[float] = []
 
     def afresh(self) -> "HostMemory":
-        """The same, from the same start, without a peak so far."""
+        """Return the same, from the same start, without a peak so far."""
         self._seen = []
         return self
 
     def held(self) -> float | None:
-        """The bytes in use between two steps."""
+        """Return the bytes in use between two steps; `None` if the kernel does not report them."""
         self._last = _read_settled()
         return None if self._last is None else self._last.own
 
@@ -193,7 +193,7 @@ class DeviceMemory:
     """A GPU's memory, by torch's allocator: it holds nothing before the model is built."""
 
     def __init__(self, device: str) -> None:
-        """Nothing is read yet. `device` is torch's word."""
+        """Prepare to read the memory of `device`, a device string of torch's."""
         import torch
 
         self._device, self._cuda = device, torch.cuda
@@ -202,7 +202,7 @@ class DeviceMemory:
         self._emptied = False
 
     def afresh(self) -> "DeviceMemory":
-        """The same, without a peak so far."""
+        """Return the same, without a peak so far."""
         return DeviceMemory(self._device)
 
     def held(self) -> float | None:
@@ -217,7 +217,7 @@ class DeviceMemory:
         return float(self._cuda.memory_allocated(self._device))
 
     def begin_step(self) -> None:
-        """The step's peaks count from now."""
+        """Count the step's peaks from now."""
         self._cuda.reset_peak_memory_stats(self._device)
 
     def end_step(self) -> None:
@@ -245,12 +245,12 @@ class DeviceMemory:
         return float(sum(segment["total_size"] - segment["allocated_size"] for segment in private))
 
     def peaks(self) -> dict[str, float]:
-        """`peak_allocated` and `peak_reserved` of the steps, in bytes."""
+        """Return `peak_allocated` and `peak_reserved` of the steps, in bytes."""
         return {PEAK_ALLOCATED.name: self._allocated, PEAK_RESERVED.name: self._reserved}
 
 
 def memory_of(device: str) -> HostMemory | DeviceMemory:
-    """The memory that counts for a torch device."""
+    """Return the memory that counts for a torch device."""
     return HostMemory() if device == "cpu" else DeviceMemory(device)
 
 

@@ -59,7 +59,10 @@ def whole(
 
 
 def add_up(spent: Sequence[Spent]) -> tuple[Spent, ...]:
-    """One entry for each stage, phase and arm, in the order of their first appearance (s, to a tenth of a millisecond)."""
+    """Return one entry for each stage, phase and arm, in the order of their first appearance.
+
+    Seconds are rounded to a tenth of a millisecond.
+    """
     sums: dict[tuple[str, Phase, str], float] = {}
     for entry in spent:
         key = entry.stage, entry.phase, entry.arm

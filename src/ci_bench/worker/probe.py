@@ -41,7 +41,7 @@ PLACES = frozenset({"TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TRITON_HOME"
 
 
 def probe_environment(device: str, options: RunOptions | None = None) -> dict[str, Facts]:
-    """Identity and condition of this machine for one device string.
+    """Return identity and condition of this machine for one device string.
 
     Of the options, those that change what a time on a GPU means are part of the identity: cold
     caches are never compared with hot ones, nor replays with calls. The GPU's UUID is part of the
@@ -101,7 +101,10 @@ def _torch_identity() -> Facts:
 
 
 def _switches(environ: Mapping[str, str]) -> Facts:
-    """Return the variables that change numbers or times without a setting of torch showing it, by name."""
+    """Return the variables that change numbers or times unseen, by name.
+
+    No setting of torch shows them.
+    """
     chosen = (name for name in sorted(environ) if name in SWITCHES or name.startswith(FAMILIES))
     return {
         f"{SWITCH}{name}": environ[name][:MOST_TROUBLE] for name in chosen if name not in PLACES
@@ -109,7 +112,10 @@ def _switches(environ: Mapping[str, str]) -> Facts:
 
 
 def _rocm(version: object) -> Facts:
-    """ROCm's version, in a build of torch for it: two of them are two machines, though both say `cuda: None`."""
+    """Return ROCm's version, in a build of torch for it.
+
+    Two versions are two machines, though both report `cuda: None`.
+    """
     hip = getattr(version, "hip", None)
     return {} if hip is None else {"hip": str(hip)}
 
@@ -226,7 +232,7 @@ def _cpu_mhz() -> float | None:
 
 
 def _cpp_compiler() -> str | None:
-    """The first line of the version of the C++ compiler that inductor would use on the CPU."""
+    """Return the first line of the version of the C++ compiler of inductor on the CPU."""
     import shutil
     import subprocess
 

@@ -98,12 +98,12 @@ class OrderlyRanks:
 
     @property
     def rank(self) -> int:
-        """This process's own number."""
+        """Return this process's own number."""
         return self.seat.rank
 
     @property
     def count(self) -> int:
-        """The number of ranks."""
+        """Return the number of ranks."""
         return self.seat.count
 
     def order(self, order: Mapping[str, Any]) -> None:
@@ -120,11 +120,11 @@ class RankedWorkload:
     opened: int = 0
 
     def prepare(self) -> None:
-        """Not done by several."""
+        """Prepare the workload in this process only."""
         self.workload.prepare()
 
     def verify(self, arms: tuple[str, ...]) -> Evidence:
-        """As the workload does, which orders the others itself."""
+        """Verify as the workload does, which orders the others itself."""
         return self.workload.verify(arms)
 
     def open(self, arm: str) -> Program:
@@ -139,25 +139,29 @@ class RankedWorkload:
 
 @dataclass(kw_only=True, slots=True)
 class RankedProgram:
-    """Rank 0's program and those of the others, called together.
-
-    `taken_s` holds each rank's seconds, sample by sample.
-    """
+    """Rank 0's program and those of the others, called together."""
 
     own: Program
+    """Rank 0's program."""
     seat: Seat
+    """Rank 0's connection to the other ranks."""
     place: int
+    """Number of the program, by which all ranks know it."""
     taken_s: list[tuple[float, ...]] = field(default_factory=list)
+    """Seconds of each rank, sample by sample."""
     items: int | None = field(init=False)
+    """Items of a step, as rank 0's program reports them; `None` if it counts none."""
     parts: tuple[Part, ...] = ()
+    """Always empty: they would be only rank 0's."""
     compiler: Compiler = field(init=False)
+    """Compiler of rank 0's program."""
 
     def __post_init__(self) -> None:
         """Check that a step has no parts: they would be only rank 0's."""
         self.items, self.compiler = self.own.items, self.own.compiler
 
     def step(self, mark: Mark) -> None:
-        """One call in every rank."""
+        """Make one call in every rank."""
         self._order("step")
         self.own.step(mark)
 
@@ -180,12 +184,12 @@ class RankedProgram:
 
     @property
     def epsilon(self) -> float:
-        """The precision's rounding."""
+        """Return the precision's rounding."""
         return self._refereed.epsilon
 
     @property
     def memory(self) -> float:
-        """The longest memory of the optimizer."""
+        """Return the longest memory of the optimizer."""
         return self._refereed.memory
 
     @property
@@ -203,7 +207,7 @@ class RankedProgram:
         self._refereed.remember()
 
     def state(self) -> dict[str, Any]:
-        """As one process would have it."""
+        """Return the state as one process would have it."""
         self._order("referee", asked="state")
         return self._refereed.state()
 
@@ -340,7 +344,9 @@ def _watched(program: Program, memory: Any, device: str, steps: int) -> dict[str
 
 
 def profiled(program: Program, device: str) -> dict[str, Any]:
-    """Seconds of a step and of its collectives (their union), and of each kind how often, how long (s) and with how many bytes.
+    """Return the seconds of a step, of its collectives (their union), and each kind's figures.
+
+    A kind's figures are its number of calls, its seconds and its bytes.
 
     All are per step. The names are torch's own (``gloo:all_reduce``); a collective lasts from its
     start in this rank to its end, waiting included. Its bytes are those of the tensors that this

@@ -120,25 +120,34 @@ class _Answer:
 
 @dataclass(kw_only=True, slots=True)
 class Referee:
-    """Referees the candidate arms of one case against its `reference` arm.
+    """Referees the candidate arms of one case against its reference arm.
 
-    The latter is refereed against a fresh build. With `itself`, the reference is that fresh build.
-    The same code on the same seeds draws the same random numbers. So half the digits must agree
-    without a measured rounding, which a reference under suspicion could not vouch for.
+    The latter is refereed against a fresh build. The same code on the same seeds draws the same
+    random numbers. So half the digits must agree without a measured rounding, which a reference
+    under suspicion could not vouch for.
     """
 
     clock: Clock
+    """The device's clock, which samples are taken with, too."""
     reference: Program
+    """The program that arms are compared with."""
     start: Left | None = None
+    """State that looks at a training start from; `None` if calls do not learn."""
     looks: dict[str, list[Look]] = field(default_factory=dict)
+    """Looks taken so far, by arm."""
     habits: dict[str, Habits] = field(default_factory=dict)
+    """Effects of an arm's calls on later ones, by arm."""
     pause_s: float = PAUSE_S
+    """Pause before each call of the reference (s)."""
     itself: bool = False
+    """True if `reference` is a fresh build of the arm itself."""
     reference_arm: str = ""
+    """Name of the reference arm; empty if the reference is a fresh build."""
     repeats: Repeats = field(init=False)
+    """Calls on the same prepared inputs, by arm."""
 
     def __post_init__(self) -> None:
-        """Nothing is repeated yet."""
+        """Start without repeated calls."""
         self.repeats = Repeats(clock=self.clock)
 
     def begin(self) -> None:
@@ -311,8 +320,8 @@ class Referee:
             )
             if repeated is not None and all(faults):
                 summary = (
-                    f"{repeated.astray} of {repeated.calls} more calls on the same inputs left something else"
-                    " than the first"
+                    f"{repeated.astray} of {repeated.calls} more calls on the same inputs left"
+                    " something else than the first"
                 )
                 return f"{summary}: {faults[0]}"
         return ""
@@ -525,7 +534,10 @@ class Referee:
     def _worst(
         self, look: Look, runs: Sequence[Left], jolts: Sequence[Left], epsilon: float
     ) -> Agreement:
-        """The least agreement among a look's copies; `jolts` show the kinks that rounding may cross."""
+        """Return the least agreement among a look's copies.
+
+        `jolts` show the kinks that rounding may cross.
+        """
         starts: Mapping[str, Tensor] = self.start or {}
         first_copy = copies(self.reference)[0]
         rule = partial(
@@ -604,13 +616,16 @@ class Referee:
         return _Answer.fails(f"{detail}: what was timed remembers results")
 
     def _suspected(self, program: Program, *, secret: int) -> _Answer | None:
-        """Check an arm whose looks took longer than its samples, by each way to be quick without computing."""
+        """Check an arm whose looks took longer than its samples.
+
+        Tries each way to be quick without computing.
+        """
         return self._remembering(program, secret=secret) or self._putting_off(
             program, secret=secret
         )
 
     def _putting_off(self, program: Program, *, secret: int) -> _Answer | None:
-        """Check if a call computes only after a pause, and returns something else in a row of calls.
+        """Check if a call computes only after a pause, and returns something else in a row.
 
         Such code computes if a write delays its call. The reference is delayed as much. If only
         most writes are that late, more looks find one that was not. A fresh build puts off as much
@@ -687,7 +702,10 @@ def _badness(agreement: Agreement) -> tuple[int, float]:
 
 
 def _puts_off(added_s: float, delay: Delay, reference_delay: Delay) -> bool:
-    """Return whether a pause adds too much (s) to a call: to its own time, and to the reference's."""
+    """Return whether a pause adds too much (s) to a call.
+
+    It is compared with the call's own time and with the reference's.
+    """
     usual = (
         1.0 + max(0.0, reference_delay.least_s) / reference_delay.call_s
         if reference_delay.call_s

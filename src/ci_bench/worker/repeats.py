@@ -76,12 +76,11 @@ class Repeated:
     astray: int = 0
     """The number of these calls that differ in the first half of the digits."""
     spent_s: float = 0.0
+    """Seconds that digests after turns took so far."""
     sampled_s: float = 0.0
+    """Seconds of the samples around these digests."""
     cost_s: float = 0.0
-    """The cost of digests after turns.
-
-    Their seconds, the sampling seconds around them, and the last digest's seconds.
-    """
+    """Seconds that the last of these digests took."""
 
     def see(self, every: Sequence[Altered]) -> None:
         """Compare the results of each copy's last call with the first ones."""

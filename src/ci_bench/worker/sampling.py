@@ -92,16 +92,24 @@ A shorter one had its samples.
 
 @dataclass(kw_only=True, slots=True)
 class ResidentArm:
-    """One arm, open in this process; `calls` make one of its samples."""
+    """One arm, open in this process."""
 
     name: str
+    """Name of the arm."""
     program: Program
+    """The opened program, or a rotation of several copies."""
     first_call_s: float
+    """Duration of the first call (s), including its compilation."""
     calls: int = 1
+    """Calls that make one of its samples."""
     warmup: tuple[float, ...] = ()
+    """Samples of the warm-up, in seconds per call."""
     steady: bool = False
+    """True if the warm-up became steady."""
     taken: list[Taken] = field(default_factory=list)
+    """Samples so far, without discarded ones."""
     blocks: list[int] = field(default_factory=list)
+    """Number of each sample's block."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -109,20 +117,32 @@ class ResidentArms:
     """The arms of one case, resident in this process."""
 
     options: RunOptions
+    """Options of the run."""
     context: Context
+    """Context that the workload was opened with."""
     clock: Clock = field(init=False)
+    """Clock of the device."""
     arms: list[ResidentArm] = field(default_factory=list)
+    """Opened arms, the reference first."""
     referee: "Referee | None" = None
+    """Referee of these arms; `None` if it is off, not offered by the suite, or done."""
     stopwatch: Stopwatch = field(default_factory=Stopwatch)
+    """Sums the seconds of phases."""
     retries: int = 0
+    """The allocator's retries before the first sample."""
     untouched: "Untouched | None" = None
+    """Comparison of shared settings; `None` if nothing computes with torch."""
     cores: Cores = field(default_factory=Cores)
+    """Cores that this process computes on."""
     kept: Kept | None = None
+    """Memory that timed calls keep; `None` before the first sample, or without torch."""
     begun: dict[str, FirstCall] = field(default_factory=dict)
+    """First call of each arm: its inputs and results; empty without torch."""
     _open_reference: Callable[[], Program] | None = None
+    """Builds the reference again; `None` before the arms are open."""
 
     def __post_init__(self) -> None:
-        """The clock is that of the device."""
+        """Make the device's clock."""
         self.clock = make_clock(self.context.device, self.options)
         if self.context.ranks is not None:
             from ci_bench.worker.ranked import RankedClock
@@ -267,13 +287,14 @@ class ResidentArms:
         once: bool = False,
         flushes: int = 0,
     ) -> None:
-        """Take samples of one arm; `touch` makes one call before them, to find the caches as the last turn left them.
+        """Take samples of one arm.
+
+        `touch` makes one call before them, to find the caches as the last turn left them. Only if a
+        call is a small part of a sample: otherwise it would cost more than it gains, since both
+        sides find the caches cold equally often.
 
         With a `referee`'s seed it looks at calls on fresh inputs first, at a single one with
         `once`.
-
-        Only if a call is a small part of a sample: otherwise it would cost more than it gains,
-        since both sides find the caches cold equally often.
         """
         taking = self.arms[place]
         if flushes:
@@ -538,7 +559,7 @@ def serve_turns(
 def what_is_shared(notes: Noted | None = None) -> "Untouched | None":
     """Note shared settings of all arms.
 
-    `None` if nothing computes with torch, so nothing can be compared. `known` are earlier notes of
+    `None` if nothing computes with torch, so nothing can be compared. `notes` are earlier notes of
     code.
     """
     if not torch_is_loaded():
@@ -557,7 +578,10 @@ def _can_be_refereed(program: Program) -> bool:
 
 
 def _steadiness(arm: ResidentArm, limit_s: float) -> Check:
-    """A warm-up that never became steady leaves the timing in doubt; the arms still saw the same ramp."""
+    """Check that the warm-up became steady.
+
+    Otherwise the timing is in doubt; the arms still saw the same ramp.
+    """
     calls = len(arm.warmup)
     if arm.steady:
         return Check(
@@ -589,7 +613,7 @@ def _warm_compile(arm: ResidentArm, *, launch: int) -> tuple[Metric, ...]:
 def compile_latency(
     kind: MetricKind, arm: str, *, first_call_s: float, steady_s: float, launch: int
 ) -> tuple[Metric, ...]:
-    """Compile latency in seconds: the synchronised first call minus a synchronised steady call.
+    """Return the compile latency (s): the first call minus a steady call, both synchronised.
 
     Nothing if the first call took no longer: such a latency is unknown, and zero would be a guess.
     """
@@ -600,7 +624,7 @@ def compile_latency(
 
 
 def make_clock(device: str, options: RunOptions | None = None) -> Clock:
-    """The clock of a device string: `HostClock` for the CPU, `cuda_clock.CudaClock` for a GPU.
+    """Return a device string's clock: `HostClock` for the CPU, `CudaClock` for a GPU.
 
     On the CPU, `flush_l2` and `cuda_graph` only leave an informative check. On a shared machine the
     caches, their sizes and their other users are unknown, so a flush could not be guaranteed.

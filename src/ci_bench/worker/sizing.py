@@ -72,7 +72,7 @@ class FoundSize:
 
 
 def search(attempt: Callable[[int], Attempt], most: int) -> FoundSize:
-    """Doubles, then bisects.
+    """Search the largest fitting batch: double, then bisect.
 
     Raises:
         OutOfMemoryError: not even one row fits.
@@ -153,7 +153,7 @@ def _memory(device: str) -> tuple[float | None, float | None]:
 
 
 def _describe_size(size: FoundSize, limit_bytes: float) -> tuple[Fact, ...]:
-    """In the order of `SIZE_FACTS`."""
+    """Return the facts of a size, in the order of `SIZE_FACTS`."""
     beyond = size.beyond
     end = (
         "which is the most that was asked for"
@@ -166,12 +166,20 @@ def _describe_size(size: FoundSize, limit_bytes: float) -> tuple[Fact, ...]:
 
 @dataclass(kw_only=True, slots=True)
 class _Trial:
+    """Tries one size after the other."""
+
     workload: Sized
+    """Workload that can be opened with any number of rows."""
     arm: str
+    """Arm whose steps are tried."""
     context: Context
+    """Context for the device and progress messages."""
     memory: HostMemory | DeviceMemory
+    """Memory of the process, as peaks are measured."""
     limit_bytes: float
+    """Limit of a step's memory, in bytes."""
     tries: int = field(default=0)
+    """Sizes tried so far."""
 
     def attempt(self, rows: int) -> Attempt:
         """Build and step this many rows.
@@ -197,7 +205,7 @@ class _Trial:
         return Attempt(rows=rows, peak_bytes=peak_bytes)
 
     def _peak(self, rows: int) -> float | None:
-        """The peak from before the model is built to after its last step."""
+        """Return the peak from before the model is built to after its last step (bytes)."""
         memory, synchronize = self.memory.afresh(), synchronizer(self.context.device)
         memory.held()
         memory.begin_step()
@@ -229,7 +237,7 @@ def _step(program: Program, synchronize: Callable[[], None]) -> None:
 
 
 def _failed(rows: int, error: Exception) -> Attempt:
-    """Without its traceback, which holds all that was allocated."""
+    """Return a failed attempt; its error loses its traceback, which holds all allocations."""
     lacks_memory = is_out_of_memory(error)
     text = " ".join(f"{type(error).__name__}: {error}".split())[:MOST_REASON]
     bare = error.with_traceback(None)

@@ -244,7 +244,10 @@ def _note(task: Task) -> noted.Noted:
 
 
 def _select(task: Task, seat: Seat | None = None) -> str:
-    """Make the task's device current, or the rank's own, and refuse one whose times are meaningless."""
+    """Make the task's device, or the rank's own, current.
+
+    Refuses a device whose times are meaningless.
+    """
     requested = task.device
     if seat is not None:
         from ci_bench.worker.ranked import own_device

@@ -30,7 +30,7 @@ class Layouts:
     """
 
     def __init__(self) -> None:
-        """Nothing is known before the first operator."""
+        """Start without any layout."""
         self._made: dict[_Layout, SourceLine] = {}
 
     def origin(self, inputs: Iterable[Any]) -> SourceLine | None:
@@ -107,9 +107,9 @@ def annotated(table: list[SourceLine], sources: FrameSources) -> "Iterator[Torch
         ) -> Any:
             node, frame = _current_node(), sys._getframe(1)  # noqa: SLF001 - documented, and a hundred times as fast
             user_line = sources.of_frame(frame) if node is None else sources.within(frame, _ENGINE)
-            if (
-                user_line is not None
-            ):  # one that makes no node has the number of the node before, which has its line by then
+            if user_line is not None:
+                # An operator that makes no node has the number of the node before, which has its
+                # line by then.
                 forward.setdefault(_get_sequence_nr() - 1, user_line)
             line = user_line or (forward.get(node._sequence_nr()) if node is not None else None)  # noqa: SLF001 - as above
             line = line or sources.of_frame(frame)
@@ -134,7 +134,7 @@ def label(line: int, layout: int | None) -> str:
 
 
 def _current_node() -> Any:
-    """The node of autograd whose backward runs; `None` in a forward pass."""
+    """Return the node of autograd whose backward runs; `None` in a forward pass."""
     import torch
 
     return torch._C._current_autograd_node()  # noqa: SLF001 - it has no public name

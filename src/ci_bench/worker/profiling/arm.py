@@ -83,7 +83,7 @@ _PLAIN = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
 def explain_arm(workload: Workload, arm: str, *, context: Context, limit_s: float) -> Evidence:
-    """One profile of one arm, with a trace of a step and a GPU's memory snapshot as attachments.
+    """Profile one arm; attach a trace of a step and a GPU's memory snapshot.
 
     `limit_s` is its approximate duration. If a compiled graph of the arm is wrong in isolation, the
     bundle that shows it is an attachment, too (`bundles`). Raises the program's errors, except a
@@ -186,11 +186,11 @@ class _Looking:
         return calls_s[-1]
 
     def explained_step(self) -> None:
-        """One step. The profiler knows it by its name."""
+        """Run one step. The profiler knows it by its name."""
         self._program.step(no_mark)
 
     def profile(self, arm: str, steps: int) -> list[ProfileRow]:
-        """All rows of a step."""
+        """Return all rows of a step."""
         batches = [steps_of(self._look(max(steps // BATCHES, 1)).events())]
         self._context.progress(arm, 1, 3)
         lines = self._quickest(self._with_lines, "no lines and no memory")
@@ -230,7 +230,7 @@ class _Looking:
         stacks: bool = False,
         memory: bool = False,
     ) -> Any:
-        """Steps under torch's profiler, each annotated, but for those with stacks."""
+        """Run steps under torch's profiler, each annotated, except those with stacks."""
         from torch.profiler import ProfilerActivity, profile, record_function
 
         activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if self._on_gpu else [])]
@@ -259,7 +259,7 @@ class _Looking:
         return lines
 
     def _with_stacks(self) -> PythonTime:
-        """One step with Python's calls."""
+        """Profile one step with Python's calls."""
         self._trace = self._look(1, stacks=True)
         python = PythonTime(sources=self._sources, entered=self.explained_step.__name__)
         with _deep_trees():
@@ -268,7 +268,7 @@ class _Looking:
 
     @property
     def generated(self) -> tuple[GeneratedKernel, ...]:
-        """The kernels that were compiled so far."""
+        """Return the kernels that were compiled so far."""
         return tuple(self._kernels.generated) if self._kernels else ()
 
     def bundle(self, arm: str, *, limit_s: float) -> Bundle | None:
@@ -280,7 +280,7 @@ class _Looking:
         return bundle
 
     def keep_trace(self, arm: str) -> None:
-        """The step with stacks, for Perfetto or chrome://tracing."""
+        """Store the step with stacks, for Perfetto or chrome://tracing."""
         if self._trace is not None:
             try:
                 self._trace.export_chrome_trace(
@@ -292,7 +292,7 @@ class _Looking:
 
 @contextmanager
 def _deep_trees() -> Iterator[None]:
-    """A tree of events is as deep as Python's stack and its operators were."""
+    """Allow trees of events as deep as Python's stack and its operators were."""
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, 20_000))
     try:

@@ -34,10 +34,10 @@ LEAST_CHECK_S = 5.0
 MOST_MINIFYING_S, PART_OF_LIMIT = 60.0, 0.5
 """The limits of reducing a graph: seconds, and a share of the time left."""
 MINIFYING = "ci_bench.worker.profiling.minifying"
-_TOP = '''"""A graph that torch {torch} captured: {size}. `python {name}` runs it uncompiled and compiled by {compiler}.
+_TOP = '''"""A graph that torch {torch} captured: {size}.
 
-Prints what differs. Exit codes: 0 the compiler is right, 1 it is wrong or fails, 125 undecided. `--compiler eager` tries
-another one.
+`python {name}` runs it uncompiled and compiled by {compiler}. Prints what differs. Exit codes: 0
+the compiler is right, 1 it is wrong or fails, 125 undecided. `--compiler eager` tries another one.
 """
 
 import sys
@@ -60,22 +60,28 @@ if __name__ == "__main__":
 
 @dataclass(kw_only=True)
 class CapturedBundle:
-    """One graph as passed to the compiler.
-
-    `failed`: the compiler raised; `compiled` is its result otherwise. `operators` are those of the
-    captured graph, if this one is the result of minifying.
-    """
+    """One graph as passed to the compiler."""
 
     graph: Any
+    """The graph as an fx module."""
     inputs: tuple[Any, ...]
+    """Arguments of the graph, in order."""
     compiler: str
+    """Name of the backend: torch's own, or ``module:attribute``."""
     options: Mapping[str, Any]
+    """Options of the backend that a file can hold."""
     grad: bool
+    """True if gradients were enabled at the capture."""
     autocast: str
+    """Name of autocast's dtype at the capture; empty if it was off."""
     device: str
+    """Device type of the inputs: ``cpu`` or ``cuda``."""
     failed: bool = False
+    """True if the compiler raised."""
     compiled: Callable[..., Any] | None = None
+    """Result of the compiler; `None` if it raised, or has not ended."""
     operators: int | None = None
+    """Number of the captured graph's operators, if this one is the result of minifying; else `None`."""
 
     @property
     def size(self) -> str:

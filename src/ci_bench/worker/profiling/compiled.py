@@ -33,10 +33,13 @@ _EXTERN = re.compile(r"(?:extern_kernels|(?:torch\.ops\.)?aten)\.(\w+)(?:\.\w+)?
 
 
 class Kernels:
-    """Listens to inductor from its creation on: the stacks and the source of each kernel that it makes, by the kernel's name."""
+    """Stacks and sources of inductor's kernels, by name.
+
+    Listens to inductor from its creation on.
+    """
 
     def __init__(self, sources: FrameSources) -> None:
-        """Changes inductor's settings for this process."""
+        """Change inductor's settings for this process."""
         self.stacks: dict[str, list[str]] = {}
         self.generated: list[GeneratedKernel] = []
         self.note = ""
@@ -74,13 +77,16 @@ class Kernels:
         ]
 
     def lines(self, name: str) -> tuple[SourceLine, ...]:
-        """The user's lines behind a kernel, in the order of its stacks."""
+        """Return the user's lines behind a kernel, in the order of its stacks."""
         locations = (self._sources.of_traceback(stack) for stack in self.stacks.get(name, ()))
         return tuple(dict.fromkeys(line for line in locations if line is not None))[:MOST_LINES]
 
 
 def generated_kernels(code: str) -> list[GeneratedKernel]:
-    """The kernels in the code of a graph, each with its source, which inductor hands to its compiler between three quotes."""
+    """Return the kernels in the code of a graph, each with its source.
+
+    Inductor hands a source to its compiler between three quotes.
+    """
     return [
         GeneratedKernel(name=name, source=source.strip("\n")[:MOST_SOURCE])
         for name, _, source in _SOURCE.findall(code)
@@ -113,7 +119,7 @@ def recompiles() -> tuple[str, ...]:
 
 
 def breaks_of(sources: FrameSources) -> tuple[GraphBreak, ...]:
-    """Dynamo's reasons for the graph breaks so far, each with the user's line, counted."""
+    """Return dynamo's reasons for the graph breaks so far, each with the user's line, counted."""
     if not may_compile():
         return ()
     times: dict[tuple[str, str], int] = {}

@@ -3,8 +3,8 @@
 Runs in a separate process: a compiler that crashes or never ends on a smaller graph affects nothing
 else, and killing the process enforces a time limit. Each smaller graph is written as soon as it
 goes wrong, so progress survives. Run as
-``python -m ci_bench.worker.profiling.minifying WHOLE SMALLER``, both bundles; the first goes wrong,
-the second is written.
+``python -m ci_bench.worker.profiling.minifying ORIGINAL SMALLER``, both bundles; the first goes
+wrong, the second is written.
 """
 
 import contextlib
@@ -66,7 +66,7 @@ def _wrong(graph: Any, inputs: Sequence[Any], settings: Mapping[str, Any]) -> st
     backend = replay.compiler_of(settings["compiler"])
 
     def call(*arguments: Any) -> Any:
-        """The graph, from code that dynamo compiles: generated code it leaves as it is."""
+        """Call the graph, from code that dynamo compiles: it leaves generated code as it is."""
         return graph(*arguments)
 
     try:

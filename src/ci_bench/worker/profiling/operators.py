@@ -59,7 +59,7 @@ class TakenProfile:
     calls: dict[Key, int] = field(default_factory=lambda: defaultdict(int))
 
     def add(self, key: Key, seconds: float) -> None:
-        """One call more."""
+        """Add one call."""
         self.seconds[key] += seconds
         self.calls[key] += 1
 
@@ -138,7 +138,7 @@ def quiet(steps: list[TakenProfile]) -> list[TakenProfile]:
 
 
 def typical(steps: list[TakenProfile]) -> dict[Key, Typical]:
-    """Each figure over steps."""
+    """Return each figure over steps."""
     keys = {key for step in steps for key in step.seconds}
     return {
         key: middle(
@@ -150,28 +150,31 @@ def typical(steps: list[TakenProfile]) -> dict[Key, Typical]:
 
 
 def middle(seconds: list[float], calls: list[int]) -> Typical:
-    """The mean and its standard error."""
+    """Return the mean and its standard error."""
     error_s = stdev(seconds) / len(seconds) ** 0.5 if len(seconds) > 1 else 0.0
     return Typical(seconds=fmean(seconds), error_s=error_s, calls=fmean(calls))
 
 
 @dataclass(kw_only=True, slots=True)
 class Lines:
-    """One step with lines: seconds of each operator by place, and live memory at the peak by both.
-
-    `laid_out` are the places that made the layouts of an operator's inputs, or of its caller's.
-    """
+    """One step with lines."""
 
     lines: list[SourceLine]
+    """Table of lines that annotations refer to by index."""
     seconds: dict[Key, dict[Place, float]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(float))
     )
+    """Seconds of each operator, by its place."""
     laid_out: dict[tuple[Key, Place], dict[SourceLine, None]] = field(
         default_factory=lambda: defaultdict(dict)
     )
+    """Lines that made the layouts of an operator's inputs, or of its caller's."""
     alive: dict[tuple[Key, Place], float] = field(default_factory=dict)
+    """Bytes of live memory at the peak, by allocating operator and place."""
     whole_s: float = 0.0
+    """Seconds of the whole step."""
     _allocations: list[tuple[int, int, int, tuple[Key, Place]]] = field(default_factory=list)
+    """Allocations and frees: time, address, bytes (negative for a free), and allocator."""
 
     def least(self, others: Sequence["Lines"]) -> None:
         """Take the least of each figure over looks at the same step: disturbances only add."""
@@ -198,7 +201,7 @@ class Lines:
     def _visit(
         self, event: Any, place: Place, layouts: Place, operator: Key | None, device: str
     ) -> Place:
-        """Visit one event and all below it, whose inputs were laid out at `made`.
+        """Visit one event and all below it, whose inputs were laid out at `layouts`.
 
         Returns the place of the first that has one.
         """
@@ -226,7 +229,7 @@ class Lines:
 
 
 def own_s(event: Any) -> float:
-    """The seconds of an event of the tree without its children's."""
+    """Return the seconds of an event of the tree without its children's."""
     inner = sum(
         child.duration_time_ns for child in event.children if child.tag.name != "Allocation"
     )
@@ -263,17 +266,20 @@ class PythonTime:
 
     They are by the user's function, or by the foreign code that a line of it calls. The step is
     everything below the function called `entered`: an annotation ends the stack that it is in.
-    `operators` are the seconds of those that a line calls by name, from Python: outside of compiled
-    code.
     """
 
     sources: FrameSources
+    """Finds the user's frames."""
     entered: str
+    """Name of the function that a step consists of."""
     seconds: dict[tuple[str, Place], float] = field(default_factory=lambda: defaultdict(float))
+    """The interpreter's own seconds, by function and line."""
     operators: dict[Key, dict[Place, float]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(float))
     )
+    """Seconds of operators that a line calls by name from Python, outside of compiled code."""
     whole_s: float = 0.0
+    """Seconds of the whole step."""
 
     def least(self, others: Sequence["PythonTime"]) -> None:
         """Take the least of each figure over looks at the same step: disturbances only add."""
@@ -318,7 +324,7 @@ class PythonTime:
 
 
 def c_name(name: str) -> str:
-    """``<built-in function sleep>`` as ``sleep``."""
+    """Return ``sleep`` for ``<built-in function sleep>``."""
     match = _C_NAME.search(name)
     return (
         next((group for group in match.groups() if group), name)[:MOST_NAME]

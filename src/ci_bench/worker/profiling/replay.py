@@ -166,8 +166,8 @@ def _describe_difference(name: str, uncompiled: Any, compiled: Any, exact: Any |
     """Describe how a tensor differs by more than rounding; empty if it doesn't."""
     if uncompiled.shape != compiled.shape or uncompiled.dtype != compiled.dtype:
         return (
-            f"{name} is {tuple(compiled.shape)} of {compiled.dtype}, not {tuple(uncompiled.shape)} of"
-            f" {uncompiled.dtype}"
+            f"{name} is {tuple(compiled.shape)} of {compiled.dtype}, not {tuple(uncompiled.shape)}"
+            f" of {uncompiled.dtype}"
         )
     if not (uncompiled.is_floating_point() or uncompiled.is_complex()):
         unlike = int((uncompiled != compiled).sum())
@@ -199,7 +199,7 @@ def _rms(values: Any) -> float:
 
 
 def compiler_of(name: str) -> Any:
-    """A backend by torch's name of it, or as ``module:attribute``.
+    """Return a backend by torch's name of it, or as ``module:attribute``.
 
     Raises `ImportError` or `AttributeError`.
     """
@@ -242,7 +242,10 @@ def _input(index: int, described: Any, stored: Mapping[str, Any]) -> Any:
 
 
 def main(archive: str, build: Callable[[], Any], settings: Mapping[str, Any]) -> int:
-    """Replays, prints one line, returns the exit code. Its last line is JSON with ``--json``."""
+    """Replay, print one line, and return the exit code.
+
+    The last line is JSON with ``--json``.
+    """
     parser = argparse.ArgumentParser(
         description="Runs a captured graph compiled and uncompiled: 0 right, 1 wrong, 125 unknown."
     )

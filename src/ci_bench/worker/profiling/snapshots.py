@@ -1,8 +1,9 @@
-"""A GPU's memory while an arm is opened and warms up, as torch's memory snapshot: each allocation with the line that caused it.
+"""Torch's snapshot of a GPU's memory while an arm is opened and warms up.
 
-torch writes a snapshot as a pickle. Code of a pull request could have written it, so no one should
-load it. The same value is kept as JSON instead; docs/reports.md has the line that turns it into the
-file for torch's viewer. Recorded before the looks that seconds come from, and not during those.
+It lists each allocation with the line that caused it. torch writes a snapshot as a pickle. Code of
+a pull request could have written it, so no one should load it. The same value is kept as JSON
+instead; docs/reports.md has the line that turns it into the file for torch's viewer. Recorded
+before the looks that seconds come from, and not during those.
 """
 
 import gzip
