@@ -104,5 +104,5 @@ def _read(path: Path) -> bytes:
 
 
 def fact_name(name: str) -> str:
-    """``file.memory-timeline.jsonl.gz`` as the name of a fact: `file.memory_timeline.jsonl.gz`."""
+    """Return the name of a file's fact: `file.time_line.gz` for ``time-line.gz``."""
     return f"file.{re.sub('[^a-z0-9_.]', '_', name.lower())}"[:60]

@@ -1,4 +1,6 @@
-"""Plans base's own tree, with base's own code and configuration: what its rows owe, whatever head's plan says.
+"""Plan base's own tree, with base's own code and configuration.
+
+Base's rows follow from it, whatever head's plan has.
 
 A case that base's tree cannot know (its file, its benchmark or its suite is not there) is new in
 head. An entry that base's tree has, and that cannot be planned there, leaves rows that say so:
@@ -55,7 +57,10 @@ def plan_base(
     filters: Sequence[str] = (),
     reproduce: Callable[[Case], str],
 ) -> BasePlan:
-    """Plan base's tree by its own configuration, and put that next to head's plan, which was chosen by `filters`."""
+    """Plan base's tree by its own configuration, and compare that with head's plan.
+
+    `filters` selected head's cases, and select base's.
+    """
     suites: dict[str, Suite] = {FUNCTIONS: functions_of(tree.folder, lambda: tree)}
     planned = _Planned()
     with chdir(tree.folder):
@@ -142,7 +147,7 @@ def _is_absent(entry: SuiteEntry, folder: Path) -> bool:
 
 
 def _renumbered(cases: Sequence[Case], ours: Mapping[str, Case]) -> Iterator[Case]:
-    """Base's cases, each under head's id of the same benchmark.
+    """Yield base's cases, each under head's id of the same benchmark.
 
     A benchmark's name is prefixed with its file if another file has a benchmark of that name, so a
     new file can change the ids of others: the same function at the same point is the same case.
@@ -169,14 +174,14 @@ def _row(
     faults: Mapping[str, tuple[Status, str]],
     reproduce: Callable[[Case], str],
 ) -> CaseResult | None:
-    """Base's row of a case that head plans; `None` if the case is new."""
+    """Return base's row of a case that head plans; `None` if the case is new."""
     if base_case is not None:
         row = CaseResult(case=base_case, status=Status.NOT_RUN, reproduce=reproduce(head))
         if base_case.reference == head.reference:
             return row
         reason = (
-            f"base's reference arm is {base_case.reference}, and head's is {head.reference}: nothing to"
-            " compare"
+            f"base's reference arm is {base_case.reference}, and head's is {head.reference}:"
+            " nothing to compare"
         )
         return replace(
             row, status=Status.SKIPPED, failure=Failure(stage=PLAN, arms=(), reason=reason)

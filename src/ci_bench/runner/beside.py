@@ -25,7 +25,7 @@ from ci_bench.processes.resident import explain
 from ci_bench.records.config import RunOptions
 from ci_bench.records.outputs import BesideBase, KeptClaim, ReferenceOutputs
 from ci_bench.records.results import Case, Check, Outcome, Results, SideName, Status
-from ci_bench.runner.stages import SideRun
+from ci_bench.runner.side_run import SideRun
 from ci_bench.suites.contract import Evidence
 from ci_bench.worker.keeping import FILE
 
@@ -111,17 +111,20 @@ def drop_saved(folder: Path) -> None:
 
 @dataclass(kw_only=True, slots=True)
 class OutputsBesideBase:
-    """Compares one case after the other. `folder` is private.
-
-    The comparing process starts when it is first needed.
-    """
+    """Compares one case after the other."""
 
     folder: Path
+    """Private folder of the comparing process."""
     run_options: RunOptions
+    """Options of the run."""
     options: OutputsOptions
+    """Folders for saved tensors, and outputs of an earlier run."""
     runs: Sequence[SideRun]
+    """All sides of the run."""
     _stack: ExitStack = field(default_factory=ExitStack, init=False)
+    """Ends the comparing process."""
     _launcher: Launcher | None = field(default=None, init=False)
+    """Server of the comparing process; `None` until it is needed."""
 
     def settle(self, case: Case) -> None:
         """Save a verified case's tensors, compare head with base, and drop the files.

@@ -62,30 +62,31 @@ class ColdCompilations:
 
 @dataclass(kw_only=True, slots=True)
 class Budget:
-    """The time of one run, in seconds; without a `limit_s` everything fits.
-
-    `usual_s` is the duration of a case's first launch in an earlier run, by its id: what is done
-    once (verification), and all of it. `since` is the time when the device was locked, by `clock`;
-    `start_s` is the time before the first case of the latest launch; `took_s` holds the latest
-    duration of each stage. `kept_s` is left for explaining.
-    """
+    """The time of one run."""
 
     limit_s: float | None
+    """Time of the whole run (s); `None`: everything fits."""
     clock: Callable[[], float]
+    """Gives seconds; monotonic."""
     usual_s: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    """Seconds of a case's first launch in an earlier run, by id: of one-off work, and of all."""
     since: float = 0.0
+    """Time when the device was locked, by `clock` (s)."""
     start_s: float = 0.0
+    """Time before the first case of the latest launch (s)."""
     kept_s: float = 0.0
+    """Time that is left for explaining (s)."""
     took_s: dict[tuple[str, Stage], float] = field(default_factory=dict)
+    """Latest duration of each stage of a case (s)."""
 
     @property
     def left_s(self) -> float:
-        """The seconds that are left for measuring, infinitely many without a limit."""
+        """Return the seconds that are left for measuring, infinitely many without a limit."""
         return max(0.0, self.left_to_explain_s - self.kept_s)
 
     @property
     def left_to_explain_s(self) -> float:
-        """The seconds that are left in all."""
+        """Return the seconds that are left in all."""
         return (
             math.inf
             if self.limit_s is None
@@ -190,7 +191,10 @@ class Pace:
 
 
 def kept_for_explaining(plan: Plan, options: RunOptions) -> float:
-    """Return the seconds of a run's budget that measuring leaves for explaining; 0 if no case can be explained."""
+    """Return the seconds of a run's budget that measuring leaves for explaining.
+
+    0 if no case can be explained.
+    """
     if options.budget_s is None or options.explain is Explain.NEVER:
         return 0.0
     timed = any(
@@ -202,11 +206,11 @@ def kept_for_explaining(plan: Plan, options: RunOptions) -> float:
 def rounds(
     plan: Plan, *, budgeted: bool
 ) -> Iterator[tuple[int, Suite, Case, Callable[[Stage], bool]]]:
-    """Yield the cases of a launch with the stages that are due: all of a case, one case after the other.
+    """Yield the cases of a launch with the stages that are due.
 
-    With a budget, parity comes first: every case is verified before one is timed, and peaks of
-    memory are not due yet. The number is how many cases are ahead in this round, including this
-    one.
+    Without a budget all stages of a case are due, one case after the other. With a budget, parity
+    comes first: every case is verified before one is timed, and peaks of memory are not due yet.
+    The number is how many cases are ahead in this round, including this one.
     """
     due: tuple[Callable[[Stage], bool], ...] = (
         (_is_done_once, _is_timed) if budgeted else (lambda _: True,)

@@ -16,7 +16,7 @@ from ci_bench.records.profiles import MOST_REASON, Profile
 from ci_bench.records.results import Case, Event, Phase, SideName, Status
 from ci_bench.runner.attachments import FOLDER, fact_name
 from ci_bench.runner.ledger import refuse_row
-from ci_bench.runner.stages import SideRun
+from ci_bench.runner.side_run import SideRun
 from ci_bench.suites.contract import Cache, Stage, StageKind, Suite
 from ci_bench.worker.phases import whole
 
@@ -80,21 +80,24 @@ def _can_explain(run: SideRun, case: Case) -> bool:
 
 @dataclass(kw_only=True, slots=True)
 class Explaining:
-    """Explains arms on all sides within `budget_s`, by `clock` (s).
-
-    `observe` is the display; `launch` numbers the tasks.
-
-    `whose` is the option that limits the budget: `run.explain_s`, or the rest of `run.budget_s`.
-    """
+    """Explains arms on all sides within a budget."""
 
     runs: Sequence[SideRun]
+    """All sides of the run."""
     launchers: Mapping[SideName, Launcher]
+    """Server of each side that is open."""
     budget_s: float
+    """Time for all arms together (s)."""
     clock: Callable[[], float]
+    """Gives seconds; monotonic."""
     observe: Callable[[Event], None]
+    """Shows progress."""
     launch: int
+    """Launch number of the tasks."""
     whose: str = "run.explain_s"
+    """Option that limits the budget: `run.explain_s`, or `run.budget_s` for its rest."""
     _begun: float = field(default=0.0, init=False)
+    """Time when explaining began, by `clock` (s)."""
 
     def explain(self, targets: Sequence[Unexplained]) -> None:
         """Explain each arm in turn; once the budget is spent, the remaining ones record that."""
@@ -201,5 +204,5 @@ class Explaining:
 
 
 def unknown(arm: str, reason: str) -> Profile:
-    """An arm that could not be explained."""
+    """Return the profile of an arm that could not be explained."""
     return Profile(arm=arm, step_s=None, unknown=" ".join(reason.split())[:MOST_REASON])

@@ -90,7 +90,7 @@ class Ledger:
 
     @classmethod
     def open(cls, cases: Iterable[Case], *, reproduce: Mapping[str, str]) -> "Ledger":
-        """A row for every planned case, all `not_run`."""
+        """Return a row for every planned case, all `not_run`."""
         return cls.of(
             CaseResult(case=case, status=Status.NOT_RUN, reproduce=reproduce[case.id])
             for case in cases
@@ -271,7 +271,10 @@ AS_VERIFIED = "as_verified"
 def as_verified(
     verified: Mapping[str, FirstCall], timed: Mapping[str, FirstCall]
 ) -> Iterator[Check]:
-    """Fail each arm whose first timed call differs from its first verified one: in inputs, weights or outputs."""
+    """Fail each arm whose first timed call differs from its first verified one.
+
+    Inputs, weights and outputs are compared.
+    """
     for arm, begun in timed.items():
         others = list(verified.get(arm, FirstCall()).differing(begun))
         if others:

@@ -1,4 +1,4 @@
-"""Measures a plan, and keeps each side's `results.json` on disk true from the first moment on."""
+"""Measure a plan, and keep each side's `results.json` on disk true from the first moment on."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,11 +12,11 @@ from ci_bench.records import documents
 from ci_bench.records.documents import place
 from ci_bench.records.results import Environment, Results, Run, RunState, SideName, Source
 from ci_bench.runner.base_plan import BasePlan
+from ci_bench.runner.decisions import Measured, Record
 from ci_bench.runner.ledger import Ledger
 from ci_bench.runner.planning import Plan
 from ci_bench.runner.resuming import Earlier, note, require_machine
-from ci_bench.runner.runner import Measured, Record
-from ci_bench.runner.stages import UNSEEN
+from ci_bench.runner.side_run import UNSEEN
 
 
 class RunPlan(Protocol):
@@ -25,7 +25,7 @@ class RunPlan(Protocol):
     def __call__(
         self, plan: Plan, sides: Sequence[Side], ledgers: Mapping[SideName, Ledger], record: Record
     ) -> Measured:
-        """Measure every case of the plan on every side, calling `record` whenever a side's ledger has changed."""
+        """Measure every case on every side; call `record` whenever a side's ledger has changed."""
 
 
 def record_run(
@@ -93,7 +93,7 @@ def record_run(
 
 
 def results_of(run: Run, source: Source, environment: Environment, ledger: Ledger) -> Results:
-    """The results document of one side."""
+    """Return the results document of one side."""
     rows = tuple(ledger.rows.values())
     return Results(
         tool_version=__version__,

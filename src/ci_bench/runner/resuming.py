@@ -1,4 +1,4 @@
-"""Going on with a run that was interrupted: what it has, whether it may be used, and the note of how far it came.
+"""Resume an interrupted run: read its results, check that they may be used, note progress.
 
 `progress.json`, next to each side's `results.json`, holds the number of complete launches of each
 case. Samples of two runs may only be mixed if nothing that matters has changed: the configuration,

@@ -1,4 +1,4 @@
-"""Runs a plan: launch after launch, case after case, stage after stage.
+"""Run a plan: launch after launch, case after case, stage after stage.
 
 Owns the order of work and its limits.
 
@@ -15,22 +15,15 @@ from pathlib import Path
 
 from ci_bench.checkouts.sides import Side
 from ci_bench.errors import WrongDevice
-from ci_bench.host.headroom import has_cores_for_two
 from ci_bench.processes.launch import Launcher
 from ci_bench.processes.scratch import make
 from ci_bench.processes.users import let_pass
 from ci_bench.records.config import Explain, RunOptions, Sampling
 from ci_bench.records.open_cases import OpenCase, SeriesName, open_metrics
 from ci_bench.records.results import (
-    SETUP,
-    WITHIN_BUDGET,
     Case,
-    CaseResult,
-    Check,
     Environment,
     Event,
-    Failure,
-    Outcome,
     Phase,
     SideName,
     Status,
@@ -45,86 +38,72 @@ from ci_bench.runner.budget import (
     kept_for_explaining,
     rounds,
 )
+from ci_bench.runner.decisions import (
+    Asks,
+    Inspect,
+    Measured,
+    Record,
+    StillOpen,
+    ToExplain,
+    intact,
+    no_refusal,
+    no_watch,
+)
 from ci_bench.runner.explaining import Explaining, arms_to_explain
 from ci_bench.runner.ledger import Ledger
 from ci_bench.runner.outlook import Outlook, jobs, usual_launches
 from ci_bench.runner.servers import Servers, preload_of
-from ci_bench.runner.stages import UNSEEN, Job, SideRun, Sizes, Stages, device_of
-from ci_bench.runner.turns import NoWatch, Watch
-from ci_bench.suites.contract import ASKED, UNTIMED, Evidence, Stage, StageKind, Suite
+from ci_bench.runner.side_run import UNSEEN, SideRun, end_failed_sides, note_budget
+from ci_bench.runner.simultaneous import may_get_ready_at_once, may_run_at_once
+from ci_bench.runner.stages import Job, Sizes, Stages
+from ci_bench.runner.turns import Watch
+from ci_bench.suites.contract import ASKED, Stage, StageKind, Suite
 
 Plan = tuple[tuple[Suite, Case], ...]
-Measured = Mapping[SideName, tuple[Environment, Ledger]]
-"""The state of each side. The environment is empty until a worker has looked at the machine."""
-
-Record = Callable[[SideName, Environment, Ledger], None]
-StillOpen = Callable[[int, Measured], Mapping[str, OpenCase]]
-"""The judge's decision after this many launches: cases that need another, with their metrics."""
-Asks = Callable[[CaseResult, CaseResult], bool]
-"""The judge's decision on a conditional stage for base and head, or for the only remaining side."""
-ToExplain = Callable[[Measured], Mapping[str, Sequence[str]]]
-"""The judge's decision: the cases, by id, with the arms to explain, the most important first."""
-Inspect = Callable[[bool], tuple[str, ...]]
-"""Changes to protected files. After a launch only quickly inspected files are checked; in the end
-(true) all of them.
-"""
 REACH = "reach"
 """The stage in which cases fail if something was changed out of a side's reach."""
 
 
-def intact(_everything: bool) -> tuple[str, ...]:  # noqa: FBT001 - the contract's signature
-    """For sides that cannot reach each other, or are the same."""
-    return ()
-
-
-def no_refusal(_environment: Environment) -> str:
-    """For runs that take whatever machine there is."""
-    return ""
-
-
-def no_watch(_environment: Environment) -> Watch:
-    """For machines that need no watching."""
-    return NoWatch()
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Runner:
-    """The dependencies of measuring, handed in.
-
-    `scratch` is a private folder, `observe` the display. `hold` keeps others off the configured
-    device, from before anything touches it. `refuse` returns why a machine that a worker saw is not
-    the requested one, or nothing; `watch` opens the monitor of a machine. `still_open` is the
-    judge's decision on adaptive sampling (without it, the number of launches is fixed), `clock`
-    gives seconds, `seed` orders cases and turns. `asked` is the judge's decision on conditional
-    stages, by their kind; without it, they are skipped. `to_explain` is its decision on the arms to
-    explain once all samples are taken; without it, no arm is. `rank` is the place of each case in
-    the first launch, by id; without it, the plan's order holds. `usual_s` is the earlier duration
-    of a case's first launch, by its id: a budget is planned with it. `attachments` are the stores
-    of each side's files; a side without one keeps none. `outputs` selects the tensors to save, and
-    an earlier run's tensors that head's are compared with; `sizes` are the facts of the largest
-    batches that it found, by case. `inspect` returns changes to files outside a side's reach: no
-    figure counts then. `base_suites` are base's own, by name, if its tree has some: each side is
-    measured by its own plan.
-    """
+    """The dependencies of measuring, handed in."""
 
     options: RunOptions
+    """Options of the run."""
     scratch: Path
+    """Private folder of the run."""
     observe: Callable[[Event], None]
+    """Shows progress."""
     hold: Callable[[], AbstractContextManager[object]] = nullcontext
+    """Locks the configured device, before anything touches it."""
     refuse: Callable[[Environment], str] = no_refusal
+    """Returns why a machine that a worker saw is not the requested one; empty if it is."""
     watch: Callable[[Environment], Watch] = no_watch
+    """Opens the monitor of a machine."""
     still_open: StillOpen | None = None
+    """Judge's decision on further launches; `None`: their number is fixed."""
     asked: Mapping[StageKind, Asks] = field(default_factory=dict)
+    """Judge's decisions on conditional stages, by kind; stages without one are skipped."""
     to_explain: ToExplain | None = None
+    """Judge's decision on the arms to explain; `None`: none is explained."""
     clock: Callable[[], float] = time.monotonic
+    """Gives seconds; monotonic."""
     seed: str = ""
+    """Seed of the order of cases and turns."""
     rank: Mapping[str, int] = field(default_factory=dict)
+    """Place of each case in the first launch, by id; empty: the plan's order."""
     usual_s: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    """Seconds of a case's first launch in an earlier run, by id: of one-off work, and of all."""
     attachments: Mapping[SideName, Attachments] = field(default_factory=dict)
+    """Store of each side's attached files; a side without one keeps none."""
     outputs: OutputsOptions = OutputsOptions()  # noqa: RUF009 - frozen, so it can be shared
+    """Tensors to save, and those of an earlier run to compare head's with."""
     inspect: Inspect = intact
+    """Returns changes to files outside a side's reach: no figure counts then."""
     sizes: Sizes = field(default_factory=dict)
+    """Facts of the largest batches that an earlier run found, by the case's id."""
     base_suites: Mapping[str, Suite] = field(default_factory=dict)
+    """Base's own suites, by name; empty if its tree has none."""
 
     @property
     def samples_adaptively(self) -> bool:
@@ -139,7 +118,8 @@ class Runner:
         `record` is called with a side, its machine and ledger whenever they changed.
 
         Raises:
-            MeasuringFailed: the machine cannot run the engine at all (no torch, no such device), or is not the requested one.
+            MeasuringFailed: the machine cannot run the engine at all (no torch, no such device), or
+                is not the requested one.
         """
         numbers = {case.id: number for number, (_, case) in enumerate(plan)}
         names, runs = [side.name for side in sides], []
@@ -183,45 +163,62 @@ class Runner:
         )
         cold = ColdCompilations(limit_s=self.options.compile_budget_s)
         jobs = _Jobs(
-            runner=self, plan=plan, runs=tuple(runs), servers=servers, stages=stages, beside=beside, record=record,
-            budget=budget, cold=cold,
-        )  # fmt: skip
+            runner=self,
+            plan=plan,
+            runs=tuple(runs),
+            servers=servers,
+            stages=stages,
+            beside=beside,
+            record=record,
+            budget=budget,
+            cold=cold,
+        )
         jobs.run()
         return jobs.measured()
 
 
 @dataclass(kw_only=True, slots=True)
 class _Jobs:
-    """One walk through the plan, skipping an earlier run's results; `begun` once this one measures.
-
-    `budget` starts when the device is locked: waiting for it does not count. `measuring_since` is
-    that moment by the real clock, `None` before, and `earlier_s` is how long the resumed run had
-    locked it. `ahead` is the number of remaining cases of this launch, including the current one;
-    `cut` are those that the budget ended before all of their stages. `asked` are the open metrics
-    of each case of this launch, if a judge decided them.
-    """
+    """One walk through the plan, skipping an earlier run's results."""
 
     runner: Runner
+    """Dependencies and options."""
     plan: Plan
+    """All cases of the run, each with its suite."""
     runs: tuple[SideRun, ...]
+    """All sides, base first."""
     servers: Servers
+    """Servers of the launches."""
     stages: Stages
+    """Does one stage of one case."""
     beside: OutputsBesideBase
+    """Compares outputs of verified cases."""
     record: Record
+    """Receives a side's ledger whenever it changed."""
     budget: Budget
+    """Time of the run; it starts when the device is locked, so waiting does not count."""
     cold: ColdCompilations
+    """Compilations from cold so far, and their limit."""
     measuring_since: float | None = None
+    """Time when the device was locked, by the real clock (s); `None` before."""
     earlier_s: float = 0.0
+    """Time for which the resumed run had locked the device (s)."""
     launch: int = 0
+    """Number of the current launch, from 0."""
     begun: bool = False
+    """True once this run measures, and its device is watched."""
     asked: Mapping[str, OpenCase] | None = None
+    """Open metrics of each case of this launch, by id; `None` if no judge decided them."""
     ahead: int = 0
+    """Remaining cases of this launch, including the current one."""
     cut: set[str] = field(default_factory=set)
+    """Ids of cases that the budget ended before all of their stages."""
     writing: Pace = field(default_factory=Pace)
+    """Pace of writing results."""
 
     def run(self) -> None:
-        """Launch after launch, as long as cases are open and the budget lasts."""
-        unready = self._end_failed_sides()
+        """Measure launch after launch, as long as cases are open and the budget lasts."""
+        unready = end_failed_sides(self.runs, self.plan)
         before = max(
             (count for run in self.runs for count in run.ledger.launches.values()), default=0
         )
@@ -248,32 +245,14 @@ class _Jobs:
                 self._record(at_once=True)
 
     def measured(self) -> Measured:
-        """Machine and ledger of each side."""
+        """Return machine and ledger of each side."""
         return {run.side.name: (run.environment or UNSEEN, run.ledger) for run in self.runs}
 
-    def _end_failed_sides(self) -> bool:
-        """Return whether a side's set-up failed: all its rows report that, and the other has nothing to compare with."""
-        failed = [run for run in self.runs if run.side.failure is not None]
-        for run in self.runs if failed else ():
-            reason, _, log = (run.side.failure or failed[0].side.failure or "").partition("\n")
-            status, ended = (
-                Status.FAILED,
-                Failure(stage=SETUP, arms=(), reason=reason, log_tail=log),
-            )
-            if run.side.failure is None:
-                status, ended = (
-                    Status.NOT_RUN,
-                    replace(ended, reason=f"{failed[0].side.name} could not be set up: {reason}"),
-                )
-            for _, case in self.plan:
-                if run.ledger.is_open(case):
-                    run.ledger = run.ledger.with_failure(case, status, ended)
-        return bool(failed)
-
     def _is_broken(self, *, everything: bool) -> bool:
-        """Return whether a protected file was changed; every case of all sides then fails with its name.
+        """Return whether a protected file was changed.
 
-        Neither the side that did it nor the samples taken before it can be determined.
+        Every case of all sides then fails with its name. Neither the side that did it nor the
+        samples taken before it can be determined.
         """
         breaks = self.runner.inspect(everything)
         for run in self.runs if breaks else ():
@@ -299,7 +278,10 @@ class _Jobs:
         return plan
 
     def _select_cases(self) -> Plan:
-        """The cases of this launch, in its order: those that still need it, on some side, and have budget left."""
+        """Return the cases of this launch, in its order.
+
+        These are cases that still need it, on some side, and have budget left.
+        """
         plan = [
             (suite, case)
             for suite, case in self.plan
@@ -318,7 +300,10 @@ class _Jobs:
         )
 
     def _affordable(self, plan: Plan) -> Plan:
-        """Return the part of a launch that fits into the budget; the first one checks before each stage."""
+        """Return the part of a launch that fits into the budget.
+
+        The first launch checks before each stage instead.
+        """
         stages_of = partial(self._stages, launch=self.launch)
         return self.budget.affordable(plan, stages_of, self.asked or {}) if self.launch else plan
 
@@ -331,7 +316,10 @@ class _Jobs:
         )
 
     def _open_cases(self, every: set[str]) -> set[str]:
-        """Fixed sampling takes every case through all launches; adaptive sampling asks the judge."""
+        """Return the ids of open cases.
+
+        Fixed sampling takes every case through all launches; adaptive sampling asks the judge.
+        """
         options, ask = self.runner.options, self.runner.still_open
         if ask is None or not self.runner.samples_adaptively:
             return every if self.launch < options.launches else set()
@@ -342,7 +330,10 @@ class _Jobs:
         return every & self.asked.keys()
 
     def _look_ahead(self, plan: Plan) -> None:
-        """Expect the remaining stages: of all launches in fixed sampling, of the usual number in adaptive sampling."""
+        """Expect the remaining stages.
+
+        Fixed sampling has those of all launches, adaptive sampling those of the usual number.
+        """
         options, adaptive = self.runner.options, self.runner.samples_adaptively
         launches = max(self.launch + 1, usual_launches(options) if adaptive else options.launches)
         ahead = range(self.launch, launches)
@@ -462,7 +453,7 @@ class _Jobs:
                     self.stages.outlook.ended(stage, None)
 
     def _measure_cases(self, launchers: Mapping[SideName, Launcher], plan: Plan) -> None:
-        """All of a launch.
+        """Measure all of a launch.
 
         With a budget, the first one verifies every case, then times them, then takes peaks of
         memory.
@@ -510,15 +501,7 @@ class _Jobs:
             " measured; raise run.budget_s"
         )
         if stages and case.id not in self.cut:
-            self._note_budget(self._open_runs(launchers, case), case, detail)
-
-    @staticmethod
-    def _note_budget(runs: Sequence[SideRun], case: Case, detail: str) -> None:
-        check = Check(
-            name=WITHIN_BUDGET, arm=case.reference, outcome=Outcome.UNKNOWN, detail=detail
-        )
-        for run in runs:
-            run.ledger = run.ledger.with_evidence(case, Evidence(checks=(check,)), duration_s=0.0)
+            note_budget(self._open_runs(launchers, case), case, detail)
 
     def _measure_case(
         self,
@@ -545,7 +528,7 @@ class _Jobs:
             if not reason or self._is_idle(launchers, case, stage):
                 reason = self._do(launchers, suite, case, stage)
             if reason:
-                self._note_budget(self._open_runs(launchers, case), case, reason)
+                note_budget(self._open_runs(launchers, case), case, reason)
                 for run in self._open_runs(launchers, case):
                     run.fail(case, Status.NOT_RUN, stage.kind, stage.arms, reason)
                 self.cut.add(case.id)
@@ -586,7 +569,8 @@ class _Jobs:
             if stage.kind is StageKind.VERIFY:
                 self.beside.settle(case)
         elif open_runs:
-            ready, room_s = self._may_get_ready_at_once(open_runs), self.budget.share_s(self.ahead)
+            ready = may_get_ready_at_once(open_runs, self.runner.options)
+            room_s = self.budget.share_s(self.ahead)
             self.stages.in_turns(
                 replace(job, ready_at_once=ready, room_s=room_s), open_runs, launchers
             )
@@ -612,7 +596,7 @@ class _Jobs:
         if job.stage.kind is StageKind.SIZE:
             self.stages.of_one_side(job, runs, launchers, self.runner.sizes.get(job.case.id, {}))
             return ""
-        if self._may_run_at_once(job.stage, runs):
+        if may_run_at_once(job.stage, runs, self.runner.options):
             self.stages.at_once(job, runs, launchers)
             return ""
         took_s = 0.0
@@ -629,27 +613,6 @@ class _Jobs:
                 0.0 if self.launch or can_wait(job.stage) else max(0.0, self.runner.clock() - begun)
             )
         return ""
-
-    def _may_run_at_once(self, stage: Stage, runs: Sequence[SideRun]) -> bool:
-        """Return whether both sides may run a stage simultaneously: it is untimed, and the machine has room for two.
-
-        On the CPU they also compile from cold simultaneously, each on its own cores. On a GPU each
-        runs exclusively: without per-process figures, memory is a sum over both, and tuning would
-        run next to another process.
-        """
-        if stage.exclusive or len(runs) < 2:  # noqa: PLR2004 - sides
-            return False
-        alone = stage.kind is StageKind.ALONE and device_of(runs) == "cpu"
-        return (stage.kind in UNTIMED or alone) and self._has_room_for_two(runs)
-
-    def _may_get_ready_at_once(self, runs: Sequence[SideRun]) -> bool:
-        """Return whether both sides may open, compile and warm up simultaneously: on the CPU with enough cores."""
-        return len(runs) > 1 and device_of(runs) == "cpu" and self._has_room_for_two(runs)
-
-    def _has_room_for_two(self, runs: Sequence[SideRun]) -> bool:
-        return self.runner.options.overlap and has_cores_for_two(
-            self.runner.options, device=device_of(runs)
-        )
 
     def _stages(self, suite: Suite, case: Case, launch: int) -> tuple[Stage, ...]:
         """Return the stages of a launch, except preparing, which comes before all of them.
@@ -701,7 +664,7 @@ class _Jobs:
         return ask(rows[0], rows[-1])
 
     def _in_fair_order(self, runs: list[SideRun]) -> list[SideRun]:
-        """Return base first in every second launch, so neither side always has the advantage of being first."""
+        """Return base first in every second launch, so neither side always has that advantage."""
         return runs if self.launch % 2 == 0 else runs[::-1]
 
     def _over_case_budget(self, case: Case) -> bool:

@@ -77,25 +77,31 @@ class Watch(Protocol):
         """Note that all workers are open and warm: from now on, new processes are foreign."""
 
     def near_cores(self) -> frozenset[int] | None:
-        """Return the host's cores that are closest to the device; `None` if none is closer, or if that is unknown."""
+        """Return the host's cores that are closest to the device.
+
+        `None` if none is closer, or if that is unknown.
+        """
 
     def read(self) -> Any:
-        """The state of the machine now."""
+        """Return the state of the machine now."""
 
     def glance(self) -> Any:
-        """A quick look after a turn."""
+        """Return a quick look after a turn."""
 
     def taint(self, before: Any, after: Any) -> str | None:
         """Return why samples taken between two readings must not count; `None` if they may."""
 
     def uneven(self, glances: Mapping[tuple[SideName, int], Sequence[Any]]) -> str | None:
-        """Describe different clocks of a block's sides, by the looks after each arm's turns; `None` if they were equal."""
+        """Describe different clocks of a block's sides; `None` if they were equal.
+
+        `glances` are the looks after each arm's turns.
+        """
 
     def facts(self, reading: Any) -> Mapping[str, Fact]:
         """Return the facts of a reading for the results."""
 
     def count(self) -> EnergyCount:
-        """The counter of energy now."""
+        """Read the counter of energy now."""
 
     def metrics(
         self, glances: Mapping[int, Sequence[Any]], *, arm: str, launch: int
@@ -110,34 +116,34 @@ class NoWatch:
     """Watches nothing."""
 
     def vacate(self) -> None:
-        """Does nothing."""
+        """Do nothing."""
 
     def settle(self) -> None:
-        """Does nothing."""
+        """Do nothing."""
 
     def near_cores(self) -> None:
-        """Knows none."""
+        """Return nothing."""
 
     def read(self) -> None:
-        """Sees nothing."""
+        """Return nothing."""
 
     def glance(self) -> None:
-        """Sees nothing."""
+        """Return nothing."""
 
     def taint(self, _before: Any, _after: Any) -> str | None:
-        """Doubts nothing."""
+        """Return no doubt."""
         return None
 
     def uneven(self, _glances: Mapping[tuple[SideName, int], Sequence[Any]]) -> str | None:
-        """Doubts nothing."""
+        """Return no difference."""
         return None
 
     def facts(self, _reading: Any) -> Mapping[str, Fact]:
-        """Keeps nothing."""
+        """Return no facts."""
         return {}
 
     def count(self) -> EnergyCount:
-        """Counts nothing."""
+        """Return a reading without a counter."""
         return EnergyCount(at_s=0.0, joules=None)
 
     def metrics(
@@ -147,34 +153,33 @@ class NoWatch:
         arm: str,  # noqa: ARG002 - the protocol's signature
         launch: int,  # noqa: ARG002 - likewise
     ) -> tuple[Metric, ...]:
-        """Has nothing to tell."""
+        """Return no metrics."""
         return ()
 
     def close(self) -> None:
-        """Does nothing."""
+        """Do nothing."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Round:
-    """The result of one case in one launch.
-
-    It holds the end of each side's worker, and the machine's condition by block.
-
-    `sightings` are the turns of each side whose samples count, in the order taken; `calls` of each
-    arm make a sample. `glances` are the looks after these turns, by side and place of the arm, and
-    by block; `stretches` those in which energy was counted, by the same. `flushes` of the cache
-    came before each call.
-    """
+    """The result of one case in one launch."""
 
     ended: Mapping[SideName, Ended]
+    """End of each side's worker."""
     blocks: tuple[Block, ...]
+    """Machine's condition in each block."""
     sightings: Mapping[SideName, tuple[Sighting, ...]] = field(default_factory=dict)
+    """Turns of each side whose samples count, in the order taken."""
     calls: tuple[int, ...] = ()
+    """Calls of each arm that make a sample."""
     flushes: int = 0
+    """Cache flushes before each call; 0 for none."""
     glances: Mapping[tuple[SideName, int], Mapping[int, Sequence[Any]]] = field(
         default_factory=dict
     )
+    """Looks after these turns, by side and place of the arm, and by block."""
     stretches: Mapping[tuple[SideName, int], Sequence[Stretch]] = field(default_factory=dict)
+    """Work in which energy was counted, by side and place of the arm; empty if it was not."""
 
 
 MOST_CHECKING = 0.01
@@ -224,25 +229,26 @@ class Checking:
 
 @dataclass(kw_only=True, slots=True)
 class _Party:
-    """One side's worker, skipped once it has exited.
-
-    `calls` of each arm make a sample, `block_s` is its part of a block (s).
-
-    `flushes` of the cache are what its calls need; `one_core` means that they use only one core of
-    the host. `places` are the indexes of the side's arms among all arms, which orders use; its
-    worker has only the side's arms. `taken` are the orders of its turns, without discarded ones,
-    and the seconds of each.
-    """
+    """One side's worker, skipped once it has exited."""
 
     name: SideName
+    """Side of the worker."""
     worker: Worker
+    """The worker."""
     calls: tuple[int, ...] = ()
+    """Calls of each of the side's arms that make a sample, as the worker reported them."""
     block_s: float = 0.0
+    """Duration of its part of a block (s)."""
     flushes: int = 0
+    """Cache flushes that its calls need."""
     one_core: bool = False
+    """True if its calls use only one core of the host."""
     places: tuple[int, ...] = ()
+    """Indexes of the side's arms among all arms, which orders use."""
     playing: bool = True
+    """False once the worker has exited."""
     taken: list[tuple[Order, float]] = field(default_factory=list)
+    """Orders of its turns, without discarded ones, and the seconds of each."""
 
     def tell(self, order: Order) -> None:
         """Send an order to the worker without waiting."""
@@ -286,12 +292,15 @@ class _Party:
         )
 
     def calls_of(self, arm: int) -> int | None:
-        """Return the worker's number of calls of an arm in a sample; `None` if it has no such arm, or reported none."""
+        """Return the worker's number of calls of an arm in a sample.
+
+        `None` if it has no such arm, or reported none.
+        """
         place = self.places.index(arm) if arm in self.places else len(self.calls)
         return self.calls[place] if place < len(self.calls) else None
 
     def _translate(self, order: Order) -> Order:
-        """The order as its worker counts arms."""
+        """Return the order as its worker counts arms."""
         calls = tuple(order.calls[place] for place in self.places if place < len(order.calls))
         return replace(
             order,
@@ -326,7 +335,10 @@ class _Party:
 
 
 def plan_block(seats: int, coin: random.Random) -> list[int]:
-    """A random order of the seats, there and back (ABBA, or BAAB): each has two turns around the same mean time."""
+    """Return a random order of the seats, there and back (ABBA, or BAAB).
+
+    Each seat has two turns around the same mean time.
+    """
     order = list(range(seats))
     coin.shuffle(order)
     return [*order, *reversed(order)]
@@ -336,42 +348,54 @@ def plan_block(seats: int, coin: random.Random) -> list[int]:
 class Turns:
     """One case in one launch.
 
-    `tell` is called with done and total turns of an arm; `secret` draws the refereed turns.
-
-    With `ready_at_once` all sides open and warm up simultaneously; else one after the other, so
-    first calls can be compared. Up to `most_blocks` may be taken while they take no longer than
-    twice as getting ready did, and all of it no longer than `room_s` seconds; `None` takes
-    `RunOptions.blocks`. `sparing` means that looks have exceeded their share in earlier launches:
-    one look at each arm has to do then. With `flushes` the cache is overwritten that many times
-    before each call, as for a side that went before; 0 asks the sides. Sides that use one core of
-    the host each are kept to one of `cores` together. `places` are the arms that a side has, of all
-    `arms`; one that is not in it has all. `clock` gives seconds; it is monotonic, and so is that of
-    workers. Untimed work, warming up and reporting in the end, runs in the context of `meanwhile`.
+    Sides open and warm up one after the other unless `ready_at_once`, so first calls can be
+    compared. Adaptive blocks take no longer than twice as getting ready did.
     """
 
     arms: int
+    """Number of all arms."""
     launch: int
+    """Number of the launch, from 0."""
     options: RunOptions
+    """Options of the run."""
     coin: random.Random
+    """Draws the order of sides and turns, and the common core."""
     places: Mapping[SideName, tuple[int, ...]] = field(default_factory=dict)
+    """Indexes of the arms that a side has; a side that is not in it has all."""
     watch: Watch = field(default_factory=NoWatch)
+    """Monitor of the machine."""
     tell: Callable[[int, int], None] = lambda _done, _total: None
+    """Called with the done and the total turns of an arm."""
     secret: random.Random = field(default_factory=secrets.SystemRandom)
+    """Draws the refereed turns and their seeds."""
     clock: Callable[[], float] = time.perf_counter
+    """Gives seconds; monotonic, as the workers' clock is."""
     meanwhile: Callable[[], AbstractContextManager[object]] = nullcontext
+    """Context of untimed work: warming up, and reporting in the end."""
     most_blocks: int | None = None
+    """Limit of adaptive blocks; `None` takes `RunOptions.blocks`."""
     room_s: float = math.inf
+    """Limit of the whole case in this launch (s), within which adaptive blocks are taken."""
     ready_at_once: bool = False
+    """True if all sides open and warm up simultaneously."""
     sparing: bool = False
+    """True if looks exceeded their share in earlier launches: one look at each arm has to do."""
     flushes: int = 0
+    """Cache flushes before each call, as for a side that went before; 0 asks the sides."""
     cores: tuple[int, ...] = ()
+    """Cores of which sides that use a single one share one."""
     blocks: int = field(default=1, init=False)
+    """Number of blocks, once it is decided."""
     _on_one_core: bool = field(default=False, init=False)
+    """True if all sides are kept to one core."""
     _redos: int = field(default=0, init=False)
+    """Number of repeated blocks so far."""
     _refereed: dict[tuple[SideName, int], int] = field(default_factory=dict, init=False)
+    """Block in which each arm of each side is refereed."""
     _glances: dict[tuple[SideName, int], dict[int, Sequence[Any]]] = field(
         default_factory=dict, init=False
     )
+    """Looks after the turns of each arm of each side, by block."""
 
     def play(self, openers: Mapping[SideName, Opener]) -> Round:
         """Open the sides one after the other, warm them up, give turns, and collect their results.
@@ -424,7 +448,7 @@ class Turns:
             )
 
     def _open(self, openers: Mapping[SideName, Opener], stack: ExitStack) -> list[_Party]:
-        """All sides with their arms open, base first."""
+        """Return all sides with their arms open, base first."""
         parties = []
         for name in self._shuffled(tuple(openers)):
             party = _Party(
@@ -441,7 +465,10 @@ class Turns:
         return self.places.get(name, tuple(range(self.arms)))
 
     def _sized(self, parties: Sequence[_Party]) -> tuple[int, ...]:
-        """Return the calls for each arm by the first side that has it: at least one, whatever a worker reported."""
+        """Return the calls for each arm by the first side that has it.
+
+        At least one, whatever a worker reported.
+        """
         reports = ([party.calls_of(arm) for party in parties] for arm in range(self.arms))
         return tuple(
             max(1, next((calls for calls in of_arm if calls is not None), 1)) for of_arm in reports
@@ -622,6 +649,6 @@ def why_not_together(played: Round) -> str:
 
 
 def spoilt_by_capture(played: Round) -> str:
-    """Return the message of the first worker that a failed capture has spoilt; empty if none has."""
+    """Return the message of the first worker that a failed capture spoilt; empty if none."""
     faults = (answer.fault for ended in played.ended.values() for answer in ended.answers)
     return next((fault.message for fault in faults if fault is not None and fault.spoilt), "")

@@ -45,13 +45,20 @@ from ci_bench.suites.shared.worker.numerics import (
 from ci_bench.suites.shared.worker.optimizers import lost_by
 from ci_bench.worker.clock import Clock
 from ci_bench.worker.fence import close
+from ci_bench.worker.look_answers import (
+    ORDER,
+    SLOWER_WHEN_FRESH,
+    LookAnswer,
+    badness,
+    fault_of,
+    puts_off,
+)
 from ci_bench.worker.looks import (
     CALLS_IN_A_ROW,
     MOST_PAUSE_S,
     PAUSE_S,
     ROUNDS,
     SEEDS,
-    Delay,
     Habits,
     Left,
     Look,
@@ -75,14 +82,8 @@ DRAWS = 3
 """The number of the reference's random seeds, if the arms' numbers cannot be aligned."""
 BEYOND_DRAWS = 3.0
 """The largest ratio of an arm's distance from the reference to the distance between two draws."""
-SLOWER_WHEN_FRESH = 2.0
-"""The largest ratio of calls' times on fresh and known inputs, relative to the reference's."""
 CONFIRMED = 2
 """The number of series of calls in turns that must all be that slow."""
-PUT_OFF = 0.25
-"""The least share of the reference's call that a pause must add to a call, to show that it was put
-off.
-"""
 SLOWER_AT_FIRST = 1.15
 """The largest ratio of first to third call on fresh values, relative to the reference's own."""
 GLANCED = 1.1
@@ -100,22 +101,6 @@ MORE_CALLS = 5
 They are too few to be warm, enough for a counter to show.
 """
 MAX_DETAIL = 1000
-
-ORDER = (Outcome.PASS, Outcome.UNKNOWN, Outcome.FAIL)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Answer:
-    outcome: Outcome
-    detail: str
-
-    @staticmethod
-    def cannot(reason: str) -> "_Answer":
-        return _Answer(outcome=Outcome.UNKNOWN, detail=reason)
-
-    @staticmethod
-    def fails(reason: str) -> "_Answer":
-        return _Answer(outcome=Outcome.FAIL, detail=reason)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -197,14 +182,14 @@ class Referee:
         if not whys and not looks and not stray:
             return None
         answer = (
-            _Answer.cannot(whys[0])
+            LookAnswer.cannot(whys[0])
             if whys
             else self._answer(looks, program, plain_s)
             if looks
-            else _Answer.fails(stray)
+            else LookAnswer.fails(stray)
         )
         if stray and answer.outcome is not Outcome.FAIL:
-            answer = _Answer.fails(stray)
+            answer = LookAnswer.fails(stray)
         if answer.outcome is Outcome.PASS:
             answer = replace(
                 answer, detail=f"{answer.detail}{self._repeated_words(arm, len(looks))}"
@@ -383,7 +368,7 @@ class Referee:
             return True
         return self._coarsely(last.left[0], first.left[0]).outcome is Outcome.FAIL
 
-    def _answer(self, looks: Sequence[Look], program: Program, plain_s: float) -> _Answer:
+    def _answer(self, looks: Sequence[Look], program: Program, plain_s: float) -> LookAnswer:
         answers = [self._judged(look) for look in looks]
         worst = max(answers, key=lambda answer: ORDER.index(answer.outcome))
         slow = (
@@ -397,36 +382,36 @@ class Referee:
             return worst
         calls = "timed call" if len(answers) == 1 else "timed calls"
         verb = "agrees" if len(answers) == 1 else "agree"
-        return _Answer(
+        return LookAnswer(
             outcome=Outcome.PASS,
             detail=f"{len(answers)} {calls} with fresh inputs {verb}; {worst.detail}",
         )
 
-    def _judged(self, look: Look) -> _Answer:
+    def _judged(self, look: Look) -> LookAnswer:
         """Compare one look's results with the reference's."""
         place = "a timed call on fresh inputs" + ("" if look.moved else " at known addresses")
         reference_look = self._again(look)
         if look.lacked_memory or reference_look.lacked_memory:
-            return _Answer.cannot(
+            return LookAnswer.cannot(
                 f"there is no memory for {place}: {look.raised or reference_look.raised}"
             )
         if reference_look.raised:
-            return _Answer.cannot(
+            return LookAnswer.cannot(
                 f"the reference cannot compute from fresh inputs: {reference_look.raised}"
             )
-        fault = _fault(look, reference_look)
+        fault = fault_of(look, reference_look)
         return (
-            _Answer.fails(f"{place} {fault}")
+            LookAnswer.fails(f"{place} {fault}")
             if fault
             else self._compared(look, reference_look, place)
         )
 
-    def _compared(self, look: Look, reference_look: Look, place: str) -> _Answer:
+    def _compared(self, look: Look, reference_look: Look, place: str) -> LookAnswer:
         if not reference_look.left[0]:
-            return _Answer.cannot("a replayed call leaves nothing that could be looked at")
+            return LookAnswer.cannot("a replayed call leaves nothing that could be looked at")
         agreement = self._agreement(look, reference_look)
         if agreement.outcome is Outcome.FAIL and self.itself:
-            return _Answer.fails(
+            return LookAnswer.fails(
                 f"{place} differs from a fresh build of the same arm: {agreement.detail}"
             )
         if agreement.outcome is Outcome.FAIL:
@@ -434,10 +419,10 @@ class Referee:
                 look, reference_look, f"{place} differs from the reference: {agreement.detail}"
             )
         if not look.fresh and self.start is None:
-            return _Answer.cannot(
+            return LookAnswer.cannot(
                 "its inputs cannot be drawn again, so a replayed result would agree as well"
             )
-        return _Answer(outcome=agreement.outcome, detail=agreement.detail)
+        return LookAnswer(outcome=agreement.outcome, detail=agreement.detail)
 
     def _again(self, look: Look, *, draw: int = 0, seed: int = 0) -> Look:
         """Make the reference's own call from a look's seed, or from another.
@@ -460,7 +445,7 @@ class Referee:
         if self.itself:
             return max(
                 (self._coarsely(results, reference_look.left[0]) for results in look.left),
-                key=_badness,
+                key=badness,
             )
         runs, jolts = [reference_look.left[0]], list[Left]()
         epsilon = self._rounding()
@@ -549,12 +534,12 @@ class Referee:
             starts=starts,
             memory=first_copy.memory,
         )
-        return max(map(rule, look.left), key=_badness)
+        return max(map(rule, look.left), key=badness)
 
     def _coarsely(self, results: Left, expected: Left) -> Agreement:
         return agree_coarsely(results, expected, epsilon=copies(self.reference)[0].epsilon)
 
-    def _of_other_draws(self, look: Look, reference_look: Look, fault: str) -> _Answer:
+    def _of_other_draws(self, look: Look, reference_look: Look, fault: str) -> LookAnswer:
         """Check if a disagreement comes from other random numbers.
 
         Then it is as near to the reference as the reference's own draws are.
@@ -563,7 +548,7 @@ class Referee:
         if any(drawn.raised for drawn in draws) or not any(
             differing(reference_look.left[0], drawn.left[0]) for drawn in draws[1:]
         ):
-            return _Answer.fails(fault)
+            return LookAnswer.fails(fault)
         by_draw = [drawn.left[0] for drawn in draws]
         names = [
             name
@@ -575,13 +560,13 @@ class Referee:
             for name in names
         }
         if any(drawn_alike(results, by_draw[0], spread) for results in look.left):
-            return _Answer.fails(fault)
+            return LookAnswer.fails(fault)
         for name, width in spread.items():
             if any(
                 min(distance(results, drawn, name) for drawn in by_draw) > BEYOND_DRAWS * width
                 for results in look.left
             ):
-                return _Answer.fails(f"{fault}; other random numbers do not explain {name}")
+                return LookAnswer.fails(f"{fault}; other random numbers do not explain {name}")
         other = self._again(look, seed=look.seed + 1)
         answering = [
             name
@@ -589,7 +574,7 @@ class Referee:
             if not other.raised and distance(by_draw[0], other.left[0], name) > BEYOND_DRAWS * width
         ]
         if not answering:
-            return _Answer.cannot(
+            return LookAnswer.cannot(
                 "it draws other random numbers than the reference, which hide what its inputs"
                 " change"
             )
@@ -597,9 +582,9 @@ class Referee:
             f"it draws other random numbers than the reference, and {len(answering)} results follow"
             " the fresh inputs"
         )
-        return _Answer(outcome=Outcome.PASS, detail=detail)
+        return LookAnswer(outcome=Outcome.PASS, detail=detail)
 
-    def _remembering(self, program: Program, *, secret: int) -> _Answer | None:
+    def _remembering(self, program: Program, *, secret: int) -> LookAnswer | None:
         """Check if an arm is fast only on inputs that it has seen.
 
         It must be so repeatedly, not in one bad moment of the machine.
@@ -613,9 +598,9 @@ class Referee:
             f"a call takes {ratio:.1f} times as long on fresh inputs as on known ones, and the"
             f" reference's {usual:.1f} times"
         )
-        return _Answer.fails(f"{detail}: what was timed remembers results")
+        return LookAnswer.fails(f"{detail}: what was timed remembers results")
 
-    def _suspected(self, program: Program, *, secret: int) -> _Answer | None:
+    def _suspected(self, program: Program, *, secret: int) -> LookAnswer | None:
         """Check an arm whose looks took longer than its samples.
 
         Tries each way to be quick without computing.
@@ -624,7 +609,7 @@ class Referee:
             program, secret=secret
         )
 
-    def _putting_off(self, program: Program, *, secret: int) -> _Answer | None:
+    def _putting_off(self, program: Program, *, secret: int) -> LookAnswer | None:
         """Check if a call computes only after a pause, and returns something else in a row.
 
         Such code computes if a write delays its call. The reference is delayed as much. If only
@@ -638,19 +623,19 @@ class Referee:
             delay, reference_delay = (
                 begin(self.clock, subject) for subject in (program, self.reference)
             )
-            if not _puts_off(delay.least_s, delay, reference_delay):
+            if not puts_off(delay.least_s, delay, reference_delay):
                 return (
                     self._looked_again(program, secret=secret)
-                    if _puts_off(delay.usual_s, delay, reference_delay)
+                    if puts_off(delay.usual_s, delay, reference_delay)
                     else None
                 )
         words = (
             f"a call takes {delay.least_s:.2g} s longer after a short pause than in a row of calls"
             f" ({delay.call_s:.2g} s each)"
         )
-        return _Answer.fails(f"{words}: what was timed computes only after a pause")
+        return LookAnswer.fails(f"{words}: what was timed computes only after a pause")
 
-    def _looked_again(self, program: Program, *, secret: int) -> _Answer | None:
+    def _looked_again(self, program: Program, *, secret: int) -> LookAnswer | None:
         """Check more looks: the arm may have noticed a late write in the first ones."""
         coin = random.Random(secret)  # noqa: S311 - it spreads a seed that was drawn as a secret
         habits = habits_of(self.clock, program, self.start, seed=coin.getrandbits(31) + 1)
@@ -663,7 +648,7 @@ class Referee:
                 return answer
         return None
 
-    def _remembering_parts(self, program: Program, *, secret: int) -> _Answer | None:
+    def _remembering_parts(self, program: Program, *, secret: int) -> LookAnswer | None:
         """Check if the first call on fresh values takes longer than the third.
 
         That shows that part of a call is remembered. A quick look comes first, which costs little.
@@ -689,53 +674,9 @@ class Referee:
             " time"
         )
         if self.itself:
-            return _Answer.cannot(
+            return LookAnswer.cannot(
                 f"{detail}: what was timed remembers some of its results, which may be meant"
             )
-        return _Answer.fails(
+        return LookAnswer.fails(
             f"{detail}, and the reference's {usual:.1f} times: what was timed remembers results"
         )
-
-
-def _badness(agreement: Agreement) -> tuple[int, float]:
-    return ORDER.index(agreement.outcome), agreement.score
-
-
-def _puts_off(added_s: float, delay: Delay, reference_delay: Delay) -> bool:
-    """Return whether a pause adds too much (s) to a call.
-
-    It is compared with the call's own time and with the reference's.
-    """
-    usual = (
-        1.0 + max(0.0, reference_delay.least_s) / reference_delay.call_s
-        if reference_delay.call_s
-        else 1.0
-    )
-    return (
-        delay.call_s > 0
-        and 1.0 + added_s / delay.call_s > SLOWER_WHEN_FRESH * usual
-        and added_s > PUT_OFF * reference_delay.call_s
-    )
-
-
-def _fault(look: Look, reference_look: Look) -> str:
-    """Return a look's fault that does not depend on its numbers. The reference's was taken."""
-    if look.raised:
-        return f"raised {look.raised}, and the reference computes from them"
-    if look.unsettled:
-        return f"left {look.unsettled}, which changed afterwards though nobody called"
-    if (
-        not look.row.whole
-        and look.inputs
-        and reference_look.inputs
-        and any(sums != reference_look.inputs[0] for sums in look.inputs)
-    ):
-        return (
-            "left other values in its inputs than the reference leaves there: one of the two writes"
-            " them, and the other does not"
-        )
-    if strange := sorted(look.kinds - reference_look.kinds):
-        return (
-            f"left {', '.join(strange)} in place of tensors, which may compute when they are read"
-        )
-    return ""

@@ -81,7 +81,7 @@ class CapturedBundle:
     compiled: Callable[..., Any] | None = None
     """Result of the compiler; `None` if it raised, or has not ended."""
     operators: int | None = None
-    """Number of the captured graph's operators, if this one is the result of minifying; else `None`."""
+    """Operators of the captured graph if this one was minified; `None` otherwise."""
 
     @property
     def size(self) -> str:
