@@ -65,7 +65,7 @@ def private(user: str, *, powers: Sequence[str] = ()) -> list[str]:
 
 
 def mount(source: str, target: str, *, writable: bool = False) -> tuple[str, str]:
-    """A folder or file of the host, read-only unless said otherwise."""
+    """Return the arguments that mount a folder or file of the host, read-only by default."""
     return "--mount", f"type=bind,source={source},target={target}{'' if writable else ',readonly'}"
 
 
@@ -93,7 +93,10 @@ def is_gpu_selection(text: str) -> bool:
 
 
 def gpu_arguments(selection: str, way: str) -> tuple[str, ...]:
-    """The arguments that give a container these GPUs, on a host that is set up in this way."""
+    """Return the arguments that give a container these GPUs.
+
+    `way` is the host's set-up for that, one of `GPU_WAYS`.
+    """
     if selection == "none":
         return NO_GPUS
     if way == "gpus":  # docker reads the value as a line of CSV, so a comma needs quotes

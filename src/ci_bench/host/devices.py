@@ -36,7 +36,7 @@ def configured_key(
 def keys_of_ranks(
     gpus: Sequence[Cards], environ: Mapping[str, str], *, processes: int
 ) -> tuple[str, ...]:
-    """Return the keys of the locks of the GPUs for this number of processes, one each, in locking order.
+    """Return the keys of the GPUs for this number of processes, one each, in locking order.
 
     Empty for one process, on the CPU, or if only a worker will know.
     """

@@ -41,18 +41,18 @@ class EnergyCount:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stretch:
-    """One arm of one side at work without a pause.
-
-    Holds the counter's readings and the number of calls that the worker reported. `elapsed_s` is by
-    the parent's clock. `doubt` is why the machine was not in its proper state, `temperature_c` its
-    temperature at the end.
-    """
+    """One arm of one side at work without a pause."""
 
     calls: int
+    """Number of calls, as the worker reported it."""
     elapsed_s: float
+    """Duration by the parent's clock (s)."""
     counts: tuple[EnergyCount, ...]
+    """Readings of the energy counter."""
     doubt: str | None = None
+    """Reason why the machine was not in its proper state; `None` if it was."""
     temperature_c: float | None = None
+    """Temperature at the end (°C); `None` if it is unknown."""
 
 
 class Uncountable(Exception):  # noqa: N818 - it says why the figure is missing
@@ -60,7 +60,7 @@ class Uncountable(Exception):  # noqa: N818 - it says why the figure is missing
 
 
 def mean_power_w(counts: Sequence[EnergyCount]) -> float:
-    """Energy over time between the first and the last movement of the counter after the ramp.
+    """Return energy over time between the counter's first and last move after the ramp (W).
 
     Raises:
         Uncountable: no counter, the counter was reset, or it moved too seldom.
@@ -76,8 +76,8 @@ def mean_power_w(counts: Sequence[EnergyCount]) -> float:
     moves = [now for before, now in pairwise(settled) if now[1] > before[1]]
     if len(moves) < LEAST_MOVES:
         message = (
-            f"the energy counter moved {len(moves)} times in {readings[-1][0] - readings[0][0]:.2g} s:"
-            " raise run.energy_s"
+            f"the energy counter moved {len(moves)} times in"
+            f" {readings[-1][0] - readings[0][0]:.2g} s: raise run.energy_s"
         )
         raise Uncountable(message)
     (begin_s, begin_j), (end_s, end_j) = moves[0], moves[-1]
@@ -92,9 +92,9 @@ def energy(
     reported: Sequence[Metric],
     unmet: str = "",
 ) -> tuple[tuple[Metric, ...], Check]:
-    """Joules per step and per item of one arm in one launch, and how they were counted.
+    """Return joules per step and per item of one arm in one launch, and how they were counted.
 
-    `told` is what the worker measured, `unmet` why the stretches are missing.
+    `reported` are the worker's metrics, `unmet` is why the stretches are missing.
     """
     steps = [
         metric
@@ -113,10 +113,8 @@ def energy(
         return (), Check(name=COUNTED, arm=arm, outcome=Outcome.FAIL, detail=str(reason))
     heat = [stretch.temperature_c for stretch in stretches if stretch.temperature_c is not None]
     at = f" at {max(heat):.0f} °C" if heat else ""
-    detail = (
-        f"{statistics.mean(watts):.4g} W{at} over {sum(stretch.elapsed_s for stretch in stretches):.2g} s"
-        " of steps"
-    )
+    elapsed_s = sum(stretch.elapsed_s for stretch in stretches)
+    detail = f"{statistics.mean(watts):.4g} W{at} over {elapsed_s:.2g} s of steps"
     metrics = [ENERGY_PER_STEP.of(arm, Launch(launch=launch, values=joules), lane=Lane.DEVICE)]
     if steps and (items := steps[0].items):
         each = Launch(launch=launch, values=tuple(value / items for value in joules))
@@ -133,7 +131,7 @@ class _Untrue(Exception):  # noqa: N818 - it says what cannot be
 def _joules(
     stretches: Sequence[Stretch], samples_s: Sequence[float]
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """J per step of each stretch, and its power (W)."""
+    """Return the energy per step of each stretch (J), and its power (W)."""
     joules, watts = [], []
     for stretch in stretches:
         claim = f"{stretch.calls} steps in {stretch.elapsed_s:.3g} s"

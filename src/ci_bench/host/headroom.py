@@ -74,7 +74,7 @@ def has_cores_for_two(options: RunOptions, *, device: str) -> bool:
 
 
 def allowed_cores() -> tuple[int, ...]:
-    """The numbers of the cores that this process may use."""
+    """Return the numbers of the cores that this process may use."""
     return tuple(sorted(os.sched_getaffinity(0)))
 
 
@@ -103,7 +103,10 @@ def fastest_cores(devices: Path = DEVICES) -> tuple[int, ...]:
 
 
 def cores_near(near: frozenset[int] | None) -> tuple[int, ...]:
-    """Return the fastest cores that are near the GPU; all fastest ones without a GPU, or if none of them is near."""
+    """Return the fastest cores that are near the GPU.
+
+    All fastest ones without a GPU, or if none of them is near.
+    """
     fastest = fastest_cores()
     return tuple(core for core in fastest if near is not None and core in near) or fastest
 

@@ -30,27 +30,37 @@ Seat = tuple[SideName, int]
 class HealthReading:
     """The machine at one moment; `None` is unknown, and so is all of the GPU on a CPU run.
 
-    `at_s` is the monotonic clock. `reasons` explain the GPU's reduced clocks (see
-    `host.gpus.protocol`), `pids` the processes that compute on it. Counters that only grow:
-    `thermal_s` (seconds that heat kept the clocks down), `ticks` and `stolen_ticks` (the CPUs'
-    time, and the hypervisor's share of it), `throttled_s` (seconds that a CPU quota throttled this
-    container), `involuntary_switches` (how often the workers were taken off a CPU).
+    Counters only grow.
     """
 
     at_s: float
+    """Time of the reading by the monotonic clock (s)."""
     sm_mhz: int | None = None
+    """Clock of the multiprocessors (MHz)."""
     memory_mhz: int | None = None
+    """Clock of the GPU's memory (MHz)."""
     power_w: float | None = None
+    """Power of the GPU (W)."""
     temperature_c: int | None = None
+    """Temperature of the GPU (°C)."""
     reasons: tuple[Reason, ...] | None = None
+    """Reasons for the GPU's reduced clocks; empty if nothing holds them back."""
     thermal_s: float | None = None
+    """Time for which heat has kept the clocks down (s), a counter."""
     pids: frozenset[int] | None = None
+    """Processes that compute on the GPU."""
     load_1min: float | None = None
+    """Load average of the last minute."""
     cpu_mhz: float | None = None
+    """Mean clock of the CPUs this process may use (MHz)."""
     ticks: int | None = None
+    """Time of all CPUs since boot, in the kernel's ticks, a counter."""
     stolen_ticks: int | None = None
+    """The hypervisor's share of `ticks`, a counter."""
     throttled_s: float | None = None
+    """Time for which a CPU quota throttled this container (s), a counter."""
     involuntary_switches: int | None = None
+    """Number of times that workers were taken off a CPU, a counter."""
 
 
 def taint(
@@ -58,8 +68,8 @@ def taint(
 ) -> str | None:
     """Return why samples between two readings must be taken again, or `None`.
 
-    `own` comes from `Monitor.residents`. A reason that holds at one of the two moments counts, and
-    so does heat between them.
+    `residents` comes from `Monitor.residents`. A reason that holds at one of the two moments
+    counts, and so does heat between them.
     """
     active = dict.fromkeys((*(before.reasons or ()), *(after.reasons or ())))
     harmful = [reason.word for cause in HARMFUL for reason in active if reason.cause is cause]
@@ -143,7 +153,10 @@ def condition_facts(
 
 
 def mean_sm_hz(readings: Sequence[HealthReading]) -> float | None:
-    """The mean clock of the multiprocessors (Hz) over the looks at which the GPU was not idle; `None` without any."""
+    """Return the mean clock of the multiprocessors (Hz) over looks at a GPU that was not idle.
+
+    `None` without any.
+    """
     mhz = _mean_clock(readings, "sm_mhz")
     return None if mhz is None else 1e6 * mhz
 
@@ -179,7 +192,7 @@ def _rounded(value: float | None, digits: int) -> float | None:
 
 
 def spell(reasons: tuple[Reason, ...]) -> str:
-    """The reasons that hold clocks back, as one fact, in the words of the GPU's vendor."""
+    """Return the reasons that hold clocks back, as one fact, in the vendor's words."""
     return ", ".join(reason.word for reason in reasons) or "nothing"
 
 

@@ -1,4 +1,6 @@
-"""One run at a time on a device: a lock per GPU, by its UUID, and one per host for the CPU, with a queue before it.
+"""Locks that allow one run at a time on a device, each with a queue before it.
+
+Each GPU has a lock, by its UUID, and each host has one for the CPU.
 
 Two runs that share a device measure each other. The lock is `flock(2)` on a file: the kernel lets
 go of it when its holder ends, however that ends. It holds between all processes, users and
@@ -59,7 +61,7 @@ def device_key(
 
 
 def gpu_key(uuid: str, gpus: Sequence[Cards] = ()) -> str:
-    """The key of a GPU; torch leaves the UUID's prefix out.
+    """Return the key of a GPU; torch leaves the UUID's prefix out.
 
     A part of one of the `gpus` has the whole one's key: power and heat of one part lower the clocks
     of all.
@@ -76,7 +78,10 @@ def _bare(uuid: str) -> str:
 
 
 def cpu_key(*, boot_id: Path = BOOT_ID) -> str:
-    """The key of this host's CPU: caches and memory are shared by all its cores, and by all its containers."""
+    """Return the key of this host's CPU.
+
+    Caches and memory are shared by all its cores, and by all its containers.
+    """
     with suppress(OSError):
         return "cpu-" + _as_file_name(boot_id.read_text())
     return "cpu"
@@ -97,7 +102,9 @@ def device_lock(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[None]:
-    """Hold a device for the block; wait for it at most `limit_s` seconds, behind those that came before.
+    """Hold a device for the block; wait for it at most `limit_s` seconds.
+
+    Earlier waiters come first.
 
     A wait is reported immediately and each minute: the holder, the time so far, and the place in
     the queue. `run` is the name that other waiters see.
@@ -139,7 +146,7 @@ def _open(folder: Path, key: str) -> int | None:
 
 
 def _create_lock_file(path: Path) -> int:
-    """A new file that every user can lock, open."""
+    """Create a new file that every user can lock; return its descriptor."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
     os.fchmod(descriptor, 0o666)
     return descriptor
@@ -147,16 +154,18 @@ def _create_lock_file(path: Path) -> int:
 
 @dataclass(kw_only=True, slots=True)
 class _Queue:
-    """The waiters for one device.
-
-    `device` is its open lock file; `ticket` and `number` belong to this run while it waits.
-    """
+    """The waiters for one device."""
 
     folder: Path
+    """Folder of the locks."""
     key: str
+    """Key of the device."""
     device: int
+    """Descriptor of the device's open lock file."""
     ticket: int | None = None
+    """Descriptor of this run's ticket; `None` if it does not wait, or could not get one."""
     number: int = 0
+    """Number of this run's ticket; without one, a number behind all waiters."""
 
     def ahead(self) -> int:
         """Return how many live runs came before this one."""

@@ -48,17 +48,17 @@ class Host:
     """
 
     def __init__(self, root: Path = Path("/")) -> None:
-        """`root` is where proc and sys are found."""
+        """Read proc and sys below `root`."""
         self._root = root
 
     def load_1min(self) -> float | None:
-        """The load average of the last minute."""
+        """Return the load average of the last minute."""
         with suppress(OSError, ValueError, IndexError):
             return float(self._text("proc/loadavg").split()[0])
         return None
 
     def cpu_mhz(self) -> float | None:
-        """The mean clock of the CPUs this process may use, as the kernel last saw it."""
+        """Return the mean clock of the CPUs this process may use, as the kernel last saw it."""
         cpus = os.sched_getaffinity(0)
         clocks = [
             float(mhz)
@@ -68,7 +68,7 @@ class Host:
         return sum(clocks) / len(clocks) if clocks else None
 
     def ticks(self) -> tuple[int | None, int | None]:
-        """The time of all CPUs since boot, and what was stolen of it, in the kernel's ticks."""
+        """Return the time of all CPUs since boot, and the stolen part, in the kernel's ticks."""
         match = re.match(r"cpu +((?:\d+ ?){8,})", self._text("proc/stat"))
         if match is None:
             return None, None
@@ -155,7 +155,10 @@ class Monitor:
         note: str | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`gpu` is `None` on the CPU, or if it cannot be reached; `note` is the reason then."""
+        """Watch a GPU and a host.
+
+        `gpu` is `None` on the CPU, or if it cannot be reached; `note` is the reason then.
+        """
         self._gpu, self._host, self._clock = gpu, host, clock
         self._vacant: frozenset[int] | None = None
         self._own: frozenset[int] | None = None
@@ -174,7 +177,7 @@ class Monitor:
         return tuple(self._notes.values())
 
     def read(self, workers: Iterable[int] = ()) -> HealthReading:
-        """The machine now.
+        """Read the machine now.
 
         `workers` are the process ids, in this namespace, whose involuntary switches are counted.
         """
@@ -210,17 +213,17 @@ class Monitor:
 
     @staticmethod
     def _with_clocks(reading: HealthReading, gpu: Gpu) -> HealthReading:
-        """Clocks first: every question gives the GPU time to fall idle."""
+        """Read the clocks first: every question gives the GPU time to fall idle."""
         return replace(
             reading, sm_mhz=gpu.sm_mhz(), memory_mhz=gpu.memory_mhz(), reasons=gpu.reasons()
         )
 
     def near_cores(self) -> frozenset[int] | None:
-        """The cores that are closest to the GPU."""
+        """Return the cores that are closest to the GPU."""
         return None if self._gpu is None else self._gpu.near_cores()
 
     def count(self) -> EnergyCount:
-        """The counter of energy: the GPU's, or on the CPU that of all packages."""
+        """Read the counter of energy: the GPU's, or on the CPU that of all packages."""
         counter = self._host if self._gpu is None else self._gpu
         return EnergyCount(at_s=self._clock(), joules=counter.energy_j())
 
@@ -285,19 +288,25 @@ class Monitor:
         return uneven_clocks(glances)
 
     def facts(self, reading: HealthReading) -> dict[str, Fact]:
-        """A reading as facts; of the last one, also shares and counts since the one before it."""
+        """Return a reading as facts.
+
+        For the last one, also shares and counts since the one before it.
+        """
         earlier = (
             self._readings[0] if len(self._readings) > 1 and reading is self._readings[-1] else None
         )
         return condition_facts(reading, since=earlier)
 
     def holding(self, stack: ExitStack) -> Self:
-        """Return this monitor, which releases `held`, the lock on the device, when it is closed."""
+        """Return this monitor, which releases the lock on the device when it is closed.
+
+        `stack` holds the lock.
+        """
         self._held.push(stack)
         return self
 
     def close(self) -> None:
-        """Release the GPU's library and `held`."""
+        """Release the GPU's library and the lock."""
         with self._held:
             if self._gpu:
                 self._gpu.close()
@@ -315,7 +324,9 @@ def open_monitor(
     open_gpu: Callable[[str], Gpu] = vendors.open_gpu,
     host: Host | None = None,
 ) -> Monitor:
-    """The monitor of a device string, or of the identity's `device`; `gpu_uuid` is the condition's fact of that name.
+    """Open the monitor of a device string, or of the identity's `device`.
+
+    `gpu_uuid` is the condition's fact of that name.
 
     Never fails: if the GPU cannot be reached, the monitor reads only the host, taints nothing, and
     has a note with the reason.

@@ -59,7 +59,7 @@ class Addresses:
 
 
 def drawn(key: str) -> Addresses:
-    """The addresses of a launch: the same for the same key."""
+    """Draw the addresses of a launch: the same for the same key."""
     import random
 
     coin = random.Random(key)  # noqa: S311 - addresses need no secrecy from code at them

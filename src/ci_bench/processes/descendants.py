@@ -130,7 +130,7 @@ def end_children(spared: Iterable[int], patience_s: float = PATIENCE_S) -> tuple
 
 
 def own_children() -> Iterator[int]:
-    """The processes whose parent is this one, by /proc/PID/stat (proc(5)); a name in it may hold spaces and parentheses.
+    """Yield the processes whose parent is this one, by /proc/PID/stat (proc(5)).
 
     Usually this process has no children, and the kernel reports that in one call: inspecting all
     processes of the machine takes milliseconds.

@@ -181,7 +181,7 @@ class _Server:
         return True
 
     def _let_go(self, selector: selectors.BaseSelector) -> None:
-        """In a child: close what belongs to the server."""
+        """Close what belongs to the server, in a child."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         selector.close()

@@ -201,9 +201,9 @@ def begin() -> None:
 def replaced_words(names: list[str]) -> str:
     """Return a description of the replacements for the detail of a check."""
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return f"the measured code replaced what samples and checks are made with: {', '.join(names[:SHOWN])}{more}"[
-        :MAX_DETAIL
-    ]
+    shown = ", ".join(names[:SHOWN])
+    words = f"the measured code replaced what samples and checks are made with: {shown}{more}"
+    return words[:MAX_DETAIL]
 
 
 def token_of(value: object, depth: int = DEPTH, keepalive: list[object] | None = None) -> Token:
@@ -260,7 +260,10 @@ def _cell(cell: Any) -> object:
 
 
 def _engine_values() -> Iterator[tuple[str, object]]:
-    """Every function, class, method and constant of the engine's loaded modules, by its full name."""
+    """Yield everything that the engine's loaded modules define, by its full name.
+
+    Functions, classes, methods and constants.
+    """
     for name, module in [*sys.modules.items()]:
         if name.partition(".")[0] != PACKAGE or not isinstance(module, ModuleType):
             continue

@@ -55,7 +55,10 @@ def run_folder() -> Iterator[str]:
 
 
 def _parent(usual: Path) -> Path:
-    """The folder for temporary files; another one if its path has a space, which inductor does not quote for its compiler."""
+    """Return the folder for temporary files.
+
+    Another one if its path has a space, which inductor does not quote for its compiler.
+    """
     if not any(letter.isspace() for letter in str(usual)):
         return usual
     places = (
@@ -86,7 +89,7 @@ def make(folder: Path) -> None:
 
 
 def scratch_failure(error: OSError) -> ScratchFailed:
-    """The error for a private folder that cannot be written."""
+    """Return the error for a private folder that cannot be written."""
     where = f"{error.filename}: " if error.filename else ""
     advice = "is the disk full, or was the run's private folder removed? (TMPDIR moves it)"
     return ScratchFailed(f"{where}{error.strerror or error}; {advice}")
@@ -153,7 +156,10 @@ def end_processes(folder: Path) -> int:
 
 
 def _users(folder: bytes) -> list[int]:
-    """The living processes of this user that were started with the folder, or a path in it, in a variable."""
+    """Return this user's living processes that have the folder in a variable.
+
+    A path in the folder counts as well.
+    """
     pids = []
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):

@@ -45,7 +45,7 @@ class Users:
     head: int
 
     def of(self, name: SideName) -> int:
-        """The user of a side."""
+        """Return the user of a side."""
         return self.base if name is SideName.BASE else self.head
 
 
@@ -53,7 +53,8 @@ def users_of(environ: Mapping[str, str]) -> Users | None:
     """Return the users that the environment names; `None` if it names none.
 
     Raises:
-        BadInput: they are not two separate users, one runs a process already, or only root could start their processes.
+        BadInput: they are not two separate users, one runs a process already, or only root could
+            start their processes.
     """
     text = environ.get(VARIABLE, "")
     if not text:

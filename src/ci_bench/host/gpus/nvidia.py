@@ -52,7 +52,7 @@ _NODE = re.compile(r"nvidia[0-9]+")
 
 
 def load_nvml() -> Any:
-    """The module `pynvml` of the package nvidia-ml-py."""
+    """Import the module `pynvml` of the package nvidia-ml-py."""
     import pynvml
 
     return pynvml
@@ -60,25 +60,32 @@ def load_nvml() -> Any:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Nvidia:
-    """The vendor.
-
-    `load` returns `pynvml`, or a replacement; `dev` is the folder of device files.
-    """
+    """The vendor."""
 
     name: ClassVar[str] = "NVIDIA"
+    """Name of the vendor."""
     library: ClassVar[str] = "NVML"
+    """Library that answers."""
     toolkit: ClassVar[str] = "CUDA"
+    """Toolkit that torch has to be built for."""
     torch_build: ClassVar[str] = "cuda"
+    """Field of `torch.version` with the toolkit's version."""
     command: ClassVar[str] = "nvidia-smi"
+    """Program that comes with the driver."""
     device_files: ClassVar[str] = "/dev/nvidia*"
+    """Device files that a user needs access to."""
     container_option: ClassVar[str] = "--gpus all"
+    """Option of ``docker run`` that gives a container a GPU."""
     sharing: ClassVar[str] = "nvidia-smi -c DEFAULT"
+    """Command after which an exclusive GPU takes several processes."""
 
     load: Callable[[], Any] = load_nvml
+    """Returns `pynvml`, or a replacement."""
     dev: Path = Path("/dev")
+    """Folder of device files."""
 
     def open_gpu(self, uuid: str) -> "NvmlGpu":
-        """The GPU with this UUID, which may lack its prefix.
+        """Open the GPU with this UUID, which may lack its prefix.
 
         Raises:
             GpuUnreachable: no library, no driver, no permission, or no such GPU.
@@ -160,15 +167,15 @@ class Nvidia:
 class NvmlGpu:
     """One GPU through NVML.
 
-    A part of a GPU has the clocks, heat and power of the `whole`, which NVML does not report by the
-    part's own handle. The processes that compute on it are its own. Its energy is unknown: the
-    whole's counter includes the other parts.
+    A part of a GPU has the clocks, heat and power of the whole chip, which NVML does not report by
+    the part's own handle. The processes that compute on it are its own. Its energy is unknown: the
+    chip's counter includes the other parts.
     """
 
     def __init__(self, nvml: Any, handle: Any, chip: Any = None) -> None:
-        """`nvml` is initialised, and shut down on `close`.
+        """Use an initialised `nvml`, which is shut down on `close`.
 
-        `whole` is the handle of the GPU that `handle` is a part of.
+        `chip` is the handle of the GPU that `handle` is a part of; `None` for a whole GPU.
         """
         self._nvml, self._handle = nvml, handle
         self._chip = handle if chip is None else chip
@@ -178,31 +185,34 @@ class NvmlGpu:
         _ask(self._nvml.nvmlShutdown)
 
     def driver(self) -> str | None:
-        """The version of the driver."""
+        """Return the version of the driver."""
         return _ask(lambda: _text(self._nvml.nvmlSystemGetDriverVersion()))
 
     def sm_mhz(self) -> int | None:
-        """The clock of the multiprocessors now."""
+        """Return the clock of the multiprocessors now."""
         return _ask(
             lambda: int(self._nvml.nvmlDeviceGetClockInfo(self._chip, self._nvml.NVML_CLOCK_SM))
         )
 
     def memory_mhz(self) -> int | None:
-        """The clock of the memory now."""
+        """Return the clock of the memory now."""
         return _ask(
             lambda: int(self._nvml.nvmlDeviceGetClockInfo(self._chip, self._nvml.NVML_CLOCK_MEM))
         )
 
     def power_w(self) -> float | None:
-        """Power drawn, in NVML's milliwatts; the GPU averages it over up to a second."""
+        """Return the power drawn.
+
+        NVML has milliwatts, which the GPU averages over up to a second.
+        """
         return _ask(lambda: self._nvml.nvmlDeviceGetPowerUsage(self._chip) / 1000)
 
     def power_limit_w(self) -> float | None:
-        """The power limit in force."""
+        """Return the power limit in force."""
         return _ask(lambda: self._nvml.nvmlDeviceGetEnforcedPowerLimit(self._chip) / 1000)
 
     def chosen_mhz(self) -> int | None:
-        """The application clock if a user has changed it.
+        """Return the application clock if a user has changed it.
 
         NVML has no question for clocks that `nvidia-smi --lock-gpu-clocks` locked: these only show
         in `sm_mhz` under load.
@@ -219,7 +229,7 @@ class NvmlGpu:
         return _ask(lambda: bool(self._nvml.nvmlDeviceGetPersistenceMode(self._chip)))
 
     def near_cores(self) -> frozenset[int] | None:
-        """The cores that NVML calls ideal for the GPU, from a mask in words of 64 bits."""
+        """Return the cores that NVML calls ideal for the GPU, from a mask in words of 64 bits."""
         words = _ask(lambda: list(self._nvml.nvmlDeviceGetCpuAffinity(self._chip, MASK_WORDS)))
         if words is None:
             return None
@@ -231,11 +241,14 @@ class NvmlGpu:
         )
 
     def energy_j(self) -> float | None:
-        """Energy since the driver was loaded, in NVML's millijoules; Volta and newer, whole GPUs."""
+        """Return the energy since the driver was loaded.
+
+        NVML has millijoules, of Volta and newer, for whole GPUs.
+        """
         return _ask(lambda: self._nvml.nvmlDeviceGetTotalEnergyConsumption(self._handle) / 1000)
 
     def temperature_c(self) -> int | None:
-        """The temperature of the chip."""
+        """Return the temperature of the chip."""
         return _ask(
             lambda: int(
                 self._nvml.nvmlDeviceGetTemperature(self._chip, self._nvml.NVML_TEMPERATURE_GPU)
@@ -274,7 +287,10 @@ class NvmlGpu:
         )
 
     def pids(self) -> frozenset[int] | None:
-        """The processes with a compute context; in a container, their numbers may be those of the host."""
+        """Return the processes with a compute context.
+
+        In a container, their numbers may be those of the host.
+        """
         return _ask(lambda: frozenset(int(process.pid) for process in self._processes()))
 
     def bytes_by_pid(self) -> dict[int, int | None] | None:
