@@ -11,7 +11,7 @@ from fake_suite import QUICK, FakeRun, fake_environ
 from ci_bench.host import headroom
 from ci_bench.records.metrics import COMPILE_WARM, STEP_TIME
 from ci_bench.records.results import Environment, Phase, SideName, Status
-from ci_bench.runner.simultaneous import may_get_ready_at_once, may_run_at_once
+from ci_bench.runner.side_run import may_get_ready_at_once, may_run_at_once
 from ci_bench.suites.contract import Cache, Stage, StageKind
 
 ROOMY = replace(QUICK, threads=1)

@@ -44,7 +44,7 @@ class Task:
     keep: Keeping = Keeping.NOTHING
     """Outputs of the case's reference arm that are written."""
     files: OutputFiles | None = None
-    """Files of both sides to compare; `None` if there are none."""
+    """Files of both sides to compare; `None` if the task does not compare any."""
     base_digest: str = ""
     """Digest of base's tensors in `files`, from its results document."""
     claims: tuple[ClaimFiles, ...] = ()
@@ -104,7 +104,7 @@ class Order:
     touch: bool = False
     """True: make a call before long samples, since another process had the machine."""
     referee: int | None = None
-    """Seed of fresh inputs for refereed calls before the samples; `None`: there are none."""
+    """Seed of fresh inputs for refereed calls before the samples; `None`: no referee."""
     once: bool = False
     """True: referee a single call."""
     flushes: int = 0

@@ -53,8 +53,14 @@ from ci_bench.runner.explaining import Explaining, arms_to_explain
 from ci_bench.runner.ledger import Ledger
 from ci_bench.runner.outlook import Outlook, jobs, usual_launches
 from ci_bench.runner.servers import Servers, preload_of
-from ci_bench.runner.side_run import UNSEEN, SideRun, end_failed_sides, note_budget
-from ci_bench.runner.simultaneous import may_get_ready_at_once, may_run_at_once
+from ci_bench.runner.side_run import (
+    UNSEEN,
+    SideRun,
+    end_failed_sides,
+    may_get_ready_at_once,
+    may_run_at_once,
+    note_budget,
+)
 from ci_bench.runner.stages import Job, Sizes, Stages
 from ci_bench.runner.turns import Watch
 from ci_bench.suites.contract import ASKED, Stage, StageKind, Suite

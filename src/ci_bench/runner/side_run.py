@@ -1,7 +1,7 @@
 """One side of a run, while it is measured.
 
 Owns one side's half of a run: its ledger, its machine, its workers' tasks, and the effect of their
-endings on its rows.
+endings on its rows. Also decides if both sides may work simultaneously.
 """
 
 import logging
@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ci_bench.checkouts.sides import Side
 from ci_bench.errors import LauncherFailed, MeasuringFailed
+from ci_bench.host.headroom import has_cores_for_two
 from ci_bench.processes.addresses import Addresses
 from ci_bench.processes.launch import Launcher
 from ci_bench.processes.messages import Keeping
@@ -44,7 +45,7 @@ from ci_bench.records.results import (
 )
 from ci_bench.runner.attachments import Attachments
 from ci_bench.runner.ledger import Ledger, as_verified, refuse_row
-from ci_bench.suites.contract import Cache, Evidence, Stage, StageKind, Suite
+from ci_bench.suites.contract import UNTIMED, Cache, Evidence, Stage, StageKind, Suite
 from ci_bench.worker.compilation import cache_environment
 from ci_bench.worker.phases import whole
 
@@ -385,3 +386,28 @@ def note_budget(runs: Sequence[SideRun], case: Case, detail: str) -> None:
     check = Check(name=WITHIN_BUDGET, arm=case.reference, outcome=Outcome.UNKNOWN, detail=detail)
     for run in runs:
         run.ledger = run.ledger.with_evidence(case, Evidence(checks=(check,)), duration_s=0.0)
+
+
+def may_run_at_once(stage: Stage, runs: Sequence[SideRun], options: RunOptions) -> bool:
+    """Return whether both sides may run a stage simultaneously.
+
+    It has to be untimed, and the machine needs room for two. On the CPU they also compile from cold
+    simultaneously, each on its own cores. On a GPU each runs exclusively: without per-process
+    figures, memory is a sum over both, and tuning would run next to another process.
+    """
+    if stage.exclusive or len(runs) < 2:  # noqa: PLR2004 - sides
+        return False
+    alone = stage.kind is StageKind.ALONE and device_of(runs) == "cpu"
+    return (stage.kind in UNTIMED or alone) and _has_room_for_two(runs, options)
+
+
+def may_get_ready_at_once(runs: Sequence[SideRun], options: RunOptions) -> bool:
+    """Return whether both sides may open, compile and warm up simultaneously.
+
+    They may on the CPU with enough cores.
+    """
+    return len(runs) > 1 and device_of(runs) == "cpu" and _has_room_for_two(runs, options)
+
+
+def _has_room_for_two(runs: Sequence[SideRun], options: RunOptions) -> bool:
+    return options.overlap and has_cores_for_two(options, device=device_of(runs))
