@@ -80,7 +80,7 @@ def names(variables: Iterable[str]) -> list[str]:
 
 
 def no_proxies(exempt: Collection[str] = ()) -> list[str]:
-    """Return flags that empty docker's own proxies, except the `kept` ones.
+    """Return flags that empty docker's own proxies, except the `exempt` ones.
 
     Their addresses may contain a password.
     """

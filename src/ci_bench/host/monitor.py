@@ -72,9 +72,8 @@ class Host:
         match = re.match(r"cpu +((?:\d+ ?){8,})", self._text("proc/stat"))
         if match is None:
             return None, None
-        spent = [int(number) for number in match[1].split()][
-            : STEAL + 1
-        ]  # guests follow, who are in user and nice already
+        # Guests follow, which are in user and nice already.
+        spent = [int(number) for number in match[1].split()][: STEAL + 1]
         return sum(spent), spent[STEAL]
 
     def throttled_s(self) -> float | None:

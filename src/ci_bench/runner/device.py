@@ -49,9 +49,8 @@ class Device:
             else keys_of_ranks(self.gpus, self.environ, processes=self.processes)
         )
         with ExitStack() as stack:
-            for lock_key in sorted(
-                {*shared, *([key] if key else [])}
-            ):  # one order, or two runs could wait for each other
+            # Sorted: without a common order, two runs could wait for each other.
+            for lock_key in sorted({*shared, *([key] if key else [])}):
                 stack.enter_context(self._lock(lock_key))
                 self.held |= {lock_key}
             yield

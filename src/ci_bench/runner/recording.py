@@ -55,9 +55,8 @@ def record_run(
         require_machine(environments.get(name), environment)
         unwritten = (name,) if len(states) == len(sources) else tuple(sources)
         states[name] = environment, ledger
-        if len(states) < len(
-            sources
-        ):  # of a run that is resumed nothing is touched before each side's machine is known
+        # Nothing of a resumed run is touched before each side's machine is known.
+        if len(states) < len(sources):
             return
         for side in unwritten:
             documents.write(results_of(run, sources[side], *states[side]), place(folder, side))
@@ -71,9 +70,8 @@ def record_run(
         name: planned[name].resumed(earlier.ledgers[name]) if earlier else planned[name]
         for name in sources
     }
-    for name in (
-        () if earlier else sources
-    ):  # what is resumed stays as it is until the machine is known to be the same
+    # A resumed run stays as it is until the machine is known to be the same.
+    for name in () if earlier else sources:
         record(name, UNSEEN, planned[name])
     measured = measure(plan, sides, ledgers, record)
     ended = replace(

@@ -112,9 +112,8 @@ class Habits:
             before = coin.randint(1, min(MOST_AGAIN, most))
             return LookRow(before=before, again=before, seed=seed, whole=self.writes)
         before = int(most ** coin.random()) if coin.random() < SHORT_ROWS else coin.randint(1, most)
-        return LookRow(
-            before=max(before, min(2, most)), seed=seed, whole=self.writes
-        )  # a row of one starts behind a pause
+        # A row of one starts behind a pause.
+        return LookRow(before=max(before, min(2, most)), seed=seed, whole=self.writes)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -135,10 +135,9 @@ class Repeats:
             return
         repeated = Repeated(inputs=inputs)
         try:
+            # Inputs that calls write may have ended at values that they leave alone.
             for copy in every:
-                copy.refresh(
-                    SEED, moved=False
-                )  # inputs that calls write may have ended at values that they leave alone
+                copy.refresh(SEED, moved=False)
             seed_everything(SEED)
             drawn, sums = generator_states(), sums_of(every)
             for _ in every:

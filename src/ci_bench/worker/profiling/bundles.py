@@ -215,7 +215,7 @@ class Graphs:
 
 
 def minify(original: Path, smaller: Path, *, limit_s: float) -> bool:
-    """Write the bundle `smaller`, reduced from `whole` within this many seconds.
+    """Write the bundle `smaller`, reduced from `original` within this many seconds.
 
     Returns whether it exists.
     """
@@ -249,9 +249,8 @@ def _shown(captured: CapturedBundle, path: Path, deadline: float) -> replay.Repl
     smaller = path.with_name(f"smaller-{path.name}")
     try:
         limit_s = min(MOST_MINIFYING_S, PART_OF_LIMIT * (deadline - time.monotonic()))
-        with contextlib.suppress(
-            ValueError, subprocess.SubprocessError
-        ):  # then the whole graph is looked at
+        # If minifying fails, the whole graph is checked.
+        with contextlib.suppress(ValueError, subprocess.SubprocessError):
             if (
                 limit_s > 0
                 and operators_of(captured.graph) > 1
