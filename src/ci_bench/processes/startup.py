@@ -24,8 +24,8 @@ WHOLE = "ci_bench_whole_path"
 """The attribute of `sys` that holds the path as Python made it, until it is restored."""
 SITE = """import sys
 
-sys.{whole} = [one for one in sys.path if one != {first!r}]
-sys.path[:] = [one for one in sys.{whole} if one not in {tree!r}]
+sys.{whole} = [entry for entry in sys.path if entry != {first!r}]
+sys.path[:] = [entry for entry in sys.{whole} if entry not in {tree!r}]
 del sys.modules[__name__]
 try:
     import {custom}

@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 
 from ci_bench.checkouts.sides import Side
-from ci_bench.errors import WrongDevice
 from ci_bench.processes.launch import Launcher
 from ci_bench.processes.scratch import make
 from ci_bench.processes.users import let_pass
@@ -57,9 +56,11 @@ from ci_bench.runner.side_run import (
     UNSEEN,
     SideRun,
     end_failed_sides,
+    is_over_budget,
     may_get_ready_at_once,
     may_run_at_once,
     note_budget,
+    refuse_others,
 )
 from ci_bench.runner.stages import Job, Sizes, Stages
 from ci_bench.runner.turns import Watch
@@ -127,6 +128,46 @@ class Runner:
             MeasuringFailed: the machine cannot run the engine at all (no torch, no such device), or
                 is not the requested one.
         """
+        runs = self._set_up_sides(plan, sides, ledgers)
+        servers = Servers(runs=runs, options=self.options)
+        stages = Stages(
+            options=self.options,
+            observe=self.observe,
+            runs=runs,
+            seed=self.seed,
+            outlook=Outlook(sides=len(runs)),
+            adaptive=self.samples_adaptively,
+            meanwhile=servers.beside,
+        )
+        beside = OutputsBesideBase(
+            folder=self.scratch / "outputs",
+            run_options=self.options,
+            options=self.outputs,
+            runs=runs,
+        )
+        kept_s = 0.0 if self.to_explain is None else kept_for_explaining(plan, self.options)
+        budget = Budget(
+            limit_s=self.options.budget_s, clock=self.clock, usual_s=self.usual_s, kept_s=kept_s
+        )
+        cold = ColdCompilations(limit_s=self.options.compile_budget_s)
+        jobs = _Jobs(
+            runner=self,
+            plan=plan,
+            runs=runs,
+            servers=servers,
+            stages=stages,
+            beside=beside,
+            record=record,
+            budget=budget,
+            cold=cold,
+        )
+        jobs.run()
+        return jobs.measured()
+
+    def _set_up_sides(
+        self, plan: Plan, sides: Sequence[Side], ledgers: Mapping[SideName, Ledger]
+    ) -> tuple[SideRun, ...]:
+        """Return the sides of a run, each with its own folder."""
         numbers = {case.id: number for number, (_, case) in enumerate(plan)}
         names, runs = [side.name for side in sides], []
         for side in sides:
@@ -147,40 +188,7 @@ class Runner:
                     suites=self.base_suites if side.name is SideName.BASE else {},
                 )
             )
-        servers = Servers(runs=tuple(runs), options=self.options)
-        stages = Stages(
-            options=self.options,
-            observe=self.observe,
-            runs=tuple(runs),
-            seed=self.seed,
-            outlook=Outlook(sides=len(runs)),
-            adaptive=self.samples_adaptively,
-            meanwhile=servers.beside,
-        )
-        beside = OutputsBesideBase(
-            folder=self.scratch / "outputs",
-            run_options=self.options,
-            options=self.outputs,
-            runs=tuple(runs),
-        )
-        kept_s = 0.0 if self.to_explain is None else kept_for_explaining(plan, self.options)
-        budget = Budget(
-            limit_s=self.options.budget_s, clock=self.clock, usual_s=self.usual_s, kept_s=kept_s
-        )
-        cold = ColdCompilations(limit_s=self.options.compile_budget_s)
-        jobs = _Jobs(
-            runner=self,
-            plan=plan,
-            runs=tuple(runs),
-            servers=servers,
-            stages=stages,
-            beside=beside,
-            record=record,
-            budget=budget,
-            cold=cold,
-        )
-        jobs.run()
-        return jobs.measured()
+        return tuple(runs)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -261,15 +269,10 @@ class _Jobs:
         samples taken before it can be determined.
         """
         breaks = self.runner.inspect(everything)
+        reason = f"while base and head were measured, {'; '.join(breaks)}"
         for run in self.runs if breaks else ():
             for _, case in self.plan:
-                run.fail(
-                    case,
-                    Status.FAILED,
-                    REACH,
-                    (),
-                    f"while base and head were measured, {'; '.join(breaks)}",
-                )
+                run.fail(case, Status.FAILED, REACH, (), reason)
         return bool(breaks)
 
     def _next(self, before: int) -> Plan:
@@ -302,7 +305,8 @@ class _Jobs:
         return tuple(
             (suite, case)
             for suite, case in plan
-            if case.id in names and not self._over_case_budget(case)
+            if case.id in names
+            and not is_over_budget(self.runs, case, self.runner.options.case_budget_s)
         )
 
     def _affordable(self, plan: Plan) -> Plan:
@@ -367,7 +371,7 @@ class _Jobs:
                 with run.spending(Phase.START):
                     run.look_at_machine(launchers[run.side.name])
             self._record()
-            self._refuse_others(runs)
+            refuse_others(runs, self.runner.refuse)
             if not self.begun and runs:
                 self._begin_to_watch(runs[0].environment or UNSEEN)
             self.budget.start_s = max(0.0, self.runner.clock() - begun)
@@ -425,16 +429,6 @@ class _Jobs:
         begun = self.runner.clock()
         self.stages.watch = self.runner.watch(environment)
         self.budget.since += self.runner.clock() - begun
-
-    def _refuse_others(self, runs: Sequence[SideRun]) -> None:
-        """Check both sides: both having the same wrong device makes it no better.
-
-        Raises:
-            WrongDevice: a side's machine is not the requested one.
-        """
-        for run in runs:
-            if reason := self.runner.refuse(run.environment or UNSEEN):
-                raise WrongDevice(f"{run.side.name}: {reason}" if len(runs) > 1 else reason)
 
     def _prepare_online(self) -> None:
         online = [(suite, case) for suite, case in self.plan if suite.needs_network(case)]
@@ -672,11 +666,6 @@ class _Jobs:
     def _in_fair_order(self, runs: list[SideRun]) -> list[SideRun]:
         """Return base first in every second launch, so neither side always has that advantage."""
         return runs if self.launch % 2 == 0 else runs[::-1]
-
-    def _over_case_budget(self, case: Case) -> bool:
-        budget_s = self.runner.options.case_budget_s
-        rows = [row for run in self.runs if (row := run.ledger.rows.get(case.id))]
-        return budget_s is not None and sum(row.duration_s or 0.0 for row in rows) > budget_s
 
     def _record(self, *, at_once: bool = False) -> None:
         """Write the present results, if that costs little compared with measuring since.

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ci_bench.checkouts.sides import Side
-from ci_bench.errors import LauncherFailed, MeasuringFailed
+from ci_bench.errors import LauncherFailed, MeasuringFailed, WrongDevice
 from ci_bench.host.headroom import has_cores_for_two
 from ci_bench.processes.addresses import Addresses
 from ci_bench.processes.launch import Launcher
@@ -411,3 +411,22 @@ def may_get_ready_at_once(runs: Sequence[SideRun], options: RunOptions) -> bool:
 
 def _has_room_for_two(runs: Sequence[SideRun], options: RunOptions) -> bool:
     return options.overlap and has_cores_for_two(options, device=device_of(runs))
+
+
+def is_over_budget(runs: Sequence[SideRun], case: Case, budget_s: float | None) -> bool:
+    """Return whether a case took longer than its budget, on these sides together."""
+    rows = [row for run in runs if (row := run.ledger.rows.get(case.id))]
+    return budget_s is not None and sum(row.duration_s or 0.0 for row in rows) > budget_s
+
+
+def refuse_others(runs: Sequence[SideRun], refuse: Callable[[Environment], str]) -> None:
+    """Check both sides: both having the same wrong device makes it no better.
+
+    `refuse` returns why a machine is not the requested one; empty if it is.
+
+    Raises:
+        WrongDevice: a side's machine is not the requested one.
+    """
+    for run in runs:
+        if reason := refuse(run.environment or UNSEEN):
+            raise WrongDevice(f"{run.side.name}: {reason}" if len(runs) > 1 else reason)

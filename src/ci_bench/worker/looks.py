@@ -14,6 +14,7 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import cast
 
 import torch
@@ -171,6 +172,7 @@ def take_look(
     """
     every = copies(program)
     moved = moved and not clock.replays(program)
+    look = partial(Look, seed=seed, moved=moved, draw=draw, row=row)
     try:
         fresh = [copy.refresh(seed, moved=moved, state=state, shaken=noise) for copy in every]
         write = _write(every, row, noise)
@@ -188,11 +190,7 @@ def take_look(
                 for tensors, copy in zip(outputs, every, strict=True)
             ]
         results = tuple(map(copied_aside, outputs))
-        return Look(
-            seed=seed,
-            moved=moved,
-            draw=draw,
-            row=row,
+        return look(
             fresh=all(fresh),
             left=results,
             kinds=frozenset(
@@ -206,14 +204,7 @@ def take_look(
             wall_s=sample.wall_s,
         )
     except Exception as error:  # noqa: BLE001 - benchmarked code may raise anything; the reference shows the fault
-        return Look(
-            seed=seed,
-            moved=moved,
-            draw=draw,
-            row=row,
-            raised=words_of(error),
-            lacked_memory=is_out_of_memory(error),
-        )
+        return look(raised=words_of(error), lacked_memory=is_out_of_memory(error))
     finally:
         for copy in every:
             copy.resume()

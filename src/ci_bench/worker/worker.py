@@ -26,7 +26,7 @@ from ci_bench.processes.protocol import (
     decode_task,
     encode,
 )
-from ci_bench.records.results import Phase, Progress, Status
+from ci_bench.records.results import Case, Phase, Progress, Status
 from ci_bench.suites.contract import (
     Cache,
     Context,
@@ -176,7 +176,13 @@ def _answer(task: Task, channel: Channel, seat: Seat | None = None) -> Answer:
     device = _select(task, seat)
     if task.case is None or task.stage is None or task.worker is None:
         return Answer(environment=probe_environment(device, task.options))
-    stage, reference = task.stage, task.case.reference
+    return _measure(task, task.case, task.stage, channel, device=device, seat=seat)
+
+
+def _measure(
+    task: Task, case: Case, stage: Stage, channel: Channel, *, device: str, seat: Seat | None
+) -> Answer:
+    """Run a stage of a case, and answer with its evidence."""
     if seat is not None:
         from ci_bench.worker.ranked import RankedWorkload, join
 
@@ -214,7 +220,7 @@ def _answer(task: Task, channel: Channel, seat: Seat | None = None) -> Answer:
         memory_of(device) if stage.kind is StageKind.ALONE and stage.cache is Cache.SHARED else None
     )
     with stopwatch.phase(Phase.BUILD):
-        workload = import_module(str(task.worker)).open_workload(task.case, context)
+        workload = import_module(str(task.worker)).open_workload(case, context)
     if seat is not None:
         workload = RankedWorkload(workload=workload, seat=seat)
     resident = ResidentArms(
@@ -226,7 +232,11 @@ def _answer(task: Task, channel: Channel, seat: Seat | None = None) -> Answer:
             f"{task.worker} returned {type(evidence).__name__} from {stage.kind}, not Evidence"
         )
         raise TypeError(message)
-    checks = (*evidence.checks, *notes.checks(reference), *foreign.checks(reference))
+    checks = (
+        *evidence.checks,
+        *notes.checks(case.reference),
+        *foreign.checks(case.reference),
+    )
     claims, spent = tuple(claimer.records), stopwatch.read(stage.kind)
     return Answer(
         evidence=replace(evidence, checks=checks, outputs=keeper.record, claims=claims, spent=spent)
