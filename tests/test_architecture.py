@@ -182,6 +182,7 @@ WORDS_OF_VENDORS = {
 }
 
 OF_THE_REFEREE = {
+    "ci_bench.worker.look_answers",
     "ci_bench.worker.looks",
     "ci_bench.worker.referee",
     "ci_bench.worker.repeats",

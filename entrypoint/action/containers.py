@@ -102,7 +102,7 @@ def bench(
     is_open = settings[f"{phase}_network"]
     return [
         *_start(state, phase, "bridge" if is_open else "none", apart=apart(state)),
-        *(() if is_open else cage.no_proxies(kept=named)),
+        *(() if is_open else cage.no_proxies(exempt=named)),
         *cage.gpu_arguments(settings["gpus"], state["gpu_access"]),
         *limits,
         *(part for mount in mounts for part in mount),

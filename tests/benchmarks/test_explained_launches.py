@@ -15,7 +15,7 @@ from ci_bench.records.config import Explain
 from ci_bench.records.results import SideName
 from ci_bench.runner import runner
 from ci_bench.runner.runner import Runner
-from ci_bench.runner.stages import SideRun
+from ci_bench.runner.side_run import SideRun
 from ci_bench.suites.contract import StageKind
 
 BASE, HEAD, TIME = SideName.BASE, SideName.HEAD, StageKind.TIME

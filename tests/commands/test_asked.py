@@ -70,7 +70,7 @@ def test_flags_are_asked_for_and_change_no_digest(load):
         "base": ("HEAD~3",),
         "filter": ("one", "two"),
     }
-    started = planning.start(config, workflow=WORKFLOW, asked=found)
+    started = planning.start(config, workflow=WORKFLOW, flags=found)
     assert (started.asked, started.workflow) == (found, WORKFLOW)
 
 

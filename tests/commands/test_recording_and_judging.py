@@ -17,7 +17,7 @@ from ci_bench.records.config import Policy
 from ci_bench.records.documents import RESULTS
 from ci_bench.records.results import Environment, Run, RunState, SideName, Status
 from ci_bench.runner.recording import record_run
-from ci_bench.runner.stages import UNSEEN
+from ci_bench.runner.side_run import UNSEEN
 
 PLAN = fake_plan({"name": "one"}, {"name": "two"})
 RUN = Run(

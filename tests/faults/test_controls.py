@@ -15,7 +15,7 @@ from weighing import Limit, weigh
 
 from ci_bench.processes import resident
 from ci_bench.records.results import Status
-from ci_bench.runner import stages
+from ci_bench.runner import side_run
 from ci_bench.runner.budget import Budget
 
 CLOCK = ("ci_bench.worker.fence", "return partial(time.perf_counter)")
@@ -75,7 +75,7 @@ def test_a_signal_that_is_not_told_is_seen(tmp_path, monkeypatch, name):
     if ENDINGS[name]:
         mutant = plant_here(resident, tmp_path, *ENDINGS[name])
         for function in ("explain", "signal_name"):
-            monkeypatch.setattr(stages, function, getattr(mutant, function))
+            monkeypatch.setattr(side_run, function, getattr(mutant, function))
     number = int(signal.SIGTERM)
     row = FakeRun(tmp_path / "run").measure(
         {"name": "one", "fault": f"signal:{number}", "at": "step"}

@@ -82,7 +82,7 @@ def test_what_was_drawn_before_the_clocks_rose_is_not_in_it():
 def test_what_a_counter_cannot_tell_is_unknown_with_the_reason(counts, why):
     with pytest.raises(Uncountable, match=why):
         mean_power_w(counts)
-    metrics, check = energy([stretch(counts)], arm="eager", launch=1, told=told())
+    metrics, check = energy([stretch(counts)], arm="eager", launch=1, reported=told())
     assert metrics == ()
     assert (check.name, check.outcome, check.informative) == (
         "energy_counted",
@@ -109,7 +109,9 @@ def told(step_s=STEP_S, items=None):
 
 
 def test_energy_per_step_is_power_times_the_time_of_a_step():
-    (per_step,), check = energy([stretch(), stretch(calls=100)], arm="eager", launch=3, told=told())
+    (per_step,), check = energy(
+        [stretch(), stretch(calls=100)], arm="eager", launch=3, reported=told()
+    )
     assert (per_step.name, per_step.arm, per_step.lane) == ("energy_per_step", "eager", Lane.DEVICE)
     assert per_step.launches[0].launch == 3
     assert per_step.launches[0].values == (
@@ -122,7 +124,7 @@ def test_energy_per_step_is_power_times_the_time_of_a_step():
 
 def test_energy_per_item_where_a_step_has_items():
     per_step, per_item = energy(
-        [stretch(temperature_c=61.2)], arm="eager", launch=0, told=told(items=32)
+        [stretch(temperature_c=61.2)], arm="eager", launch=0, reported=told(items=32)
     )[0]
     assert per_item.name == "energy_per_item"
     assert per_item.launches[0].values[0] == per_step.launches[0].values[0] / 32
@@ -135,13 +137,13 @@ def test_the_temperature_is_kept():
             [stretch(temperature_c=55), stretch(temperature_c=62)],
             arm="eager",
             launch=0,
-            told=told(),
+            reported=told(),
         )[1].detail
     )
 
 
 def test_more_steps_than_the_samples_leave_time_for_are_a_failure():
-    metrics, check = energy([stretch(), stretch(calls=301)], arm="eager", launch=0, told=told())
+    metrics, check = energy([stretch(), stretch(calls=301)], arm="eager", launch=0, reported=told())
     assert metrics == ()
     assert (check.outcome, check.informative) == (Outcome.FAIL, False)
     assert "301 steps in 2 s: not possible when the fastest timed step took 0.01 s" in check.detail
@@ -152,7 +154,7 @@ def test_more_steps_than_the_samples_leave_time_for_are_a_failure():
 )
 def test_steps_faster_than_as_sampled_tell_nothing_and_fail_nothing(calls, outcome):
     """A machine that was busy during the samples, or a cooler GPU: no figure, and no accusation either."""
-    metrics, check = energy([stretch(calls=calls)], arm="eager", launch=0, told=told())
+    metrics, check = energy([stretch(calls=calls)], arm="eager", launch=0, reported=told())
     assert (check.outcome, check.informative, bool(metrics)) == (
         outcome,
         True,
@@ -168,14 +170,17 @@ def test_steps_faster_than_as_sampled_tell_nothing_and_fail_nothing(calls, outco
 def test_a_median_that_a_busy_machine_doubled_accuses_nobody():
     slow = replace(metric(sampled(STEP_S)), launches=launches([STEP_S, 2 * STEP_S, 2 * STEP_S]))
     assert (
-        energy([stretch(calls=200)], arm="eager", launch=0, told=[slow])[1].outcome
+        energy([stretch(calls=200)], arm="eager", launch=0, reported=[slow])[1].outcome
         is Outcome.UNKNOWN
     )
 
 
 def test_a_disturbed_stretch_tells_nothing():
     metrics, check = energy(
-        [stretch(), stretch(doubt="the GPU was slowed down")], arm="eager", launch=0, told=told()
+        [stretch(), stretch(doubt="the GPU was slowed down")],
+        arm="eager",
+        launch=0,
+        reported=told(),
     )
     assert (metrics, check.outcome, check.detail) == (
         (),
@@ -186,13 +191,13 @@ def test_a_disturbed_stretch_tells_nothing():
 
 @pytest.mark.parametrize("unmet", ["", "the flushes would be in it"])
 def test_without_a_stretch_there_is_a_reason(unmet):
-    metrics, check = energy([], arm="eager", launch=0, told=told(), unmet=unmet)
+    metrics, check = energy([], arm="eager", launch=0, reported=told(), unmet=unmet)
     assert (metrics, check.outcome) == ((), Outcome.UNKNOWN)
     assert check.detail == (unmet or "the worker did not get through the steps for it")
 
 
 def test_without_samples_of_a_step_the_calls_are_believed():
-    assert energy([stretch()], arm="eager", launch=0, told=[])[1].outcome is Outcome.PASS
+    assert energy([stretch()], arm="eager", launch=0, reported=[])[1].outcome is Outcome.PASS
 
 
 def drawing(joules):

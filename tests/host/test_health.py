@@ -148,10 +148,10 @@ DEFECTS = {
     "looks only before": ("(*(before.reasons or ()), *(after.reasons or ()))", "(*(before.reasons or ()),)"),
     "overlooks heat in between": ("hot > THERMAL_SHARE", "False"),
     "takes any heat for harm": ("THERMAL_SHARE = 0.01", "THERMAL_SHARE = 0.0"),
-    "takes everybody for a stranger": ("| (after.pids or frozenset())) - own", "| (after.pids or frozenset()))"),
-    "looks for strangers only before": (" | (after.pids or frozenset())) - own", ") - own"),
+    "takes everybody for a stranger": ("| (after.pids or frozenset())) - residents", "| (after.pids or frozenset()))"),
+    "looks for strangers only before": (" | (after.pids or frozenset())) - residents", ") - residents"),
     "looks for strangers only after": ("((before.pids or frozenset()) | (", "(("),
-    "counts strangers where ours are unknown": ("    if own is not None:", "    own = own or frozenset()\n    if True:"),
+    "counts strangers where ours are unknown": ("    if residents is not None:", "    residents = residents or frozenset()\n    if True:"),
     "takes any difference": ("UNEVEN_CLOCKS = 0.02", "UNEVEN_CLOCKS = 0.0"),
     "takes no difference": ("UNEVEN_CLOCKS = 0.02", "UNEVEN_CLOCKS = 2.0"),
     "counts idle clocks": (" if not _is(ClockCause.IDLE, reading.reasons)", ""),
@@ -159,8 +159,8 @@ DEFECTS = {
     "overlooks the power cap": ("_is(ClockCause.POWER_CAP, reading.reasons)", "False"),
     "counts clocks that may be idle": ("for reading in readings if reading.reasons is not None]", "for reading in readings]"),
     "overlooks the memory": (', ("memory clock", "memory_mhz")', ","),
-    "takes the last turn for all": ("sum(known) / len(known)", "known[-1]"),
-    "takes no turn for even": ("if len(means) < len(own):", "if False:"),
+    "takes the last turn for all": ("sum(clocks) / len(clocks)", "clocks[-1]"),
+    "takes no turn for even": ("if len(means) < len(by_side):", "if False:"),
 }  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from fake_suite import QUICK, FakeRun, fake_environ
 from ci_bench.host import headroom
 from ci_bench.records.metrics import COMPILE_WARM, STEP_TIME
 from ci_bench.records.results import Environment, Phase, SideName, Status
-from ci_bench.runner.runner import _Jobs
+from ci_bench.runner.side_run import may_get_ready_at_once, may_run_at_once
 from ci_bench.suites.contract import Cache, Stage, StageKind
 
 ROOMY = replace(QUICK, threads=1)
@@ -143,11 +143,10 @@ def test_one_side_compiles_from_cold_after_the_other_on_all_cores_where_cores_ar
 def test_on_a_gpu_no_side_compiles_and_warms_up_beside_the_other(device, may) -> None:
     environment = Environment(identity={} if device is None else {"device": device}, condition={})
     runs = [SimpleNamespace(environment=environment)] * 2
-    jobs = SimpleNamespace(_has_room_for_two=lambda _: True)
-    assert _Jobs._may_get_ready_at_once(jobs, runs) is may
+    assert may_get_ready_at_once(runs, ROOMY) is may
     cold = Stage(kind=StageKind.ALONE, arms=("fast",), cache=Cache.COLD)
-    assert _Jobs._may_run_at_once(jobs, cold, runs) is may
-    assert not _Jobs._may_run_at_once(jobs, cold, runs[:1])
+    assert may_run_at_once(cold, runs, ROOMY) is may
+    assert not may_run_at_once(cold, runs[:1], ROOMY)
 
 
 def test_what_fits_into_memory_only_alone_is_done_once_more_alone(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from ci_bench.records.results import (
 from ci_bench.runner import runner
 from ci_bench.runner.explaining import Explaining, Unexplained, arms_to_explain, unknown
 from ci_bench.runner.ledger import Ledger
-from ci_bench.runner.stages import SideRun
+from ci_bench.runner.side_run import SideRun
 from ci_bench.suites.contract import Evidence, Stage, StageKind
 
 BASE, HEAD = SideName.BASE, SideName.HEAD

@@ -60,7 +60,7 @@ def test_no_later_stage_changes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert {name: row.facts["largest_batch"] for name, row in rows.items()} == {BASE: 12, HEAD: 12}
     assert rows[HEAD].facts["own"] == 2
     monkeypatch.setattr(
-        "ci_bench.runner.stages.SideRun._kept_size", lambda *_: {}
+        "ci_bench.runner.side_run.SideRun._kept_size", lambda *_: {}
     )  # the plant: nothing is kept
     rows, _, _ = measured(tmp_path, FAKE_LIES="1")
     assert rows[HEAD].facts["largest_batch"] == 1
@@ -81,7 +81,7 @@ def test_a_resumed_run_takes_the_batch_of_the_run_it_resumes(tmp_path: Path) -> 
 
     from ci_bench.checkouts.sides import Side
     from ci_bench.runner.ledger import Ledger
-    from ci_bench.runner.stages import SideRun
+    from ci_bench.runner.side_run import SideRun
 
     ((suite, case),) = fake_plan(CASE)
     ledger = Ledger.open([case], reproduce={case.id: "again"}).with_evidence(

@@ -127,7 +127,7 @@ def _test(settings: Looking, journal: FileJournal) -> int:
         plan = planning.plan(config, settings.filter, find)
     shutil.rmtree(journal.leases, ignore_errors=True)
     check_cage(settings, config)
-    run = planning.start(config, asked=asked(settings, config))
+    run = planning.start(config, flags=asked(settings, config))
     sources = bundle_sides(config, settings)[1] if settings.prepared is None else None
     engine = open_engine(settings, run, journal, sources)
     case = plan[0][1].id
@@ -254,7 +254,7 @@ def _begin(
     bench: Measurement, settings: Measuring, journal: FileJournal
 ) -> tuple[Run, EarlierLeases | None]:
     """The run that begins, or the interrupted one that is resumed, with what it has."""
-    run = planning.start(bench.config, workflow=bench.workflow, asked=bench.asked)
+    run = planning.start(bench.config, workflow=bench.workflow, flags=bench.asked)
     if not settings.resume or not journal.file.exists():
         journal.start(run.id, run.started_at)
         return run, None

@@ -43,12 +43,13 @@ from ci_bench.runner import beside, planning
 from ci_bench.runner.asking import OpenCases, ToExplain, conditional_stages
 from ci_bench.runner.base_plan import BasePlan
 from ci_bench.runner.beside import KeptOutputs, OutputsOptions
+from ci_bench.runner.decisions import intact
 from ci_bench.runner.device import Device
 from ci_bench.runner.noise_floor import NoiseFolder
 from ci_bench.runner.planning import Plan
 from ci_bench.runner.recording import record_run
 from ci_bench.runner.resuming import Earlier, find_earlier
-from ci_bench.runner.runner import Runner, intact
+from ci_bench.runner.runner import Runner
 from ci_bench.suites.contract import Suite
 
 MOST_REASON = 2000
@@ -99,7 +100,7 @@ class Measurement:
         """
         require_engine()
         begun, earlier = (
-            planning.start(self.config, workflow=self.workflow, asked=self.asked, lease=self.lease),
+            planning.start(self.config, workflow=self.workflow, flags=self.asked, lease=self.lease),
             None,
         )
         rank, first_s = (

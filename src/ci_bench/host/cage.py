@@ -25,9 +25,9 @@ The image is read-only.
 """
 NO_NETWORK = "--network=none"
 PROXIES = tuple(
-    one
+    name
     for kind in ("HTTP", "HTTPS", "FTP", "ALL", "NO")
-    for one in (f"{kind}_PROXY", f"{kind.lower()}_proxy")
+    for name in (f"{kind}_PROXY", f"{kind.lower()}_proxy")
 )
 """The variables that docker's client passes to every container if its configuration has proxies."""
 POWERS = ("CHOWN", "DAC_OVERRIDE", "KILL", "SETGID", "SETUID")
@@ -65,7 +65,7 @@ def private(user: str, *, powers: Sequence[str] = ()) -> list[str]:
 
 
 def mount(source: str, target: str, *, writable: bool = False) -> tuple[str, str]:
-    """A folder or file of the host, read-only unless said otherwise."""
+    """Return the arguments that mount a folder or file of the host, read-only by default."""
     return "--mount", f"type=bind,source={source},target={target}{'' if writable else ',readonly'}"
 
 
@@ -76,15 +76,15 @@ def can_be_mounted(path: str) -> bool:
 
 def names(variables: Iterable[str]) -> list[str]:
     """Return arguments that pass variables by name only, so no process list shows their values."""
-    return [part for one in variables for part in ("-e", one)]
+    return [part for variable in variables for part in ("-e", variable)]
 
 
-def no_proxies(kept: Collection[str] = ()) -> list[str]:
-    """Return flags that empty docker's own proxies, except the `kept` ones.
+def no_proxies(exempt: Collection[str] = ()) -> list[str]:
+    """Return flags that empty docker's own proxies, except the `exempt` ones.
 
     Their addresses may contain a password.
     """
-    return names(f"{one}=" for one in PROXIES if one not in kept)
+    return names(f"{proxy}=" for proxy in PROXIES if proxy not in exempt)
 
 
 def is_gpu_selection(text: str) -> bool:
@@ -93,14 +93,17 @@ def is_gpu_selection(text: str) -> bool:
 
 
 def gpu_arguments(selection: str, way: str) -> tuple[str, ...]:
-    """The arguments that give a container these GPUs, on a host that is set up in this way."""
+    """Return the arguments that give a container these GPUs.
+
+    `way` is the host's set-up for that, one of `GPU_WAYS`.
+    """
     if selection == "none":
         return NO_GPUS
     if way == "gpus":  # docker reads the value as a line of CSV, so a comma needs quotes
         return ("--gpus", f'"{selection}"' if selection.startswith("device=") else selection)
     ids = _ids(selection)
     if way == "cdi":
-        return tuple(part for one in ids for part in ("--device", f"nvidia.com/gpu={one}"))
+        return tuple(part for gpu in ids for part in ("--device", f"nvidia.com/gpu={gpu}"))
     visible = (
         "-e",
         f"NVIDIA_VISIBLE_DEVICES={','.join(ids)}",

@@ -36,7 +36,7 @@ def configured_key(
 def keys_of_ranks(
     gpus: Sequence[Cards], environ: Mapping[str, str], *, processes: int
 ) -> tuple[str, ...]:
-    """Return the keys of the locks of the GPUs for this number of processes, one each, in locking order.
+    """Return the keys of the GPUs for this number of processes, one each, in locking order.
 
     Empty for one process, on the CPU, or if only a worker will know.
     """
@@ -61,11 +61,11 @@ def refusal(
     for the run. If GPUs are present and visible, `auto` never means the CPU, unless nothing in the
     plan computes with torch. Hiding all of them (``CUDA_VISIBLE_DEVICES=``) selects the CPU.
     """
-    told, torch_is_there = (
+    reported, torch_is_there = (
         environment.identity.get("device"),
         environment.identity.get("threads") is not None,
     )
-    if device != "auto" or told == "cuda" or not torch_is_there:
+    if device != "auto" or reported == "cuda" or not torch_is_there:
         return ""
     here = [
         cards
@@ -81,13 +81,13 @@ def refusal(
     ]
     cards = (*built_for, *here, *gpus)[0]
     libraries = "neither " + " nor ".join((*(cards.vendor.library for cards in gpus), "/dev"))
-    seen = (
+    situation = (
         f"this machine has {cards.seen()}"
         if here
         else f"a GPU was asked for (input `gpus`), and {libraries} shows one here"
     )
     return (
-        f"{seen}, but torch cannot use it: {_why_not(environment, cards)}. Fix that, "
+        f"{situation}, but torch cannot use it: {_why_not(environment, cards)}. Fix that, "
         "or set `device: cpu` in run (or `--device cpu`) to measure the CPU instead"
     )
 

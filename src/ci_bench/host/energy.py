@@ -41,18 +41,18 @@ class EnergyCount:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stretch:
-    """One arm of one side at work without a pause.
-
-    Holds the counter's readings and the number of calls that the worker reported. `elapsed_s` is by
-    the parent's clock. `doubt` is why the machine was not in its proper state, `temperature_c` its
-    temperature at the end.
-    """
+    """One arm of one side at work without a pause."""
 
     calls: int
+    """Number of calls, as the worker reported it."""
     elapsed_s: float
+    """Duration by the parent's clock (s)."""
     counts: tuple[EnergyCount, ...]
+    """Readings of the energy counter."""
     doubt: str | None = None
+    """Reason why the machine was not in its proper state; `None` if it was."""
     temperature_c: float | None = None
+    """Temperature at the end (°C); `None` if it is unknown."""
 
 
 class Uncountable(Exception):  # noqa: N818 - it says why the figure is missing
@@ -60,24 +60,24 @@ class Uncountable(Exception):  # noqa: N818 - it says why the figure is missing
 
 
 def mean_power_w(counts: Sequence[EnergyCount]) -> float:
-    """Energy over time between the first and the last movement of the counter after the ramp.
+    """Return energy over time between the counter's first and last move after the ramp (W).
 
     Raises:
         Uncountable: no counter, the counter was reset, or it moved too seldom.
     """
-    known = [(count.at_s, count.joules) for count in counts if count.joules is not None]
-    if len(known) < len(counts) or not known:
+    readings = [(count.at_s, count.joules) for count in counts if count.joules is not None]
+    if len(readings) < len(counts) or not readings:
         message = "this machine has no energy counter"
         raise Uncountable(message)
-    settled = [one for one in known if one[0] >= known[0][0] + RAMP_S]
-    if any(later < earlier for (_, earlier), (_, later) in pairwise(known)):
+    settled = [reading for reading in readings if reading[0] >= readings[0][0] + RAMP_S]
+    if any(later < earlier for (_, earlier), (_, later) in pairwise(readings)):
         message = "the energy counter restarted"
         raise Uncountable(message)
     moves = [now for before, now in pairwise(settled) if now[1] > before[1]]
     if len(moves) < LEAST_MOVES:
         message = (
-            f"the energy counter moved {len(moves)} times in {known[-1][0] - known[0][0]:.2g} s:"
-            " raise run.energy_s"
+            f"the energy counter moved {len(moves)} times in"
+            f" {readings[-1][0] - readings[0][0]:.2g} s: raise run.energy_s"
         )
         raise Uncountable(message)
     (begin_s, begin_j), (end_s, end_j) = moves[0], moves[-1]
@@ -85,16 +85,21 @@ def mean_power_w(counts: Sequence[EnergyCount]) -> float:
 
 
 def energy(
-    stretches: Sequence[Stretch], *, arm: str, launch: int, told: Sequence[Metric], unmet: str = ""
+    stretches: Sequence[Stretch],
+    *,
+    arm: str,
+    launch: int,
+    reported: Sequence[Metric],
+    unmet: str = "",
 ) -> tuple[tuple[Metric, ...], Check]:
-    """Joules per step and per item of one arm in one launch, and how they were counted.
+    """Return joules per step and per item of one arm in one launch, and how they were counted.
 
-    `told` is what the worker measured, `unmet` why the stretches are missing.
+    `reported` are the worker's metrics, `unmet` is why the stretches are missing.
     """
     steps = [
-        one
-        for one in told
-        if one.arm == arm and one.name == STEP_TIME.name and one.launches[0].values
+        metric
+        for metric in reported
+        if metric.arm == arm and metric.name == STEP_TIME.name and metric.launches[0].values
     ]
     try:
         if not stretches:
@@ -106,12 +111,10 @@ def energy(
         )
     except _Untrue as reason:
         return (), Check(name=COUNTED, arm=arm, outcome=Outcome.FAIL, detail=str(reason))
-    heat = [one.temperature_c for one in stretches if one.temperature_c is not None]
+    heat = [stretch.temperature_c for stretch in stretches if stretch.temperature_c is not None]
     at = f" at {max(heat):.0f} °C" if heat else ""
-    detail = (
-        f"{statistics.mean(watts):.4g} W{at} over {sum(one.elapsed_s for one in stretches):.2g} s"
-        " of steps"
-    )
+    elapsed_s = sum(stretch.elapsed_s for stretch in stretches)
+    detail = f"{statistics.mean(watts):.4g} W{at} over {elapsed_s:.2g} s of steps"
     metrics = [ENERGY_PER_STEP.of(arm, Launch(launch=launch, values=joules), lane=Lane.DEVICE)]
     if steps and (items := steps[0].items):
         each = Launch(launch=launch, values=tuple(value / items for value in joules))
@@ -128,23 +131,23 @@ class _Untrue(Exception):  # noqa: N818 - it says what cannot be
 def _joules(
     stretches: Sequence[Stretch], samples_s: Sequence[float]
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """J per step of each stretch, and its power (W)."""
+    """Return the energy per step of each stretch (J), and its power (W)."""
     joules, watts = [], []
-    for one in stretches:
-        claim = f"{one.calls} steps in {one.elapsed_s:.3g} s"
-        if one.calls * min(samples_s) > IMPOSSIBLE * one.elapsed_s:
+    for stretch in stretches:
+        claim = f"{stretch.calls} steps in {stretch.elapsed_s:.3g} s"
+        if stretch.calls * min(samples_s) > IMPOSSIBLE * stretch.elapsed_s:
             message = (
                 f"{claim}: not possible when the fastest timed step took {min(samples_s):.3g} s"
             )
             raise _Untrue(message)
-        if one.calls * statistics.median(samples_s) > FASTER * one.elapsed_s:
+        if stretch.calls * statistics.median(samples_s) > FASTER * stretch.elapsed_s:
             message = (
                 f"{claim}: faster than the timed steps, whose median is"
                 f" {statistics.median(samples_s):.3g} s"
             )
             raise Uncountable(message)
-        if one.doubt:
-            raise Uncountable(one.doubt)
-        watts.append(mean_power_w(one.counts))
-        joules.append(watts[-1] * one.elapsed_s / one.calls)
+        if stretch.doubt:
+            raise Uncountable(stretch.doubt)
+        watts.append(mean_power_w(stretch.counts))
+        joules.append(watts[-1] * stretch.elapsed_s / stretch.calls)
     return tuple(joules), tuple(watts)

@@ -32,12 +32,12 @@ def cores(cgroup: Path = CGROUP) -> int:
 
 def available_bytes(memory: Path = MEMORY, cgroup: Path = CGROUP) -> int | None:
     """Return the memory available without swapping (machine and container); `None` if unknown."""
-    found = []
+    amounts = []
     with suppress(OSError, ValueError, StopIteration):
         line = next(
             line for line in memory.read_text().splitlines() if line.startswith("MemAvailable:")
         )
-        found.append(int(line.split()[1]) * 1024)
+        amounts.append(int(line.split()[1]) * 1024)
     with suppress(OSError, ValueError, StopIteration):
         limit, used = (
             int((cgroup / "memory.max").read_text()),
@@ -47,21 +47,21 @@ def available_bytes(memory: Path = MEMORY, cgroup: Path = CGROUP) -> int | None:
         reclaimable = next(
             int(line.split()[1]) for line in stat if line.startswith("inactive_file ")
         )
-        found.append(max(0, limit - used + reclaimable))
-    return min(found, default=None)
+        amounts.append(max(0, limit - used + reclaimable))
+    return min(amounts, default=None)
 
 
 def total_bytes(memory: Path = MEMORY, cgroup: Path = CGROUP) -> int | None:
     """Return this machine's memory, or its container's limit; `None` if unknown."""
-    found = []
+    amounts = []
     with suppress(OSError, ValueError, StopIteration):
         line = next(
             line for line in memory.read_text().splitlines() if line.startswith("MemTotal:")
         )
-        found.append(int(line.split()[1]) * 1024)
+        amounts.append(int(line.split()[1]) * 1024)
     with suppress(OSError, ValueError):
-        found.append(int((cgroup / "memory.max").read_text()))
-    return min(found, default=None)
+        amounts.append(int((cgroup / "memory.max").read_text()))
+    return min(amounts, default=None)
 
 
 def has_cores_for_two(options: RunOptions, *, device: str) -> bool:
@@ -74,7 +74,7 @@ def has_cores_for_two(options: RunOptions, *, device: str) -> bool:
 
 
 def allowed_cores() -> tuple[int, ...]:
-    """The numbers of the cores that this process may use."""
+    """Return the numbers of the cores that this process may use."""
     return tuple(sorted(os.sched_getaffinity(0)))
 
 
@@ -95,15 +95,18 @@ def fastest_cores(devices: Path = DEVICES) -> tuple[int, ...]:
             part.partition("-")
             for part in (devices / "cpu_core/cpus").read_text().strip().split(",")
         ]
-        listed = {
+        fast_cores = {
             core for first, _, last in bounds for core in range(int(first), int(last or first) + 1)
         }
-        return tuple(core for core in allowed if core in listed) or allowed
+        return tuple(core for core in allowed if core in fast_cores) or allowed
     return allowed
 
 
 def cores_near(near: frozenset[int] | None) -> tuple[int, ...]:
-    """Return the fastest cores that are near the GPU; all fastest ones without a GPU, or if none of them is near."""
+    """Return the fastest cores that are near the GPU.
+
+    All fastest ones without a GPU, or if none of them is near.
+    """
     fastest = fastest_cores()
     return tuple(core for core in fastest if near is not None and core in near) or fastest
 
@@ -126,5 +129,5 @@ class Headroom:
 
     def is_short(self) -> bool:
         """Return whether memory is so short that one side should wait; never if it is unknown."""
-        left = available_bytes()
-        return self.free is not None and left is not None and left < LEFT * self.free
+        available = available_bytes()
+        return self.free is not None and available is not None and available < LEFT * self.free

@@ -30,45 +30,57 @@ Seat = tuple[SideName, int]
 class HealthReading:
     """The machine at one moment; `None` is unknown, and so is all of the GPU on a CPU run.
 
-    `at_s` is the monotonic clock. `reasons` explain the GPU's reduced clocks (see
-    `host.gpus.protocol`), `pids` the processes that compute on it. Counters that only grow:
-    `thermal_s` (seconds that heat kept the clocks down), `ticks` and `stolen_ticks` (the CPUs'
-    time, and the hypervisor's share of it), `throttled_s` (seconds that a CPU quota throttled this
-    container), `involuntary_switches` (how often the workers were taken off a CPU).
+    Counters only grow.
     """
 
     at_s: float
+    """Time of the reading by the monotonic clock (s)."""
     sm_mhz: int | None = None
+    """Clock of the multiprocessors (MHz)."""
     memory_mhz: int | None = None
+    """Clock of the GPU's memory (MHz)."""
     power_w: float | None = None
+    """Power of the GPU (W)."""
     temperature_c: int | None = None
+    """Temperature of the GPU (°C)."""
     reasons: tuple[Reason, ...] | None = None
+    """Reasons for the GPU's reduced clocks; empty if nothing holds them back."""
     thermal_s: float | None = None
+    """Time for which heat has kept the clocks down (s), a counter."""
     pids: frozenset[int] | None = None
+    """Processes that compute on the GPU."""
     load_1min: float | None = None
+    """Load average of the last minute."""
     cpu_mhz: float | None = None
+    """Mean clock of the CPUs this process may use (MHz)."""
     ticks: int | None = None
+    """Time of all CPUs since boot, in the kernel's ticks, a counter."""
     stolen_ticks: int | None = None
+    """The hypervisor's share of `ticks`, a counter."""
     throttled_s: float | None = None
+    """Time for which a CPU quota throttled this container (s), a counter."""
     involuntary_switches: int | None = None
+    """Number of times that workers were taken off a CPU, a counter."""
 
 
-def taint(before: HealthReading, after: HealthReading, own: frozenset[int] | None) -> str | None:
+def taint(
+    before: HealthReading, after: HealthReading, residents: frozenset[int] | None
+) -> str | None:
     """Return why samples between two readings must be taken again, or `None`.
 
-    `own` comes from `Monitor.residents`. A reason that holds at one of the two moments counts, and
-    so does heat between them.
+    `residents` comes from `Monitor.residents`. A reason that holds at one of the two moments
+    counts, and so does heat between them.
     """
-    held = dict.fromkeys((*(before.reasons or ()), *(after.reasons or ())))
-    harmful = [reason.word for cause in HARMFUL for reason in held if reason.cause is cause]
-    found = [f"the GPU was slowed down ({', '.join(harmful)})"] if harmful else []
+    active = dict.fromkeys((*(before.reasons or ()), *(after.reasons or ())))
+    harmful = [reason.word for cause in HARMFUL for reason in active if reason.cause is cause]
+    reasons = [f"the GPU was slowed down ({', '.join(harmful)})"] if harmful else []
     hot = _share(before.thermal_s, after.thermal_s, after.at_s - before.at_s)
     if hot is not None and hot > THERMAL_SHARE:
-        found.append(f"heat kept the GPU's clocks down for {hot:.0%} of the time")
-    if own is not None:
-        foreign = ((before.pids or frozenset()) | (after.pids or frozenset())) - own
-        found += [f"{processes(foreign)} of others started using the GPU"] if foreign else []
-    return "; ".join(found) or None
+        reasons.append(f"heat kept the GPU's clocks down for {hot:.0%} of the time")
+    if residents is not None:
+        foreign = ((before.pids or frozenset()) | (after.pids or frozenset())) - residents
+        reasons += [f"{processes(foreign)} of others started using the GPU"] if foreign else []
+    return "; ".join(reasons) or None
 
 
 def uneven_clocks(readings: Mapping[Seat, Sequence[HealthReading]]) -> str | None:
@@ -79,28 +91,28 @@ def uneven_clocks(readings: Mapping[Seat, Sequence[HealthReading]]) -> str | Non
     more, so clocks under a power cap do not show another machine. A GPU that had already gone idle
     at that moment, or may have, tells nothing about the turn and is left out.
     """
-    found = []
+    differences = []
     for arm in dict.fromkeys(arm for _, arm in readings):
-        own = {side: taken for (side, of), taken in readings.items() if of == arm}
+        by_side = {side: looks for (side, of), looks in readings.items() if of == arm}
         if any(
             _is(ClockCause.POWER_CAP, reading.reasons)
-            for taken in own.values()
-            for reading in taken
+            for looks in by_side.values()
+            for reading in looks
         ):
             continue
         for what, field in (("SM clock", "sm_mhz"), ("memory clock", "memory_mhz")):
             means = {
                 side: mean
-                for side, taken in own.items()
-                if (mean := _mean_clock(taken, field)) is not None
+                for side, looks in by_side.items()
+                if (mean := _mean_clock(looks, field)) is not None
             }
-            if len(means) < len(own):
+            if len(means) < len(by_side):
                 continue
             low, high = min(means, key=means.__getitem__), max(means, key=means.__getitem__)
             if means[high] > means[low] * (1 + UNEVEN_CLOCKS):
                 sides = f"{means[high]:.0f} MHz under {high}, {means[low]:.0f} MHz under {low}"
-                found.append(f"the {what} of arm {arm} was {sides}")
-    return "; ".join(found) or None
+                differences.append(f"the {what} of arm {arm} was {sides}")
+    return "; ".join(differences) or None
 
 
 def condition_facts(
@@ -141,18 +153,21 @@ def condition_facts(
 
 
 def mean_sm_hz(readings: Sequence[HealthReading]) -> float | None:
-    """The mean clock of the multiprocessors (Hz) over the looks at which the GPU was not idle; `None` without any."""
+    """Return the mean clock of the multiprocessors (Hz) over looks at a GPU that was not idle.
+
+    `None` without any.
+    """
     mhz = _mean_clock(readings, "sm_mhz")
     return None if mhz is None else 1e6 * mhz
 
 
 def _mean_clock(readings: Sequence[HealthReading], field: str) -> float | None:
-    told = [reading for reading in readings if reading.reasons is not None]
+    answered = [reading for reading in readings if reading.reasons is not None]
     values = [
-        getattr(reading, field) for reading in told if not _is(ClockCause.IDLE, reading.reasons)
+        getattr(reading, field) for reading in answered if not _is(ClockCause.IDLE, reading.reasons)
     ]
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
+    clocks = [value for value in values if value is not None]
+    return sum(clocks) / len(clocks) if clocks else None
 
 
 def _is(cause: ClockCause, reasons: tuple[Reason, ...] | None) -> bool:
@@ -167,9 +182,9 @@ def _grown(earlier: float | None, later: float | None) -> float | None:
     return None if earlier is None or later is None or later < earlier else later - earlier
 
 
-def _share(earlier: float | None, later: float | None, whole: float | None) -> float | None:
+def _share(earlier: float | None, later: float | None, total: float | None) -> float | None:
     grown = _grown(earlier, later)
-    return None if grown is None or not whole or whole < 0 else grown / whole
+    return None if grown is None or not total or total < 0 else grown / total
 
 
 def _rounded(value: float | None, digits: int) -> float | None:
@@ -177,7 +192,7 @@ def _rounded(value: float | None, digits: int) -> float | None:
 
 
 def spell(reasons: tuple[Reason, ...]) -> str:
-    """The reasons that hold clocks back, as one fact, in the words of the GPU's vendor."""
+    """Return the reasons that hold clocks back, as one fact, in the vendor's words."""
     return ", ".join(reason.word for reason in reasons) or "nothing"
 
 

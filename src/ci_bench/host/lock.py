@@ -1,4 +1,6 @@
-"""One run at a time on a device: a lock per GPU, by its UUID, and one per host for the CPU, with a queue before it.
+"""Locks that allow one run at a time on a device, each with a queue before it.
+
+Each GPU has a lock, by its UUID, and each host has one for the CPU.
 
 Two runs that share a device measure each other. The lock is `flock(2)` on a file: the kernel lets
 go of it when its holder ends, however that ends. It holds between all processes, users and
@@ -59,14 +61,16 @@ def device_key(
 
 
 def gpu_key(uuid: str, gpus: Sequence[Cards] = ()) -> str:
-    """The key of a GPU; torch leaves the UUID's prefix out.
+    """Return the key of a GPU; torch leaves the UUID's prefix out.
 
     A part of one of the `gpus` has the whole one's key: power and heat of one part lower the clocks
     of all.
     """
     bare = _bare(uuid)
-    whole = (card.uuid for cards in gpus for card in cards.cards if bare in map(_bare, card.parts))
-    return "gpu-" + _plain(_bare(next(whole, bare)))
+    parents = (
+        card.uuid for cards in gpus for card in cards.cards if bare in map(_bare, card.parts)
+    )
+    return "gpu-" + _as_file_name(_bare(next(parents, bare)))
 
 
 def _bare(uuid: str) -> str:
@@ -74,13 +78,16 @@ def _bare(uuid: str) -> str:
 
 
 def cpu_key(*, boot_id: Path = BOOT_ID) -> str:
-    """The key of this host's CPU: caches and memory are shared by all its cores, and by all its containers."""
+    """Return the key of this host's CPU.
+
+    Caches and memory are shared by all its cores, and by all its containers.
+    """
     with suppress(OSError):
-        return "cpu-" + _plain(boot_id.read_text())
+        return "cpu-" + _as_file_name(boot_id.read_text())
     return "cpu"
 
 
-def _plain(text: str) -> str:
+def _as_file_name(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9-]+", "_", text.strip())[:80]
 
 
@@ -95,7 +102,9 @@ def device_lock(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[None]:
-    """Hold a device for the block; wait for it at most `limit_s` seconds, behind those that came before.
+    """Hold a device for the block; wait for it at most `limit_s` seconds.
+
+    Earlier waiters come first.
 
     A wait is reported immediately and each minute: the holder, the time so far, and the place in
     the queue. `run` is the name that other waiters see.
@@ -131,30 +140,32 @@ def _open(folder: Path, key: str) -> int | None:
             folder.mkdir(parents=True)
             folder.chmod(0o1777)  # for every user; sticky: only owners remove files
         with suppress(FileExistsError):
-            return _made(path)
+            return _create_lock_file(path)
         return os.open(path, os.O_RDWR | os.O_NOFOLLOW)
     return None
 
 
-def _made(path: Path) -> int:
-    """A new file that every user can lock, open."""
-    made = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
-    os.fchmod(made, 0o666)
-    return made
+def _create_lock_file(path: Path) -> int:
+    """Create a new file that every user can lock; return its descriptor."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
+    os.fchmod(descriptor, 0o666)
+    return descriptor
 
 
 @dataclass(kw_only=True, slots=True)
 class _Queue:
-    """The waiters for one device.
-
-    `device` is its open lock file; `ticket` and `number` belong to this run while it waits.
-    """
+    """The waiters for one device."""
 
     folder: Path
+    """Folder of the locks."""
     key: str
+    """Key of the device."""
     device: int
+    """Descriptor of the device's open lock file."""
     ticket: int | None = None
+    """Descriptor of this run's ticket; `None` if it does not wait, or could not get one."""
     number: int = 0
+    """Number of this run's ticket; without one, a number behind all waiters."""
 
     def ahead(self) -> int:
         """Return how many live runs came before this one."""
@@ -186,7 +197,7 @@ class _Queue:
         """
         with suppress(OSError):
             unnumbered = self.folder / f"{self.key}.{secrets.token_hex(8)}"
-            ticket = _made(unnumbered)
+            ticket = _create_lock_file(unnumbered)
             try:
                 fcntl.flock(ticket, fcntl.LOCK_EX)
                 number = max(self._numbers(), default=0) + 1
@@ -226,8 +237,8 @@ class _Queue:
                 for entry in os.scandir(self.folder)
                 if entry.name.startswith(f"{self.key}.")
             )
-            found = (parts[-2] for parts in names if len(parts) == 3 and parts[-1] == "ticket")  # noqa: PLR2004 - key, number, kind
-            return sorted(int(number) for number in found if re.fullmatch(r"[0-9]{1,9}", number))[
+            numbers = (parts[-2] for parts in names if len(parts) == 3 and parts[-1] == "ticket")  # noqa: PLR2004 - key, number, kind
+            return sorted(int(number) for number in numbers if re.fullmatch(r"[0-9]{1,9}", number))[
                 :MOST_TICKETS
             ]
         return []
@@ -299,22 +310,22 @@ def _wait(queue: _Queue, holder: str, *, waited_s: float, limit_s: float) -> str
 def _sign(descriptor: int, run: str) -> None:
     """Write the holder's name for the message of the waiters."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    told = {"pid": os.getpid(), "since": now} | ({"run": run} if _RUN.fullmatch(run) else {})
+    record = {"pid": os.getpid(), "since": now} | ({"run": run} if _RUN.fullmatch(run) else {})
     with suppress(OSError):
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, json.dumps(told).encode(), 0)
+        os.pwrite(descriptor, json.dumps(record).encode(), 0)
 
 
 def _holder(descriptor: int) -> str:
     """Return the holder, as far as detectable; the file may be anyone's."""
     with suppress(OSError, ValueError, RecursionError):
-        told = json.loads(os.pread(descriptor, MOST_BYTES, 0))
+        record = json.loads(os.pread(descriptor, MOST_BYTES, 0))
         if (
-            isinstance(told, dict)
-            and isinstance(pid := told.get("pid"), int)
+            isinstance(record, dict)
+            and isinstance(pid := record.get("pid"), int)
             and 0 < pid < MOST_PIDS
-            and re.fullmatch(r"[0-9T:+-]{1,40}", str(told.get("since")))
+            and re.fullmatch(r"[0-9T:+-]{1,40}", str(record.get("since")))
         ):
-            run = f", {told['run']}" if _RUN.fullmatch(str(told.get("run", ""))) else ""
-            return f"process {pid}{run}, since {told['since']}"
+            run = f", {record['run']}" if _RUN.fullmatch(str(record.get("run", ""))) else ""
+            return f"process {pid}{run}, since {record['since']}"
     return "it does not say which"

@@ -48,17 +48,17 @@ class Host:
     """
 
     def __init__(self, root: Path = Path("/")) -> None:
-        """`root` is where proc and sys are found."""
+        """Read proc and sys below `root`."""
         self._root = root
 
     def load_1min(self) -> float | None:
-        """The load average of the last minute."""
+        """Return the load average of the last minute."""
         with suppress(OSError, ValueError, IndexError):
             return float(self._text("proc/loadavg").split()[0])
         return None
 
     def cpu_mhz(self) -> float | None:
-        """The mean clock of the CPUs this process may use, as the kernel last saw it."""
+        """Return the mean clock of the CPUs this process may use, as the kernel last saw it."""
         cpus = os.sched_getaffinity(0)
         clocks = [
             float(mhz)
@@ -68,13 +68,12 @@ class Host:
         return sum(clocks) / len(clocks) if clocks else None
 
     def ticks(self) -> tuple[int | None, int | None]:
-        """The time of all CPUs since boot, and what was stolen of it, in the kernel's ticks."""
-        found = re.match(r"cpu +((?:\d+ ?){8,})", self._text("proc/stat"))
-        if found is None:
+        """Return the time of all CPUs since boot, and the stolen part, in the kernel's ticks."""
+        match = re.match(r"cpu +((?:\d+ ?){8,})", self._text("proc/stat"))
+        if match is None:
             return None, None
-        spent = [int(number) for number in found[1].split()][
-            : STEAL + 1
-        ]  # guests follow, who are in user and nice already
+        # Guests follow, which are in user and nice already.
+        spent = [int(number) for number in match[1].split()][: STEAL + 1]
         return sum(spent), spent[STEAL]
 
     def throttled_s(self) -> float | None:
@@ -86,8 +85,8 @@ class Host:
         stat = self._text(f"sys/fs/cgroup/{group[1] if group else ''}/cpu.stat") or self._text(
             "sys/fs/cgroup/cpu.stat"
         )
-        found = re.search(r"^throttled_usec (\d+)$", stat, re.MULTILINE)
-        return int(found[1]) / 1e6 if found else None
+        match = re.search(r"^throttled_usec (\d+)$", stat, re.MULTILINE)
+        return int(match[1]) / 1e6 if match else None
 
     def energy_j(self) -> float | None:
         """Return the energy of all packages since some moment, by RAPL.
@@ -101,20 +100,24 @@ class Host:
             for zone in zones
             if self._text(f"sys/class/powercap/{zone.name}/name").startswith("package")
         ]
-        told = [
+        counters = [
             self._text(f"sys/class/powercap/{zone.name}/energy_uj").strip() for zone in packages
         ]
-        return sum(map(int, told)) / 1e6 if told and all(map(str.isdecimal, told)) else None
+        return (
+            sum(map(int, counters)) / 1e6
+            if counters and all(map(str.isdecimal, counters))
+            else None
+        )
 
     def involuntary_switches(self, pids: Iterable[int]) -> int | None:
         """Return how often threads of these processes were preempted; `None` if unreadable."""
-        told = [
-            int(found[1])
+        counts = [
+            int(match[1])
             for pid in pids
             for status in self._threads(pid)
-            if (found := re.search(r"^nonvoluntary_ctxt_switches:\s+(\d+)$", status, re.MULTILINE))
+            if (match := re.search(r"^nonvoluntary_ctxt_switches:\s+(\d+)$", status, re.MULTILINE))
         ]
-        return sum(told) if told else None
+        return sum(counts) if counts else None
 
     def _threads(self, pid: int) -> list[str]:
         with suppress(OSError):
@@ -151,7 +154,10 @@ class Monitor:
         note: str | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`gpu` is `None` on the CPU, or if it cannot be reached; `note` is the reason then."""
+        """Watch a GPU and a host.
+
+        `gpu` is `None` on the CPU, or if it cannot be reached; `note` is the reason then.
+        """
         self._gpu, self._host, self._clock = gpu, host, clock
         self._vacant: frozenset[int] | None = None
         self._own: frozenset[int] | None = None
@@ -170,7 +176,7 @@ class Monitor:
         return tuple(self._notes.values())
 
     def read(self, workers: Iterable[int] = ()) -> HealthReading:
-        """The machine now.
+        """Read the machine now.
 
         `workers` are the process ids, in this namespace, whose involuntary switches are counted.
         """
@@ -206,17 +212,17 @@ class Monitor:
 
     @staticmethod
     def _with_clocks(reading: HealthReading, gpu: Gpu) -> HealthReading:
-        """Clocks first: every question gives the GPU time to fall idle."""
+        """Read the clocks first: every question gives the GPU time to fall idle."""
         return replace(
             reading, sm_mhz=gpu.sm_mhz(), memory_mhz=gpu.memory_mhz(), reasons=gpu.reasons()
         )
 
     def near_cores(self) -> frozenset[int] | None:
-        """The cores that are closest to the GPU."""
+        """Return the cores that are closest to the GPU."""
         return None if self._gpu is None else self._gpu.near_cores()
 
     def count(self) -> EnergyCount:
-        """The counter of energy: the GPU's, or on the CPU that of all packages."""
+        """Read the counter of energy: the GPU's, or on the CPU that of all packages."""
         counter = self._host if self._gpu is None else self._gpu
         return EnergyCount(at_s=self._clock(), joules=counter.energy_j())
 
@@ -227,15 +233,15 @@ class Monitor:
 
         Metrics without any reading are omitted.
         """
-        found = []
+        metrics = []
         for kind, of in SEEN.items():
             means = {
-                block: mean for block, taken in glances.items() if (mean := of(taken)) is not None
+                block: mean for block, looks in glances.items() if (mean := of(looks)) is not None
             }
             if means:
                 series = Launch(launch=launch, values=tuple(means.values()), blocks=tuple(means))
-                found.append(kind.of(arm, series, lane=Lane.DEVICE))
-        return tuple(found)
+                metrics.append(kind.of(arm, series, lane=Lane.DEVICE))
+        return tuple(metrics)
 
     def vacate(self) -> None:
         """Call while none of our workers is on the GPU.
@@ -281,19 +287,25 @@ class Monitor:
         return uneven_clocks(glances)
 
     def facts(self, reading: HealthReading) -> dict[str, Fact]:
-        """A reading as facts; of the last one, also shares and counts since the one before it."""
+        """Return a reading as facts.
+
+        For the last one, also shares and counts since the one before it.
+        """
         earlier = (
             self._readings[0] if len(self._readings) > 1 and reading is self._readings[-1] else None
         )
         return condition_facts(reading, since=earlier)
 
-    def holding(self, held: ExitStack) -> Self:
-        """Return this monitor, which releases `held`, the lock on the device, when it is closed."""
-        self._held.push(held)
+    def holding(self, stack: ExitStack) -> Self:
+        """Return this monitor, which releases the lock on the device when it is closed.
+
+        `stack` holds the lock.
+        """
+        self._held.push(stack)
         return self
 
     def close(self) -> None:
-        """Release the GPU's library and `held`."""
+        """Release the GPU's library and the lock."""
         with self._held:
             if self._gpu:
                 self._gpu.close()
@@ -311,7 +323,9 @@ def open_monitor(
     open_gpu: Callable[[str], Gpu] = vendors.open_gpu,
     host: Host | None = None,
 ) -> Monitor:
-    """The monitor of a device string, or of the identity's `device`; `gpu_uuid` is the condition's fact of that name.
+    """Open the monitor of a device string, or of the identity's `device`.
+
+    `gpu_uuid` is the condition's fact of that name.
 
     Never fails: if the GPU cannot be reached, the monitor reads only the host, taints nothing, and
     has a note with the reason.

@@ -59,7 +59,7 @@ class Addresses:
 
 
 def drawn(key: str) -> Addresses:
-    """The addresses of a launch: the same for the same key."""
+    """Draw the addresses of a launch: the same for the same key."""
     import random
 
     coin = random.Random(key)  # noqa: S311 - addresses need no secrecy from code at them
@@ -102,8 +102,8 @@ def take_place(environ: Mapping[str, str]) -> None:
 
 def begin_as_usual(environ: MutableMapping[str, str]) -> None:
     """Start later processes with the user's usual layout, in a server that has its place."""
-    if told := environ.pop(LEFT_OUT, None):
-        _personality(int(told.split()[1], 16))
+    if place := environ.pop(LEFT_OUT, None):
+        _personality(int(place.split()[1], 16))
 
 
 def _personality(value: int) -> int:

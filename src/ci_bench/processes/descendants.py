@@ -116,8 +116,8 @@ def end_children(spared: Iterable[int], patience_s: float = PATIENCE_S) -> tuple
     Repeats until none is left, since the end of a child orphans its own children. Returns those
     that would not end in time.
     """
-    kept, deadline = frozenset(spared), time.monotonic() + patience_s
-    while children := set(own_children()).difference(kept):
+    spared_pids, deadline = frozenset(spared), time.monotonic() + patience_s
+    while children := set(own_children()).difference(spared_pids):
         for pid in children:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
@@ -130,7 +130,7 @@ def end_children(spared: Iterable[int], patience_s: float = PATIENCE_S) -> tuple
 
 
 def own_children() -> Iterator[int]:
-    """The processes whose parent is this one, by /proc/PID/stat (proc(5)); a name in it may hold spaces and parentheses.
+    """Yield the processes whose parent is this one, by /proc/PID/stat (proc(5)).
 
     Usually this process has no children, and the kernel reports that in one call: inspecting all
     processes of the machine takes milliseconds.
@@ -167,11 +167,15 @@ def below() -> frozenset[int]:
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
             parents[int(stat.parent.name)] = _parent_in(stat.read_text(errors="replace"))
-    found, edge = set[int](), {os.getpid()}
+    descendants, edge = set[int](), {os.getpid()}
     while edge:
-        edge = {child for child, parent in parents.items() if parent in edge and child not in found}
-        found |= edge
-    return frozenset(found)
+        edge = {
+            child
+            for child, parent in parents.items()
+            if parent in edge and child not in descendants
+        }
+        descendants |= edge
+    return frozenset(descendants)
 
 
 def _is_reaped(pid: int) -> bool:

@@ -34,12 +34,12 @@ class Foreign:
 
     def checks(self, arm: str) -> Iterator[Check]:
         """Yield a failed check that names the files read in the other tree."""
-        if self.folder and (found := [*dict.fromkeys((*self.opened, *self._loaded()))]):
-            more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
-            named = ", ".join(os.path.relpath(path, self.folder) for path in found[:SHOWN])
+        if self.folder and (files := [*dict.fromkeys((*self.opened, *self._loaded()))]):
+            more = f" and {len(files) - SHOWN} more" if len(files) > SHOWN else ""
+            names = ", ".join(os.path.relpath(path, self.folder) for path in files[:SHOWN])
             detail = (
                 "head's code read base's tree, so it may have measured base's code: "
-                f"{named}{more}; load files only from head's tree"
+                f"{names}{more}; load files only from head's tree"
             )
             yield Check(name=UNTOUCHED, arm=arm, outcome=Outcome.FAIL, detail=detail[:1000])
 

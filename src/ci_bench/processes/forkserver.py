@@ -81,8 +81,8 @@ def _import(modules: Sequence[str]) -> None:
     functions that checks use are noted before any code of the tree can run.
     """
     gc.disable()
-    known = [module for module in modules if _is_known(module)]
-    for module in known:
+    trusted = [module for module in modules if _is_known(module)]
+    for module in trusted:
         with contextlib.suppress(ImportError):  # it may be found with the caller's folders only
             _import_one(module)
     noted.begin()
@@ -181,7 +181,7 @@ class _Server:
         return True
 
     def _let_go(self, selector: selectors.BaseSelector) -> None:
-        """In a child: close what belongs to the server."""
+        """Close what belongs to the server, in a child."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         selector.close()
@@ -245,7 +245,7 @@ def _say(connection: socket.socket, message: dict[str, int]) -> None:
 
 
 if __name__ == "__main__":
-    left = main(sys.argv[1:])
+    code = main(sys.argv[1:])
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(left)  # an orderly shutdown of torch takes a second, without any effect
+    os._exit(code)  # an orderly shutdown of torch takes a second, without any effect

@@ -58,7 +58,9 @@ class Launcher:
         user: int | None = None,
         addresses: Addresses | None = None,
     ) -> None:
-        """Start the server; `preload` are the modules to import in it, `folder` takes logs and tasks, `user` owns its processes.
+        """Start the server, which imports the modules `preload`.
+
+        `folder` takes logs and tasks; `user` owns the server's processes.
 
         `addresses` places the server's memory; without it the server has its own layout.
 
@@ -82,9 +84,9 @@ class Launcher:
                 let_pass(folder)
             visible = without_tree(folder, visible, cwd)
             with theirs, self._log.open("ab") as log, started_alike() as usual:
-                told = place.environ(command, visible, usual=usual)
+                placed_environ = place.environ(command, visible, usual=usual)
                 self._server = _start_server(
-                    command, theirs.fileno(), told, log.fileno(), cwd=cwd, user=user
+                    command, theirs.fileno(), placed_environ, log.fileno(), cwd=cwd, user=user
                 )
         except OSError as error:
             self._connection.close()
@@ -292,7 +294,7 @@ class Launcher:
         return self.expect("started", time.monotonic() + START_TIMEOUT_S)
 
     def _lines(self, deadline: float) -> Iterator[bytes]:
-        """The server's messages; ends with the deadline or with the server."""
+        """Yield the server's messages; ends with the deadline or with the server."""
         while True:
             line, newline, rest = self._buffer.partition(b"\n")
             if newline:
@@ -346,5 +348,5 @@ def _start_server(
 
 
 def make_folder() -> AbstractContextManager[str]:
-    """A private folder for a run's tasks, logs and caches, removed with the context (see `leftovers`)."""
+    """Make a private folder for a run's tasks, logs and caches; it ends with the context."""
     return run_folder()

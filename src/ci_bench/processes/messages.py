@@ -1,4 +1,4 @@
-"""Messages between parent and worker about outputs: which tensors are kept, and which files are compared."""
+"""Messages between parent and worker about outputs: kept tensors, and compared files."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -27,11 +27,17 @@ class OutputFiles:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClaimFiles:
-    """One comparison that a worker answered: `check` of `arm`, and the files, each with the digest that the worker named."""
+    """One comparison that a worker answered, and its files."""
 
     check: str
+    """Name of the check."""
     arm: str
+    """Arm whose outputs were compared."""
     expected: str
+    """Path of the reference's tensors."""
     expected_digest: str
+    """Digest of that file, as the worker reported it."""
     seen: str
+    """Path of the arm's tensors."""
     seen_digest: str
+    """Digest of that file, as the worker reported it."""

@@ -121,7 +121,7 @@ class Noted:
 
     def take(self) -> None:
         """Note loaded values that were not noted before."""
-        for name, value in _own():
+        for name, value in _engine_values():
             if name not in self.own:
                 self._keep(self.own, name, value)
         for name, value in _others():
@@ -138,7 +138,7 @@ class Noted:
 
         Includes builtins that a module hides.
         """
-        now = dict(_own())
+        now = dict(_engine_values())
         changed = [
             name for name, token in self.own.items() if name in now and token_of(now[name]) != token
         ]
@@ -176,7 +176,7 @@ class Noted:
                 yield Check(name=check, arm=arm, outcome=Outcome.FAIL, detail=replaced_words(names))
 
     def _keep(self, table: dict[str, Token], name: str, value: object) -> None:
-        table[name] = token_of(value, held=self.held)
+        table[name] = token_of(value, keepalive=self.held)
 
 
 CLOCK = "the clock: "
@@ -188,9 +188,9 @@ def current() -> Noted:
 
     By default the present state.
     """
-    known = _NOTED if _NOTED.own else Noted()
-    known.take()
-    return known
+    snapshot = _NOTED if _NOTED.own else Noted()
+    snapshot.take()
+    return snapshot
 
 
 def begin() -> None:
@@ -201,23 +201,23 @@ def begin() -> None:
 def replaced_words(names: list[str]) -> str:
     """Return a description of the replacements for the detail of a check."""
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return f"the measured code replaced what samples and checks are made with: {', '.join(names[:SHOWN])}{more}"[
-        :MAX_DETAIL
-    ]
+    shown = ", ".join(names[:SHOWN])
+    words = f"the measured code replaced what samples and checks are made with: {shown}{more}"
+    return words[:MAX_DETAIL]
 
 
-def token_of(value: object, depth: int = DEPTH, held: list[object] | None = None) -> Token:
+def token_of(value: object, depth: int = DEPTH, keepalive: list[object] | None = None) -> Token:
     """Return the token of a value: its address, and the parts that an in-place change alters."""
-    if held is not None:
-        held.append(value)
+    if keepalive is not None:
+        keepalive.append(value)
     if isinstance(value, NUMBERS):
         return id(value), type(value), repr(value)
     if isinstance(value, BuiltinFunctionType):
         return value.__name__, id(value.__self__)
     if isinstance(value, MethodType):
-        return token_of(value.__func__, depth, held), id(value.__self__)
+        return token_of(value.__func__, depth, keepalive), id(value.__self__)
     raw, parts = _contents(value) if depth else ((), ())
-    return (id(value), *raw, *(token_of(one, depth - 1, held) for one in parts))
+    return (id(value), *raw, *(token_of(part, depth - 1, keepalive) for part in parts))
 
 
 def _contents(value: Any) -> tuple[tuple[object, ...], Iterable[object]]:
@@ -225,10 +225,18 @@ def _contents(value: Any) -> tuple[tuple[object, ...], Iterable[object]]:
     raw: tuple[object, ...] = ()
     parts: Iterable[object] = ()
     if isinstance(value, FunctionType):
-        cells, named = value.__closure__ or (), value.__kwdefaults__ or {}
-        parts = (value.__code__, *map(_cell, cells), *(value.__defaults__ or ()), *named.values())
+        cells, keyword_defaults = value.__closure__ or (), value.__kwdefaults__ or {}
+        parts = (
+            value.__code__,
+            *map(_cell, cells),
+            *(value.__defaults__ or ()),
+            *keyword_defaults.values(),
+        )
     elif isinstance(value, CodeType):
-        raw = (value.co_code, *(repr(one) for one in value.co_consts if isinstance(one, NUMBERS)))
+        raw = (
+            value.co_code,
+            *(repr(constant) for constant in value.co_consts if isinstance(constant, NUMBERS)),
+        )
     elif isinstance(value, TUPLES):
         parts = value
     elif isinstance(value, property):
@@ -238,7 +246,7 @@ def _contents(value: Any) -> tuple[tuple[object, ...], Iterable[object]]:
     elif isinstance(value, partial):
         parts = (value.func, *value.args, *value.keywords.values())
     elif is_dataclass(value) and not isinstance(value, type):
-        parts = [getattr(value, one.name, None) for one in fields(value)]
+        parts = [getattr(value, part.name, None) for part in fields(value)]
     elif not isinstance(value, type) and "__wrapped__" in getattr(value, "__dict__", {}):
         parts = (value.__wrapped__,)
     return raw, parts
@@ -251,8 +259,11 @@ def _cell(cell: Any) -> object:
         return None
 
 
-def _own() -> Iterator[tuple[str, object]]:
-    """Every function, class, method and constant of the engine's loaded modules, by its full name."""
+def _engine_values() -> Iterator[tuple[str, object]]:
+    """Yield everything that the engine's loaded modules define, by its full name.
+
+    Functions, classes, methods and constants.
+    """
     for name, module in [*sys.modules.items()]:
         if name.partition(".")[0] != PACKAGE or not isinstance(module, ModuleType):
             continue
@@ -267,7 +278,9 @@ def _own() -> Iterator[tuple[str, object]]:
                 continue
             if key.isupper() and key[0] != "_" and isinstance(value, dict | list):
                 yield f"{name}.{key} (its length)", len(value)
-                yield from ((f"{name}.{key}[{place!r}]", one) for place, one in _items(value))
+                yield from (
+                    (f"{name}.{key}[{place!r}]", element) for place, element in _items(value)
+                )
             yield f"{name}.{key}", value
             if isinstance(value, type) and value.__module__ == name:
                 yield from _of_class(f"{name}.{key}", value)
@@ -275,11 +288,11 @@ def _own() -> Iterator[tuple[str, object]]:
 
 def _of_class(name: str, value: type) -> Iterator[tuple[str, object]]:
     """Yield what a class defines itself, without entries that Python adds later."""
-    for key, one in [*vars(value).items()]:
+    for key, attribute in [*vars(value).items()]:
         if not key.startswith(
             ("__abstract", "_abc_", "__annot", "__doc", "__dict__", "__weakref__")
         ):
-            yield f"{name}.{key}", one
+            yield f"{name}.{key}", attribute
 
 
 def _items(table: dict[Any, object] | list[object]) -> Iterable[tuple[Any, object]]:
@@ -312,20 +325,20 @@ def _functions_of(clock: object) -> Iterator[tuple[str, object]]:
             yield f"{CLOCK}{name}", value
 
 
-def _hidden_builtins(own: Mapping[str, Token]) -> list[str]:
+def _hidden_builtins(tokens: Mapping[str, Token]) -> list[str]:
     """Yield names of builtins that a module of the engine has got since.
 
     These hide the builtins from its functions.
     """
-    found = []
+    hidden = []
     for name, module in [*sys.modules.items()]:
-        if name in own:
-            found += [
-                f"{name}.{one}"
-                for one in BUILTINS
-                if one in vars(module) and f"{name}.{one}" not in own
+        if name in tokens:
+            hidden += [
+                f"{name}.{builtin}"
+                for builtin in BUILTINS
+                if builtin in vars(module) and f"{name}.{builtin}" not in tokens
             ]
-    return found
+    return hidden
 
 
 def _watched() -> Iterator[str]:
@@ -339,7 +352,7 @@ def _watched() -> Iterator[str]:
         if monitoring is None
         else [tool for tool in range(6) if monitoring.get_tool(tool) is not None]
     )
-    for name, value in _own() if tools else ():
+    for name, value in _engine_values() if tools else ():
         if isinstance(value, FunctionType) and any(
             monitoring.get_local_events(tool, value.__code__) for tool in tools
         ):

@@ -23,29 +23,38 @@ class Task:
 
     Without a stage, the worker only probes the machine, or compares tensors: of `files`, or of
     `claims`.
-
-    `environ` is set in the worker before anything else runs there. `worker` is the suite's worker
-    module. `keep` selects the written outputs of the case's reference arm, `base_digest` is the
-    digest of base's tensors in `files`. `limit_s` is the approximate duration of a stage that can
-    do more or less. The worker and its children keep to `cores`, by their numbers; without any, to
-    their usual ones. `largest_batch` are the numbers of rows that fit.
     """
 
     launch: int
+    """Number of the launch, from 0."""
     device: str
+    """Device to use, as the configuration names it."""
     options: RunOptions
+    """Options of the run."""
     scratch: str
+    """Folder that the worker may write to."""
     worker: str | None = None
+    """Suite's worker module; `None` without a stage."""
     case: Case | None = None
+    """Case to measure; `None` without a stage."""
     stage: Stage | None = None
+    """Stage to run; `None`: probe the machine, or compare tensors."""
     environ: Mapping[str, str] = field(default_factory=dict)
+    """Variables that are set in the worker before anything else runs there."""
     keep: Keeping = Keeping.NOTHING
+    """Outputs of the case's reference arm that are written."""
     files: OutputFiles | None = None
+    """Files of both sides to compare; `None` if the task does not compare any."""
     base_digest: str = ""
+    """Digest of base's tensors in `files`, from its results document."""
     claims: tuple[ClaimFiles, ...] = ()
+    """Comparisons to repeat."""
     limit_s: float = 0.0
+    """Approximate duration of a stage that can do more or less (s)."""
     cores: tuple[int, ...] = ()
+    """Cores of the worker and its children, by number; empty: their usual ones."""
     largest_batch: int | None = None
+    """Largest number of rows that fits; `None` if it is unknown."""
 
 
 class OrderKind(StrEnum):
@@ -80,44 +89,46 @@ It keeps the GPU busy until the host has queued the call.
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Order:
-    """One line to a worker.
-
-    With `touch`, one call is made before samples of `TOUCH_FROM_CALLS` or more: another process had
-    the machine in between.
-
-    With `referee`, calls on fresh inputs drawn from this seed come before them, and their results
-    are judged at the end; `once` means a single call.
-
-    `flushes` of the cache come before each call, as many on all sides; 0 leaves them to the clock.
-    """
+    """One line to a worker."""
 
     kind: OrderKind
+    """Action to take."""
     calls: tuple[int, ...] = ()
+    """Calls of each arm that make a sample."""
     seat: int = 0
+    """Place of the arm."""
     block: int = 0
+    """Number of the block."""
     samples: int = 1
+    """Number of samples to take."""
     touch: bool = False
+    """True: make a call before long samples, since another process had the machine."""
     referee: int | None = None
+    """Seed of fresh inputs for refereed calls before the samples; `None`: no referee."""
     once: bool = False
+    """True: referee a single call."""
     flushes: int = 0
+    """Cache flushes before each call, the same on all sides; 0 leaves them to the clock."""
     seconds: float = 0.0
+    """Time to keep the arm busy (s)."""
     core: int = 0
+    """Core to keep to."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Done:
-    """A worker executed its order, or has its arms open (then `calls` of each arm make a sample).
-
-    Once the arms are warm, `block_s` is the duration of the worker's part of a block (s), and
-    `flushes` the number of cache flushes that its calls needed. `one_core` means that it computed
-    in one process on at most one core. `made` are the calls of an arm that was kept busy.
-    """
+    """A worker executed its order, or has its arms open."""
 
     calls: tuple[int, ...] = ()
+    """Calls of each arm that make a sample, once its arms are open."""
     block_s: float = 0.0
+    """Duration of the worker's part of a block (s), once its arms are warm."""
     flushes: int = 0
+    """Cache flushes that its calls needed, once its arms are warm."""
     made: int = 0
+    """Calls of an arm that was kept busy."""
     one_core: bool = False
+    """True if it computed in one process on at most one core."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -139,15 +150,22 @@ class Answer:
     """One line from a worker: exactly one field is set."""
 
     progress: Progress | None = None
+    """Progress of the stage."""
     done: Done | None = None
+    """End of an order."""
     evidence: Evidence | None = None
+    """Result of the stage."""
     fault: WorkerFault | None = None
+    """End of the stage without a result."""
     environment: Mapping[str, Mapping[str, str | int | float | bool | None]] | None = None
+    """Identity and condition of the probed machine."""
     beside: OutputsComparison | None = None
+    """Comparison of head's tensors with base's."""
     judged: tuple[Check, ...] | None = None
+    """Checks of repeated comparisons."""
 
 
-ANSWER_FIELDS = frozenset(one.name for one in fields(Answer))
+ANSWER_FIELDS = frozenset(answer_field.name for answer_field in fields(Answer))
 
 
 def encode(message: Task | Answer) -> bytes:
@@ -159,7 +177,10 @@ def encode(message: Task | Answer) -> bytes:
 
 
 def encode_order(order: Order) -> bytes:
-    """One line of JSON, in as few steps as can be: between two samples, all code has left the caches."""
+    """Return one line of JSON, in as few steps as possible.
+
+    Between two samples, all code has left the caches.
+    """
     return _ORDER_ENCODER.encode(order) + b"\n"
 
 
@@ -192,7 +213,7 @@ def decode_answer(line: bytes) -> Answer:
 
 
 def _finite(text: str) -> float:
-    """Python reads 1e999 as infinity."""
+    """Read a finite number: Python reads 1e999 as infinity."""
     value = float(text)
     return value if math.isfinite(value) else _refuse(text[:20])
 
@@ -222,7 +243,7 @@ class Channel:
     """Says answers on one descriptor and takes orders from another."""
 
     def __init__(self, answers: int, orders: int) -> None:
-        """Both descriptors are open; they are left so."""
+        """Use two open descriptors, which stay open."""
         self._answers = answers
         self._orders = orders
 
@@ -237,7 +258,7 @@ class Channel:
             data = data[os.write(self._answers, data) :]
 
     def orders(self) -> Iterator[Order]:
-        """The parent's orders as they come; ends when the parent has closed its end."""
+        """Yield the parent's orders as they come; ends when the parent has closed its end."""
         rest = b""
         while data := os.read(self._orders, 1 << 16):
             *lines, rest = (rest + data).split(b"\n")

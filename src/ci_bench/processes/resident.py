@@ -32,7 +32,7 @@ class Answers:
     """
 
     def __init__(self, on_answer: Callable[[Answer], None]) -> None:
-        """`on_answer` is called with each answer, progress included."""
+        """Call `on_answer` with each answer, progress included."""
         self.kept: list[Answer] = []
         self.garbled = 0
         self._on_answer = on_answer
@@ -107,26 +107,29 @@ class Server(Protocol):
         """Return the next message of the server, which must have `key`."""
 
     def broken(self, what: str) -> LauncherFailed:
-        """The error for a server that no longer does its work."""
+        """Return the error for a server that no longer does its work."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ended:
-    """The end of a worker. `code` is its exit code, negative for a signal.
-
-    `answers` are the lines it sent, except progress and executed orders; `garbled` counts invalid
-    lines. `flooded`: it was ended because it sent too much. `overfull`: its log grew too large.
-    `duration_s` is the waiting time.
-    """
+    """The end of a worker."""
 
     code: int
+    """Exit code, negative for a signal."""
     timed_out: bool
+    """True if it was ended at its time limit."""
     answers: tuple[Answer, ...]
+    """Its answers, except progress and executed orders."""
     garbled: int = 0
+    """Number of invalid lines."""
     flooded: bool = False
+    """True if it was ended because it sent too much."""
     overfull: bool = False
+    """True if it was ended because its log grew too large."""
     log_tail: str = ""
+    """Last bytes of its log."""
     duration_s: float = 0.0
+    """Time that the parent waited for it (s)."""
 
 
 class Worker:
@@ -147,7 +150,9 @@ class Worker:
         timeout_s: float,
         on_answer: Callable[[Answer], None],
     ) -> None:
-        """`answers` and `orders` are this end of the child's pipes, closed by `close`.
+        """Take over a child; `answers` and `orders` are this end of its pipes.
+
+        `close` closes them.
 
         The child was requested at `begun_s`.
         """
@@ -337,7 +342,7 @@ def kill(pid: int) -> None:
 
 
 def tail(log: Path) -> str:
-    """The last bytes of a log as text."""
+    """Return the last bytes of a log as text."""
     with contextlib.suppress(OSError), log.open("rb") as stream:
         stream.seek(0, os.SEEK_END)
         stream.seek(max(0, stream.tell() - LOG_TAIL_BYTES))
@@ -410,13 +415,13 @@ def signal_name(ended: Ended) -> str | None:
 
 
 def _status(kind: str) -> Status:
-    known = {Status.SKIPPED, Status.OUT_OF_MEMORY, Status.TIMEOUT, Status.CRASHED}
-    return Status(kind) if kind in known else Status.FAILED
+    reportable = {Status.SKIPPED, Status.OUT_OF_MEMORY, Status.TIMEOUT, Status.CRASHED}
+    return Status(kind) if kind in reportable else Status.FAILED
 
 
 def _signal_sentence(code: int) -> str:
     try:
-        known = signal.Signals(-code)
+        cause = signal.Signals(-code)
     except ValueError:
         return f"ended by signal {-code}"
-    return f"ended by {known.name}{SIGNAL_HINTS.get(known, '')}"
+    return f"ended by {cause.name}{SIGNAL_HINTS.get(cause, '')}"

@@ -44,10 +44,10 @@ def run_folder() -> Iterator[str]:
         try:
             parent = _parent(Path(tempfile.gettempdir()))
             clear(parent)
-            made = tempfile.TemporaryDirectory(
+            temporary = tempfile.TemporaryDirectory(
                 prefix=PREFIX, dir=parent, ignore_cleanup_errors=True
             )
-            folder = stack.enter_context(made)
+            folder = stack.enter_context(temporary)
             stack.enter_context(_hold(Path(folder)))
         except OSError as error:
             raise scratch_failure(error) from error
@@ -55,7 +55,10 @@ def run_folder() -> Iterator[str]:
 
 
 def _parent(usual: Path) -> Path:
-    """The folder for temporary files; another one if its path has a space, which inductor does not quote for its compiler."""
+    """Return the folder for temporary files.
+
+    Another one if its path has a space, which inductor does not quote for its compiler.
+    """
     if not any(letter.isspace() for letter in str(usual)):
         return usual
     places = (
@@ -86,10 +89,10 @@ def make(folder: Path) -> None:
 
 
 def scratch_failure(error: OSError) -> ScratchFailed:
-    """The error for a private folder that cannot be written."""
+    """Return the error for a private folder that cannot be written."""
     where = f"{error.filename}: " if error.filename else ""
-    asked = "is the disk full, or was the run's private folder removed? (TMPDIR moves it)"
-    return ScratchFailed(f"{where}{error.strerror or error}; {asked}")
+    advice = "is the disk full, or was the run's private folder removed? (TMPDIR moves it)"
+    return ScratchFailed(f"{where}{error.strerror or error}; {advice}")
 
 
 def clear(parent: Path) -> tuple[Path, ...]:
@@ -106,8 +109,8 @@ def clear(parent: Path) -> tuple[Path, ...]:
 
 def _clear(folder: Path) -> bool:
     with suppress(OSError):
-        found = folder.lstat()
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        status = folder.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
             return False
         descriptor = os.open(folder / HELD, os.O_RDONLY | os.O_NOFOLLOW)
         try:
@@ -141,20 +144,23 @@ def end_processes(folder: Path) -> int:
     """
     ended: set[int] = set()
     for _ in range(MOST_ROUNDS):
-        found = _users(os.fsencode(folder))
-        if not found:
+        pids = _users(os.fsencode(folder))
+        if not pids:
             break
-        for pid in found:
+        for pid in pids:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
-        ended.update(found)
+        ended.update(pids)
         time.sleep(PAUSE_S)
     return len(ended)
 
 
 def _users(folder: bytes) -> list[int]:
-    """The living processes of this user that were started with the folder, or a path in it, in a variable."""
-    found = []
+    """Return this user's living processes that have the folder in a variable.
+
+    A path in the folder counts as well.
+    """
+    pids = []
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             variables = (entry / "environ").read_bytes()
@@ -163,5 +169,5 @@ def _users(folder: bytes) -> list[int]:
                 and entry.stat().st_uid == os.geteuid()
                 and int(entry.name) != os.getpid()
             ):
-                found.append(int(entry.name))
-    return found
+                pids.append(int(entry.name))
+    return pids

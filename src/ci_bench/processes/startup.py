@@ -24,8 +24,8 @@ WHOLE = "ci_bench_whole_path"
 """The attribute of `sys` that holds the path as Python made it, until it is restored."""
 SITE = """import sys
 
-sys.{whole} = [one for one in sys.path if one != {first!r}]
-sys.path[:] = [one for one in sys.{whole} if one not in {tree!r}]
+sys.{whole} = [entry for entry in sys.path if entry != {first!r}]
+sys.path[:] = [entry for entry in sys.{whole} if entry not in {tree!r}]
 del sys.modules[__name__]
 try:
     import {custom}
@@ -43,26 +43,26 @@ def without_tree(folder: Path, environ: Mapping[str, str], cwd: Path | None) -> 
     Raises:
         OSError: it cannot be written.
     """
-    named = [part for part in environ.get("PYTHONPATH", "").split(os.pathsep) if part]
+    paths = [part for part in environ.get("PYTHONPATH", "").split(os.pathsep) if part]
     root = cwd or Path.cwd()
-    inside = [part for part in named if cwd is not None and Path(part).is_relative_to(cwd)]
+    inside = [part for part in paths if cwd is not None and Path(part).is_relative_to(cwd)]
     tree = {*map(str, (root, root / "src")), *inside} - {str(Path(ci_bench.__file__).parent.parent)}
     first = folder / FOLDER
     first.mkdir(mode=0o755, exist_ok=True)
     text = SITE.format(whole=WHOLE, first=str(first), tree=sorted(tree), custom=CUSTOM)
     (first / f"{CUSTOM}.py").write_text(text, encoding="utf-8")
-    return {**environ, "PYTHONPATH": os.pathsep.join([str(first), *named])}
+    return {**environ, "PYTHONPATH": os.pathsep.join([str(first), *paths])}
 
 
 def with_tree() -> None:
     """Make the path and the environment whole, in the server, once the engine has noted itself."""
-    whole = vars(sys).pop(WHOLE, None)
-    if whole is None:
+    path = vars(sys).pop(WHOLE, None)
+    if path is None:
         return
     _, _, rest = os.environ["PYTHONPATH"].partition(os.pathsep)
-    sys.path[:] = whole
+    sys.path[:] = path
     os.environ["PYTHONPATH"] = rest
-    spec, ran = PathFinder.find_spec(CUSTOM, whole), sys.modules.get(CUSTOM)
+    spec, ran = PathFinder.find_spec(CUSTOM, path), sys.modules.get(CUSTOM)
     if spec is None or spec.loader is None or spec.origin == getattr(ran, "__file__", None):
         return
     sys.modules[CUSTOM] = module = module_from_spec(spec)

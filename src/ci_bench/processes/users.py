@@ -45,7 +45,7 @@ class Users:
     head: int
 
     def of(self, name: SideName) -> int:
-        """The user of a side."""
+        """Return the user of a side."""
         return self.base if name is SideName.BASE else self.head
 
 
@@ -53,21 +53,22 @@ def users_of(environ: Mapping[str, str]) -> Users | None:
     """Return the users that the environment names; `None` if it names none.
 
     Raises:
-        BadInput: they are not two separate users, one runs a process already, or only root could start their processes.
+        BadInput: they are not two separate users, one runs a process already, or only root could
+            start their processes.
     """
-    given = environ.get(VARIABLE, "")
-    if not given:
+    text = environ.get(VARIABLE, "")
+    if not text:
         return None
-    named = FORM.fullmatch(given)
-    if named is None or named[1] == named[2]:
+    match = FORM.fullmatch(text)
+    if match is None or match[1] == match[2]:
         form = "two numbers of users, base's and head's, neither of them root's"
-        raise BadInput(f"{VARIABLE} is {form}: 65101:65102; not {given!r}")
+        raise BadInput(f"{VARIABLE} is {form}: 65101:65102; not {text!r}")
     if os.geteuid() != 0:
         raise BadInput(
             f"{VARIABLE} is set, but only root can start processes of other users; run as root, or"
             " without it"
         )
-    users = Users(base=int(named[1]), head=int(named[2]))
+    users = Users(base=int(match[1]), head=int(match[2]))
     for user in (users.base, users.head):
         if others := sorted(living(user)):
             raise BadInput(
@@ -93,8 +94,8 @@ def give(path: Path, user: int | None, mode: int = PRIVATE) -> None:
         return
     for place, folders, files in os.walk(path):
         for entry in (Path(place) / name for name in (*folders, *files)):
-            found = entry.lstat()
-            if found.st_uid != user and (stat.S_ISDIR(found.st_mode) or found.st_nlink == 1):
+            status = entry.lstat()
+            if status.st_uid != user and (stat.S_ISDIR(status.st_mode) or status.st_nlink == 1):
                 os.lchown(entry, user, user)
     let_pass(path, mode)
     os.lchown(path, user, user)
@@ -114,11 +115,11 @@ def end_all(user: int | None, spared: Container[int] = ()) -> bool:
     """
     deadline = time.monotonic() + PATIENCE_S
     while user is not None and (
-        left := [pid for pid in living(user) if _session(pid) not in spared]
+        pids := [pid for pid in living(user) if _session(pid) not in spared]
     ):
         if time.monotonic() > deadline:
             return False
-        for pid in left:
+        for pid in pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(PAUSE_S)

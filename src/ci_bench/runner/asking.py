@@ -1,4 +1,4 @@
-"""Asks the judge while a run is measured: which cases need another launch, and which arms are explained."""
+"""Judge's decisions while a run is measured: further launches, and the arms to explain."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,17 +16,17 @@ from ci_bench.records.config import Config, Explain
 from ci_bench.records.labels import worst_first
 from ci_bench.records.open_cases import OpenCase
 from ci_bench.records.results import Run, SideName
+from ci_bench.runner.decisions import Asks, Measured
 from ci_bench.runner.noise_floor import NoiseFolder
 from ci_bench.runner.recording import results_of
-from ci_bench.runner.runner import Asks, Measured
 from ci_bench.suites.contract import StageKind
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToExplain:
-    """The judge's answer once all samples are taken: of which cases should the steps of which arms be explained?
+    """Judge's decision on the arms to explain, once all samples are taken.
 
-    `noise` is there where sides are compared in this run.
+    `noise` is there if sides are compared in this run.
     """
 
     run: Run
@@ -35,7 +35,10 @@ class ToExplain:
     noise: NoiseFolder | None
 
     def __call__(self, measured: Measured) -> Mapping[str, Sequence[str]]:
-        """Arms by the case's id: every one where that was asked for, else those that are worse, the worst case first."""
+        """Return the arms to explain, by the case's id.
+
+        All arms if that was requested, otherwise those that are worse, the worst case first.
+        """
         both = {
             side.name: results_of(self.run, side.source, *measured[side.name])
             for side in self.sides
@@ -64,7 +67,7 @@ class ToExplain:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OpenCases:
-    """The judge's answer while a paired run is measured: which cases need another launch, and for which of their metrics?"""
+    """Judge's decision on a paired run's cases that need another launch, with their metrics."""
 
     run: Run
     sides: tuple[Side, ...]
@@ -90,5 +93,5 @@ class OpenCases:
 
 
 def conditional_stages() -> dict[StageKind, Asks]:
-    """The stages that are not always needed."""
+    """Return the stages that are not always needed, with the judge's decisions on them."""
     return {StageKind.ROUNDING: rounding_is_open, StageKind.SEEDS: starts_differ}

@@ -42,16 +42,16 @@ class Attachments:
 
         A file of the same name is replaced. Returns the facts.
         """
-        left = scratch / ATTACHMENTS
-        if left.is_symlink() or not left.is_dir():
+        source = scratch / ATTACHMENTS
+        if source.is_symlink() or not source.is_dir():
             return {}
-        names = sorted(entry.name for entry in os.scandir(left))[:MOST_FILES]
-        told = {
-            fact_name(name): self._keep(left / name, self.folder / folder_name(case) / name)
+        names = sorted(entry.name for entry in os.scandir(source))[:MOST_FILES]
+        facts = {
+            fact_name(name): self._keep(source / name, self.folder / folder_name(case) / name)
             for name in names
         }
-        shutil.rmtree(left, ignore_errors=True)
-        return told
+        shutil.rmtree(source, ignore_errors=True)
+        return facts
 
     def _keep(self, source: Path, place: Path) -> str:
         """Copy one file.
@@ -104,5 +104,5 @@ def _read(path: Path) -> bytes:
 
 
 def fact_name(name: str) -> str:
-    """``file.memory-timeline.jsonl.gz`` as the name of a fact: `file.memory_timeline.jsonl.gz`."""
+    """Return the name of a file's fact: `file.time_line.gz` for ``time-line.gz``."""
     return f"file.{re.sub('[^a-z0-9_.]', '_', name.lower())}"[:60]

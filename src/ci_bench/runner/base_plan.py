@@ -1,4 +1,6 @@
-"""Plans base's own tree, with base's own code and configuration: what its rows owe, whatever head's plan says.
+"""Plan base's own tree, with base's own code and configuration.
+
+Base's rows follow from it, whatever head's plan has.
 
 A case that base's tree cannot know (its file, its benchmark or its suite is not there) is new in
 head. An entry that base's tree has, and that cannot be planned there, leaves rows that say so:
@@ -55,26 +57,29 @@ def plan_base(
     filters: Sequence[str] = (),
     reproduce: Callable[[Case], str],
 ) -> BasePlan:
-    """Plan base's tree by its own configuration, and put that next to head's plan, which was chosen by `filters`."""
+    """Plan base's tree by its own configuration, and compare that with head's plan.
+
+    `filters` selected head's cases, and select base's.
+    """
     suites: dict[str, Suite] = {FUNCTIONS: functions_of(tree.folder, lambda: tree)}
     planned = _Planned()
     with chdir(tree.folder):
         for entry in config.entries:
             _plan_entry(entry, config.plugins.get(entry.suite, Plugin()), tree, suites, planned)
     ours = {case.id: case for _, case in head}
-    own = {case.id: case for case in _renumbered(planned.cases, ours)}
-    known = {*own, *ours}
-    own = {
+    base_cases = {case.id: case for case in _renumbered(planned.cases, ours)}
+    ids = {*base_cases, *ours}
+    base_cases = {
         name: case
-        for name, case in own.items()
-        if name in ours or fits_filters(name, filters, known)
+        for name, case in base_cases.items()
+        if name in ours or fits_filters(name, filters, ids)
     }
     rows = [
         row
         for _, case in head
-        if (row := _row(case, own.get(case.id), planned.faults, reproduce)) is not None
+        if (row := _row(case, base_cases.get(case.id), planned.faults, reproduce)) is not None
     ]
-    rows += [_gone(case, reproduce) for name, case in own.items() if name not in ours]
+    rows += [_gone(case, reproduce) for name, case in base_cases.items() if name not in ours]
     return BasePlan(
         rows=tuple(rows),
         suites={name: suite for name, suite in suites.items() if name not in BUILT_IN},
@@ -120,14 +125,14 @@ def _there(entry: SuiteEntry, folder: Path) -> Mapping[str, Any]:
     paths = entry.options.get("path")
     if entry.suite != FUNCTIONS or not isinstance(paths, list | tuple):
         return entry.options
-    found = [
+    present = [
         path
         for path in paths
         if (folder / path).exists() or next(folder.glob(path), None) is not None
     ]
-    if not found:
+    if not present:
         raise NothingInTree(f"suites.functions: base has none of {', '.join(map(str, paths))}")
-    return {**entry.options, "path": found}
+    return {**entry.options, "path": present}
 
 
 def _is_absent(entry: SuiteEntry, folder: Path) -> bool:
@@ -137,23 +142,23 @@ def _is_absent(entry: SuiteEntry, folder: Path) -> bool:
     reads: Callable[[Mapping[str, Any]], tuple[str, ...]] | None = getattr(
         find_suite(entry.suite), "reads", None
     )
-    named = reads(entry.options) if reads else ()
-    return bool(named) and not any((folder / path).exists() for path in named)
+    files = reads(entry.options) if reads else ()
+    return bool(files) and not any((folder / path).exists() for path in files)
 
 
-def _renumbered(own: Sequence[Case], ours: Mapping[str, Case]) -> Iterator[Case]:
-    """Base's cases, each under head's id of the same benchmark.
+def _renumbered(cases: Sequence[Case], ours: Mapping[str, Case]) -> Iterator[Case]:
+    """Yield base's cases, each under head's id of the same benchmark.
 
     A benchmark's name is prefixed with its file if another file has a benchmark of that name, so a
     new file can change the ids of others: the same function at the same point is the same case.
     """
-    ids = {case.id for case in own}
+    ids = {case.id for case in cases}
     added = {
         _place(case): case
         for case in ours.values()
         if case.id not in ids and case.suite == FUNCTIONS
     }
-    for case in own:
+    for case in cases:
         head = added.get(_place(case)) if case.id not in ours and case.suite == FUNCTIONS else None
         yield case if head is None else replace(case, id=head.id, name=head.name)
 
@@ -165,18 +170,18 @@ def _place(case: Case) -> tuple[str, ...]:
 
 def _row(
     head: Case,
-    own: Case | None,
+    base_case: Case | None,
     faults: Mapping[str, tuple[Status, str]],
     reproduce: Callable[[Case], str],
 ) -> CaseResult | None:
-    """Base's row of a case that head plans; `None` if the case is new."""
-    if own is not None:
-        row = CaseResult(case=own, status=Status.NOT_RUN, reproduce=reproduce(head))
-        if own.reference == head.reference:
+    """Return base's row of a case that head plans; `None` if the case is new."""
+    if base_case is not None:
+        row = CaseResult(case=base_case, status=Status.NOT_RUN, reproduce=reproduce(head))
+        if base_case.reference == head.reference:
             return row
         reason = (
-            f"base's reference arm is {own.reference}, and head's is {head.reference}: nothing to"
-            " compare"
+            f"base's reference arm is {base_case.reference}, and head's is {head.reference}:"
+            " nothing to compare"
         )
         return replace(
             row, status=Status.SKIPPED, failure=Failure(stage=PLAN, arms=(), reason=reason)

@@ -25,7 +25,7 @@ from ci_bench.processes.resident import explain
 from ci_bench.records.config import RunOptions
 from ci_bench.records.outputs import KeptClaim, OutputsComparison, ReferenceOutputs
 from ci_bench.records.results import Case, Check, Outcome, Results, SideName, Status
-from ci_bench.runner.stages import SideRun
+from ci_bench.runner.side_run import SideRun
 from ci_bench.suites.contract import Evidence
 from ci_bench.worker.keeping import FILE
 
@@ -75,11 +75,11 @@ def saved_beside(results: Results, file: Path) -> Mapping[str, KeptOutputs]:
         for row in results.cases
         if row.outputs is not None and row.outputs.file is not None
     )
-    named = {
-        name: KeptOutputs(record=one, path=saved_as(file.with_name(FOLDER), one.file or ""))
-        for name, one in records
+    saved = {
+        name: KeptOutputs(record=record, path=saved_as(file.with_name(FOLDER), record.file or ""))
+        for name, record in records
     }
-    return {name: one for name, one in named.items() if one.path.is_file()}
+    return {name: outputs for name, outputs in saved.items() if outputs.path.is_file()}
 
 
 def copy_saved(results: Results, source: Path, target: Path) -> None:
@@ -90,12 +90,12 @@ def copy_saved(results: Results, source: Path, target: Path) -> None:
     Raises:
         CannotWrite: the disk is full, or writing is not permitted.
     """
-    kept = saved_beside(results, source)
+    saved = saved_beside(results, source)
     try:
         drop_saved(target.with_name(FOLDER))
-        for one in kept.values():
+        for outputs in saved.values():
             target.with_name(FOLDER).mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(one.path, target.with_name(FOLDER) / one.path.name)
+            shutil.copyfile(outputs.path, target.with_name(FOLDER) / outputs.path.name)
     except OSError as error:
         raise CannotWrite(
             f"the tensors cannot be copied to {target.with_name(FOLDER)}: {error.strerror}"
@@ -111,17 +111,20 @@ def drop_saved(folder: Path) -> None:
 
 @dataclass(kw_only=True, slots=True)
 class OutputsBesideBase:
-    """Compares one case after the other. `folder` is private.
-
-    The comparing process starts when it is first needed.
-    """
+    """Compares one case after the other."""
 
     folder: Path
+    """Private folder of the comparing process."""
     run_options: RunOptions
+    """Options of the run."""
     options: OutputsOptions
+    """Folders for saved tensors, and outputs of an earlier run."""
     runs: Sequence[SideRun]
+    """All sides of the run."""
     _stack: ExitStack = field(default_factory=ExitStack, init=False)
+    """Ends the comparing process."""
     _launcher: Launcher | None = field(default=None, init=False)
+    """Server of the comparing process; `None` until it is needed."""
 
     def settle(self, case: Case) -> None:
         """Save a verified case's tensors, compare head with base, and drop the files.
@@ -131,17 +134,21 @@ class OutputsBesideBase:
         """
         for run in self.runs:
             self._judge(run, case)
-        kept = {
-            run.side.name: found for run in self.runs if (found := _kept(run, case)) is not None
+        by_side = {
+            run.side.name: outputs
+            for run in self.runs
+            if (outputs := _find_outputs(run, case)) is not None
         }
-        for name, found in kept.items():
+        for name, outputs in by_side.items():
             if name in self.options.save:
-                self._save(found, self.options.save[name])
+                self._save(outputs, self.options.save[name])
         theirs = (
-            self.options.baseline.get(case.id) if len(self.runs) == 1 else kept.get(SideName.BASE)
+            self.options.baseline.get(case.id)
+            if len(self.runs) == 1
+            else by_side.get(SideName.BASE)
         )
         for run in self.runs:
-            ours = kept.get(run.side.name)
+            ours = by_side.get(run.side.name)
             if (
                 run.side.name is SideName.HEAD
                 and ours
@@ -150,24 +157,24 @@ class OutputsBesideBase:
             ):
                 beside = self._compare(theirs, ours)
                 run.ledger = run.ledger.with_outputs(case, replace(ours.record, beside=beside))
-        for found in kept.values():
-            found.path.unlink(missing_ok=True)
+        for outputs in by_side.values():
+            outputs.path.unlink(missing_ok=True)
 
     def _judge(self, run: SideRun, case: Case) -> None:
         """Judge the claims of a case again; the worse of this answer and the worker's counts."""
-        folder, kept = run.case_folder(case), run.claims.pop(case.id, ())
+        folder, records = run.case_folder(case), run.claims.pop(case.id, ())
         claims = tuple(
             ClaimFiles(
-                check=one.check,
-                arm=one.arm,
-                expected=str(folder / one.expected),
-                expected_digest=one.expected_digest,
-                seen=str(folder / one.seen),
-                seen_digest=one.seen_digest,
+                check=record.check,
+                arm=record.arm,
+                expected=str(folder / record.expected),
+                expected_digest=record.expected_digest,
+                seen=str(folder / record.seen),
+                seen_digest=record.seen_digest,
             )
-            for one in kept[:MOST_CLAIMS]
-            if one.arm in case.arms
-            and all(map(partial(_is_claim, folder), (one.expected, one.seen)))
+            for record in records[:MOST_CLAIMS]
+            if record.arm in case.arms
+            and all(map(partial(_is_claim, folder), (record.expected, record.seen)))
         )
         if claims and run.ledger.is_open(case):
             task = Task(
@@ -179,20 +186,23 @@ class OutputsBesideBase:
             )
             answer, reason = self._ask(task)
             judged = (
-                _sure(answer.judged, kept)
+                _sure(answer.judged, records)
                 if answer is not None and answer.judged is not None
                 else None
             )
             if judged is None:
                 cannot = f"what it computed could not be compared again: {reason}"[:1000]
-                unknown = {(one.check, one.arm) for one in claims}
+                unknown = {(claim.check, claim.arm) for claim in claims}
                 judged = tuple(
                     Check(name=check, arm=arm, outcome=Outcome.UNKNOWN, detail=cannot)
                     for check, arm in sorted(unknown)
                 )
             run.ledger = run.ledger.with_evidence(case, Evidence(checks=judged), duration_s=0.0)
         for file in {
-            name for one in kept for name in (one.expected, one.seen) if CLAIMED.fullmatch(name)
+            name
+            for record in records
+            for name in (record.expected, record.seen)
+            if CLAIMED.fullmatch(name)
         }:
             (folder / file).unlink(missing_ok=True)
 
@@ -211,13 +221,13 @@ class OutputsBesideBase:
         """End the process that compares."""
         self._stack.close()
 
-    def _save(self, found: KeptOutputs, folder: Path) -> None:
+    def _save(self, outputs: KeptOutputs, folder: Path) -> None:
         """Save the tensors; a full disk does not fail the measurement."""
-        if found.record.file is None:
+        if outputs.record.file is None:
             return
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(found.path, saved_as(folder, found.record.file))
+            shutil.copyfile(outputs.path, saved_as(folder, outputs.record.file))
         except OSError as error:
             logger.warning("the tensors cannot be saved in %s: %s", folder, error.strerror)
 
@@ -261,7 +271,7 @@ class OutputsBesideBase:
         self._stack, self._launcher = ExitStack(), None
 
 
-def _kept(run: SideRun, case: Case) -> KeptOutputs | None:
+def _find_outputs(run: SideRun, case: Case) -> KeptOutputs | None:
     """Return a side's outputs of a case, if new since the last call. The file was dropped then."""
     if case.id not in run.ledger.rows:
         return None
@@ -271,19 +281,19 @@ def _kept(run: SideRun, case: Case) -> KeptOutputs | None:
     return KeptOutputs(record=record, path=path)
 
 
-def _sure(judged: Sequence[Check], kept: Sequence[KeptClaim]) -> tuple[Check, ...]:
+def _sure(judged: Sequence[Check], records: Sequence[KeptClaim]) -> tuple[Check, ...]:
     """Drop unknown results of checks with claims that were too large to store.
 
     The worker saw more.
     """
     partial_of = {
-        (one.check, one.arm)
-        for one in (*kept[MOST_CLAIMS:], *(one for one in kept if not one.seen))
+        (record.check, record.arm)
+        for record in (*records[MOST_CLAIMS:], *(record for record in records if not record.seen))
     }
     return tuple(
-        one
-        for one in judged
-        if one.outcome is not Outcome.UNKNOWN or (one.name, one.arm) not in partial_of
+        check
+        for check in judged
+        if check.outcome is not Outcome.UNKNOWN or (check.name, check.arm) not in partial_of
     )
 
 

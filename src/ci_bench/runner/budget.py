@@ -62,30 +62,31 @@ class ColdCompilations:
 
 @dataclass(kw_only=True, slots=True)
 class Budget:
-    """The time of one run, in seconds; without a `limit_s` everything fits.
-
-    `usual_s` is the duration of a case's first launch in an earlier run, by its id: what is done
-    once (verification), and all of it. `since` is the time when the device was locked, by `clock`;
-    `start_s` is the time before the first case of the latest launch; `took_s` holds the latest
-    duration of each stage. `kept_s` is left for explaining.
-    """
+    """The time of one run."""
 
     limit_s: float | None
+    """Time of the whole run (s); `None`: everything fits."""
     clock: Callable[[], float]
+    """Gives seconds; monotonic."""
     usual_s: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    """Seconds of a case's first launch in an earlier run, by id: of one-off work, and of all."""
     since: float = 0.0
+    """Time when the device was locked, by `clock` (s)."""
     start_s: float = 0.0
+    """Time before the first case of the latest launch (s)."""
     kept_s: float = 0.0
+    """Time that is left for explaining (s)."""
     took_s: dict[tuple[str, Stage], float] = field(default_factory=dict)
+    """Latest duration of each stage of a case (s)."""
 
     @property
     def left_s(self) -> float:
-        """The seconds that are left for measuring, infinitely many without a limit."""
+        """Return the seconds that are left for measuring, infinitely many without a limit."""
         return max(0.0, self.left_to_explain_s - self.kept_s)
 
     @property
     def left_to_explain_s(self) -> float:
-        """The seconds that are left in all."""
+        """Return the seconds that are left in all."""
         return (
             math.inf
             if self.limit_s is None
@@ -138,9 +139,9 @@ class Budget:
 
     def affordable(
         self,
-        wanted: Plan,
+        plan: Plan,
         stages_of: Callable[[Suite, Case], Sequence[Stage]],
-        asked: Mapping[str, OpenCase] = NOTHING_ASKED,
+        open_cases: Mapping[str, OpenCase] = NOTHING_ASKED,
     ) -> Plan:
         """Return the cases of a further launch that fit into the time left, in the order given.
 
@@ -150,28 +151,30 @@ class Budget:
         decided.
         """
         if self.limit_s is None:
-            return wanted
+            return plan
         left_s = self.limit_s - self.kept_s - (self.clock() - self.since)
-        launch_s = {
-            case.id: self.expected_s(case, stages_of(suite, case)) for suite, case in wanted
-        }
+        launch_s = {case.id: self.expected_s(case, stages_of(suite, case)) for suite, case in plan}
         chosen: set[str] = set()
         starts = 0
-        for name, launches in _most_telling_first(launch_s, asked):
+        for name, launches in _most_telling_first(launch_s, open_cases):
             takes_s = launches * launch_s[name] + max(0, launches - starts) * self.start_s
             if name not in chosen and takes_s <= left_s:
                 left_s -= takes_s
                 starts = max(starts, launches)
                 chosen.add(name)
-        return tuple((suite, case) for suite, case in wanted if case.id in chosen)
+        return tuple((suite, case) for suite, case in plan if case.id in chosen)
 
 
 def _most_telling_first(
-    launch_s: Mapping[str, float], asked: Mapping[str, OpenCase]
+    launch_s: Mapping[str, float], open_cases: Mapping[str, OpenCase]
 ) -> Iterator[tuple[str, int]]:
     """Yield cases with their number of launches to fit: those that look worse, then all once."""
-    worse = [(name, asked[name].worse) for name in launch_s if name in asked and asked[name].worse]
-    yield from sorted(worse, key=lambda one: one[1] * launch_s[one[0]])
+    worse = [
+        (name, open_cases[name].worse)
+        for name in launch_s
+        if name in open_cases and open_cases[name].worse
+    ]
+    yield from sorted(worse, key=lambda pair: pair[1] * launch_s[pair[0]])
     yield from ((name, 1) for name in sorted(launch_s, key=launch_s.__getitem__))
 
 
@@ -188,7 +191,10 @@ class Pace:
 
 
 def kept_for_explaining(plan: Plan, options: RunOptions) -> float:
-    """Return the seconds of a run's budget that measuring leaves for explaining; 0 if no case can be explained."""
+    """Return the seconds of a run's budget that measuring leaves for explaining.
+
+    0 if no case can be explained.
+    """
     if options.budget_s is None or options.explain is Explain.NEVER:
         return 0.0
     timed = any(
@@ -200,11 +206,11 @@ def kept_for_explaining(plan: Plan, options: RunOptions) -> float:
 def rounds(
     plan: Plan, *, budgeted: bool
 ) -> Iterator[tuple[int, Suite, Case, Callable[[Stage], bool]]]:
-    """Yield the cases of a launch with the stages that are due: all of a case, one case after the other.
+    """Yield the cases of a launch with the stages that are due.
 
-    With a budget, parity comes first: every case is verified before one is timed, and peaks of
-    memory are not due yet. The number is how many cases are ahead in this round, including this
-    one.
+    Without a budget all stages of a case are due, one case after the other. With a budget, parity
+    comes first: every case is verified before one is timed, and peaks of memory are not due yet.
+    The number is how many cases are ahead in this round, including this one.
     """
     due: tuple[Callable[[Stage], bool], ...] = (
         (_is_done_once, _is_timed) if budgeted else (lambda _: True,)

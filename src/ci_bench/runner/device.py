@@ -16,25 +16,28 @@ from ci_bench.runner.noise_floor import NoiseFolder
 
 @dataclass(kw_only=True, slots=True)
 class Device:
-    """The device of one run: held from before anything touches it, looked at, and watched.
-
-    `on_gpu` says whether the plan computes with torch; `gpus` are those of this machine, by vendor.
-    `held` are the keys of the locks that are held. `calibrations` are what is known of machines'
-    noise. `processes` is the largest number of processes of a case; each takes one GPU.
-    """
+    """Device of one run: held from before anything touches it, checked, and watched."""
 
     options: RunOptions
+    """Options of the run, the configured device among them."""
     on_gpu: bool
+    """True if the plan computes with torch."""
     environ: Mapping[str, str]
+    """Environment of the caller."""
     gpus: tuple[Cards, ...]
+    """GPUs of this machine, by vendor."""
     say: Callable[[str], None]
+    """Prints a message about waiting."""
     calibrations: NoiseFolder | None = None
+    """Learned noise of machines, checked before measuring; `None` if it is not needed."""
     processes: int = 1
+    """Largest number of processes of a case, each of which takes one GPU."""
     held: frozenset[str] = frozenset()
+    """Keys of the locks that are held."""
 
     @contextmanager
     def hold(self) -> Iterator[None]:
-        """Hold the configured device and those of all ranks, where the parent can know which they are.
+        """Hold the configured device and those of all ranks, as far as the parent can know them.
 
         Raises:
             DeviceBusy: another run measures on it, for longer than `run.lock_timeout_s`.
@@ -46,18 +49,17 @@ class Device:
             else keys_of_ranks(self.gpus, self.environ, processes=self.processes)
         )
         with ExitStack() as stack:
-            for one in sorted(
-                {*shared, *([key] if key else [])}
-            ):  # one order, or two runs could wait for each other
-                stack.enter_context(self._lock(one))
-                self.held |= {one}
+            # Sorted: without a common order, two runs could wait for each other.
+            for lock_key in sorted({*shared, *([key] if key else [])}):
+                stack.enter_context(self._lock(lock_key))
+                self.held |= {lock_key}
             yield
 
     def refuse(self, environment: Environment) -> str:
         """Explain why the machine seen by a worker is not the requested one.
 
         Raises:
-            BadDocument: what is known of its noise cannot be read, which would be found out after measuring.
+            BadDocument: its calibration cannot be read, which would only show after measuring.
         """
         if self.calibrations is not None:
             self.calibrations.find(environment.identity)

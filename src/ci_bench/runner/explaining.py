@@ -16,7 +16,7 @@ from ci_bench.records.profiles import MOST_REASON, Profile
 from ci_bench.records.results import Case, Event, Phase, SideName, Status
 from ci_bench.runner.attachments import FOLDER, fact_name
 from ci_bench.runner.ledger import refuse_row
-from ci_bench.runner.stages import SideRun
+from ci_bench.runner.side_run import SideRun
 from ci_bench.suites.contract import Cache, Stage, StageKind, Suite
 from ci_bench.worker.phases import whole
 
@@ -50,22 +50,24 @@ class Unexplained:
 
 
 def arms_to_explain(
-    plan: Sequence[tuple[Suite, Case]], wanted: Mapping[str, Sequence[str]], runs: Sequence[SideRun]
+    plan: Sequence[tuple[Suite, Case]],
+    requested: Mapping[str, Sequence[str]],
+    runs: Sequence[SideRun],
 ) -> tuple[Unexplained, ...]:
     """Return the requested arms that can be explained, in order.
 
     Their cases are timed, exist on some side, and are open or ended by a compiler's error.
     """
-    known = {case.id: (suite, case) for suite, case in plan}
-    found = []
-    for name, arms in wanted.items():
-        suite, case = known[name]
+    planned = {case.id: (suite, case) for suite, case in plan}
+    unexplained = []
+    for name, arms in requested.items():
+        suite, case = planned[name]
         is_timed = any(stage.kind is StageKind.TIME for stage in suite.stages(case))
         if is_timed and any(run.side.failure is None and _can_explain(run, case) for run in runs):
-            found += [
+            unexplained += [
                 Unexplained(suite=suite, case=case, arm=arm) for arm in arms if arm in case.arms
             ]
-    return tuple(found)
+    return tuple(unexplained)
 
 
 def _can_explain(run: SideRun, case: Case) -> bool:
@@ -78,52 +80,55 @@ def _can_explain(run: SideRun, case: Case) -> bool:
 
 @dataclass(kw_only=True, slots=True)
 class Explaining:
-    """Explains arms on all sides within `budget_s`, by `clock` (s).
-
-    `observe` is the display; `launch` numbers the tasks.
-
-    `whose` is the option that limits the budget: `run.explain_s`, or the rest of `run.budget_s`.
-    """
+    """Explains arms on all sides within a budget."""
 
     runs: Sequence[SideRun]
+    """All sides of the run."""
     launchers: Mapping[SideName, Launcher]
+    """Server of each side that is open."""
     budget_s: float
+    """Time for all arms together (s)."""
     clock: Callable[[], float]
+    """Gives seconds; monotonic."""
     observe: Callable[[Event], None]
+    """Shows progress."""
     launch: int
+    """Launch number of the tasks."""
     whose: str = "run.explain_s"
+    """Option that limits the budget: `run.explain_s`, or `run.budget_s` for its rest."""
     _begun: float = field(default=0.0, init=False)
+    """Time when explaining began, by `clock` (s)."""
 
-    def explain(self, wanted: Sequence[Unexplained]) -> None:
+    def explain(self, targets: Sequence[Unexplained]) -> None:
         """Explain each arm in turn; once the budget is spent, the remaining ones record that."""
         self._begun = self.clock()
-        for number, one in enumerate(wanted):
-            sides = [run for run in self.runs if self._is_there(run, one)]
+        for number, target in enumerate(targets):
+            sides = [run for run in self.runs if self._is_there(run, target)]
             event = Event(
-                case=one.case.id,
+                case=target.case.id,
                 stage=StageKind.EXPLAIN,
-                arms=(one.arm,),
+                arms=(target.arm,),
                 launch=self.launch,
                 launches=self.launch + 1,
                 done=number,
-                total=len(wanted),
+                total=len(targets),
                 sides=tuple(run.side.name for run in sides) if len(self.runs) > 1 else (),
             )
             self.observe(event)
-            for left, run in zip(range(len(sides), 0, -1), sides, strict=True):
+            for sides_left, run in zip(range(len(sides), 0, -1), sides, strict=True):
                 self._explain(
-                    one, run, limit_s=(self.budget_s - (self.clock() - self._begun)) / left
+                    target, run, limit_s=(self.budget_s - (self.clock() - self._begun)) / sides_left
                 )
             self.observe(replace(event, done=number + 1, ended="ok"))
 
-    def _is_there(self, run: SideRun, one: Unexplained) -> bool:
+    def _is_there(self, run: SideRun, target: Unexplained) -> bool:
         return (
             run.side.name in self.launchers
-            and _can_explain(run, one.case)
-            and one.arm in run.ledger.rows[one.case.id].case.arms
+            and _can_explain(run, target.case)
+            and target.arm in run.ledger.rows[target.case.id].case.arms
         )
 
-    def _explain(self, one: Unexplained, run: SideRun, *, limit_s: float) -> None:
+    def _explain(self, target: Unexplained, run: SideRun, *, limit_s: float) -> None:
         """Explain one arm on one side; both sides of the last arm share the remaining time."""
         if limit_s < LEAST_S:
             spent = (
@@ -132,18 +137,18 @@ class Explaining:
                 else "no budget was left"
             )
             reason = f"{spent}; raise {self.whose}"
-            run.ledger = run.ledger.with_profile(one.case, unknown(one.arm, reason))
+            run.ledger = run.ledger.with_profile(target.case, unknown(target.arm, reason))
             return
-        if one.processes > 1:
+        if target.processes > 1:
             reason = (
-                f"its step runs in {one.processes} processes, and only steps of one process are"
+                f"its step runs in {target.processes} processes, and only steps of one process are"
                 " explained"
             )
-            run.ledger = run.ledger.with_profile(one.case, unknown(one.arm, reason))
+            run.ledger = run.ledger.with_profile(target.case, unknown(target.arm, reason))
             return
-        stage = Stage(kind=StageKind.EXPLAIN, arms=(one.arm,), launches=None, cache=Cache.COLD)
+        stage = Stage(kind=StageKind.EXPLAIN, arms=(target.arm,), launches=None, cache=Cache.COLD)
         task = replace(
-            run.task(one.suite, one.case, stage, self.launch, graphs=False), limit_s=limit_s
+            run.task(target.suite, target.case, stage, self.launch, graphs=False), limit_s=limit_s
         )
         limit_s = min(limit_s, run.options.stage_timeout_s)
         try:
@@ -152,12 +157,12 @@ class Explaining:
             )
         except LauncherFailed as error:
             run.ledger = run.ledger.with_profile(
-                one.case, unknown(one.arm, f"the process that starts workers died: {error}")
+                target.case, unknown(target.arm, f"the process that starts workers died: {error}")
             )
             return
-        self._settle(one, run, ended, limit_s=limit_s)
+        self._settle(target, run, ended, limit_s=limit_s)
 
-    def _settle(self, one: Unexplained, run: SideRun, ended: Ended, *, limit_s: float) -> None:
+    def _settle(self, target: Unexplained, run: SideRun, ended: Ended, *, limit_s: float) -> None:
         """Record the profile, as far as a document can hold it.
 
         The worker's other output is dropped.
@@ -165,8 +170,8 @@ class Explaining:
         status, reason = explain(ended, limit_s=limit_s)
         logger.info(
             "%s: explained %s of %s: %s in %.1f s",
-            one.case.id,
-            one.arm,
+            target.case.id,
+            target.arm,
             run.side.name,
             status,
             ended.duration_s,
@@ -175,29 +180,29 @@ class Explaining:
             reason = f"profiling took more than {limit_s:.0f} s, its share of {self.whose}"
         evidence = next((answer.evidence for answer in ended.answers if answer.evidence), None)
         profiles = evidence.profiles if evidence is not None and status is Status.OK else ()
-        profile = next((each for each in profiles if each.arm == one.arm), None)
-        told = evidence.spent if evidence is not None else ()
-        spent = whole(StageKind.EXPLAIN, told, rest=Phase.START, seconds=ended.duration_s)
+        profile = next((each for each in profiles if each.arm == target.arm), None)
+        reported = evidence.spent if evidence is not None else ()
+        spent = whole(StageKind.EXPLAIN, reported, rest=Phase.START, seconds=ended.duration_s)
         files = (
-            run.attachments.take(one.case, run.case_folder(one.case))
+            run.attachments.take(target.case, run.case_folder(target.case))
             if run.attachments and profile is not None
             else {}
         )
         if profile is not None and profile.bundle is not None:
             place = str(files.get(fact_name(profile.bundle.file), ""))
-            kept = place if place.startswith(f"{FOLDER}/") else ""
-            profile = replace(profile, bundle=replace(profile.bundle, path=kept))
+            stored_path = place if place.startswith(f"{FOLDER}/") else ""
+            profile = replace(profile, bundle=replace(profile.bundle, path=stored_path))
         if profile is not None:
-            richer = run.ledger.with_profile(one.case, profile, spent=spent, facts=files)
-            reason = refuse_row(richer.rows[one.case.id])
+            richer = run.ledger.with_profile(target.case, profile, spent=spent, facts=files)
+            reason = refuse_row(richer.rows[target.case.id])
             if not reason:
                 run.ledger = richer
                 return
         run.ledger = run.ledger.with_profile(
-            one.case, unknown(one.arm, reason or "the worker sent no profile"), spent=spent
+            target.case, unknown(target.arm, reason or "the worker sent no profile"), spent=spent
         )
 
 
 def unknown(arm: str, reason: str) -> Profile:
-    """An arm that could not be explained."""
+    """Return the profile of an arm that could not be explained."""
     return Profile(arm=arm, step_s=None, unknown=" ".join(reason.split())[:MOST_REASON])

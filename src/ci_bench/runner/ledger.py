@@ -90,7 +90,7 @@ class Ledger:
 
     @classmethod
     def open(cls, cases: Iterable[Case], *, reproduce: Mapping[str, str]) -> "Ledger":
-        """A row for every planned case, all `not_run`."""
+        """Return a row for every planned case, all `not_run`."""
         return cls.of(
             CaseResult(case=case, status=Status.NOT_RUN, reproduce=reproduce[case.id])
             for case in cases
@@ -154,7 +154,7 @@ class Ledger:
         The case's status and evidence stay as they are.
         """
         row = self.rows[case.id]
-        others = (one for one in row.profiles if one.arm != profile.arm)
+        others = (existing for existing in row.profiles if existing.arm != profile.arm)
         return self._with(
             replace(
                 row,
@@ -202,8 +202,11 @@ def _resumed(planned: CaseResult, earlier: CaseResult, launches: int) -> CaseRes
     if not launches:
         return planned
     cut = (
-        replace(one, launches=tuple(x for x in one.launches if x.launch < launches))
-        for one in earlier.metrics
+        replace(
+            metric,
+            launches=tuple(series for series in metric.launches if series.launch < launches),
+        )
+        for metric in earlier.metrics
     )
     return replace(
         earlier,
@@ -240,7 +243,8 @@ def merge_parity(
     if earlier is None or later is None or later.masks:
         return later or earlier
     traces = {
-        (one.role, one.arm, one.seed, one.index): one for one in (*later.traces, *earlier.traces)
+        (trace.role, trace.arm, trace.seed, trace.index): trace
+        for trace in (*later.traces, *earlier.traces)
     }
     return replace(
         earlier, traces=tuple(traces.values()), twin=merge_parity(earlier.twin, later.twin)
@@ -255,7 +259,7 @@ def merge_metrics(metrics: Iterable[Metric]) -> tuple[Metric, ...]:
 
     groups = (tuple(group) for _, group in groupby(sorted(metrics, key=key), key=key))
     return tuple(
-        replace(group[0], launches=tuple(x for metric in group for x in metric.launches))
+        replace(group[0], launches=tuple(series for metric in group for series in metric.launches))
         for group in groups
     )
 
@@ -267,7 +271,10 @@ AS_VERIFIED = "as_verified"
 def as_verified(
     verified: Mapping[str, FirstCall], timed: Mapping[str, FirstCall]
 ) -> Iterator[Check]:
-    """Fail each arm whose first timed call differs from its first verified one: in inputs, weights or outputs."""
+    """Fail each arm whose first timed call differs from its first verified one.
+
+    Inputs, weights and outputs are compared.
+    """
     for arm, begun in timed.items():
         others = list(verified.get(arm, FirstCall()).differing(begun))
         if others:

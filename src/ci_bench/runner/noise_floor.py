@@ -87,7 +87,7 @@ class NoiseFolder:
         return None if content is None else documents.parse_calibration(content, file)
 
     def require_writable(self) -> None:
-        """Before hours are spent on what is to be kept here. Raises `CannotWrite`."""
+        """Check that the folder can be written, before hours of measuring. Raises `CannotWrite`."""
         documents.require_writable(self.path / "calibration.json")
 
     def keep(self, new: Calibration) -> Calibration:
@@ -112,9 +112,12 @@ class NoiseFolder:
 
 
 def default_folder(environ: Mapping[str, str]) -> Path:
-    """``$CI_BENCH_NOISE``, else ``ci-bench/noise`` in the folder for state (``$XDG_STATE_HOME``, ``~/.local/state``)."""
-    if named := environ.get("CI_BENCH_NOISE"):
-        return Path(named)
+    """Return ``$CI_BENCH_NOISE``, or else ``ci-bench/noise`` in the folder for state.
+
+    That is ``$XDG_STATE_HOME`` or ``~/.local/state``.
+    """
+    if configured := environ.get("CI_BENCH_NOISE"):
+        return Path(configured)
     state = environ.get("XDG_STATE_HOME") or str(
         Path(environ.get("HOME") or "~").expanduser() / ".local" / "state"
     )
@@ -146,7 +149,7 @@ class _TimesOnly:
     suite: Suite
 
     def __getattr__(self, name: str) -> object:
-        """Everything else is the suite's own."""
+        """Delegate everything else to the suite."""
         return getattr(self.suite, name)
 
     def stages(self, case: Case) -> tuple[Stage, ...]:
@@ -154,5 +157,5 @@ class _TimesOnly:
 
 
 def times_only(plan: Sequence[tuple[Suite, Case]]) -> Plan:
-    """The plan without its verifying stages."""
+    """Return the plan without its verifying stages."""
     return tuple((_TimesOnly(suite), case) for suite, case in plan)  # type: ignore[misc] # by __getattr__ it is a suite

@@ -27,28 +27,34 @@ def jobs(stage: Stage, sides: int) -> int:
 
 @dataclass(kw_only=True, slots=True)
 class Outlook:
-    """The stages of a run that are finished and those that are expected.
-
-    `done` and `total` count jobs of all `sides`, `launches` is the expected number.
-    """
+    """The stages of a run that are finished and those that are expected."""
 
     sides: int
+    """Number of sides."""
     launches: int = 1
+    """Expected number of launches."""
     done: int = 0
+    """Finished jobs of all sides."""
     total: int = 0
+    """Finished and expected jobs of all sides."""
     _expected: list[StageKind] = field(default_factory=list, init=False)
     """The kinds of the stages that have not ended."""
     _openings: int = field(default=0, init=False)
     """The number of expected launches that have not started."""
     _took_s: dict[StageKind, list[float]] = field(default_factory=dict, init=False)
+    """Durations of the stages that have run (s), by kind."""
     _opening_s: float = field(default=0.0, init=False)
+    """Duration of the latest start of a launch's processes (s)."""
 
     def weight(self, stage: Stage) -> int:
         """Return the number of jobs in a stage."""
         return jobs(stage, self.sides)
 
     def expect(self, stages: Sequence[Stage], *, launches: int, later: int) -> None:
-        """Expect these stages, in `launches` launches in all, of which `later` ones have not started."""
+        """Expect these stages, in `launches` launches in all.
+
+        `later` of the launches have not started.
+        """
         self.launches, self._openings = launches, later
         self._expected = [stage.kind for stage in stages]
         self.total = self.done + sum(map(self.weight, stages))
@@ -74,13 +80,15 @@ class Outlook:
 
         `finished` is the kind of a stage that has just ended and was not recorded yet.
         """
-        seen = [took_s for every in self._took_s.values() for took_s in every]
-        if len(seen) < LEAST_STAGES:
+        durations_s = [took_s for every in self._took_s.values() for took_s in every]
+        if len(durations_s) < LEAST_STAGES:
             return None
         kinds: list[StageKind] = list(self._expected)
         if finished in kinds:
             kinds.remove(StageKind(finished))
-        return self._openings * self._opening_s + sum(self._usual_s(kind, seen) for kind in kinds)
+        return self._openings * self._opening_s + sum(
+            self._usual_s(kind, durations_s) for kind in kinds
+        )
 
-    def _usual_s(self, kind: StageKind, seen: Sequence[float]) -> float:
-        return fmean(self._took_s.get(kind) or seen)
+    def _usual_s(self, kind: StageKind, durations_s: Sequence[float]) -> float:
+        return fmean(self._took_s.get(kind) or durations_s)

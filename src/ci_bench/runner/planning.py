@@ -47,18 +47,19 @@ def plan(
     find: Callable[[str], Suite] = find_suite,
     tell: Callable[[str], None] | None = None,
 ) -> Plan:
-    """All cases of the configuration that one of `filters` fits (all without filters), each id once.
+    """Return all cases of the configuration that one of `filters` fits, each id once.
 
-    A filter that is the id of a case fits only that case, any other text each case whose id
-    contains it. `find` finds a suite by its name; `tell` is given a line for each filter, on how
-    many cases it fits.
+    Without filters all of them fit. A filter that is the id of a case fits only that case, any
+    other text each case whose id contains it. `find` finds a suite by its name; `tell` is given a
+    line for each filter, on how many cases it fits.
 
     Raises:
-        BadConfig: two entries make the same case, others than they declare, or one that no document holds.
+        BadConfig: two entries make the same case, others than they declare, or one that no
+            document holds.
         BadInput: no case passes the filters.
     """
     planned = plan_declared(config, find)
-    every = [found for _, cases in planned for found in cases]
+    every = [pair for _, cases in planned for pair in cases]
     ids = Counter(case.id for _, case in every)
     twice = [name for name, times in ids.items() if times > 1]
     if twice:
@@ -116,7 +117,7 @@ def require_room(plan: Plan) -> Plan:
 
 
 def with_stages(suite: Suite, case: Case) -> Case:
-    """The case with the worker stages that its suite plans for it, in words."""
+    """Return the case with its suite's worker stages, in words."""
     stages = (_stage_words(stage.kind, stage.arms, case) for stage in suite.stages(case))
     return replace(case, stages=tuple(dict.fromkeys(stages)))
 
@@ -128,7 +129,7 @@ def _stage_words(kind: str, arms: tuple[str, ...], case: Case) -> str:
 def plan_declared(
     config: Config, find: Callable[[str], Suite] = find_suite
 ) -> tuple[tuple[Declaration, Plan], ...]:
-    """All cases of the configuration, by what is declared of them, which they are not held to here.
+    """Return all cases of the configuration, by their declarations, which are not checked here.
 
     Raises `BadConfig`.
     """
@@ -145,30 +146,30 @@ def declarations(config: Config) -> tuple[Declaration, ...]:
     Those of a plugin share one.
     """
     places: Counter[str] = Counter()
-    found = []
+    declared = []
     for entry in config.entries:
         suite, place = entry.suite, places[entry.suite]
         places[suite] += 1
         if suite in BUILT_IN:
-            found.append(
+            declared.append(
                 Declaration(suite=suite, field=f"suites.{suite}[{place}].cases", cases=entry.cases)
             )
         else:
             cases = config.plugins.get(suite, Plugin()).cases
-            found.append(Declaration(suite=suite, field=f"plugins.{suite}.cases", cases=cases))
-    return tuple(found)
+            declared.append(Declaration(suite=suite, field=f"plugins.{suite}.cases", cases=cases))
+    return tuple(declared)
 
 
 def rank(
-    plan: Plan, policy: Policy, known: Results | None, undecided: frozenset[str]
+    plan: Plan, policy: Policy, earlier: Results | None, undecided: frozenset[str]
 ) -> dict[str, int]:
-    """The place of each case, by id, where a budget may not be enough for all: what tells most for its time comes first.
+    """Return each case's place, by id, for budgets that do not cover all cases.
 
     Cases that can fail the run come first. Among them come those missing from an earlier run, then
     those it left `undecided`, then the rest; shorter ones come first in each group, to decide as
     many cases as the budget allows. Without earlier results, that is the plan's order.
     """
-    rows = {row.case.id: row for row in known.cases} if known else {}
+    rows = {row.case.id: row for row in earlier.cases} if earlier else {}
 
     def place(case: Case) -> tuple[bool, int, float]:
         row = rows.get(case.id)
@@ -181,14 +182,14 @@ def rank(
     return {case.id: number for number, case in enumerate(ordered)}
 
 
-def usual_seconds(known: Results | None) -> dict[str, tuple[float, float]]:
-    """Return the seconds of each passed case's first launch in an earlier run, by its id: of one-off work, and of all.
+def usual_seconds(earlier: Results | None) -> dict[str, tuple[float, float]]:
+    """Return the seconds of each passed case's first launch in an earlier run, by its id.
 
-    The rest is the average over launches. A first launch takes a little more, so no case that would
-    fit is left out.
+    The first figure is one-off work, the second is all. The rest is the average over launches. A
+    first launch takes a little more, so no case that would fit is left out.
     """
     measured = [
-        row for row in (known.cases if known else ()) if row.status is Status.OK and row.spent
+        row for row in (earlier.cases if earlier else ()) if row.status is Status.OK and row.spent
     ]
     once = {
         row.case.id: sum(spent.seconds for spent in row.spent if spent.stage in ONCE)
@@ -206,7 +207,10 @@ def coverage(
     usual_s: Mapping[str, tuple[float, float]],
     budget_s: float,
 ) -> str:
-    """Return one line on how many cases a budget covers: all are verified first, then timed in the order of their `places`."""
+    """Return one line on how many cases a budget covers.
+
+    All are verified first, then timed in the order of their `places`.
+    """
     names = sorted((case.id for _, case in plan), key=lambda name: places.get(name, 0))
     cases = f"{len(names):,} {'case' if len(names) == 1 else 'cases'}"
     if not usual_s.keys() & {*names}:
@@ -214,9 +218,9 @@ def coverage(
             f"budget of {budget_s:g} s for {cases}: no earlier run shows how many it covers; parity"
             " comes first"
         )
-    known = [usual_s[name] for name in names if name in usual_s]
-    left_s, covered = budget_s - sum(once_s for once_s, _ in known), 0
-    for once_s, whole_s in known:
+    durations_s = [usual_s[name] for name in names if name in usual_s]
+    left_s, covered = budget_s - sum(once_s for once_s, _ in durations_s), 0
+    for once_s, whole_s in durations_s:
         if left_s >= whole_s - once_s:
             left_s, covered = left_s - (whole_s - once_s), covered + 1
     return (
@@ -235,10 +239,13 @@ def start(
     config: Config,
     *,
     workflow: WorkflowRun | None = None,
-    asked: Mapping[str, tuple[str, ...]] | None = None,
+    flags: Mapping[str, tuple[str, ...]] | None = None,
     lease: Lease | None = None,
 ) -> Run:
-    """A new run of a configuration, beginning now, in a `workflow`, for a `lease`; flags that narrow or move it are `asked`."""
+    """Return a new run of a configuration, beginning now.
+
+    `flags` narrow or move it.
+    """
     return Run(
         id=uuid.uuid4().hex,
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -246,13 +253,15 @@ def start(
         config_digest=digest(config),
         device=config.run.device,
         workflow=workflow,
-        asked=asked or {},
+        asked=flags or {},
         lease=lease,
     )
 
 
 def digest(config: Config) -> str:
-    """SHA-256 of what a configuration file has measured: without flags, and without its policy and machines.
+    """Return the SHA-256 of a configuration's measured part.
+
+    That excludes flags, its policy and its machines.
 
     An option with its default value counts as left out, so options that a later version adds change
     no digest.
@@ -272,7 +281,7 @@ def digest(config: Config) -> str:
 
 
 def _set_apart(options: RunOptions | Setup, default: RunOptions | Setup) -> dict[str, Any]:
-    """The options that differ from their default, by name."""
+    """Return the options that differ from their default, by name."""
     return {
         field.name: value
         for field in fields(options)

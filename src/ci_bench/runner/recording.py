@@ -1,4 +1,4 @@
-"""Measures a plan, and keeps each side's `results.json` on disk true from the first moment on."""
+"""Measure a plan, and keep each side's `results.json` on disk true from the first moment on."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,11 +12,11 @@ from ci_bench.records import documents
 from ci_bench.records.documents import place
 from ci_bench.records.results import Environment, Results, Run, RunState, SideName, Source
 from ci_bench.runner.base_plan import BasePlan
+from ci_bench.runner.decisions import Measured, Record
 from ci_bench.runner.ledger import Ledger
 from ci_bench.runner.planning import Plan
 from ci_bench.runner.resuming import Earlier, note, require_machine
-from ci_bench.runner.runner import Measured, Record
-from ci_bench.runner.stages import UNSEEN
+from ci_bench.runner.side_run import UNSEEN
 
 
 class RunPlan(Protocol):
@@ -25,7 +25,7 @@ class RunPlan(Protocol):
     def __call__(
         self, plan: Plan, sides: Sequence[Side], ledgers: Mapping[SideName, Ledger], record: Record
     ) -> Measured:
-        """Measure every case of the plan on every side, calling `record` whenever a side's ledger has changed."""
+        """Measure every case on every side; call `record` whenever a side's ledger has changed."""
 
 
 def record_run(
@@ -48,20 +48,19 @@ def record_run(
     without it, base's rows are those of the plan.
     """
     sources = {side.name: side.source for side in sides}
-    known = earlier.environments if earlier else {}
-    told: dict[SideName, tuple[Environment, Ledger]] = {}
+    environments = earlier.environments if earlier else {}
+    states: dict[SideName, tuple[Environment, Ledger]] = {}
 
     def record(name: SideName, environment: Environment, ledger: Ledger) -> None:
-        require_machine(known.get(name), environment)
-        unwritten = (name,) if len(told) == len(sources) else tuple(sources)
-        told[name] = environment, ledger
-        if len(told) < len(
-            sources
-        ):  # of a run that is resumed nothing is touched before each side's machine is known
+        require_machine(environments.get(name), environment)
+        unwritten = (name,) if len(states) == len(sources) else tuple(sources)
+        states[name] = environment, ledger
+        # Nothing of a resumed run is touched before each side's machine is known.
+        if len(states) < len(sources):
             return
         for side in unwritten:
-            documents.write(results_of(run, sources[side], *told[side]), place(folder, side))
-            note(told[side][1], place(folder, side))
+            documents.write(results_of(run, sources[side], *states[side]), place(folder, side))
+            note(states[side][1], place(folder, side))
 
     planned = dict.fromkeys(sources, Ledger.open([case for _, case in plan], reproduce=reproduce))
     if base_plan is not None:
@@ -71,20 +70,20 @@ def record_run(
         name: planned[name].resumed(earlier.ledgers[name]) if earlier else planned[name]
         for name in sources
     }
-    for name in (
-        () if earlier else sources
-    ):  # what is resumed stays as it is until the machine is known to be the same
+    # A resumed run stays as it is until the machine is known to be the same.
+    for name in () if earlier else sources:
         record(name, UNSEEN, planned[name])
     measured = measure(plan, sides, ledgers, record)
     ended = replace(
         run, state=RunState.COMPLETE, finished_at=datetime.now(UTC).isoformat(timespec="seconds")
     )
-    seen = {
-        name: known.get(name, UNSEEN) if environment == UNSEEN else environment
+    final_environments = {
+        name: environments.get(name, UNSEEN) if environment == UNSEEN else environment
         for name, (environment, _) in measured.items()
     }
     results = {
-        name: results_of(ended, sources[name], seen[name], measured[name][1]) for name in sources
+        name: results_of(ended, sources[name], final_environments[name], measured[name][1])
+        for name in sources
     }
     for name, document in results.items():
         documents.write(document, place(folder, name))
@@ -92,7 +91,7 @@ def record_run(
 
 
 def results_of(run: Run, source: Source, environment: Environment, ledger: Ledger) -> Results:
-    """The results document of one side."""
+    """Return the results document of one side."""
     rows = tuple(ledger.rows.values())
     return Results(
         tool_version=__version__,

@@ -1,4 +1,4 @@
-"""Going on with a run that was interrupted: what it has, whether it may be used, and the note of how far it came.
+"""Resume an interrupted run: read its results, check that they may be used, note progress.
 
 `progress.json`, next to each side's `results.json`, holds the number of complete launches of each
 case. Samples of two runs may only be mixed if nothing that matters has changed: the configuration,
@@ -36,8 +36,8 @@ class Earlier:
 
 def note(ledger: Ledger, results: Path) -> None:
     """Write a side's progress next to its results. Raises `CannotWrite`."""
-    told = {"kind": "progress", "schema_version": 1, "launches": dict(ledger.launches)}
-    documents.write_text(json.dumps(told, indent=1) + "\n", results.with_name(PROGRESS))
+    document = {"kind": "progress", "schema_version": 1, "launches": dict(ledger.launches)}
+    documents.write_text(json.dumps(document, indent=1) + "\n", results.with_name(PROGRESS))
 
 
 def find_earlier(
@@ -57,33 +57,35 @@ def find_earlier(
     """
     if not any(path.exists() for path in places.values()):
         return None
-    found = {name: documents.read_results(path) for name, path in places.items()}
-    ids = {results.run.id for results in found.values()}
+    results_by_side = {name: documents.read_results(path) for name, path in places.items()}
+    ids = {results.run.id for results in results_by_side.values()}
     faults = [] if len(ids) == 1 else ["base and head are of different runs"]
     for side in sides:
-        faults += _differences(found[side.name], cases=cases[side.name], side=side, begun=begun)
+        faults += _differences(
+            results_by_side[side.name], cases=cases[side.name], side=side, begun=begun
+        )
     if faults:
         raise CannotResume(
             f"{places[SideName.HEAD]} cannot be resumed: {'; '.join(dict.fromkeys(faults))}{_ANEW}"
         )
     counts = [whole_launches(path) for path in places.values()]
-    whole = {name: min(count.get(name, 0) for count in counts) for name in counts[0]}
+    complete = {name: min(count.get(name, 0) for count in counts) for name in counts[0]}
     return Earlier(
-        run=replace(next(iter(found.values())).run, workflow=begun.workflow),
+        run=replace(next(iter(results_by_side.values())).run, workflow=begun.workflow),
         ledgers={
             name: Ledger(
                 rows={row.case.id: row for row in results.cases},
                 launches={
-                    row.case.id: whole[row.case.id]
+                    row.case.id: complete[row.case.id]
                     for row in results.cases
-                    if whole.get(row.case.id)
+                    if complete.get(row.case.id)
                 },
                 spent=results.spent,
                 measured_s=results.measured_s or 0.0,
             )
-            for name, results in found.items()
+            for name, results in results_by_side.items()
         },
-        environments={name: results.environment for name, results in found.items()},
+        environments={name: results.environment for name, results in results_by_side.items()},
     )
 
 

@@ -1,4 +1,4 @@
-"""Runs a plan: launch after launch, case after case, stage after stage.
+"""Run a plan: launch after launch, case after case, stage after stage.
 
 Owns the order of work and its limits.
 
@@ -14,23 +14,15 @@ from functools import partial
 from pathlib import Path
 
 from ci_bench.checkouts.sides import Side
-from ci_bench.errors import WrongDevice
-from ci_bench.host.headroom import has_cores_for_two
 from ci_bench.processes.launch import Launcher
 from ci_bench.processes.scratch import make
 from ci_bench.processes.users import let_pass
 from ci_bench.records.config import Explain, RunOptions, Sampling
 from ci_bench.records.open_cases import OpenCase, SeriesName, open_metrics
 from ci_bench.records.results import (
-    SETUP,
-    WITHIN_BUDGET,
     Case,
-    CaseResult,
-    Check,
     Environment,
     Event,
-    Failure,
-    Outcome,
     Phase,
     SideName,
     Status,
@@ -45,86 +37,80 @@ from ci_bench.runner.budget import (
     kept_for_explaining,
     rounds,
 )
+from ci_bench.runner.decisions import (
+    Asks,
+    Inspect,
+    Measured,
+    Record,
+    StillOpen,
+    ToExplain,
+    intact,
+    no_refusal,
+    no_watch,
+)
 from ci_bench.runner.explaining import Explaining, arms_to_explain
 from ci_bench.runner.ledger import Ledger
 from ci_bench.runner.outlook import Outlook, jobs, usual_launches
 from ci_bench.runner.servers import Servers, preload_of
-from ci_bench.runner.stages import UNSEEN, Job, SideRun, Sizes, Stages, device_of
-from ci_bench.runner.turns import NoWatch, Watch
-from ci_bench.suites.contract import ASKED, UNTIMED, Evidence, Stage, StageKind, Suite
+from ci_bench.runner.side_run import (
+    UNSEEN,
+    SideRun,
+    end_failed_sides,
+    is_over_budget,
+    may_get_ready_at_once,
+    may_run_at_once,
+    note_budget,
+    refuse_others,
+)
+from ci_bench.runner.stages import Job, Sizes, Stages
+from ci_bench.runner.turns import Watch
+from ci_bench.suites.contract import ASKED, Stage, StageKind, Suite
 
 Plan = tuple[tuple[Suite, Case], ...]
-Measured = Mapping[SideName, tuple[Environment, Ledger]]
-"""The state of each side. The environment is empty until a worker has looked at the machine."""
-
-Record = Callable[[SideName, Environment, Ledger], None]
-StillOpen = Callable[[int, Measured], Mapping[str, OpenCase]]
-"""The judge's decision after this many launches: cases that need another, with their metrics."""
-Asks = Callable[[CaseResult, CaseResult], bool]
-"""The judge's decision on a conditional stage for base and head, or for the only remaining side."""
-ToExplain = Callable[[Measured], Mapping[str, Sequence[str]]]
-"""The judge's decision: the cases, by id, with the arms to explain, the most important first."""
-Inspect = Callable[[bool], tuple[str, ...]]
-"""Changes to protected files. After a launch only quickly inspected files are checked; in the end
-(true) all of them.
-"""
 REACH = "reach"
 """The stage in which cases fail if something was changed out of a side's reach."""
 
 
-def intact(_everything: bool) -> tuple[str, ...]:  # noqa: FBT001 - the contract's signature
-    """For sides that cannot reach each other, or are the same."""
-    return ()
-
-
-def no_refusal(_environment: Environment) -> str:
-    """For runs that take whatever machine there is."""
-    return ""
-
-
-def no_watch(_environment: Environment) -> Watch:
-    """For machines that need no watching."""
-    return NoWatch()
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Runner:
-    """The dependencies of measuring, handed in.
-
-    `scratch` is a private folder, `observe` the display. `hold` keeps others off the configured
-    device, from before anything touches it. `refuse` returns why a machine that a worker saw is not
-    the requested one, or nothing; `watch` opens the monitor of a machine. `still_open` is the
-    judge's decision on adaptive sampling (without it, the number of launches is fixed), `clock`
-    gives seconds, `seed` orders cases and turns. `asked` is the judge's decision on conditional
-    stages, by their kind; without it, they are skipped. `to_explain` is its decision on the arms to
-    explain once all samples are taken; without it, no arm is. `rank` is the place of each case in
-    the first launch, by id; without it, the plan's order holds. `usual_s` is the earlier duration
-    of a case's first launch, by its id: a budget is planned with it. `attachments` are the stores
-    of each side's files; a side without one keeps none. `outputs` selects the tensors to save, and
-    an earlier run's tensors that head's are compared with; `sizes` are the facts of the largest
-    batches that it found, by case. `inspect` returns changes to files outside a side's reach: no
-    figure counts then. `base_suites` are base's own, by name, if its tree has some: each side is
-    measured by its own plan.
-    """
+    """The dependencies of measuring, handed in."""
 
     options: RunOptions
+    """Options of the run."""
     scratch: Path
+    """Private folder of the run."""
     observe: Callable[[Event], None]
+    """Shows progress."""
     hold: Callable[[], AbstractContextManager[object]] = nullcontext
+    """Locks the configured device, before anything touches it."""
     refuse: Callable[[Environment], str] = no_refusal
+    """Returns why a machine that a worker saw is not the requested one; empty if it is."""
     watch: Callable[[Environment], Watch] = no_watch
+    """Opens the monitor of a machine."""
     still_open: StillOpen | None = None
+    """Judge's decision on further launches; `None`: their number is fixed."""
     asked: Mapping[StageKind, Asks] = field(default_factory=dict)
+    """Judge's decisions on conditional stages, by kind; stages without one are skipped."""
     to_explain: ToExplain | None = None
+    """Judge's decision on the arms to explain; `None`: none is explained."""
     clock: Callable[[], float] = time.monotonic
+    """Gives seconds; monotonic."""
     seed: str = ""
+    """Seed of the order of cases and turns."""
     rank: Mapping[str, int] = field(default_factory=dict)
+    """Place of each case in the first launch, by id; empty: the plan's order."""
     usual_s: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    """Seconds of a case's first launch in an earlier run, by id: of one-off work, and of all."""
     attachments: Mapping[SideName, Attachments] = field(default_factory=dict)
+    """Store of each side's attached files; a side without one keeps none."""
     outputs: OutputsOptions = OutputsOptions()  # noqa: RUF009 - frozen, so it can be shared
+    """Tensors to save, and those of an earlier run to compare head's with."""
     inspect: Inspect = intact
+    """Returns changes to files outside a side's reach: no figure counts then."""
     sizes: Sizes = field(default_factory=dict)
+    """Facts of the largest batches that an earlier run found, by the case's id."""
     base_suites: Mapping[str, Suite] = field(default_factory=dict)
+    """Base's own suites, by name; empty if its tree has none."""
 
     @property
     def samples_adaptively(self) -> bool:
@@ -139,8 +125,49 @@ class Runner:
         `record` is called with a side, its machine and ledger whenever they changed.
 
         Raises:
-            MeasuringFailed: the machine cannot run the engine at all (no torch, no such device), or is not the requested one.
+            MeasuringFailed: the machine cannot run the engine at all (no torch, no such device), or
+                is not the requested one.
         """
+        runs = self._set_up_sides(plan, sides, ledgers)
+        servers = Servers(runs=runs, options=self.options)
+        stages = Stages(
+            options=self.options,
+            observe=self.observe,
+            runs=runs,
+            seed=self.seed,
+            outlook=Outlook(sides=len(runs)),
+            adaptive=self.samples_adaptively,
+            meanwhile=servers.beside,
+        )
+        beside = OutputsBesideBase(
+            folder=self.scratch / "outputs",
+            run_options=self.options,
+            options=self.outputs,
+            runs=runs,
+        )
+        kept_s = 0.0 if self.to_explain is None else kept_for_explaining(plan, self.options)
+        budget = Budget(
+            limit_s=self.options.budget_s, clock=self.clock, usual_s=self.usual_s, kept_s=kept_s
+        )
+        cold = ColdCompilations(limit_s=self.options.compile_budget_s)
+        jobs = _Jobs(
+            runner=self,
+            plan=plan,
+            runs=runs,
+            servers=servers,
+            stages=stages,
+            beside=beside,
+            record=record,
+            budget=budget,
+            cold=cold,
+        )
+        jobs.run()
+        return jobs.measured()
+
+    def _set_up_sides(
+        self, plan: Plan, sides: Sequence[Side], ledgers: Mapping[SideName, Ledger]
+    ) -> tuple[SideRun, ...]:
+        """Return the sides of a run, each with its own folder."""
         numbers = {case.id: number for number, (_, case) in enumerate(plan)}
         names, runs = [side.name for side in sides], []
         for side in sides:
@@ -161,83 +188,67 @@ class Runner:
                     suites=self.base_suites if side.name is SideName.BASE else {},
                 )
             )
-        servers = Servers(runs=tuple(runs), options=self.options)
-        stages = Stages(
-            options=self.options,
-            observe=self.observe,
-            runs=tuple(runs),
-            seed=self.seed,
-            outlook=Outlook(sides=len(runs)),
-            adaptive=self.samples_adaptively,
-            meanwhile=servers.beside,
-        )
-        beside = OutputsBesideBase(
-            folder=self.scratch / "outputs",
-            run_options=self.options,
-            options=self.outputs,
-            runs=tuple(runs),
-        )
-        kept_s = 0.0 if self.to_explain is None else kept_for_explaining(plan, self.options)
-        budget = Budget(
-            limit_s=self.options.budget_s, clock=self.clock, usual_s=self.usual_s, kept_s=kept_s
-        )
-        cold = ColdCompilations(limit_s=self.options.compile_budget_s)
-        jobs = _Jobs(
-            runner=self, plan=plan, runs=tuple(runs), servers=servers, stages=stages, beside=beside, record=record,
-            budget=budget, cold=cold,
-        )  # fmt: skip
-        jobs.run()
-        return jobs.measured()
+        return tuple(runs)
 
 
 @dataclass(kw_only=True, slots=True)
 class _Jobs:
-    """One walk through the plan, skipping an earlier run's results; `begun` once this one measures.
-
-    `budget` starts when the device is locked: waiting for it does not count. `measuring_since` is
-    that moment by the real clock, `None` before, and `earlier_s` is how long the resumed run had
-    locked it. `ahead` is the number of remaining cases of this launch, including the current one;
-    `cut` are those that the budget ended before all of their stages. `asked` are the open metrics
-    of each case of this launch, if a judge decided them.
-    """
+    """One walk through the plan, skipping an earlier run's results."""
 
     runner: Runner
+    """Dependencies and options."""
     plan: Plan
+    """All cases of the run, each with its suite."""
     runs: tuple[SideRun, ...]
+    """All sides, base first."""
     servers: Servers
+    """Servers of the launches."""
     stages: Stages
+    """Does one stage of one case."""
     beside: OutputsBesideBase
+    """Compares outputs of verified cases."""
     record: Record
+    """Receives a side's ledger whenever it changed."""
     budget: Budget
+    """Time of the run; it starts when the device is locked, so waiting does not count."""
     cold: ColdCompilations
+    """Compilations from cold so far, and their limit."""
     measuring_since: float | None = None
+    """Time when the device was locked, by the real clock (s); `None` before."""
     earlier_s: float = 0.0
+    """Time for which the resumed run had locked the device (s)."""
     launch: int = 0
+    """Number of the current launch, from 0."""
     begun: bool = False
+    """True once this run measures, and its device is watched."""
     asked: Mapping[str, OpenCase] | None = None
+    """Open metrics of each case of this launch, by id; `None` if no judge decided them."""
     ahead: int = 0
+    """Remaining cases of this launch, including the current one."""
     cut: set[str] = field(default_factory=set)
+    """Ids of cases that the budget ended before all of their stages."""
     writing: Pace = field(default_factory=Pace)
+    """Pace of writing results."""
 
     def run(self) -> None:
-        """Launch after launch, as long as cases are open and the budget lasts."""
-        unready = self._end_failed_sides()
+        """Measure launch after launch, as long as cases are open and the budget lasts."""
+        unready = end_failed_sides(self.runs, self.plan)
         before = max(
             (count for run in self.runs for count in run.ledger.launches.values()), default=0
         )
-        with ExitStack() as held:
+        with ExitStack() as stack:
             try:
-                wanted = () if unready else self._next(before)
-                if wanted:
-                    held.enter_context(self.runner.hold())
+                plan = () if unready else self._next(before)
+                if plan:
+                    stack.enter_context(self.runner.hold())
                     self.budget.since, self.measuring_since = self.runner.clock(), time.monotonic()
                     self.earlier_s = max(run.ledger.measured_s for run in self.runs)
                     self._prepare_online()
-                while wanted := self._affordable(wanted):
-                    self._look_ahead(wanted)
-                    self._launch(wanted)
+                while plan := self._affordable(plan):
+                    self._look_ahead(plan)
+                    self._launch(plan)
                     self.launch += 1
-                    wanted = () if self._is_broken(everything=False) else self._next(before)
+                    plan = () if self._is_broken(everything=False) else self._next(before)
                 if self.launch:
                     self._explain()
                     self._is_broken(everything=True)
@@ -248,43 +259,20 @@ class _Jobs:
                 self._record(at_once=True)
 
     def measured(self) -> Measured:
-        """Machine and ledger of each side."""
+        """Return machine and ledger of each side."""
         return {run.side.name: (run.environment or UNSEEN, run.ledger) for run in self.runs}
 
-    def _end_failed_sides(self) -> bool:
-        """Return whether a side's set-up failed: all its rows report that, and the other has nothing to compare with."""
-        failed = [run for run in self.runs if run.side.failure is not None]
-        for run in self.runs if failed else ():
-            reason, _, log = (run.side.failure or failed[0].side.failure or "").partition("\n")
-            status, ended = (
-                Status.FAILED,
-                Failure(stage=SETUP, arms=(), reason=reason, log_tail=log),
-            )
-            if run.side.failure is None:
-                status, ended = (
-                    Status.NOT_RUN,
-                    replace(ended, reason=f"{failed[0].side.name} could not be set up: {reason}"),
-                )
-            for _, case in self.plan:
-                if run.ledger.is_open(case):
-                    run.ledger = run.ledger.with_failure(case, status, ended)
-        return bool(failed)
-
     def _is_broken(self, *, everything: bool) -> bool:
-        """Return whether a protected file was changed; every case of all sides then fails with its name.
+        """Return whether a protected file was changed.
 
-        Neither the side that did it nor the samples taken before it can be determined.
+        Every case of all sides then fails with its name. Neither the side that did it nor the
+        samples taken before it can be determined.
         """
         breaks = self.runner.inspect(everything)
+        reason = f"while base and head were measured, {'; '.join(breaks)}"
         for run in self.runs if breaks else ():
             for _, case in self.plan:
-                run.fail(
-                    case,
-                    Status.FAILED,
-                    REACH,
-                    (),
-                    f"while base and head were measured, {'; '.join(breaks)}",
-                )
+                run.fail(case, Status.FAILED, REACH, (), reason)
         return bool(breaks)
 
     def _next(self, before: int) -> Plan:
@@ -292,14 +280,17 @@ class _Jobs:
 
         Cases of the first `before` launches that an earlier run has completely are skipped.
         """
-        wanted = self._wanted()
-        while not wanted and self.launch < before:
+        plan = self._select_cases()
+        while not plan and self.launch < before:
             self.launch += 1
-            wanted = self._wanted()
-        return wanted
+            plan = self._select_cases()
+        return plan
 
-    def _wanted(self) -> Plan:
-        """The cases of this launch, in its order: those that still need it, on some side, and have budget left."""
+    def _select_cases(self) -> Plan:
+        """Return the cases of this launch, in its order.
+
+        These are cases that still need it, on some side, and have budget left.
+        """
         plan = [
             (suite, case)
             for suite, case in self.plan
@@ -314,15 +305,17 @@ class _Jobs:
         return tuple(
             (suite, case)
             for suite, case in plan
-            if case.id in names and not self._over_case_budget(case)
+            if case.id in names
+            and not is_over_budget(self.runs, case, self.runner.options.case_budget_s)
         )
 
-    def _affordable(self, wanted: Plan) -> Plan:
-        """Return the part of a launch that fits into the budget; the first one checks before each stage."""
+    def _affordable(self, plan: Plan) -> Plan:
+        """Return the part of a launch that fits into the budget.
+
+        The first launch checks before each stage instead.
+        """
         stages_of = partial(self._stages, launch=self.launch)
-        return (
-            self.budget.affordable(wanted, stages_of, self.asked or {}) if self.launch else wanted
-        )
+        return self.budget.affordable(plan, stages_of, self.asked or {}) if self.launch else plan
 
     def _has(self, case: Case, launch: int) -> bool:
         """Return whether all sides have everything of a launch of a case."""
@@ -333,7 +326,10 @@ class _Jobs:
         )
 
     def _open_cases(self, every: set[str]) -> set[str]:
-        """Fixed sampling takes every case through all launches; adaptive sampling asks the judge."""
+        """Return the ids of open cases.
+
+        Fixed sampling takes every case through all launches; adaptive sampling asks the judge.
+        """
         options, ask = self.runner.options, self.runner.still_open
         if ask is None or not self.runner.samples_adaptively:
             return every if self.launch < options.launches else set()
@@ -343,36 +339,39 @@ class _Jobs:
             self.asked = ask(self.launch, self.measured())
         return every & self.asked.keys()
 
-    def _look_ahead(self, wanted: Plan) -> None:
-        """Expect the remaining stages: of all launches in fixed sampling, of the usual number in adaptive sampling."""
+    def _look_ahead(self, plan: Plan) -> None:
+        """Expect the remaining stages.
+
+        Fixed sampling has those of all launches, adaptive sampling those of the usual number.
+        """
         options, adaptive = self.runner.options, self.runner.samples_adaptively
         launches = max(self.launch + 1, usual_launches(options) if adaptive else options.launches)
         ahead = range(self.launch, launches)
         stages = [
             stage
             for launch in ahead
-            for suite, case in wanted
+            for suite, case in plan
             for stage in self._stages(suite, case, launch)
         ]
         if not self.begun:
             stages += [
                 stage
-                for suite, case in wanted
+                for suite, case in plan
                 for stage in suite.stages(case)
                 if stage.kind is StageKind.PREPARE
             ]
         self.stages.outlook.expect(stages, launches=launches, later=len(ahead) - 1)
 
-    def _launch(self, wanted: Plan) -> None:
+    def _launch(self, plan: Plan) -> None:
         begun = self.runner.clock()
         with ExitStack() as stack:
             runs = [run for run in self.runs if run.side.failure is None]
-            launchers = self.servers.open(stack, f"launch-{self.launch}", wanted)
+            launchers = self.servers.open(stack, f"launch-{self.launch}", plan)
             for run in runs:
                 with run.spending(Phase.START):
                     run.look_at_machine(launchers[run.side.name])
             self._record()
-            self._refuse_others(runs)
+            refuse_others(runs, self.runner.refuse)
             if not self.begun and runs:
                 self._begin_to_watch(runs[0].environment or UNSEEN)
             self.budget.start_s = max(0.0, self.runner.clock() - begun)
@@ -383,14 +382,14 @@ class _Jobs:
                     self._prepare(
                         run,
                         launchers[run.side.name],
-                        [pair for pair in wanted if not pair[0].needs_network(pair[1])],
+                        [pair for pair in plan if not pair[0].needs_network(pair[1])],
                     )
             options = self.runner.options
             if self.launch + 1 < (
                 options.max_launches if self.runner.samples_adaptively else options.launches
             ):
-                self.servers.foresee(f"launch-{self.launch + 1}", wanted)
-            self._measure_cases(launchers, wanted)
+                self.servers.foresee(f"launch-{self.launch + 1}", plan)
+            self._measure_cases(launchers, plan)
             self.servers.go_on()
 
     def _explain(self) -> None:
@@ -402,14 +401,14 @@ class _Jobs:
         if ask is None or options.explain is Explain.NEVER:
             return
         with self.runs[-1].spending(Phase.JUDGE):
-            wanted = arms_to_explain(self.plan, ask(self.measured()), self.runs)
-        if not wanted:
+            targets = arms_to_explain(self.plan, ask(self.measured()), self.runs)
+        if not targets:
             return
         with ExitStack() as stack:
             Explaining(
                 runs=self.runs,
                 launchers=self.servers.open(
-                    stack, "explain", [(one.suite, one.case) for one in wanted]
+                    stack, "explain", [(target.suite, target.case) for target in targets]
                 ),
                 budget_s=min(options.explain_s, self.budget.left_to_explain_s),
                 whose=(
@@ -420,26 +419,16 @@ class _Jobs:
                 clock=self.runner.clock,
                 observe=self.runner.observe,
                 launch=max(self.launch - 1, 0),
-            ).explain(wanted)
+            ).explain(targets)
 
     def _begin_to_watch(self, environment: Environment) -> None:
         """Start to watch the device.
 
         If its identity is known only now, it may have to be waited for.
         """
-        asked = self.runner.clock()
+        begun = self.runner.clock()
         self.stages.watch = self.runner.watch(environment)
-        self.budget.since += self.runner.clock() - asked
-
-    def _refuse_others(self, runs: Sequence[SideRun]) -> None:
-        """Check both sides: both having the same wrong device makes it no better.
-
-        Raises:
-            WrongDevice: a side's machine is not the requested one.
-        """
-        for run in runs:
-            if reason := self.runner.refuse(run.environment or UNSEEN):
-                raise WrongDevice(f"{run.side.name}: {reason}" if len(runs) > 1 else reason)
+        self.budget.since += self.runner.clock() - begun
 
     def _prepare_online(self) -> None:
         online = [(suite, case) for suite, case in self.plan if suite.needs_network(case)]
@@ -463,27 +452,27 @@ class _Jobs:
                     )
                     self.stages.outlook.ended(stage, None)
 
-    def _measure_cases(self, launchers: Mapping[SideName, Launcher], wanted: Plan) -> None:
-        """All of a launch.
+    def _measure_cases(self, launchers: Mapping[SideName, Launcher], plan: Plan) -> None:
+        """Measure all of a launch.
 
         With a budget, the first one verifies every case, then times them, then takes peaks of
         memory.
         """
         self.cut = set()
         waits = self.launch == 0 and self.budget.limit_s is not None
-        for ahead, suite, case, is_due in rounds(wanted, budgeted=waits):
+        for ahead, suite, case, is_due in rounds(plan, budgeted=waits):
             self.ahead = ahead
             self._measure_case(
                 launchers,
                 suite,
                 case,
-                [one for one in self._stages(suite, case, self.launch) if is_due(one)],
+                [stage for stage in self._stages(suite, case, self.launch) if is_due(stage)],
             )
             if waits:
                 self._record()
             else:
                 self._end_launch(case)
-        for suite, case in wanted if waits else ():
+        for suite, case in plan if waits else ():
             self._measure_peaks(
                 launchers,
                 suite,
@@ -512,15 +501,7 @@ class _Jobs:
             " measured; raise run.budget_s"
         )
         if stages and case.id not in self.cut:
-            self._note_budget(self._open_runs(launchers, case), case, detail)
-
-    @staticmethod
-    def _note_budget(runs: Sequence[SideRun], case: Case, detail: str) -> None:
-        check = Check(
-            name=WITHIN_BUDGET, arm=case.reference, outcome=Outcome.UNKNOWN, detail=detail
-        )
-        for run in runs:
-            run.ledger = run.ledger.with_evidence(case, Evidence(checks=(check,)), duration_s=0.0)
+            note_budget(self._open_runs(launchers, case), case, detail)
 
     def _measure_case(
         self,
@@ -547,7 +528,7 @@ class _Jobs:
             if not reason or self._is_idle(launchers, case, stage):
                 reason = self._do(launchers, suite, case, stage)
             if reason:
-                self._note_budget(self._open_runs(launchers, case), case, reason)
+                note_budget(self._open_runs(launchers, case), case, reason)
                 for run in self._open_runs(launchers, case):
                     run.fail(case, Status.NOT_RUN, stage.kind, stage.arms, reason)
                 self.cut.add(case.id)
@@ -588,7 +569,8 @@ class _Jobs:
             if stage.kind is StageKind.VERIFY:
                 self.beside.settle(case)
         elif open_runs:
-            ready, room_s = self._may_get_ready_at_once(open_runs), self.budget.share_s(self.ahead)
+            ready = may_get_ready_at_once(open_runs, self.runner.options)
+            room_s = self.budget.share_s(self.ahead)
             self.stages.in_turns(
                 replace(job, ready_at_once=ready, room_s=room_s), open_runs, launchers
             )
@@ -614,7 +596,7 @@ class _Jobs:
         if job.stage.kind is StageKind.SIZE:
             self.stages.of_one_side(job, runs, launchers, self.runner.sizes.get(job.case.id, {}))
             return ""
-        if self._may_run_at_once(job.stage, runs):
+        if may_run_at_once(job.stage, runs, self.runner.options):
             self.stages.at_once(job, runs, launchers)
             return ""
         took_s = 0.0
@@ -632,27 +614,6 @@ class _Jobs:
             )
         return ""
 
-    def _may_run_at_once(self, stage: Stage, runs: Sequence[SideRun]) -> bool:
-        """Return whether both sides may run a stage simultaneously: it is untimed, and the machine has room for two.
-
-        On the CPU they also compile from cold simultaneously, each on its own cores. On a GPU each
-        runs exclusively: without per-process figures, memory is a sum over both, and tuning would
-        run next to another process.
-        """
-        if stage.exclusive or len(runs) < 2:  # noqa: PLR2004 - sides
-            return False
-        alone = stage.kind is StageKind.ALONE and device_of(runs) == "cpu"
-        return (stage.kind in UNTIMED or alone) and self._has_room_for_two(runs)
-
-    def _may_get_ready_at_once(self, runs: Sequence[SideRun]) -> bool:
-        """Return whether both sides may open, compile and warm up simultaneously: on the CPU with enough cores."""
-        return len(runs) > 1 and device_of(runs) == "cpu" and self._has_room_for_two(runs)
-
-    def _has_room_for_two(self, runs: Sequence[SideRun]) -> bool:
-        return self.runner.options.overlap and has_cores_for_two(
-            self.runner.options, device=device_of(runs)
-        )
-
     def _stages(self, suite: Suite, case: Case, launch: int) -> tuple[Stage, ...]:
         """Return the stages of a launch, except preparing, which comes before all of them.
 
@@ -660,14 +621,15 @@ class _Jobs:
         within its budget.
         """
         due = (
-            one
-            for one in suite.stages(case)
-            if one.takes_place_in(launch) and one.kind is not StageKind.PREPARE
+            stage
+            for stage in suite.stages(case)
+            if stage.takes_place_in(launch) and stage.kind is not StageKind.PREPARE
         )
         return tuple(
-            one
-            for one in due
-            if launch == 0 or (self._is_asked_for(case, one) and self.cold.may_repeat(case, one))
+            stage
+            for stage in due
+            if launch == 0
+            or (self._is_asked_for(case, stage) and self.cold.may_repeat(case, stage))
         )
 
     def _is_asked_for(self, case: Case, stage: Stage) -> bool:
@@ -702,13 +664,8 @@ class _Jobs:
         return ask(rows[0], rows[-1])
 
     def _in_fair_order(self, runs: list[SideRun]) -> list[SideRun]:
-        """Return base first in every second launch, so neither side always has the advantage of being first."""
+        """Return base first in every second launch, so neither side always has that advantage."""
         return runs if self.launch % 2 == 0 else runs[::-1]
-
-    def _over_case_budget(self, case: Case) -> bool:
-        budget_s = self.runner.options.case_budget_s
-        rows = [row for run in self.runs if (row := run.ledger.rows.get(case.id))]
-        return budget_s is not None and sum(row.duration_s or 0.0 for row in rows) > budget_s
 
     def _record(self, *, at_once: bool = False) -> None:
         """Write the present results, if that costs little compared with measuring since.

@@ -22,7 +22,7 @@ from ci_bench.processes.forkserver import SUITES
 from ci_bench.processes.launch import Launcher
 from ci_bench.records.config import RunOptions
 from ci_bench.records.results import Case, Phase, SideName, Spent
-from ci_bench.runner.stages import UNSEEN, SideRun
+from ci_bench.runner.side_run import UNSEEN, SideRun
 from ci_bench.suites.contract import Suite
 
 logger = logging.getLogger(__name__)
@@ -41,7 +41,11 @@ BUSY_CORES = 1
 
 @dataclass(kw_only=True, slots=True)
 class _Spare:
-    """A server of the next launch, which has loaded for `loaded_s` seconds so far; `since` is since when it does, if it does."""
+    """A server of the next launch.
+
+    It has loaded for `loaded_s` seconds so far, and does again from `since`, which is `None` while
+    it is paused.
+    """
 
     launcher: Launcher
     since: float | None
@@ -80,17 +84,18 @@ class _Spare:
 
 @dataclass(kw_only=True, slots=True)
 class Servers:
-    """The servers of the launches of one run, `current` those of the one that is open.
-
-    `foreseen` is the name of the next launch and its imports; `None` if none is prepared. `spares`
-    are servers of that launch.
-    """
+    """The servers of the launches of one run."""
 
     runs: tuple[SideRun, ...]
+    """All sides of the run."""
     options: RunOptions
+    """Options of the run."""
     current: dict[SideName, Launcher] = field(default_factory=dict)
+    """Servers of the open launch, by side."""
     foreseen: tuple[str, tuple[str, ...]] | None = None
+    """Name of the next launch and its imports; `None` if none is prepared."""
     spares: dict[SideName, _Spare] = field(default_factory=dict)
+    """Servers of the next launch, by side."""
     _key: str = field(default_factory=lambda: secrets.token_hex(8), init=False)
     """The key that the launches' addresses are drawn with, unique to the run."""
 
@@ -113,14 +118,16 @@ class Servers:
         ):
             self.close()
         runs = [run for run in self.runs if run.side.failure is None]
-        taken = {
+        preloaded = {
             run.side.name: self._take(run, stack) for run in runs if run.side.name in self.spares
         }
-        started = [taken.get(run.side.name) or self._launcher(run, name, preload) for run in runs]
+        started = [
+            preloaded.get(run.side.name) or self._launcher(run, name, preload) for run in runs
+        ]
         self.current, self.foreseen = {}, None
         for run, launcher in zip(runs, started, strict=True):
             with run.spending(Phase.START):
-                failed = launcher is taken.get(run.side.name) and not _is_ready(launcher)
+                failed = launcher is preloaded.get(run.side.name) and not _is_ready(launcher)
                 usable = self._launcher(run, name, preload) if failed else launcher
                 self.current[run.side.name] = stack.enter_context(usable)
         stack.callback(_let_go, tuple(self.current.values()))
@@ -165,7 +172,7 @@ class Servers:
         self.foreseen = None
 
     def _launcher(self, run: SideRun, name: str, preload: tuple[str, ...]) -> Launcher:
-        """A server of a launch: those of both sides have their memory in the same place."""
+        """Return a server of a launch: those of both sides have their memory in the same place."""
         return run.launcher(name, preload, offline=True, addresses=drawn(f"{self._key}/{name}"))
 
     def _load(self, most: int) -> None:
@@ -251,7 +258,7 @@ def _is_ready(launcher: Launcher) -> bool:
 
 
 def preload_of(plan: Sequence[tuple[Suite, Case]]) -> tuple[str, ...]:
-    """The modules that the process behind a launch imports for these cases, each once.
+    """Return the modules that a launch's server imports for these cases, each once.
 
     If they compute with torch, this includes our own modules that their workers need: these cost
     each worker a fifth of a second otherwise.

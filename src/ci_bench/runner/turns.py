@@ -77,25 +77,31 @@ class Watch(Protocol):
         """Note that all workers are open and warm: from now on, new processes are foreign."""
 
     def near_cores(self) -> frozenset[int] | None:
-        """Return the host's cores that are closest to the device; `None` if none is closer, or if that is unknown."""
+        """Return the host's cores that are closest to the device.
+
+        `None` if none is closer, or if that is unknown.
+        """
 
     def read(self) -> Any:
-        """The state of the machine now."""
+        """Return the state of the machine now."""
 
     def glance(self) -> Any:
-        """A quick look after a turn."""
+        """Return a quick look after a turn."""
 
     def taint(self, before: Any, after: Any) -> str | None:
         """Return why samples taken between two readings must not count; `None` if they may."""
 
     def uneven(self, glances: Mapping[tuple[SideName, int], Sequence[Any]]) -> str | None:
-        """Describe different clocks of a block's sides, by the looks after each arm's turns; `None` if they were equal."""
+        """Describe different clocks of a block's sides; `None` if they were equal.
+
+        `glances` are the looks after each arm's turns.
+        """
 
     def facts(self, reading: Any) -> Mapping[str, Fact]:
         """Return the facts of a reading for the results."""
 
     def count(self) -> EnergyCount:
-        """The counter of energy now."""
+        """Read the counter of energy now."""
 
     def metrics(
         self, glances: Mapping[int, Sequence[Any]], *, arm: str, launch: int
@@ -110,34 +116,34 @@ class NoWatch:
     """Watches nothing."""
 
     def vacate(self) -> None:
-        """Does nothing."""
+        """Do nothing."""
 
     def settle(self) -> None:
-        """Does nothing."""
+        """Do nothing."""
 
     def near_cores(self) -> None:
-        """Knows none."""
+        """Return nothing."""
 
     def read(self) -> None:
-        """Sees nothing."""
+        """Return nothing."""
 
     def glance(self) -> None:
-        """Sees nothing."""
+        """Return nothing."""
 
     def taint(self, _before: Any, _after: Any) -> str | None:
-        """Doubts nothing."""
+        """Return no doubt."""
         return None
 
     def uneven(self, _glances: Mapping[tuple[SideName, int], Sequence[Any]]) -> str | None:
-        """Doubts nothing."""
+        """Return no difference."""
         return None
 
     def facts(self, _reading: Any) -> Mapping[str, Fact]:
-        """Keeps nothing."""
+        """Return no facts."""
         return {}
 
     def count(self) -> EnergyCount:
-        """Counts nothing."""
+        """Return a reading without a counter."""
         return EnergyCount(at_s=0.0, joules=None)
 
     def metrics(
@@ -147,34 +153,33 @@ class NoWatch:
         arm: str,  # noqa: ARG002 - the protocol's signature
         launch: int,  # noqa: ARG002 - likewise
     ) -> tuple[Metric, ...]:
-        """Has nothing to tell."""
+        """Return no metrics."""
         return ()
 
     def close(self) -> None:
-        """Does nothing."""
+        """Do nothing."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Round:
-    """The result of one case in one launch.
-
-    It holds the end of each side's worker, and the machine's condition by block.
-
-    `sightings` are the turns of each side whose samples count, in the order taken; `calls` of each
-    arm make a sample. `glances` are the looks after these turns, by side and place of the arm, and
-    by block; `stretches` those in which energy was counted, by the same. `flushes` of the cache
-    came before each call.
-    """
+    """The result of one case in one launch."""
 
     ended: Mapping[SideName, Ended]
+    """End of each side's worker."""
     blocks: tuple[Block, ...]
+    """Machine's condition in each block."""
     sightings: Mapping[SideName, tuple[Sighting, ...]] = field(default_factory=dict)
+    """Turns of each side whose samples count, in the order taken."""
     calls: tuple[int, ...] = ()
+    """Calls of each arm that make a sample."""
     flushes: int = 0
+    """Cache flushes before each call; 0 for none."""
     glances: Mapping[tuple[SideName, int], Mapping[int, Sequence[Any]]] = field(
         default_factory=dict
     )
+    """Looks after these turns, by side and place of the arm, and by block."""
     stretches: Mapping[tuple[SideName, int], Sequence[Stretch]] = field(default_factory=dict)
+    """Work in which energy was counted, by side and place of the arm; empty if it was not."""
 
 
 MOST_CHECKING = 0.01
@@ -201,12 +206,14 @@ class Checking:
         sides = self._checked_s.setdefault(case, {})
         for name, ended in played.ended.items():
             spent = [
-                one
+                entry
                 for answer in ended.answers
                 if answer.evidence is not None
-                for one in answer.evidence.spent
+                for entry in answer.evidence.spent
             ]
-            checked_s = sum(max(0.0, one.seconds) for one in spent if one.phase is Phase.CHECKS)
+            checked_s = sum(
+                max(0.0, entry.seconds) for entry in spent if entry.phase is Phase.CHECKS
+            )
             sides[name] = sides.get(name, 0.0) + checked_s
 
     def is_over_its_share(self, case: str) -> bool:
@@ -222,34 +229,35 @@ class Checking:
 
 @dataclass(kw_only=True, slots=True)
 class _Party:
-    """One side's worker, skipped once it has exited.
-
-    `calls` of each arm make a sample, `block_s` is its part of a block (s).
-
-    `flushes` of the cache are what its calls need; `one_core` means that they use only one core of
-    the host. `places` are the indexes of the side's arms among all arms, which orders use; its
-    worker has only the side's arms. `taken` are the orders of its turns, without discarded ones,
-    and the seconds of each.
-    """
+    """One side's worker, skipped once it has exited."""
 
     name: SideName
+    """Side of the worker."""
     worker: Worker
+    """The worker."""
     calls: tuple[int, ...] = ()
+    """Calls of each of the side's arms that make a sample, as the worker reported them."""
     block_s: float = 0.0
+    """Duration of its part of a block (s)."""
     flushes: int = 0
+    """Cache flushes that its calls need."""
     one_core: bool = False
+    """True if its calls use only one core of the host."""
     places: tuple[int, ...] = ()
+    """Indexes of the side's arms among all arms, which orders use."""
     playing: bool = True
+    """False once the worker has exited."""
     taken: list[tuple[Order, float]] = field(default_factory=list)
+    """Orders of its turns, without discarded ones, and the seconds of each."""
 
     def tell(self, order: Order) -> None:
         """Send an order to the worker without waiting."""
         if self.playing:
-            self.worker.tell(self._own(order))
+            self.worker.tell(self._translate(order))
 
     def obey(self, order: Order | None) -> None:
         """Make the worker execute or finish an order, and check if it is still there."""
-        answer = self.worker.ask(order and self._own(order)) if self.playing else None
+        answer = self.worker.ask(order and self._translate(order)) if self.playing else None
         self.playing = answer is not None and answer.done is not None
         if answer is not None and answer.done is not None:
             self.calls, self.block_s, self.flushes = (
@@ -265,7 +273,9 @@ class _Party:
         """Make the worker run one arm, and count energy meanwhile; `None` if it did not finish."""
         counts: list[EnergyCount] = []
         before, begun = watch.read(), clock()
-        self.worker.tell(self._own(Order(kind=OrderKind.KEEP_BUSY, seat=seat, seconds=seconds)))
+        self.worker.tell(
+            self._translate(Order(kind=OrderKind.KEEP_BUSY, seat=seat, seconds=seconds))
+        )
         while not self.worker.answers_within(COUNT_EVERY_S):
             counts.append(watch.count())
         answer, elapsed_s, after = self.worker.ask(None), clock() - begun, watch.read()
@@ -282,12 +292,15 @@ class _Party:
         )
 
     def calls_of(self, arm: int) -> int | None:
-        """Return the worker's number of calls of an arm in a sample; `None` if it has no such arm, or reported none."""
+        """Return the worker's number of calls of an arm in a sample.
+
+        `None` if it has no such arm, or reported none.
+        """
         place = self.places.index(arm) if arm in self.places else len(self.calls)
         return self.calls[place] if place < len(self.calls) else None
 
-    def _own(self, order: Order) -> Order:
-        """The order as its worker counts arms."""
+    def _translate(self, order: Order) -> Order:
+        """Return the order as its worker counts arms."""
         calls = tuple(order.calls[place] for place in self.places if place < len(order.calls))
         return replace(
             order,
@@ -322,7 +335,10 @@ class _Party:
 
 
 def plan_block(seats: int, coin: random.Random) -> list[int]:
-    """A random order of the seats, there and back (ABBA, or BAAB): each has two turns around the same mean time."""
+    """Return a random order of the seats, there and back (ABBA, or BAAB).
+
+    Each seat has two turns around the same mean time.
+    """
     order = list(range(seats))
     coin.shuffle(order)
     return [*order, *reversed(order)]
@@ -332,42 +348,54 @@ def plan_block(seats: int, coin: random.Random) -> list[int]:
 class Turns:
     """One case in one launch.
 
-    `tell` is called with done and total turns of an arm; `secret` draws the refereed turns.
-
-    With `ready_at_once` all sides open and warm up simultaneously; else one after the other, so
-    first calls can be compared. Up to `most_blocks` may be taken while they take no longer than
-    twice as getting ready did, and all of it no longer than `room_s` seconds; `None` takes
-    `RunOptions.blocks`. `sparing` means that looks have exceeded their share in earlier launches:
-    one look at each arm has to do then. With `flushes` the cache is overwritten that many times
-    before each call, as for a side that went before; 0 asks the sides. Sides that use one core of
-    the host each are kept to one of `cores` together. `places` are the arms that a side has, of all
-    `arms`; one that is not in it has all. `clock` gives seconds; it is monotonic, and so is that of
-    workers. Untimed work, warming up and reporting in the end, runs in the context of `meanwhile`.
+    Sides open and warm up one after the other unless `ready_at_once`, so first calls can be
+    compared. Adaptive blocks take no longer than twice as getting ready did.
     """
 
     arms: int
+    """Number of all arms."""
     launch: int
+    """Number of the launch, from 0."""
     options: RunOptions
+    """Options of the run."""
     coin: random.Random
+    """Draws the order of sides and turns, and the common core."""
     places: Mapping[SideName, tuple[int, ...]] = field(default_factory=dict)
+    """Indexes of the arms that a side has; a side that is not in it has all."""
     watch: Watch = field(default_factory=NoWatch)
+    """Monitor of the machine."""
     tell: Callable[[int, int], None] = lambda _done, _total: None
+    """Called with the done and the total turns of an arm."""
     secret: random.Random = field(default_factory=secrets.SystemRandom)
+    """Draws the refereed turns and their seeds."""
     clock: Callable[[], float] = time.perf_counter
+    """Gives seconds; monotonic, as the workers' clock is."""
     meanwhile: Callable[[], AbstractContextManager[object]] = nullcontext
+    """Context of untimed work: warming up, and reporting in the end."""
     most_blocks: int | None = None
+    """Limit of adaptive blocks; `None` takes `RunOptions.blocks`."""
     room_s: float = math.inf
+    """Limit of the whole case in this launch (s), within which adaptive blocks are taken."""
     ready_at_once: bool = False
+    """True if all sides open and warm up simultaneously."""
     sparing: bool = False
+    """True if looks exceeded their share in earlier launches: one look at each arm has to do."""
     flushes: int = 0
+    """Cache flushes before each call, as for a side that went before; 0 asks the sides."""
     cores: tuple[int, ...] = ()
+    """Cores of which sides that use a single one share one."""
     blocks: int = field(default=1, init=False)
+    """Number of blocks, once it is decided."""
     _on_one_core: bool = field(default=False, init=False)
+    """True if all sides are kept to one core."""
     _redos: int = field(default=0, init=False)
+    """Number of repeated blocks so far."""
     _refereed: dict[tuple[SideName, int], int] = field(default_factory=dict, init=False)
+    """Block in which each arm of each side is refereed."""
     _glances: dict[tuple[SideName, int], dict[int, Sequence[Any]]] = field(
         default_factory=dict, init=False
     )
+    """Looks after the turns of each arm of each side, by block."""
 
     def play(self, openers: Mapping[SideName, Opener]) -> Round:
         """Open the sides one after the other, warm them up, give turns, and collect their results.
@@ -394,8 +422,8 @@ class Turns:
             self.blocks = self._count_blocks(
                 self.clock() - begun, sum(party.block_s for party in parties if party.playing)
             )
-            wanted = max((party.flushes for party in parties if party.playing), default=0)
-            self.flushes = self.flushes or min(max(0, wanted), MOST_FLUSHES)
+            needed = max((party.flushes for party in parties if party.playing), default=0)
+            self.flushes = self.flushes or min(max(0, needed), MOST_FLUSHES)
             self._refereed = self._draw_refereed(tuple(openers), calls)
             playing = [party for party in parties if party.playing]
             self._on_one_core = min(len(playing), len(self.cores)) > 1 and all(
@@ -420,7 +448,7 @@ class Turns:
             )
 
     def _open(self, openers: Mapping[SideName, Opener], stack: ExitStack) -> list[_Party]:
-        """All sides with their arms open, base first."""
+        """Return all sides with their arms open, base first."""
         parties = []
         for name in self._shuffled(tuple(openers)):
             party = _Party(
@@ -437,10 +465,13 @@ class Turns:
         return self.places.get(name, tuple(range(self.arms)))
 
     def _sized(self, parties: Sequence[_Party]) -> tuple[int, ...]:
-        """Return the calls for each arm by the first side that has it: at least one, whatever a worker reported."""
-        said = ([party.calls_of(arm) for party in parties] for arm in range(self.arms))
+        """Return the calls for each arm by the first side that has it.
+
+        At least one, whatever a worker reported.
+        """
+        reports = ([party.calls_of(arm) for party in parties] for arm in range(self.arms))
         return tuple(
-            max(1, next((calls for calls in of_arm if calls is not None), 1)) for of_arm in said
+            max(1, next((calls for calls in of_arm if calls is not None), 1)) for of_arm in reports
         )
 
     def _count_blocks(self, ready_s: float, block_s: float) -> int:
@@ -501,8 +532,8 @@ class Turns:
             for party in parties:
                 party.discard(number)
             self._keep_to_a_core(parties)
-        for seat, taken in glances.items():
-            self._glances.setdefault(seat, {})[number] = taken
+        for seat, looks in glances.items():
+            self._glances.setdefault(seat, {})[number] = looks
         self.tell((number + 1) * 2, self.blocks * 2)
         uneven = self.watch.uneven(glances)
         facts = {**self.watch.facts(after), **({CLOCKS_APART: uneven} if uneven else {})}
@@ -570,10 +601,10 @@ class Turns:
 
         Not with flushes, which draw power in between.
         """
-        found: dict[tuple[SideName, int], list[Stretch]] = {}
+        stretches: dict[tuple[SideName, int], list[Stretch]] = {}
         seats = [(party, arm) for party in parties for arm in party.places]
-        wanted = self.options.energy_s > 0 and not self.flushes
-        for index in plan_block(len(seats), self.coin) if wanted else ():
+        counting = self.options.energy_s > 0 and not self.flushes
+        for index in plan_block(len(seats), self.coin) if counting else ():
             party, arm = seats[index]
             stretch = (
                 party.keep_busy(arm, self.options.energy_s, self.watch, self.clock)
@@ -581,14 +612,16 @@ class Turns:
                 else None
             )
             if stretch is not None:
-                found.setdefault((party.name, arm), []).append(stretch)
-        return found
+                stretches.setdefault((party.name, arm), []).append(stretch)
+        return stretches
 
     def _refereed_groups(self, number: int, groups: Sequence[tuple[SideName, int]]) -> set[int]:
         """Return the refereed orders of a block: one for each arm that is drawn for it."""
         due = [seat for seat, block in self._refereed.items() if block == number]
-        own = [[place for place, seat in enumerate(groups) if seat == wanted] for wanted in due]
-        return {self.secret.choice(places) for places in own if places}
+        candidates = [
+            [place for place, seat in enumerate(groups) if seat == due_seat] for due_seat in due
+        ]
+        return {self.secret.choice(places) for places in candidates if places}
 
 
 def why_not_together(played: Round) -> str:
@@ -616,6 +649,6 @@ def why_not_together(played: Round) -> str:
 
 
 def spoilt_by_capture(played: Round) -> str:
-    """Return the message of the first worker that a failed capture has spoilt; empty if none has."""
+    """Return the message of the first worker that a failed capture spoilt; empty if none."""
     faults = (answer.fault for ended in played.ended.values() for answer in ended.answers)
     return next((fault.message for fault in faults if fault is not None and fault.spoilt), "")

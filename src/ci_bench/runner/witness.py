@@ -53,7 +53,7 @@ TURNS_ALONE = 12
 A busy machine leaves small ones as well, so it causes no accusation.
 """
 MOST_LOAD_ALONE = 5.0
-"""The largest load per core at which gaps are known to keep that allowance; above it, they may not."""
+"""The largest load per core at which gaps are known to keep that allowance."""
 MOST_LOAD_QUIET = 1.0
 """The load per core above which base's gaps may be waiting if head's are as large: the load is a
 mean of a minute.
@@ -69,41 +69,50 @@ Above it, the samples are too short to decide.
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sighting:
-    """One turn as the parent saw it: which, of how many samples, and the seconds from its order to its answer.
-
-    `touched`: a call that is not timed may have come first; `refereed`: looks did, which take
-    arbitrarily long.
-    """
+    """One turn as the parent saw it."""
 
     seat: int
+    """Place of the turn's arm among all arms."""
     block: int
+    """Number of the block."""
     samples: int
+    """Number of samples in the turn."""
     elapsed_s: float
+    """Time from the order to its answer (s)."""
     touched: bool = False
+    """True if a call that is not timed may have come first."""
     refereed: bool = False
+    """True if looks came first, which take arbitrarily long."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Account:
-    """The gaps (s per sample) of one arm's turns in one launch, by one clock.
+    """The gaps of one arm's turns in one launch, by one clock.
 
-    A gap is the part of the parent's time that no sample explains. `sample_s` is the median sample,
-    `reported_s` and `elapsed_s` the sums over the turns that count. `load` is the machine's,
-    per core. `fault` is the reason that makes the series impossible, whatever the gaps are.
+    A gap is the part of the parent's time that no sample explains.
     """
 
     arm: str
+    """Name of the arm."""
     clock: str
+    """Name of the worker's clock: ``wall`` or ``device``."""
     gaps_s: tuple[float, ...] = ()
+    """Ascending gaps of the turns that count (s per sample)."""
     sample_s: float = 0.0
+    """Median sample (s)."""
     reported_s: float = 0.0
+    """Sum of the worker's times over the turns that count (s)."""
     elapsed_s: float = 0.0
+    """Sum of the parent's times over the same turns (s)."""
     marked: bool = False
+    """True if a GPU's parts were marked, which takes time between samples."""
     load: float = 0.0
+    """Load of the machine, in runnable processes per core."""
     fault: str = ""
+    """Reason that makes the series impossible, whatever the gaps are; empty without one."""
 
     def joined(self, later: "Account") -> "Account":
-        """This account and that of a later launch as one; a fault stays."""
+        """Return this account and that of a later launch as one; a fault stays."""
         turns = len(self.gaps_s) + len(later.gaps_s)
         weighted_s = self.sample_s * len(self.gaps_s) + later.sample_s * len(later.gaps_s)
         return replace(
@@ -123,28 +132,28 @@ Accounts = Mapping[tuple[str, str], Account]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TurnTimes:
-    """The parent's record of one side's turns of one case in one launch.
-
-    `calls` of each arm make a sample. `flushed`: each call was timed twice, behind a flush of the
-    cache each time, which takes additional time. `load` is the number of runnable processes per
-    core.
-    """
+    """The parent's record of one side's turns of one case in one launch."""
 
     arms: Sequence[str]
+    """Names of all arms."""
     sightings: Sequence[Sighting]
+    """Turns of the side whose samples count."""
     calls: Sequence[int]
+    """Calls of each arm that make a sample."""
     flushed: bool = False
+    """True if each call was timed twice, each time behind a flush, which takes time."""
     load: float = 0.0
+    """Number of runnable processes per core."""
 
     def accounts(self, evidence: Evidence) -> Accounts:
-        """The account of each arm and clock that the evidence has a series of."""
+        """Return the account of each arm and clock that the evidence has a series of."""
         series = {
             (metric.arm, metric.name): metric
             for metric in evidence.metrics
             if metric.name in WHOLE and metric.launches
         }
         seats = {
-            arm: [one for one in self.sightings if one.seat == seat]
+            arm: [sighting for sighting in self.sightings if sighting.seat == seat]
             for seat, arm in enumerate(self.arms)
         }
         calls = dict(zip(self.arms, self.calls, strict=True))
@@ -162,15 +171,15 @@ class TurnTimes:
     def _account(
         self, metric: Metric, turns: Sequence[Sighting], *, calls: int, marked: bool
     ) -> Account:
-        clock, taken = WHOLE[metric.name], metric.launches[0]
+        clock, launch = WHOLE[metric.name], metric.launches[0]
         ordered = tuple(turn.block for turn in turns for _ in range(turn.samples))
-        if len(taken.values) != len(ordered) or taken.blocks != ordered:
+        if len(launch.values) != len(ordered) or launch.blocks != ordered:
             fault = (
-                f"{len(taken.values)} samples were returned instead of {len(ordered)}, or of other"
+                f"{len(launch.values)} samples were returned instead of {len(ordered)}, or of other"
                 " blocks"
             )
             return Account(arm=metric.arm, clock=clock, fault=fault)
-        lengths_s = [value * calls for value in taken.values]
+        lengths_s = [value * calls for value in launch.values]
         rest = iter(lengths_s)
         spans = [(turn, sum(next(rest) for _ in range(turn.samples))) for turn in turns]
         fault = next(
@@ -206,7 +215,7 @@ class Witness:
     head: Accounts = field(default_factory=dict)
 
     def checks(self, accounts: Accounts) -> tuple[Check, ...]:
-        """One check for each arm: the worst of its clocks."""
+        """Return one check for each arm: the worst of its clocks."""
         order = (Outcome.PASS, Outcome.UNKNOWN, Outcome.FAIL)
         worst: dict[str, Check] = {}
         for key, account in accounts.items():
@@ -226,16 +235,22 @@ class Witness:
         """
         beside_base = name is not SideName.BASE and SideName.BASE in launches[-1]
         alike = [
-            one for one in launches if name in one and (SideName.BASE in one or not beside_base)
+            accounts
+            for accounts in launches
+            if name in accounts and (SideName.BASE in accounts or not beside_base)
         ]
         spans = [alike[-1:], alike] if len(alike) > 1 else [alike]
         checks: list[Check] = []
         for some in spans:
-            base = joined(one[SideName.BASE] for one in some if beside_base)
+            base = joined(accounts[SideName.BASE] for accounts in some if beside_base)
             head = joined(
-                one[SideName.HEAD] for one in some if name is SideName.BASE and SideName.HEAD in one
+                accounts[SideName.HEAD]
+                for accounts in some
+                if name is SideName.BASE and SideName.HEAD in accounts
             )
-            checks += replace(self, base=base, head=head).checks(joined(one[name] for one in some))
+            checks += replace(self, base=base, head=head).checks(
+                joined(accounts[name] for accounts in some)
+            )
         return tuple(checks)
 
     def _check(self, account: Account, base: Account | None, head: Account | None) -> Check:
@@ -332,12 +347,12 @@ def chance_of(ours: Sequence[float], theirs: Sequence[float], *, margin_s: float
     """
     if not ours or not theirs:
         return 1.0
-    apart = max(
+    distance = max(
         bisect_left(ours, gap - margin_s) / len(ours) - place / len(theirs)
         for place, gap in enumerate(theirs)
     )
     size = min(len(ours), len(theirs))
-    return math.comb(2 * size, size + math.floor(size * max(0.0, apart) + 1e-9)) / math.comb(
+    return math.comb(2 * size, size + math.floor(size * max(0.0, distance) + 1e-9)) / math.comb(
         2 * size, size
     )
 
@@ -379,7 +394,10 @@ def _bounded(account: Account, base: Account | None, sums: str) -> tuple[Outcome
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
-    """The smallest value that at least this share of the values, which ascend, does not exceed."""
+    """Return the smallest value that at least this share of the values does not exceed.
+
+    The values ascend.
+    """
     return ordered[max(0, -int(-share * len(ordered) // 1) - 1)]
 
 
@@ -412,10 +430,11 @@ def _overfull(turn: Sighting, reported_s: float, clock: str) -> str:
 
 
 def joined(launches: Iterable[Accounts]) -> Accounts:
-    """The accounts of several launches as those of one, by arm and clock."""
-    found: dict[tuple[str, str], Account] = {}
+    """Return the accounts of several launches as those of one, by arm and clock."""
+    merged: dict[tuple[str, str], Account] = {}
     for accounts in launches:
-        found |= {
-            key: found[key].joined(one) if key in found else one for key, one in accounts.items()
+        merged |= {
+            key: merged[key].joined(account) if key in merged else account
+            for key, account in accounts.items()
         }
-    return found
+    return merged

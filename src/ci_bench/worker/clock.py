@@ -31,7 +31,7 @@ class Taken:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Write:
-    """A write into inputs in a sample, without a pause: `behind` of its calls come after it, or none."""
+    """A write into inputs in a sample, without a pause: `behind` of its calls follow it."""
 
     write: Callable[[], object]
     behind: int
@@ -51,12 +51,12 @@ class Clock(Protocol):
         """
 
     def call(self, program: Program) -> None:
-        """One call as samples make it, not timed and not waited for."""
+        """Make one call as samples make it, untimed, without waiting for it."""
 
     def take(self, program: Program, *, calls: int, write: Write | None = None) -> Taken:
         """Time this many calls; a `write` goes between two of them.
 
-        A sample that counts has none.
+        A sample that counts has no write.
         """
 
     def least_sample_s(self) -> float:
@@ -97,17 +97,17 @@ class HostClock:
         unmet: tuple[str, ...] = (),
         now: Reader = reader(),
     ) -> None:
-        """`synchronize` waits for the device.
+        """Read time with `now`; `synchronize` waits for the device.
 
         `unmet` names the options that this device cannot follow.
         """
         self._synchronize, self._unmet, self._now = synchronize, unmet, now
 
     def prepare(self, program: Program) -> None:
-        """Nothing has to be prepared."""
+        """Do nothing: the host's clock needs no preparation."""
 
     def call(self, program: Program) -> None:
-        """One call, not timed."""
+        """Make one call, untimed."""
         program.step(no_mark)
 
     def take(self, program: Program, *, calls: int, write: Write | None = None) -> Taken:
@@ -117,7 +117,7 @@ class HostClock:
             ValueError: a call made more or fewer marks than it has parts.
         """
         if not program.parts:
-            return Taken(wall_s=self._whole(program, calls, write))
+            return Taken(wall_s=self._time_without_parts(program, calls, write))
         ends: list[float] = []
         now = self._now
         behind = calls if write is None else write.behind
@@ -143,15 +143,15 @@ class HostClock:
         return Taken(wall_s=wall_s, parts_s=parts_s)
 
     def least_sample_s(self) -> float:
-        """The CPU needs no waiting for, so any sample will do."""
+        """Return 0: the CPU needs no waiting for, so any sample will do."""
         return 0.0
 
     def replays(self, program: Program) -> bool:  # noqa: ARG002 - no program
-        """Never."""
+        """Return false: nothing is captured here."""
         return False
 
     def checks(self, program: Program, *, arm: str) -> tuple[Check, ...]:  # noqa: ARG002 - the same for every program
-        """The options that have no meaning on this device."""
+        """Return a remark for each option that has no meaning on this device."""
         return tuple(
             Check(
                 name=name,
@@ -168,13 +168,13 @@ class HostClock:
         return 0
 
     def flushes(self) -> int:
-        """Never."""
+        """Return 0: this clock never flushes."""
         return 0
 
     def settle_flushes(self, count: int) -> None:
         """Do nothing: this clock has no flushes."""
 
-    def _whole(self, program: Program, calls: int, write: Write | None) -> float:
+    def _time_without_parts(self, program: Program, calls: int, write: Write | None) -> float:
         now, behind = self._now, calls if write is None else write.behind
         step = program.step
         self._synchronize()
@@ -198,10 +198,10 @@ def expect_marks(marks: int, parts: tuple[Part, ...], calls: int) -> None:
     """
     if marks != (len(parts) + 1) * calls:
         names = ", ".join(part.metric for part in parts)
-        made = marks / calls - 1
+        marks_per_call = marks / calls - 1
         message = (
             f"a step has to mark the end of each of its {len(parts)} parts ({names}), and made"
-            f" {made:g} marks per call"
+            f" {marks_per_call:g} marks per call"
         )
         raise ValueError(message)
 
@@ -212,7 +212,9 @@ def split(
     *,
     between: Callable[[_Reading, _Reading], float],
 ) -> tuple[float, ...]:
-    """The seconds that each part took over all calls, from a reading at the start of each call and at each mark.
+    """Return the seconds that each part took over all calls.
+
+    `readings` has one at the start of each call and one at each mark.
 
     `between` gives the seconds from one reading to a later one.
     """
@@ -224,21 +226,21 @@ def split(
     )
 
 
-def device_series(taken: Sequence[Taken]) -> tuple[float, ...]:
+def device_series(samples: Sequence[Taken]) -> tuple[float, ...]:
     """Return the device's seconds of every sample, or nothing if one is unknown.
 
     A series has no holes.
     """
-    return _without_holes([one.device_s for one in taken])
+    return _without_holes([sample.device_s for sample in samples])
 
 
-def part_series(taken: Sequence[Taken], index: int) -> tuple[float, ...]:
+def part_series(samples: Sequence[Taken], index: int) -> tuple[float, ...]:
     """Return the seconds of one part in every sample, or nothing if one is unknown."""
     return _without_holes(
-        [one.parts_s[index] if index < len(one.parts_s) else None for one in taken]
+        [sample.parts_s[index] if index < len(sample.parts_s) else None for sample in samples]
     )
 
 
 def _without_holes(values: Sequence[float | None]) -> tuple[float, ...]:
-    known = tuple(value for value in values if value is not None)
-    return known if len(known) == len(values) else ()
+    resolved = tuple(value for value in values if value is not None)
+    return resolved if len(resolved) == len(values) else ()

@@ -79,7 +79,7 @@ class Pairs:
 
     @property
     def every(self) -> dict[str, str]:
-        """All pairs."""
+        """Return all pairs."""
         return {**self.named, **self.guessed}
 
 
@@ -106,11 +106,11 @@ def judge(claims: Sequence[ClaimFiles]) -> tuple[Check, ...]:
     them allows less than a tensor's own size, agreement means nothing: the check is unknown,
     whatever the worker answered.
     """
-    found: dict[tuple[str, str], list[Deviation]] = {}
+    deviations: dict[tuple[str, str], list[Deviation]] = {}
     checks = []
     for claim in claims:
         try:
-            found.setdefault((claim.check, claim.arm), []).extend(_deviations(claim))
+            deviations.setdefault((claim.check, claim.arm), []).extend(_deviations(claim))
         except BadTensors as error:
             broken = Check(
                 name=claim.check,
@@ -119,18 +119,18 @@ def judge(claims: Sequence[ClaimFiles]) -> tuple[Check, ...]:
                 detail=f"{AGAIN}: {error}"[:1000],
             )
             checks.append(broken)
-    return (*checks, *(_concluded(*named, members) for named, members in found.items() if members))
+    return (*checks, *(_concluded(*key, members) for key, members in deviations.items() if members))
 
 
 def _deviations(claim: ClaimFiles) -> "list[Deviation]":
-    """The deviation of each tensor. Raises `BadTensors`."""
+    """Return the deviation of each tensor. Raises `BadTensors`."""
     from ci_bench.suites.shared.worker.numerics import judged, measured, yardstick_of
 
     with ExitStack() as stack:
         expected = stack.enter_context(_Opened(Path(claim.expected), claim.expected_digest))
-        seen = stack.enter_context(_Opened(Path(claim.seen), claim.seen_digest))
+        actual = stack.enter_context(_Opened(Path(claim.seen), claim.seen_digest))
         measurements = measured(
-            seen.part("outputs"),
+            actual.part("outputs"),
             truth=expected.part("truth") if expected.truth else None,
             runs=[
                 expected.part("outputs"),
@@ -146,9 +146,12 @@ def _deviations(claim: ClaimFiles) -> "list[Deviation]":
 def _concluded(check: str, arm: str, deviations: "Sequence[Deviation]") -> Check:
     from ci_bench.suites.shared.worker.numerics import conclude
 
-    found = conclude(deviations)
+    conclusion = conclude(deviations)
     return Check(
-        name=check, arm=arm, outcome=found.outcome, detail=f"{AGAIN}: {found.detail}"[:5000]
+        name=check,
+        arm=arm,
+        outcome=conclusion.outcome,
+        detail=f"{AGAIN}: {conclusion.detail}"[:5000],
     )
 
 
@@ -156,24 +159,31 @@ def _compared(theirs: "_Opened", ours: "_Opened", base: str) -> OutputsCompariso
     forms, remark = _comparable(theirs.forms(), ours.forms())
     forms, one_sided = _without_one_sided(*forms)
     pairs = paired(*forms)
-    found = [*_plain(theirs, ours, pairs), *_exact(theirs, ours, pairs)]
+    deviations = [
+        *_compare_in_precision(theirs, ours, pairs),
+        *_compare_in_fp64(theirs, ours, pairs),
+    ]
     faults = [
         TensorError(name=name, error=None, allowed=None, fault="head does not compute it")
         for name in pairs.missing
     ]
-    certain = [one for one in found if one.name.removeprefix(EXACT) in pairs.named]
-    guessed = [one for one in found if one.name.removeprefix(EXACT) in pairs.guessed]
+    certain = [
+        deviation for deviation in deviations if deviation.name.removeprefix(EXACT) in pairs.named
+    ]
+    guessed = [
+        deviation for deviation in deviations if deviation.name.removeprefix(EXACT) in pairs.guessed
+    ]
     worst = one_sided + ([] if pairs.extra else faults)
-    worst += [_error(one) for one in sorted(certain, key=_rank)]
+    worst += [_error(deviation) for deviation in sorted(certain, key=_rank)]
     unknown = ""
     if not theirs.truth and not theirs.runs and _nearly(certain, theirs.epsilon):
         unknown = (
             "nothing that was kept shows how far rounding goes, and head is off by less than half"
             " of the digits"
         )
-    elif not any(one.wrong for one in worst):
+    elif not any(error.wrong for error in worst):
         unknown = _untellable(certain or guessed) or _unpaired(pairs, guessed)
-        worst += [_error(one) for one in sorted(guessed, key=_rank)]
+        worst += [_error(deviation) for deviation in sorted(guessed, key=_rank)]
     more = (
         f"{pairs.extra} more that base does not compute"
         if pairs.extra and not pairs.missing
@@ -200,7 +210,8 @@ def _comparable(
         return (theirs, ours), ""
     which = "base" if tried[1] else "head"
     without: list[dict[str, str]] = [
-        {name: form for name, form in one.items() if not _is_update(name)} for one in (theirs, ours)
+        {name: form for name, form in forms.items() if not _is_update(name)}
+        for forms in (theirs, ours)
     ]
     return (without[0], without[1]), f"{which}'s optimizer could not be tried on known gradients"
 
@@ -208,30 +219,30 @@ def _comparable(
 def _without_one_sided(
     theirs: dict[str, str], ours: dict[str, str]
 ) -> tuple[tuple[dict[str, str], dict[str, str]], list[TensorError]]:
-    """Return the forms without values that only one side has and that have no other name there, and those values as faults.
+    """Return the forms without one-sided values, and those values as faults.
 
-    Inputs are there only if a call writes into them: ``input: 0``, ``outputs of step 1: inputs.0``.
-    Plain values, such as text, may have another name (a private attribute's) only if kind and size
-    are the same.
+    One-sided values exist on one side only, under any name. Inputs are there only if a call writes
+    into them: ``input: 0``, ``outputs of step 1: inputs.0``. Plain values, such as text, may have
+    another name (a private attribute's) only if kind and size are the same.
     """
-    own = [
+    one_sided = [
         {
             name
-            for name in one
-            if name not in other and (_is_input(name) or _has_no_counterpart(name, one, other))
+            for name in forms
+            if name not in other and (_is_input(name) or _has_no_counterpart(name, forms, other))
         }
-        for one, other in ((theirs, ours), (ours, theirs))
+        for forms, other in ((theirs, ours), (ours, theirs))
     ]
     faults = [
         TensorError(
             name=name[:MAX_NAME], error=None, allowed=None, fault=_describe_one_sided(name, *sides)
         )
-        for names, sides in zip(own, (("base", "head"), ("head", "base")), strict=True)
+        for names, sides in zip(one_sided, (("base", "head"), ("head", "base")), strict=True)
         for name in sorted(names)
     ]
     base, head = (
-        {name: form for name, form in one.items() if name not in own[0] | own[1]}
-        for one in (theirs, ours)
+        {name: form for name, form in forms.items() if name not in one_sided[0] | one_sided[1]}
+        for forms in (theirs, ours)
     )
     return (base, head), faults
 
@@ -241,14 +252,14 @@ def _is_input(name: str) -> bool:
 
 
 def _has_no_counterpart(name: str, forms: Mapping[str, str], others: Mapping[str, str]) -> bool:
-    """Return whether a plain value has no value of its form among those that only the other side has."""
+    """Return whether none of the other side's unmatched values has a plain value's form."""
     from ci_bench.suites.shared.worker.plain_values import kind_of_plain
 
     kind = kind_of_plain(name)
     alike = [
-        one
-        for one, form in others.items()
-        if one not in forms and form == forms[name] and kind_of_plain(one) == kind
+        other
+        for other, form in others.items()
+        if other not in forms and form == forms[name] and kind_of_plain(other) == kind
     ]
     return bool(kind) and not alike
 
@@ -259,42 +270,46 @@ def _describe_one_sided(name: str, side: str, other: str) -> str:
     return f"{side} returns it, and {other} does not"
 
 
-def _plain(theirs: "_Opened", ours: "_Opened", pairs: Pairs) -> "list[Deviation]":
+def _compare_in_precision(theirs: "_Opened", ours: "_Opened", pairs: Pairs) -> "list[Deviation]":
     """Compare in the case's precision, with base's truth or else its plain run."""
     from ci_bench.suites.shared.worker.numerics import judged, measured, of_optimizer, yardstick_of
 
-    own = theirs.part("outputs")
-    runs = [own, *(theirs.part(f"run{number}") for number in range(theirs.runs))]
-    seen = ours.part("outputs", pairs.every)
+    plain_run = theirs.part("outputs")
+    runs = [plain_run, *(theirs.part(f"run{number}") for number in range(theirs.runs))]
+    head_outputs = ours.part("outputs", pairs.every)
     truth = theirs.part("truth") if theirs.truth else None
     jolts = [theirs.part(f"jolt{number}") for number in range(theirs.jolts)]
-    found = _of(
+    measurements = _of(
         pairs,
-        measured(seen, truth=truth, runs=runs, jolts=jolts, starts={}, epsilon=theirs.epsilon),
+        measured(
+            head_outputs, truth=truth, runs=runs, jolts=jolts, starts={}, epsilon=theirs.epsilon
+        ),
     )
-    updates = [_without_groups(one) for one in found if _is_update(one.name)]
-    others = [one for one in found if not _is_update(one.name)]
+    updates = [
+        _without_groups(measurement) for measurement in measurements if _is_update(measurement.name)
+    ]
+    others = [measurement for measurement in measurements if not _is_update(measurement.name)]
     of_updates = of_optimizer(yardstick_of(FP32_EPSILON), ADAMS_MEMORY)
     return [*judged(others, yardstick_of(theirs.epsilon)), *judged(updates, of_updates)]
 
 
-def _exact(theirs: "_Opened", ours: "_Opened", pairs: Pairs) -> "Iterator[Deviation]":
+def _compare_in_fp64(theirs: "_Opened", ours: "_Opened", pairs: Pairs) -> "Iterator[Deviation]":
     """Compare in fp64, if both sides have it."""
     from ci_bench.suites.shared.worker.numerics import Yardstick, judged, measured
 
     if not (theirs.truth and ours.truth):
         return
     share = min(1.0, FP32_EPSILON / theirs.epsilon)
-    truth, own = theirs.part("truth"), theirs.part("outputs")
-    rounded = _ComparedPart(list(truth), lambda name: _toward(truth[name], own[name], share))
+    truth, plain_run = theirs.part("truth"), theirs.part("outputs")
+    rounded = _ComparedPart(list(truth), lambda name: _toward(truth[name], plain_run[name], share))
     runs: list[Any] = [truth, rounded]
-    found = measured(ours.part("truth", pairs.every), truth=truth, runs=runs, starts={})
+    measurements = measured(ours.part("truth", pairs.every), truth=truth, runs=runs, starts={})
     yardstick = Yardstick(tolerance=ROUNDINGS * FP32_EPSILON, multiplier=MULTIPLIER)
-    yield from (_renamed(one) for one in judged(_of(pairs, found), yardstick))
+    yield from (_renamed(deviation) for deviation in judged(_of(pairs, measurements), yardstick))
 
 
 def _without_groups(update: "TensorMeasurement") -> "TensorMeasurement":
-    """An optimizer's update is compared as a whole.
+    """Compare an optimizer's update as a whole.
 
     A bias correction in fp32 is one factor of all elements, off by 0.006 %.
     """
@@ -308,11 +323,11 @@ def _is_update(name: str) -> bool:
 def _of(pairs: Pairs, measurements: Sequence[Any]) -> list[Any]:
     """Drop measurements without a partner: they are reported separately."""
     every = pairs.every
-    return [one for one in measurements if one.name in every]
+    return [measurement for measurement in measurements if measurement.name in every]
 
 
 def _toward(truth: Any, run: Any, share: float) -> Any:
-    """The truth, off by a share of a run's rounding.
+    """Return the truth, off by a share of a run's rounding.
 
     Whole numbers have no rounding to scale, and what is not finite stays.
     """
@@ -349,36 +364,37 @@ def _error(deviation: "Deviation") -> TensorError:
     )
 
 
-def _untellable(found: "Sequence[Deviation]") -> str:
+def _untellable(deviations: "Sequence[Deviation]") -> str:
     """Return why agreement would mean nothing. If there are fp64 comparisons, only they decide."""
     from ci_bench.suites.shared.worker.numerics import unverifiable
 
-    exact = [one for one in found if one.name.startswith(EXACT)]
-    return unverifiable(exact or found) if found else "no tensor to compare"
+    exact = [deviation for deviation in deviations if deviation.name.startswith(EXACT)]
+    return unverifiable(exact or deviations) if deviations else "no tensor to compare"
 
 
-def _nearly(found: "Sequence[Deviation]", epsilon: float) -> bool:
+def _nearly(deviations: "Sequence[Deviation]", epsilon: float) -> bool:
     """Return whether the worst error stays within half of the format's digits.
 
     It exceeds the format's own roundings, which are allowed.
     """
     from ci_bench.suites.shared.worker.numerics import ROUNDINGS as ALLOWED
 
-    wrong = [one for one in found if one.wrong]
+    wrong = [deviation for deviation in deviations if deviation.wrong]
     return bool(wrong) and all(
-        not one.fault and one.score * ALLOWED * epsilon <= epsilon**COARSE for one in wrong
+        not deviation.fault and deviation.score * ALLOWED * epsilon <= epsilon**COARSE
+        for deviation in wrong
     )
 
 
 def _unpaired(pairs: Pairs, guessed: "Sequence[Deviation]") -> str:
     """Return why some tensors cannot be compared with certainty; empty if all can."""
     if pairs.missing and pairs.extra:
-        named = ", ".join(pairs.missing[:3])
+        names = ", ".join(pairs.missing[:3])
         return (
-            f"head computes tensors with other names or shapes than base, so {named} could not be"
+            f"head computes tensors with other names or shapes than base, so {names} could not be"
             " compared"
         )
-    if any(one.wrong for one in guessed):
+    if any(deviation.wrong for deviation in guessed):
         return (
             "head's tensors have other names than base's, and it is not certain which of them"
             " correspond"
@@ -387,31 +403,34 @@ def _unpaired(pairs: Pairs, guessed: "Sequence[Deviation]") -> str:
 
 
 def paired(theirs: Mapping[str, str], ours: Mapping[str, str]) -> Pairs:
-    """Pair tensors by name, and the rest by form, in order. The form of each is given by name.
+    """Pair tensors by name, and the rest by form, in order.
 
-    The order is certain if both sides have the same forms in the same order; a refactoring that
-    renames leaves it so.
+    Both arguments give each tensor's form by its name. The order is certain if both sides have the
+    same forms in the same order; a refactoring that renames leaves it so.
     """
-    named = {name: name for name in theirs if name in ours}
-    left, right = (
-        [name for name in theirs if name not in named],
-        [name for name in ours if name not in named],
+    certain = {name: name for name in theirs if name in ours}
+    unmatched_base, unmatched_head = (
+        [name for name in theirs if name not in certain],
+        [name for name in ours if name not in certain],
     )
-    if [theirs[name] for name in left] == [ours[name] for name in right]:
+    if [theirs[name] for name in unmatched_base] == [ours[name] for name in unmatched_head]:
         return Pairs(
-            named={**named, **dict(zip(left, right, strict=True))}, guessed={}, missing=(), extra=0
+            named={**certain, **dict(zip(unmatched_base, unmatched_head, strict=True))},
+            guessed={},
+            missing=(),
+            extra=0,
         )
     guessed: dict[str, str] = {}
-    for name in left:
-        fitting = next((other for other in right if ours[other] == theirs[name]), None)
+    for name in unmatched_base:
+        fitting = next((other for other in unmatched_head if ours[other] == theirs[name]), None)
         if fitting is not None:
             guessed[name] = fitting
-            right.remove(fitting)
+            unmatched_head.remove(fitting)
     return Pairs(
-        named=named,
+        named=certain,
         guessed=guessed,
-        missing=tuple(name for name in left if name not in guessed),
-        extra=len(right),
+        missing=tuple(name for name in unmatched_base if name not in guessed),
+        extra=len(unmatched_head),
     )
 
 
@@ -513,7 +532,7 @@ class _Opened:
         self._file.__exit__(None, None, None)
 
     def forms(self) -> dict[str, str]:
-        """Type and shape of each tensor of the plain run, by name."""
+        """Return type and shape of each tensor of the plain run, by name."""
         return {name: self._form(f"outputs.{number}") for name, number in self.names.items()}
 
     def _form(self, key: str) -> str:
@@ -522,9 +541,13 @@ class _Opened:
 
     def part(self, role: str, names: Mapping[str, str] | None = None) -> _ComparedPart:
         """Return the tensors of a role; `names` maps names to the file's own."""
-        own = {name: name for name in self.names} if names is None else names
-        there = [name for name, mine in own.items() if self._has(f"{role}.{self.names[mine]}")]
+        file_names = {name: name for name in self.names} if names is None else names
+        there = [
+            name for name, mine in file_names.items() if self._has(f"{role}.{self.names[mine]}")
+        ]
         return _ComparedPart(
             there,
-            lambda name: self._file.get_tensor(self._place(f"{role}.{self.names[own[name]]}")),
+            lambda name: self._file.get_tensor(
+                self._place(f"{role}.{self.names[file_names[name]]}")
+            ),
         )

@@ -19,23 +19,26 @@ MAX_REASON = 300
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CompileCounts:
-    """Counts since the counter was started.
-
-    `break_reasons` holds the first line of each reason and how often it came; `break_places` the
-    user's line behind each; `recompile_reasons` the guards that failed, by frame. `operations` is
-    how many calls were captured in graphs; `fallbacks` how many frames dynamo looked at and left to
-    run as they are; `cudagraph_skips` how often inductor did without a CUDA graph.
-    """
+    """Dynamo's counts since the counter was started."""
 
     graphs: int
+    """Number of distinct captured graphs."""
     graph_breaks: int
+    """Number of graph breaks, each time counted."""
     recompiles: int
+    """Number of compilations of a frame after its first."""
     break_reasons: Mapping[str, int]
+    """Number of graph breaks by the first line of their reason."""
     operations: int = 0
+    """Number of calls captured in graphs."""
     fallbacks: int = 0
+    """Number of frames that dynamo inspected and left to run as they are."""
     cudagraph_skips: int = 0
+    """Number of times that inductor did without a CUDA graph."""
     break_places: Mapping[str, str] = field(default_factory=dict)
+    """User's line of each reason's first break; reasons without a stack are missing."""
     recompile_reasons: tuple[str, ...] = ()
+    """Failed guards with their functions, each once, at most `MAX_REASONS`."""
 
 
 _NESTED_US = (
@@ -73,7 +76,7 @@ class CompileCounter:
         self._compilations.add(str(getattr(started, "compile_id", "")))
 
     def read(self) -> CompileCounts:
-        """The counts so far."""
+        """Return the counts so far."""
         from torch._dynamo.utils import counters, graph_break_reasons, guard_failures
 
         breaks = _by_first_line(counters["graph_break"])
@@ -91,7 +94,9 @@ class CompileCounter:
         )
 
     def phases_s(self) -> dict[str, float]:
-        """The seconds of each phase of all compilations so far, forward and backward, without those of the phases inside it.
+        """Return the seconds of each phase of all compilations so far, forward and backward.
+
+        A phase does not include the phases inside it.
 
         Tracing by dynamo, AOTAutograd, inductor, compiling kernels, trying them out (``autotune``);
         phases that took no time are left out.
@@ -106,21 +111,21 @@ def phases_of(compilations: Iterable[object]) -> dict[str, float]:
 
     A missing entry took no time.
     """
-    found = dict.fromkeys([*(name for name, _ in _NESTED_US), "autotune"], 0.0)
-    for one in compilations:
-        whole_us = [float(getattr(one, field, None) or 0) for _, field in _NESTED_US]
+    phases_s = dict.fromkeys([*(name for name, _ in _NESTED_US), "autotune"], 0.0)
+    for compilation in compilations:
+        whole_us = [float(getattr(compilation, field, None) or 0) for _, field in _NESTED_US]
         for place, (name, _) in enumerate(_NESTED_US):
             if whole_us[place]:
                 inside_us = next((inner for inner in whole_us[place + 1 :] if inner), 0.0)
-                found[name] += max(whole_us[place] - inside_us, 0.0) / 1e6
-        found["autotune"] += (
-            sum(float(getattr(one, field, None) or 0) for field in _TUNING_US) / 1e6
+                phases_s[name] += max(whole_us[place] - inside_us, 0.0) / 1e6
+        phases_s["autotune"] += (
+            sum(float(getattr(compilation, field, None) or 0) for field in _TUNING_US) / 1e6
         )
-    return {name: seconds for name, seconds in found.items() if seconds > 0}
+    return {name: seconds for name, seconds in phases_s.items() if seconds > 0}
 
 
 def cache_environment(folder: Path) -> dict[str, str]:
-    """The variables that point inductor's and triton's caches at `folder`."""
+    """Return the variables that point inductor's and triton's caches at `folder`."""
     return {
         "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
         "TRITON_CACHE_DIR": str(folder / "triton"),
@@ -128,20 +133,23 @@ def cache_environment(folder: Path) -> dict[str, str]:
 
 
 def _by_first_line(reasons: Mapping[str, int]) -> dict[str, int]:
-    """Reasons that differ only in the stack that follows their first line are one reason."""
+    """Merge reasons that differ only in the stack that follows their first line."""
     breaks: Counter[str] = Counter()
     for reason, count in reasons.items():
         breaks[str(reason).strip().partition("\n")[0] or "no reason given"] += int(count)
     return dict(breaks)
 
 
-def _places(found: Iterable[Any]) -> dict[str, str]:
-    """The user's innermost line of the first break of each reason, as ``model.py:12 in forward``."""
+def _places(breaks: Iterable[Any]) -> dict[str, str]:
+    """Return the user's innermost line of each reason's first break.
+
+    For example ``model.py:12 in forward``.
+    """
     places: dict[str, str] = {}
-    for one in found:
-        reason = str(one.reason).strip().partition("\n")[0] or "no reason given"
-        if one.user_stack and reason not in places and len(places) < MAX_REASONS:
-            frame = one.user_stack[-1]
+    for graph_break in breaks:
+        reason = str(graph_break.reason).strip().partition("\n")[0] or "no reason given"
+        if graph_break.user_stack and reason not in places and len(places) < MAX_REASONS:
+            frame = graph_break.user_stack[-1]
             places[reason] = f"{Path(frame.filename).name}:{frame.lineno} in {frame.name}"[
                 :MAX_REASON
             ]
@@ -150,14 +158,14 @@ def _places(found: Iterable[Any]) -> dict[str, str]:
 
 def failed_guards(failures: Mapping[Any, Iterable[object]]) -> tuple[str, ...]:
     """Return which guard failed in which function, each once."""
-    told = (
+    reasons = (
         f"{getattr(code, 'co_name', '?')}: {str(failure).strip().partition(chr(10))[0]}"[
             :MAX_REASON
         ]
-        for code, found in failures.items()
-        for failure in found
+        for code, code_failures in failures.items()
+        for failure in code_failures
     )
-    return tuple(dict.fromkeys(told))[:MAX_REASONS]
+    return tuple(dict.fromkeys(reasons))[:MAX_REASONS]
 
 
 def _is_recompile(compile_id: str) -> bool:

@@ -27,16 +27,18 @@ def main() -> ExitCode:
         torch.ones(1, device="cuda").add_(1).item()
         sys.stdout.write(f"{torch.cuda.get_device_name()}{_software(identity, gpus)}\n")
     except Exception as error:  # noqa: BLE001 - any obstacle is the answer
-        seen = Environment(
+        environment = Environment(
             identity=identity, condition={"cuda_trouble": " ".join(str(error).split())[:300]}
         )
-        sys.stderr.write(f"{refusal(seen, gpus, os.environ, device='auto', required='cuda')}\n")
+        sys.stderr.write(
+            f"{refusal(environment, gpus, os.environ, device='auto', required='cuda')}\n"
+        )
         return ExitCode.MEASURING_FAILED
     return ExitCode.OK
 
 
 def _software(identity: Mapping[str, object], gpus: tuple[Cards, ...]) -> str:
-    """The driver of the vendor that torch was built for, and the toolkit."""
+    """Return the driver of the vendor that torch was built for, and the toolkit."""
     for cards in gpus:
         version = identity.get(cards.vendor.torch_build)
         if version is not None:

@@ -62,7 +62,7 @@ class Cores:
 
 
 def _of_children_s() -> float:
-    """Seconds of the processor of this process's children, gone or not."""
+    """Return the processor seconds of this process's children, gone or not."""
     gone = resource.getrusage(resource.RUSAGE_CHILDREN)
     return gone.ru_utime + gone.ru_stime + sum(map(_of_child_s, own_children()))
 
@@ -73,6 +73,8 @@ def _of_child_s(pid: int) -> float:
     From fields 14 to 17 of proc(5)'s stat.
     """
     with suppress(OSError):
-        told = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-        return _TICK_S * sum(map(int, told[11:15]))
+        stat_fields = (
+            Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        )
+        return _TICK_S * sum(map(int, stat_fields[11:15]))
     return 0.0

@@ -1,10 +1,12 @@
-"""The clock of a CUDA GPU: the host's clock around the fence, CUDA events inside it, and steps captured in CUDA graphs.
+"""The clock of a CUDA GPU: the host's clock around the fence, CUDA events inside it.
 
 Hot (the default): the calls follow one another in one fence, between two events; `device_s` is the
 span between these. Cold (`flush_l2`): before each call the L2 cache is overwritten, and each call
 has a separate fence. There `wall_s` and `device_s` come from different calls. The host's clock
 needs the flush to be over before it starts. Events are queued behind the flush: the GPU is busy
 with it while the host queues the call, so the span contains no waiting for the host.
+
+Steps may be captured in CUDA graphs.
 
 An event's resolution is about 0.5 µs (CUDA runtime API, cudaEventElapsedTime), so one pair of
 events resolves a span of 100 µs to 0.5 %. The error of a sum of n spans grows with the square root
@@ -113,11 +115,11 @@ def _no_waiting(cuda: Any) -> Iterator[None]:
 
 
 def _record(step: Callable[[], object], cuda: Any, graph: Any) -> None:
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         with cuda.graph(graph):
             step()
-    if any("graph is empty" in str(warning.message).lower() for warning in said):
+    if any("graph is empty" in str(warning.message).lower() for warning in caught):
         message = "the step launched no GPU work, or launched it on its own stream"
         raise NothingCaptured(message)
 
@@ -175,13 +177,21 @@ class _Subject:
     """A program as this clock calls it, and observations on the way."""
 
     program: Program
+    """The program as the suite opened it."""
     step: Callable[[Mark], object]
+    """One call: the program's step, or a replay of its graph."""
     parts: tuple[Part, ...]
+    """Parts that are timed; empty for a replay, which hides them."""
     captured: Captured | None = None
+    """The graph, or the reason for its absence; `None` if no graph was requested."""
     unresolved: set[str] = field(default_factory=set)
+    """Names of times whose spans are too short for the events' resolution."""
     queued: int = 0
+    """Cold calls since the number of flushes was last changed."""
     overtaken: int = 0
+    """Those cold calls that the GPU had to wait for."""
     flushes: int = 1
+    """Flushes before each cold call's events."""
     late: dict[int, int] = field(default_factory=dict)
     """Samples in which the GPU waited for the host, by their number of calls."""
     taken: Counter[int] = field(default_factory=Counter)
@@ -213,7 +223,7 @@ class _Marks:
 
 
 class CudaClock:
-    """Host clock and CUDA events on the current stream of one GPU, which is the process's current device.
+    """Host clock and CUDA events on the current stream of the process's current GPU.
 
     Work on other streams is in `wall_s`, but in `device_s` only as far as the current stream waits
     for it.
@@ -232,7 +242,7 @@ class CudaClock:
         draw: Callable[[], object] = int,
         now: Reader = reader(),
     ) -> None:
-        """`cuda` is `torch.cuda` or a replacement.
+        """Time with `cuda`, which is `torch.cuda` or a replacement.
 
         `flush` queues the eviction of the L2 cache; `graphs` requests CUDA graphs.
 
@@ -256,7 +266,7 @@ class CudaClock:
             self._subjects[id(program)] = self._subject(program)
 
     def call(self, program: Program) -> None:
-        """One call or replay, queued."""
+        """Queue one call or replay."""
         self.prepare(program)
         self._subjects[id(program)].step(no_mark)
 
@@ -305,27 +315,27 @@ class CudaClock:
         subject = self._subjects.get(id(program))
         if subject is None:
             return ()
-        found = [_graphed(subject.captured, subject.program, arm)] if subject.captured else []
+        checks = [_graphed(subject.captured, subject.program, arm)] if subject.captured else []
         if subject.unresolved:
             short = ", ".join(sorted(subject.unresolved))
             detail = (
                 f"too short for the events' resolution of 0.5 µs, and left out: {short}; give the"
                 " step more to do"
             )
-            found.append(_doubt(arm, detail))
+            checks.append(_doubt(arm, detail))
         if self._pinned_by:
             detail = (
                 f"persisting lines of the L2 cache were not reset (CUDA error {self._pinned_by}),"
                 " so flushes may miss them"
             )
-            found.append(_doubt(arm, detail))
+            checks.append(_doubt(arm, detail))
         if (share := subject.waited()) > MAX_OVERTAKEN:
             detail = (
                 f"the GPU waited for the host in {share:.0%} of the calls: device times hold that"
                 " too; try run.cuda_graph"
             )
-            found.append(_doubt(arm, detail))
-        return tuple(found)
+            checks.append(_doubt(arm, detail))
+        return tuple(checks)
 
     def retries(self) -> int:
         """Return how often torch's allocator found no room and freed cached memory."""
@@ -352,12 +362,12 @@ class CudaClock:
             capture(partial(copy.step, no_mark), self._cuda, self._device, draw=self._draw)
             for copy in copies_of(program)
         ]
-        failed = next((one for one in every if one.replay is None), None)
+        failed = next((attempt for attempt in every if attempt.replay is None), None)
         if failed is not None:
             return _Subject(
                 program=program, step=program.step, parts=program.parts, captured=failed
             )
-        replay = in_turn([one.replay for one in every if one.replay is not None])
+        replay = in_turn([attempt.replay for attempt in every if attempt.replay is not None])
         return _Subject(program=program, step=lambda _: replay(), parts=(), captured=every[0])
 
     def _take_hot(self, subject: _Subject, calls: int) -> Taken:
@@ -401,13 +411,15 @@ class CudaClock:
         if subject.parts:
             expect_marks(marks.made, subject.parts, marked)
             spans_s = split(events, subject.parts, between=_seconds)
-        known_s = self._known(subject, "device time", device_s, pairs=1, calls=calls)
+        known_s = self._resolve(subject, "device time", device_s, pairs=1, calls=calls)
         return Taken(
-            wall_s=wall_s, device_s=known_s, parts_s=self._known_parts(subject, spans_s, marked)
+            wall_s=wall_s, device_s=known_s, parts_s=self._resolve_parts(subject, spans_s, marked)
         )
 
     def _take_written(self, subject: _Subject, calls: int, write: Write) -> Taken:
-        """Calls as samples make them, queued one behind the other, with a write to the inputs among them on the same stream.
+        """Time calls as samples make them, with a write to the inputs among them.
+
+        Calls and write are queued one behind the other on the same stream.
 
         Flushes come before each call as in samples, and the host waits for none of it.
         """
@@ -429,7 +441,9 @@ class CudaClock:
         return Taken(wall_s=(now() - begun) / calls)
 
     def _take_cold(self, subject: _Subject, calls: int, flush: Callable[[], object]) -> Taken:
-        """A fence for each call, once for the host's clock and once for the events; a flush before either.
+        """Time each call in two fences: by the host's clock, and by the events.
+
+        A flush comes before either.
 
         Before the events there are as many flushes as the host takes to queue a call, judging by
         earlier samples; once the number is settled, that many.
@@ -465,23 +479,26 @@ class CudaClock:
                 more_s = split([self._start, *events], subject.parts, between=_seconds)
                 spans_s = [sum(pair) for pair in zip(spans_s, more_s, strict=True)]
         subject.queued += calls
-        known_s = self._known(subject, "device time", device_s, pairs=calls, calls=calls)
+        known_s = self._resolve(subject, "device time", device_s, pairs=calls, calls=calls)
         return Taken(
             wall_s=wall_s / calls,
             device_s=known_s,
-            parts_s=self._known_parts(subject, spans_s, calls),
+            parts_s=self._resolve_parts(subject, spans_s, calls),
         )
 
     def _make_evictable(self) -> None:
-        """Unpin the cache's lines; the GPU is idle where samples are taken, since the driver may wait for it."""
+        """Unpin the cache's lines.
+
+        The GPU is idle where samples are taken, since the driver may wait for it.
+        """
         self._pinned_by = self._unpin() or self._pinned_by
 
-    def _known_parts(
+    def _resolve_parts(
         self, subject: _Subject, spans_s: Sequence[float], calls: int
     ) -> tuple[float | None, ...]:
         """Return each part per call and unit (s), from its sum over this many marked calls."""
         return tuple(
-            self._known(
+            self._resolve(
                 subject,
                 "" if part.on_host else part.metric,
                 span_s,
@@ -491,7 +508,7 @@ class CudaClock:
             for part, span_s in zip(subject.parts, spans_s, strict=True)
         )
 
-    def _known(
+    def _resolve(
         self, subject: _Subject, what: str, span_s: float, *, pairs: int, calls: int
     ) -> float | None:
         """Return a sum of spans per call (s).
@@ -504,7 +521,7 @@ class CudaClock:
         return None
 
     def _spread_marks(self, parts: int, calls: int) -> tuple[int, int]:
-        """Every how many calls is marked, and how many that makes."""
+        """Return the stride of marked calls, and their number."""
         stride = math.ceil(calls * (parts + 1) / MAX_EVENTS)
         return stride, math.ceil(calls / stride)
 
@@ -515,7 +532,10 @@ class CudaClock:
         return self._events[:count]
 
     def _new_events(self, count: int) -> list[Any]:
-        """Events, recorded once: torch creates the CUDA event behind one when it is first recorded."""
+        """Return new events, recorded once.
+
+        Torch creates the CUDA event behind one when it is first recorded.
+        """
         events = [self._cuda.Event(enable_timing=True) for _ in range(count)]
         for event in events:
             event.record(self._stream())

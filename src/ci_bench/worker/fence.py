@@ -54,25 +54,27 @@ def torch_is_loaded() -> bool:
     return "torch" in sys.modules
 
 
-def select_device(wanted: str, *, threads: int | None) -> str:
-    """Turn ``auto``, ``cpu``, ``cuda`` or ``cuda:N`` into a device string, make it current, and fix the thread count.
+def select_device(device: str, *, threads: int | None) -> str:
+    """Make the requested device current, fix the thread count, and return the device string.
+
+    `device` is ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
 
     Raises:
         NoSuchDevice: the machine has no such GPU, or torch was built without CUDA.
     """
-    if not wanted.startswith("cuda") and not torch_is_loaded():
+    if not device.startswith("cuda") and not torch_is_loaded():
         return "cpu"
     import torch
 
     if threads is not None:
         torch.set_num_threads(threads)
-    if wanted == "cpu" or (wanted == "auto" and not torch.cuda.is_available()):
+    if device == "cpu" or (device == "auto" and not torch.cuda.is_available()):
         return "cpu"
-    index = int(wanted.partition(":")[2] or 0)
+    index = int(device.partition(":")[2] or 0)
     count = torch.cuda.device_count()
     if index >= count:
         message = (
-            f"device {wanted!r} was asked for, but torch {torch.__version__} sees {count} CUDA"
+            f"device {device!r} was asked for, but torch {torch.__version__} sees {count} CUDA"
             " device(s) here"
         )
         raise NoSuchDevice(message)
@@ -126,13 +128,13 @@ class Rotation:
     """Copies of one arm's program, as one program: each call uses the next copy."""
 
     def __init__(self, copies: Sequence[Program]) -> None:
-        """`copies` are opened alike, two or more."""
+        """Rotate over `copies`, two or more that were opened alike."""
         self.copies = tuple(copies)
         self.items, self.parts, self.compiler = copies[0].items, copies[0].parts, copies[0].compiler
         self._following = cycle([copy.step for copy in copies]).__next__
 
     def step(self, mark: Mark) -> None:
-        """One call of the next copy."""
+        """Make one call of the next copy."""
         self._following()(mark)
 
     def finish(self) -> tuple[Check, ...]:
@@ -153,7 +155,7 @@ def close(program: Program) -> None:
 
 
 def in_turn(calls: Sequence[Callable[[], object]]) -> Callable[[], object]:
-    """One call that makes the next of these each time."""
+    """Return a callable that makes the next of these calls each time."""
     if len(calls) == 1:
         return calls[0]
     following = cycle(calls)
@@ -180,7 +182,7 @@ def time_calls(
     synchronize: Callable[[], None],
     now: Reader = reader(),
 ) -> float:
-    """Seconds per call over `calls` calls in one fence."""
+    """Return the seconds per call over `calls` calls in one fence."""
     synchronize()
     start = now()
     for _ in range(calls):

@@ -49,9 +49,10 @@ def read_held() -> Held | None:
 
 
 def _read_files() -> tuple[float, float]:
-    """Bytes of shared memory that is open and not mapped, and of files on a disk that are mapped to be written.
+    """Return the bytes of open, unmapped shared memory, and of written mapped files.
 
-    Only an inspection of each mapping shows that, which takes long; usually none is needed.
+    The files are on a disk and mapped to be written. Only an inspection of each mapping shows that,
+    which takes long; usually none is needed.
     """
     opened = _open_shared_memory()
     try:
@@ -79,7 +80,11 @@ def _read_files() -> tuple[float, float]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Mapping:
-    """A mapping of a file: its device and inode, its name, its resident bytes, and whether writing changes the file."""
+    """One mapping of a file.
+
+    `file` is its device and inode, `resident` its resident bytes; with `is_written`, writing
+    changes the file.
+    """
 
     file: tuple[int, int]
     name: str
@@ -88,7 +93,7 @@ class _Mapping:
 
 
 def _mappings(text: str) -> Iterator[_Mapping]:
-    """The mappings of files in /proc/PID/smaps (proc(5))."""
+    """Yield the mappings of files in /proc/PID/smaps (proc(5))."""
     head: list[str] = []
     for line in text.splitlines():
         words = line.split(maxsplit=5)
@@ -106,19 +111,25 @@ def _mappings(text: str) -> Iterator[_Mapping]:
 
 
 def _file_systems_in_memory() -> frozenset[int]:
-    """The devices of file systems without a disk, by /proc/PID/mountinfo (proc(5)): their pages are shared memory."""
-    found = set()
+    """Return the devices of file systems without a disk, by /proc/PID/mountinfo (proc(5)).
+
+    Their pages are shared memory.
+    """
+    devices = set()
     with suppress(OSError):
         for line in (_PROC / "mountinfo").read_text(errors="replace").splitlines():
             mount, _, kind = line.partition(" - ")
             if kind.partition(" ")[0] in _IN_MEMORY:
-                found.add(os.makedev(*map(int, mount.split()[2].split(":"))))
-    return frozenset(found)
+                devices.add(os.makedev(*map(int, mount.split()[2].split(":"))))
+    return frozenset(devices)
 
 
 def _open_shared_memory() -> dict[tuple[int, int], float]:
-    """The bytes of each memfd and file of /dev/shm that this process has open, by device and inode."""
-    found: dict[tuple[int, int], float] = {}
+    """Return the bytes of each memfd and file of /dev/shm that this process has open.
+
+    The keys are device and inode.
+    """
+    sizes: dict[tuple[int, int], float] = {}
     device = None
     with suppress(OSError):
         device = _SHARED_MEMORY.stat().st_dev
@@ -128,8 +139,8 @@ def _open_shared_memory() -> dict[tuple[int, int], float]:
             if stat.S_ISREG(about.st_mode) and (
                 about.st_dev == device or str(descriptor.readlink()).startswith("/memfd:")
             ):
-                found[about.st_dev, about.st_ino] = 512.0 * about.st_blocks
-    return found
+                sizes[about.st_dev, about.st_ino] = 512.0 * about.st_blocks
+    return sizes
 
 
 def _held_by_children() -> float:

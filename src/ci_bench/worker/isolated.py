@@ -49,7 +49,10 @@ def measure_alone(
     stopwatch: Stopwatch,
     memory: HostMemory | DeviceMemory | None,
 ) -> Evidence:
-    """Measure the stage's one arm: compile latency from a cold cache, else memory above what `memory` started with."""
+    """Measure the stage's one arm: compile latency from a cold cache, or memory.
+
+    Memory counts above what `memory` started with; without it, latency is measured.
+    """
     (arm,) = stage.arms
     if memory is None:
         return _compile_from_cold(
@@ -97,7 +100,7 @@ def _take_peaks(
     _warm_up(step, arm, program.compiler, synchronize, stopwatch)
     with stopwatch.phase(Phase.SAMPLES, arm):
         if context.ranks is None:
-            found = watch(
+            bytes_by_metric = watch(
                 lambda: time_calls(step, calls=1, synchronize=synchronize),
                 memory,
                 steps=WATCHED_CALLS,
@@ -106,11 +109,13 @@ def _take_peaks(
             )
             facts: dict[str, Fact] = {}
         else:
-            found, facts = _of_every_rank(program, arm, context.device, memory)
+            bytes_by_metric, facts = _of_every_rank(program, arm, context.device, memory)
     context.progress(arm, 1, 1)
     close(program)
     return Evidence(
-        metrics=tuple(_counter(ENGINE[name], arm, value, launch) for name, value in found.items()),
+        metrics=tuple(
+            _counter(ENGINE[name], arm, value, launch) for name, value in bytes_by_metric.items()
+        ),
         facts=facts,
     )
 
@@ -122,14 +127,14 @@ def _of_every_rank(
     from ci_bench.worker.ranked import RankedProgram, largest, memory_fact
 
     assert isinstance(program, RankedProgram), "a stage of several processes has an arm of them"  # noqa: S101 - our own bug if not
-    held = program.watch(device, memory, WATCHED_CALLS)
-    return largest(held), memory_fact(arm, held)
+    by_rank = program.watch(device, memory, WATCHED_CALLS)
+    return largest(by_rank), memory_fact(arm, by_rank)
 
 
 def _settle(
     workload: Workload, arm: str, context: Context, stopwatch: Stopwatch
 ) -> tuple[Program, float, float]:
-    """The program after steady calls, its first call and its fastest steady call (s)."""
+    """Return the program after steady calls, its first and its fastest steady call (s)."""
     synchronize = synchronizer(context.device)
     with stopwatch.phase(Phase.BUILD, arm):
         program = workload.open(arm)
@@ -169,8 +174,8 @@ def _warm_up(
 
 
 def _phase(name: str, arm: str, seconds: float, launch: int) -> Metric:
-    taken = Launch(launch=launch, values=(seconds,))
-    return ENGINE[f"{COMPILE_COLD.name}_{name}"].of(arm, taken, lane=Lane.WALL)
+    series = Launch(launch=launch, values=(seconds,))
+    return ENGINE[f"{COMPILE_COLD.name}_{name}"].of(arm, series, lane=Lane.WALL)
 
 
 def _counts(arm: str, counts: CompileCounts, launch: int) -> tuple[Metric, ...]:
@@ -191,7 +196,10 @@ def _counter(kind: MetricKind, arm: str, value: float, launch: int) -> Metric:
 
 
 def _really_compiled(arm: str, counts: CompileCounts) -> Check:
-    """A candidate that ran without a single captured graph was never compiled."""
+    """Check that a candidate was compiled.
+
+    Without a single captured graph it was not.
+    """
     places = {reason: f" at {place}" for reason, place in counts.break_places.items()}
     broken = (
         f"{reason}{places.get(reason, '')} ({times}x)"

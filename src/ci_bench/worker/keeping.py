@@ -57,7 +57,7 @@ class Keeper:
                 once[id(value)] = (
                     f"{tensors[name].dtype} {list(tensors[name].shape)} {digest(tensors[name])}"
                 )
-        whole = [
+        descriptions = [
             f"{kind_of_plain(name)}{once[id(value)]}" for name, value in computed.outputs.items()
         ]
         file, remark = self._write(computed, tensors)
@@ -65,7 +65,7 @@ class Keeper:
             arm=computed.arm,
             tensors=len(tensors),
             size_bytes=sum(map(_size, tensors.values())),
-            digest=joined(whole),
+            digest=joined(descriptions),
             start=weights_of(computed.start),
             inputs=joined(computed.inputs),
             drawn=(
@@ -105,30 +105,30 @@ class Keeper:
     ) -> tuple[Mapping[str, Any], dict[str, str]] | str:
         """Return the file's content and metadata, or why it would be too large."""
         names = list(tensors)
-        held = _KeptPart.of("outputs", names, computed.outputs, {})
-        own = held.size
-        if own > MAX_BYTES or len(names) > MAX_TENSORS:
+        stored = _KeptPart.of("outputs", names, computed.outputs, {})
+        outputs_bytes = stored.size
+        if outputs_bytes > MAX_BYTES or len(names) > MAX_TENSORS:
             return (
-                f"{len(names):,} tensors of {own:,} bytes in all are more than is kept"
+                f"{len(names):,} tensors of {outputs_bytes:,} bytes in all are more than is kept"
                 f" ({MAX_TENSORS:,}, {MAX_BYTES:,} bytes)"
             )
         spread = self.keeping is Keeping.EVERYTHING
-        wanted = [("run", run) for run in computed.runs if spread] + [
+        extra_runs = [("run", run) for run in computed.runs if spread] + [
             ("jolt", run) for run in computed.jolts if spread
         ]
         counts = {"run": 0, "jolt": 0}
-        left = MAX_BYTES - own
-        truth = _KeptPart.of("truth", names, computed.truth or {}, held.places)
-        if truth.size <= left:
-            held, left = held.with_part(truth), left - truth.size
+        free_bytes = MAX_BYTES - outputs_bytes
+        truth = _KeptPart.of("truth", names, computed.truth or {}, stored.places)
+        if truth.size <= free_bytes:
+            stored, free_bytes = stored.with_part(truth), free_bytes - truth.size
         else:
             truth = _KeptPart()
-        for kind, run in wanted:
-            part = _KeptPart.of(f"{kind}{counts[kind]}", names, run, held.places)
-            left -= part.size
-            if left < 0:
+        for kind, run in extra_runs:
+            part = _KeptPart.of(f"{kind}{counts[kind]}", names, run, stored.places)
+            free_bytes -= part.size
+            if free_bytes < 0:
                 break
-            held = held.with_part(part)
+            stored = stored.with_part(part)
             counts[kind] += 1
         if (
             spread
@@ -137,8 +137,8 @@ class Keeper:
             and (computed.runs or computed.truth)
         ):
             return (
-                f"with a run that shows their rounding, tensors of {own:,} bytes are more than is"
-                f" kept ({MAX_BYTES:,} bytes)"
+                f"with a run that shows their rounding, tensors of {outputs_bytes:,} bytes are more"
+                f" than is kept ({MAX_BYTES:,} bytes)"
             )
         metadata = {
             NAMES: json.dumps(names),
@@ -148,9 +148,9 @@ class Keeper:
         metadata |= {
             RUNS: str(counts["run"]),
             JOLTS: str(counts["jolt"]),
-            SAME: json.dumps(held.same),
+            SAME: json.dumps(stored.same),
         }
-        return held.tensors, metadata
+        return stored.tensors, metadata
 
 
 MAX_CLAIMED_BYTES = 256 << 20
@@ -160,36 +160,45 @@ CLAIM = "claim-{}.safetensors"
 
 @dataclass(kw_only=True, slots=True)
 class Claimer:
-    """Takes the arguments of `Context.claim`; `records` is the report to the parent."""
+    """Takes the arguments of `Context.claim`."""
 
     folder: Path
+    """Folder for the files of claims."""
     records: list[KeptClaim] = field(default_factory=list, init=False)
+    """Report to the parent: one record for each claim, with or without files."""
     left: int = field(default=MAX_CLAIMED_BYTES, init=False)
+    """Remaining limit for tensors of this stage, in bytes."""
     expected: list[tuple[Computed, str, str]] = field(default_factory=list, init=False)
     """The outputs of references, with file and digest. Arms are compared with the same ones."""
     _count: int = field(default=0, init=False)
+    """Number of files written so far; it numbers the next one."""
 
-    def claim(self, check: str, arm: str, seen: Mapping[str, Any], expected: Computed) -> None:
+    def claim(self, check: str, arm: str, actual: Mapping[str, Any], expected: Computed) -> None:
         """Write both.
 
         Tensors that do not fit, or that a file cannot hold, are named without files.
         """
-        kept = KeptClaim(check=check, arm=arm)
-        known = next(
-            ((file, digest) for one, file, digest in self.expected if one is expected), None
+        record = KeptClaim(check=check, arm=arm)
+        expected_file = next(
+            ((file, digest) for computed, file, digest in self.expected if computed is expected),
+            None,
         )
-        if known is None and (known := self._write(expected)) is not None:
-            self.expected.append((expected, *known))
-        own = (
+        if expected_file is None and (expected_file := self._write(expected)) is not None:
+            self.expected.append((expected, *expected_file))
+        actual_file = (
             None
-            if known is None
-            else self._write(Computed(arm=arm, epsilon=expected.epsilon, outputs=seen))
+            if expected_file is None
+            else self._write(Computed(arm=arm, epsilon=expected.epsilon, outputs=actual))
         )
-        if known is not None and own is not None:
-            kept = replace(
-                kept, expected=known[0], expected_digest=known[1], seen=own[0], seen_digest=own[1]
+        if expected_file is not None and actual_file is not None:
+            record = replace(
+                record,
+                expected=expected_file[0],
+                expected_digest=expected_file[1],
+                seen=actual_file[0],
+                seen_digest=actual_file[1],
             )
-        self.records.append(kept)
+        self.records.append(record)
 
     def _write(self, computed: Computed) -> tuple[str, str] | None:
         from safetensors.torch import save_file
@@ -237,19 +246,19 @@ class _KeptPart:
 
         tensors: dict[str, Any] = {}
         same: dict[str, str] = {}
-        known = dict(places)
+        keys = dict(places)
         for number, name in enumerate(names):
             if name in values:
                 key = f"{role}.{number}"
-                first = known.setdefault(id(values[name]), key)
+                first = keys.setdefault(id(values[name]), key)
                 if first == key:
                     tensors[key] = plain(values[name]).clone()
                 else:
                     same[key] = first
-        return cls(tensors=tensors, same=same, places=known)
+        return cls(tensors=tensors, same=same, places=keys)
 
     def with_part(self, other: "_KeptPart") -> "_KeptPart":
-        """Both together."""
+        """Return both together."""
         return _KeptPart(
             tensors={**self.tensors, **other.tensors},
             same={**self.same, **other.same},
@@ -267,7 +276,7 @@ def _size(tensor: Any) -> int:
 
 
 def weights_of(start: Mapping[str, str]) -> Weights:
-    """The digests of the weights together."""
+    """Return the digests of the weights together."""
     pairs = sorted(start.items())
     return Weights(
         names=joined(name for name, _ in pairs),
@@ -277,15 +286,15 @@ def weights_of(start: Mapping[str, str]) -> Weights:
 
 
 def joined(parts: Iterable[str]) -> str:
-    """One digest of many texts."""
-    found = hashlib.sha256()
+    """Return one digest of many texts."""
+    digest = hashlib.sha256()
     for part in parts:
-        found.update(part.encode("utf-8", "replace"))
-        found.update(b"\0")
-    return found.hexdigest()
+        digest.update(part.encode("utf-8", "replace"))
+        digest.update(b"\0")
+    return digest.hexdigest()
 
 
 def file_digest(path: Path) -> str:
-    """The digest of a file's bytes. Raises `OSError`."""
+    """Return the digest of a file's bytes. Raises `OSError`."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

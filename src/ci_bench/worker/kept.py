@@ -21,7 +21,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(kw_only=True, slots=True)
 class Kept:
-    """The memory of this process on a device between two readings, and which arm's calls made it rise."""
+    """The memory of this process on a device between two readings, by arm."""
 
     device: str
     _before: float | None = field(default=None, init=False)
@@ -33,7 +33,7 @@ class Kept:
 
     @contextmanager
     def calls_of(self, arm: str) -> Iterator[None]:
-        """The block holds calls of one arm."""
+        """Attribute the growth of memory in this block to one arm."""
         before = _quick_bytes(self.device)
         yield
         self._risen[arm] = self._risen.get(arm, 0.0) + _quick_bytes(self.device) - before
@@ -46,13 +46,14 @@ class Kept:
         now = _live_bytes(self.device)
         if self._before is None or now is None:
             return {}
-        kept, risen = (
+        kept_bytes, risen = (
             max(0.0, now - self._before),
             {arm: max(0.0, bytes_) for arm, bytes_ in self._risen.items()},
         )
         total = sum(risen.values())
         return {
-            arm: kept * (own / total if total else 1 / len(risen)) for arm, own in risen.items()
+            arm: kept_bytes * (rise / total if total else 1 / len(risen))
+            for arm, rise in risen.items()
         }
 
 
@@ -64,8 +65,8 @@ def _live_bytes(device: str) -> float | None:
     return_free_memory()
     if device.startswith("cuda"):
         return _quick_bytes(device)
-    held = read_held()
-    return None if held is None else held.own
+    memory = read_held()
+    return None if memory is None else memory.own
 
 
 def _quick_bytes(device: str) -> float:

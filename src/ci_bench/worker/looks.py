@@ -14,6 +14,7 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import cast
 
 import torch
@@ -112,33 +113,38 @@ class Habits:
             before = coin.randint(1, min(MOST_AGAIN, most))
             return LookRow(before=before, again=before, seed=seed, whole=self.writes)
         before = int(most ** coin.random()) if coin.random() < SHORT_ROWS else coin.randint(1, most)
-        return LookRow(
-            before=max(before, min(2, most)), seed=seed, whole=self.writes
-        )  # a row of one starts behind a pause
+        # A row of one starts behind a pause.
+        return LookRow(before=max(before, min(2, most)), seed=seed, whole=self.writes)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Look:
-    """One refereed call: its inputs, each copy's results, its time per call (s), or its error.
-
-    `draw` seeded the generators, as it does before a sample, so they cannot distinguish a look from
-    one; 0: `seed` did. `fresh`: the inputs had other values than before. `kinds` are the classes of
-    tensors outside torch. `unsettled` names values that changed without a call. `inputs` are
-    checksums of each copy's inputs after the call.
-    """
+    """One refereed call."""
 
     seed: int
+    """Seed of the fresh inputs."""
     moved: bool
+    """True if the inputs were in new memory, false if at known addresses."""
     draw: int = 0
+    """Seed of the generators, set as before a sample, so a look is indistinguishable; 0: `seed`."""
     row: LookRow = LookRow()
+    """The row of calls around the look."""
     fresh: bool = True
+    """True if the inputs had other values than before."""
     left: tuple[Left, ...] = ()
+    """Each copy's results of the last call; empty after an error."""
     kinds: frozenset[str] = frozenset()
+    """Names of results' classes that are not torch's own."""
     inputs: tuple[tuple[int, ...], ...] = ()
+    """Checksums of each copy's inputs after the call; empty if a program does not name them."""
     unsettled: str = ""
+    """Name of a value that changed without a call; empty if none did."""
     wall_s: float = 0.0
+    """Duration of the row's first call, or of its last one if each follows a pause (s per call)."""
     raised: str = ""
+    """First line of the call's error; empty without one."""
     lacked_memory: bool = False
+    """True if the error was a lack of memory."""
 
 
 def copies(program: Program) -> tuple[Refereed, ...]:
@@ -166,43 +172,39 @@ def take_look(
     """
     every = copies(program)
     moved = moved and not clock.replays(program)
+    look = partial(Look, seed=seed, moved=moved, draw=draw, row=row)
     try:
         fresh = [copy.refresh(seed, moved=moved, state=state, shaken=noise) for copy in every]
         write = _write(every, row, noise)
         seed_everything(draw or seed)
-        taken = (
+        sample = (
             _in_a_row(clock, program, row, write)
             if pause_s is None
-            else _apart(clock, program, row, write, pause_s)
+            else _in_separate_calls(clock, program, row, write, pause_s)
         )
-        seen = [copy.outputs() for copy in every]
+        outputs = [copy.outputs() for copy in every]
         sums = sums_of(every)
         if row.whole:
-            seen = [{**one, **_inputs_of(copy)} for one, copy in zip(seen, every, strict=True)]
-        left = tuple(map(copied_aside, seen))
-        return Look(
-            seed=seed,
-            moved=moved,
-            draw=draw,
-            row=row,
+            outputs = [
+                {**tensors, **_inputs_of(copy)}
+                for tensors, copy in zip(outputs, every, strict=True)
+            ]
+        results = tuple(map(copied_aside, outputs))
+        return look(
             fresh=all(fresh),
-            left=left,
+            left=results,
             kinds=frozenset(
-                type(value).__name__ for one in seen for value in one.values() if not _is_own(value)
+                type(value).__name__
+                for tensors in outputs
+                for value in tensors.values()
+                if not _is_own(value)
             ),
             inputs=sums,
-            unsettled=_changed(seen, left),
-            wall_s=taken.wall_s,
+            unsettled=_changed(outputs, results),
+            wall_s=sample.wall_s,
         )
     except Exception as error:  # noqa: BLE001 - benchmarked code may raise anything; the reference shows the fault
-        return Look(
-            seed=seed,
-            moved=moved,
-            draw=draw,
-            row=row,
-            raised=words_of(error),
-            lacked_memory=is_out_of_memory(error),
-        )
+        return look(raised=words_of(error), lacked_memory=is_out_of_memory(error))
     finally:
         for copy in every:
             copy.resume()
@@ -216,13 +218,13 @@ def _write(every: Sequence[Refereed], row: LookRow, noise: int) -> Callable[[], 
         copy.alter(row.seed, shaken=noise, all_values=row.whole)
         for copy in cast("Sequence[Altered]", every)
     ]
-    wanted = [write for write in writes if write is not None]
+    effective = [write for write in writes if write is not None]
 
     def write() -> None:
-        for one in wanted:
-            one()
+        for write_copy in effective:
+            write_copy()
 
-    return write if wanted else None
+    return write if effective else None
 
 
 def sums_of(every: Sequence[Refereed]) -> tuple[tuple[int, ...], ...]:
@@ -264,7 +266,7 @@ def _in_a_row(
     return first
 
 
-def _apart(
+def _in_separate_calls(
     clock: Clock, program: Program, row: LookRow, write: Callable[[], None] | None, pause_s: float
 ) -> Taken:
     """Make the same row, only of calls that change later ones' input, with a pause before each."""
@@ -293,7 +295,9 @@ def habits_of(clock: Clock, program: Program, state: Left | None, *, seed: int) 
         clock.take(program, calls=len(every))
         draws = bool(moved_generators(drawn, generator_states()))
         after = [_operands_aside(copy) for copy in altered]
-        writes = any(differing(one, other) for one, other in zip(before, after, strict=True))
+        writes = any(
+            differing(earlier, later) for earlier, later in zip(before, after, strict=True)
+        )
     except Exception:  # noqa: BLE001 - benchmarked code may raise anything; the next look reports it
         return Habits(written=False)
     finally:
@@ -328,7 +332,11 @@ def fresh_over_known(clock: Clock, program: Program, state: Left | None, *, secr
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Delay:
-    """Times (s) of calls in a row: of one, and what a write before the last one adds, at least and usually."""
+    """Times (s) of calls in a row.
+
+    `call_s` is one call. A write before the last one adds `least_s` at least, and usually
+    `usual_s`.
+    """
 
     call_s: float = 0.0
     least_s: float = 0.0
@@ -363,9 +371,12 @@ def delayed_call(clock: Clock, program: Program, state: Left | None, *, secret: 
             copy.resume()
     if not times_s[True] or not times_s[False]:
         return Delay()
-    late, plain = (sorted(times_s[delays]) for delays in (True, False))
-    added = [(one - other) / len(every) for one, other in zip(late, plain, strict=True)]
-    return Delay(call_s=plain[0] / calls, least_s=added[0], usual_s=added[ROUNDS // 2])
+    late, undelayed = (sorted(times_s[delays]) for delays in (True, False))
+    added = [
+        (late_s - undelayed_s) / len(every)
+        for late_s, undelayed_s in zip(late, undelayed, strict=True)
+    ]
+    return Delay(call_s=undelayed[0] / calls, least_s=added[0], usual_s=added[ROUNDS // 2])
 
 
 def first_over_third(
@@ -401,29 +412,29 @@ def first_over_third(
     )
 
 
-def differing(one: Left, other: Left) -> bool:
+def differing(results: Left, other: Left) -> bool:
     """Return whether any tensor differs, or exists on only one side."""
-    if one.keys() != other.keys():
+    if results.keys() != other.keys():
         return True
-    return any(not _same(value, other[name]) for name, value in one.items())
+    return any(not _same(value, other[name]) for name, value in results.items())
 
 
-def copied_aside(seen: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def copied_aside(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Copy a call's results to the host, into separate pages."""
-    return dict(zip(seen, set_aside(list(seen.values())), strict=True))
+    return dict(zip(tensors, set_aside(list(tensors.values())), strict=True))
 
 
 def _operands_aside(copy: Altered) -> dict[str, Tensor]:
     return copied_aside({str(index): value for index, value in enumerate(copy.operands())})
 
 
-def _changed(seen: Sequence[Mapping[str, Tensor]], left: Sequence[Left]) -> str:
+def _changed(outputs: Sequence[Mapping[str, Tensor]], results: Sequence[Left]) -> str:
     """Return the values that have changed since a moment ago.
 
     Gradients and weights, which are many, are not inspected twice.
     """
     time.sleep(SETTLING_S)
-    for now, before in zip(seen, left, strict=True):
+    for now, before in zip(outputs, results, strict=True):
         again = {
             name: value for name, value in now.items() if not name.startswith((GRADIENTS, WEIGHTS))
         }
@@ -433,12 +444,12 @@ def _changed(seen: Sequence[Mapping[str, Tensor]], left: Sequence[Left]) -> str:
     return ""
 
 
-def _same(one: Tensor, other: Tensor) -> bool:
+def _same(tensor: Tensor, other: Tensor) -> bool:
     """Return whether two are equal, with NaN equal to NaN.
 
     Nearly always they are even without that.
     """
-    return torch.equal(one, other) or torch.equal(_numbers(one), _numbers(other))
+    return torch.equal(tensor, other) or torch.equal(_numbers(tensor), _numbers(other))
 
 
 def _numbers(value: Tensor) -> Tensor:
@@ -450,6 +461,6 @@ def _is_own(value: Tensor) -> bool:
 
 
 def words_of(error: Exception) -> str:
-    """The first line of an error, with its class."""
+    """Return the first line of an error, with its class."""
     lines = str(error).strip().splitlines() or [""]
     return f"{type(error).__name__}: {lines[0]}".removesuffix(": ")[:MAX_REASON]

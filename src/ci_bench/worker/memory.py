@@ -127,12 +127,12 @@ class HostMemory:
         self._seen: list[float] = []
 
     def afresh(self) -> "HostMemory":
-        """The same, from the same start, without a peak so far."""
+        """Return the same, from the same start, without a peak so far."""
         self._seen = []
         return self
 
     def held(self) -> float | None:
-        """The bytes in use between two steps."""
+        """Return the bytes in use between two steps; `None` if the kernel does not report them."""
         self._last = _read_settled()
         return None if self._last is None else self._last.own
 
@@ -193,7 +193,7 @@ class DeviceMemory:
     """A GPU's memory, by torch's allocator: it holds nothing before the model is built."""
 
     def __init__(self, device: str) -> None:
-        """Nothing is read yet. `device` is torch's word."""
+        """Prepare to read the memory of `device`, a device string of torch's."""
         import torch
 
         self._device, self._cuda = device, torch.cuda
@@ -202,7 +202,7 @@ class DeviceMemory:
         self._emptied = False
 
     def afresh(self) -> "DeviceMemory":
-        """The same, without a peak so far."""
+        """Return the same, without a peak so far."""
         return DeviceMemory(self._device)
 
     def held(self) -> float | None:
@@ -217,7 +217,7 @@ class DeviceMemory:
         return float(self._cuda.memory_allocated(self._device))
 
     def begin_step(self) -> None:
-        """The step's peaks count from now."""
+        """Count the step's peaks from now."""
         self._cuda.reset_peak_memory_stats(self._device)
 
     def end_step(self) -> None:
@@ -236,19 +236,21 @@ class DeviceMemory:
     def _kept_by_graphs(self) -> float:
         index = int(self._device.partition(":")[2] or 0)
         segments = self._cuda.memory_snapshot()  # type: ignore[no-untyped-call] # torch leaves it unannotated
-        here = (one for one in segments if one.get("device", index) == index)
+        here = (segment for segment in segments if segment.get("device", index) == index)
         private = (
-            one for one in here if tuple(one.get("segment_pool_id", COMMON_POOL)) != COMMON_POOL
+            segment
+            for segment in here
+            if tuple(segment.get("segment_pool_id", COMMON_POOL)) != COMMON_POOL
         )
-        return float(sum(one["total_size"] - one["allocated_size"] for one in private))
+        return float(sum(segment["total_size"] - segment["allocated_size"] for segment in private))
 
     def peaks(self) -> dict[str, float]:
-        """`peak_allocated` and `peak_reserved` of the steps, in bytes."""
+        """Return `peak_allocated` and `peak_reserved` of the steps, in bytes."""
         return {PEAK_ALLOCATED.name: self._allocated, PEAK_RESERVED.name: self._reserved}
 
 
 def memory_of(device: str) -> HostMemory | DeviceMemory:
-    """The memory that counts for a torch device."""
+    """Return the memory that counts for a torch device."""
     return HostMemory() if device == "cpu" else DeviceMemory(device)
 
 
@@ -280,10 +282,10 @@ def watch(
         memory.begin_step()
         step()
         memory.end_step()
-    told = [reading for reading in readings if reading is not None]
+    amounts = [reading for reading in readings if reading is not None]
     return {
         **memory.peaks(),
-        **({MEMORY_GROWTH.name: growth(told)} if len(told) == len(readings) else {}),
+        **({MEMORY_GROWTH.name: growth(amounts)} if len(amounts) == len(readings) else {}),
     }
 
 

@@ -39,26 +39,34 @@ class Stopwatch:
         )
 
 
-def whole(stage: str, told: Sequence[Spent], *, rest: Phase, seconds: float) -> tuple[Spent, ...]:
+def whole(
+    stage: str, reported: Sequence[Spent], *, rest: Phase, seconds: float
+) -> tuple[Spent, ...]:
     """Return a stage's seconds by phase, as its worker reported them.
 
     The phase `rest` has the remainder. Impossible entries, phases longer than the stage or of
     another one, are dropped: a worker runs code that may report anything.
     """
-    inside = sum(one.seconds for one in told)
-    if any(one.stage != stage or one.seconds < 0 for one in told) or not inside <= seconds * 1.01:
-        told, inside = (), 0.0
+    inside = sum(entry.seconds for entry in reported)
+    if (
+        any(entry.stage != stage or entry.seconds < 0 for entry in reported)
+        or not inside <= seconds * 1.01
+    ):
+        reported, inside = (), 0.0
     return add_up(
-        (*told, Spent(stage=stage, phase=rest, arm="", seconds=max(0.0, seconds - inside)))
+        (*reported, Spent(stage=stage, phase=rest, arm="", seconds=max(0.0, seconds - inside)))
     )
 
 
 def add_up(spent: Sequence[Spent]) -> tuple[Spent, ...]:
-    """One entry for each stage, phase and arm, in the order of their first appearance (s, to a tenth of a millisecond)."""
+    """Return one entry for each stage, phase and arm, in the order of their first appearance.
+
+    Seconds are rounded to a tenth of a millisecond.
+    """
     sums: dict[tuple[str, Phase, str], float] = {}
-    for one in spent:
-        key = one.stage, one.phase, one.arm
-        sums[key] = sums.get(key, 0.0) + one.seconds
+    for entry in spent:
+        key = entry.stage, entry.phase, entry.arm
+        sums[key] = sums.get(key, 0.0) + entry.seconds
     return tuple(
         Spent(stage=stage, phase=phase, arm=arm, seconds=round(seconds, 4))
         for (stage, phase, arm), seconds in sums.items()

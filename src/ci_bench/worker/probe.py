@@ -41,7 +41,7 @@ PLACES = frozenset({"TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TRITON_HOME"
 
 
 def probe_environment(device: str, options: RunOptions | None = None) -> dict[str, Facts]:
-    """Identity and condition of this machine for one device string.
+    """Return identity and condition of this machine for one device string.
 
     Of the options, those that change what a time on a GPU means are part of the identity: cold
     caches are never compared with hot ones, nor replays with calls. The GPU's UUID is part of the
@@ -69,7 +69,7 @@ def _manner(options: RunOptions, *, on_gpu: bool) -> Facts:
     copies: Facts = {"rotate": options.rotate} if options.rotate > 1 else {}
     numbers = {"timing_contract": CONTRACT, "memory_contract": 1 if on_gpu else memory.CONTRACT}
     contracts: Facts = {name: number for name, number in numbers.items() if number > 1}
-    return contracts | copies | {name: True for name, wanted in manner.items() if wanted}
+    return contracts | copies | {name: True for name, enabled in manner.items() if enabled}
 
 
 def _identity() -> Facts:
@@ -101,7 +101,10 @@ def _torch_identity() -> Facts:
 
 
 def _switches(environ: Mapping[str, str]) -> Facts:
-    """Return the variables that change numbers or times without a setting of torch showing it, by name."""
+    """Return the variables that change numbers or times unseen, by name.
+
+    No setting of torch shows them.
+    """
     chosen = (name for name in sorted(environ) if name in SWITCHES or name.startswith(FAMILIES))
     return {
         f"{SWITCH}{name}": environ[name][:MOST_TROUBLE] for name in chosen if name not in PLACES
@@ -109,7 +112,10 @@ def _switches(environ: Mapping[str, str]) -> Facts:
 
 
 def _rocm(version: object) -> Facts:
-    """ROCm's version, in a build of torch for it: two of them are two machines, though both say `cuda: None`."""
+    """Return ROCm's version, in a build of torch for it.
+
+    Two versions are two machines, though both report `cuda: None`.
+    """
     hip = getattr(version, "hip", None)
     return {} if hip is None else {"hip": str(hip)}
 
@@ -196,11 +202,11 @@ def _version(package: str) -> str | None:
 
 def _cpu_model() -> str | None:
     with suppress(OSError):
-        found = re.search(
+        match = re.search(
             r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE
         )
-        if found:
-            return found[1].strip()
+        if match:
+            return match[1].strip()
     return platform.processor() or platform.machine() or None
 
 
@@ -217,16 +223,16 @@ def _machine() -> str | None:
 
 def _cpu_mhz() -> float | None:
     with suppress(OSError):
-        found = re.search(
+        match = re.search(
             r"^cpu MHz\s*:\s*([\d.]+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE
         )
-        if found:
-            return float(found[1])
+        if match:
+            return float(match[1])
     return None
 
 
 def _cpp_compiler() -> str | None:
-    """The first line of the version of the C++ compiler that inductor would use on the CPU."""
+    """Return the first line of the version of the C++ compiler of inductor on the CPU."""
     import shutil
     import subprocess
 
@@ -234,10 +240,10 @@ def _cpp_compiler() -> str | None:
     if compiler is None:
         return None
     with suppress(OSError, subprocess.SubprocessError):
-        told = subprocess.run(
+        completed = subprocess.run(
             [compiler, "--version"], capture_output=True, text=True, timeout=20, check=True
         )
-        return told.stdout.splitlines()[0].strip() if told.stdout else None
+        return completed.stdout.splitlines()[0].strip() if completed.stdout else None
     return None
 
 

@@ -63,14 +63,14 @@ SIZES = {
 """Bytes of an element, by the profiler's name of its type."""
 
 
-def own_device(seat: Seat, wanted: str) -> str:
+def own_device(seat: Seat, device: str) -> str:
     """Return the device of one rank, before it has a context on any GPU: one GPU for each rank.
 
     Raises:
         Unsupported: there are fewer GPUs than ranks.
     """
-    there = 0 if wanted == "cpu" else torch.cuda.device_count()
-    if wanted == "cpu" or (wanted == "auto" and not there):
+    there = 0 if device == "cpu" else torch.cuda.device_count()
+    if device == "cpu" or (device == "auto" and not there):
         return "cpu"
     if there < seat.count:
         raise Unsupported(f"{seat.count} processes need as many GPUs, and torch sees {there} here")
@@ -98,12 +98,12 @@ class OrderlyRanks:
 
     @property
     def rank(self) -> int:
-        """This process's own number."""
+        """Return this process's own number."""
         return self.seat.rank
 
     @property
     def count(self) -> int:
-        """The number of ranks."""
+        """Return the number of ranks."""
         return self.seat.count
 
     def order(self, order: Mapping[str, Any]) -> None:
@@ -120,11 +120,11 @@ class RankedWorkload:
     opened: int = 0
 
     def prepare(self) -> None:
-        """Not done by several."""
+        """Prepare the workload in this process only."""
         self.workload.prepare()
 
     def verify(self, arms: tuple[str, ...]) -> Evidence:
-        """As the workload does, which orders the others itself."""
+        """Verify as the workload does, which orders the others itself."""
         return self.workload.verify(arms)
 
     def open(self, arm: str) -> Program:
@@ -139,25 +139,29 @@ class RankedWorkload:
 
 @dataclass(kw_only=True, slots=True)
 class RankedProgram:
-    """Rank 0's program and those of the others, called together.
-
-    `taken_s` holds each rank's seconds, sample by sample.
-    """
+    """Rank 0's program and those of the others, called together."""
 
     own: Program
+    """Rank 0's program."""
     seat: Seat
+    """Rank 0's connection to the other ranks."""
     place: int
+    """Number of the program, by which all ranks know it."""
     taken_s: list[tuple[float, ...]] = field(default_factory=list)
+    """Seconds of each rank, sample by sample."""
     items: int | None = field(init=False)
+    """Items of a step, as rank 0's program reports them; `None` if it counts none."""
     parts: tuple[Part, ...] = ()
+    """Always empty: they would be only rank 0's."""
     compiler: Compiler = field(init=False)
+    """Compiler of rank 0's program."""
 
     def __post_init__(self) -> None:
         """Check that a step has no parts: they would be only rank 0's."""
         self.items, self.compiler = self.own.items, self.own.compiler
 
     def step(self, mark: Mark) -> None:
-        """One call in every rank."""
+        """Make one call in every rank."""
         self._order("step")
         self.own.step(mark)
 
@@ -180,12 +184,12 @@ class RankedProgram:
 
     @property
     def epsilon(self) -> float:
-        """The precision's rounding."""
+        """Return the precision's rounding."""
         return self._refereed.epsilon
 
     @property
     def memory(self) -> float:
-        """The longest memory of the optimizer."""
+        """Return the longest memory of the optimizer."""
         return self._refereed.memory
 
     @property
@@ -203,7 +207,7 @@ class RankedProgram:
         self._refereed.remember()
 
     def state(self) -> dict[str, Any]:
-        """As one process would have it."""
+        """Return the state as one process would have it."""
         self._order("referee", asked="state")
         return self._refereed.state()
 
@@ -237,22 +241,22 @@ class RankedProgram:
     def take(self, clock: Clock, calls: int) -> Taken:
         """Take a sample in every rank simultaneously: the slowest's counts."""
         self._order("take", calls=calls, seed=torch.initial_seed())
-        own = take_together(clock, self.own, calls)
-        seconds = (own.wall_s, *(float(answer["wall_s"]) for answer in self.seat.answers()))
+        sample = take_together(clock, self.own, calls)
+        seconds = (sample.wall_s, *(float(answer["wall_s"]) for answer in self.seat.answers()))
         self.taken_s.append(seconds)
-        return Taken(wall_s=max(seconds), device_s=own.device_s)
+        return Taken(wall_s=max(seconds), device_s=sample.device_s)
 
     def watch(self, device: str, memory: Any, steps: int) -> list[dict[str, float]]:
         """Return each rank's memory over this many steps, in bytes by metric."""
         self._order("watch", steps=steps)
-        own = _watched(self.own, memory, device, steps)
-        return [own, *(answer["memory"] for answer in self.seat.answers())]
+        first_rank = _watched(self.own, memory, device, steps)
+        return [first_rank, *(answer["memory"] for answer in self.seat.answers())]
 
     def profile(self, device: str) -> list[dict[str, Any]]:
         """Return each rank's activity in steps that are not timed: `profiled`."""
         self._order("profile")
-        own = profiled(self.own, device)
-        return [own, *self.seat.answers()]
+        first_rank = profiled(self.own, device)
+        return [first_rank, *self.seat.answers()]
 
     def _order(self, do: str, **more: Any) -> None:
         self.seat.send({"do": do, "place": self.place, **more})
@@ -340,7 +344,9 @@ def _watched(program: Program, memory: Any, device: str, steps: int) -> dict[str
 
 
 def profiled(program: Program, device: str) -> dict[str, Any]:
-    """Seconds of a step and of its collectives (their union), and of each kind how often, how long (s) and with how many bytes.
+    """Return the seconds of a step, of its collectives (their union), and each kind's figures.
+
+    A kind's figures are its number of calls, its seconds and its bytes.
 
     All are per step. The names are torch's own (``gloo:all_reduce``); a collective lasts from its
     start in this rank to its end, waiting included. Its bytes are those of the tensors that this
@@ -360,11 +366,11 @@ def profiled(program: Program, device: str) -> dict[str, Any]:
         if event.name.startswith(BACKENDS):
             spans.append((event.time_range.start, event.time_range.end))
             kinds.setdefault(event.name, []).append(event)
-    listed = {name: _per_step(name, events) for name, events in sorted(kinds.items())}
+    per_step = {name: _per_step(name, events) for name, events in sorted(kinds.items())}
     return {
         "step_s": step_s,
         "collective_s": union_us(spans) / 1e6 / PROFILED_STEPS,
-        "kinds": listed,
+        "kinds": per_step,
     }
 
 
@@ -380,7 +386,7 @@ def _per_step(name: str, events: Sequence[Any]) -> dict[str, float | None]:
 
 
 def given_bytes(
-    name: str, given: Sequence[tuple[Sequence[Sequence[int]], Sequence[str]]]
+    name: str, calls: Sequence[tuple[Sequence[Sequence[int]], Sequence[str]]]
 ) -> int | None:
     """Return the bytes passed to calls of a collective.
 
@@ -388,14 +394,17 @@ def given_bytes(
     listed a second time, without tensors. `None` if no call has any, unless it is a barrier, or if
     an element's size is unknown.
     """
-    listed = [one for one in given if one[0]]
-    if any(len(shapes) != len(types) or not SIZES.keys() >= {*types} for shapes, types in listed):
+    calls_with_tensors = [call for call in calls if call[0]]
+    if any(
+        len(shapes) != len(types) or not SIZES.keys() >= {*types}
+        for shapes, types in calls_with_tensors
+    ):
         return None
-    if not listed and not name.endswith("barrier"):
+    if not calls_with_tensors and not name.endswith("barrier"):
         return None
     return sum(
         math.prod(shape) * SIZES[kind]
-        for shapes, types in listed
+        for shapes, types in calls_with_tensors
         for shape, kind in zip(shapes, types, strict=True)
     )
 
@@ -433,7 +442,7 @@ def ranks_evidence(
     arm: str,
     program: RankedProgram,
     *,
-    taken: Sequence[Taken],
+    samples: Sequence[Taken],
     reference_s: float | None,
     device: str,
     launch: int,
@@ -446,16 +455,16 @@ def ranks_evidence(
     arm's).
     """
     profiles = program.profile(device)
-    busy_s = [max(0.0, one["step_s"] - one["collective_s"]) for one in profiles]
+    busy_s = [max(0.0, profile["step_s"] - profile["collective_s"]) for profile in profiles]
     numbers = [
         (RANK_SKEW, max(busy_s) - min(busy_s)),
-        (COLLECTIVE_TIME, min(one["collective_s"] for one in profiles)),
+        (COLLECTIVE_TIME, min(profile["collective_s"] for profile in profiles)),
     ]
-    sizes = [[kind["bytes"] for kind in one["kinds"].values()] for one in profiles]
+    sizes = [[kind["bytes"] for kind in profile["kinds"].values()] for profile in profiles]
     if all(size is not None for rank in sizes for size in rank):
         numbers.append((COLLECTIVE_BYTES, max(map(sum, sizes))))
     if reference_s is not None:
-        step_s = statistics.median(one.wall_s for one in taken)
+        step_s = statistics.median(sample.wall_s for sample in samples)
         numbers.append((SCALING_EFFICIENCY, reference_s / (len(profiles) * step_s)))
     metrics = tuple(
         kind.of(arm, Launch(launch=launch, values=(value,)), lane=Lane.COUNTERS)
@@ -463,7 +472,8 @@ def ranks_evidence(
         if value > 0
     )
     medians_s = [
-        statistics.median(one[rank] for one in program.taken_s) for rank in range(len(profiles))
+        statistics.median(seconds[rank] for seconds in program.taken_s)
+        for rank in range(len(profiles))
     ]
     ranks = [
         f"rank {rank}: {1e3 * medians_s[rank]:.3g} ms a step, {_share(profile)} of it in"
@@ -491,17 +501,17 @@ def fact_of(what: str, arm: str) -> str:
     return f"{what}_{re.sub('[^a-z0-9]+', '_', arm.lower())}"[:60]
 
 
-def largest(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
+def largest(by_rank: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Return the largest value of any rank for each metric; nothing if one of them is unknown."""
-    names = set.intersection(*(set(one) for one in found))
-    return {name: max(one[name] for one in found) for name in sorted(names)}
+    names = set.intersection(*(set(metrics) for metrics in by_rank))
+    return {name: max(metrics[name] for metrics in by_rank) for name in sorted(names)}
 
 
-def memory_fact(arm: str, found: Sequence[Mapping[str, float]]) -> dict[str, Fact]:
+def memory_fact(arm: str, by_rank: Sequence[Mapping[str, float]]) -> dict[str, Fact]:
     """Return each rank's peak memory, for the reader."""
     peaks = [
-        next((f"{name} {value / 2**20:.1f} MiB" for name, value in one.items()), "unknown")
-        for one in found
+        next((f"{name} {value / 2**20:.1f} MiB" for name, value in metrics.items()), "unknown")
+        for metrics in by_rank
     ]
     return {
         fact_of("memory", arm): "; ".join(f"rank {rank}: {peak}" for rank, peak in enumerate(peaks))

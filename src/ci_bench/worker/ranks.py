@@ -54,22 +54,25 @@ class PeerLost(ConnectionError):  # noqa: N818 - it names the event
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Seat:
-    """One rank of `count`, its end of the pipes, and the folder where the ranks meet.
-
-    `readers` and `writers` are descriptors by rank: rank 0 has one of each for every other, every
-    other has those of rank 0.
-    """
+    """One rank, its end of the pipes, and the place where the ranks meet."""
 
     rank: int
+    """Number of this rank."""
     count: int
+    """Number of all ranks."""
     folder: Path
+    """Folder where the ranks meet and log."""
     readers: Mapping[int, int]
+    """Descriptors to read from, by rank: for rank 0 all others, for another rank only 0."""
     writers: Mapping[int, int]
+    """Descriptors to write to, by rank: for rank 0 all others, for another rank only 0."""
     patience_s: float
+    """Time to wait for another rank's answer (s)."""
     buffers: dict[int, bytes] = field(default_factory=dict)
+    """Bytes read from each rank that are not a complete line yet."""
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Rank 0: to all others; another rank: to rank 0. Raises `PeerLost`."""
+        """Send to all others as rank 0, or to rank 0 as another. Raises `PeerLost`."""
         line = json.dumps(message, allow_nan=False).encode() + b"\n"
         for rank, writer in self.writers.items():
             try:
@@ -89,8 +92,8 @@ class Seat:
             if len(rest) > MAX_LINE:
                 message = f"rank {rank} is gone: it sent more than {MAX_LINE} bytes in a line"
                 raise PeerLost(message)
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            if not select.select([self.readers[rank]], [], [], left)[0]:
+            wait_s = None if deadline is None else max(0.0, deadline - time.monotonic())
+            if not select.select([self.readers[rank]], [], [], wait_s)[0]:
                 message = f"timed out waiting for rank {rank}: no answer within {limit_s:g} s"
                 raise PeerLost(message)
             if not (data := os.read(self.readers[rank], 1 << 16)):
@@ -101,12 +104,12 @@ class Seat:
         return message_of
 
     def orders(self) -> Iterator[dict[str, Any]]:
-        """Rank 0's orders, until it gives no more."""
+        """Yield rank 0's orders, until it gives no more."""
         while (order := self.receive(0)) is not None:
             yield order
 
     def answers(self) -> list[dict[str, Any]]:
-        """One answer of every other rank, in their order. Raises `PeerLost`."""
+        """Return one answer of every other rank, in their order. Raises `PeerLost`."""
         answers = []
         for rank in self.readers:
             answer = self.receive(rank, limit_s=self.patience_s)
@@ -119,19 +122,20 @@ class Seat:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankEnd:
-    """The end of one rank.
-
-    `code` is `None` while it runs, negative for a signal; `order` counts endings. `word` is the
-    rank's own report of its end: `DONE`, a `Status` value, or nothing. `waited` means that it gave
-    up waiting for others.
-    """
+    """The end of one rank."""
 
     rank: int
+    """Number of the rank."""
     code: int | None = None
+    """Exit code, negative for a signal; `None` while it runs."""
     order: int = 0
+    """Number of ranks that had ended before."""
     word: str = ""
+    """The rank's own report of its end: `DONE` or a `Status` value; empty without one."""
     message: str = ""
+    """The rank's own message; empty if it left none."""
     waited: bool = False
+    """True if it gave up waiting for others."""
 
     @property
     def is_well(self) -> bool:
@@ -182,7 +186,7 @@ def supervise(
 
 
 def blame(ends: Sequence[RankEnd]) -> WorkerFault:
-    """The one fault that explains how the ranks ended, with the rank's name in it.
+    """Return the one fault that explains how the ranks ended, with the rank's name in it.
 
     A rank's own failure (a signal, an error, an early exit) comes before failures that missing
     peers cause.
@@ -211,10 +215,10 @@ def blame(ends: Sequence[RankEnd]) -> WorkerFault:
             message=f"{rank} {names} of {count} {verb}: the others gave up waiting ({waiting})",
         )
     if any(end.is_well for end in ends):
-        left = ", ".join(str(end.rank) for end in ends if end.is_well)
+        leavers = ", ".join(str(end.rank) for end in ends if end.is_well)
         return WorkerFault(
             kind=Status.FAILED,
-            message=f"rank {left} of {count} left early: the others still waited ({waiting})",
+            message=f"rank {leavers} of {count} left early: the others still waited ({waiting})",
         )
     return WorkerFault(
         kind=Status.TIMEOUT, message=f"all {count} ranks gave up waiting for each other ({waiting})"
@@ -238,7 +242,7 @@ def _sentence(end: RankEnd) -> str:
 
 
 def _seats(count: int, folder: Path, patience_s: float) -> tuple[Seat, ...]:
-    """The ranks, with pipes both ways between rank 0 and each of the others."""
+    """Return the ranks, with pipes both ways between rank 0 and each of the others."""
     orders = {rank: os.pipe() for rank in range(1, count)}
     answers = {rank: os.pipe() for rank in range(1, count)}
     first = Seat(
@@ -293,7 +297,7 @@ def _become_rank(
     keep: Sequence[int],
     supervisor: int,
 ) -> NoReturn:
-    """A rank's whole life. Never returns."""
+    """Live a rank's whole life. Never returns."""
     code = 70
     try:
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -351,12 +355,12 @@ def _watch(pids: Mapping[int, int], folder: Path) -> list[RankEnd]:
 def _read_end(folder: Path, rank: int, code: int, order: int) -> RankEnd:
     end = RankEnd(rank=rank, code=code, order=order)
     with contextlib.suppress(OSError, ValueError):
-        said = json.loads(_word(folder, rank).read_text())
+        report = json.loads(_word(folder, rank).read_text())
         return replace(
             end,
-            word=str(said["word"]),
-            message=str(said.get("message", "")),
-            waited=bool(said.get("waited")),
+            word=str(report["word"]),
+            message=str(report.get("message", "")),
+            waited=bool(report.get("waited")),
         )
     return end
 

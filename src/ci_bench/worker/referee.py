@@ -45,13 +45,20 @@ from ci_bench.suites.shared.worker.numerics import (
 from ci_bench.suites.shared.worker.optimizers import lost_by
 from ci_bench.worker.clock import Clock
 from ci_bench.worker.fence import close
+from ci_bench.worker.look_answers import (
+    ORDER,
+    SLOWER_WHEN_FRESH,
+    LookAnswer,
+    badness,
+    fault_of,
+    puts_off,
+)
 from ci_bench.worker.looks import (
     CALLS_IN_A_ROW,
     MOST_PAUSE_S,
     PAUSE_S,
     ROUNDS,
     SEEDS,
-    Delay,
     Habits,
     Left,
     Look,
@@ -75,14 +82,8 @@ DRAWS = 3
 """The number of the reference's random seeds, if the arms' numbers cannot be aligned."""
 BEYOND_DRAWS = 3.0
 """The largest ratio of an arm's distance from the reference to the distance between two draws."""
-SLOWER_WHEN_FRESH = 2.0
-"""The largest ratio of calls' times on fresh and known inputs, relative to the reference's."""
 CONFIRMED = 2
 """The number of series of calls in turns that must all be that slow."""
-PUT_OFF = 0.25
-"""The least share of the reference's call that a pause must add to a call, to show that it was put
-off.
-"""
 SLOWER_AT_FIRST = 1.15
 """The largest ratio of first to third call on fresh values, relative to the reference's own."""
 GLANCED = 1.1
@@ -101,50 +102,43 @@ They are too few to be warm, enough for a counter to show.
 """
 MAX_DETAIL = 1000
 
-ORDER = (Outcome.PASS, Outcome.UNKNOWN, Outcome.FAIL)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Answer:
-    outcome: Outcome
-    detail: str
-
-    @staticmethod
-    def cannot(reason: str) -> "_Answer":
-        return _Answer(outcome=Outcome.UNKNOWN, detail=reason)
-
-    @staticmethod
-    def fails(reason: str) -> "_Answer":
-        return _Answer(outcome=Outcome.FAIL, detail=reason)
-
 
 @dataclass(kw_only=True, slots=True)
 class Referee:
-    """Referees the candidate arms of one case against its `reference` arm.
+    """Referees the candidate arms of one case against its reference arm.
 
-    The latter is refereed against a fresh build. With `itself`, the reference is that fresh build.
-    The same code on the same seeds draws the same random numbers. So half the digits must agree
-    without a measured rounding, which a reference under suspicion could not vouch for.
+    The latter is refereed against a fresh build. The same code on the same seeds draws the same
+    random numbers. So half the digits must agree without a measured rounding, which a reference
+    under suspicion could not vouch for.
     """
 
     clock: Clock
+    """The device's clock, which samples are taken with, too."""
     reference: Program
+    """The program that arms are compared with."""
     start: Left | None = None
+    """State that looks at a training start from; `None` if calls do not learn."""
     looks: dict[str, list[Look]] = field(default_factory=dict)
+    """Looks taken so far, by arm."""
     habits: dict[str, Habits] = field(default_factory=dict)
+    """Effects of an arm's calls on later ones, by arm."""
     pause_s: float = PAUSE_S
+    """Pause before each call of the reference (s)."""
     itself: bool = False
+    """True if `reference` is a fresh build of the arm itself."""
     reference_arm: str = ""
+    """Name of the reference arm; empty if the reference is a fresh build."""
     repeats: Repeats = field(init=False)
+    """Calls on the same prepared inputs, by arm."""
 
     def __post_init__(self) -> None:
-        """Nothing is repeated yet."""
+        """Start without repeated calls."""
         self.repeats = Repeats(clock=self.clock)
 
     def begin(self) -> None:
         """Store the start state of looks at a training: the reference's, after its first step."""
-        whole = copies(self.reference)[0]
-        self.start = copied_aside(whole.state()) if whole.learns else None
+        first_copy = copies(self.reference)[0]
+        self.start = copied_aside(first_copy.state()) if first_copy.learns else None
         self.repeats.start = self.start
 
     def look(self, arm: str, program: Program, *, seed: int, calls: int, draw: int = 0) -> None:
@@ -164,11 +158,11 @@ class Referee:
         coin.shuffle(ways)
         for moved in ways:
             row = self.habits[arm].row(coin, calls)
-            one = coin.getrandbits(31) + 1
-            taken = take_look(
-                self.clock, program, one, moved=moved, state=self.start, draw=draw, row=row
+            look_seed = coin.getrandbits(31) + 1
+            look = take_look(
+                self.clock, program, look_seed, moved=moved, state=self.start, draw=draw, row=row
             )
-            self.looks.setdefault(arm, []).append(taken)
+            self.looks.setdefault(arm, []).append(look)
 
     def check(self, arm: str, program: Program, *, plain_s: float) -> Check | None:
         """Return the check `refereed` of one candidate arm.
@@ -178,8 +172,8 @@ class Referee:
         """
         whys = [
             copy.unrefereed
-            for one in (program, self.reference)
-            for copy in copies(one)
+            for subject in (program, self.reference)
+            for copy in copies(subject)
             if copy.unrefereed
         ]
         looks = self.looks.get(arm, [])
@@ -188,14 +182,14 @@ class Referee:
         if not whys and not looks and not stray:
             return None
         answer = (
-            _Answer.cannot(whys[0])
+            LookAnswer.cannot(whys[0])
             if whys
             else self._answer(looks, program, plain_s)
             if looks
-            else _Answer.fails(stray)
+            else LookAnswer.fails(stray)
         )
         if stray and answer.outcome is not Outcome.FAIL:
-            answer = _Answer.fails(stray)
+            answer = LookAnswer.fails(stray)
         if answer.outcome is Outcome.PASS:
             answer = replace(
                 answer, detail=f"{answer.detail}{self._repeated_words(arm, len(looks))}"
@@ -277,17 +271,20 @@ class Referee:
 
         Empty if none are known.
         """
-        own, reference = (self.repeats.arms.get(name) for name in (arm, self.reference_arm))
-        if own is None or reference is None or not reference.calls or self._stray(reference):
+        candidate, reference = (self.repeats.arms.get(name) for name in (arm, self.reference_arm))
+        if candidate is None or reference is None or not reference.calls or self._stray(reference):
             return ""
-        if (own.draws or reference.draws) and not own.mostly_repeats:
+        if (candidate.draws or reference.draws) and not candidate.mostly_repeats:
             return ""
-        if stray := self._stray(own):
+        if stray := self._stray(candidate):
             return stray
-        if own.resets or reference.resets:
+        if candidate.resets or reference.resets:
             return ""
-        for left in own.known.values():
-            faults = [self._apart(left, known) for known in reference.known.values()]
+        for results in candidate.known.values():
+            faults = [
+                self._describe_difference(results, first_results)
+                for first_results in reference.known.values()
+            ]
             if all(faults):
                 return (
                     "what timed calls left on the prepared inputs is not what the reference's did:"
@@ -295,61 +292,64 @@ class Referee:
                 )
         return ""
 
-    def _stray(self, own: Repeated | None) -> str:
+    def _stray(self, repeated: Repeated | None) -> str:
         """Describe differences between calls on the same inputs that rounding does not explain."""
-        for left in () if own is None else own.strays:
+        for results in () if repeated is None else repeated.strays:
             faults = (
-                [self._apart(left, known) for known in own.known.values()]
-                if own is not None
+                [
+                    self._describe_difference(results, first_results)
+                    for first_results in repeated.known.values()
+                ]
+                if repeated is not None
                 else []
             )
-            if own is not None and all(faults):
-                told = (
-                    f"{own.astray} of {own.calls} more calls on the same inputs left something else"
-                    " than the first"
+            if repeated is not None and all(faults):
+                summary = (
+                    f"{repeated.astray} of {repeated.calls} more calls on the same inputs left"
+                    " something else than the first"
                 )
-                return f"{told}: {faults[0]}"
+                return f"{summary}: {faults[0]}"
         return ""
 
-    def _apart(self, left: Left, known: Left) -> str:
+    def _describe_difference(self, results: Left, expected: Left) -> str:
         """Describe how two calls' results on the same inputs differ; empty if by rounding only.
 
         Rounding may change half of the digits. If that is not enough, a call on other inputs shows
         the effect of rounding on results.
         """
-        coarse = self._coarsely(left, known)
+        coarse = self._coarsely(results, expected)
         if coarse.outcome is not Outcome.FAIL:
             return ""
         look = Look(seed=SEED, moved=True)
-        own, epsilon = self._again(look), self._rounding()
+        reference_look, epsilon = self._again(look), self._rounding()
         noisy = [self._shaken(look, epsilon, noise=1 + index) for index in range(sum(SHAKES))]
-        if own.raised or any(one.raised for one in noisy):
+        if reference_look.raised or any(shaken_look.raised for shaken_look in noisy):
             return ""
-        plain = own.left[0]
+        unshaken = reference_look.left[0]
         runs = [
-            known,
+            expected,
             *(
                 {
-                    name: off_as_much(value, plain.get(name), one.left[0].get(name))
-                    for name, value in known.items()
+                    name: off_as_much(value, unshaken.get(name), shaken_look.left[0].get(name))
+                    for name, value in expected.items()
                 }
-                for one in noisy
+                for shaken_look in noisy
             ),
         ]
-        found = agree(left, truth=None, runs=runs, epsilon=epsilon)
-        return found.detail if found.outcome is Outcome.FAIL else ""
+        agreement = agree(results, truth=None, runs=runs, epsilon=epsilon)
+        return agreement.detail if agreement.outcome is Outcome.FAIL else ""
 
     def _repeated_words(self, arm: str, looks: int) -> str:
         """Return how many calls were compared, and which faults that would find."""
-        own = self.repeats.arms.get(arm)
-        if own is None or not own.calls:
+        repeated = self.repeats.arms.get(arm)
+        if repeated is None or not repeated.calls:
             return ""
-        same = "the same up to rounding" if own.differing else "the same"
-        found = (
+        same = "the same up to rounding" if repeated.differing else "the same"
+        odds = (
             "a fault in 5 % of calls shows with a probability of"
-            f" {chance_of_finding(own.calls + looks):.1%}"
+            f" {chance_of_finding(repeated.calls + looks):.1%}"
         )
-        return f"; {own.calls} more calls on the same inputs left {same}: {found}"
+        return f"; {repeated.calls} more calls on the same inputs left {same}: {odds}"
 
     def keeps_state(self, seed: int) -> bool:
         """Return whether the reference gives other results after more calls.
@@ -368,9 +368,9 @@ class Referee:
             return True
         return self._coarsely(last.left[0], first.left[0]).outcome is Outcome.FAIL
 
-    def _answer(self, looks: Sequence[Look], program: Program, plain_s: float) -> _Answer:
+    def _answer(self, looks: Sequence[Look], program: Program, plain_s: float) -> LookAnswer:
         answers = [self._judged(look) for look in looks]
-        worst = max(answers, key=lambda one: ORDER.index(one.outcome))
+        worst = max(answers, key=lambda answer: ORDER.index(answer.outcome))
         slow = (
             min((look.wall_s for look in looks if not look.raised), default=0.0) > SUSPECT * plain_s
         )
@@ -382,39 +382,47 @@ class Referee:
             return worst
         calls = "timed call" if len(answers) == 1 else "timed calls"
         verb = "agrees" if len(answers) == 1 else "agree"
-        return _Answer(
+        return LookAnswer(
             outcome=Outcome.PASS,
             detail=f"{len(answers)} {calls} with fresh inputs {verb}; {worst.detail}",
         )
 
-    def _judged(self, look: Look) -> _Answer:
+    def _judged(self, look: Look) -> LookAnswer:
         """Compare one look's results with the reference's."""
         place = "a timed call on fresh inputs" + ("" if look.moved else " at known addresses")
-        own = self._again(look)
-        if look.lacked_memory or own.lacked_memory:
-            return _Answer.cannot(f"there is no memory for {place}: {look.raised or own.raised}")
-        if own.raised:
-            return _Answer.cannot(f"the reference cannot compute from fresh inputs: {own.raised}")
-        fault = _fault(look, own)
-        return _Answer.fails(f"{place} {fault}") if fault else self._compared(look, own, place)
+        reference_look = self._again(look)
+        if look.lacked_memory or reference_look.lacked_memory:
+            return LookAnswer.cannot(
+                f"there is no memory for {place}: {look.raised or reference_look.raised}"
+            )
+        if reference_look.raised:
+            return LookAnswer.cannot(
+                f"the reference cannot compute from fresh inputs: {reference_look.raised}"
+            )
+        fault = fault_of(look, reference_look)
+        return (
+            LookAnswer.fails(f"{place} {fault}")
+            if fault
+            else self._compared(look, reference_look, place)
+        )
 
-    def _compared(self, look: Look, own: Look, place: str) -> _Answer:
-        if not own.left[0]:
-            return _Answer.cannot("a replayed call leaves nothing that could be looked at")
-        agreement = self._agreement(look, own)
+    def _compared(self, look: Look, reference_look: Look, place: str) -> LookAnswer:
+        if not reference_look.left[0]:
+            return LookAnswer.cannot("a replayed call leaves nothing that could be looked at")
+        agreement = self._agreement(look, reference_look)
         if agreement.outcome is Outcome.FAIL and self.itself:
-            return _Answer.fails(
+            return LookAnswer.fails(
                 f"{place} differs from a fresh build of the same arm: {agreement.detail}"
             )
         if agreement.outcome is Outcome.FAIL:
             return self._of_other_draws(
-                look, own, f"{place} differs from the reference: {agreement.detail}"
+                look, reference_look, f"{place} differs from the reference: {agreement.detail}"
             )
         if not look.fresh and self.start is None:
-            return _Answer.cannot(
+            return LookAnswer.cannot(
                 "its inputs cannot be drawn again, so a replayed result would agree as well"
             )
-        return _Answer(outcome=agreement.outcome, detail=agreement.detail)
+        return LookAnswer(outcome=agreement.outcome, detail=agreement.detail)
 
     def _again(self, look: Look, *, draw: int = 0, seed: int = 0) -> Look:
         """Make the reference's own call from a look's seed, or from another.
@@ -432,38 +440,41 @@ class Referee:
             pause_s=self.pause_s,
         )
 
-    def _agreement(self, look: Look, own: Look) -> Agreement:
+    def _agreement(self, look: Look, reference_look: Look) -> Agreement:
         """Apply the rule of numbers, with as many shaken runs as it needs."""
         if self.itself:
-            return max((self._coarsely(left, own.left[0]) for left in look.left), key=_badness)
-        runs, jolts = [own.left[0]], list[Left]()
+            return max(
+                (self._coarsely(results, reference_look.left[0]) for results in look.left),
+                key=badness,
+            )
+        runs, jolts = [reference_look.left[0]], list[Left]()
         epsilon = self._rounding()
-        found = self._worst(look, runs, jolts, epsilon)
+        agreement = self._worst(look, runs, jolts, epsilon)
         for more in SHAKES:
-            if found.outcome is Outcome.PASS:
+            if agreement.outcome is Outcome.PASS:
                 break
-            after = own.left[0]
+            after = reference_look.left[0]
             noisy = [
                 self._shaken(look, epsilon, noise=len(runs) + index, after=after)
                 for index in range(more)
             ]
-            runs += [one.left[0] for one in noisy if not one.raised]
+            runs += [shaken_look.left[0] for shaken_look in noisy if not shaken_look.raised]
             if more == SHAKES[-1] and jolt_of(epsilon):
                 jolted = self._shaken(
                     look, jolt_of(epsilon), noise=JOLTED + len(runs) + more, after=after
                 )
                 jolts += [] if jolted.raised else [jolted.left[0]]
-            found = self._worst(look, runs, jolts, epsilon)
-        return found
+            agreement = self._worst(look, runs, jolts, epsilon)
+        return agreement
 
     def _rounding(self) -> float:
         """Return the rounding for the rule.
 
         It is that of a call's inner computation, if the reference knows it.
         """
-        whole = copies(self.reference)[0]
-        inside: Callable[[], float] | None = getattr(whole, "rounding", None)
-        return whole.epsilon if inside is None else inside()
+        first_copy = copies(self.reference)[0]
+        inside: Callable[[], float] | None = getattr(first_copy, "rounding", None)
+        return first_copy.epsilon if inside is None else inside()
 
     def _shaken(self, look: Look, size: float, *, noise: int, after: Left | None = None) -> Look:
         """Make the reference's call with weights off by a share `size`, inputs by one rounding.
@@ -472,14 +483,14 @@ class Referee:
         all in one direction: they are off by that share of the change to those `after` the row,
         too.
         """
-        whole = copies(self.reference)[0]
-        plain = whole.state() if self.start is None else self.start
-        weights = {name: value for name, value in plain.items() if name.startswith(WEIGHTS)}
+        first_copy = copies(self.reference)[0]
+        state = first_copy.state() if self.start is None else self.start
+        weights = {name: value for name, value in state.items() if name.startswith(WEIGHTS)}
         coin = torch.Generator().manual_seed(noise)
-        off = {**plain, **shaken(weights, size, coin)}
+        off = {**state, **shaken(weights, size, coin)}
         if look.row.again and after is not None:
             rounding = FP32_EPSILON * (JOLT if noise >= JOLTED else 1.0)
-            lost = float(torch.randn((), generator=coin)) * lost_by(whole.memory, rounding)
+            lost = float(torch.randn((), generator=coin)) * lost_by(first_copy.memory, rounding)
             changed = {
                 name: after[name].double() - value
                 for name, value in weights.items()
@@ -489,7 +500,7 @@ class Referee:
                 name: (off[name].double() + lost * change).to(off[name].dtype)
                 for name, change in changed.items()
             }
-        found = take_look(
+        shaken_look = take_look(
             self.clock,
             self.reference,
             look.seed,
@@ -501,16 +512,19 @@ class Referee:
             pause_s=self.pause_s,
         )
         for copy in copies(self.reference):
-            copy.refresh(look.seed, moved=True, state=plain)
+            copy.refresh(look.seed, moved=True, state=state)
             copy.resume()
-        return found
+        return shaken_look
 
     def _worst(
         self, look: Look, runs: Sequence[Left], jolts: Sequence[Left], epsilon: float
     ) -> Agreement:
-        """The least agreement among a look's copies; `jolts` show the kinks that rounding may cross."""
+        """Return the least agreement among a look's copies.
+
+        `jolts` show the kinks that rounding may cross.
+        """
         starts: Mapping[str, Tensor] = self.start or {}
-        whole = copies(self.reference)[0]
+        first_copy = copies(self.reference)[0]
         rule = partial(
             agree,
             truth=None,
@@ -518,49 +532,49 @@ class Referee:
             jolts=jolts,
             epsilon=epsilon,
             starts=starts,
-            memory=whole.memory,
+            memory=first_copy.memory,
         )
-        return max(map(rule, look.left), key=_badness)
+        return max(map(rule, look.left), key=badness)
 
-    def _coarsely(self, left: Left, own: Left) -> Agreement:
-        return agree_coarsely(left, own, epsilon=copies(self.reference)[0].epsilon)
+    def _coarsely(self, results: Left, expected: Left) -> Agreement:
+        return agree_coarsely(results, expected, epsilon=copies(self.reference)[0].epsilon)
 
-    def _of_other_draws(self, look: Look, own: Look, fault: str) -> _Answer:
+    def _of_other_draws(self, look: Look, reference_look: Look, fault: str) -> LookAnswer:
         """Check if a disagreement comes from other random numbers.
 
         Then it is as near to the reference as the reference's own draws are.
         """
-        draws = [own, *(self._again(look, draw=1 + index) for index in range(DRAWS))]
-        if any(one.raised for one in draws) or not any(
-            differing(own.left[0], one.left[0]) for one in draws[1:]
+        draws = [reference_look, *(self._again(look, draw=1 + index) for index in range(DRAWS))]
+        if any(drawn.raised for drawn in draws) or not any(
+            differing(reference_look.left[0], drawn.left[0]) for drawn in draws[1:]
         ):
-            return _Answer.fails(fault)
-        lefts = [one.left[0] for one in draws]
+            return LookAnswer.fails(fault)
+        by_draw = [drawn.left[0] for drawn in draws]
         names = [
             name
-            for name, value in own.left[0].items()
+            for name, value in reference_look.left[0].items()
             if value.is_floating_point() and value.numel()
         ]
         spread = {
-            name: max(distance(one, other, name) for one in lefts for other in lefts)
+            name: max(distance(first, second, name) for first in by_draw for second in by_draw)
             for name in names
         }
-        if any(drawn_alike(left, lefts[0], spread) for left in look.left):
-            return _Answer.fails(fault)
+        if any(drawn_alike(results, by_draw[0], spread) for results in look.left):
+            return LookAnswer.fails(fault)
         for name, width in spread.items():
             if any(
-                min(distance(left, one, name) for one in lefts) > BEYOND_DRAWS * width
-                for left in look.left
+                min(distance(results, drawn, name) for drawn in by_draw) > BEYOND_DRAWS * width
+                for results in look.left
             ):
-                return _Answer.fails(f"{fault}; other random numbers do not explain {name}")
+                return LookAnswer.fails(f"{fault}; other random numbers do not explain {name}")
         other = self._again(look, seed=look.seed + 1)
         answering = [
             name
             for name, width in spread.items()
-            if not other.raised and distance(lefts[0], other.left[0], name) > BEYOND_DRAWS * width
+            if not other.raised and distance(by_draw[0], other.left[0], name) > BEYOND_DRAWS * width
         ]
         if not answering:
-            return _Answer.cannot(
+            return LookAnswer.cannot(
                 "it draws other random numbers than the reference, which hide what its inputs"
                 " change"
             )
@@ -568,32 +582,35 @@ class Referee:
             f"it draws other random numbers than the reference, and {len(answering)} results follow"
             " the fresh inputs"
         )
-        return _Answer(outcome=Outcome.PASS, detail=detail)
+        return LookAnswer(outcome=Outcome.PASS, detail=detail)
 
-    def _remembering(self, program: Program, *, secret: int) -> _Answer | None:
+    def _remembering(self, program: Program, *, secret: int) -> LookAnswer | None:
         """Check if an arm is fast only on inputs that it has seen.
 
         It must be so repeatedly, not in one bad moment of the machine.
         """
         for series in range(1, 1 + CONFIRMED):
             begin = partial(fresh_over_known, state=self.start, secret=secret + series * 2 * ROUNDS)
-            ratio, usual = (begin(self.clock, one) for one in (program, self.reference))
+            ratio, usual = (begin(self.clock, subject) for subject in (program, self.reference))
             if ratio <= SLOWER_WHEN_FRESH * max(usual, 1.0):
                 return None
         detail = (
             f"a call takes {ratio:.1f} times as long on fresh inputs as on known ones, and the"
             f" reference's {usual:.1f} times"
         )
-        return _Answer.fails(f"{detail}: what was timed remembers results")
+        return LookAnswer.fails(f"{detail}: what was timed remembers results")
 
-    def _suspected(self, program: Program, *, secret: int) -> _Answer | None:
-        """Check an arm whose looks took longer than its samples, by each way to be quick without computing."""
+    def _suspected(self, program: Program, *, secret: int) -> LookAnswer | None:
+        """Check an arm whose looks took longer than its samples.
+
+        Tries each way to be quick without computing.
+        """
         return self._remembering(program, secret=secret) or self._putting_off(
             program, secret=secret
         )
 
-    def _putting_off(self, program: Program, *, secret: int) -> _Answer | None:
-        """Check if a call computes only after a pause, and returns something else in a row of calls.
+    def _putting_off(self, program: Program, *, secret: int) -> LookAnswer | None:
+        """Check if a call computes only after a pause, and returns something else in a row.
 
         Such code computes if a write delays its call. The reference is delayed as much. If only
         most writes are that late, more looks find one that was not. A fresh build puts off as much
@@ -603,33 +620,35 @@ class Referee:
             return None
         for series in range(1, 1 + CONFIRMED):
             begin = partial(delayed_call, state=self.start, secret=secret + series * 2 * ROUNDS)
-            own, reference = (begin(self.clock, one) for one in (program, self.reference))
-            if not _puts_off(own.least_s, own, reference):
+            delay, reference_delay = (
+                begin(self.clock, subject) for subject in (program, self.reference)
+            )
+            if not puts_off(delay.least_s, delay, reference_delay):
                 return (
                     self._looked_again(program, secret=secret)
-                    if _puts_off(own.usual_s, own, reference)
+                    if puts_off(delay.usual_s, delay, reference_delay)
                     else None
                 )
         words = (
-            f"a call takes {own.least_s:.2g} s longer after a short pause than in a row of calls"
-            f" ({own.call_s:.2g} s each)"
+            f"a call takes {delay.least_s:.2g} s longer after a short pause than in a row of calls"
+            f" ({delay.call_s:.2g} s each)"
         )
-        return _Answer.fails(f"{words}: what was timed computes only after a pause")
+        return LookAnswer.fails(f"{words}: what was timed computes only after a pause")
 
-    def _looked_again(self, program: Program, *, secret: int) -> _Answer | None:
+    def _looked_again(self, program: Program, *, secret: int) -> LookAnswer | None:
         """Check more looks: the arm may have noticed a late write in the first ones."""
         coin = random.Random(secret)  # noqa: S311 - it spreads a seed that was drawn as a secret
         habits = habits_of(self.clock, program, self.start, seed=coin.getrandbits(31) + 1)
         for _ in range(MORE_LOOKS if habits.written else 0):
             row, seed = habits.row(coin, CALLS_IN_A_ROW), coin.getrandbits(31) + 1
-            found = self._judged(
+            answer = self._judged(
                 take_look(self.clock, program, seed, moved=False, state=self.start, row=row)
             )
-            if found.outcome is Outcome.FAIL:
-                return found
+            if answer.outcome is Outcome.FAIL:
+                return answer
         return None
 
-    def _remembering_parts(self, program: Program, *, secret: int) -> _Answer | None:
+    def _remembering_parts(self, program: Program, *, secret: int) -> LookAnswer | None:
         """Check if the first call on fresh values takes longer than the third.
 
         That shows that part of a call is remembered. A quick look comes first, which costs little.
@@ -655,46 +674,9 @@ class Referee:
             " time"
         )
         if self.itself:
-            return _Answer.cannot(
+            return LookAnswer.cannot(
                 f"{detail}: what was timed remembers some of its results, which may be meant"
             )
-        return _Answer.fails(
+        return LookAnswer.fails(
             f"{detail}, and the reference's {usual:.1f} times: what was timed remembers results"
         )
-
-
-def _badness(agreement: Agreement) -> tuple[int, float]:
-    return ORDER.index(agreement.outcome), agreement.score
-
-
-def _puts_off(added_s: float, own: Delay, reference: Delay) -> bool:
-    """Return whether a pause adds too much (s) to a call: to its own time, and to the reference's."""
-    usual = 1.0 + max(0.0, reference.least_s) / reference.call_s if reference.call_s else 1.0
-    return (
-        own.call_s > 0
-        and 1.0 + added_s / own.call_s > SLOWER_WHEN_FRESH * usual
-        and added_s > PUT_OFF * reference.call_s
-    )
-
-
-def _fault(look: Look, own: Look) -> str:
-    """Return a look's fault that does not depend on its numbers. The reference's was taken."""
-    if look.raised:
-        return f"raised {look.raised}, and the reference computes from them"
-    if look.unsettled:
-        return f"left {look.unsettled}, which changed afterwards though nobody called"
-    if (
-        not look.row.whole
-        and look.inputs
-        and own.inputs
-        and any(one != own.inputs[0] for one in look.inputs)
-    ):
-        return (
-            "left other values in its inputs than the reference leaves there: one of the two writes"
-            " them, and the other does not"
-        )
-    if strange := sorted(look.kinds - own.kinds):
-        return (
-            f"left {', '.join(strange)} in place of tensors, which may compute when they are read"
-        )
-    return ""

@@ -76,36 +76,36 @@ class Repeated:
     astray: int = 0
     """The number of these calls that differ in the first half of the digits."""
     spent_s: float = 0.0
+    """Seconds that digests after turns took so far."""
     sampled_s: float = 0.0
+    """Seconds of the samples around these digests."""
     cost_s: float = 0.0
-    """The cost of digests after turns.
-
-    Their seconds, the sampling seconds around them, and the last digest's seconds.
-    """
+    """Seconds that the last of these digests took."""
 
     def see(self, every: Sequence[Altered]) -> None:
         """Compare the results of each copy's last call with the first ones."""
         for copy in every:
-            left = copy.outputs()
-            digest = digest_of(left)
+            results = copy.outputs()
+            digest = digest_of(results)
             if self.first < self.inputs * len(every):
                 self.first += 1
                 if digest not in self.known:
-                    self.known[digest] = copied_aside(left)
+                    self.known[digest] = copied_aside(results)
                 continue
             self.calls += 1
             if digest not in self.known:
                 self.differing += 1
-                self._keep(copied_aside(left), copy.epsilon)
+                self._keep(copied_aside(results), copy.epsilon)
 
-    def _keep(self, left: Left, epsilon: float) -> None:
+    def _keep(self, results: Left, epsilon: float) -> None:
         near = (
-            agree_coarsely(left, known, epsilon=epsilon).outcome for known in self.known.values()
+            agree_coarsely(results, first_results, epsilon=epsilon).outcome
+            for first_results in self.known.values()
         )
         if all(outcome is Outcome.FAIL for outcome in near):
             self.astray += 1
             if len(self.strays) < MOST_STRAYS:
-                self.strays.append(left)
+                self.strays.append(results)
 
     @property
     def mostly_repeats(self) -> bool:
@@ -133,54 +133,55 @@ class Repeats:
             copy.unrefereed or not hasattr(copy, "operands") for copy in every
         ):
             return
-        own = Repeated(inputs=inputs)
+        repeated = Repeated(inputs=inputs)
         try:
+            # Inputs that calls write may have ended at values that they leave alone.
             for copy in every:
-                copy.refresh(
-                    SEED, moved=False
-                )  # inputs that calls write may have ended at values that they leave alone
+                copy.refresh(SEED, moved=False)
             seed_everything(SEED)
-            drawn, given = generator_states(), sums_of(every)
+            drawn, sums = generator_states(), sums_of(every)
             for _ in every:
                 self.clock.call(program)
-            own.draws = bool(moved(drawn, generator_states()))
-            own.resets = own.draws or any(copy.learns for copy in every) or sums_of(every) != given
+            repeated.draws = bool(moved(drawn, generator_states()))
+            repeated.resets = (
+                repeated.draws or any(copy.learns for copy in every) or sums_of(every) != sums
+            )
             for copy in every:
                 copy.resume()
-            for _ in range(0 if own.resets else inputs):
+            for _ in range(0 if repeated.resets else inputs):
                 for _ in every:
                     self.clock.call(program)
-                own.see(every)
+                repeated.see(every)
         except Exception:  # noqa: BLE001 - benchmarked code may raise anything; looks report it
             for copy in every:
                 copy.resume()
             return
-        own.inputs = 1 if own.resets else inputs
-        self.arms[arm] = own
+        repeated.inputs = 1 if repeated.resets else inputs
+        self.arms[arm] = repeated
 
     def after_turn(self, arm: str, program: Program, *, sampled_s: float) -> None:
         """Take the digest of a turn's last call, if there is time for it.
 
         Its samples took `sampled_s` (s).
         """
-        own = self.arms.get(arm)
-        if own is None or own.resets:
+        repeated = self.arms.get(arm)
+        if repeated is None or repeated.resets:
             return
-        own.sampled_s += sampled_s
-        if own.spent_s + own.cost_s > SHARE_OF_SAMPLES * own.sampled_s:
+        repeated.sampled_s += sampled_s
+        if repeated.spent_s + repeated.cost_s > SHARE_OF_SAMPLES * repeated.sampled_s:
             return
         begun_s = time.perf_counter()
         try:
-            own.see(cast("Sequence[Altered]", copies(program)))
+            repeated.see(cast("Sequence[Altered]", copies(program)))
         except Exception:  # noqa: BLE001 - results may be anything; looks report it
             del self.arms[arm]
-        own.cost_s = time.perf_counter() - begun_s
-        own.spent_s += own.cost_s
+        repeated.cost_s = time.perf_counter() - begun_s
+        repeated.spent_s += repeated.cost_s
 
     def finish(self, arm: str, program: Program) -> None:
         """Make more calls on the same inputs, once the clock has stopped."""
-        own = self.arms.get(arm)
-        if own is None:
+        repeated = self.arms.get(arm)
+        if repeated is None:
             return
         every = cast("Sequence[Altered]", copies(program))
         begun_s, used_s = time.perf_counter(), time.thread_time()
@@ -189,13 +190,13 @@ class Repeats:
             for copy in every:
                 copy.resume()
             for _ in range(MOST_CALLS):
-                if own.resets:
+                if repeated.resets:
                     for copy in every:
                         copy.refresh(SEED, moved=False, state=self.start)
                     seed_everything(SEED)
                 for _ in every:
                     self.clock.call(program)
-                own.see(every)
+                repeated.see(every)
                 if (
                     max(time.thread_time() - used_s, (time.perf_counter() - begun_s) / WAITING)
                     > limit_s
@@ -208,11 +209,11 @@ class Repeats:
                 copy.resume()
 
 
-def digest_of(left: "Mapping[str, Tensor]") -> Digest:
+def digest_of(results: "Mapping[str, Tensor]") -> Digest:
     """Return names, forms and checksums of a call's results."""
     return tuple(
         (name, str(value.dtype), tuple(value.shape), checksum(value))
-        for name, value in left.items()
+        for name, value in results.items()
     )
 
 

@@ -92,16 +92,24 @@ A shorter one had its samples.
 
 @dataclass(kw_only=True, slots=True)
 class ResidentArm:
-    """One arm, open in this process; `calls` make one of its samples."""
+    """One arm, open in this process."""
 
     name: str
+    """Name of the arm."""
     program: Program
+    """The opened program, or a rotation of several copies."""
     first_call_s: float
+    """Duration of the first call (s), including its compilation."""
     calls: int = 1
+    """Calls that make one of its samples."""
     warmup: tuple[float, ...] = ()
+    """Samples of the warm-up, in seconds per call."""
     steady: bool = False
+    """True if the warm-up became steady."""
     taken: list[Taken] = field(default_factory=list)
+    """Samples so far, without discarded ones."""
     blocks: list[int] = field(default_factory=list)
+    """Number of each sample's block."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -109,20 +117,32 @@ class ResidentArms:
     """The arms of one case, resident in this process."""
 
     options: RunOptions
+    """Options of the run."""
     context: Context
+    """Context that the workload was opened with."""
     clock: Clock = field(init=False)
+    """Clock of the device."""
     arms: list[ResidentArm] = field(default_factory=list)
+    """Opened arms, the reference first."""
     referee: "Referee | None" = None
+    """Referee of these arms; `None` if it is off, not offered by the suite, or done."""
     stopwatch: Stopwatch = field(default_factory=Stopwatch)
+    """Sums the seconds of phases."""
     retries: int = 0
+    """The allocator's retries before the first sample."""
     untouched: "Untouched | None" = None
+    """Comparison of shared settings; `None` if nothing computes with torch."""
     cores: Cores = field(default_factory=Cores)
+    """Cores that this process computes on."""
     kept: Kept | None = None
+    """Memory that timed calls keep; `None` before the first sample, or without torch."""
     begun: dict[str, FirstCall] = field(default_factory=dict)
+    """First call of each arm: its inputs and results; empty without torch."""
     _open_reference: Callable[[], Program] | None = None
+    """Builds the reference again; `None` before the arms are open."""
 
     def __post_init__(self) -> None:
-        """The clock is that of the device."""
+        """Make the device's clock."""
         self.clock = make_clock(self.context.device, self.options)
         if self.context.ranks is not None:
             from ci_bench.worker.ranked import RankedClock
@@ -156,8 +176,10 @@ class ResidentArms:
                         time_calls(partial(program.step, no_mark), calls=1, synchronize=synchronize)
                     )
                 self.stopwatch.add(Phase.COMPILE, name, first_calls_s[-1])
-            whole = copies[0] if len(copies) == 1 else Rotation(copies)
-            self.arms.append(ResidentArm(name=name, program=whole, first_call_s=first_calls_s[0]))
+            combined = copies[0] if len(copies) == 1 else Rotation(copies)
+            self.arms.append(
+                ResidentArm(name=name, program=combined, first_call_s=first_calls_s[0])
+            )
             if self.untouched is not None and name == arms[0]:
                 self.untouched.note()
             self._look_at_settings(name)
@@ -201,11 +223,13 @@ class ResidentArms:
         Returns the duration of a block of them all (s).
         """
         self.cores.begin()
-        for arm, own in zip(self.arms, calls, strict=True):
-            arm.calls = own
+        for arm, count in zip(self.arms, calls, strict=True):
+            arm.calls = count
             with self.stopwatch.phase(Phase.WARM_UP, arm.name):
                 arm.warmup, arm.steady = warm_up(
-                    lambda program=arm.program, own=own: self.clock.take(program, calls=own).wall_s,  # type: ignore[misc]
+                    lambda program=arm.program, count=count: (
+                        self.clock.take(program, calls=count).wall_s
+                    ),  # type: ignore[misc]
                     limit_s=self.options.warmup_s,
                     samples=SAMPLES_A_BLOCK * self.options.blocks,
                 )
@@ -263,13 +287,14 @@ class ResidentArms:
         once: bool = False,
         flushes: int = 0,
     ) -> None:
-        """Take samples of one arm; `touch` makes one call before them, to find the caches as the last turn left them.
+        """Take samples of one arm.
+
+        `touch` makes one call before them, to find the caches as the last turn left them. Only if a
+        call is a small part of a sample: otherwise it would cost more than it gains, since both
+        sides find the caches cold equally often.
 
         With a `referee`'s seed it looks at calls on fresh inputs first, at a single one with
         `once`.
-
-        Only if a call is a small part of a sample: otherwise it would cost more than it gains,
-        since both sides find the caches cold equally often.
         """
         taking = self.arms[place]
         if flushes:
@@ -293,7 +318,7 @@ class ResidentArms:
                 taking.taken.append(self.clock.take(taking.program, calls=taking.calls))
             taking.blocks.append(block)
         if self.referee is not None:
-            sampled_s = sum(one.wall_s * taking.calls for one in taking.taken[-samples:])
+            sampled_s = sum(sample.wall_s * taking.calls for sample in taking.taken[-samples:])
             with self.stopwatch.phase(Phase.CHECKS, taking.name):
                 self.referee.repeats.after_turn(taking.name, taking.program, sampled_s=sampled_s)
         self._look_at_settings(taking.name)
@@ -314,22 +339,22 @@ class ResidentArms:
 
         Returns the number of calls.
         """
-        arm, synchronize, made = self.arms[place], synchronizer(self.context.device), 0
+        arm, synchronize, count = self.arms[place], synchronizer(self.context.device), 0
         with self.stopwatch.phase(Phase.SAMPLES, arm.name):
             begun = time.perf_counter()
             while time.perf_counter() < begun + seconds:
                 for _ in range(arm.calls):
                     self.clock.call(arm.program)
                 synchronize()
-                made += arm.calls
-        return made
+                count += arm.calls
+        return count
 
     def discard(self, block: int) -> None:
         """Throw the samples of one block away."""
         for arm in self.arms:
-            kept = [index for index, of in enumerate(arm.blocks) if of != block]
-            arm.taken = [arm.taken[index] for index in kept]
-            arm.blocks = [arm.blocks[index] for index in kept]
+            indices = [index for index, of in enumerate(arm.blocks) if of != block]
+            arm.taken = [arm.taken[index] for index in indices]
+            arm.blocks = [arm.blocks[index] for index in indices]
 
     def evidence(self, launch: int) -> Evidence:
         """Return all metrics of this launch, and the programs' reports after the clock stopped."""
@@ -348,9 +373,11 @@ class ResidentArms:
         checks += self._short_of_memory()
         checks += [] if self.untouched is None else self.untouched.checks(self.arms[0].name)
         self.referee = None  # it keeps outputs
-        for name, kept in (self.kept.by_arm() if self.kept is not None else {}).items():
+        for name, kept_bytes in (self.kept.by_arm() if self.kept is not None else {}).items():
             metrics.append(
-                MEMORY_KEPT.of(name, Launch(launch=launch, values=(kept,)), lane=Lane.COUNTERS)
+                MEMORY_KEPT.of(
+                    name, Launch(launch=launch, values=(kept_bytes,)), lane=Lane.COUNTERS
+                )
             )
         for arm in self.arms:
             close(arm.program)
@@ -367,22 +394,22 @@ class ResidentArms:
         from ci_bench.worker.ranked import RankedProgram, ranks_evidence
 
         reference_s = (
-            statistics.median(one.wall_s for one in self.arms[0].taken)
+            statistics.median(sample.wall_s for sample in self.arms[0].taken)
             if self.arms[0].taken
             else None
         )
         for arm in self.arms:
             if isinstance(arm.program, RankedProgram) and arm.taken:
-                more, told = ranks_evidence(
+                more_metrics, more_facts = ranks_evidence(
                     arm.name,
                     arm.program,
-                    taken=arm.taken,
+                    samples=arm.taken,
                     reference_s=reference_s,
                     device=self.context.device,
                     launch=launch,
                 )
-                metrics += more
-                facts |= told
+                metrics += more_metrics
+                facts |= more_facts
         return metrics, facts
 
     def _short_of_memory(self) -> Iterator[Check]:
@@ -421,47 +448,47 @@ class ResidentArms:
         if self.referee is None or self._open_reference is None:
             return []
         timed = [
-            (arm, statistics.median(one.wall_s for one in arm.taken))
+            (arm, statistics.median(sample.wall_s for sample in arm.taken))
             for arm in self.arms
             if arm.taken
         ]
         for arm, _ in timed:
             self.referee.repeats.finish(arm.name, arm.program)
-        judged = [
+        candidate_checks = [
             self.referee.check(arm.name, arm.program, plain_s=plain_s)
             for arm, plain_s in timed
             if arm is not self.arms[0]
         ]
-        own = [
+        reference_checks = [
             self.referee.check_reference(arm.name, self._open_reference, plain_s=plain_s)
             for arm, plain_s in timed
             if arm is self.arms[0]
         ]
-        return [check for check in (*own, *judged) if check is not None]
+        return [check for check in (*reference_checks, *candidate_checks) if check is not None]
 
     def _metrics(self, arm: ResidentArm, launch: int) -> Iterator[Metric]:
         """Yield the whole step by the host's clock and the device's, and each part (s per call).
 
         A device without a clock has no such series.
         """
-        program, taken = arm.program, arm.taken
-        wall = tuple(one.wall_s for one in taken)
+        program, samples = arm.program, arm.taken
+        wall = tuple(sample.wall_s for sample in samples)
         series = [
             (STEP_TIME, wall, program.items, Lane.WALL),
-            (DEVICE_TIME, device_series(taken), program.items, Lane.DEVICE),
+            (DEVICE_TIME, device_series(samples), program.items, Lane.DEVICE),
         ]
         for index, part in enumerate(program.parts):
             series.append(
                 (
                     duration(part.metric),
-                    part_series(taken, index),
+                    part_series(samples, index),
                     part.items,
                     self.clock.parts_lane,
                 )
             )
         for kind, values, items, lane in series:
             warmup = arm.warmup if kind is STEP_TIME else ()
-            one = Launch(
+            timings = Launch(
                 launch=launch,
                 values=values,
                 warmup=warmup,
@@ -469,7 +496,7 @@ class ResidentArms:
                 steady=arm.steady,
             )
             if values:
-                yield kind.of(arm.name, one, lane=lane, calls=arm.calls, items=items)
+                yield kind.of(arm.name, timings, lane=lane, calls=arm.calls, items=items)
 
 
 def serve_turns(
@@ -529,17 +556,17 @@ def serve_turns(
     raise Abandoned
 
 
-def what_is_shared(known: Noted | None = None) -> "Untouched | None":
+def what_is_shared(notes: Noted | None = None) -> "Untouched | None":
     """Note shared settings of all arms.
 
-    `None` if nothing computes with torch, so nothing can be compared. `known` are earlier notes of
+    `None` if nothing computes with torch, so nothing can be compared. `notes` are earlier notes of
     code.
     """
     if not torch_is_loaded():
         return None
     from ci_bench.worker.untouched import Untouched, settings
 
-    return Untouched(noted=known or current(), begun=settings())
+    return Untouched(noted=notes or current(), begun=settings())
 
 
 def _can_be_refereed(program: Program) -> bool:
@@ -551,7 +578,10 @@ def _can_be_refereed(program: Program) -> bool:
 
 
 def _steadiness(arm: ResidentArm, limit_s: float) -> Check:
-    """A warm-up that never became steady leaves the timing in doubt; the arms still saw the same ramp."""
+    """Check that the warm-up became steady.
+
+    Otherwise the timing is in doubt; the arms still saw the same ramp.
+    """
     calls = len(arm.warmup)
     if arm.steady:
         return Check(
@@ -574,7 +604,7 @@ def _steadiness(arm: ResidentArm, limit_s: float) -> Check:
 def _warm_compile(arm: ResidentArm, *, launch: int) -> tuple[Metric, ...]:
     if arm.program.compiler is Compiler.NONE:
         return ()
-    steady_s = min(one.wall_s for one in arm.taken)
+    steady_s = min(sample.wall_s for sample in arm.taken)
     return compile_latency(
         COMPILE_WARM, arm.name, first_call_s=arm.first_call_s, steady_s=steady_s, launch=launch
     )
@@ -583,27 +613,28 @@ def _warm_compile(arm: ResidentArm, *, launch: int) -> tuple[Metric, ...]:
 def compile_latency(
     kind: MetricKind, arm: str, *, first_call_s: float, steady_s: float, launch: int
 ) -> tuple[Metric, ...]:
-    """Compile latency in seconds: the synchronised first call minus a synchronised steady call.
+    """Return the compile latency (s): the first call minus a steady call, both synchronised.
 
     Nothing if the first call took no longer: such a latency is unknown, and zero would be a guess.
     """
     if first_call_s <= steady_s:
         return ()
-    taken = Launch(launch=launch, values=(first_call_s - steady_s,))
-    return (kind.of(arm, taken, lane=Lane.WALL),)
+    series = Launch(launch=launch, values=(first_call_s - steady_s,))
+    return (kind.of(arm, series, lane=Lane.WALL),)
 
 
 def make_clock(device: str, options: RunOptions | None = None) -> Clock:
-    """The clock of a device string: `HostClock` for the CPU, `cuda_clock.CudaClock` for a GPU.
+    """Return a device string's clock: `HostClock` for the CPU, `CudaClock` for a GPU.
 
     On the CPU, `flush_l2` and `cuda_graph` only leave an informative check. On a shared machine the
     caches, their sizes and their other users are unknown, so a flush could not be guaranteed.
     """
     options = options or RunOptions()
     if device == "cpu":
-        asked = {"flush_l2": options.flush_l2, "cuda_graph": options.cuda_graph}
+        requested = {"flush_l2": options.flush_l2, "cuda_graph": options.cuda_graph}
         return HostClock(
-            synchronizer(device), unmet=tuple(name for name, wanted in asked.items() if wanted)
+            synchronizer(device),
+            unmet=tuple(name for name, enabled in requested.items() if enabled),
         )
     import torch
 

@@ -72,7 +72,7 @@ class FoundSize:
 
 
 def search(attempt: Callable[[int], Attempt], most: int) -> FoundSize:
-    """Doubles, then bisects.
+    """Search the largest fitting batch: double, then bisect.
 
     Raises:
         OutOfMemoryError: not even one row fits.
@@ -81,11 +81,11 @@ def search(attempt: Callable[[int], Attempt], most: int) -> FoundSize:
     tried: list[Attempt] = []
     largest, beyond = None, None
     for rows in _doubled(most):
-        tried.append(one := attempt(rows))
-        if one.fits:
-            largest = one
-        elif largest is not None or one.error is None or rows >= min(SMALLEST_TRIED, most):
-            beyond = one
+        tried.append(trial := attempt(rows))
+        if trial.fits:
+            largest = trial
+        elif largest is not None or trial.error is None or rows >= min(SMALLEST_TRIED, most):
+            beyond = trial
             break
     if largest is None:
         raise tried[-1].error or OutOfMemoryError(
@@ -94,8 +94,8 @@ def search(attempt: Callable[[int], Attempt], most: int) -> FoundSize:
     part = max(1, largest.rows // PARTS)
     while beyond is not None and beyond.rows - largest.rows > part:
         middle = largest.rows + max(part, (beyond.rows - largest.rows) // 2 // part * part)
-        tried.append(one := attempt(middle))
-        largest, beyond = (one, beyond) if one.fits else (largest, one)
+        tried.append(trial := attempt(middle))
+        largest, beyond = (trial, beyond) if trial.fits else (largest, trial)
     return FoundSize(largest=largest, beyond=beyond, tries=len(tried))
 
 
@@ -118,8 +118,8 @@ def find_largest_batch(workload: Sized, stage: Stage, *, context: Context) -> Ev
     trial = _Trial(
         workload=workload, arm=arm, context=context, memory=memory, limit_bytes=limit_bytes
     )
-    found = search(trial.attempt, limits.most)
-    return Evidence(facts=dict(zip(SIZE_FACTS, _told(found, limit_bytes), strict=True)))
+    size = search(trial.attempt, limits.most)
+    return Evidence(facts=dict(zip(SIZE_FACTS, _describe_size(size, limit_bytes), strict=True)))
 
 
 def _limit(limits: SizeLimits, device: str) -> float:
@@ -128,12 +128,12 @@ def _limit(limits: SizeLimits, device: str) -> float:
     Never more than is free, less a tenth of it.
     """
     total, free = _memory(device)
-    wanted = (
+    configured = (
         float(limits.memory_bytes)
         if limits.memory_bytes is not None
         else total and limits.share * total
     )
-    allowed = [one for one in (wanted, free and LEFT * free) if one is not None]
+    allowed = [limit for limit in (configured, free and LEFT * free) if limit is not None]
     if not allowed:
         raise Unsupported(
             "the memory size of this machine is unknown; set it with `largest_batch:"
@@ -152,26 +152,34 @@ def _memory(device: str) -> tuple[float | None, float | None]:
     return float(total), float(free)
 
 
-def _told(found: FoundSize, limit_bytes: float) -> tuple[Fact, ...]:
-    """In the order of `SIZE_FACTS`."""
-    beyond = found.beyond
+def _describe_size(size: FoundSize, limit_bytes: float) -> tuple[Fact, ...]:
+    """Return the facts of a size, in the order of `SIZE_FACTS`."""
+    beyond = size.beyond
     end = (
         "which is the most that was asked for"
         if beyond is None
         else f"and {beyond.rows} rows do not: {beyond.reason}"
     )
-    words = f"{_fitting(found.largest)}, {end} ({found.tries} sizes tried)"
-    return found.largest.rows, found.largest.peak_bytes, round(limit_bytes), words
+    words = f"{_fitting(size.largest)}, {end} ({size.tries} sizes tried)"
+    return size.largest.rows, size.largest.peak_bytes, round(limit_bytes), words
 
 
 @dataclass(kw_only=True, slots=True)
 class _Trial:
+    """Tries one size after the other."""
+
     workload: Sized
+    """Workload that can be opened with any number of rows."""
     arm: str
+    """Arm whose steps are tried."""
     context: Context
+    """Context for the device and progress messages."""
     memory: HostMemory | DeviceMemory
+    """Memory of the process, as peaks are measured."""
     limit_bytes: float
+    """Limit of a step's memory, in bytes."""
     tries: int = field(default=0)
+    """Sizes tried so far."""
 
     def attempt(self, rows: int) -> Attempt:
         """Build and step this many rows.
@@ -197,7 +205,7 @@ class _Trial:
         return Attempt(rows=rows, peak_bytes=peak_bytes)
 
     def _peak(self, rows: int) -> float | None:
-        """The peak from before the model is built to after its last step."""
+        """Return the peak from before the model is built to after its last step (bytes)."""
         memory, synchronize = self.memory.afresh(), synchronizer(self.context.device)
         memory.held()
         memory.begin_step()
@@ -229,7 +237,7 @@ def _step(program: Program, synchronize: Callable[[], None]) -> None:
 
 
 def _failed(rows: int, error: Exception) -> Attempt:
-    """Without its traceback, which holds all that was allocated."""
+    """Return a failed attempt; its error loses its traceback, which holds all allocations."""
     lacks_memory = is_out_of_memory(error)
     text = " ".join(f"{type(error).__name__}: {error}".split())[:MOST_REASON]
     bare = error.with_traceback(None)
@@ -239,8 +247,8 @@ def _failed(rows: int, error: Exception) -> Attempt:
     return Attempt(rows=rows, reason=text, error=bare)
 
 
-def _fitting(one: Attempt) -> str:
-    return "1 row fits" if one.rows == 1 else f"{one.rows} rows fit"
+def _fitting(attempt: Attempt) -> str:
+    return "1 row fits" if attempt.rows == 1 else f"{attempt.rows} rows fit"
 
 
 def _megabytes(amount: float) -> str:

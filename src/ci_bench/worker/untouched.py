@@ -112,27 +112,29 @@ def settings() -> dict[str, object]:
 
     Unreadable ones are omitted.
     """
-    found: dict[str, object] = {}
+    readings: dict[str, object] = {}
     for name, read in (*SLOWING.items(), *ROUNDING.items()):
         with contextlib.suppress(AttributeError, RuntimeError, TypeError, OSError):
-            found[name] = read()
-    return found | effective_precision()
+            readings[name] = read()
+    return readings | effective_precision()
 
 
 @dataclass(kw_only=True, slots=True)
 class Untouched:
-    """Compares settings and the functions that checks use with their earlier state.
-
-    `begun` are the settings before the workload was opened, `shared` names those that had changed
-    once the reference was open, `changed` those that an arm left changed, by arm.
-    """
+    """Compares settings and the functions that checks use with their earlier state."""
 
     noted: Noted = field(default_factory=current)
+    """Noted functions and values that checks use."""
     clock: object = None
+    """Clock of the samples, whose functions are compared too; `None` if it is unknown."""
     begun: Settings = field(default_factory=dict)
+    """Settings before the workload was opened."""
     last: Settings = field(default_factory=dict)
+    """Settings at the last look."""
     shared: dict[str, str] = field(default_factory=dict)
+    """Settings that had changed once the reference was open, by name, with a description."""
     changed: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Settings that an arm left changed, by arm and name, with a description."""
 
     def note(self) -> None:
         """Note the settings that all arms must find: only the reference is open."""
@@ -182,7 +184,7 @@ class Untouched:
 
 
 def _differing(before: Settings, now: Settings) -> Iterator[tuple[str, str]]:
-    """Each setting that is another one, and how.
+    """Yield each setting that differs, with a description.
 
     Of threads only those count that were there before.
     """
@@ -225,12 +227,12 @@ def _monitoring() -> tuple[tuple[str, int], ...]:
 
 
 def _of_threads(read: Callable[[int], object]) -> dict[int, object]:
-    """By thread of this process. One that has ended since it was listed is left out."""
-    found: dict[int, object] = {}
+    """Read a value of each thread of this process; threads that have ended are left out."""
+    readings: dict[int, object] = {}
     for name in os.listdir("/proc/self/task"):  # noqa: PTH208 - after each turn, and in half the time
         with contextlib.suppress(OSError):
-            found[int(name)] = read(int(name))
-    return found
+            readings[int(name)] = read(int(name))
+    return readings
 
 
 SLOWING, ROUNDING = _slowing(), _rounding()

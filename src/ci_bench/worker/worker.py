@@ -26,7 +26,7 @@ from ci_bench.processes.protocol import (
     decode_task,
     encode,
 )
-from ci_bench.records.results import Phase, Progress, Status
+from ci_bench.records.results import Case, Phase, Progress, Status
 from ci_bench.suites.contract import (
     Cache,
     Context,
@@ -150,12 +150,12 @@ def _follow(task: Task, seat: Seat) -> Answer:
     )
     if device != "cpu":
         limit_workers(os.environ)
-    known = _note(task)
+    notes = _note(task)
     memory = memory_of(device) if task.stage.kind is StageKind.ALONE else None
     workload = import_module(str(task.worker)).open_workload(task.case, context)
     clock = make_clock(device, replace(task.options, cuda_graph=False))
     follow(workload, seat, context, clock, memory=memory)
-    for check in known.checks(""):
+    for check in notes.checks(""):
         raise NotMeasured(f"{check.name}: {check.detail}")
     return Answer(done=Done())
 
@@ -176,7 +176,13 @@ def _answer(task: Task, channel: Channel, seat: Seat | None = None) -> Answer:
     device = _select(task, seat)
     if task.case is None or task.stage is None or task.worker is None:
         return Answer(environment=probe_environment(device, task.options))
-    stage, reference = task.stage, task.case.reference
+    return _measure(task, task.case, task.stage, channel, device=device, seat=seat)
+
+
+def _measure(
+    task: Task, case: Case, stage: Stage, channel: Channel, *, device: str, seat: Seat | None
+) -> Answer:
+    """Run a stage of a case, and answer with its evidence."""
     if seat is not None:
         from ci_bench.worker.ranked import RankedWorkload, join
 
@@ -205,16 +211,16 @@ def _answer(task: Task, channel: Channel, seat: Seat | None = None) -> Answer:
         threads=task.options.threads,
     )
     _settle_process(device, stage)
-    known, foreign = _note(task), foreign_of(Path.cwd())
+    notes, foreign = _note(task), foreign_of(Path.cwd())
     if stage.kind not in UNWATCHED:
         foreign.watch()
-    shared = what_is_shared(known) if stage.kind is StageKind.TIME else None
+    shared = what_is_shared(notes) if stage.kind is StageKind.TIME else None
     # The memory of importing the benchmarked code counts, too.
     memory = (
         memory_of(device) if stage.kind is StageKind.ALONE and stage.cache is Cache.SHARED else None
     )
     with stopwatch.phase(Phase.BUILD):
-        workload = import_module(str(task.worker)).open_workload(task.case, context)
+        workload = import_module(str(task.worker)).open_workload(case, context)
     if seat is not None:
         workload = RankedWorkload(workload=workload, seat=seat)
     resident = ResidentArms(
@@ -226,7 +232,11 @@ def _answer(task: Task, channel: Channel, seat: Seat | None = None) -> Answer:
             f"{task.worker} returned {type(evidence).__name__} from {stage.kind}, not Evidence"
         )
         raise TypeError(message)
-    checks = (*evidence.checks, *known.checks(reference), *foreign.checks(reference))
+    checks = (
+        *evidence.checks,
+        *notes.checks(case.reference),
+        *foreign.checks(case.reference),
+    )
     claims, spent = tuple(claimer.records), stopwatch.read(stage.kind)
     return Answer(
         evidence=replace(evidence, checks=checks, outputs=keeper.record, claims=claims, spent=spent)
@@ -244,13 +254,16 @@ def _note(task: Task) -> noted.Noted:
 
 
 def _select(task: Task, seat: Seat | None = None) -> str:
-    """Make the task's device current, or the rank's own, and refuse one whose times are meaningless."""
-    wanted = task.device
+    """Make the task's device, or the rank's own, current.
+
+    Refuses a device whose times are meaningless.
+    """
+    requested = task.device
     if seat is not None:
         from ci_bench.worker.ranked import own_device
 
-        wanted = own_device(seat, wanted)
-    device = select_device(wanted, threads=task.options.threads)
+        requested = own_device(seat, requested)
+    device = select_device(requested, threads=task.options.threads)
     refuse_blocking_launches(device, os.environ)
     return device
 

@@ -52,7 +52,7 @@ _NODE = re.compile(r"nvidia[0-9]+")
 
 
 def load_nvml() -> Any:
-    """The module `pynvml` of the package nvidia-ml-py."""
+    """Import the module `pynvml` of the package nvidia-ml-py."""
     import pynvml
 
     return pynvml
@@ -60,25 +60,32 @@ def load_nvml() -> Any:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Nvidia:
-    """The vendor.
-
-    `load` returns `pynvml`, or a replacement; `dev` is the folder of device files.
-    """
+    """The vendor."""
 
     name: ClassVar[str] = "NVIDIA"
+    """Name of the vendor."""
     library: ClassVar[str] = "NVML"
+    """Library that answers."""
     toolkit: ClassVar[str] = "CUDA"
+    """Toolkit that torch has to be built for."""
     torch_build: ClassVar[str] = "cuda"
+    """Field of `torch.version` with the toolkit's version."""
     command: ClassVar[str] = "nvidia-smi"
+    """Program that comes with the driver."""
     device_files: ClassVar[str] = "/dev/nvidia*"
+    """Device files that a user needs access to."""
     container_option: ClassVar[str] = "--gpus all"
+    """Option of ``docker run`` that gives a container a GPU."""
     sharing: ClassVar[str] = "nvidia-smi -c DEFAULT"
+    """Command after which an exclusive GPU takes several processes."""
 
     load: Callable[[], Any] = load_nvml
+    """Returns `pynvml`, or a replacement."""
     dev: Path = Path("/dev")
+    """Folder of device files."""
 
     def open_gpu(self, uuid: str) -> "NvmlGpu":
-        """The GPU with this UUID, which may lack its prefix.
+        """Open the GPU with this UUID, which may lack its prefix.
 
         Raises:
             GpuUnreachable: no library, no driver, no permission, or no such GPU.
@@ -92,16 +99,16 @@ class Nvidia:
         for name in (
             (uuid,) if uuid.startswith(PREFIXES) else (f"{prefix}{uuid}" for prefix in PREFIXES)
         ):
-            handle = _asked(partial(nvml.nvmlDeviceGetHandleByUUID, name))
+            handle = _ask(partial(nvml.nvmlDeviceGetHandleByUUID, name))
             if handle is not None:
                 part = name.startswith("MIG-")
-                whole = (
-                    _asked(lambda: nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle))  # noqa: B023
+                chip = (
+                    _ask(lambda: nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle))  # noqa: B023
                     if part
                     else None
                 )
-                return NvmlGpu(nvml, handle, whole)
-        _asked(nvml.nvmlShutdown)
+                return NvmlGpu(nvml, handle, chip)
+        _ask(nvml.nvmlShutdown)
         message = f"NVML knows no GPU {uuid or '(torch told no UUID)'}"
         raise GpuUnreachable(message)
 
@@ -124,18 +131,18 @@ class Nvidia:
 
     def visible(self, cards: Cards, environ: Mapping[str, str]) -> tuple[str, ...] | None:
         """Return the UUIDs that CUDA will number 0, 1, …; `None` if unknown."""
-        wanted = environ.get("CUDA_VISIBLE_DEVICES")
-        if wanted is None:
+        selection = environ.get("CUDA_VISIBLE_DEVICES")
+        if selection is None:
             return _in_order(cards, environ, range(len(cards.cards)))
-        found: list[str] = []
-        for word in wanted.split(","):
-            uuids = _named(cards, word.strip(), environ)
+        visible: list[str] = []
+        for word in selection.split(","):
+            uuids = _find_by_word(cards, word.strip(), environ)
             if uuids is None:
                 return None
             if not uuids:
                 break
-            found += uuids
-        return tuple(found)
+            visible += uuids
+        return tuple(visible)
 
     def advice(self, words: str, cards: Cards, toolkit_version: str) -> str:
         """Return why a torch that is built for CUDA cannot use a GPU, and what to do.
@@ -160,67 +167,70 @@ class Nvidia:
 class NvmlGpu:
     """One GPU through NVML.
 
-    A part of a GPU has the clocks, heat and power of the `whole`, which NVML does not report by the
-    part's own handle. The processes that compute on it are its own. Its energy is unknown: the
-    whole's counter includes the other parts.
+    A part of a GPU has the clocks, heat and power of the whole chip, which NVML does not report by
+    the part's own handle. The processes that compute on it are its own. Its energy is unknown: the
+    chip's counter includes the other parts.
     """
 
-    def __init__(self, nvml: Any, handle: Any, whole: Any = None) -> None:
-        """`nvml` is initialised, and shut down on `close`.
+    def __init__(self, nvml: Any, handle: Any, chip: Any = None) -> None:
+        """Use an initialised `nvml`, which is shut down on `close`.
 
-        `whole` is the handle of the GPU that `handle` is a part of.
+        `chip` is the handle of the GPU that `handle` is a part of; `None` for a whole GPU.
         """
         self._nvml, self._handle = nvml, handle
-        self._chip = handle if whole is None else whole
+        self._chip = handle if chip is None else chip
 
     def close(self) -> None:
         """Shut NVML down."""
-        _asked(self._nvml.nvmlShutdown)
+        _ask(self._nvml.nvmlShutdown)
 
     def driver(self) -> str | None:
-        """The version of the driver."""
-        return _asked(lambda: _text(self._nvml.nvmlSystemGetDriverVersion()))
+        """Return the version of the driver."""
+        return _ask(lambda: _text(self._nvml.nvmlSystemGetDriverVersion()))
 
     def sm_mhz(self) -> int | None:
-        """The clock of the multiprocessors now."""
-        return _asked(
+        """Return the clock of the multiprocessors now."""
+        return _ask(
             lambda: int(self._nvml.nvmlDeviceGetClockInfo(self._chip, self._nvml.NVML_CLOCK_SM))
         )
 
     def memory_mhz(self) -> int | None:
-        """The clock of the memory now."""
-        return _asked(
+        """Return the clock of the memory now."""
+        return _ask(
             lambda: int(self._nvml.nvmlDeviceGetClockInfo(self._chip, self._nvml.NVML_CLOCK_MEM))
         )
 
     def power_w(self) -> float | None:
-        """Power drawn, in NVML's milliwatts; the GPU averages it over up to a second."""
-        return _asked(lambda: self._nvml.nvmlDeviceGetPowerUsage(self._chip) / 1000)
+        """Return the power drawn.
+
+        NVML has milliwatts, which the GPU averages over up to a second.
+        """
+        return _ask(lambda: self._nvml.nvmlDeviceGetPowerUsage(self._chip) / 1000)
 
     def power_limit_w(self) -> float | None:
-        """The power limit in force."""
-        return _asked(lambda: self._nvml.nvmlDeviceGetEnforcedPowerLimit(self._chip) / 1000)
+        """Return the power limit in force."""
+        return _ask(lambda: self._nvml.nvmlDeviceGetEnforcedPowerLimit(self._chip) / 1000)
 
     def chosen_mhz(self) -> int | None:
-        """The application clock if a user has changed it.
+        """Return the application clock if a user has changed it.
 
         NVML has no question for clocks that `nvidia-smi --lock-gpu-clocks` locked: these only show
         in `sm_mhz` under load.
         """
-        kind = _asked(lambda: self._nvml.NVML_CLOCK_SM)
-        chosen = _asked(lambda: int(self._nvml.nvmlDeviceGetApplicationsClock(self._chip, kind)))
-        usual = _asked(
+        kind = _ask(lambda: self._nvml.NVML_CLOCK_SM)
+        chosen = _ask(lambda: int(self._nvml.nvmlDeviceGetApplicationsClock(self._chip, kind)))
+        usual = _ask(
             lambda: int(self._nvml.nvmlDeviceGetDefaultApplicationsClock(self._chip, kind))
         )
         return None if usual is None or chosen == usual else chosen
 
     def persistence(self) -> bool | None:
         """Return whether persistence mode is on."""
-        return _asked(lambda: bool(self._nvml.nvmlDeviceGetPersistenceMode(self._chip)))
+        return _ask(lambda: bool(self._nvml.nvmlDeviceGetPersistenceMode(self._chip)))
 
     def near_cores(self) -> frozenset[int] | None:
-        """The cores that NVML calls ideal for the GPU, from a mask in words of 64 bits."""
-        words = _asked(lambda: list(self._nvml.nvmlDeviceGetCpuAffinity(self._chip, MASK_WORDS)))
+        """Return the cores that NVML calls ideal for the GPU, from a mask in words of 64 bits."""
+        words = _ask(lambda: list(self._nvml.nvmlDeviceGetCpuAffinity(self._chip, MASK_WORDS)))
         if words is None:
             return None
         return frozenset(
@@ -231,12 +241,15 @@ class NvmlGpu:
         )
 
     def energy_j(self) -> float | None:
-        """Energy since the driver was loaded, in NVML's millijoules; Volta and newer, whole GPUs."""
-        return _asked(lambda: self._nvml.nvmlDeviceGetTotalEnergyConsumption(self._handle) / 1000)
+        """Return the energy since the driver was loaded.
+
+        NVML has millijoules, of Volta and newer, for whole GPUs.
+        """
+        return _ask(lambda: self._nvml.nvmlDeviceGetTotalEnergyConsumption(self._handle) / 1000)
 
     def temperature_c(self) -> int | None:
-        """The temperature of the chip."""
-        return _asked(
+        """Return the temperature of the chip."""
+        return _ask(
             lambda: int(
                 self._nvml.nvmlDeviceGetTemperature(self._chip, self._nvml.NVML_TEMPERATURE_GPU)
             )
@@ -244,16 +257,16 @@ class NvmlGpu:
 
     def ecc(self) -> bool | None:
         """Return whether memory errors are corrected."""
-        return _asked(lambda: bool(self._nvml.nvmlDeviceGetEccMode(self._chip)[0]))
+        return _ask(lambda: bool(self._nvml.nvmlDeviceGetEccMode(self._chip)[0]))
 
     def reasons(self) -> tuple[Reason, ...] | None:
         """Return why the clocks are held back now.
 
         Unknown reasons are given as the numbers of their bits.
         """
-        mask = _asked(lambda: int(self._nvml.nvmlDeviceGetCurrentClocksEventReasons(self._chip)))
+        mask = _ask(lambda: int(self._nvml.nvmlDeviceGetCurrentClocksEventReasons(self._chip)))
         if mask is None:  # the name before driver 535
-            mask = _asked(
+            mask = _ask(
                 lambda: int(self._nvml.nvmlDeviceGetCurrentClocksThrottleReasons(self._chip))
             )
         if mask is None:
@@ -268,18 +281,21 @@ class NvmlGpu:
 
         NVML has nanoseconds.
         """
-        policy = _asked(lambda: self._nvml.NVML_PERF_POLICY_THERMAL)
-        return _asked(
+        policy = _ask(lambda: self._nvml.NVML_PERF_POLICY_THERMAL)
+        return _ask(
             lambda: self._nvml.nvmlDeviceGetViolationStatus(self._chip, policy).violationTime / 1e9
         )
 
     def pids(self) -> frozenset[int] | None:
-        """The processes with a compute context; in a container, their numbers may be those of the host."""
-        return _asked(lambda: frozenset(int(process.pid) for process in self._processes()))
+        """Return the processes with a compute context.
+
+        In a container, their numbers may be those of the host.
+        """
+        return _ask(lambda: frozenset(int(process.pid) for process in self._processes()))
 
     def bytes_by_pid(self) -> dict[int, int | None] | None:
         """Return the memory of each of these processes; `None` if the driver does not report it."""
-        return _asked(
+        return _ask(
             lambda: {int(process.pid): process.usedGpuMemory for process in self._processes()}
         )
 
@@ -288,7 +304,7 @@ class NvmlGpu:
         return processes
 
 
-def _named(cards: Cards, word: str, environ: Mapping[str, str]) -> tuple[str, ...] | None:
+def _find_by_word(cards: Cards, word: str, environ: Mapping[str, str]) -> tuple[str, ...] | None:
     """Return the GPU or part that a word names: empty if none exists, `None` if that is unknown."""
     if re.fullmatch(r"[0-9]{1,4}", word):
         return _in_order(cards, environ, [int(word)] if int(word) < len(cards.cards) else [])
@@ -304,17 +320,17 @@ def _in_order(
 
     The fastest is first by default, which is NVML's order only if all are alike.
     """
-    wanted = [cards.cards[number] for number in numbers]
+    selected = [cards.cards[number] for number in numbers]
     if (
-        wanted
+        selected
         and environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID"
         and len({card.name for card in cards.cards}) > 1
     ):
         return None
-    if any(card.divided and not card.parts for card in wanted):
+    if any(card.divided and not card.parts for card in selected):
         return None
-    divided = [card.parts[0] for card in wanted if card.parts]
-    return tuple(divided[:1] or [card.uuid for card in wanted])
+    divided = [card.parts[0] for card in selected if card.parts]
+    return tuple(divided[:1] or [card.uuid for card in selected])
 
 
 @contextmanager
@@ -332,10 +348,10 @@ def _card(nvml: Any, handle: Any) -> Card:
 
     A driver or GPU that knows no parts raises when asked for them.
     """
-    divided = bool(_asked(lambda: nvml.nvmlDeviceGetMigMode(handle)[0]))
+    divided = bool(_ask(lambda: nvml.nvmlDeviceGetMigMode(handle)[0]))
     parts = tuple(_parts(nvml, handle)) if divided else ()
-    name = _asked(lambda: _text(nvml.nvmlDeviceGetName(handle)))
-    mode = EXCLUSIVE.get(_asked(lambda: int(nvml.nvmlDeviceGetComputeMode(handle))) or 0, "")
+    name = _ask(lambda: _text(nvml.nvmlDeviceGetName(handle)))
+    mode = EXCLUSIVE.get(_ask(lambda: int(nvml.nvmlDeviceGetComputeMode(handle))) or 0, "")
     unloaded = NvmlGpu(nvml, handle).persistence() is False
     return Card(
         uuid=_text(nvml.nvmlDeviceGetUUID(handle)),
@@ -349,17 +365,17 @@ def _card(nvml: Any, handle: Any) -> Card:
 
 def _parts(nvml: Any, handle: Any) -> Iterator[str]:
     for index in range(MOST_PARTS):
-        part = _asked(partial(nvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, index))
+        part = _ask(partial(nvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, index))
         if part is not None:
             yield _text(nvml.nvmlDeviceGetUUID(part))
 
 
-def _asked(ask: Callable[[], _Answer]) -> _Answer | None:
+def _ask(ask: Callable[[], _Answer]) -> _Answer | None:
     try:
         return ask()
     except Exception:  # noqa: BLE001 - NVMLError, its version mismatch (not one), or a function this version lacks
         return None
 
 
-def _text(told: Any) -> str:
-    return told.decode() if isinstance(told, bytes) else str(told)
+def _text(answer: Any) -> str:
+    return answer.decode() if isinstance(answer, bytes) else str(answer)

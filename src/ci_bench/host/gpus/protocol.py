@@ -50,28 +50,28 @@ class Gpu(Protocol):
         """Release the library. Never fails."""
 
     def driver(self) -> str | None:
-        """The version of the driver."""
+        """Return the version of the driver."""
 
     def sm_mhz(self) -> int | None:
-        """The clock of the multiprocessors (AMD: compute units) now."""
+        """Return the clock of the multiprocessors (AMD: compute units) now."""
 
     def memory_mhz(self) -> int | None:
-        """The clock of the memory now."""
+        """Return the clock of the memory now."""
 
     def power_w(self) -> float | None:
-        """Power drawn now, or averaged over up to a second."""
+        """Return the power drawn now, or averaged over up to a second."""
 
     def power_limit_w(self) -> float | None:
-        """The power limit in force."""
+        """Return the power limit in force."""
 
     def chosen_mhz(self) -> int | None:
-        """The clock of the multiprocessors that a user has set; `None` without one."""
+        """Return the clock of the multiprocessors that a user has set; `None` without one."""
 
     def persistence(self) -> bool | None:
         """Return whether the driver stays loaded without a process."""
 
     def near_cores(self) -> frozenset[int] | None:
-        """The numbers of the host's cores that are closest to it."""
+        """Return the numbers of the host's cores that are closest to it."""
 
     def energy_j(self) -> float | None:
         """Return the energy since the driver was loaded: a counter that restarts with the driver.
@@ -80,7 +80,7 @@ class Gpu(Protocol):
         """
 
     def temperature_c(self) -> int | None:
-        """The temperature of the chip."""
+        """Return the temperature of the chip."""
 
     def ecc(self) -> bool | None:
         """Return whether memory errors are corrected."""
@@ -98,7 +98,10 @@ class Gpu(Protocol):
         """
 
     def pids(self) -> frozenset[int] | None:
-        """The processes that compute on it; in a container, their numbers may be those of the host."""
+        """Return the processes that compute on it.
+
+        In a container, their numbers may be those of the host.
+        """
 
     def bytes_by_pid(self) -> Mapping[int, int | None] | None:
         """Return the memory of each of these processes; `None` for an unknown share."""
@@ -106,34 +109,36 @@ class Gpu(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Card:
-    """One GPU of a list. `parts` are the UUIDs of its parts if it is divided.
-
-    `exclusive` is the vendor's own word for taking one process at a time; empty if it takes
-    several. `keep_loaded` is the command after which the driver stays loaded without a process;
-    empty if it does already, or if that is unknown.
-    """
+    """One GPU of a list."""
 
     uuid: str
+    """UUID of the GPU."""
     name: str = ""
+    """Name of the model; empty if it is unknown."""
     divided: bool = False
+    """True if it is divided into parts."""
     parts: tuple[str, ...] = ()
+    """UUIDs of its parts; empty if it has none, or if they cannot be listed."""
     exclusive: str = ""
+    """Vendor's own word for taking one process at a time; empty if it takes several."""
     keep_loaded: str = ""
+    """Command that keeps the driver loaded; empty if it is already, or if that is unknown."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cards:
-    """One vendor's GPUs on this machine, in the order in which its library numbers them.
-
-    `trouble` is the reason if the library lists none; `nodes` are the device files that exist
-    anyway.
-    """
+    """One vendor's GPUs on this machine, in the order in which its library numbers them."""
 
     vendor: "Vendor"
+    """The vendor."""
     cards: tuple[Card, ...] = ()
+    """GPUs that its library lists."""
     driver: str = ""
+    """Version of the driver; empty if it is unknown."""
     trouble: str = ""
+    """Reason why the library lists no GPU; empty if it lists some."""
     nodes: tuple[str, ...] = ()
+    """Device files that exist, whether the library answers or not."""
 
     def seen(self) -> str:
         """Describe the GPUs that are present; empty without a sign of one."""
@@ -177,10 +182,11 @@ class Vendor(Protocol):
     """The command after which an exclusive GPU takes several processes."""
 
     def open_gpu(self, uuid: str) -> Gpu:
-        """The GPU with this UUID, with or without the prefix that torch leaves out.
+        """Open the GPU with this UUID, with or without the prefix that torch leaves out.
 
         Raises:
-            GpuUnreachable: no library, no driver, no permission, or no such GPU; nothing is left open then.
+            GpuUnreachable: no library, no driver, no permission, or no such GPU; nothing is left
+                open then.
         """
 
     def look(self) -> Cards:

@@ -44,10 +44,12 @@ def torch_builds(version: object) -> dict[str, str]:
 
     They are read from `torch.version`; empty in a build for the CPU.
     """
-    found = {vendor.torch_build: getattr(version, vendor.torch_build, None) for vendor in VENDORS}
+    versions = {
+        vendor.torch_build: getattr(version, vendor.torch_build, None) for vendor in VENDORS
+    }
     return {
         name: str(toolkit_version)
-        for name, toolkit_version in found.items()
+        for name, toolkit_version in versions.items()
         if toolkit_version is not None
     }
 

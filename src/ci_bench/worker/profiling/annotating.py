@@ -30,13 +30,15 @@ class Layouts:
     """
 
     def __init__(self) -> None:
-        """Nothing is known before the first operator."""
+        """Start without any layout."""
         self._made: dict[_Layout, SourceLine] = {}
 
     def origin(self, inputs: Iterable[Any]) -> SourceLine | None:
         """Return the line of the first input whose layout was made in this step."""
-        known = (self._made.get(layout) for layout in map(layout_of, inputs) if layout is not None)
-        return next((line for line in known if line is not None), None)
+        origins = (
+            self._made.get(layout) for layout in map(layout_of, inputs) if layout is not None
+        )
+        return next((line for line in origins if line is not None), None)
 
     def follow(
         self, inputs: Iterable[Any], outputs: Iterable[Any], line: SourceLine | None
@@ -44,7 +46,7 @@ class Layouts:
         """Record the layouts that an operator at `line` made of its inputs."""
         read = list(inputs)
         origin = self.origin(read)
-        if origin is None and all(layout_of(one) is None for one in read):
+        if origin is None and all(layout_of(tensor) is None for tensor in read):
             origin = line
         for layout in map(layout_of, outputs):
             if layout is not None and origin is not None:
@@ -94,28 +96,30 @@ def annotated(table: list[SourceLine], sources: FrameSources) -> "Iterator[Torch
     layouts = Layouts()
 
     def number(line: SourceLine) -> int:
-        found = numbers.setdefault(line, len(numbers))
-        if found == len(table):
+        index = numbers.setdefault(line, len(numbers))
+        if index == len(table):
             table.append(line)
-        return found
+        return index
 
     class Annotating(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch leaves it unannotated
         def __torch_dispatch__(
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
             node, frame = _current_node(), sys._getframe(1)  # noqa: SLF001 - documented, and a hundred times as fast
-            own = sources.of_frame(frame) if node is None else sources.within(frame, _ENGINE)
-            if (
-                own is not None
-            ):  # one that makes no node has the number of the node before, which has its line by then
-                forward.setdefault(_get_sequence_nr() - 1, own)
-            line = own or (forward.get(node._sequence_nr()) if node is not None else None)  # noqa: SLF001 - as above
+            user_line = sources.of_frame(frame) if node is None else sources.within(frame, _ENGINE)
+            if user_line is not None:
+                # An operator that makes no node has the number of the node before, which has its
+                # line by then.
+                forward.setdefault(_get_sequence_nr() - 1, user_line)
+            line = user_line or (forward.get(node._sequence_nr()) if node is not None else None)  # noqa: SLF001 - as above
             line = line or sources.of_frame(frame)
             if line is None:
                 return func(*args, **(kwargs or {}))
             inputs = tree_leaves((args, kwargs))
-            made = layouts.origin(inputs)
-            with record_function(label(number(line), None if made is None else number(made))):
+            layout_line = layouts.origin(inputs)
+            with record_function(
+                label(number(line), None if layout_line is None else number(layout_line))
+            ):
                 result = func(*args, **(kwargs or {}))
             layouts.follow(inputs, tree_leaves(result), line)
             return result
@@ -130,7 +134,7 @@ def label(line: int, layout: int | None) -> str:
 
 
 def _current_node() -> Any:
-    """The node of autograd whose backward runs; `None` in a forward pass."""
+    """Return the node of autograd whose backward runs; `None` in a forward pass."""
     import torch
 
     return torch._C._current_autograd_node()  # noqa: SLF001 - it has no public name

@@ -83,7 +83,7 @@ _PLAIN = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
 def explain_arm(workload: Workload, arm: str, *, context: Context, limit_s: float) -> Evidence:
-    """One profile of one arm, with a trace of a step and a GPU's memory snapshot as attachments.
+    """Profile one arm; attach a trace of a step and a GPU's memory snapshot.
 
     `limit_s` is its approximate duration. If a compiled graph of the arm is wrong in isolation, the
     bundle that shows it is an attachment, too (`bundles`). Raises the program's errors, except a
@@ -146,9 +146,9 @@ def _most(rows: Sequence[ProfileRow]) -> tuple[tuple[ProfileRow, ...], tuple[Pro
     by_memory = sorted(
         (row for row in by_time if row.alive_bytes), key=lambda row: row.alive_bytes, reverse=True
     )
-    kept = {id(row) for row in (*by_memory[: MOST_ROWS // 5], *by_time)[:MOST_ROWS]}
-    return tuple(row for row in by_time if id(row) in kept), tuple(
-        row for row in by_time if id(row) not in kept
+    selected = {id(row) for row in (*by_memory[: MOST_ROWS // 5], *by_time)[:MOST_ROWS]}
+    return tuple(row for row in by_time if id(row) in selected), tuple(
+        row for row in by_time if id(row) not in selected
     )
 
 
@@ -178,19 +178,19 @@ class _Looking:
             self._kernels = Kernels(self._sources)
             self._graphs.listen()
             self.notes += [self._kernels.note] if self._kernels.note and self._compiled else []
-        taken = [
+        calls_s = [
             time_calls(self.explained_step, calls=1, synchronize=self._synchronize)
             for _ in range(WARM_UP_CALLS)
         ]
         self._compiled = self._compiled or has_compiled()
-        return taken[-1]
+        return calls_s[-1]
 
     def explained_step(self) -> None:
-        """One step. The profiler knows it by its name."""
+        """Run one step. The profiler knows it by its name."""
         self._program.step(no_mark)
 
     def profile(self, arm: str, steps: int) -> list[ProfileRow]:
-        """All rows of a step."""
+        """Return all rows of a step."""
         batches = [steps_of(self._look(max(steps // BATCHES, 1)).events())]
         self._context.progress(arm, 1, 3)
         lines = self._quickest(self._with_lines, "no lines and no memory")
@@ -199,12 +199,15 @@ class _Looking:
         python = self._quickest(self._with_stacks, "no stacks")
         batches.append(steps_of(self._look(max(steps // BATCHES, 1)).events()))
         self._context.progress(arm, 3, 3)
-        taken = quiet([one for batch in batches for one in batch])
-        if not taken:
+        quiet_steps = quiet([step for batch in batches for step in batch])
+        if not quiet_steps:
             raise RuntimeError("torch's profiler saw no step")
-        self.step_s = fmean(one.whole_s for one in taken)
-        host = middle([one.host_s for one in taken], [1] * len(taken))
-        return [*_operators(typical(taken), lines, python, self._kernels), *_python(host, python)]
+        self.step_s = fmean(step.whole_s for step in quiet_steps)
+        host = middle([step.host_s for step in quiet_steps], [1] * len(quiet_steps))
+        return [
+            *_operators(typical(quiet_steps), lines, python, self._kernels),
+            *_python(host, python),
+        ]
 
     def _quickest(self, look: Callable[[], T], lack: str) -> T | None:
         """Return the look that disturbed least.
@@ -212,7 +215,7 @@ class _Looking:
         `None`, with a note on the missing figures, if benchmarked code does not allow such a look.
         """
         try:
-            looks = sorted((look() for _ in range(TRIES)), key=lambda one: one.whole_s)
+            looks = sorted((look() for _ in range(TRIES)), key=lambda candidate: candidate.whole_s)
         except Exception as error:  # noqa: BLE001 - the seconds stand without it
             self.notes.append(f"{lack}: {type(error).__name__}: {error}"[:MOST_REASON])
             return None
@@ -227,7 +230,7 @@ class _Looking:
         stacks: bool = False,
         memory: bool = False,
     ) -> Any:
-        """Steps under torch's profiler, each annotated, but for those with stacks."""
+        """Run steps under torch's profiler, each annotated, except those with stacks."""
         from torch.profiler import ProfilerActivity, profile, record_function
 
         activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if self._on_gpu else [])]
@@ -256,7 +259,7 @@ class _Looking:
         return lines
 
     def _with_stacks(self) -> PythonTime:
-        """One step with Python's calls."""
+        """Profile one step with Python's calls."""
         self._trace = self._look(1, stacks=True)
         python = PythonTime(sources=self._sources, entered=self.explained_step.__name__)
         with _deep_trees():
@@ -265,19 +268,19 @@ class _Looking:
 
     @property
     def generated(self) -> tuple[GeneratedKernel, ...]:
-        """The kernels that were compiled so far."""
+        """Return the kernels that were compiled so far."""
         return tuple(self._kernels.generated) if self._kernels else ()
 
     def bundle(self, arm: str, *, limit_s: float) -> Bundle | None:
         """Write the graph that is wrong in isolation to a file."""
-        found = self._graphs.bundle(
+        bundle = self._graphs.bundle(
             self._context.attachments, _PLAIN.sub("_", arm), limit_s=limit_s
         )
-        self.notes += [self._graphs.note] if self._graphs.note and found is None else []
-        return found
+        self.notes += [self._graphs.note] if self._graphs.note and bundle is None else []
+        return bundle
 
     def keep_trace(self, arm: str) -> None:
-        """The step with stacks, for Perfetto or chrome://tracing."""
+        """Store the step with stacks, for Perfetto or chrome://tracing."""
         if self._trace is not None:
             try:
                 self._trace.export_chrome_trace(
@@ -289,7 +292,7 @@ class _Looking:
 
 @contextmanager
 def _deep_trees() -> Iterator[None]:
-    """A tree of events is as deep as Python's stack and its operators were."""
+    """Allow trees of events as deep as Python's stack and its operators were."""
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, 20_000))
     try:
@@ -309,7 +312,7 @@ def _device_type(device: str) -> Any:
 
 
 def _operators(
-    found: dict[Key, Typical],
+    figures: dict[Key, Typical],
     lines: Lines | None,
     python: PythonTime | None,
     kernels: Kernels | None,
@@ -319,12 +322,12 @@ def _operators(
     Live memory has separate rows if its seconds are unknown.
     """
     alive = dict(lines.alive) if lines else {}
-    for (kind, name), figure in found.items():
+    for (kind, name), figure in figures.items():
         fused = kernels.lines(name) if kernels else ()
-        own = dict(lines.seconds.get((kind, name), {})) if lines else {}
-        if not any(own) and python is not None:
-            own = dict(python.operators.get((kind, name), {}))
-        for place, share in spread(own if not fused else {}).items():
+        weights = dict(lines.seconds.get((kind, name), {})) if lines else {}
+        if not any(weights) and python is not None:
+            weights = dict(python.operators.get((kind, name), {}))
+        for place, share in spread(weights if not fused else {}).items():
             yield ProfileRow(
                 name=name,
                 kind=kind,
@@ -339,8 +342,8 @@ def _operators(
                     else ()
                 ),
             )
-    for ((kind, name), place), held in alive.items():
-        yield ProfileRow(name=name, kind=kind, lines=place, alive_bytes=held)
+    for ((kind, name), place), alive_bytes in alive.items():
+        yield ProfileRow(name=name, kind=kind, lines=place, alive_bytes=alive_bytes)
 
 
 def _python(host: Typical, python: PythonTime | None) -> Iterator[ProfileRow]:
@@ -349,9 +352,9 @@ def _python(host: Typical, python: PythonTime | None) -> Iterator[ProfileRow]:
     A row without a name holds all of it if the stacks show nothing.
     """
     seconds = python.seconds if python else {}
-    whole = sum(seconds.values())
-    for (name, place), own in seconds.items():
-        share = own / whole if whole > 0 else 0.0
+    total_s = sum(seconds.values())
+    for (name, place), function_s in seconds.items():
+        share = function_s / total_s if total_s > 0 else 0.0
         yield ProfileRow(
             name=name,
             kind=RowKind.PYTHON,
@@ -359,7 +362,7 @@ def _python(host: Typical, python: PythonTime | None) -> Iterator[ProfileRow]:
             seconds=host.seconds * share,
             error_s=host.error_s * share,
         )
-    if whole <= 0:
+    if total_s <= 0:
         yield ProfileRow(
             name="outside of operators",
             kind=RowKind.PYTHON,

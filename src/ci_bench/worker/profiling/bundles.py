@@ -34,10 +34,10 @@ LEAST_CHECK_S = 5.0
 MOST_MINIFYING_S, PART_OF_LIMIT = 60.0, 0.5
 """The limits of reducing a graph: seconds, and a share of the time left."""
 MINIFYING = "ci_bench.worker.profiling.minifying"
-_TOP = '''"""A graph that torch {torch} captured: {size}. `python {name}` runs it uncompiled and compiled by {compiler}.
+_TOP = '''"""A graph that torch {torch} captured: {size}.
 
-Prints what differs. Exit codes: 0 the compiler is right, 1 it is wrong or fails, 125 undecided. `--compiler eager` tries
-another one.
+`python {name}` runs it uncompiled and compiled by {compiler}. Prints what differs. Exit codes: 0
+the compiler is right, 1 it is wrong or fails, 125 undecided. `--compiler eager` tries another one.
 """
 
 import sys
@@ -60,31 +60,37 @@ if __name__ == "__main__":
 
 @dataclass(kw_only=True)
 class CapturedBundle:
-    """One graph as passed to the compiler.
-
-    `failed`: the compiler raised; `compiled` is its result otherwise. `operators` are those of the
-    captured graph, if this one is the result of minifying.
-    """
+    """One graph as passed to the compiler."""
 
     graph: Any
+    """The graph as an fx module."""
     inputs: tuple[Any, ...]
+    """Arguments of the graph, in order."""
     compiler: str
+    """Name of the backend: torch's own, or ``module:attribute``."""
     options: Mapping[str, Any]
+    """Options of the backend that a file can hold."""
     grad: bool
+    """True if gradients were enabled at the capture."""
     autocast: str
+    """Name of autocast's dtype at the capture; empty if it was off."""
     device: str
+    """Device type of the inputs: ``cpu`` or ``cuda``."""
     failed: bool = False
+    """True if the compiler raised."""
     compiled: Callable[..., Any] | None = None
+    """Result of the compiler; `None` if it raised, or has not ended."""
     operators: int | None = None
+    """Operators of the captured graph if this one was minified; `None` otherwise."""
 
     @property
     def size(self) -> str:
         """Describe how many of the captured operators the bundle has."""
-        own = operators_of(self.graph)
+        count = operators_of(self.graph)
         return (
-            f"{own} of {self.operators} operators"
+            f"{count} of {self.operators} operators"
             if self.operators is not None
-            else f"all {own} operators"
+            else f"all {count} operators"
         )
 
     def settings(self) -> dict[str, Any]:
@@ -154,14 +160,14 @@ class Graphs:
 
         if len(self.taken) >= MOST_GRAPHS:
             return None
-        tensors = [one for one in inputs if isinstance(one, torch.Tensor)]
+        tensors = [argument for argument in inputs if isinstance(argument, torch.Tensor)]
         kind = tensors[0].device.type if tensors else "cpu"
         backend = wrapper._torchdynamo_orig_backend  # noqa: SLF001 - it has no public name
         captured = CapturedBundle(
             graph=torch.fx.GraphModule(graph, copy.deepcopy(graph.graph)),
             inputs=tuple(inputs),
             compiler=name_of(backend, wrapper._compiler_name or ""),  # noqa: SLF001 - as above
-            options=_plain(
+            options=_select_plain(
                 {
                     **getattr(backend, "config", {}),
                     **getattr(backend, "kwargs", {}).get("options", {}),
@@ -185,7 +191,7 @@ class Graphs:
         """
         deadline, checked = time.monotonic() + limit_s, 0
         path = folder / f"repro-{arm}.pyz"
-        for captured in sorted(self.taken, key=lambda one: not one.failed):
+        for captured in sorted(self.taken, key=lambda graph: not graph.failed):
             if checked == MOST_CHECKED or deadline - time.monotonic() < LEAST_CHECK_S:
                 break
             if not captured.is_suspect():
@@ -208,12 +214,12 @@ class Graphs:
         return None
 
 
-def minify(whole: Path, smaller: Path, *, limit_s: float) -> bool:
-    """Write the bundle `smaller`, reduced from `whole` within this many seconds.
+def minify(original: Path, smaller: Path, *, limit_s: float) -> bool:
+    """Write the bundle `smaller`, reduced from `original` within this many seconds.
 
     Returns whether it exists.
     """
-    command = [sys.executable, "-m", MINIFYING, str(whole), str(smaller)]
+    command = [sys.executable, "-m", MINIFYING, str(original), str(smaller)]
     process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -243,9 +249,8 @@ def _shown(captured: CapturedBundle, path: Path, deadline: float) -> replay.Repl
     smaller = path.with_name(f"smaller-{path.name}")
     try:
         limit_s = min(MOST_MINIFYING_S, PART_OF_LIMIT * (deadline - time.monotonic()))
-        with contextlib.suppress(
-            ValueError, subprocess.SubprocessError
-        ):  # then the whole graph is looked at
+        # If minifying fails, the whole graph is checked.
+        with contextlib.suppress(ValueError, subprocess.SubprocessError):
             if (
                 limit_s > 0
                 and operators_of(captured.graph) > 1
@@ -277,7 +282,7 @@ def name_of(backend: Any, name: str) -> str:
     return name
 
 
-def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
+def _select_plain(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options that a file can hold."""
     return {
         name: value
@@ -298,9 +303,10 @@ def write(path: Path, captured: CapturedBundle, *, name: str = "") -> None:
 
     if not NNModuleToString.can_convert_to_string(captured.graph):
         raise ValueError("a graph with modules that have no source")
-    kept = _kept(captured.inputs)
+    stored = _select_stored(captured.inputs)
     described = [
-        _described(one, is_kept=index in kept) for index, one in enumerate(captured.inputs)
+        _described(argument, is_kept=index in stored)
+        for index, argument in enumerate(captured.inputs)
     ]
     main = _TOP.format(
         torch=torch.__version__,
@@ -315,24 +321,26 @@ def write(path: Path, captured: CapturedBundle, *, name: str = "") -> None:
         archive.writestr("__main__.py", main)
         archive.writestr("replay.py", inspect.getsource(replay))
         archive.writestr(
-            "inputs.safetensors", save({str(index): value for index, value in kept.items()})
+            "inputs.safetensors", save({str(index): value for index, value in stored.items()})
         )
 
 
-def _kept(inputs: tuple[Any, ...]) -> dict[int, Any]:
+def _select_stored(inputs: tuple[Any, ...]) -> dict[int, Any]:
     """Return the inputs that are kept as they are, by place."""
     import torch
 
-    tensors = {index: one for index, one in enumerate(inputs) if isinstance(one, torch.Tensor)}
-    kept, size = {}, 0
-    for index, one in sorted(
+    tensors = {
+        index: tensor for index, tensor in enumerate(inputs) if isinstance(tensor, torch.Tensor)
+    }
+    stored, size = {}, 0
+    for index, tensor in sorted(
         tensors.items(), key=lambda item: (item[1].is_floating_point(), item[1].nbytes)
     ):
-        size += one.nbytes
+        size += tensor.nbytes
         if size > MOST_INPUT_BYTES:
             break
-        kept[index] = one.detach().cpu().contiguous().clone()
-    return kept
+        stored[index] = tensor.detach().cpu().contiguous().clone()
+    return stored
 
 
 def _described(value: Any, *, is_kept: bool) -> Any:
@@ -370,8 +378,8 @@ def check(path: Path, *, limit_s: float) -> replay.ReplayOutcome:
     command = [sys.executable, str(path), "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)
     try:
-        said = json.loads(done.stdout.strip().rpartition("\n")[2])
-        outcome = replay.ReplayOutcome(code=int(said["code"]), says=str(said["says"]))
+        reply = json.loads(done.stdout.strip().rpartition("\n")[2])
+        outcome = replay.ReplayOutcome(code=int(reply["code"]), says=str(reply["says"]))
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(
             f"it ended with {done.returncode}: {done.stderr.strip()[-200:]}"

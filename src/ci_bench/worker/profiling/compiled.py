@@ -33,10 +33,13 @@ _EXTERN = re.compile(r"(?:extern_kernels|(?:torch\.ops\.)?aten)\.(\w+)(?:\.\w+)?
 
 
 class Kernels:
-    """Listens to inductor from its creation on: the stacks and the source of each kernel that it makes, by the kernel's name."""
+    """Stacks and sources of inductor's kernels, by name.
+
+    Listens to inductor from its creation on.
+    """
 
     def __init__(self, sources: FrameSources) -> None:
-        """Changes inductor's settings for this process."""
+        """Change inductor's settings for this process."""
         self.stacks: dict[str, list[str]] = {}
         self.generated: list[GeneratedKernel] = []
         self.note = ""
@@ -54,7 +57,7 @@ class Kernels:
 
         config.cpp.enable_kernel_profile = True
         config.trace.provenance_tracking_level = 1
-        said = debug.dump_inductor_provenance_info
+        original = debug.dump_inductor_provenance_info
 
         def dump() -> object:
             for (
@@ -62,7 +65,7 @@ class Kernels:
                 stacks,
             ) in debug._inductor_kernel_stack_trace.items():  # noqa: SLF001 - no other place has it
                 self.stacks.setdefault(event_name(name), []).extend(map(str, stacks))
-            return said()
+            return original()
 
         debug.dump_inductor_provenance_info = dump  # type: ignore[assignment] # returns the previous result
         GraphLowering.save_output_code = self._keep
@@ -74,13 +77,16 @@ class Kernels:
         ]
 
     def lines(self, name: str) -> tuple[SourceLine, ...]:
-        """The user's lines behind a kernel, in the order of its stacks."""
-        found = (self._sources.of_traceback(stack) for stack in self.stacks.get(name, ()))
-        return tuple(dict.fromkeys(line for line in found if line is not None))[:MOST_LINES]
+        """Return the user's lines behind a kernel, in the order of its stacks."""
+        locations = (self._sources.of_traceback(stack) for stack in self.stacks.get(name, ()))
+        return tuple(dict.fromkeys(line for line in locations if line is not None))[:MOST_LINES]
 
 
 def generated_kernels(code: str) -> list[GeneratedKernel]:
-    """The kernels in the code of a graph, each with its source, which inductor hands to its compiler between three quotes."""
+    """Return the kernels in the code of a graph, each with its source.
+
+    Inductor hands a source to its compiler between three quotes.
+    """
     return [
         GeneratedKernel(name=name, source=source.strip("\n")[:MOST_SOURCE])
         for name, _, source in _SOURCE.findall(code)
@@ -93,8 +99,8 @@ def event_name(kernel: str) -> str:
     ``extern_kernels.mm:2`` and ``aten.sort.stable:3`` are operators.
     """
     name = _NUMBER.sub("", kernel)
-    found = _EXTERN.fullmatch(name)
-    return f"aten::{found.group(1)}" if found else name
+    match = _EXTERN.fullmatch(name)
+    return f"aten::{match.group(1)}" if match else name
 
 
 def may_compile() -> bool:
@@ -113,17 +119,23 @@ def recompiles() -> tuple[str, ...]:
 
 
 def breaks_of(sources: FrameSources) -> tuple[GraphBreak, ...]:
-    """Dynamo's reasons for the graph breaks so far, each with the user's line, counted."""
+    """Return dynamo's reasons for the graph breaks so far, each with the user's line, counted."""
     if not may_compile():
         return ()
     times: dict[tuple[str, str], int] = {}
-    for one in sys.modules["torch._dynamo.utils"].graph_break_reasons:
-        if not getattr(one, "graph_break", True):
+    for graph_break in sys.modules["torch._dynamo.utils"].graph_break_reasons:
+        if not getattr(graph_break, "graph_break", True):
             continue
-        stack = getattr(one, "user_stack", None) or ()
-        own = [frame for frame in stack if sources.is_own(frame.filename)] or list(stack)
-        line = sources.line(own[-1].filename, own[-1].lineno or 0) if own else None
-        reason = str(getattr(one, "reason", "")).strip().partition("\n")[0] or "no reason given"
+        stack = getattr(graph_break, "user_stack", None) or ()
+        user_frames = [frame for frame in stack if sources.is_own(frame.filename)] or list(stack)
+        line = (
+            sources.line(user_frames[-1].filename, user_frames[-1].lineno or 0)
+            if user_frames
+            else None
+        )
+        reason = (
+            str(getattr(graph_break, "reason", "")).strip().partition("\n")[0] or "no reason given"
+        )
         key = reason[:MOST_REASON], line.place[:MOST_PLACE] if line else ""
         times[key] = times.get(key, 0) + 1
     return tuple(

@@ -3,8 +3,8 @@
 Runs in a separate process: a compiler that crashes or never ends on a smaller graph affects nothing
 else, and killing the process enforces a time limit. Each smaller graph is written as soon as it
 goes wrong, so progress survives. Run as
-``python -m ci_bench.worker.profiling.minifying WHOLE SMALLER``, both bundles; the first goes wrong,
-the second is written.
+``python -m ci_bench.worker.profiling.minifying ORIGINAL SMALLER``, both bundles; the first goes
+wrong, the second is written.
 """
 
 import contextlib
@@ -36,14 +36,14 @@ def minified(graph: Any, inputs: Sequence[Any], settings: Mapping[str, Any], kee
         raise ValueError("the recaptured graph is right")
     least = (operators_of(graph), len(inputs))
 
-    def goes_wrong(smaller: Any, given: Sequence[Any]) -> bool:
+    def goes_wrong(smaller: Any, smaller_inputs: Sequence[Any]) -> bool:
         nonlocal least
-        if _wrong(smaller, given, settings) != first:
+        if _wrong(smaller, smaller_inputs, settings) != first:
             return False
-        size = (operators_of(smaller), len(given))
+        size = (operators_of(smaller), len(smaller_inputs))
         if size < least:
             try:
-                keep(smaller, given)
+                keep(smaller, smaller_inputs)
             except ValueError:  # it is not a file, so find the rest elsewhere
                 return False
             least = size
@@ -65,9 +65,9 @@ def _wrong(graph: Any, inputs: Sequence[Any], settings: Mapping[str, Any]) -> st
     options = dict(settings["options"]) or None
     backend = replay.compiler_of(settings["compiler"])
 
-    def call(*given: Any) -> Any:
-        """The graph, from code that dynamo compiles: generated code it leaves as it is."""
-        return graph(*given)
+    def call(*arguments: Any) -> Any:
+        """Call the graph, from code that dynamo compiles: it leaves generated code as it is."""
+        return graph(*arguments)
 
     try:
         with torch.autocast(settings["device"], enabled=False):
@@ -94,21 +94,27 @@ def recaptured(
     """
     import torch
 
-    taken: list[tuple[Any, list[Any]]] = []
+    graphs: list[tuple[Any, list[Any]]] = []
 
-    def take(graph: Any, given: Sequence[Any]) -> Any:
-        own = torch.fx.GraphModule(graph, copy.deepcopy(graph.graph))
-        taken.append(
-            (own, [one.detach().clone().requires_grad_(one.requires_grad) for one in given])
+    def take(graph: Any, example_inputs: Sequence[Any]) -> Any:
+        captured = torch.fx.GraphModule(graph, copy.deepcopy(graph.graph))
+        graphs.append(
+            (
+                captured,
+                [
+                    tensor.detach().clone().requires_grad_(tensor.requires_grad)
+                    for tensor in example_inputs
+                ],
+            )
         )
         return graph.forward
 
     with _as_captured(settings):
         run: Callable[..., Any] = torch.compile(module, backend=take, dynamic=False)
         run(*inputs)
-    if len(taken) != 1:
-        raise ValueError(f"dynamo makes {len(taken)} graphs of it")
-    return taken[0]
+    if len(graphs) != 1:
+        raise ValueError(f"dynamo makes {len(graphs)} graphs of it")
+    return graphs[0]
 
 
 @contextlib.contextmanager
@@ -124,13 +130,13 @@ def _as_captured(settings: Mapping[str, Any]) -> Iterator[None]:
         yield
 
 
-def main(whole: Path, smaller: Path) -> None:
+def main(original: Path, smaller: Path) -> None:
     """Minify one bundle into another."""
     from torch._dynamo import config
 
     sys.path.insert(0, str(Path.cwd()))
-    found = runpy.run_path(str(whole), run_name="bundle")
-    settings = found["SETTINGS"]
+    bundle = runpy.run_path(str(original), run_name="bundle")
+    settings = bundle["SETTINGS"]
     config.suppress_errors = False
     with contextlib.suppress(ImportError, AttributeError):
         from torch._inductor import config as inductor
@@ -138,17 +144,19 @@ def main(whole: Path, smaller: Path) -> None:
         inductor.fallback_random = True  # as `replay` has it
         inductor.compile_threads = 1  # a pool of processes costs more than these small graphs
     graph, inputs = recaptured(
-        found["Repro"](), replay.read(str(whole), settings["inputs"]), settings
+        bundle["Repro"](), replay.read(str(original), settings["inputs"]), settings
     )
     same = {name: settings[name] for name in ("compiler", "options", "grad", "autocast", "device")}
     whole_size = operators_of(graph)
 
-    def keep(one: Any, given: Sequence[Any]) -> None:
+    def keep(smaller_graph: Any, smaller_inputs: Sequence[Any]) -> None:
         unfinished = smaller.with_suffix(".unfinished")
         write(
             unfinished,
-            CapturedBundle(graph=one, inputs=tuple(given), operators=whole_size, **same),
-            name=whole.name,
+            CapturedBundle(
+                graph=smaller_graph, inputs=tuple(smaller_inputs), operators=whole_size, **same
+            ),
+            name=original.name,
         )
         unfinished.replace(smaller)
 

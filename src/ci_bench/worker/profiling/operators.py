@@ -59,7 +59,7 @@ class TakenProfile:
     calls: dict[Key, int] = field(default_factory=lambda: defaultdict(int))
 
     def add(self, key: Key, seconds: float) -> None:
-        """One call more."""
+        """Add one call."""
         self.seconds[key] += seconds
         self.calls[key] += 1
 
@@ -83,22 +83,27 @@ def steps_of(events: Iterable[Any]) -> list[TakenProfile]:
     steps = sorted(
         (event for event in roots if event.name == STEP), key=lambda event: event.time_range.start
     )
-    taken = [
+    profiles = [
         TakenProfile(
-            whole_s=one.time_range.elapsed_us() / 1e6, host_s=one.self_cpu_time_total / 1e6
+            whole_s=step_event.time_range.elapsed_us() / 1e6,
+            host_s=step_event.self_cpu_time_total / 1e6,
         )
-        for one in steps
+        for step_event in steps
     ]
-    for step, own in zip(steps, taken, strict=True):
+    for step, profile in zip(steps, profiles, strict=True):
         for event in _below(step):
-            _add(own, event)
+            _add(profile, event)
     for root in roots:
-        within = (own for one, own in zip(steps, taken, strict=True) if _is_during(root, one))
+        within = (
+            profile
+            for step_event, profile in zip(steps, profiles, strict=True)
+            if _is_during(root, step_event)
+        )
         if root.name != STEP and (step_of := next(within, None)) is not None:
             for event in (root, *_below(root)):
                 _add(step_of, event)
                 step_of.host_s = max(0.0, step_of.host_s - event.self_cpu_time_total / 1e6)
-    return taken
+    return profiles
 
 
 def _is_during(event: Any, step: Any) -> bool:
@@ -109,9 +114,9 @@ def _is_during(event: Any, step: Any) -> bool:
 def _below(event: Any) -> Iterator[Any]:
     waiting = list(event.cpu_children)
     while waiting:
-        one = waiting.pop()
-        waiting.extend(one.cpu_children)
-        yield one
+        child = waiting.pop()
+        waiting.extend(child.cpu_children)
+        yield child
 
 
 def _add(step: TakenProfile, event: Any) -> None:
@@ -128,12 +133,12 @@ def quiet(steps: list[TakenProfile]) -> list[TakenProfile]:
     In the others the machine did other work for a while. Means over the same steps add up, so the
     parts of a step sum to the whole; medians do not.
     """
-    kept = max(min(FEWEST_QUIET, len(steps)), len(steps) // 4)
-    return sorted(steps, key=lambda step: step.whole_s)[:kept]
+    count = max(min(FEWEST_QUIET, len(steps)), len(steps) // 4)
+    return sorted(steps, key=lambda step: step.whole_s)[:count]
 
 
 def typical(steps: list[TakenProfile]) -> dict[Key, Typical]:
-    """Each figure over steps."""
+    """Return each figure over steps."""
     keys = {key for step in steps for key in step.seconds}
     return {
         key: middle(
@@ -145,40 +150,43 @@ def typical(steps: list[TakenProfile]) -> dict[Key, Typical]:
 
 
 def middle(seconds: list[float], calls: list[int]) -> Typical:
-    """The mean and its standard error."""
+    """Return the mean and its standard error."""
     error_s = stdev(seconds) / len(seconds) ** 0.5 if len(seconds) > 1 else 0.0
     return Typical(seconds=fmean(seconds), error_s=error_s, calls=fmean(calls))
 
 
 @dataclass(kw_only=True, slots=True)
 class Lines:
-    """One step with lines: seconds of each operator by place, and live memory at the peak by both.
-
-    `laid_out` are the places that made the layouts of an operator's inputs, or of its caller's.
-    """
+    """One step with lines."""
 
     lines: list[SourceLine]
+    """Table of lines that annotations refer to by index."""
     seconds: dict[Key, dict[Place, float]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(float))
     )
+    """Seconds of each operator, by its place."""
     laid_out: dict[tuple[Key, Place], dict[SourceLine, None]] = field(
         default_factory=lambda: defaultdict(dict)
     )
+    """Lines that made the layouts of an operator's inputs, or of its caller's."""
     alive: dict[tuple[Key, Place], float] = field(default_factory=dict)
+    """Bytes of live memory at the peak, by allocating operator and place."""
     whole_s: float = 0.0
+    """Seconds of the whole step."""
     _allocations: list[tuple[int, int, int, tuple[Key, Place]]] = field(default_factory=list)
+    """Allocations and frees: time, address, bytes (negative for a free), and allocator."""
 
     def least(self, others: Sequence["Lines"]) -> None:
         """Take the least of each figure over looks at the same step: disturbances only add."""
-        for key, own in self.seconds.items():
-            for place in own:
-                own[place] = min(
+        for key, by_place in self.seconds.items():
+            for place in by_place:
+                by_place[place] = min(
                     [
-                        own[place],
+                        by_place[place],
                         *(
-                            one.seconds[key][place]
-                            for one in others
-                            if place in one.seconds.get(key, {})
+                            other.seconds[key][place]
+                            for other in others
+                            if place in other.seconds.get(key, {})
                         ),
                     ]
                 )
@@ -191,9 +199,9 @@ class Lines:
         self.alive = peak_of(self._allocations)
 
     def _visit(
-        self, event: Any, place: Place, made: Place, operator: Key | None, device: str
+        self, event: Any, place: Place, layouts: Place, operator: Key | None, device: str
     ) -> Place:
-        """Visit one event and all below it, whose inputs were laid out at `made`.
+        """Visit one event and all below it, whose inputs were laid out at `layouts`.
 
         Returns the place of the first that has one.
         """
@@ -203,15 +211,15 @@ class Lines:
             return place
         if kind == "TorchOp" and name.startswith(LABEL):
             line, *layout = (self.lines[int(number)] for number in name[len(LABEL) :].split())
-            place, made = (line,), tuple(layout)
+            place, layouts = (line,), tuple(layout)
         key = key_of(name) if kind == "TorchOp" else None
         inner = operator if key is None or name.startswith(_ALLOCATING) else key
-        places = [self._visit(child, place, made, inner, device) for child in event.children]
-        found = place or next((one for one in places if one), ())
+        places = [self._visit(child, place, layouts, inner, device) for child in event.children]
+        attributed = place or next((inner_place for inner_place in places if inner_place), ())
         if key is not None:
-            self.seconds[key][found] += own_s(event)
-            self.laid_out[key, found].update(dict.fromkeys(made))
-        return found
+            self.seconds[key][attributed] += own_s(event)
+            self.laid_out[key, attributed].update(dict.fromkeys(layouts))
+        return attributed
 
     def _allocate(self, event: Any, operator: Key | None, place: Place, device: str) -> None:
         what = event.extra_fields
@@ -221,7 +229,7 @@ class Lines:
 
 
 def own_s(event: Any) -> float:
-    """The seconds of an event of the tree without its children's."""
+    """Return the seconds of an event of the tree without its children's."""
     inner = sum(
         child.duration_time_ns for child in event.children if child.tag.name != "Allocation"
     )
@@ -238,7 +246,7 @@ def peak_of(
     alive: dict[int, tuple[int, tuple[Key, Place]]] = {}
     now = most = 0
     at_peak: dict[int, tuple[int, tuple[Key, Place]]] = {}
-    for _, pointer, size, who in sorted(allocations, key=lambda one: one[0]):
+    for _, pointer, size, who in sorted(allocations, key=lambda allocation: allocation[0]):
         if size > 0:
             alive[pointer] = size, who
             now += size
@@ -258,23 +266,26 @@ class PythonTime:
 
     They are by the user's function, or by the foreign code that a line of it calls. The step is
     everything below the function called `entered`: an annotation ends the stack that it is in.
-    `operators` are the seconds of those that a line calls by name, from Python: outside of compiled
-    code.
     """
 
     sources: FrameSources
+    """Finds the user's frames."""
     entered: str
+    """Name of the function that a step consists of."""
     seconds: dict[tuple[str, Place], float] = field(default_factory=lambda: defaultdict(float))
+    """The interpreter's own seconds, by function and line."""
     operators: dict[Key, dict[Place, float]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(float))
     )
+    """Seconds of operators that a line calls by name from Python, outside of compiled code."""
     whole_s: float = 0.0
+    """Seconds of the whole step."""
 
     def least(self, others: Sequence["PythonTime"]) -> None:
         """Take the least of each figure over looks at the same step: disturbances only add."""
         for key, own_s in self.seconds.items():
             self.seconds[key] = min(
-                [own_s, *(one.seconds[key] for one in others if key in one.seconds)]
+                [own_s, *(other.seconds[key] for other in others if key in other.seconds)]
             )
 
     def read(self, roots: Iterable[Any]) -> None:
@@ -313,20 +324,20 @@ class PythonTime:
 
 
 def c_name(name: str) -> str:
-    """``<built-in function sleep>`` as ``sleep``."""
-    found = _C_NAME.search(name)
+    """Return ``sleep`` for ``<built-in function sleep>``."""
+    match = _C_NAME.search(name)
     return (
-        next((one for one in found.groups() if one), name)[:MOST_NAME]
-        if found
+        next((group for group in match.groups() if group), name)[:MOST_NAME]
+        if match
         else name[:MOST_NAME]
     )
 
 
 def spread(weights: Mapping[Place, float]) -> dict[Place, float]:
     """Return the share of each place; if nothing is known, no place has all of it."""
-    whole = sum(weights.values())
+    total = sum(weights.values())
     return (
-        {place: one / whole for place, one in weights.items()}
-        if whole > 0
+        {place: weight / total for place, weight in weights.items()}
+        if total > 0
         else dict.fromkeys(list(weights)[:1] or [()], 1.0)
     )

@@ -48,24 +48,31 @@ def replayed(
 
     Raises what the uncompiled graph raises.
     """
-    plain = _results(graph, inputs, settings)
+    uncompiled_results = _results(graph, inputs, settings)
     exact = _exact(graph, inputs, settings)
     try:
-        own = _results(compiled(), inputs, settings)
+        compiled_results = _results(compiled(), inputs, settings)
     except Exception as error:  # noqa: BLE001 - a compiler's error is of any class
         first = str(error).strip().partition("\n")[0]
         return ReplayOutcome(code=WRONG, says=f"{FAILS}: {type(error).__name__}: {first}"[:200])
-    if plain.keys() != own.keys():
+    if uncompiled_results.keys() != compiled_results.keys():
         return ReplayOutcome(
-            code=WRONG, says=f"it gives {len(own)} tensors instead of {len(plain)}"
+            code=WRONG,
+            says=f"it gives {len(compiled_results)} tensors instead of {len(uncompiled_results)}",
         )
     worst = [
-        found for name in plain if (found := _apart(name, plain[name], own[name], exact.get(name)))
+        difference
+        for name in uncompiled_results
+        if (
+            difference := _describe_difference(
+                name, uncompiled_results[name], compiled_results[name], exact.get(name)
+            )
+        )
     ]
     return (
         ReplayOutcome(code=WRONG, says=worst[0])
         if worst
-        else ReplayOutcome(code=RIGHT, says=f"{len(plain)} tensors agree")
+        else ReplayOutcome(code=RIGHT, says=f"{len(uncompiled_results)} tensors agree")
     )
 
 
@@ -78,35 +85,39 @@ def _results(
     """
     import torch
 
-    own = [_leaf(value) for value in inputs]
+    arguments = [_leaf(value) for value in inputs]
     torch.manual_seed(SEED)
     with torch.set_grad_enabled(bool(settings["grad"])), _autocast(settings):
-        found = call(*own)
+        returned = call(*arguments)
     outputs = [
-        one
-        for one in (found if isinstance(found, list | tuple) else [found])
-        if isinstance(one, torch.Tensor)
+        tensor
+        for tensor in (returned if isinstance(returned, list | tuple) else [returned])
+        if isinstance(tensor, torch.Tensor)
     ]
-    results = {f"output {index}": one.detach().clone() for index, one in enumerate(outputs)}
-    roots = [one for one in outputs if one.requires_grad]
+    results = {f"output {index}": tensor.detach().clone() for index, tensor in enumerate(outputs)}
+    roots = [tensor for tensor in outputs if tensor.requires_grad]
     leaves = [
-        (index, one)
-        for index, one in enumerate(own)
-        if isinstance(one, torch.Tensor) and one.is_leaf and one.requires_grad
+        (index, tensor)
+        for index, tensor in enumerate(arguments)
+        if isinstance(tensor, torch.Tensor) and tensor.is_leaf and tensor.requires_grad
     ]
     if roots and leaves:
         torch.manual_seed(SEED)
-        directions = [torch.randn(one.shape, dtype=torch.float32).to(one) for one in roots]
-        taken: tuple[Any, ...] = torch.autograd.grad(
-            roots, [one for _, one in leaves], directions, allow_unused=True
+        directions = [torch.randn(tensor.shape, dtype=torch.float32).to(tensor) for tensor in roots]
+        gradients: tuple[Any, ...] = torch.autograd.grad(
+            roots, [tensor for _, tensor in leaves], directions, allow_unused=True
         )
         results |= {
-            f"gradient of input {index}": one
-            for (index, _), one in zip(leaves, taken, strict=True)
-            if one is not None
+            f"gradient of input {index}": tensor
+            for (index, _), tensor in zip(leaves, gradients, strict=True)
+            if tensor is not None
         }
-    written = {index: one for index, one in enumerate(own) if isinstance(one, torch.Tensor)}
-    results |= {f"input {index} as it is left": one.detach() for index, one in written.items()}
+    written = {
+        index: tensor for index, tensor in enumerate(arguments) if isinstance(tensor, torch.Tensor)
+    }
+    results |= {
+        f"input {index} as it is left": tensor.detach() for index, tensor in written.items()
+    }
     return results
 
 
@@ -139,11 +150,11 @@ def _exact(graph: Any, inputs: Sequence[Any], settings: Mapping[str, Any]) -> di
 
     wide = [
         (
-            one.detach().double().requires_grad_(one.requires_grad)
-            if isinstance(one, torch.Tensor) and one.is_floating_point()
-            else one
+            argument.detach().double().requires_grad_(argument.requires_grad)
+            if isinstance(argument, torch.Tensor) and argument.is_floating_point()
+            else argument
         )
-        for one in inputs
+        for argument in inputs
     ]
     try:
         return _results(copy.deepcopy(graph).double(), wide, {**settings, "autocast": ""})
@@ -151,24 +162,27 @@ def _exact(graph: Any, inputs: Sequence[Any], settings: Mapping[str, Any]) -> di
         return {}
 
 
-def _apart(name: str, plain: Any, own: Any, exact: Any | None) -> str:
+def _describe_difference(name: str, uncompiled: Any, compiled: Any, exact: Any | None) -> str:
     """Describe how a tensor differs by more than rounding; empty if it doesn't."""
-    if plain.shape != own.shape or plain.dtype != own.dtype:
+    if uncompiled.shape != compiled.shape or uncompiled.dtype != compiled.dtype:
         return (
-            f"{name} is {tuple(own.shape)} of {own.dtype}, not {tuple(plain.shape)} of"
-            f" {plain.dtype}"
+            f"{name} is {tuple(compiled.shape)} of {compiled.dtype}, not {tuple(uncompiled.shape)}"
+            f" of {uncompiled.dtype}"
         )
-    if not (plain.is_floating_point() or plain.is_complex()):
-        unlike = int((plain != own).sum())
-        return f"{name}: {unlike} of {own.numel()} values differ" if unlike else ""
-    finite = plain.isfinite()
-    if not bool((finite == own.isfinite()).all()):
+    if not (uncompiled.is_floating_point() or uncompiled.is_complex()):
+        unlike = int((uncompiled != compiled).sum())
+        return f"{name}: {unlike} of {compiled.numel()} values differ" if unlike else ""
+    finite = uncompiled.isfinite()
+    if not bool((finite == compiled.isfinite()).all()):
         return f"{name}: other values are not finite"
-    allowed = HALF if plain.dtype.itemsize < 4 else SINGLE  # noqa: PLR2004 - bytes of fp32
-    reference = plain if exact is None or exact.shape != plain.shape else exact
-    reference = reference.to(dtype=_wide(plain))[finite]
+    allowed = HALF if uncompiled.dtype.itemsize < 4 else SINGLE  # noqa: PLR2004 - bytes of fp32
+    reference = uncompiled if exact is None or exact.shape != uncompiled.shape else exact
+    reference = reference.to(dtype=_wide(uncompiled))[finite]
     scale = _rms(reference)
-    off, rounding = (_rms(one.to(dtype=_wide(plain))[finite] - reference) for one in (own, plain))
+    off, rounding = (
+        _rms(tensor.to(dtype=_wide(uncompiled))[finite] - reference)
+        for tensor in (compiled, uncompiled)
+    )
     if off <= FACTOR * rounding + allowed * scale + sys.float_info.min:
         return ""
     return f"{name} is off by {off:.3g}, uncompiled by {rounding:.3g}, of values of {scale:.3g}"
@@ -185,17 +199,17 @@ def _rms(values: Any) -> float:
 
 
 def compiler_of(name: str) -> Any:
-    """A backend by torch's name of it, or as ``module:attribute``.
+    """Return a backend by torch's name of it, or as ``module:attribute``.
 
     Raises `ImportError` or `AttributeError`.
     """
     module, _, attribute = name.partition(":")
     if not attribute:
         return name
-    found: Any = importlib.import_module(module)
+    backend: Any = importlib.import_module(module)
     for part in attribute.split("."):
-        found = getattr(found, part)
-    return found
+        backend = getattr(backend, part)
+    return backend
 
 
 def read(archive: str, described: Sequence[Any]) -> list[Any]:
@@ -204,12 +218,12 @@ def read(archive: str, described: Sequence[Any]) -> list[Any]:
     from safetensors.torch import load
 
     with zipfile.ZipFile(archive) as opened:
-        kept = load(opened.read("inputs.safetensors"))
+        stored = load(opened.read("inputs.safetensors"))
     torch.manual_seed(SEED)
-    return [_input(index, one, kept) for index, one in enumerate(described)]
+    return [_input(index, description, stored) for index, description in enumerate(described)]
 
 
-def _input(index: int, described: Any, kept: Mapping[str, Any]) -> Any:
+def _input(index: int, described: Any, stored: Mapping[str, Any]) -> Any:
     import torch
 
     if not isinstance(described, dict):
@@ -219,8 +233,8 @@ def _input(index: int, described: Any, kept: Mapping[str, Any]) -> Any:
         described["shape"], described["stride"], dtype=dtype, device=described["device"]
     )
     with torch.no_grad():
-        if str(index) in kept:
-            value.copy_(kept[str(index)])
+        if str(index) in stored:
+            value.copy_(stored[str(index)])
         else:
             drawn = torch.randn(described["shape"]) * described["spread"] + described["mean"]
             value.copy_(drawn.clamp(described["least"], described["most"]))
@@ -228,7 +242,10 @@ def _input(index: int, described: Any, kept: Mapping[str, Any]) -> Any:
 
 
 def main(archive: str, build: Callable[[], Any], settings: Mapping[str, Any]) -> int:
-    """Replays, prints one line, returns the exit code. Its last line is JSON with ``--json``."""
+    """Replay, print one line, and return the exit code.
+
+    The last line is JSON with ``--json``.
+    """
     parser = argparse.ArgumentParser(
         description="Runs a captured graph compiled and uncompiled: 0 right, 1 wrong, 125 unknown."
     )

@@ -1,8 +1,9 @@
-"""A GPU's memory while an arm is opened and warms up, as torch's memory snapshot: each allocation with the line that caused it.
+"""Torch's snapshot of a GPU's memory while an arm is opened and warms up.
 
-torch writes a snapshot as a pickle. Code of a pull request could have written it, so no one should
-load it. The same value is kept as JSON instead; docs/reports.md has the line that turns it into the
-file for torch's viewer. Recorded before the looks that seconds come from, and not during those.
+It lists each allocation with the line that caused it. torch writes a snapshot as a pickle. Code of
+a pull request could have written it, so no one should load it. The same value is kept as JSON
+instead; docs/reports.md has the line that turns it into the file for torch's viewer. Recorded
+before the looks that seconds come from, and not during those.
 """
 
 import gzip
@@ -68,24 +69,26 @@ def packed(snapshot: Mapping[str, Any]) -> bytes:
     """
     traces = [[_shortened(event) for event in trace] for trace in snapshot.get("device_traces", ())]
     segments = [
-        _shortened({**one, "blocks": list(map(_shortened, one.get("blocks", ())))})
-        for one in snapshot.get("segments", ())
+        _shortened({**segment, "blocks": list(map(_shortened, segment.get("blocks", ())))})
+        for segment in snapshot.get("segments", ())
     ]
-    kept = max(map(len, traces), default=0)
+    event_count = max(map(len, traces), default=0)
     while True:
         value = {
             **snapshot,
             "segments": segments,
-            "device_traces": [trace[len(trace) - min(kept, len(trace)) :] for trace in traces],
+            "device_traces": [
+                trace[len(trace) - min(event_count, len(trace)) :] for trace in traces
+            ],
         }
         content = gzip.compress(json.dumps(value, default=str).encode(), mtime=0)
         if len(content) <= MOST_BYTES:
             return content
-        if kept == 0:
+        if event_count == 0:
             raise ValueError(
                 f"it has {len(content):,} bytes without any event, more than {MOST_BYTES:,}"
             )
-        kept //= 2
+        event_count //= 2
 
 
 def _shortened(value: Mapping[str, Any]) -> dict[str, Any]:

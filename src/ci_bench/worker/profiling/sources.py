@@ -27,7 +27,7 @@ class FrameSources:
     """Lines of the tree at `tree`, and of packages."""
 
     def __init__(self, tree: Path) -> None:
-        """Files are read on demand."""
+        """Read files on demand."""
         self._tree = tree.resolve()
         self._nothing = [
             Path(place).resolve() for place in (sysconfig.get_path("stdlib"), *_OURS) if place
@@ -37,7 +37,7 @@ class FrameSources:
         self.find = lru_cache(maxsize=4096)(self._find)
 
     def of_frame(self, frame: FrameType | None) -> SourceLine | None:
-        """The innermost line that is the user's, of a frame and those that called it."""
+        """Return the innermost line that is the user's, of a frame and those that called it."""
         best: tuple[int, str, int] = (_FOREIGN, "", 0)
         while frame is not None and best[0] < _OWN:
             rank = self.rank(frame.f_code.co_filename)
@@ -47,7 +47,10 @@ class FrameSources:
         return self.line(*best[1:]) if best[0] else None
 
     def within(self, frame: FrameType | None, function: str) -> SourceLine | None:
-        """The innermost line of the tree's, of a frame and its callers up to the function of this name; `None` without one."""
+        """Return the innermost line of the tree's; `None` without one.
+
+        Looks at a frame and its callers up to the function of this name.
+        """
         while frame is not None and frame.f_code.co_name != function:
             if self.rank(frame.f_code.co_filename) == _OWN:
                 return self.line(frame.f_code.co_filename, frame.f_lineno)
@@ -55,7 +58,7 @@ class FrameSources:
         return None
 
     def of_traceback(self, text: str) -> SourceLine | None:
-        """The innermost line that is the user's, of a stack as Python prints it."""
+        """Return the innermost line that is the user's, of a stack as Python prints it."""
         frames = [(self.rank(file), file, int(number)) for file, number in _TRACEBACK.findall(text)]
         best = max((rank for rank, _, _ in frames), default=_FOREIGN)
         return next(
