@@ -172,7 +172,7 @@ def bundle_sides(config: Config, settings: Measuring) -> tuple[Sequence[Side], S
         NoBase: the base cannot be determined, or is not in this clone.
     """
     base, output = settings.base or config.base, settings.output
-    trees = WantedTrees(
+    request = WantedTrees(
         repository=settings.here,
         base=base,
         setup=config.setup,
@@ -181,7 +181,7 @@ def bundle_sides(config: Config, settings: Measuring) -> tuple[Sequence[Side], S
     )
     path = config_path(settings)
     config_file = embedded_file() if path == QUICKSTART else path
-    sources, sides = make_bundle(trees, output.resolve() / FOLDER / NAME, config=config_file)
+    sources, sides = make_bundle(request, output.resolve() / FOLDER / NAME, config=config_file)
     tell(f"base is {sides[SideName.BASE].chosen_by}, commit {sides[SideName.BASE].commit}")
     tell(
         f"nodes get {sources.file.stat().st_size / 1e6:,.1f} MB of sources, SHA-256"

@@ -105,7 +105,7 @@ def plan_base_of(
             reproduce=measurement.again,
         )
     config = measurement.config
-    trees_of_base = WantedTrees(
+    request = WantedTrees(
         repository=settings.here,
         base=base.source.commit,
         setup=config.setup,
@@ -113,7 +113,7 @@ def plan_base_of(
         leave_out=(settings.output,),
     )
     with make_folder() as scratch:
-        trees = make_trees(trees_of_base, Path(scratch) / "trees")
+        trees = make_trees(request, Path(scratch) / "trees")
         folder = trees.base.folder / trees.checkout.prefix
         if trees.base.failure is not None or not folder.is_dir():
             return None
