@@ -116,8 +116,8 @@ def open_checkout(folder: Path, environ: Mapping[str, str]) -> Checkout:
     answer = git.call("rev-parse", "--show-toplevel")
     if answer.code:
         message = (
-            f"{folder} is not in a git checkout ({answer.said}); `baseline: paired` takes both sides"
-            " from one: run it in a clone"
+            f"{folder} is not in a git checkout ({answer.said}); `baseline: paired` takes both"
+            " sides from one: run it in a clone"
         )
         raise BadCheckout(message)
     head = git.ask("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
