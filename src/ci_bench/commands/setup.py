@@ -4,8 +4,8 @@ import shlex
 from contextlib import nullcontext
 
 from ci_bench.checkouts.paired import prepare_sides
-from ci_bench.command_line.flags import DEFAULT_OUTPUT
 from ci_bench.command_line.settings import Measuring
+from ci_bench.command_line.shared_flags import DEFAULT_OUTPUT
 from ci_bench.commands.loading import load
 from ci_bench.commands.output import tell
 from ci_bench.commands.preparing import place_of, tell_sides
