@@ -349,7 +349,7 @@ class TrendSettings(Measuring):
     comment_author: str = "github-actions[bot]"
     """Login that posts the issue."""
     page_url: str | None = None
-    """URL of the trend page, for the issue; `None` if there is no page."""
+    """URL of the trend page, for the issue; `None` without one."""
     export: Path | None = None
     """File for the whole history after compaction; `None` writes none."""
     file: Path | None = None

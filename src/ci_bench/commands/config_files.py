@@ -44,7 +44,7 @@ def rooted(settings: _Settings) -> _Settings:
 
 
 def config_path(settings: Configured) -> Path | None:
-    """Return the configuration's file; ``None`` if there is none and the defaults apply.
+    """Return the configuration's file; ``None`` if the defaults apply.
 
     It is `QUICKSTART` if the embedded configuration is named.
 

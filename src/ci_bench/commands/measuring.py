@@ -48,7 +48,7 @@ from ci_bench.runner.noise_floor import NoiseFolder
 from ci_bench.runner.planning import Plan
 from ci_bench.runner.recording import record_run
 from ci_bench.runner.resuming import Earlier, find_earlier
-from ci_bench.runner.runner import Runner, intact
+from ci_bench.runner.runner import Inspect, Runner, intact
 from ci_bench.suites.contract import Suite
 
 MOST_REASON = 2000
@@ -97,9 +97,8 @@ class Measurement:
         """Measure all sides; with `noise`, until the judge needs no more launches of any case.
 
         `noise`, or `calibrations`, is read for this machine once a worker has seen it. Results of
-        the `baseline` give head's largest batches, and with a budget the ranks of the cases;
-        `baseline_outputs` are its saved tensors. If the `seal` on base and engine is broken, all
-        cases fail.
+        the `baseline` give head's largest batches, and with a budget the cases' ranks. A broken
+        `seal` on base and engine fails all cases.
         """
         require_engine()
         begun = planning.start(
@@ -133,9 +132,7 @@ class Measurement:
                 outputs=self._outputs(sides, baseline_outputs or {}),
                 sizes=_sizes(baseline),
                 base_suites=self.base_plan.suites if self.base_plan else {},
-                inspect=(
-                    intact if seal is None else lambda everything: seal.breaks(shared=everything)
-                ),
+                inspect=_inspection(seal),
             )
             return record_run(
                 self.plan,
@@ -282,6 +279,11 @@ def announce(environ: Mapping[str, str], line: str) -> None:
         if environ.get("GITHUB_ACTIONS") == "true"
         else line
     )
+
+
+def _inspection(seal: Seal | None) -> Inspect:
+    """Return the function that lists a seal's breaks; quick inspections skip shared folders."""
+    return intact if seal is None else lambda everything: seal.breaks(shared=everything)
 
 
 def _sizes(baseline: Results | None) -> dict[str, dict[str, Fact]]:

@@ -57,7 +57,7 @@ class Limits:
         return self.device_s is not None
 
     def spent(self, *, wall_s: float, device_s: float, planned_s: float = 0.0) -> str:
-        """Describe the limit that is reached, or would be exceeded; empty if there is none.
+        """Describe the limit that is reached, or would be exceeded; empty within all limits.
 
         `planned_s` are further seconds of slots.
         """

@@ -65,7 +65,7 @@ class FileJournal:
             yield
 
     def start(self, run: str, started_at: str) -> None:
-        """Start a journal of a run, in place of an existing one and the folders of its leases.
+        """Start a journal of a run; it replaces an existing one and the folders of its leases.
 
         Otherwise a dying lease would seem to have delivered the documents of another run's lease
         with the same number. Raises `CannotWrite`.

@@ -109,7 +109,7 @@ def merge(runs: Iterable[RunPair], *, losses: tuple[Loss, ...] = ()) -> RunPair:
 
     Raises:
         CannotMerge: the runs are of different plans, code, tools or machines, one contradicts
-        another, or there are none.
+        another, or no run was passed.
     """
     pairs = sorted(map(_cut, runs), key=_order)
     if not pairs:

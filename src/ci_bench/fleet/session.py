@@ -63,7 +63,7 @@ class Session:
     read: Callable[[Path], RunPair]
     """Reads the documents in a folder."""
     known: Callable[[Mapping[str, Fact]], Calibration | None]
-    """Finds a machine's calibration by its identity; returns `None` if there is none."""
+    """Finds a machine's calibration by its identity; returns `None` if it is missing."""
     base_rows: Sequence[CaseResult] | None = None
     """Planned cases of base's own plan; `None` if both sides share one."""
     launch_s: dict[str, float] = field(default_factory=dict)
@@ -130,7 +130,7 @@ class Session:
         return earlier.without(unsound)
 
     def off(self, slot: str) -> str:
-        """Describe the deviation of a slot from its peers; empty if there is none."""
+        """Describe the deviation of a slot from its peers; empty for a normal slot."""
         return self.health.off(slot)
 
     def withdraw(self, slot: str, delivered: Sequence[EndedLease]) -> None:

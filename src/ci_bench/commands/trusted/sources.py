@@ -70,7 +70,7 @@ class PublishContext:
     context: EventContext
     """Event of the workflow: its commit, branches and run."""
     pull: PullRequest | NoPullRequest | None
-    """Pull request, or why there is none; `None` if it is not looked up."""
+    """Pull request, or why it is missing; `None` if it is not looked up."""
     settings: Publishing
     """Flags of the command."""
     folder: str | None = None
