@@ -15,7 +15,7 @@ __all__ = ["Step", "__version__", "benchmark", "inputs", "perturb", "record", "s
 
 
 def __getattr__(name: str) -> object:
-    """Only who writes benchmarks pays for what they are written with."""
+    """Import the names for benchmarks only when they are used."""
     if name not in __all__:
         message = f"module 'ci_bench' has no attribute {name!r}"
         raise AttributeError(message)

@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _way_on(arguments: argparse.Namespace, words: Sequence[str]) -> str:
-    """Describe what an interrupted command left, and how to continue it."""
+    """Describe the results of an interrupted command, and how to continue it."""
     if (
         "resume" not in arguments
         or not (results := Path(arguments.output, "results.json")).exists()
@@ -109,7 +109,7 @@ def _here() -> Path:
 
 
 def _load_numpy(environ: MutableMapping[str, str]) -> None:
-    """Load numpy and SciPy's functions without the threads that their linear algebra starts, half of what it takes.
+    """Load numpy and SciPy without the threads of their linear algebra, half of the loading time.
 
     The judge has no matrices that would benefit from threads. Measured processes get the original
     environment.

@@ -163,7 +163,7 @@ class GitHubRefused(GitHubFailed):
 
 
 class GitHubClosed(GitHubFailed):
-    """Writing is impossible, whatever the permissions: a locked conversation, an archived repository."""
+    """Writing is impossible with any permission: a locked conversation, an archived repository."""
 
 
 class GitHubMissing(GitHubFailed):
@@ -175,7 +175,7 @@ class GitHubInvalid(GitHubFailed):
 
 
 class GitHubOdd(GitHubFailed):
-    """An unexpected response from GitHub: a proxy's page, a redirect to elsewhere, a missing field."""
+    """An unexpected response from GitHub: a proxy's page, a redirect, a missing field."""
 
 
 class NotOnGitHub(BadInput):

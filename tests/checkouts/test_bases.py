@@ -14,7 +14,7 @@ def choose(top: Path, given: str | None = None, *, is_dirty: bool = False, **mor
     return choose_base(
         Git.at(top, environ()),
         git(top, "rev-parse", "HEAD"),
-        given=given,
+        base=given,
         is_dirty=is_dirty,
         environ=more,
     )

@@ -23,7 +23,7 @@ from records_builders import (
     TRACES,
 )
 
-from ci_bench.command_line.flags import DEFAULT_OUTPUT
+from ci_bench.command_line.shared_flags import DEFAULT_OUTPUT
 from ci_bench.errors import BadDocument, CannotWrite
 from ci_bench.records.documents import (
     OUTPUT,

@@ -1,4 +1,4 @@
-"""Choose the base commit, a given one or the one that head's work started from, and name the rule.
+"""Choose the base commit, a named one or the one that head's work started from, and name the rule.
 
 Asks git, changes nothing. `fetching` fetches commits that a shallow clone lacks.
 """
@@ -28,14 +28,14 @@ class Base:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BaseTarget:
-    """The branch that head is meant for: its name, and the ref that it is known by here."""
+    """The branch that head is meant for: its name, and its ref here."""
 
     name: str
     ref: str
 
     @property
     def shown(self) -> str:
-        """Return the ref as people write it.
+        """The ref as people write it.
 
         A branch of the remote is not the local one of its name, which may be elsewhere.
         """
@@ -43,11 +43,11 @@ class BaseTarget:
 
 
 def choose_base(
-    git: Git, head: str, *, given: str | None, is_dirty: bool, environ: Mapping[str, str]
+    git: Git, head: str, *, base: str | None, is_dirty: bool, environ: Mapping[str, str]
 ) -> Base:
     """Choose the commit that head is compared with.
 
-    `given` is any name of a commit that git knows, or ``A...B`` for the merge base of the two.
+    `base` is any name of a commit that git knows, or ``A...B`` for the merge base of the two.
     Without it, in this order:
 
     1. head is part of the target branch already: its first parent; by hand the commit itself if
@@ -60,8 +60,8 @@ def choose_base(
     Raises:
         NoBase: none of these leads to a commit.
     """
-    if given is not None:
-        return _given(git, given)
+    if base is not None:
+        return _resolve_name(git, base)
     target = find_target(git, environ)
     name = target.name if target else None
     if target and _is_ancestor(git, head, target.ref):
@@ -87,10 +87,10 @@ def choose_base(
         branch = environ.get("GITHUB_BASE_REF") or None
         return _first_parent(git, head, branch, "the first parent of HEAD, which is a merge commit")
     if target is None:
-        wanted = environ.get("GITHUB_BASE_REF")
+        target_name = environ.get("GITHUB_BASE_REF")
         missing = (
-            f"the branch {wanted} is not known here"
-            if wanted
+            f"the branch {target_name} is not known here"
+            if target_name
             else "no default branch is known here (no origin/HEAD, main, master)"
         )
         raise NoBase(f"{missing}; {NAME_IT}")
@@ -115,9 +115,9 @@ def find_target(git: Git, environ: Mapping[str, str]) -> BaseTarget | None:
 
     It is the pull request's (`GITHUB_BASE_REF`), or the default.
     """
-    wanted = environ.get("GITHUB_BASE_REF")
-    names = [wanted] if wanted else ["main", "master"]
-    default = None if wanted else git.ask("symbolic-ref", "--quiet", "refs/remotes/origin/HEAD")
+    branch = environ.get("GITHUB_BASE_REF")
+    names = [branch] if branch else ["main", "master"]
+    default = None if branch else git.ask("symbolic-ref", "--quiet", "refs/remotes/origin/HEAD")
     refs = [default] if default else []
     refs += [f"refs/{place}/{name}" for place in ("remotes/origin", "heads") for name in names]
     for ref in refs:
@@ -127,26 +127,26 @@ def find_target(git: Git, environ: Mapping[str, str]) -> BaseTarget | None:
 
 
 def branch_of(ref: str) -> str | None:
-    """The short name of a branch by its full ref, here or at the remote `origin`."""
+    """Return the short name of a branch by its full ref, here or at the remote `origin`."""
     for place in ("refs/heads/", "refs/remotes/origin/"):
         if ref.startswith(place):
             return ref.removeprefix(place)
     return None
 
 
-def _given(git: Git, given: str) -> Base:
-    """A branch that was only fetched is known as ``origin/NAME``."""
-    left, dots, right = given.partition("...")
+def _resolve_name(git: Git, base: str) -> Base:
+    """Return the base of a name; a branch that was only fetched is known as ``origin/NAME``."""
+    first, dots, second = base.partition("...")
     if dots:
-        common = git.ask("merge-base", "--end-of-options", left or "HEAD", right or "HEAD")
+        common = git.ask("merge-base", "--end-of-options", first or "HEAD", second or "HEAD")
         if common is None:
-            raise NoBase(f"base: {given!r}: git knows no commit that the two have in common")
+            raise NoBase(f"base: {base!r}: git knows no commit that the two have in common")
         return Base(
             commit=common,
             branch=None,
-            rule=f"the merge base of {left or 'HEAD'} and {right or 'HEAD'}, as given",
+            rule=f"the merge base of {first or 'HEAD'} and {second or 'HEAD'}, as given",
         )
-    for name in (given, f"origin/{given}"):
+    for name in (base, f"origin/{base}"):
         commit = git.ask(
             "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}"
         )
@@ -155,9 +155,9 @@ def _given(git: Git, given: str) -> Base:
                 "rev-parse", "--symbolic-full-name", "--verify", "--quiet", "--end-of-options", name
             )
             return Base(commit=commit, branch=branch_of(ref or ""), rule=f"{name}, as given")
-    if len(given) in {40, 64} and set(given) <= set("0123456789abcdef"):
-        return Base(commit=given, branch=None, rule=f"{given[:SHORT]}, as given")
-    raise NoBase(f"base: {given!r} is not a commit, branch or tag in this clone")
+    if len(base) in {40, 64} and set(base) <= set("0123456789abcdef"):
+        return Base(commit=base, branch=None, rule=f"{base[:SHORT]}, as given")
+    raise NoBase(f"base: {base!r} is not a commit, branch or tag in this clone")
 
 
 def _first_parent(git: Git, head: str, branch: str | None, rule: str) -> Base:
@@ -170,7 +170,7 @@ def _first_parent(git: Git, head: str, branch: str | None, rule: str) -> Base:
 
 
 def _parents(git: Git, commit: str) -> list[str]:
-    """Return the parents as written in the commit: if history was cut off, git reports none."""
+    """Return the parents as written in the commit: git reports none if history was cut off."""
     header = git.run("cat-file", "commit", commit).partition("\n\n")[0]
     return [
         line.removeprefix("parent ") for line in header.splitlines() if line.startswith("parent ")

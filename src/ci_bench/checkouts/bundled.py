@@ -49,25 +49,27 @@ class Sources:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Manifest:
-    """The content of a bundle.
-
-    The sides' commits, the checkout's name, the caller's folder in it, and the configuration's
-    name.
-    """
+    """The content of a bundle."""
 
     base: str
+    """Commit of base."""
     head: str
+    """Commit of head."""
     name: str
+    """Name of the checkout's folder."""
     prefix: str
+    """Caller's folder in the checkout; empty for its top."""
     config: str | None = None
+    """File name of the configuration; `None` without one."""
 
 
 def make_bundle(
-    wanted: WantedTrees, file: Path, *, config: Path | None, most_bytes: int = MOST_BYTES
+    request: WantedTrees, file: Path, *, config: Path | None, most_bytes: int = MOST_BYTES
 ) -> tuple[Sources, Mapping[SideName, Source]]:
-    """Write both commits of a paired run, with the history that this clone has of them and a configuration, to `file`.
+    """Write both commits of a paired run, their history and a configuration to `file`.
 
-    Returns the sources for the leases, and the sides' sources.
+    It is the history that this clone has. Return the sources for the leases, and the sides'
+    sources.
 
     Raises:
         BadCheckout: none exists, or the code to measure is not in commits, or is too large.
@@ -75,10 +77,10 @@ def make_bundle(
         GitFailed: git is missing, or failed.
     """
     with TemporaryDirectory(prefix="ci-bench-") as scratch:
-        chosen = choose_commits(wanted, Path(scratch))
-        _refuse(chosen, submodules=wanted.setup.submodules)
+        chosen = choose_commits(request, Path(scratch))
+        _refuse(chosen, submodules=request.setup.submodules)
         store = ObjectStore(
-            folder=Path(scratch) / STORE, git=Git.bare(Path(scratch) / STORE, wanted.environ)
+            folder=Path(scratch) / STORE, git=Git.bare(Path(scratch) / STORE, request.environ)
         )
         _keep_tags_of(chosen, store)
         manifest = Manifest(
@@ -131,16 +133,16 @@ def _refuse(chosen: Chosen, *, submodules: bool) -> None:
 
 
 def _keep_tags_of(chosen: Chosen, store: ObjectStore) -> None:
-    """Return the tags that lead to a commit of base's or head's history.
+    """Keep the tags that lead to a commit of base's or head's history.
 
     Versions are read only from them.
     """
-    asked = [
-        ("for-each-ref", "--format=%(objectname) %(refname)", f"--merged={one}", "refs/tags")
-        for one in (chosen.base, chosen.head)
+    queries = [
+        ("for-each-ref", "--format=%(objectname) %(refname)", f"--merged={commit}", "refs/tags")
+        for commit in (chosen.base, chosen.head)
     ]
     lines = {
-        line for words in asked for line in store.git.run(*words, timeout_s=LONG_S).splitlines()
+        line for words in queries for line in store.git.run(*words, timeout_s=LONG_S).splitlines()
     }
     (store.folder / "packed-refs").write_text(
         "".join(f"{line}\n" for line in sorted(lines, key=_name_of))
@@ -168,8 +170,8 @@ def _write_manifest(store: ObjectStore, manifest: Manifest, config: Path | None)
     spare, index = store.folder / "spare", {"GIT_INDEX_FILE": str(store.folder / "manifest-index")}
     for name, content in contents.items():
         spare.write_bytes(content)
-        made = store.git.run("hash-object", "-w", "--no-filters", str(spare)).strip()
-        store.git.run("update-index", "--add", "--cacheinfo", f"100644,{made},{name}", more=index)
+        blob = store.git.run("hash-object", "-w", "--no-filters", str(spare)).strip()
+        store.git.run("update-index", "--add", "--cacheinfo", f"100644,{blob},{name}", more=index)
     tree = store.git.run("write-tree", more=index).strip()
     return store.git.run(
         "commit-tree", tree, "-m", "What is measured", more={**AUTHOR, **DATES}
@@ -193,10 +195,10 @@ class Unbundled:
 def unbundle(
     sources: Sources, folder: Path, environ: Mapping[str, str], *, most_bytes: int = MOST_BYTES
 ) -> Unbundled:
-    """Extract a bundle into the new `folder`: its own store, head checked out, the configuration.
+    """Extract a bundle into the new `folder`: a store, head checked out, and the configuration.
 
     Raises:
-        BadSources: the file is not the one that was handed out, or not whole.
+        BadSources: the file is not the one that was handed out, or is incomplete.
         GitFailed: git is missing.
     """
     copy = folder / NAME
@@ -321,14 +323,14 @@ def _restore_boundary(store: ObjectStore, sources: Sources) -> None:
 
 
 def _restore_tags(store: ObjectStore, copy: Path) -> None:
-    listed = store.git.run("bundle", "list-heads", str(copy), timeout_s=LONG_S).splitlines()
+    heads = store.git.run("bundle", "list-heads", str(copy), timeout_s=LONG_S).splitlines()
     (store.folder / "packed-refs").write_text(
-        "".join(f"{line}\n" for line in sorted(_tags(listed), key=_name_of))
+        "".join(f"{line}\n" for line in sorted(_tags(heads), key=_name_of))
     )
 
 
-def _tags(listed: list[str]) -> Iterator[str]:
-    for line in listed:
+def _tags(heads: list[str]) -> Iterator[str]:
+    for line in heads:
         commit, _, name = line.partition(" ")
         if ID.fullmatch(commit) and TAG.fullmatch(name):
             yield line

@@ -1,4 +1,4 @@
-"""Compares compiled modules with what their sources compile to.
+"""Compare compiled modules with what their sources compile to.
 
 Python runs a file in `__pycache__` as long as it names the source's size and time, so an injected
 one changes a program with untouched sources. Compiling again detects it. Code objects are compared,
@@ -43,7 +43,7 @@ COMPARED = (
 
 
 def foreign_bytecode(paths: Sequence[Path]) -> tuple[Path, ...]:
-    """Return those `.pyc` files in `__pycache__` folders that differ from their compiled sources.
+    """Return the `.pyc` files in `__pycache__` folders that differ from their compiled sources.
 
     A file that has disappeared, or whose source has, is never loaded and passes.
     """
@@ -90,19 +90,21 @@ def _is_own(path: Path) -> bool:
         return False
 
 
-def _is_same(one: object, other: object) -> bool:
+def _is_same(first: object, other: object) -> bool:
     """Return whether constants are equal, of equal types, and compute alike if they are code."""
-    if type(one) is not type(other):
+    if type(first) is not type(other):
         return False
-    if isinstance(one, CodeType) and isinstance(other, CodeType):
-        alike = all(getattr(one, name) == getattr(other, name) for name in COMPARED)
-        tables = getattr(one, "co_exceptiontable", b"") == getattr(other, "co_exceptiontable", b"")
-        return alike and tables and _is_same(one.co_consts, other.co_consts)
-    if isinstance(one, tuple) and isinstance(other, tuple):
-        return len(one) == len(other) and all(map(_is_same, one, other))
-    if isinstance(one, frozenset) and isinstance(other, frozenset):
-        return sorted(map(repr, one)) == sorted(map(repr, other))
-    return repr(one) == repr(other)
+    if isinstance(first, CodeType) and isinstance(other, CodeType):
+        alike = all(getattr(first, name) == getattr(other, name) for name in COMPARED)
+        tables = getattr(first, "co_exceptiontable", b"") == getattr(
+            other, "co_exceptiontable", b""
+        )
+        return alike and tables and _is_same(first.co_consts, other.co_consts)
+    if isinstance(first, tuple) and isinstance(other, tuple):
+        return len(first) == len(other) and all(map(_is_same, first, other))
+    if isinstance(first, frozenset) and isinstance(other, frozenset):
+        return sorted(map(repr, first)) == sorted(map(repr, other))
+    return repr(first) == repr(other)
 
 
 if __name__ == "__main__":

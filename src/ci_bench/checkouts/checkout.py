@@ -36,21 +36,21 @@ def put_pointers(git: Git, top: Path, head: str, aside: Mapping[str, str], spare
     write to. Raises `GitFailed`.
     """
     index = {"GIT_INDEX_FILE": aside["GIT_INDEX_FILE"]}
-    listed = git.run(
+    entries = git.run(
         "ls-files", "--stage", "-z", "--", ":(top,attr:filter=lfs)", timeout_s=LONG_S, more=index
     )
-    if not listed:
+    if not entries:
         return
     at_head = set(git.run("ls-tree", "-r", "-z", "--full-tree", head, timeout_s=LONG_S).split("\0"))
-    for entry in filter(None, listed.split("\0")):
+    for entry in filter(None, entries.split("\0")):
         about, _, path = entry.partition("\t")
-        mode, known, _ = about.split()
+        mode, blob, _ = about.split()
         file = top / path
-        if f"{mode} blob {known}\t{path}" in at_head or file.is_symlink() or not file.is_file():
+        if f"{mode} blob {blob}\t{path}" in at_head or file.is_symlink() or not file.is_file():
             continue
         spare.write_bytes(_pointer(file))
-        made = git.run("hash-object", "-w", "--no-filters", str(spare), more=aside).strip()
-        git.run("update-index", "--cacheinfo", f"{mode},{made},{path}", more=aside)
+        pointer = git.run("hash-object", "-w", "--no-filters", str(spare), more=aside).strip()
+        git.run("update-index", "--cacheinfo", f"{mode},{pointer},{path}", more=aside)
 
 
 def _pointer(file: Path) -> bytes:
@@ -77,19 +77,22 @@ AUTHOR = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Checkout:
-    """Git's view of a folder: its repository's top, path in it, commit (`head`) and branch.
-
-    `objects` is the folder of the repository's objects; `shallow` its list of commits whose parents
-    were not cloned.
-    """
+    """Git's view of a folder."""
 
     top: Path
+    """Top folder of the checkout."""
     prefix: str
+    """Path of the folder in it; empty for the top."""
     head: str
+    """Commit that is checked out."""
     branch: str | None
+    """Branch that is checked out; `None` for a detached HEAD."""
     objects: Path
+    """Folder of the repository's objects."""
     shallow: Path
+    """File of commits whose parents were not cloned; only a shallow clone has it."""
     git: Git
+    """git for this checkout."""
 
     @property
     def is_shallow(self) -> bool:
@@ -103,18 +106,18 @@ class Checkout:
 
 
 def open_checkout(folder: Path, environ: Mapping[str, str]) -> Checkout:
-    """Look at the checkout that `folder` is in.
+    """Read the state of the checkout that `folder` is in.
 
     Raises:
         BadCheckout: it is in none, or nothing was ever committed.
         GitFailed: git is not installed.
     """
     git = Git.at(folder, environ)
-    told = git.call("rev-parse", "--show-toplevel")
-    if told.code:
+    answer = git.call("rev-parse", "--show-toplevel")
+    if answer.code:
         message = (
-            f"{folder} is not in a git checkout ({told.said}); `baseline: paired` takes both sides"
-            " from one: run it in a clone"
+            f"{folder} is not in a git checkout ({answer.said}); `baseline: paired` takes both"
+            " sides from one: run it in a clone"
         )
         raise BadCheckout(message)
     head = git.ask("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
@@ -123,7 +126,7 @@ def open_checkout(folder: Path, environ: Mapping[str, str]) -> Checkout:
             f"{folder}: this repository has no commit yet, so there is nothing to compare with"
         )
     prefix = git.run("rev-parse", "--show-prefix").removesuffix("\n").rstrip("/")
-    top = Path(told.out.removesuffix("\n"))
+    top = Path(answer.out.removesuffix("\n"))
     git = Git.at(top, environ)
     return Checkout(
         top=top,
@@ -154,7 +157,7 @@ class ObjectStore:
         return self.git.says("cat-file", "-e", f"{commit}^{{commit}}")
 
     def tree(self, commit: str) -> str:
-        """The id of a commit's tree."""
+        """Return the id of a commit's tree."""
         return self.git.run("rev-parse", "--verify", f"{commit}^{{tree}}").strip()
 
     def add_worktree(self, commit: str, folder: Path) -> None:
@@ -180,7 +183,9 @@ def make_store(folder: Path, *, objects: Path, shallow: Path, like: Git) -> Obje
 
 
 def borrow(checkout: Checkout, folder: Path) -> ObjectStore:
-    """A store that borrows the objects of a checkout, with its HEAD and its tags: build tools read versions from them.
+    """Make a store that borrows a checkout's objects, with its HEAD and its tags.
+
+    Build tools read versions from the tags.
 
     Raises:
         GitFailed: the disk is full, or the like.
@@ -208,7 +213,7 @@ def snapshot(checkout: Checkout, store: ObjectStore, *, leave_out: Sequence[Path
         BadCheckout: a merge is under way, or untracked files are too large to be meant.
         GitFailed: a file cannot be read, or the like.
     """
-    own = [
+    omitted = [
         path.relative_to(checkout.top).as_posix()
         for path in leave_out
         if _is_inside(path, checkout.top)
@@ -216,7 +221,7 @@ def snapshot(checkout: Checkout, store: ObjectStore, *, leave_out: Sequence[Path
     # Ignored files are not added, and git fails if such a path is excluded by name.
     excluded = [
         path
-        for path in own
+        for path in omitted
         if not checkout.git.says("-C", str(checkout.top), "check-ignore", "--quiet", "--", path)
     ]
     files = (":/", *(f":(top,exclude,literal){path}" for path in excluded))
@@ -276,26 +281,26 @@ def _phantoms(checkout: Checkout, store: ObjectStore, tree: str) -> list[tuple[s
     They were committed before `.gitattributes` or a setting made them different (for example CRLF),
     so each fresh clone has them. https://git-scm.com/docs/gitattributes#_end_of_line_conversion
     """
-    told = store.git.run(
+    fields = store.git.run(
         "diff-tree", "-r", "-z", "--diff-filter=M", checkout.head, tree, timeout_s=LONG_S
     ).split("\0")
     changes = [
         (about.removeprefix(":").split(), path)
-        for about, path in zip(told[::2], told[1::2], strict=False)
+        for about, path in zip(fields[::2], fields[1::2], strict=False)
     ]
     files = [
         (before, blob, path)
         for (before, after, blob, *_), path in changes
         if before == after and before.startswith("100")
     ]
-    found = []
+    phantoms = []
     for start in range(0, len(files), MOST_AT_ONCE):
         part = files[start : start + MOST_AT_ONCE]
         lying = checkout.git.run(
             "hash-object", "--no-filters", "--", *(path for *_, path in part), timeout_s=LONG_S
         ).split()
-        found += [file for file, blob in zip(part, lying, strict=True) if file[1] == blob]
-    return found
+        phantoms += [file for file, blob in zip(part, lying, strict=True) if file[1] == blob]
+    return phantoms
 
 
 def _is_inside(path: Path, top: Path) -> bool:

@@ -1,4 +1,4 @@
-"""Store runs' sources on a node: one folder for each bundle, made once however many leases need it.
+"""Store runs' sources on a node: one folder for each bundle, made once for all leases.
 
 Two leases on one node are two processes, so a lock in a file separates them: exclusive while a
 folder is made, shared while leases measure in it. An incomplete folder is made again. The oldest
@@ -60,7 +60,7 @@ def place_of(name: str, depot: Path, make: Callable[[Path], bool]) -> Iterator[P
 
 
 def _hold(place: Path, lock: int, make: Callable[[Path], bool]) -> None:
-    """Wait until it is ready and locked shared, or, if it may not be stored, exclusively."""
+    """Wait until the place is ready and locked: shared, or exclusively if it may not be stored."""
     while True:
         fcntl.flock(lock, fcntl.LOCK_SH)
         if (place / READY).exists():
@@ -76,7 +76,7 @@ def _hold(place: Path, lock: int, make: Callable[[Path], bool]) -> None:
 
 
 def _require_own(depot: Path) -> None:
-    """Raise `ScratchFailed` if others could put something in there for us to run."""
+    """Check that no one else can write to the depot: its files are run. Raises `ScratchFailed`."""
     try:
         depot.mkdir(mode=0o700, parents=True, exist_ok=True)
         about = depot.lstat()
@@ -91,7 +91,7 @@ def _require_own(depot: Path) -> None:
 
 
 def _forget(depot: Path, name: str) -> None:
-    """Remove the places that were used longest ago, unless they are in use."""
+    """Remove the least recently used places, unless they are in use."""
     with suppress(OSError):
         locks = sorted(depot.glob("*.lock"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
         others = [path for path in locks if path.stem != name and (depot / path.stem).exists()]

@@ -1,4 +1,4 @@
-"""Runs git: by argument list, with a time limit, and without hooks, prompts or housekeeping.
+"""Run git: by argument list, with a time limit, and without hooks, prompts or housekeeping.
 
 Owns the process and its permissions, and the id of the measured commit (`None` if git doesn't know
 it). Callers own all other queries.
@@ -83,7 +83,7 @@ class GitAnswer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Git:
-    """git, for one repository, selected by `place` (``-C FOLDER`` or ``--git-dir=FOLDER``).
+    """git for one repository, selected by `place` (``-C FOLDER`` or ``--git-dir=FOLDER``).
 
     `environ` is the caller's environment, to find git and its configuration; `settings` are further
     git settings for each call.
@@ -95,7 +95,7 @@ class Git:
 
     @classmethod
     def at(cls, folder: Path, environ: Mapping[str, str]) -> Self:
-        """For the checkout that a folder is in.
+        """Return git for the checkout that a folder is in.
 
         git refuses a repository that belongs to another user ("dubious ownership"), for example in
         a container with another user id than the one that checked out, since its configuration
@@ -112,11 +112,11 @@ class Git:
 
     @classmethod
     def bare(cls, folder: Path, environ: Mapping[str, str]) -> Self:
-        """For a repository of our own."""
+        """Return git for a repository of our own."""
         return cls(place=(f"--git-dir={folder}",), environ=environ, settings={})
 
     def set(self, settings: Mapping[str, str]) -> Self:
-        """The same with more settings."""
+        """Return git with more settings."""
         return replace(self, settings={**self.settings, **settings})
 
     def run(
@@ -142,7 +142,7 @@ class Git:
     def call(
         self, *arguments: str, timeout_s: float = QUICK_S, more: Mapping[str, str] | None = None
     ) -> GitAnswer:
-        """Run git, whatever its exit code.
+        """Run git; return its answer for any exit code.
 
         Raises `GitFailed` if it is not installed or takes longer than `timeout_s`.
         """
@@ -151,7 +151,7 @@ class Git:
             for name, value in {**SETTINGS, **self.settings}.items()
             for part in ("-c", f"{name}={value}")
         ]
-        kept = {
+        variables = {
             name: value for name, value in self.environ.items() if name not in OF_ONE_REPOSITORY
         }
         try:
@@ -160,7 +160,7 @@ class Git:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                env={"GIT_NO_LAZY_FETCH": "1", **kept, **CALM, **(more or {})},
+                env={"GIT_NO_LAZY_FETCH": "1", **variables, **CALM, **(more or {})},
                 start_new_session=True,
             )
         except OSError as error:
@@ -175,12 +175,12 @@ class Git:
             ) from error
         finally:
             _end(process)
-        said = _without_secrets(complaint.decode("utf-8", "replace"))
-        return GitAnswer(code=process.returncode, out=os.fsdecode(out), said=said)
+        message = _without_secrets(complaint.decode("utf-8", "replace"))
+        return GitAnswer(code=process.returncode, out=os.fsdecode(out), said=message)
 
 
 def top_of(folder: Path) -> Path:
-    """Return the folder with a checkout's ``.git``, upwards of `folder`.
+    """Return the nearest folder with a ``.git``, from `folder` upwards.
 
     `folder` itself if none exists.
     """
@@ -200,7 +200,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _without_secrets(text: str) -> str:
-    """Return the end of git's message; a password in an address is left out."""
+    """Return the end of git's message, without passwords in addresses."""
     return re.sub(r"://[^/\s@]+@", "://…@", text).strip()[-SAID_CHARACTERS:]
 
 

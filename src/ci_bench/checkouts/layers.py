@@ -36,9 +36,10 @@ names.
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layer:
-    """The engine's packages: its `sites`, the `.pth` files in them that are wanted, and further folders that those name.
+    """The engine's packages: its `sites`, the `.pth` files in them, and further folders from those.
 
-    `own` are the `.pth` files that would bring code of the checkout.
+    `startup` are the `.pth` files that sides use too. `own` are those that would bring code of the
+    checkout.
     """
 
     sites: tuple[Path, ...]
@@ -48,22 +49,22 @@ class Layer:
 
 
 def engine_sites() -> tuple[Path, ...]:
-    """The folders that this interpreter's packages are in."""
+    """Return the folders of this interpreter's packages."""
     user = [site.getusersitepackages()] if site.ENABLE_USER_SITE else []
     return tuple(path for path in map(Path, [*site.getsitepackages(), *user]) if path.is_dir())
 
 
 def engine_layer(checkout: Path, sites: Sequence[Path]) -> Layer:
-    """Return what the engine's environment offers to a side of this checkout."""
+    """Return the packages that the engine's environment offers to a side of this checkout."""
     files = [
         path
         for folder in sites
         for path in sorted(folder.glob("*.pth"))
         if not path.name.startswith(".")
     ]
-    own = {path for folder in sites for path in _installed_from(checkout, folder)}
+    of_checkout = {path for folder in sites for path in _installed_from(checkout, folder)}
     inside = {path: tuple(_folders(path)) for path in files}
-    own |= {
+    of_checkout |= {
         path
         for path, folders in inside.items()
         if any(_is_source(folder, checkout, sites) for folder in folders)
@@ -71,18 +72,20 @@ def engine_layer(checkout: Path, sites: Sequence[Path]) -> Layer:
     rest = [
         folder
         for path in files
-        if path in own
+        if path in of_checkout
         for folder in inside[path]
         if not _is_source(folder, checkout, sites)
     ]
-    startup = tuple(path for path in files if path not in own)
-    return Layer(sites=tuple(sites), startup=startup, folders=tuple(rest), own=tuple(sorted(own)))
+    startup = tuple(path for path in files if path not in of_checkout)
+    return Layer(
+        sites=tuple(sites), startup=startup, folders=tuple(rest), own=tuple(sorted(of_checkout))
+    )
 
 
 def make_environment(folder: Path, layer: Layer, tree: Sequence[Path]) -> str | None:
     """Make a virtual environment in `folder`, with the folders of `tree` and the layer behind it.
 
-    Returns a reason, or `None`.
+    Return the reason for a failure, or `None`.
     """
     scripts = dict(_scripts(layer, folder / "bin" / "python"))
     # Some engines have no pip, having been installed by uv; a pip from elsewhere on PATH would
@@ -138,12 +141,15 @@ def link_engine(folder: Path) -> Path:
 
 
 def _startup_line(path: Path) -> str:
-    """Read a `.pth` file of the engine's as if it were here: some inspect their own folder."""
+    """Return a line that reads an engine's `.pth` file in its own folder, which some inspect."""
     return f"import site; site.addpackage({str(path.parent)!r}, {path.name!r}, None)"
 
 
 def _installed_from(checkout: Path, folder: Path) -> Iterator[Path]:
-    """The `.pth` files of distributions that were installed from the checkout and still point there."""
+    """Yield the `.pth` files of distributions that are installed from the checkout.
+
+    They still point there.
+    """
     for distribution in distributions(path=[str(folder)]):
         if _comes_from(distribution, checkout):
             yield from (
@@ -154,7 +160,7 @@ def _installed_from(checkout: Path, folder: Path) -> Iterator[Path]:
 
 
 def _comes_from(distribution: Distribution, checkout: Path) -> bool:
-    """Decide by the installer's note.
+    """Return whether a distribution is of the checkout, by the installer's note.
 
     See https://packaging.python.org/en/latest/specifications/direct-url/.
     """
@@ -166,7 +172,7 @@ def _comes_from(distribution: Distribution, checkout: Path) -> bool:
 
 
 def _folders(path: Path) -> Iterator[Path]:
-    """The folders that a `.pth` file adds to the path."""
+    """Yield the folders that a `.pth` file adds to the path."""
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         if line.strip() and not line.startswith(("#", "import ", "import\t")):
             yield (path.parent / line.strip()).resolve()
@@ -184,7 +190,7 @@ def _is_source(folder: Path, checkout: Path, sites: Sequence[Path]) -> bool:
 
 
 def _scripts(layer: Layer, python: Path) -> Iterator[tuple[str, str]]:
-    """The engine's commands (pip, pytest, torchrun …), each to run with the side's interpreter.
+    """Yield the engine's commands (pip, pytest, torchrun …) for the side's interpreter.
 
     The form is that of pip's own scripts: the first line may be short and without spaces only, so a
     shell starts the interpreter.

@@ -30,7 +30,7 @@ def find_shadowed(
     folder: Path,
     user: int | None = None,
 ) -> str | None:
-    """Ask the side's interpreter, which runs as `user`. Returns the fault, or `None`."""
+    """Ask the side's interpreter, which runs as `user`; return the fault, or `None`."""
     command = [
         str(venv / "bin" / "python"),
         "-P",

@@ -43,28 +43,42 @@ SHOWN_FILES = 3
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Terms:
-    """The terms of prepared sides: requested base and set-up, and the engine that measures them."""
+    """The terms of prepared sides: the request, and the engine that measures them."""
 
     base: str | None
+    """Requested base; `None` to choose it."""
     setup: Setup
+    """Set-up of the configuration."""
     engine: str
+    """Folder of the engine's package."""
     python: str
+    """Path of the engine's interpreter."""
     version: str
+    """Version of ci-bench."""
     users: str | None = None
+    """Numbers of base's and head's users, as ``BASE:HEAD``; `None` without separate users."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KeptSide:
-    """One side: paths are absolute, `failure` is why it cannot be measured."""
+    """One side, with absolute paths."""
 
     name: SideName
+    """Name of the side."""
     tree: str
+    """Folder of its tree."""
     here: str
+    """Folder in the tree where its workers start."""
     venv: str | None
+    """Folder of its environment; `None` for the engine's."""
     source: Source
+    """Commit of the side, and its origin."""
     failure: str | None
+    """Reason why it cannot be measured; `None` if it can."""
     user: int | None = None
+    """Number of the user that its processes run as; `None` for the caller."""
     own: str | None = None
+    """Home folder of that user; `None` without one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,7 +95,7 @@ class KeptSides:
 
 
 def terms_of(base: str | None, setup: Setup, users: Users | None = None) -> Terms:
-    """The terms of sides that are made, or measured, by this very process."""
+    """Return the terms of sides that this very process makes or measures."""
     engine = str(Path(ci_bench.__file__).resolve().parent)
     owners = f"{users.base}:{users.head}" if users else None
     return Terms(
@@ -95,7 +109,7 @@ def terms_of(base: str | None, setup: Setup, users: Users | None = None) -> Term
 
 
 def kept_side(side: Side, home: Home) -> KeptSide:
-    """A side as it is written down."""
+    """Return the stored form of a side."""
     return KeptSide(
         name=side.name,
         tree=str(home.tree),
@@ -108,11 +122,11 @@ def kept_side(side: Side, home: Home) -> KeptSide:
     )
 
 
-def write(kept: KeptSides, folder: Path) -> None:
-    """Store where both sides are."""
+def write(state: KeptSides, folder: Path) -> None:
+    """Store the places of both sides."""
     import msgspec
 
-    (folder / FILE).write_bytes(msgspec.json.encode(kept))
+    (folder / FILE).write_bytes(msgspec.json.encode(state))
 
 
 def read(folder: Path) -> KeptSides:
@@ -129,14 +143,14 @@ def read(folder: Path) -> KeptSides:
 
 
 def refuse_others(
-    folder: Path, kept: KeptSides, terms: Terms, checkout: Checkout, leave_out: Sequence[Path]
+    folder: Path, state: KeptSides, terms: Terms, checkout: Checkout, leave_out: Sequence[Path]
 ) -> None:
     """Refuse sides, stored in `folder`, that were prepared for other terms or another checkout.
 
     New untracked files, which a job may leave, do not count as other code. Raises `NotPrepared`,
-    and what `snapshot` raises.
+    and the errors of `snapshot`.
     """
-    faults = [*_other_terms(kept.terms, terms), *_other_code(folder, kept, checkout, leave_out)]
+    faults = [*_other_terms(state.terms, terms), *_other_code(folder, state, checkout, leave_out)]
     if faults:
         raise NotPrepared(
             f"the prepared sides cannot be measured here: {'; '.join(faults)}; run `ci-bench setup`"
@@ -146,12 +160,14 @@ def refuse_others(
 
 def home_of_kept(side: KeptSide) -> Home:
     """Return the home of a stored side."""
-    venv, own = (Path(folder) if folder else None for folder in (side.venv, side.own))
-    return Home(tree=Path(side.tree), here=Path(side.here), venv=venv, user=side.user, own=own)
+    venv, user_home = (Path(folder) if folder else None for folder in (side.venv, side.own))
+    return Home(
+        tree=Path(side.tree), here=Path(side.here), venv=venv, user=side.user, own=user_home
+    )
 
 
 def side_of(side: KeptSide, environ: Mapping[str, str], *, checkout: Path, folder: Path) -> Side:
-    """A side as it is measured, in the environment of this process."""
+    """Return a stored side for measuring, in the environment of this process."""
     home = home_of_kept(side)
     visible = side_environment(environ, home, checkout=checkout, folder=folder)
     failure = side.failure
@@ -167,23 +183,23 @@ def _other_terms(then: Terms, now: Terms) -> Iterator[str]:
     for name in (term.name for term in fields(Terms) if term.name != "setup"):
         before, after = getattr(then, name), getattr(now, name)
         if before != after:
-            yield f"{name} was {_said(before)}, now it is {_said(after)}"
+            yield f"{name} was {_describe_term(before)}, now it is {_describe_term(after)}"
     for name in (term.name for term in fields(Setup)):
         if getattr(then.setup, name) != getattr(now.setup, name):
             yield f"setup.{name} has changed"
 
 
-def _said(value: str | None) -> str:
+def _describe_term(value: str | None) -> str:
     return "left to choose" if value is None else value
 
 
 def _other_code(
-    folder: Path, kept: KeptSides, checkout: Checkout, leave_out: Sequence[Path]
+    folder: Path, state: KeptSides, checkout: Checkout, leave_out: Sequence[Path]
 ) -> Iterator[str]:
-    if str(checkout.top) != kept.checkout:
-        yield f"it belongs to the checkout {kept.checkout}, this is {checkout.top}"
+    if str(checkout.top) != state.checkout:
+        yield f"it belongs to the checkout {state.checkout}, this is {checkout.top}"
         return
-    head = next(side.source.commit for side in kept.sides if side.name is SideName.HEAD) or ""
+    head = next(side.source.commit for side in state.sides if side.name is SideName.HEAD) or ""
     if checkout.head != head:
         yield f"head was commit {head[:SHORT]}, now {checkout.head[:SHORT]} is checked out"
         return
@@ -192,8 +208,8 @@ def _other_code(
         now = snapshot(checkout, store, leave_out=leave_out)
         names = (
             []
-            if now == kept.snapshot
-            else _changed(kept.snapshot, now, store, folder / STORE / "objects")
+            if now == state.snapshot
+            else _changed(state.snapshot, now, store, folder / STORE / "objects")
         )
     if names:
         yield (
@@ -209,8 +225,8 @@ def _changed(before: str, after: str, store: ObjectStore, kept_objects: Path) ->
     """
     with (store.folder / "objects" / "info" / "alternates").open("a") as alternates:
         alternates.write(f"{kept_objects}\n")
-    told = store.git.run("diff-tree", "-r", "-z", "--name-only", "--diff-filter=a", before, after)
-    return [name for name in told.split("\0") if name]
+    output = store.git.run("diff-tree", "-r", "-z", "--name-only", "--diff-filter=a", before, after)
+    return [name for name in output.split("\0") if name]
 
 
 logger = logging.getLogger(__name__)
@@ -221,30 +237,29 @@ CACHE = "CI_BENCH_CACHE"
 
 
 def quiet(_: Preparing) -> None:
-    """For callers without a display."""
+    """Do nothing, for callers without a display."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Place:
-    """The dependencies of preparing sides.
-
-    `repository` is a folder in the user's checkout; its workers' folder is the same one in each
-    tree. `environ` is the caller's environment, unchanged: its secrets are not passed on. `scratch`
-    is a private folder for trees and environments, `logs` is for the output of set-up commands.
-    `leave_out` are files and folders of the checkout that are not part of head, such as our own
-    output. `writes` are files that base's own processes may change, in addition to those of
-    `setup.writes`: the outputs that its cases name. With `users`, each side belongs to its own
-    user, out of the other's reach.
-    """
+    """The dependencies of preparing sides."""
 
     repository: Path
+    """Folder in the user's checkout; workers start in the same one of each tree."""
     environ: Mapping[str, str]
+    """Caller's environment, unchanged: its secrets are not passed on."""
     scratch: Path
+    """Private folder for trees and environments."""
     logs: Path
+    """Folder for the output of set-up commands."""
     leave_out: tuple[Path, ...] = ()
+    """Files and folders of the checkout that are not part of head, such as our output."""
     writes: tuple[str, ...] = ()
+    """Globs of files that base's processes may change, in addition to `setup.writes`."""
     observe: Callable[[Preparing], None] = quiet
+    """Called with the progress before each command."""
     users: Users | None = None
+    """Separate users of the sides, out of each other's reach; `None` for the caller."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -286,8 +301,7 @@ def paired_sides(place: Place, *, base: str | None, setup: Setup) -> Iterator[Si
 def prepare_sides(place: Place, *, base: str | None, setup: Setup) -> SidePair:
     """Prepare both sides in `place.scratch` and leave them there, unless that is interrupted.
 
-    Raises what `paired_sides` raises, and `CannotWrite` if the place is taken by something that is
-    not ours.
+    Raises the errors of `paired_sides`, and `CannotWrite` if other files are in the place.
     """
     folder = place.scratch.resolve() / FOLDER
     if folder.exists() and not any((folder / name).exists() for name in (FILE, STORE)):
@@ -310,16 +324,17 @@ def reopen_sides(place: Place, *, base: str | None, setup: Setup) -> SidePair:
     there.
 
     Raises:
-        NotPrepared: nothing was prepared, or for another base, set-up, engine or checkout, or the checkout has changed since.
+        NotPrepared: nothing was prepared, or for another base, set-up, engine or checkout, or
+        the checkout has changed since.
     """
     folder = place.scratch.resolve() / FOLDER
-    kept = read(folder)
+    state = read(folder)
     checkout = open_checkout(place.repository, place.environ)
-    refuse_others(folder, kept, terms_of(base, setup, place.users), checkout, _own(place))
+    refuse_others(folder, state, terms_of(base, setup, place.users), checkout, _list_omitted(place))
     base_side, head_side = (
-        side_of(side, place.environ, checkout=checkout.top, folder=folder) for side in kept.sides
+        side_of(side, place.environ, checkout=checkout.top, folder=folder) for side in state.sides
     )
-    (home,) = (home_of_kept(side) for side in kept.sides if side.name is SideName.BASE)
+    (home,) = (home_of_kept(side) for side in state.sides if side.name is SideName.BASE)
     return SidePair(
         base=base_side, head=head_side, seal=_seal(home, place, setup, checkout.top, folder)
     )
@@ -328,7 +343,8 @@ def reopen_sides(place: Place, *, base: str | None, setup: Setup) -> SidePair:
 def prepared_head(scratch: Path, here: Path, environ: Mapping[str, str]) -> Side:
     """Return head as `prepare_sides` left it in `scratch`, for planning.
 
-    Its `failure` is why its environment lacks what set-up installs. Raises `NotPrepared`.
+    Its `failure` is the reason if its environment lacks the packages of set-up. Raises
+    `NotPrepared`.
     """
     folder = scratch.resolve() / FOLDER
     (head,) = (side for side in read(folder).sides if side.name is SideName.HEAD)
@@ -360,11 +376,15 @@ def seal_prepared(scratch: Path, checkout: Path) -> Seal:
 
 def _prepare(place: Place, folder: Path, *, base: str | None, setup: Setup) -> SidePair:
     cache = _cache(place, setup, folder)
-    own = (*_own(place), *((cache,) if setup.cache else ()))
-    wanted = WantedTrees(
-        repository=place.repository, base=base, setup=setup, environ=place.environ, leave_out=own
+    omitted = (*_list_omitted(place), *((cache,) if setup.cache else ()))
+    request = WantedTrees(
+        repository=place.repository,
+        base=base,
+        setup=setup,
+        environ=place.environ,
+        leave_out=omitted,
     )
-    trees = make_trees(wanted, folder)
+    trees = make_trees(request, folder)
     for passable in (place.scratch, folder) if place.users else ():
         let_pass(passable)
     if setup.commands:
@@ -382,13 +402,13 @@ def _prepare(place: Place, folder: Path, *, base: str | None, setup: Setup) -> S
         base_side, head_side = (
             replace(side, failure=side.failure or reason) for side in (base_side, head_side)
         )
-    kept = KeptSides(
+    state = KeptSides(
         terms=terms_of(base, setup, place.users),
         checkout=str(shop.checkout),
         snapshot=trees.head.commit,
         sides=(kept_side(base_side, base_home), kept_side(head_side, head_home)),
     )
-    write(kept, folder)
+    write(state, folder)
     return SidePair(base=base_side, head=head_side, seal=sealed)
 
 
@@ -412,7 +432,7 @@ def _seal(home: Home, place: Place, setup: Setup, checkout: Path, folder: Path) 
     return seal((*base, *engine_grounds(checkout)))
 
 
-def _own(place: Place) -> tuple[Path, ...]:
+def _list_omitted(place: Place) -> tuple[Path, ...]:
     return (
         place.scratch.resolve(),
         place.logs.resolve(),

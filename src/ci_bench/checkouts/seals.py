@@ -54,20 +54,20 @@ class FileMark(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ground:
-    """A sealed folder: its owner, in words, and its path.
-
-    A folder that `grows` takes new files that nothing loads automatically. If `imports` are its
-    only known use (an entry of PYTHONPATH, which may be any folder of the user's), only modules and
-    packages at its top count. `writes` are globs of files, or of folders with all their content,
-    that may change in any way. A `shared` folder belongs to both sides, and is large.
-    """
+    """A sealed folder."""
 
     owner: str
+    """Owner of the folder, in words."""
     folder: Path
+    """Path of the folder."""
     grows: bool = False
+    """Allows new files, except those that something loads automatically."""
     imports: bool = False
+    """Only modules and packages at its top count, as in any entry of PYTHONPATH."""
     shared: bool = False
+    """Folder of both sides, which is large."""
     writes: tuple[str, ...] = ()
+    """Globs of files, or of folders with all content, that may change in any way."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,10 +98,10 @@ class Seal:
             name for name in sorted(then.keys() | now.keys()) if then.get(name) != now.get(name)
         ]
         names = [name for name in names if not _may_change(name, ground.writes)]
-        plain = [name for name in names if not _is_cached(name)]
+        uncached = [name for name in names if not _is_cached(name)]
         faults = [
             fault
-            for name in plain
+            for name in uncached
             if (fault := self._fault(ground, name, then.get(name), now.get(name)))
         ]
         compiled = {
@@ -154,40 +154,40 @@ def base_grounds(
     *, tree: Path, venv: Path | None, engine: Path, writes: Sequence[str] = ()
 ) -> tuple[Ground, ...]:
     """Return base's folders: its tree, its environment, and the one with the link to the engine."""
-    own = Ground(owner="base's tree", folder=tree, grows=True, writes=tuple(writes))
+    of_tree = Ground(owner="base's tree", folder=tree, grows=True, writes=tuple(writes))
     environment = () if venv is None else (Ground(owner="base's environment", folder=venv),)
-    return own, *environment, Ground(owner="the link to the engine", folder=engine)
+    return of_tree, *environment, Ground(owner="the link to the engine", folder=engine)
 
 
 def engine_grounds(checkout: Path) -> tuple[Ground, ...]:
     """Return the folders that both sides take from the engine's environment.
 
-    All that its interpreter finds, except code of the checkout.
+    They are all that its interpreter finds, except code of the checkout.
     """
     package, prefix = Path(ci_bench.__file__).resolve().parent, Path(sys.prefix).resolve()
     sites = {site.resolve() for site in engine_sites()}
     programs = () if sys.prefix == sys.base_prefix else (prefix / "bin",)
-    found = dict.fromkeys(
+    paths = dict.fromkeys(
         [package, *sites, *programs, *(Path(part).resolve() for part in sys.path if part)]
     )
     folders = [
         folder
-        for folder in found
+        for folder in paths
         if folder.is_dir() and (folder == package or not _is_source(folder, checkout, prefix))
     ]
     library = Path(os.__file__).resolve().parent
-    whole = {
+    complete = {
         folder
         for folder in folders
         if folder in {package, library, *sites, *programs} or folder.name in INSTALLED
     }
-    outer = [folder for folder in folders if not any(_covers(other, folder) for other in whole)]
+    outer = [folder for folder in folders if not any(_covers(other, folder) for other in complete)]
     return tuple(
         Ground(
             owner="the engine's environment",
             folder=folder,
-            grows=folder in {package, library} or folder not in whole,
-            imports=folder not in whole,
+            grows=folder in {package, library} or folder not in complete,
+            imports=folder not in complete,
             shared=True,
         )
         for folder in outer
@@ -229,9 +229,9 @@ def _marks(ground: Ground) -> Iterator[tuple[str, FileMark]]:
                 if ground.imports and place == top and not _is_imported(entry):
                     continue
                 with suppress(OSError):
-                    found = entry.stat(follow_symlinks=False)
-                    if not stat.S_ISDIR(found.st_mode):
-                        yield entry.path[start:], _mark(found)
+                    status = entry.stat(follow_symlinks=False)
+                    if not stat.S_ISDIR(status.st_mode):
+                        yield entry.path[start:], _mark(status)
                     elif entry.name not in passed_over:
                         waiting.append(entry.path)
 
@@ -248,14 +248,14 @@ def _is_imported(entry: os.DirEntry[str]) -> bool:
     )
 
 
-def _mark(found: os.stat_result) -> FileMark:
+def _mark(status: os.stat_result) -> FileMark:
     return FileMark(
-        found.st_mode,
-        found.st_size,
-        found.st_mtime_ns,
-        found.st_ctime_ns,
-        found.st_ino,
-        found.st_nlink,
+        status.st_mode,
+        status.st_size,
+        status.st_mtime_ns,
+        status.st_ctime_ns,
+        status.st_ino,
+        status.st_nlink,
     )
 
 
@@ -291,7 +291,10 @@ def _records(folder: Path) -> Iterator[bytes]:
 
 
 def _recorded(records: Iterable[bytes]) -> Iterator[tuple[str, str]]:
-    """The digests of installed files: https://packaging.python.org/en/latest/specifications/recording-installed-packages/."""
+    """Yield the digests of installed files.
+
+    See https://packaging.python.org/en/latest/specifications/recording-installed-packages/.
+    """
     for record in records:
         for row in csv.reader(record.decode("utf-8", "replace").splitlines()):
             if len(row) > 1 and row[1].startswith("sha256="):

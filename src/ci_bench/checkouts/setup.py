@@ -96,36 +96,45 @@ class Preparing:
 class Workshop:
     """The dependencies of set-up.
 
-    `environ` is the caller's environment; `checkout` the top of the user's tree, `prefix` the
-    caller's folder in it; `folder` is for environments, `logs` for the output of commands; `cache`
-    is kept between runs, if possible. With `users`, only a side's user has access to its files,
-    including its part of the cache.
+    With `users`, only a side's user has access to its files, including its part of the cache.
     """
 
     setup: Setup
+    """Set-up of the configuration."""
     environ: Mapping[str, str]
+    """Caller's environment."""
     checkout: Path
+    """Top of the user's checkout."""
     prefix: str
+    """Caller's folder in the checkout; empty for its top."""
     folder: Path
+    """Folder for environments and home folders."""
     logs: Path
+    """Folder for the output of commands."""
     cache: Path
+    """Folder that is kept between runs, if possible."""
     layer: Layer
+    """Engine's packages for a side."""
     observe: Callable[[Preparing], None]
+    """Called with the progress before each command."""
     users: Users | None = None
+    """Separate users of the sides; `None` for the caller."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Home:
-    """The paths of a side: tree, its workers' start folder, environment (`None`: the engine's).
-
-    A side with a separate `user` also has `own`, the home folder of that user.
-    """
+    """The paths of a side."""
 
     tree: Path
+    """Folder of its tree."""
     here: Path
+    """Folder in the tree where its workers start."""
     venv: Path | None
+    """Folder of its environment; `None` for the engine's."""
     user: int | None = None
+    """Number of the user that its processes run as; `None` for the caller."""
     own: Path | None = None
+    """Home folder of that user; `None` without one."""
 
     def hand_over(self) -> None:
         """Give the side's user the files made for it so far, before anything of the side runs."""
@@ -144,17 +153,17 @@ def home_of(tree: Tree, shop: Workshop) -> Home:
     needs_own = shop.setup.commands or shop.layer.own
     venv = shop.folder / f"{tree.name}-env" if needs_own else None
     user = shop.users.of(tree.name) if shop.users else None
-    own = shop.folder / f"{tree.name}-home" if shop.users else None
-    return Home(tree=tree.folder, here=tree.folder / shop.prefix, venv=venv, user=user, own=own)
+    user_home = shop.folder / f"{tree.name}-home" if shop.users else None
+    return Home(
+        tree=tree.folder, here=tree.folder / shop.prefix, venv=venv, user=user, own=user_home
+    )
 
 
 def set_up(tree: Tree, git: Git, shop: Workshop) -> Side:
-    """Make one side ready to be measured.
+    """Prepare one side for measuring.
 
-    `git` is aimed at the repository that has the tree's commit.
-
-    If a set-up fails, hangs or spoils the engine's environment, the side records it; nothing is
-    raised.
+    `git` is aimed at the repository that has the tree's commit. If a set-up fails, hangs or spoils
+    the engine's environment, the side records it; nothing is raised.
     """
     home = home_of(tree, shop)
     environ = side_environment(shop.environ, home, checkout=shop.checkout, folder=shop.folder)
@@ -175,7 +184,7 @@ def set_up(tree: Tree, git: Git, shop: Workshop) -> Side:
 def make_side(
     name: SideName, home: Home, environ: Mapping[str, str], *, source: Source, failure: str | None
 ) -> Side:
-    """A side that lives somewhere."""
+    """Return the side with these paths."""
     python = home.venv / "bin" / "python" if home.venv is not None else Path(sys.executable)
     return Side(
         name=name,
@@ -197,46 +206,46 @@ def side_environment(
     of the checkout on the caller's path are replaced by those of the tree. A virtual environment
     has the tree on its own path, behind the installed packages.
     """
-    kept = {
+    variables = {
         name: value
         for name, value in worker_environment(environ).items()
         if name not in DIVERTING and not name.startswith("GIT_")
     }
     callers = [
         _moved(Path(part), checkout, home.tree)
-        for part in kept.get("PYTHONPATH", "").split(os.pathsep)
+        for part in variables.get("PYTHONPATH", "").split(os.pathsep)
         if part
     ]
     path = [link_engine(folder / ENGINE), *([] if home.venv else on_path(home.here)), *callers]
-    kept["PYTHONPATH"] = os.pathsep.join(map(str, path))
+    variables["PYTHONPATH"] = os.pathsep.join(map(str, path))
     if home.venv is not None:
-        kept["VIRTUAL_ENV"] = str(home.venv)
-    kept["PATH"] = program_path(kept.get("PATH", os.defpath), home.venv)
-    return kept if home.own is None else {**kept, **_home_environment(home.own)}
+        variables["VIRTUAL_ENV"] = str(home.venv)
+    variables["PATH"] = program_path(variables.get("PATH", os.defpath), home.venv)
+    return variables if home.own is None else {**variables, **_home_environment(home.own)}
 
 
-def _home_environment(own: Path) -> dict[str, str]:
+def _home_environment(home: Path) -> dict[str, str]:
     """Return variables that name a user and his folders, compilers' caches among them.
 
     By default those depend on HOME, TMPDIR and USER.
     """
-    cache = own / "cache"
+    cache = home / "cache"
     caches = {
         "TORCHINDUCTOR_CACHE_DIR": "inductor",
         "TRITON_CACHE_DIR": "triton",
         "MPLCONFIGDIR": "matplotlib",
     }
-    named = {
-        "HOME": own,
-        "TMPDIR": own / "tmp",
+    variables = {
+        "HOME": home,
+        "TMPDIR": home / "tmp",
         "XDG_CACHE_HOME": cache,
-        "USER": own.name,
-        "LOGNAME": own.name,
+        "USER": home.name,
+        "LOGNAME": home.name,
     }
     return {
         name: str(value)
         for name, value in {
-            **named,
+            **variables,
             **{key: cache / folder for key, folder in caches.items()},
         }.items()
     }
@@ -248,8 +257,8 @@ def cache_key(git: Git, commit: str, setup: Setup) -> str:
     It changes with commands, interpreter, torch and the files of `cache_key`. Files count by the id
     that git gives their content, so no file is read; a glob without a slash matches at any depth.
     """
-    listed = git.run("ls-tree", "-r", "-z", "--full-tree", commit, timeout_s=LONG_S).split("\0")
-    entries = (entry.partition("\t")[::2] for entry in listed if entry)
+    lines = git.run("ls-tree", "-r", "-z", "--full-tree", commit, timeout_s=LONG_S).split("\0")
+    entries = (entry.partition("\t")[::2] for entry in lines if entry)
     files = [
         (path, about)
         for about, path in entries
@@ -258,7 +267,7 @@ def cache_key(git: Git, commit: str, setup: Setup) -> str:
     torch = None
     with suppress(PackageNotFoundError):
         torch = version("torch")
-    told = [
+    parts = [
         setup.commands,
         sys.implementation.cache_tag,
         platform.python_version(),
@@ -266,7 +275,7 @@ def cache_key(git: Git, commit: str, setup: Setup) -> str:
         torch,
         sorted(files),
     ]
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:32]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
 
 def _moved(path: Path, checkout: Path, tree: Path) -> Path:
@@ -280,7 +289,7 @@ def _moved(path: Path, checkout: Path, tree: Path) -> Path:
 def _run_commands(
     tree: Tree, home: Home, git: Git, shop: Workshop, environ: Mapping[str, str]
 ) -> str | None:
-    """Run the commands in turn. Returns why the side cannot be measured, or `None`."""
+    """Run the commands in turn; return why the side cannot be measured, or `None`."""
     setup, before = shop.setup, _installed(engine_sites())
     commands = tuple(enumerate(setup.commands, start=1))
     left_s = setup.timeout_s
@@ -326,15 +335,15 @@ def _command_environment(
 ) -> dict[str, str]:
     """Return the environment of commands, which see more than workers do."""
     cache = shop.cache if user is None else shop.cache / tree.name
-    own = cache / "keys" / cache_key(git, tree.commit, shop.setup)
-    own.mkdir(parents=True, exist_ok=True)
+    key_folder = cache / "keys" / cache_key(git, tree.commit, shop.setup)
+    key_folder.mkdir(parents=True, exist_ok=True)
     give(cache, user)
     visible = {
         **environ,
         **QUIET,
         "PIP_CACHE_DIR": str(cache / "pip"),
         "UV_CACHE_DIR": str(cache / "uv"),
-        "CI_BENCH_SETUP_CACHE": str(own),
+        "CI_BENCH_SETUP_CACHE": str(key_folder),
         "CI_BENCH_SIDE": tree.name,
         "CI_BENCH_CHECKOUT": str(shop.checkout),
     }
@@ -355,13 +364,13 @@ def reason_of(tail: str) -> str:
     )
     if quoted:
         return lines[quoted - 1]
-    told = [line for line in lines if not MAKES_OWN.match(line)] or lines
-    complaints = [line for line in told if COMPLAINS.search(line)]
-    return [*told, *complaints][-1] if lines else ""
+    reasons = [line for line in lines if not MAKES_OWN.match(line)] or lines
+    complaints = [line for line in reasons if COMPLAINS.search(line)]
+    return [*reasons, *complaints][-1] if lines else ""
 
 
 def _failure(number: int, command: str, ended: Finished, setup: Setup, log: Path) -> str:
-    """The command, how it ended and why, in one line; then the end of its output."""
+    """Describe the command, its end and the reason, in one line; then quote its last output."""
     line = " ".join(command.split())
     shown = line if len(line) <= SHOWN_CHARACTERS else f"{line[:SHOWN_CHARACTERS]}…"
     which = f"set-up command {number} of {len(setup.commands)} (`{shown}`)"
@@ -379,7 +388,8 @@ def _failure(number: int, command: str, ended: Finished, setup: Setup, log: Path
         hint = " (set-up has no network here; `setup.network: true` gives it, see docs/paired.md)"
     reason = reason_of(ended.tail)
     shown = reason if len(reason) <= MOST_REASON else f"{reason[:MOST_REASON]}…"
-    return f"{which} {how}: {shown or 'it printed nothing'}{hint} (log: {log.name})\n{ended.tail}".rstrip()
+    text = f"{which} {how}: {shown or 'it printed nothing'}{hint} (log: {log.name})\n{ended.tail}"
+    return text.rstrip()
 
 
 def _installed(sites: Sequence[Path]) -> set[str]:

@@ -92,13 +92,18 @@ class _Output:
     """Keeps the start and the end of the output."""
 
     stream: BinaryIO
+    """Log of the command."""
     taken: int = 0
+    """Bytes that were read."""
     last: deque[bytes] = field(default_factory=deque)
+    """Last chunks of the output."""
     held: int = 0
+    """Bytes in `last`."""
     ended: bool = False
+    """True after the end of the output."""
 
     def take(self, descriptor: int) -> bool:
-        """Read some output. Returns whether there may be more."""
+        """Read some output; return whether there may be more."""
         try:
             data = os.read(descriptor, CHUNK_BYTES)
         except BlockingIOError:
@@ -121,7 +126,10 @@ class _Output:
             self.stream.write(b"".join(self.last)[-(self.taken - HEAD_BYTES) :])
 
     def tail(self) -> str:
-        """The end as text: without colours and control characters, of a line that was written over the last state."""
+        """Return the end as text, without colours and control characters.
+
+        Of a line that was overwritten, only the last state is left.
+        """
         text = ESCAPE.sub("", b"".join(self.last).decode("utf-8", "replace"))
         lines = [line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n")]
         return CONTROL.sub("", "\n".join(lines)).strip()[-TAIL_CHARACTERS:]
@@ -130,9 +138,9 @@ class _Output:
 def _follow(
     process: subprocess.Popen[bytes], descriptor: int, output: _Output, deadline: float
 ) -> bool:
-    """Read until the command ends; its leftovers may keep the pipe open.
+    """Read until the command ends; return whether it ran out of time.
 
-    Returns whether it ran out of time.
+    Its leftovers may keep the pipe open.
     """
     with selectors.DefaultSelector() as selector:
         selector.register(descriptor, selectors.EVENT_READ)
@@ -184,7 +192,7 @@ def _end(process: subprocess.Popen[bytes], mark: str, others: frozenset[int]) ->
 
 
 def _end_strays(mark: str) -> None:
-    """End all that carry the mark in their environment."""
+    """End all processes with the mark in their environment."""
     for _ in range(MOST_ROUNDS):
         strays = _marked(f"{MARK}={mark}".encode())
         if not strays:
@@ -196,10 +204,13 @@ def _end_strays(mark: str) -> None:
 
 
 def _marked(mark: bytes) -> list[int]:
-    """The living processes of this user with the mark. One that has ended shows no environment."""
-    found = []
+    """Return the living processes of this user with the mark.
+
+    A process that has ended shows no environment.
+    """
+    pids = []
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             if mark in (entry / "environ").read_bytes().split(b"\0"):
-                found.append(int(entry.name))
-    return found
+                pids.append(int(entry.name))
+    return pids

@@ -1,7 +1,7 @@
 """A side: one commit of the user's code, ready to be measured.
 
-The caller's own tree can be a side without copy or set-up. How the two trees come to be is in
-`worktrees`, how they are measured in turns in `runner`.
+The caller's own tree can be a side without copy or set-up. `worktrees` makes the two trees, and
+`runner` measures them in turns.
 """
 
 import os
@@ -17,22 +17,22 @@ from ci_bench.records.results import SideName, Source
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Side:
-    """One side of a run: the place of its code, and the start of its workers.
-
-    `folder` is the working folder of its workers and the root of relative paths; `None` is the
-    folder of the caller. `python` is the interpreter, whose environment holds the side's own
-    packages layered over the engine's. `environ` is the workers' whole environment. `failure` is
-    the reason if the side cannot be measured at all because its set-up failed; every case of it
-    then ends so. `user` is the number of the user that its processes run as, `None` for the caller.
-    """
+    """One side of a run: the place of its code, and the start of its workers."""
 
     name: SideName
+    """Name of the side."""
     environ: Mapping[str, str]
+    """Whole environment of its workers."""
     folder: Path | None = None
+    """Working folder of its workers, the root of relative paths; `None` for the caller's."""
     python: Path = field(default_factory=lambda: Path(sys.executable))
+    """Interpreter whose environment has the side's packages in front of the engine's."""
     source: Source = Source()  # noqa: RUF009 - frozen, so it can be shared
+    """Commit of the side, and its origin."""
     failure: str | None = None
+    """Reason if its set-up failed and all its cases fail; `None` if it can be measured."""
     user: int | None = None
+    """Number of the user that its processes run as; `None` for the caller."""
 
 
 def caller_environment(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
@@ -41,19 +41,19 @@ def caller_environment(folder: Path, environ: Mapping[str, str]) -> dict[str, st
     Its own modules come first, and secrets are left out. Programs are found in the engine's
     environment first, activated or not: `python` is the measuring interpreter.
     """
-    kept = worker_environment(environ)
+    variables = worker_environment(environ)
     path = [str(place) for place in on_path(folder)] + [environ.get("PYTHONPATH", "")]
     return {
-        **kept,
+        **variables,
         "PYTHONPATH": os.pathsep.join(part for part in path if part),
-        "PATH": program_path(kept.get("PATH", os.defpath)),
+        "PATH": program_path(variables.get("PATH", os.defpath)),
     }
 
 
 def caller_side(
     name: SideName, folder: Path, environ: Mapping[str, str], more: Mapping[str, str] | None = None
 ) -> Side:
-    """The tree at `folder` as a side; `more` are variables for its workers."""
+    """Return the tree at `folder` as a side; `more` are variables for its workers."""
     visible = {**caller_environment(folder, environ), **(more or {})}
     return Side(name=name, environ=visible, source=describe_source(folder, environ))
 

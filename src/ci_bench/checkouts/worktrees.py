@@ -46,10 +46,10 @@ def connect(checkout: Checkout, store: ObjectStore) -> ObjectStore:
 
     From a partial clone it fetches missing objects on demand.
     """
-    listed = (
+    settings = (
         checkout.git.ask("config", "--local", "--includes", "--null", "--get-regexp", LENT) or ""
     )
-    pairs = [entry.partition("\n")[::2] for entry in listed.split("\0") if entry]
+    pairs = [entry.partition("\n")[::2] for entry in settings.split("\0") if entry]
     # A remote may be a path, relative to the checkout.
     place = ("-C", str(checkout.top), *store.git.place)
     environ = {**_with_settings(store.git.environ, pairs), "GIT_NO_LAZY_FETCH": "0"}
@@ -58,7 +58,7 @@ def connect(checkout: Checkout, store: ObjectStore) -> ObjectStore:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fetcher:
-    """Fetches from `origin` into a store that is connected with it."""
+    """The way from `origin` into a store that is connected with it."""
 
     checkout: Checkout
     store: ObjectStore
@@ -114,7 +114,7 @@ class Fetcher:
 
 
 def _with_settings(environ: Mapping[str, str], pairs: Iterable[tuple[str, ...]]) -> dict[str, str]:
-    """Settings as variables, behind those that are there already."""
+    """Return the environment with settings as variables, behind those that are there already."""
     count = int(environ.get("GIT_CONFIG_COUNT") or 0)
     numbered = list(enumerate(pairs, start=count))
     keys = {f"GIT_CONFIG_KEY_{number}": pair[0] for number, pair in numbered}
@@ -129,19 +129,22 @@ HTTP_PASSWORD = re.compile(r"^(https?://)[^/@]+@")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Level:
-    """A tree that needs its submodules.
-
-    The lending checkout, the store, and the commit in `folder`. `is_live` requests the checked-out
-    files, with uncommitted changes. `stores` is the folder for more stores.
-    """
+    """A tree that needs its submodules."""
 
     checkout: Checkout
+    """Checkout that lends its objects."""
     store: ObjectStore
+    """Repository that has the commit."""
     commit: str
+    """Commit of the tree."""
     folder: Path
+    """Folder of the tree."""
     stores: Path
+    """Folder for the submodules' repositories."""
     is_live: bool
+    """Takes the checked-out files, with uncommitted changes, instead of the commits."""
     network: bool
+    """Allows to fetch missing submodules."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -173,7 +176,7 @@ def fill(level: Level, environ: Mapping[str, str]) -> Filled:
 
 
 def submodules_here(checkout: Checkout, store: ObjectStore) -> list[str]:
-    """The submodules of a checkout that are checked out there."""
+    """Return the paths of a checkout's submodules that are checked out there."""
     return [
         path for path, _ in _links(store.git, checkout.head) if _is_initialised(checkout.top / path)
     ]
@@ -181,33 +184,33 @@ def submodules_here(checkout: Checkout, store: ObjectStore) -> list[str]:
 
 def _fill_one(level: Level, path: str, commit: str, environ: Mapping[str, str]) -> Filled:
     here = level.checkout.top / path
-    own = level.stores / f"{len(list(level.stores.iterdir()))}.git"
+    place = level.stores / f"{len(list(level.stores.iterdir()))}.git"
     lender = open_checkout(here, environ) if _is_initialised(here) else None
     if lender is not None:
-        store = borrow(lender, own)
-    elif (kept := _kept_clone(level, path)) is not None:
+        store = borrow(lender, place)
+    elif (clone := _kept_clone(level, path)) is not None:
         store = make_store(
-            own, objects=kept / "objects", shallow=kept / "shallow", like=level.checkout.git
+            place, objects=clone / "objects", shallow=clone / "shallow", like=level.checkout.git
         )
     else:
         return _by_network(level, path, commit)
-    wanted = snapshot(lender, store) if lender is not None and level.is_live else commit
-    if not store.has(wanted):
+    target = snapshot(lender, store) if lender is not None and level.is_live else commit
+    if not store.has(target):
         return _by_network(level, path, commit)
-    store.add_worktree(wanted, level.folder / path)
+    store.add_worktree(target, level.folder / path)
     if lender is None:
         return Filled()
     inner = Level(
         checkout=lender,
         store=store,
-        commit=wanted,
+        commit=target,
         folder=level.folder / path,
         stores=level.stores,
         is_live=level.is_live,
         network=level.network,
     )
     below = fill(inner, environ)
-    return Filled(failure=below.failure, is_dirty=below.is_dirty or wanted != commit)
+    return Filled(failure=below.failure, is_dirty=below.is_dirty or target != commit)
 
 
 def _by_network(level: Level, path: str, commit: str) -> Filled:
@@ -239,7 +242,7 @@ def _by_network(level: Level, path: str, commit: str) -> Filled:
 
 
 def _links(git: Git, commit: str) -> Iterator[tuple[str, str]]:
-    """The submodules of a commit: path and commit of each."""
+    """Yield the path and the commit of each submodule of a commit."""
     for entry in git.run("ls-tree", "-r", "-z", "--full-tree", commit, timeout_s=LONG_S).split(
         "\0"
     ):
@@ -257,23 +260,23 @@ def _kept_clone(level: Level, path: str) -> Path | None:
 
     It is under its name, which base's ``.gitmodules`` has.
     """
-    listed = (
+    modules = (
         level.store.git.ask(
             "config", "--blob", f"{level.commit}:.gitmodules", "--null", "--get-regexp", r"\.path$"
         )
         or ""
     )
     folder = level.checkout.objects.parent / "modules"
-    for entry in listed.split("\0"):
-        key, _, told = entry.partition("\n")
-        kept = folder / key.removeprefix("submodule.").removesuffix(".path")
+    for entry in modules.split("\0"):
+        key, _, module_path = entry.partition("\n")
+        clone = folder / key.removeprefix("submodule.").removesuffix(".path")
         if (
-            told == path
-            and kept.is_relative_to(folder)
-            and ".." not in kept.parts
-            and (kept / "objects").is_dir()
+            module_path == path
+            and clone.is_relative_to(folder)
+            and ".." not in clone.parts
+            and (clone / "objects").is_dir()
         ):
-            return kept
+            return clone
     return None
 
 
@@ -286,16 +289,18 @@ MOST_CHARACTERS = 600
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tree:
-    """One side's tree: the worktree's folder, its commit in the store, its part of the repository.
-
-    `failure` is the reason if it is incomplete.
-    """
+    """One side's tree."""
 
     name: SideName
+    """Name of the side."""
     folder: Path
+    """Folder of the worktree."""
     commit: str
+    """Commit in the store; for head, it includes uncommitted changes."""
     source: Source
+    """Commit of the checkout or of base, and its origin."""
     failure: str | None = None
+    """Reason if the tree is incomplete; `None` if it is complete."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -310,34 +315,37 @@ class Trees:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WantedTrees:
-    """The requested trees: the checkout and the commit to compare with (`None`: head's start).
-
-    `leave_out` are files and folders of the checkout that are not part of head, such as our own
-    output.
-    """
+    """A request for both trees."""
 
     repository: Path
+    """Folder in the user's checkout."""
     base: str | None
+    """Commit to compare with; `None` for the start of head's work."""
     setup: Setup
+    """Set-up of the configuration."""
     environ: Mapping[str, str]
+    """Caller's environment."""
     leave_out: tuple[Path, ...] = ()
+    """Files and folders of the checkout that are not part of head, such as our output."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Chosen:
-    """The commits of a paired run, both in `store`, and the sides' sources.
-
-    `head` is HEAD, or a snapshot of the changes to it.
-    """
+    """The commits of a paired run."""
 
     checkout: Checkout
+    """Checkout of the user."""
     store: ObjectStore
+    """Repository that has both commits."""
     base: str
+    """Commit of base."""
     head: str
+    """HEAD, or a snapshot of the changes to it."""
     sources: Mapping[SideName, Source]
+    """Commits of the sides and their origins."""
 
 
-def choose_commits(wanted: WantedTrees, folder: Path) -> Chosen:
+def choose_commits(request: WantedTrees, folder: Path) -> Chosen:
     """Choose both commits, and make the store in `folder` that has them.
 
     Raises:
@@ -345,13 +353,13 @@ def choose_commits(wanted: WantedTrees, folder: Path) -> Chosen:
         NoBase: the base cannot be determined, or is not in this clone.
         GitFailed: git is missing, or failed.
     """
-    checkout = open_checkout(wanted.repository, wanted.environ)
+    checkout = open_checkout(request.repository, request.environ)
     store = borrow(checkout, folder / STORE)
-    if wanted.setup.network:
+    if request.setup.network:
         store = connect(checkout, store)
-    head = snapshot(checkout, store, leave_out=[path.resolve() for path in wanted.leave_out])
-    base = _find_base(checkout, store, head, wanted)
-    branch = checkout.branch or wanted.environ.get("GITHUB_HEAD_REF") or None
+    head = snapshot(checkout, store, leave_out=[path.resolve() for path in request.leave_out])
+    base = _find_base(checkout, store, head, request)
+    branch = checkout.branch or request.environ.get("GITHUB_HEAD_REF") or None
     sources = {
         SideName.BASE: Source(
             commit=base.commit,
@@ -364,15 +372,15 @@ def choose_commits(wanted: WantedTrees, folder: Path) -> Chosen:
     return Chosen(checkout=checkout, store=store, base=base.commit, head=head, sources=sources)
 
 
-def make_trees(wanted: WantedTrees, folder: Path) -> Trees:
-    """Make both trees in `folder`, a new one. Raises what `choose_commits` raises."""
+def make_trees(request: WantedTrees, folder: Path) -> Trees:
+    """Make both trees in `folder`, a new one. Raises the errors of `choose_commits`."""
     folder.mkdir(parents=True)
-    chosen = choose_commits(wanted, folder)
+    chosen = choose_commits(request, folder)
     maker = _TreeMaker(
         checkout=chosen.checkout,
         store=chosen.store,
-        setup=wanted.setup,
-        environ=wanted.environ,
+        setup=request.setup,
+        environ=request.environ,
         folder=folder,
     )
     return Trees(
@@ -384,7 +392,7 @@ def make_trees(wanted: WantedTrees, folder: Path) -> Trees:
 
 
 def remove(folder: Path) -> None:
-    """Remove a folder with everything in it, even if set-up took away the permission to."""
+    """Remove a folder with all its content, even if set-up took away the permission to."""
     with suppress(OSError):
         shutil.rmtree(folder)
         return
@@ -397,10 +405,15 @@ def remove(folder: Path) -> None:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _TreeMaker:
     checkout: Checkout
+    """Checkout of the user."""
     store: ObjectStore
+    """Repository that has both commits."""
     setup: Setup
+    """Set-up of the configuration."""
     environ: Mapping[str, str]
+    """Caller's environment."""
     folder: Path
+    """Folder for both trees."""
 
     def make(self, name: SideName, commit: str, source: Source) -> Tree:
         # The last part of the path is that of the checkout; both paths are equally long.
@@ -432,17 +445,17 @@ class _TreeMaker:
         return Tree(name=name, folder=folder, commit=commit, source=source, failure=filled.failure)
 
 
-def _find_base(checkout: Checkout, store: ObjectStore, head: str, wanted: WantedTrees) -> Base:
+def _find_base(checkout: Checkout, store: ObjectStore, head: str, request: WantedTrees) -> Base:
     """Choose the base and make it available.
 
     New untracked files, which a job may leave, change no base.
     """
-    told = store.git.run(
+    output = store.git.run(
         "diff-tree", "-r", "-z", "--name-only", "--diff-filter=a", checkout.head, head
     )
-    changed = [name for name in told.split("\0") if name]
-    base = _base_here(checkout, store, wanted, is_dirty=bool(changed))
-    if not changed or not in_ci(wanted.environ):
+    changed = [name for name in output.split("\0") if name]
+    base = _base_here(checkout, store, request, is_dirty=bool(changed))
+    if not changed or not in_ci(request.environ):
         return base
     more = f" and {len(changed) - SHOWN_FILES} more" if len(changed) > SHOWN_FILES else ""
     return replace(
@@ -452,23 +465,23 @@ def _find_base(checkout: Checkout, store: ObjectStore, head: str, wanted: Wanted
 
 
 def _base_here(
-    checkout: Checkout, store: ObjectStore, wanted: WantedTrees, *, is_dirty: bool
+    checkout: Checkout, store: ObjectStore, request: WantedTrees, *, is_dirty: bool
 ) -> Base:
-    network = wanted.setup.network
+    network = request.setup.network
     try:
         base = choose_base(
             checkout.git,
             checkout.head,
-            given=wanted.base,
+            base=request.base,
             is_dirty=is_dirty,
-            environ=wanted.environ,
+            environ=request.environ,
         )
     except NoBase as error:
         if not network:
             raise NoBase(
                 f"{error}; {_remedy(checkout)}" if checkout.is_shallow else str(error)
             ) from error
-        base = _fetch_base(checkout, store, wanted, is_dirty=is_dirty)
+        base = _fetch_base(checkout, store, request, is_dirty=is_dirty)
     if store.has(base.commit):
         return base
     if not network:
@@ -482,28 +495,28 @@ def _base_here(
 
 
 def _fetch_base(
-    checkout: Checkout, store: ObjectStore, wanted: WantedTrees, *, is_dirty: bool
+    checkout: Checkout, store: ObjectStore, request: WantedTrees, *, is_dirty: bool
 ) -> Base:
     fetcher = Fetcher(checkout=checkout, store=store)
-    if wanted.base is not None and "..." not in wanted.base:
+    if request.base is not None and "..." not in request.base:
         return Base(
-            commit=fetcher.fetch_name(wanted.base), branch=None, rule=f"{wanted.base}, as given"
+            commit=fetcher.fetch_name(request.base), branch=None, rule=f"{request.base}, as given"
         )
-    fetcher.fetch_history(wanted.environ.get("GITHUB_BASE_REF") or None)
+    fetcher.fetch_history(request.environ.get("GITHUB_BASE_REF") or None)
     return choose_base(
-        store.git, checkout.head, given=wanted.base, is_dirty=is_dirty, environ=wanted.environ
+        store.git, checkout.head, base=request.base, is_dirty=is_dirty, environ=request.environ
     )
 
 
 def _remedy(checkout: Checkout) -> str:
     """Return the advice for a missing commit."""
     if checkout.is_shallow:
-        said = (
+        advice = (
             "it is a shallow clone: check out with all history (`fetch-depth: 0`; here: `git fetch"
             " --unshallow`)"
         )
     elif checkout.is_partial:
-        said = "clone without --filter"
+        advice = "clone without --filter"
     else:
-        said = "fetch it (`git fetch`)"
-    return f"{said}, or set `setup.network: true` to have what is missing fetched"
+        advice = "fetch it (`git fetch`)"
+    return f"{advice}, or set `setup.network: true` to have what is missing fetched"

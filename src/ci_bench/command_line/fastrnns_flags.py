@@ -71,17 +71,18 @@ DEFAULT_OUTPUT = Path("ci-bench-results")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FastrnnsRequest:
-    """Request made by the flags: configuration, and remarks on differences from the old tool.
-
-    `again` are the flags that ask for the same measurement once more. `print_json` is the form of
-    what is printed, ``oss`` or ``pep``; `None` for the table, with `sep` between its columns.
-    """
+    """Request made by the flags."""
 
     config: Config
+    """Configuration of the suite `fastrnns`."""
     remarks: tuple[str, ...]
+    """Differences from the old tool, to print."""
     again: tuple[str, ...] = ()
+    """Flags that repeat the measurement."""
     print_json: str | None = None
+    """Form of the output, ``oss`` or ``pep``; `None` for the table."""
     sep: str = " "
+    """Separator between the columns of the table."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,15 +101,28 @@ class _WithDefaults(argparse.ArgumentDefaultsHelpFormatter):
 
 
 def _default(option: str) -> str:
-    """The suite's default of an option, as the end of a flag's help."""
+    """Return the suite's default of an option, as the end of a flag's help."""
     return next(
-        (f" (default: {one.default})" for one in fields(FastrnnsOptions) if one.name == option), ""
+        (
+            f" (default: {field.default})"
+            for field in fields(FastrnnsOptions)
+            if field.name == option
+        ),
+        "",
     )
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """The old flags under their old names, those with an underscore too, and a few that the old tool lacked."""
+    """Add the old flags under their old names, also with underscores, and a few new ones."""
     parser.formatter_class = _WithDefaults
+    _add_rounds(parser)
+    _add_variants(parser)
+    _add_torchscript(parser)
+    _add_new_flags(parser)
+
+
+def _add_rounds(parser: argparse.ArgumentParser) -> None:
+    """Add the sizes, the numbers of rounds, and the device."""
     for option in INTEGERS:
         parser.add_argument(
             OPTIONS[option],
@@ -132,6 +146,9 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         default=DEFAULTS["device"],
         help="cpu, cuda, cuda:N, or auto: the first GPU, else the CPU",
     )
+
+
+def _add_variants(parser: argparse.ArgumentParser) -> None:
     variable = "also the variants for sequences of variable length, which take long"
     parser.add_argument("--variable-lstms", "--variable_lstms", action="store_true", help=variable)
     parser.add_argument(
@@ -149,6 +166,10 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--group", nargs="*", default=DEFAULTS["group"], metavar="GROUP", help="groups to run"
     )
+
+
+def _add_torchscript(parser: argparse.ArgumentParser) -> None:
+    """Add the settings of TorchScript, and the form of the output."""
     fuser, executor = (
         f"TorchScript {option}: {{}}{_default(option)}" for option in ("fuser", "executor")
     )
@@ -177,6 +198,10 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         metavar="FORM",
         help="oss or pep instead of the table",
     )
+
+
+def _add_new_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that the old tool lacked."""
     parser.add_argument("--dtype", metavar="DTYPE", help="float32, float64, bfloat16 or float16")
     parser.add_argument(
         "--dropout", type=float, metavar="SHARE", help="dropout rate of the variants with dropout"
@@ -220,10 +245,11 @@ SIZE_HELP = {
 
 
 def read_flags(arguments: argparse.Namespace) -> FastrnnsRequest:
-    """The configuration that the flags describe.
+    """Return the configuration that the flags describe.
 
     Raises:
-        BadInput: a value is out of its range, or names nothing that is known. All complaints come together, by flag.
+        BadInput: a value is out of its range, or a name is unknown. All complaints come
+        together, by flag.
     """
     import msgspec
 
@@ -251,7 +277,7 @@ def read_flags(arguments: argparse.Namespace) -> FastrnnsRequest:
 
 
 def print_results(results: Results, request: FastrnnsRequest) -> Printed:
-    """The table on stderr as the old tool had it, or the JSON form asked for on stdout."""
+    """Return the output: the old tool's table on stderr, or the requested JSON on stdout."""
     from ci_bench.formats.fastrnns import write_oss, write_pep, write_table
 
     if request.print_json == "pep":
@@ -269,25 +295,28 @@ def _variants(arguments: argparse.Namespace) -> tuple[str, ...]:
     names = VARIABLE if arguments.variable_lstms else ()
     for group in dict.fromkeys(("rnns", "cnns", *arguments.group)):
         if group in arguments.group:
-            named = getattr(arguments, group, None)
-            names = (*names, *(named or GROUPS[group]))
+            selected = getattr(arguments, group, None)
+            names = (*names, *(selected or GROUPS[group]))
     return tuple(dict.fromkeys(names))
 
 
 def _entry(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The options that were given and that some variant heeds: the old tool ignored all others, and said nothing."""
+    """Return the given options that some variant uses.
+
+    The old tool silently ignored all others.
+    """
     names = _variants(arguments)
     heeded = {option for variant in chosen((), names) for option in honoured(variant)} | {
         "compile_modes"
     }
-    given = {
+    options = {
         option: getattr(arguments, option)
         for option in OPTIONS
         if getattr(arguments, option) not in (None, [])
     }
     return {
         "variants": list(names),
-        **{option: value for option, value in given.items() if option in heeded},
+        **{option: value for option, value in options.items() if option in heeded},
     }
 
 
@@ -304,7 +333,7 @@ def _run(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _again(arguments: argparse.Namespace) -> Iterator[str]:
-    """The flags that were given, without those that choose cases or say what becomes of the figures."""
+    """Yield the given flags, except those that choose cases or the form of the output."""
     for name, flag in {**RUN_FLAGS, **OPTIONS}.items():
         value, default = getattr(arguments, name), DEFAULTS.get(name)
         if value is None or value is False or value == default:
@@ -320,15 +349,15 @@ def _unknown(arguments: argparse.Namespace) -> Iterator[str]:
     """Yield names that do not exist, and counts that the schema never sees."""
     from ci_bench.records.spelling import nearest
 
-    for flag, names, known in (
+    for flag, names, choices in (
         ("--group", arguments.group, GROUPS),
         ("--rnns", arguments.rnns or (), VARIANTS),
         ("--cnns", arguments.cnns or (), VARIANTS),
     ):
         yield from (
-            f"{flag}: {name} is not known{nearest(name, tuple(known))}"
+            f"{flag}: {name} is not known{nearest(name, tuple(choices))}"
             for name in names
-            if name not in known
+            if name not in choices
         )
     if not arguments.group and not arguments.variable_lstms:
         yield (
@@ -346,7 +375,7 @@ def _unknown(arguments: argparse.Namespace) -> Iterator[str]:
 
 
 def _complaints(raw: Mapping[str, Any]) -> Iterator[str]:
-    """The configuration's faults, each by the flag that its field came from."""
+    """Yield the configuration's faults, each by the flag of its field."""
     from ci_bench.records.documents import Kind, validate
     from ci_bench.records.faults import Fault
 

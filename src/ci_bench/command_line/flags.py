@@ -3,19 +3,24 @@
 import argparse
 from collections.abc import Callable, Container, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 from ci_bench import __version__
-from ci_bench.command_line.parsers import (
-    Parser,
-    duration,
-    list_commands,
-    names_of_machines,
-    not_counted,
-    share,
+from ci_bench.command_line.github_flags import add_github
+from ci_bench.command_line.parsers import Parser, list_commands, share
+from ci_bench.command_line.shared_flags import (
+    DEFAULT_OUTPUT,
+    add_actions,
+    add_base,
+    add_benchmarks,
+    add_comment_author,
+    add_config,
+    add_device,
+    add_filter,
+    add_measuring,
+    add_noise,
+    add_output,
 )
 
-DEFAULT_OUTPUT = Path("ci-bench-results")
 FORMS = (
     "terminal",
     "comment",
@@ -32,7 +37,7 @@ SHELLS = ("bash", "zsh", "fish")
 
 
 def make_parser(words: Container[str] | None = None) -> argparse.ArgumentParser:
-    """The parser; which command was given is `command` in the parsed arguments.
+    """Return the parser; the name of the command is `command` in the parsed arguments.
 
     A command that is not among the `words` of a command line gets no flags: making those takes
     longer than all else.
@@ -55,14 +60,14 @@ def make_parser(words: Container[str] | None = None) -> argparse.ArgumentParser:
     )
     parser.add_argument("--completion", choices=SHELLS, help=script)
     summaries = {name: summary for name, (summary, _) in GRAMMAR.items()}
-    listed = (
+    overview = (
         list_commands(summaries)
         if words is None or not any(name in words for name in GRAMMAR)
         else None
     )
     subparsers = parser.add_subparsers(
         title="commands",
-        description=listed,
+        description=overview,
         prog="ci-bench",
         metavar="COMMAND",
         help=argparse.SUPPRESS,
@@ -81,8 +86,8 @@ def _init(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(parser: argparse.ArgumentParser) -> None:
-    _benchmarks(parser)
-    _measuring(parser)
+    add_benchmarks(parser)
+    add_measuring(parser)
     _resume(parser)
     _save_outputs(parser)
 
@@ -103,8 +108,8 @@ def _resume(parser: argparse.ArgumentParser) -> None:
 
 
 def _gate(parser: argparse.ArgumentParser) -> None:
-    _benchmarks(parser)
-    _measuring(parser)
+    add_benchmarks(parser)
+    add_measuring(parser)
     _resume(parser)
     _save_outputs(parser)
     baseline = (
@@ -112,7 +117,7 @@ def _gate(parser: argparse.ArgumentParser) -> None:
         " results.json or folder"
     )
     parser.add_argument("--baseline", metavar="WORD|PATH", help=baseline)
-    _base(parser)
+    add_base(parser)
     prepared = (
         "measure the two sides that `ci-bench setup` prepared in DIR; implies --baseline paired"
     )
@@ -123,7 +128,7 @@ def _gate(parser: argparse.ArgumentParser) -> None:
         " earlier step with a token"
     )
     parser.add_argument("--fetched", type=Path, metavar="DIR", help=fetched)
-    _noise(parser)
+    add_noise(parser)
     learn = (
         "learn this machine's noise from the first launches, and keep it with the calibrations;"
         " only for trusted code"
@@ -159,25 +164,25 @@ def _image(parser: argparse.ArgumentParser) -> None:
 
 
 def _slots(parser: argparse.ArgumentParser) -> None:
-    """The actions of `ci-bench fleet`, each with its own flags."""
-    actions = _actions(parser)
+    """Add the actions of `ci-bench fleet`, each with its own flags."""
+    actions = add_actions(parser)
     engine = "local:cuda:0,cuda:1, ray:ADDRESS, slurm:partition=gpu, as --fleet of gate"
     status = actions.add("status", "list the available slots with their labels; measures nothing")
     status.add_argument("fleet", metavar="ENGINE", help=engine)
-    _device(status)
+    add_device(status)
     drains = "stop a running fleet gate from starting further leases, on all slots or some"
     drain = actions.add("drain", drains)
     slot = "a slot, or a node with all its slots (default: all slots of the gate)"
     drain.add_argument("slot", nargs="*", metavar="SLOT", help=slot)
-    _output(drain, "folder of the gate's documents")
+    add_output(drain, "folder of the gate's documents")
     tests = "measure one case on every slot; fails unless all can, and are identical machines"
     test = actions.add("test", tests)
     test.add_argument("fleet", metavar="ENGINE", help=engine)
-    _config(test)
-    _filter(test)
-    _output(test, "folder for fleet-trial")
-    _device(test)
-    _base(test)
+    add_config(test)
+    add_filter(test)
+    add_output(test, "folder for fleet-trial")
+    add_device(test)
+    add_base(test)
     _sides(test)
     _image(test)
     merges = (
@@ -188,35 +193,10 @@ def _slots(parser: argparse.ArgumentParser) -> None:
     actions.add_command("fleet lease", leases, _lease)
 
 
-def _actions(parser: argparse.ArgumentParser) -> "_Actions":
-    return _Actions(
-        parser.add_subparsers(title="actions", required=True, dest="action", metavar="ACTION")
-    )
-
-
-class _Actions(NamedTuple):
-    """The actions of a command."""
-
-    parsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
-
-    def add(self, name: str, summary: str) -> argparse.ArgumentParser:
-        """Add an action of the command's own module."""
-        sentence = summary[0].upper() + summary[1:] + "."
-        return self.parsers.add_parser(name, help=summary, description=sentence)
-
-    def add_command(
-        self, name: str, summary: str, add_flags: Callable[[argparse.ArgumentParser], None]
-    ) -> None:
-        """Add an action that has its own module, as `fleet merge`."""
-        parser = self.add(name.partition(" ")[2], summary)
-        add_flags(parser)
-        parser.set_defaults(command=name)
-
-
 def _lease(parser: argparse.ArgumentParser) -> None:
-    _benchmarks(parser)
-    _measuring(parser)
-    _base(parser)
+    add_benchmarks(parser)
+    add_measuring(parser)
+    add_base(parser)
     _sides(parser)
     numbers = "run, lease number and attempt"
     parser.add_argument("--lease", required=True, metavar="RUN/NUMBER/ATTEMPT", help=numbers)
@@ -244,8 +224,8 @@ def _view(parser: argparse.ArgumentParser) -> None:
 
 
 def _setup(parser: argparse.ArgumentParser) -> None:
-    _config(parser)
-    _base(parser)
+    add_config(parser)
+    add_base(parser)
     kinds = parser.add_mutually_exclusive_group(required=True)
     prepared = "folder for both sides; do not move its contents before they are measured"
     kinds.add_argument("--prepared", type=Path, metavar="DIR", help=prepared)
@@ -276,8 +256,8 @@ def _compare(parser: argparse.ArgumentParser) -> None:
         " policy.compare_across)"
     )
     parser.add_argument("--across", action="append", default=[], metavar="FIELD", help=across)
-    _config(parser)
-    _noise(parser)
+    add_config(parser)
+    add_noise(parser)
     written = "also write comparison.json, report.md and report.html here"
     parser.add_argument("-o", "--output", type=Path, metavar="DIR", help=written)
     _view(parser)
@@ -291,8 +271,8 @@ def _merge(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", type=Path, nargs="+", metavar="DIR", help=runs)
     written = "folder for the merged documents and the verdict; must not be one of the inputs"
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="DIR", help=written)
-    _config(parser)
-    _noise(parser)
+    add_config(parser)
+    add_noise(parser)
     _view(parser)
 
 
@@ -351,9 +331,9 @@ def _accept(parser: argparse.ArgumentParser) -> None:
 
 
 def _list(parser: argparse.ArgumentParser) -> None:
-    _benchmarks(parser)
-    _config(parser)
-    _filter(parser)
+    add_benchmarks(parser)
+    add_config(parser)
+    add_filter(parser)
     declare = (
         "print, as YAML, the cases to declare in the configuration because only this tree can plan"
         " them"
@@ -393,138 +373,12 @@ def _fastrnns(parser: argparse.ArgumentParser) -> None:
 
 
 def _calibrate(parser: argparse.ArgumentParser) -> None:
-    _measuring(parser, output=DEFAULT_OUTPUT / "calibrate")
-    _noise(parser)
-
-
-def _github(parser: argparse.ArgumentParser) -> None:
-    """The actions of `ci-bench github`, each with its own flags."""
-    actions = _actions(parser)
-    judged = "judge another job's results, comment, and set the check; measures nothing"
-    _publish(actions.add("publish", judged))
-    _announce(actions.add("announce", "report that measuring has started"))
-    baseline = "fetch the results of the nearest ancestor of the base commit"
-    _fetch_baseline(actions.add("fetch-baseline", baseline))
-    config = "fetch the base branch's configuration, to measure a pull request with"
-    _fetch_config(actions.add("fetch-config", config))
-    request = "check a comment's request for a run, and answer it"
-    _answer_request(actions.add("answer-request", request))
-
-
-def _publish(parser: argparse.ArgumentParser) -> None:
-    folders = "folders with results (default: the artifacts of the run that measured)"
-    parser.add_argument("folders", type=Path, nargs="*", help=folders)
-    parser.add_argument(
-        "--artifact",
-        default="ci-bench",
-        metavar="NAME",
-        help="artifacts of that run; may hold one *",
-    )
-    machines = (
-        "the machines that the * of --artifact stands for (default: `machines` of the base branch's"
-        " configuration)"
-    )
-    parser.add_argument("--machines", type=names_of_machines, metavar="NAME,…", help=machines)
-    parser.add_argument("--legs", type=not_counted, help=argparse.SUPPRESS)
-    config = "the base branch's configuration (default: fetched from there)"
-    parser.add_argument("-c", "--config", type=Path, metavar="FILE", help=config)
-    _config_path(parser)
-    _requested(parser)
-    chosen = "for a run on request: a filter that the request granted; repeatable"
-    parser.add_argument("-k", "--filter", action="append", default=[], metavar="TEXT", help=chosen)
-    parser.add_argument(
-        "--baseline",
-        choices=("paired", "artifact", "none"),
-        default="paired",
-        help="what head is compared with",
-    )
-    fetched = (
-        "with --baseline artifact: use the folder that `ci-bench github fetch-baseline` wrote"
-        " instead of fetching again"
-    )
-    parser.add_argument("--fetched", type=Path, metavar="DIR", help=fetched)
-    parser.add_argument(
-        "--comment",
-        choices=("always", "on-change", "never"),
-        default="always",
-        help="when to comment",
-    )
-    _comment_author(parser)
-    _artifact_baseline(parser)
-    _mark(parser)
-    _workflow(parser)
-
-
-def _announce(parser: argparse.ArgumentParser) -> None:
-    _mark(parser)
-    _workflow(parser)
-
-
-def _answer_request(parser: argparse.ArgumentParser) -> None:
-    named = "artifacts of earlier runs, for the estimated time"
-    parser.add_argument("--artifact", default="ci-bench", metavar="NAME", help=named)
-    parser.add_argument(
-        "--baseline-artifact", default="ci-bench-baseline", metavar="NAME", help=named
-    )
-    _config_path(parser)
-    _comment_author(parser)
-    _workflow(parser)
-
-
-def _comment_author(parser: argparse.ArgumentParser) -> None:
-    login = "login that posts ci-bench's comments and issues"
-    parser.add_argument(
-        "--comment-author", default="github-actions[bot]", metavar="LOGIN", help=login
-    )
-
-
-def _requested(parser: argparse.ArgumentParser) -> None:
-    granted = "for a run on request: the commit that it was granted for"
-    parser.add_argument("--head", metavar="SHA", help=granted)
-
-
-def _fetch_baseline(parser: argparse.ArgumentParser) -> None:
-    _requested(parser)
-    _artifact_baseline(parser)
-    _workflow(parser)
-
-
-def _fetch_config(parser: argparse.ArgumentParser) -> None:
-    _requested(parser)
-    _config_path(parser)
-    _workflow(parser)
-
-
-def _config_path(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--config-path", default="ci-bench.yml", metavar="PATH", help="path in the repository"
-    )
-
-
-def _artifact_baseline(parser: argparse.ArgumentParser) -> None:
-    name = "artifact with the baseline; its * stands for what the * of --artifact matched"
-    parser.add_argument(
-        "--baseline-artifact", default="ci-bench-baseline", metavar="NAME", help=name
-    )
-    parser.add_argument(
-        "--baseline-workflow", metavar="PATH", help="the workflow that made it (default: this one)"
-    )
-    parser.add_argument(
-        "--base", metavar="SHA", help="the base commit (default: the pull request's)"
-    )
-
-
-def _mark(parser: argparse.ArgumentParser) -> None:
-    gate = "identifies this gate if a pull request has several; each has a comment and a check"
-    parser.add_argument("--key", default="default", help=gate)
-
-
-def _workflow(parser: argparse.ArgumentParser) -> None:
-    _output(parser, "folder for the documents")
+    add_measuring(parser, output=DEFAULT_OUTPUT / "calibrate")
+    add_noise(parser)
 
 
 def _doctor(parser: argparse.ArgumentParser) -> None:
-    """Three examinations: of the machine, of its GPU, and of a gate on it."""
+    """Add the examinations of the machine, of its GPU, and of a gate on it."""
     kinds = parser.add_mutually_exclusive_group()
     noise = "do not measure how noisy the machine is (about twenty seconds)"
     kinds.add_argument("--quick", action="store_true", help=noise)
@@ -552,8 +406,8 @@ STORE = Path("ci-bench-history")
 
 
 def _history(parser: argparse.ArgumentParser) -> None:
-    """The actions of `ci-bench history`, each with its own flags."""
-    actions = _actions(parser)
+    """Add the actions of `ci-bench history`, each with its own flags."""
+    actions = add_actions(parser)
     add = actions.add("add", "keep the numbers of runs")
     add.add_argument(
         "runs", type=Path, nargs="+", metavar="RUN", help="results.json, or the folder of a run"
@@ -563,13 +417,13 @@ def _history(parser: argparse.ArgumentParser) -> None:
     _store(add)
     check = actions.add("check", "find regressions that are still open, and exit by the policy")
     _store(check)
-    _config(check)
+    add_config(check)
     _least(check)
     confirms = "measure the commits on both sides of each change, in turns"
     check.add_argument("--confirm", action="store_true", help=confirms)
     issue = "on GitHub: open or update one issue, and close it once all is well"
     check.add_argument("--issue", action="store_true", help=issue)
-    _comment_author(check)
+    add_comment_author(check)
     check.add_argument("--page-url", metavar="URL", help="URL of the trend page, for the issue")
     _measuring_as_gate(check)
     page = actions.add("page", "write the trend page: one HTML file")
@@ -577,7 +431,7 @@ def _history(parser: argparse.ArgumentParser) -> None:
         "-o", "--output", type=Path, default=Path("trend.html"), metavar="FILE", help="the page"
     )
     _store(page)
-    _config(page)
+    add_config(page)
     _least(page)
     compact = actions.add("compact", "merge single records, and thin out old runs beyond 32 MB")
     compact.add_argument(
@@ -587,11 +441,11 @@ def _history(parser: argparse.ArgumentParser) -> None:
         help="also write everything to one file, for an artifact",
     )
     _store(compact)
-    taken = actions.add(
+    importing = actions.add(
         "import", "import a data.js of github-action-benchmark, or an exported history"
     )
-    taken.add_argument("file", type=Path, help="data.js, or history.json.gz")
-    _store(taken)
+    importing.add_argument("file", type=Path, help="data.js, or history.json.gz")
+    _store(importing)
     fetch = actions.add("fetch", "on GitHub: import histories from artifacts of earlier runs")
     fetch.add_argument(
         "--artifact", default="ci-bench-history", metavar="NAME", help="name of the artifacts"
@@ -607,15 +461,15 @@ def _history(parser: argparse.ArgumentParser) -> None:
 
 
 def _bisect(parser: argparse.ArgumentParser) -> None:
-    """GOOD, BAD and what is measured."""
+    """Add GOOD, BAD and the flags for the case and the metric."""
     parser.add_argument("good", metavar="GOOD", help="a commit without the change")
     parser.add_argument("bad", metavar="BAD", help="a later commit with it")
-    _filter(parser)
+    add_filter(parser)
     metric = "the metric to follow (default: the one that got worse the most)"
     parser.add_argument("--metric", metavar="NAME", help=metric)
     merges = "try only merges, not the commits that they merged"
     parser.add_argument("--first-parent", action="store_true", help=merges)
-    _config(parser)
+    add_config(parser)
     _measuring_as_gate(parser)
 
 
@@ -646,9 +500,9 @@ def _least(parser: argparse.ArgumentParser) -> None:
 
 
 def _measuring_as_gate(parser: argparse.ArgumentParser) -> None:
-    _output(parser, "folder for the documents", DEFAULT_OUTPUT / "commits")
-    _device(parser)
-    _noise(parser)
+    add_output(parser, "folder for the documents", DEFAULT_OUTPUT / "commits")
+    add_device(parser)
+    add_noise(parser)
 
 
 GRAMMAR: Mapping[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
@@ -704,7 +558,7 @@ GRAMMAR: Mapping[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     ),
     "github": (
         "on GitHub, with a token: fetch a baseline or configuration, publish a verdict",
-        _github,
+        add_github,
     ),
     "doctor": (
         (
@@ -714,56 +568,3 @@ GRAMMAR: Mapping[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
         _doctor,
     ),
 }
-
-
-def _benchmarks(parser: argparse.ArgumentParser) -> None:
-    named = (
-        "files or folders of functions under @ci_bench.benchmark, instead of the configuration's"
-        " suites"
-    )
-    parser.add_argument("paths", type=Path, nargs="*", metavar="PATH", help=named)
-
-
-def _config(parser: argparse.ArgumentParser) -> None:
-    default = (
-        "configuration (default: ci-bench.yml here or above, up to the repository's root);"
-        " quickstart: the embedded one"
-    )
-    parser.add_argument("-c", "--config", type=Path, metavar="FILE", help=default)
-
-
-def _filter(parser: argparse.ArgumentParser) -> None:
-    chosen = "the case with the id TEXT, or else all whose id contains it; repeatable"
-    parser.add_argument("-k", "--filter", action="append", default=[], metavar="TEXT", help=chosen)
-
-
-def _base(parser: argparse.ArgumentParser) -> None:
-    chosen = "the base commit of a paired run (default: where the branch began)"
-    parser.add_argument("--base", metavar="REF", help=chosen)
-
-
-def _output(parser: argparse.ArgumentParser, what: str, default: Path = DEFAULT_OUTPUT) -> None:
-    parser.add_argument("-o", "--output", type=Path, default=default, metavar="DIR", help=what)
-
-
-def _device(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--device", metavar="DEVICE", help="auto, cpu, cuda or cuda:N (wins over the configuration)"
-    )
-
-
-def _noise(parser: argparse.ArgumentParser) -> None:
-    folder = "folder of calibrations (default: $CI_BENCH_NOISE, else ~/.local/state/ci-bench/noise)"
-    parser.add_argument("--noise", type=Path, metavar="DIR", help=folder)
-
-
-def _measuring(parser: argparse.ArgumentParser, output: Path = DEFAULT_OUTPUT) -> None:
-    _config(parser)
-    _filter(parser)
-    _output(parser, "folder for the documents", output)
-    _device(parser)
-    parser.add_argument(
-        "--launches", type=int, metavar="N", help="number of launches, each with fresh processes"
-    )
-    budget = "time limit for measuring (5m, 90s, 300); work that would exceed it is not started"
-    parser.add_argument("--budget", dest="budget_s", type=duration, metavar="TIME", help=budget)

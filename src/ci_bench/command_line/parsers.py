@@ -39,15 +39,15 @@ class Parser(argparse.ArgumentParser):
     """A parser whose errors suggest the nearest spelling of a command or flag."""
 
     def error(self, message: str) -> NoReturn:
-        """End with 2, after the usage and a message."""
+        """Print the usage and a message, and exit with 2."""
         from ci_bench.records.predecessors import describe_flags
         from ci_bench.records.spelling import meant
 
         if wrong := re.fullmatch(
             r"argument (.+): invalid choice: '(.*)' \(choose from (.*)\)", message, re.DOTALL
         ):
-            where, word, known = wrong.groups()
-            hint = meant(word, re.findall(r"[\w.-]+", known))
+            where, word, choices = wrong.groups()
+            hint = meant(word, re.findall(r"[\w.-]+", choices))
             renamed = (
                 f"; it is `{self.prog} {RENAMED[word]}` now"
                 if where == "COMMAND" and word in RENAMED
@@ -73,7 +73,7 @@ def _flags_of(parser: argparse.ArgumentParser) -> Iterator[str]:
 
 
 class Flag(NamedTuple):
-    """One flag in all its spellings; a place of the command line has none."""
+    """One flag in all its spellings; a positional argument has none."""
 
     names: tuple[str, ...]
     takes_value: bool
@@ -93,9 +93,13 @@ class CommandWords(NamedTuple):
 def command_words(name: str, parser: argparse.ArgumentParser) -> Iterator[CommandWords]:
     """Yield a command and then its actions; the program itself comes first, with an empty name."""
     arguments = parser._actions  # noqa: SLF001 - argparse lists them nowhere else
-    nested = [one for one in arguments if isinstance(one, argparse._SubParsersAction)]  # noqa: SLF001
+    nested = [
+        argument
+        for argument in arguments
+        if isinstance(argument, argparse._SubParsersAction)  # noqa: SLF001
+    ]
     inner = nested[0].choices if nested else {}
-    flags = tuple(_flag(one) for one in arguments if one not in nested)
+    flags = tuple(_flag(argument) for argument in arguments if argument not in nested)
     yield CommandWords(name=name, help=parser.description or "", flags=flags, actions=tuple(inner))
     for action, below in inner.items():
         yield from command_words(f"{name} {action}".strip(), below)
@@ -108,13 +112,13 @@ def _flag(action: argparse.Action) -> Flag:
 
 
 def list_commands(summaries: Mapping[str, str]) -> str:
-    """All commands with their summaries, in groups."""
+    """Return all commands with their summaries, in groups."""
     from textwrap import wrap
 
-    named = {name for names in GROUPS.values() for name in names}
+    grouped = {name for names in GROUPS.values() for name in names}
     groups: dict[str, Collection[str]] = {
         **GROUPS,
-        "others": [name for name in summaries if name not in named],
+        "others": [name for name in summaries if name not in grouped],
     }
     lines = []
     for title, names in groups.items():
@@ -128,7 +132,7 @@ def list_commands(summaries: Mapping[str, str]) -> str:
 
 
 def names_of_machines(text: str) -> tuple[str, ...]:
-    """The names of machines, separated by commas."""
+    """Parse the names of machines, separated by commas."""
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     wrong = [name for name in names if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}", name)]
     if wrong or not 0 < len({*names}) == len(names) <= MOST_MACHINES:
@@ -139,14 +143,14 @@ def names_of_machines(text: str) -> tuple[str, ...]:
 
 
 def not_counted(_: str) -> int:
-    """Machines were counted once: three artifacts of any names satisfied `--legs 3`."""
+    """Reject a number of machines: three artifacts of any names once satisfied `--legs 3`."""
     raise argparse.ArgumentTypeError(
         "machines are named, not counted: --machines h200,a100,l4, or `machines:` in ci-bench.yml"
     )
 
 
 def share(text: str) -> float:
-    """``0.02`` and ``2%`` are the same."""
+    """Parse a share: ``0.02`` and ``2%`` are the same."""
     number, percent, rest = text.partition("%")
     try:
         value = float(number) / (100.0 if percent else 1.0)
@@ -158,7 +162,7 @@ def share(text: str) -> float:
 
 
 def duration(text: str) -> float:
-    """Seconds of a text such as ``5m``, ``90s`` or ``300``."""
+    """Return the seconds of a text such as ``5m``, ``90s`` or ``300``."""
     from ci_bench.records.units import seconds
 
     try:

@@ -25,13 +25,13 @@ def accept(settings: Accepting) -> int:
         Accepted.OUTPUTS: settings.outputs,
         Accepted.LEARNING: settings.learning,
     }
-    named = [kind for kind, given in kinds.items() if given]
-    if len(named) != 1:
+    chosen_kinds = [kind for kind, argument in kinds.items() if argument]
+    if len(chosen_kinds) != 1:
         raise BadInput(
             "name what is accepted, and only one: --metric NAME, --outputs or --learning"
         )
     change = AcceptedChange(
-        kind=named[0],
+        kind=chosen_kinds[0],
         case=settings.case,
         metric=settings.metric,
         direction=Direction(settings.direction) if settings.metric else None,
@@ -61,10 +61,10 @@ def _bound(text: str) -> float | str:
 
 
 def _author(settings: Accepting) -> str:
-    named = settings.environ.get("GIT_AUTHOR_NAME") or Git.at(settings.here, settings.environ).ask(
+    author = settings.environ.get("GIT_AUTHOR_NAME") or Git.at(settings.here, settings.environ).ask(
         "config", "user.name"
     )
-    name = (named or "").strip()
+    name = (author or "").strip()
     if not name:
         raise BadInput("git knows no user.name; set it with git config user.name NAME")
     return name[:100]

@@ -1,4 +1,4 @@
-"""Reads the results of an earlier run: a document, a folder, or an artifact as it was downloaded."""
+"""Read the results of an earlier run: a document, a folder, or a downloaded artifact."""
 
 import json
 from pathlib import Path
@@ -17,11 +17,12 @@ OUTCOME = "baseline.json"
 
 
 def read_baseline(path: Path | None, *, is_artifact: bool = False, alone: bool = False) -> Baseline:
-    """The results of an earlier run: a document, a run's folder, or an artifact as it was downloaded (``.zip``).
+    """Read the results of an earlier run.
 
-    `is_artifact` says that `fetch-baseline` was to leave them there, `alone` that none was
-    requested. Absent results are an absence with its reason; broken ones are an error before
-    measuring, `BadDocument`.
+    `path` is a document, a run's folder, or an artifact as it was downloaded (``.zip``). With
+    `is_artifact`, an earlier `fetch-baseline` has written that folder; with `alone`, no baseline
+    was requested. Missing results are an absence with its reason; broken ones raise `BadDocument`
+    before measuring.
     """
     mode = BaselineMode.ARTIFACT if is_artifact else BaselineMode.FILE
     if alone:
@@ -30,8 +31,8 @@ def read_baseline(path: Path | None, *, is_artifact: bool = False, alone: bool =
         return Baseline(mode=mode, absence="none was named (--baseline PATH, paired or none)")
     file = results_path(path)
     if not file.exists():
-        said = absence(path) if path.suffix not in {".json", ".zip"} else None
-        return Baseline(mode=mode, absence=said or f"there is nothing at {file} yet")
+        reason = absence(path) if path.suffix not in {".json", ".zip"} else None
+        return Baseline(mode=mode, absence=reason or f"there is nothing at {file} yet")
     if file.suffix == ".zip":
         return Baseline(mode=BaselineMode.ARTIFACT, results=_from_archive(file))
     return Baseline(mode=mode, results=documents.read_results(file))
@@ -40,17 +41,19 @@ def read_baseline(path: Path | None, *, is_artifact: bool = False, alone: bool =
 def absence(folder: Path) -> str | None:
     """Explain why `fetch_baseline` left no results; `None` if it left some or never ran."""
     try:
-        said = json.loads((folder / OUTCOME).read_text(encoding="utf-8"))
+        document = json.loads((folder / OUTCOME).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return None
     message = (
-        said.get("message") if isinstance(said, dict) and said.get("outcome") == "none" else None
+        document.get("message")
+        if isinstance(document, dict) and document.get("outcome") == "none"
+        else None
     )
     return message if isinstance(message, str) else None
 
 
 def _from_archive(path: Path) -> Results:
-    """The results in an artifact, which is checked as any stranger's archive is."""
+    """Read the results in an artifact, with the checks for archives of strangers."""
     name = "results.json"
     try:
         members = read_members(path.read_bytes(), Contents(members=(name,)))

@@ -1,4 +1,4 @@
-"""Finds and opens what head is measured against: base, in the same run, or an earlier run."""
+"""Find and open the baseline of head: base in the same run, or an earlier run."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,9 +29,9 @@ PAIRED, NONE, ARTIFACT = "paired", "none", "artifact"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BaselineChoice:
-    """Baseline of head: base, measured in this run, in turns.
+    """Baseline of head: base, measured in turns with head, or an earlier run at `path`, if any.
 
-    Or an earlier run at `path`, if any. `alone` says that no comparison was requested.
+    `alone` means that no comparison was requested.
     """
 
     paired: bool = False
@@ -43,62 +43,64 @@ class BaselineChoice:
 def choose_baseline(settings: Measuring, config: Config) -> BaselineChoice:
     """Return the baseline that flags and configuration name; look for it before measuring.
 
-    Raises `BadInput` if flags contradict it, where a word is misspelt, and where nothing is there
-    and that fails the run.
+    Raises `BadInput` if flags contradict it, if a word is misspelt, and if nothing is there and
+    that fails the run.
     """
     check_fleet(settings, config)
     implied = settings.prepared or settings.fleet or settings.base or config.base
-    named = settings.baseline or config.baseline or (PAIRED if implied else None)
-    if settings.fleet is not None and named != PAIRED:
+    baseline = settings.baseline or config.baseline or (PAIRED if implied else None)
+    if settings.fleet is not None and baseline != PAIRED:
         raise BadInput(
-            f"--fleet measures both sides in turns, but the baseline is {named}; omit --fleet, or"
-            " use --baseline paired"
+            f"--fleet measures both sides in turns, but the baseline is {baseline}; omit --fleet,"
+            " or use --baseline paired"
         )
-    if settings.prepared and named != PAIRED:
-        message = f"--prepared holds both sides of a paired run, but the baseline is {named}"
+    if settings.prepared and baseline != PAIRED:
+        message = f"--prepared holds both sides of a paired run, but the baseline is {baseline}"
         raise BadInput(message)
-    if named == ARTIFACT and settings.fetched is None:
+    if baseline == ARTIFACT and settings.fetched is None:
         fetching = "`ci-bench github fetch-baseline --output DIR`"
         message = (
             f"--baseline artifact needs --fetched DIR, which {fetching} wrote in an earlier step"
         )
         raise BadInput(message)
     if settings.save_baseline and (
-        named in {None, NONE, PAIRED, ARTIFACT} or str(named).endswith(".zip")
+        baseline in {None, NONE, PAIRED, ARTIFACT} or str(baseline).endswith(".zip")
     ):
         message = "--save-baseline needs --baseline PATH, where the run is kept"
         raise BadInput(message)
-    if named == ARTIFACT:
+    if baseline == ARTIFACT:
         return BaselineChoice(path=settings.fetched, is_artifact=True)
-    if named in {None, NONE, PAIRED}:
-        return BaselineChoice(paired=named == PAIRED, alone=named == NONE)
+    if baseline in {None, NONE, PAIRED}:
+        return BaselineChoice(paired=baseline == PAIRED, alone=baseline == NONE)
     root = "." if settings.baseline else os.path.relpath(settings.here)
-    path = str(named) if root == "." else str(Path(root, named))
+    path = str(baseline) if root == "." else str(Path(root, baseline))
     return BaselineChoice(
         path=_path_of(path, saved=settings.save_baseline, fails=_fails_without(config))
     )
 
 
-def _path_of(named: str, *, saved: bool, fails: bool) -> Path:
-    """The baseline's path.
+def _path_of(baseline: str, *, saved: bool, fails: bool) -> Path:
+    """Return the baseline's path.
 
     If it does not exist, a first run is `saved` there, or the policy may let it pass.
 
     Raises `BadInput` and `CannotWrite`.
     """
-    path = Path(named)
+    path = Path(baseline)
     if saved:
         documents.require_writable(results_path(path))
     if results_path(path).exists():
         return path
     words = (PAIRED, ARTIFACT, NONE)
     near = (
-        meant(named, words) if named == path.name and not path.suffix and not path.exists() else ""
+        meant(baseline, words)
+        if baseline == path.name and not path.suffix and not path.exists()
+        else ""
     )
     if near:
         raise BadInput(
-            f"baseline: {named!r} is not one of {', '.join(words)}, and no such path exists{near};"
-            f" write a path as ./{named}"
+            f"baseline: {baseline!r} is not one of {', '.join(words)}, and no such path"
+            f" exists{near}; write a path as ./{baseline}"
         )
     if fails and not saved:
         way_out = (
@@ -115,17 +117,21 @@ def _fails_without(config: Config) -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OpenedBaseline:
-    """The sides to measure; against an earlier run its results (`baseline`) and tensors (`kept`), else the sides' seal.
+    """The sides to measure, with the earlier run or the seal on base.
 
-    A fleet without prepared sides has no more of them than their commits, and the bundle of their
-    `sources`.
+    Sides that a fleet prepares on its nodes have only their commits.
     """
 
     sides: Sequence[Side]
+    """Sides to measure: head, and in a paired run base."""
     sources: Sources | None = None
+    """Bundle of both commits for the nodes of a fleet; `None` if the sides are ready."""
     baseline: Baseline | None = None
+    """Earlier run, or why it is missing; `None` in a paired run."""
     kept: Mapping[str, KeptOutputs] | None = None
+    """Saved tensors of the earlier run, by case; `None` in a paired run."""
     seal: Seal | None = None
+    """Seal on base and engine; `None` unless a paired run has its sides on this machine."""
 
     @property
     def known(self) -> Results | None:
@@ -134,7 +140,7 @@ class OpenedBaseline:
 
     @property
     def base(self) -> str | None:
-        """The commit that head is measured against, in this run."""
+        """The commit of base in a paired run."""
         return next((side.source.commit for side in self.sides if side.name is SideName.BASE), None)
 
 
@@ -159,9 +165,9 @@ def open_baseline(
     )
     if path is not None and baseline.absence is not None:
         tell(f"no baseline: {baseline.absence}; measuring only head")
-    kept = (
+    outputs = (
         saved_beside(baseline.results, results_path(path))
         if baseline.results is not None and path is not None
         else {}
     )
-    yield OpenedBaseline(sides=[caller(settings, SideName.HEAD)], baseline=baseline, kept=kept)
+    yield OpenedBaseline(sides=[caller(settings, SideName.HEAD)], baseline=baseline, kept=outputs)

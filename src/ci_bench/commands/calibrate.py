@@ -1,4 +1,4 @@
-"""`ci-bench calibrate`: measures this tree against itself, and keeps what that teaches about the machine's noise."""
+"""`ci-bench calibrate`: measure this tree against itself, and keep the noise of this machine."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ CALIBRATION_LAUNCHES = 8
 
 
 def calibrate(settings: Measuring) -> int:
-    """Measure this tree against itself, and keep what that teaches about the machine's noise."""
+    """Measure this tree against itself, and keep the noise of this machine."""
     config, find = load_with_suites(settings)
     options = replace(
         config.run, sampling=Sampling.FIXED, launches=settings.launches or CALIBRATION_LAUNCHES

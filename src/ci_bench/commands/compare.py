@@ -1,4 +1,4 @@
-"""`ci-bench compare`: judges one side against another, ci-bench's documents or other tools' files."""
+"""`ci-bench compare`: judge one side against another: results documents or other tools' files."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -56,7 +56,7 @@ def compare(settings: Comparing) -> int:
 
 
 def _across(fields: Sequence[str], policy: Policy, recorded: Collection[str]) -> Policy:
-    """The policy with more fields that differ on purpose.
+    """Return the policy with more fields that differ on purpose.
 
     Raises `BadInput` if neither side has one of them.
     """
@@ -68,7 +68,7 @@ def _across(fields: Sequence[str], policy: Policy, recorded: Collection[str]) ->
 
 
 def _sides(settings: Comparing) -> dict[str, tuple[Path, ...]]:
-    """Base and head: two paths, or the files of both. Raises `BadInput`."""
+    """Return the paths of base and head: two paths, or the files of each. Raises `BadInput`."""
     if settings.base and settings.head and not settings.sides:
         return {"base": settings.base, "head": settings.head}
     if len(settings.sides) != 2 or settings.base or settings.head:  # noqa: PLR2004 - base and head

@@ -42,13 +42,16 @@ complete -o bashdefault -o default -F _ci_bench ci-bench
 
 def _bash(commands: list[CommandWords]) -> str:
     """Return the script for bash; zsh runs it by its own emulation of bash's completion."""
-    named = [one for one in commands if one.name]
+    subcommands = [command for command in commands if command.name]
     filled = {
         "FOLLOWING": [
-            _case(_pattern(one.name), f"command={shlex.quote(one.name)}") for one in named
+            _case(_pattern(command.name), f"command={shlex.quote(command.name)}")
+            for command in subcommands
         ],
         "VALUES": list(_bash_values(commands)),
-        "WORDS": [_case(shlex.quote(one.name), _set_words(_words(one))) for one in commands],
+        "WORDS": [
+            _case(shlex.quote(command.name), _set_words(_words(command))) for command in commands
+        ],
     }
     lines = (filled.get(line.strip(), [line]) for line in _BASH.splitlines())
     return "".join("\n".join(each) + "\n" for each in lines)
@@ -69,10 +72,10 @@ def _pattern(name: str) -> str:
 
 def _bash_values(commands: list[CommandWords]) -> Iterator[str]:
     """Yield what follows flags with values: their choices, or files."""
-    for one in commands:
-        for flag in one.flags:
+    for command in commands:
+        for flag in command.flags:
             if flag.names and flag.takes_value:
-                pattern = "|".join(shlex.quote(f"{one.name} {name}") for name in flag.names)
+                pattern = "|".join(shlex.quote(f"{command.name} {name}") for name in flag.names)
                 yield _case(pattern, _set_words(flag.choices) if flag.choices else "return")
 
 
@@ -84,12 +87,12 @@ def _words(command: CommandWords) -> tuple[str, ...]:
 def _fish(commands: list[CommandWords]) -> str:
     """Return the script for fish."""
     lines = ["# Tab completion of ci-bench in fish, made by `ci-bench --completion fish`."]
-    parents = {one.name: one for one in commands}
-    for one in commands:
-        parent, _, last = one.name.rpartition(" ")
-        if one.name:
-            lines.append(f"{_complete(parents[parent])} -f -a {last} -d {_quoted(one.help)}")
-        for flag in one.flags:
+    parents = {command.name: command for command in commands}
+    for command in commands:
+        parent, _, last = command.name.rpartition(" ")
+        if command.name:
+            lines.append(f"{_complete(parents[parent])} -f -a {last} -d {_quoted(command.help)}")
+        for flag in command.flags:
             long = (f"-l {name[2:]}" for name in flag.names if name.startswith("--"))
             short = (f"-s {name[1:]}" for name in flag.names if not name.startswith("--"))
             spelled = " ".join([*short, *long])
@@ -97,19 +100,19 @@ def _fish(commands: list[CommandWords]) -> str:
             value = (" -x" if flag.choices else " -r") if flag.takes_value and flag.names else ""
             if flag.names or flag.choices:
                 words = f"{spelled}{value}{chosen} -d {_quoted(flag.help)}".strip()
-                lines.append(f"{_complete(one)} {words}")
+                lines.append(f"{_complete(command)} {words}")
     return "\n".join(lines) + "\n"
 
 
 def _complete(command: CommandWords) -> str:
-    """Return the beginning of a line that counts after the command, and before any of its actions."""
-    seen = [f"__fish_seen_subcommand_from {word}" for word in command.name.split()]
+    """Return the start of a line that applies after the command, before any of its actions."""
+    conditions = [f"__fish_seen_subcommand_from {word}" for word in command.name.split()]
     if command.actions:
-        seen.append(f"not __fish_seen_subcommand_from {' '.join(command.actions)}")
-    return f"complete -c ci-bench -n {_quoted('; and '.join(seen))}"
+        conditions.append(f"not __fish_seen_subcommand_from {' '.join(command.actions)}")
+    return f"complete -c ci-bench -n {_quoted('; and '.join(conditions))}"
 
 
 def _quoted(text: str) -> str:
     """Return a text as fish quotes it."""
-    plain = " ".join(text.replace("%%", "%").split())
-    return "'" + plain.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    line = " ".join(text.replace("%%", "%").split())
+    return "'" + line.replace("\\", "\\\\").replace("'", "\\'") + "'"

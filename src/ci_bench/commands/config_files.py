@@ -1,7 +1,7 @@
-"""Finds the configuration's file: the named one, or ``ci-bench.yml`` upward from the working directory to the repository's root.
+"""Find the configuration's file: the named one, else ``ci-bench.yml`` here or above.
 
-A file whose name is nearly right is an error, never passed over: nothing else is measured instead
-of what was meant.
+The search ends at the repository's root. A file whose name is nearly right is an error: otherwise
+another configuration would be measured than the intended one.
 """
 
 import os
@@ -26,7 +26,7 @@ _Settings = TypeVar("_Settings", bound=Configured)
 
 
 def rooted(settings: _Settings) -> _Settings:
-    """Move `here` to the folder of the configuration that was found, and write `paths` relative to it.
+    """Move `here` to the folder of the configuration, and make `paths` relative to it.
 
     A file that is named with ``--config`` moves nothing: its paths are relative to the working
     directory.
@@ -44,7 +44,9 @@ def rooted(settings: _Settings) -> _Settings:
 
 
 def config_path(settings: Configured) -> Path | None:
-    """The configuration's file, `QUICKSTART` if the embedded one is named, or ``None``: the defaults count.
+    """Return the configuration's file; ``None`` if the defaults apply.
+
+    It is `QUICKSTART` if the embedded configuration is named.
 
     Raises:
         BadConfig: the named file is missing, or a file is nearly called ``ci-bench.yml``.
@@ -60,7 +62,7 @@ def config_path(settings: Configured) -> Path | None:
 def require_config(settings: Configured) -> None:
     """Refuse to measure the embedded configuration unless it is named.
 
-    Raises `BadConfig` with the ways on.
+    Raises `BadConfig` with the next steps.
     """
     if settings.paths or settings.config is not None or config_path(settings) is not None:
         return
@@ -82,24 +84,24 @@ def require_config(settings: Configured) -> None:
 
 
 def nearly(names: Iterator[str] | list[str]) -> str | None:
-    """The name among `names` that differs from ``ci-bench.yml`` in case, dots, dashes or ending, if any."""
+    """Return the name that is ``ci-bench.yml`` except for case, dots, dashes or ending, if any."""
     return min(
         (name for name in names if name != NAME and _plain(name) == _plain(NAME)), default=None
     )
 
 
 def misspelt(names: Iterator[str] | list[str]) -> str | None:
-    """The name among `names` that one slip makes of ``ci-bench.yml``, if any."""
-    found = (
+    """Return the name that is one typing error away from ``ci-bench.yml``, if any."""
+    candidates = (
         (slips(_plain(name), _plain(NAME)), name)
         for name in names
         if name.casefold().endswith(_ENDINGS)
     )
-    return min(((count, name) for count, name in found if count == 1), default=(0, None))[1]
+    return min(((count, name) for count, name in candidates if count == 1), default=(0, None))[1]
 
 
 def _search(here: Path) -> Path | None:
-    """The file in the nearest folder that has it. Raises `BadConfig`."""
+    """Return the file in the nearest folder that has it. Raises `BadConfig`."""
     folders = [here, *(folder for folder in here.parents if folder.is_relative_to(_top(here)))]
     for folder in folders:
         names = _names(folder)
@@ -142,21 +144,21 @@ def _is_there(folder: Path) -> bool:
 
 
 def _names(folder: Path) -> list[str] | None:
-    """The files of a folder by name; ``None`` if it cannot be listed."""
+    """Return the names of a folder's files; ``None`` if it cannot be listed."""
     with suppress(OSError):
         return [entry.name for entry in os.scandir(folder) if not entry.is_dir()]
     return None
 
 
 def _plain(name: str) -> str:
-    """A name without what people vary: case, dots, dashes and underscores, the ending."""
+    """Return a name without case, dots, dashes, underscores and ending."""
     lower = name.casefold()
     ending = next((ending for ending in _ENDINGS if lower.endswith(ending)), "")
     return lower.removesuffix(ending).translate(str.maketrans("", "", ".-_ "))
 
 
 def _meant(path: Path) -> str:
-    """The end of a message that suggests the file that was meant, or says what there is to do."""
+    """Return the end of a message: the file that was probably meant, or the next step."""
     names = _names(path.parent) or []
     near = sorted(
         (slips(path.name.casefold(), name.casefold()), name) for name in [*names, str(QUICKSTART)]

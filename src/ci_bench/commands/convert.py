@@ -1,4 +1,4 @@
-"""The command that turns a results document, or another tool's file, into a file that some tool reads."""
+"""The command that converts a results document, or another tool's file, to another format."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -31,9 +31,9 @@ RESULTS = "results"
 
 
 def convert(settings: Converting) -> int:
-    """Read a document in one format and write it in another; say what the other cannot hold.
+    """Read a document in one format, write it in another, and report what that cannot hold.
 
-    `output` is a file, or a folder where a format has several files; `None` for stdout.
+    `output` is a file, or a folder if a format has several files; `None` for stdout.
 
     Raises:
         BadInput: the document cannot be read, or the format is unknown or holds nothing of it.
@@ -51,7 +51,10 @@ def convert(settings: Converting) -> int:
 
 
 def _to_results(settings: Converting) -> int:
-    """Another tool's file, or a folder of them with a launch each, as the document that `compare` and `show` read."""
+    """Write another tool's file as a results document, which `compare` and `show` read.
+
+    A folder of such files has one file for each launch.
+    """
     side = read_side("document", (settings.document,), settings.source)
     for line in side.notes:
         tell(line)
@@ -66,7 +69,7 @@ def _from_results(path: Path, to: str) -> Files:
     results = documents.read_results(path)
     if to in exporters:
         return exporters[to](results)
-    return {"": _held(WRITERS[to], from_results(results), path, to)}
+    return {"": _render_export(WRITERS[to], from_results(results), path, to)}
 
 
 def _from_reading(path: Path, content: bytes, source: str, to: str) -> Files:
@@ -75,12 +78,15 @@ def _from_reading(path: Path, content: bytes, source: str, to: str) -> Files:
     if to not in WRITERS:
         raise _unknown(to, (*WRITERS, RESULTS))
     try:
-        return {"": _held(WRITERS[to], from_reading(read(decode(content), source)), path, to)}
+        export = from_reading(read(decode(content), source))
+        return {"": _render_export(WRITERS[to], export, path, to)}
     except Unreadable as error:
         raise BadInput(f"{path}: {error}") from error
 
 
-def _held(write: Callable[[Export], Written], export: Export, path: Path, to: str) -> Written:
+def _render_export(
+    write: Callable[[Export], Written], export: Export, path: Path, to: str
+) -> Written:
     written = write(export)
     if len(written.left_out) >= len(export.series) and not export.failed:
         raise BadInput(
@@ -90,17 +96,17 @@ def _held(write: Callable[[Export], Written], export: Export, path: Path, to: st
     return written
 
 
-def _unknown(to: str, known: Sequence[str] | Mapping[str, object]) -> BadInput:
-    return BadInput(f"--to {to}: no such format{nearest(to, sorted(known))}")
+def _unknown(to: str, formats: Sequence[str] | Mapping[str, object]) -> BadInput:
+    return BadInput(f"--to {to}: no such format{nearest(to, sorted(formats))}")
 
 
 def _exporters() -> Mapping[str, Exporter]:
-    """The forms that only a results document can be written in: those of each suite's own, and one for all of them."""
+    """Return the formats that need a results document: each suite's own, and one for all suites."""
     return {**find_exporters(), "oss-benchmark": oss_benchmark.write}
 
 
 def _write(files: Files, output: Path | None, to: str) -> None:
-    """To stdout or to a file where there is one; several go into a folder."""
+    """Write to stdout, or to a file if one is named; several files go into a folder."""
     if not any(written.text.strip() for written in files.values()):
         raise BadInput(f"--to {to}: this document has no results of that suite")
     if output is None and len(files) > 1:

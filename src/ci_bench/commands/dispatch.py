@@ -32,10 +32,10 @@ from ci_bench.commands.config_files import rooted
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command: the kind of settings that its flags become, and the place of the function that acts on them.
+    """One command: the settings class of its flags, and the function that acts on them.
 
-    Only that function's module is loaded: all together take longer than what a command does that
-    measures nothing. `judges` says that it compares, in this process, and so needs numpy.
+    Only the module of `place` is imported, since importing all of them takes longer than a short
+    command. `judges` marks commands that compare in this process, which needs numpy.
     """
 
     kind: type[Settings]
@@ -43,12 +43,12 @@ class Command:
     judges: bool = False
 
     def find(self) -> Callable[[Settings], int]:
-        """The function."""
+        """Import and return the function."""
         module, _, name = self.place.partition(":")
-        found: Callable[[Settings], int] = getattr(
+        function: Callable[[Settings], int] = getattr(
             import_module(f"ci_bench.commands.{module}"), name
         )
-        return found
+        return function
 
     def act(self, settings: Settings) -> int:
         """Run the function, in the folder of the configuration where it reads one."""

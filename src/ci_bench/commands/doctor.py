@@ -1,4 +1,4 @@
-"""`ci-bench doctor`: examines this machine, and measures how much it differs from itself."""
+"""`ci-bench doctor`: examine this machine, and measure its noise."""
 
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ from ci_bench.suites.reference_kernels.plan import SUITE
 
 
 def doctor(settings: Examining) -> int:
-    """Examine this machine, and measure how much it differs from itself."""
+    """Examine this machine, and measure its noise."""
     findings = examine(settings.environ)
     usable = all(finding.usable for finding in findings)
     if usable and not settings.quick:

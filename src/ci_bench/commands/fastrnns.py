@@ -1,4 +1,4 @@
-"""`ci-bench fastrnns`: runs PyTorch's fastrnns benchmark, by its own flags."""
+"""`ci-bench fastrnns`: run PyTorch's fastrnns benchmark with its own flags."""
 
 import sys
 
@@ -11,7 +11,7 @@ from ci_bench.runner import planning
 
 
 def fastrnns(settings: Fastrnns) -> int:
-    """Run PyTorch's fastrnns benchmark, by its own flags."""
+    """Run PyTorch's fastrnns benchmark with its own flags."""
     request = settings.request
     for remark in request.remarks:
         tell(remark)

@@ -1,10 +1,9 @@
-"""`setup --models`: the models of a configuration from the Hugging Face hub into its cache, in a process that measures nothing.
+"""`setup --models`: fetch a configuration's models from the Hugging Face hub into its cache.
 
-It is the one command that uses `HF_TOKEN`, for models that are gated or private. No code of the
-tree is run or imported here: the configuration is read, built-in suites name their models, and
-files are stored without being read. So the token is gone before anything is measured; workers would
-not be given it (`processes.environ`), but code that is measured can read the environment of the
-processes above it.
+It is the only command that uses `HF_TOKEN`, for models that are gated or private. It runs no code
+of the tree: it reads the configuration, built-in suites name their models, and files are stored
+without being read. So the token is gone before anything is measured. Workers would not get it
+(`processes.environ`), but measured code can read the environment of its parent processes.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,19 +23,19 @@ WEIGHTS = "*.safetensors"
 
 
 def fetch_models(settings: Fetching) -> int:
-    """Fetch what the configuration names of the hub, each model once.
+    """Fetch the models that the configuration names, each once.
 
-    Raises `ModelUnavailable`, with all that are.
+    Raises `ModelUnavailable`, which lists all models that failed.
     """
     forms: dict[str, Mapping[str, object]] = {name: {"type": "object"} for name in plugin_names()}
     require_config(settings)
-    wanted = dict.fromkeys(models_of(load_config(config_path(settings), more_suites=forms)))
-    if not wanted:
+    models = dict.fromkeys(models_of(load_config(config_path(settings), more_suites=forms)))
+    if not models:
         tell("no model of this configuration comes from the hub")
         return int(ExitCode.OK)
     faults = [
         fault
-        for model in wanted
+        for model in models
         if (fault := fetch(model, settings.environ.get("HF_TOKEN"))) is not None
     ]
     if faults:
@@ -60,7 +59,7 @@ def models_of(config: Config) -> Iterator[HubModel]:
 
 
 def fetch(model: HubModel, token: str | None) -> str | None:
-    """Store a model's files in the cache; what is wrong, where that fails.
+    """Store a model's files in the cache; return the reason if that fails.
 
     Raises:
         EngineMissing: the hub's client is not installed.

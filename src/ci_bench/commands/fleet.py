@@ -55,7 +55,7 @@ START_S = 20.0
 
 
 def fleet(settings: Looking) -> int:
-    """Say which slots there are, have each of them measure a case, or have a gate leave some."""
+    """List the slots, measure a case on each of them, or drain some."""
     if settings.action == "drain":
         return _drain(settings)
     home = settings.output.resolve() / TRIAL
@@ -72,8 +72,8 @@ def _drain(settings: Looking) -> int:
     if not journal.file.exists():
         raise BadInput(f"{journal.file} not found; pass the --output folder of a fleet gate")
     names = journal.slots() if settings.slot else ()
-    known = {*names, *(name.partition("/")[0] for name in names)}
-    if unknown := [slot for slot in settings.slot if slot not in known]:
+    slots = {*names, *(name.partition("/")[0] for name in names)}
+    if unknown := [slot for slot in settings.slot if slot not in slots]:
         there = ", ".join(sorted(names)) or "none so far"
         raise BadInput(
             f"{unknown[0]}: this gate had no lease on that slot; its leases were on {there}"
@@ -119,7 +119,7 @@ def _line(slot: Slot) -> str:
 
 
 def _test(settings: Looking, journal: FileJournal) -> int:
-    """One lease on each slot, of the first case that is planned."""
+    """Measure the first planned case in one lease on each slot."""
     import shutil
 
     with planning_sealed(settings):
@@ -152,7 +152,9 @@ def _test(settings: Looking, journal: FileJournal) -> int:
 
 @contextmanager
 def alone(settings: Measuring) -> Iterator[None]:
-    """Hold an output folder, whose bundle nodes are sent, for what measures on a fleet; without a fleet nothing is held.
+    """Hold the output folder of a gate on a fleet; without a fleet nothing is held.
+
+    The bundle that is sent to nodes is in that folder.
 
     Raises:
         BadInput: another gate measures with it.
@@ -170,16 +172,16 @@ def bundle_sides(config: Config, settings: Measuring) -> tuple[Sequence[Side], S
         NoBase: the base cannot be determined, or is not in this clone.
     """
     base, output = settings.base or config.base, settings.output
-    wanted = WantedTrees(
+    request = WantedTrees(
         repository=settings.here,
         base=base,
         setup=config.setup,
         environ=settings.environ,
         leave_out=(output,),
     )
-    named = config_path(settings)
-    config_file = embedded_file() if named == QUICKSTART else named
-    sources, sides = make_bundle(wanted, output.resolve() / FOLDER / NAME, config=config_file)
+    path = config_path(settings)
+    config_file = embedded_file() if path == QUICKSTART else path
+    sources, sides = make_bundle(request, output.resolve() / FOLDER / NAME, config=config_file)
     tell(f"base is {sides[SideName.BASE].chosen_by}, commit {sides[SideName.BASE].commit}")
     tell(
         f"nodes get {sources.file.stat().st_size / 1e6:,.1f} MB of sources, SHA-256"
@@ -253,7 +255,7 @@ def measure_on_fleet(
 def _begin(
     bench: Measurement, settings: Measuring, journal: FileJournal
 ) -> tuple[Run, EarlierLeases | None]:
-    """The run that begins, or the interrupted one that is resumed, with what it has."""
+    """Return the new run, or the interrupted run that is resumed, with its leases."""
     run = planning.start(bench.config, workflow=bench.workflow, flags=bench.asked)
     if not settings.resume or not journal.file.exists():
         journal.start(run.id, run.started_at)
@@ -324,7 +326,7 @@ def check_cage(settings: Measuring, config: Config) -> None:
 def open_engine(
     settings: Measuring, run: Run, journal: FileJournal, sources: Sources | None = None
 ) -> Engine:
-    """The engine that `--fleet` names, whose leases see no secret and nothing of Ray or Slurm.
+    """Open the engine that `--fleet` names; its leases see no secret and nothing of Ray or Slurm.
 
     Raises:
         BadInput: the fleet's word is misspelt.
@@ -376,15 +378,15 @@ def open_engine(
 
 
 def _config_of(settings: Measuring) -> Path | None:
-    """The configuration that is named, for a process in another folder."""
-    named = settings.config
-    return named if named in {None, QUICKSTART} else named.resolve()
+    """Return the named configuration, for a process in another folder."""
+    path = settings.config
+    return path if path in {None, QUICKSTART} else path.resolve()
 
 
 def lease_command(
     settings: Measuring, run: Run, sources: Sources | None = None
 ) -> Callable[[LeaseOrder, Path], Sequence[str]]:
-    """Return the command that measures an attempt.
+    """Return the function that makes the command of an attempt.
 
     On this machine a slot's name is the device; elsewhere the slot shows only one device.
 
@@ -393,7 +395,7 @@ def lease_command(
     """
     kind = (settings.fleet or "").partition(":")[0]
     elsewhere = kind != "local"
-    given = {
+    options = {
         "--config": _config_of(settings) if sources is None else None,
         "--base": settings.base if sources is None else None,
         "--prepared": settings.prepared and settings.prepared.resolve(),
@@ -402,7 +404,7 @@ def lease_command(
         "--image": settings.image,
     }
     flags = [
-        part for flag, value in given.items() if value is not None for part in (flag, str(value))
+        part for flag, value in options.items() if value is not None for part in (flag, str(value))
     ]
 
     def command(order: LeaseOrder, folder: Path) -> Sequence[str]:
@@ -413,7 +415,7 @@ def lease_command(
                 str(folder / sources.file.name if kind == "ray" else sources.file),
             ]
         which = f"{run.id}/{order.lease.number}/{order.attempt}"
-        own = [
+        lease_flags = [
             "--output",
             str(folder),
             "--lease",
@@ -430,7 +432,7 @@ def lease_command(
             "lease",
             *benchmark_paths(settings),
             *flags,
-            *own,
+            *lease_flags,
             *cases,
         ]
 
@@ -438,13 +440,13 @@ def lease_command(
 
 
 class _Display:
-    """A line whenever leases have ended, not more often than every few seconds."""
+    """Prints a line after leases have ended, at most every few seconds."""
 
     def __init__(self) -> None:
         self._last_s = 0.0
 
     def __call__(self, standing: Standing) -> None:
-        """Called after each lease."""
+        """Print the standing after a lease, unless a line was just printed."""
         now = time.monotonic()
         if now - self._last_s < 5.0:  # noqa: PLR2004 - seconds between two lines
             return

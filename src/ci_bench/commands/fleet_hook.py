@@ -1,4 +1,4 @@
-"""A gate's way to a fleet, whose modules are loaded only where `--fleet` asks for one."""
+"""The way from a gate to a fleet, whose modules are loaded only with `--fleet`."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -39,14 +39,17 @@ def check_budgets(settings: Measuring) -> None:
 
 def alone(settings: Measuring) -> AbstractContextManager[None]:
     """Hold the output folder of a gate on a fleet; without a fleet nothing is held."""
-    held: AbstractContextManager[None] = (
+    context: AbstractContextManager[None] = (
         nullcontext() if settings.fleet is None else _fleet().alone(settings)
     )
-    return held
+    return context
 
 
 def bundle_sides(config: Config, settings: Measuring) -> tuple[Sequence[Side], Sources]:
-    """Return both sides by their commits, and the git bundle for nodes, as `commands.fleet.bundle_sides`."""
+    """Return both sides by their commits, and the bundle for nodes.
+
+    See `commands.fleet.bundle_sides`.
+    """
     sides: tuple[Sequence[Side], Sources] = _fleet().bundle_sides(config, settings)
     return sides
 

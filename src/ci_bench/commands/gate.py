@@ -39,7 +39,11 @@ def gate(settings: Measuring) -> int:
             )
         else:
             results = measurement.measure(
-                opened.sides, noise=noise, known=opened.known, kept=opened.kept, seal=opened.seal
+                opened.sides,
+                noise=noise,
+                baseline=opened.known,
+                baseline_outputs=opened.kept,
+                seal=opened.seal,
             )
     head = results[SideName.HEAD]
     if restored := sealed.restore(head.environment.identity):

@@ -1,4 +1,4 @@
-"""`ci-bench doctor --gpu`: tries on this GPU what measuring takes for granted."""
+"""`ci-bench doctor --gpu`: check on this GPU the assumptions of measuring."""
 
 import json
 from dataclasses import replace
@@ -27,14 +27,14 @@ FILE = "gpu-check.json"
 
 
 def gpu_check(settings: CheckingGpu) -> int:
-    """Try on this GPU what measuring takes for granted."""
+    """Check on this GPU the assumptions of measuring."""
     unknown = [name for name in settings.only if name not in NAMES]
     if unknown:
         message = f"--only {unknown[0]}: no such section; choose from {', '.join(NAMES)}"
         raise BadInput(message)
     file = settings.output / FILE
     require_writable(file)
-    wanted = tuple(
+    sections = tuple(
         section for section in SECTIONS if not settings.only or section.name in settings.only
     )
     checking = GpuCheck(
@@ -50,10 +50,10 @@ def gpu_check(settings: CheckingGpu) -> int:
         ),
     )
     started_at = datetime.now(UTC).isoformat(timespec="seconds")
-    rows = tuple(checking.rows(wanted))
+    rows = tuple(checking.rows(sections))
     print_to_stdout(partial(render, rows))
-    whole = document(rows, device=settings.device, tool_version=__version__, started_at=started_at)
-    write_text(json.dumps(whole, indent=1, allow_nan=False) + "\n", file)
+    report = document(rows, device=settings.device, tool_version=__version__, started_at=started_at)
+    write_text(json.dumps(report, indent=1, allow_nan=False) + "\n", file)
     tell(f"written to {file}: attach it to an issue")
     return int(ExitCode.OK if passed(rows) else ExitCode.POLICY_NOT_MET)
 
@@ -76,9 +76,14 @@ def _measure_unchanged(settings: CheckingGpu) -> Figures:
         )
     base, head = results[SideName.BASE], results[SideName.HEAD]
     judged = compare(
-        base=base, head=head, policy=config.policy, mode=BaselineMode.PAIRED, absence=None, tool_version=__version__,
+        base=base,
+        head=head,
+        policy=config.policy,
+        mode=BaselineMode.PAIRED,
+        absence=None,
+        tool_version=__version__,
         rule=fixed(NOISE_LAUNCHES),
-    )  # fmt: skip
+    )
     verdicts = [pair.verdict for case in judged.cases for pair in case.pairs]
     doubts = [
         block.doubt for row in (*base.cases, *head.cases) for block in row.blocks if block.doubt

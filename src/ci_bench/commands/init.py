@@ -1,4 +1,4 @@
-"""`init`: writes the configuration, the workflow and an example for a repository, or reports what has gone stale.
+"""`init`: write a repository's configuration, workflow and example, or report stale entries.
 
 Nothing of the repository is imported or run, and no file is overwritten.
 """
@@ -30,19 +30,19 @@ MOST_SHOWN = 20
 
 
 def init(settings: Starting) -> int:
-    """Write what is missing, and print what would be measured.
+    """Write the missing files, and print what a gate would measure.
 
     With `check`, report what has gone stale.
     """
     root = top_of(settings.here)
-    found = survey(root)
+    repository = survey(root)
     if settings.check:
-        findings = list(_stale(root, found))
-        say("".join(f"stale: {one}\n" for one in findings) or "nothing has gone stale\n")
+        findings = list(_stale(root, repository))
+        say("".join(f"stale: {finding}\n" for finding in findings) or "nothing has gone stale\n")
         return int(ExitCode.POLICY_NOT_MET if findings else ExitCode.OK)
 
     example = next((name for name in EXAMPLES if not (root / name).exists()), EXAMPLES[-1])
-    proposal = propose(found, _example_workflow(), example)
+    proposal = propose(repository, _example_workflow(), example)
     written = _write(root, proposal)
     if written:
         _describe(proposal)
@@ -54,20 +54,20 @@ def _example_workflow() -> str:
 
 
 def _write(root: Path, proposal: Proposal) -> list[str]:
-    """Write the files that are missing; the paths of those that were written."""
-    kept = _in_the_way(root)
+    """Write the missing files; return the paths of those that were written."""
+    reasons = _in_the_way(root)
     written = []
     for usual, text in proposal.files.items():
         name = usual
         if (
             usual == WORKFLOW
             and CONFIG in written
-            and WORKFLOW not in kept
+            and WORKFLOW not in reasons
             and _is_there(root / WORKFLOW)
         ):
             tell(f"{WORKFLOW} does not use ci-bench and is not changed")
             name = OTHER_WORKFLOW
-        there = kept.get(name, kept.get(CONFIG) if name in EXAMPLES else None) or (
+        there = reasons.get(name, reasons.get(CONFIG) if name in EXAMPLES else None) or (
             "exists" if _is_there(root / name) else None
         )
         if there:
@@ -86,18 +86,21 @@ def _write(root: Path, proposal: Proposal) -> list[str]:
 
 
 def _in_the_way(root: Path) -> dict[str, str]:
-    """Reasons not to write a file, by its path: there is one of another name, or one that serves the purpose."""
-    found = {}
+    """Return reasons not to write a file, by its path.
+
+    Another file has its name, or serves its purpose.
+    """
+    reasons = {}
     with suppress(OSError):
         if near := nearly([path.name for path in root.iterdir() if path.is_file()]):
-            found[CONFIG] = f"{near} is there; rename it to {CONFIG}"
+            reasons[CONFIG] = f"{near} is there; rename it to {CONFIG}"
     if _is_there(root / CONFIG):
-        found[CONFIG] = "exists"
+        reasons[CONFIG] = "exists"
     if user := next(
         (file for file, workflow in _workflows(root).items() if uses_ci_bench(workflow)), None
     ):
-        found[WORKFLOW] = "exists" if user == WORKFLOW else f"{user} uses ci-bench"
-    return found
+        reasons[WORKFLOW] = "exists" if user == WORKFLOW else f"{user} uses ci-bench"
+    return reasons
 
 
 def _is_there(path: Path) -> bool:
@@ -149,15 +152,15 @@ def _describe(proposal: Proposal) -> None:
     )
 
 
-def _stale(root: Path, found: Any) -> Iterator[str]:
-    """Yield what has gone stale. Raises `BadConfig` if the configuration cannot be read."""
+def _stale(root: Path, repository: Any) -> Iterator[str]:
+    """Yield the stale entries. Raises `BadConfig` if the configuration cannot be read."""
     text = read_text(root / CONFIG)
     if text is None:
         raise BadConfig(f"no {CONFIG} in {root}; `ci-bench init` writes one")
     load_config(root / CONFIG, more_suites=plugin_forms(), tree=(root, root / "src"))
     raw: Mapping[str, Any] = parse(text).value
     exists: Callable[[str], bool] = partial(_is_below, root)
-    yield from stale_entries(raw, found, exists)
+    yield from stale_entries(raw, repository, exists)
     yield from stale_workflows(_workflows(root), raw, exists)
 
 
@@ -168,7 +171,7 @@ def _is_below(root: Path, path: str) -> bool:
 
 
 def _workflows(root: Path) -> dict[str, Any]:
-    """The repository's workflows by path, parsed; one that cannot be read is left out."""
+    """Return the repository's parsed workflows by path, without unreadable ones."""
     folder = root / WORKFLOWS
     with suppress(OSError):
         names = sorted(path.name for path in folder.iterdir() if path.suffix in {".yml", ".yaml"})

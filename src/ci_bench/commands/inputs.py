@@ -1,4 +1,4 @@
-"""Flags to values: what a run was asked for, its workflow, its noise, and the command that repeats it."""
+"""Turn flags into values: requested cases, workflow, noise, and the command that repeats a run."""
 
 import re
 from collections.abc import Mapping
@@ -15,26 +15,26 @@ _NUMBER = re.compile(r"[1-9][0-9]{0,17}")
 
 
 def asked(settings: Measuring, config: Config) -> dict[str, tuple[str, ...]]:
-    """The flags that narrow or move what the configuration file has measured, by name, each with its values as text.
+    """Return the flags that narrow or move the configured measurements, by name.
 
-    A flag that equals the file's setting is left out.
+    Values are texts. A flag that equals the file's setting is left out.
     """
     written = config.written or config.run
-    changed = {one.name: getattr(config.run, one.name) for one in fields(written)}
-    found = {
+    changed = {option.name: getattr(config.run, option.name) for option in fields(written)}
+    flags = {
         name: (str(value),) for name, value in changed.items() if value != getattr(written, name)
     }
-    for name, value, said in (
+    for name, value, configured in (
         ("base", settings.base, config.base),
         ("baseline", settings.baseline, config.baseline),
     ):
-        if value is not None and value != said and (name == "base" or said is not None):
-            found[name] = (str(value),)
-    return {**found, **({"filter": settings.filter} if settings.filter else {})}
+        if value is not None and value != configured and (name == "base" or configured is not None):
+            flags[name] = (str(value),)
+    return {**flags, **({"filter": settings.filter} if settings.filter else {})}
 
 
 def workflow_run(environ: Mapping[str, str]) -> WorkflowRun | None:
-    """The run of a GitHub workflow that we are in; `None` outside of one."""
+    """Return the current run of a GitHub workflow; `None` outside of one."""
     repository, run, attempt = (
         environ.get(f"GITHUB_{name}", "") for name in ("REPOSITORY", "RUN_ID", "RUN_ATTEMPT")
     )
@@ -53,15 +53,15 @@ def noise_folder(settings: Measuring | Comparing | Merging) -> NoiseFolder:
 
 
 def results_path(path: Path) -> Path:
-    """A results document, an artifact that holds one, or the document in a run's folder."""
+    """Return the file of results: a document, an artifact, or the document in a run's folder."""
     return path if path.suffix in {".json", ".zip"} else path / "results.json"
 
 
 def command_again(command: str, settings: Measuring, *, base: str | None = None) -> tuple[str, ...]:
-    """The words of the command that measures the same way again, in the same tree: all cases of it.
+    """Return the words of the command that measures all cases again, in the same tree.
 
-    `base` is the base commit of a paired run: what named it may stand for another one by then. Left
-    out are flags that say where documents go, or how the verdict is shown.
+    `base` is the base commit of a paired run: the name of base may mean another commit by then.
+    Flags for the place of documents and the form of the verdict are left out.
     """
     flags = {
         "--config": settings.config,
@@ -73,7 +73,7 @@ def command_again(command: str, settings: Measuring, *, base: str | None = None)
         "--launches": settings.launches,
         "--budget": settings.budget_s,
     }
-    given = {
+    texts = {
         flag: f"{value:g}" if isinstance(value, float) else str(value)
         for flag, value in flags.items()
         if value is not None
@@ -82,5 +82,5 @@ def command_again(command: str, settings: Measuring, *, base: str | None = None)
         "ci-bench",
         *command.split(),
         *map(str, settings.paths),
-        *(part for flag in given.items() for part in flag),
+        *(part for flag in texts.items() for part in flag),
     )

@@ -1,4 +1,4 @@
-"""Judges a run against its baseline, and writes the comparison, the report and the page."""
+"""Judge a run against its baseline, and write the comparison, the report and the page."""
 
 import logging
 from dataclasses import dataclass, replace
@@ -34,7 +34,7 @@ class Baseline:
 
 
 def paired_with(base: Results) -> Baseline:
-    """The base side of a paired run."""
+    """Return the base side of a paired run."""
     return Baseline(mode=BaselineMode.PAIRED, results=base)
 
 
@@ -49,11 +49,12 @@ def judge(
     scope: Scope = Scope(),  # noqa: B008 - frozen
     accepted: tuple[Acceptance, ...] = (),
 ) -> Comparison:
-    """Compare head with its baseline, judge by the policy, and write `comparison.json`, `report.md` and `report.html`.
+    """Compare head with its baseline, judge by the policy, and write the documents to `folder`.
 
-    `calibration` and `rule` are for paired runs: what is known of the machine's noise, and what
-    decided on the launches. `scope` is what was measured of what was asked for
-    (`judge.policy.binding`), `accepted` the intended changes that count.
+    They are `comparison.json`, `report.md` and `report.html`. `calibration` and `rule` are for
+    paired runs: the machine's noise, and the rule that decided on the launches. `scope` is the
+    measured part of the requested cases (`judge.policy.binding`); `accepted` are the intended
+    changes that count.
     """
     comparison = compare(
         base=baseline.results,
@@ -82,9 +83,10 @@ def write_documents(comparison: Comparison, folder: Path) -> None:
 def write_page(
     comparison: Comparison, *, head: Results, base: Results | None, folder: Path
 ) -> None:
-    """Write `report.html`, which is there to be looked at.
+    """Write `report.html`.
 
-    A bug in it must not take the verdict away, nor leave another run's page.
+    It is only for reading: a bug in it must not take the verdict away, nor leave another run's
+    page.
     """
     file = folder / PAGE
     try:
@@ -99,9 +101,9 @@ def write_page(
 
 
 def page(comparison: Comparison, *, head: Results | None, base: Results | None) -> str:
-    """The HTML report.
+    """Return the HTML report.
 
-    The documents that a comparison was made of bring the samples and the training runs.
+    The results documents of a comparison contain the samples and the training runs.
     """
     from ci_bench.commands.page_assets import page_assets
     from ci_bench.report.html.report import render_html
@@ -110,7 +112,7 @@ def page(comparison: Comparison, *, head: Results | None, base: Results | None) 
 
 
 def material(head: Results | None, base: Results | None) -> Material:
-    """Collect data for charts.
+    """Collect the data for charts.
 
     They are the raw documents, and the distance of each of head's training runs from its reference.
     """
@@ -134,5 +136,8 @@ def _closeness(head: CaseResult, base: CaseResult | None) -> tuple[Closeness, ..
     beside = beside_base(base, head) if base else None
     return (
         *arms,
-        *(replace(one, arm=BESIDE_BASE) for one in (closeness(beside) if beside else ())),
+        *(
+            replace(candidate, arm=BESIDE_BASE)
+            for candidate in (closeness(beside) if beside else ())
+        ),
     )

@@ -1,4 +1,4 @@
-"""Keeps what a gate teaches about noise, and its run as a baseline."""
+"""Keep the noise that a gate teaches, and its run as a baseline."""
 
 from pathlib import Path
 
@@ -20,16 +20,16 @@ TRUSTED = ("", "push", "schedule", "workflow_dispatch", "repository_dispatch", "
 
 def keep_calibration(noise: NoiseFolder, head: Results, folder: Path) -> Calibration | None:
     """Keep this machine's learned noise with the documents, for judging them again."""
-    calibration, kept = noise.find(head.environment.identity), folder / "calibration.json"
+    calibration, file = noise.find(head.environment.identity), folder / "calibration.json"
     if calibration is not None:
-        documents.write(calibration, kept)
+        documents.write(calibration, file)
     else:
-        kept.unlink(missing_ok=True)
+        file.unlink(missing_ok=True)
     return calibration
 
 
 def require_teachable(settings: Measuring, noise: NoiseFolder | None) -> None:
-    """Raise `BadInput` if this run must not teach noise, and `CannotWrite`.
+    """Check that this run may teach noise; raise `BadInput` or `CannotWrite`.
 
     Its differences may not be noise, or the author of head could choose them.
     """

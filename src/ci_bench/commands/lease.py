@@ -1,8 +1,8 @@
-"""One lease of a fleet, on its node: of sides that lie ready, or of sources that came along and are made ready here first.
+"""One lease of a fleet, on its node: of prepared sides, or of a bundle that is prepared here.
 
 Unpacking a bundle and set-up happen once on a node for all leases of the same sources
-(`trees.depot`); code of the tree runs in a separate process in either case, in the checkout from
-the bundle.
+(`checkouts.depot`). Code of the tree always runs in a separate process, in the checkout from the
+bundle.
 """
 
 import hashlib
@@ -35,11 +35,11 @@ from ci_bench.runner import planning
 PREPARED = "prepared"
 GRACE_S = 10.0
 MADE = {int(ExitCode.OK), int(ExitCode.MEASURING_FAILED)}
-"""Exit codes of a set-up that left sides, ready or with a reason for failure."""
+"""Exit codes of a set-up that left sides, or the reason for their failure."""
 
 
 def lease(settings: Leasing) -> int:
-    """Measure one launch of the cases that are named, on both sides, and write the documents.
+    """Measure one launch of the named cases on both sides, and write the documents.
 
     It ends with its parent: no one would read its results, and the next lease of its device would
     wait.
@@ -59,7 +59,7 @@ def lease(settings: Leasing) -> int:
 
 
 def _measure(settings: Leasing) -> int:
-    """On sides that lie ready."""
+    """Measure on prepared sides."""
     with planning_sealed(settings):
         config, find = load_with_suites(settings)
         plan = planning.plan(config, settings.filter, find)
@@ -76,24 +76,24 @@ def _measure(settings: Leasing) -> int:
     with open_sides(config, settings, [case for _, case in plan]) as pair:
         bench = replace(bench, base_plan=plan_base_of(bench, settings, pair.sides))
         results = bench.measure(pair.sides, seal=pair.seal)
-    whole = all(
+    complete = all(
         row.status in {Status.OK, Status.SKIPPED} for side in results.values() for row in side.cases
     )
-    return int(ExitCode.OK if whole else ExitCode.MEASURING_FAILED)
+    return int(ExitCode.OK if complete else ExitCode.MEASURING_FAILED)
 
 
 def read_lease(text: str) -> Lease:
-    """``RUN/NUMBER/ATTEMPT``. Raises `BadInput`."""
-    found = re.fullmatch(r"([A-Za-z0-9_.:+-]{1,100})/([0-9]{1,8})/([1-9][0-9]{0,2})", text)
-    if found is None:
+    """Parse ``RUN/NUMBER/ATTEMPT``. Raises `BadInput`."""
+    match = re.fullmatch(r"([A-Za-z0-9_.:+-]{1,100})/([0-9]{1,8})/([1-9][0-9]{0,2})", text)
+    if match is None:
         raise BadInput(
             f"--lease {text}: a run's id, the lease's number and the attempt, as 4f0c/12/1"
         )
-    return Lease(run=found[1], number=int(found[2]), attempt=int(found[3]))
+    return Lease(run=match[1], number=int(match[2]), attempt=int(match[3]))
 
 
 def _make_and_measure(settings: Leasing, file: Path) -> int:
-    """On sides that are made of a bundle, unless another lease of this node has made them.
+    """Measure on sides of a bundle, which this or another lease of this node prepares.
 
     Raises `BadSources`.
     """
@@ -106,15 +106,15 @@ def _make_and_measure(settings: Leasing, file: Path) -> int:
     with place_of(
         _key(sources, settings.image), depot_folder(settings.environ), maker.make
     ) as place:
-        found = opened(sources, place, settings.environ)
+        checkout = opened(sources, place, settings.environ)
         words = (
             "fleet",
             "lease",
             *benchmark_paths(settings),
-            *maker.sides(place, found),
+            *maker.sides(place, checkout),
             *maker.own(),
         )
-        code = maker.start(*words, place=place, here=found.here)
+        code = maker.start(*words, place=place, here=checkout.here)
     maker.take()
     return code
 
@@ -131,7 +131,7 @@ def _key(sources: Sources, image: str | None) -> str:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Asked first: it has workers to end."""
+    """Terminate the process, and kill it only after a grace period: it has workers to end."""
     process.terminate()
     try:
         process.wait(GRACE_S)
@@ -142,25 +142,25 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _SidesMaker:
-    """Runs commands of ours on the sources of a lease: as processes of this user, or caged."""
+    """Runs our commands on the sources of a lease: as processes of this user, or caged."""
 
     settings: Leasing
     sources: Sources
 
     def make(self, place: Path) -> bool:
-        """Take the sources out and make both sides ready.
+        """Unpack the sources and prepare both sides; return whether both are ready.
 
-        Whether both are: the next lease tries again where set-up failed.
+        The next lease tries again if set-up failed.
         """
-        found = unbundle(self.sources, place, self.settings.environ)
+        checkout = unbundle(self.sources, place, self.settings.environ)
         (place / PREPARED).mkdir()
         code = self.start(
             "setup",
-            *self.sides(place, found),
+            *self.sides(place, checkout),
             "--output",
             self.output,
             place=place,
-            here=found.here,
+            here=checkout.here,
         )
         if code not in MADE:
             raise BadSources(
@@ -168,27 +168,27 @@ class _SidesMaker:
             )
         return are_ready(place / PREPARED)
 
-    def sides(self, place: Path, found: Unbundled) -> Sequence[str]:
-        """The flags that name both sides. Base is named by its commit."""
-        config = ("--config", str(found.config)) if found.config is not None else ()
-        return ("--prepared", str(place / PREPARED), "--base", found.base, *config)
+    def sides(self, place: Path, checkout: Unbundled) -> Sequence[str]:
+        """Return the flags that name both sides. Base is named by its commit."""
+        config = ("--config", str(checkout.config)) if checkout.config is not None else ()
+        return ("--prepared", str(place / PREPARED), "--base", checkout.base, *config)
 
     @property
     def output(self) -> str:
-        """The lease's folder for documents, as what is started sees it."""
+        """The lease's folder for documents, as the started process sees it."""
         return RESULTS if self.settings.image else str(self.settings.output.resolve())
 
     def own(self) -> list[str]:
-        """Return the flags of this lease. A container only has its lease's GPU."""
+        """Return the flags of this lease. A container has only its lease's GPU."""
         device = self.settings.device
-        given = {
+        options = {
             "--output": self.output,
             "--lease": self.settings.lease,
             "--device": device.partition(":")[0] if device and self.settings.image else device,
         }
         flags = [
             part
-            for flag, value in given.items()
+            for flag, value in options.items()
             if value is not None
             for part in (flag, str(value))
         ]
@@ -212,7 +212,10 @@ class _SidesMaker:
         return code if code >= 0 else 128 - code
 
     def take(self) -> None:
-        """Take the documents out of the folder that a container could write to; its own log isn't in there."""
+        """Copy the documents out of the folder that the container could write to.
+
+        The lease's own log isn't in there.
+        """
         if self.settings.image:
             take_documents(self._results(), self.settings.output.resolve())
 

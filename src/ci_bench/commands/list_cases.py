@@ -1,4 +1,4 @@
-"""`ci-bench list`: prints what would be measured, or what has to be declared of it."""
+"""`ci-bench list`: print the cases of a gate, or the declaration that they need."""
 
 import json
 import re
@@ -37,7 +37,7 @@ _WORDS = {"null", "true", "false", "yes", "no", "on", "off", "y", "n"}
 
 
 def list_cases(settings: Listing) -> int:
-    """Print what would be measured, or what has to be declared of it."""
+    """Print the cases of a gate, or the declaration that they need."""
     config, find = load_with_suites(settings)
     if settings.declare:
         return _declare(settings, config, find)
@@ -54,20 +54,20 @@ def list_cases(settings: Listing) -> int:
 
 
 def _described(case: Case, took_s: float | None) -> Iterator[str]:
-    """Yield the kind of a case, its time in the previous run, and its arms, if there are several."""
+    """Yield the kind of a case, its time in the previous run, and its arms if there are several."""
     yield KINDS.get(case.suite, "a plugin's case")
     if took_s is not None:
         yield f"about {duration(took_s)}"
     if len(case.arms) > 1:
-        named = (f"{arm} (reference)" if arm == case.reference else arm for arm in case.arms)
-        yield f"arms: {', '.join(named)}"
+        arms = (f"{arm} (reference)" if arm == case.reference else arm for arm in case.arms)
+        yield f"arms: {', '.join(arms)}"
 
 
 def _expected(took_s: Sequence[float | None]) -> str:
-    """The time of a gate: as the previous run took, or a rule of thumb if it lacks a case."""
-    known = [seconds for seconds in took_s if seconds is not None]
-    if known and len(known) == len(took_s):
-        return f"A gate takes about {duration(sum(known))}, as the previous run did."
+    """Estimate a gate's time: as in the previous run, or by a rule of thumb if a case is new."""
+    earlier_s = [seconds for seconds in took_s if seconds is not None]
+    if earlier_s and len(earlier_s) == len(took_s):
+        return f"A gate takes about {duration(sum(earlier_s))}, as the previous run did."
     return (
         f"A gate takes about {MINUTES_A_CASE} min for each on two CPU cores; a training script"
         " takes ten runs or more."
@@ -75,7 +75,7 @@ def _expected(took_s: Sequence[float | None]) -> str:
 
 
 def _earlier_seconds(folder: Path) -> dict[str, float]:
-    """The seconds of each passed case in the previous run: of base and head, if it was a gate."""
+    """Return the seconds of each passed case in the previous run: base plus head of a gate."""
     seconds: dict[str, float] = {}
     for side in SideName:
         with suppress(BadDocument):
@@ -86,7 +86,7 @@ def _earlier_seconds(folder: Path) -> dict[str, float]:
 
 
 def _declare(settings: Listing, config: Config, find: Callable[[str], Suite]) -> int:
-    """Print the parts of the configuration that declare cases, whole, with what this tree plans."""
+    """Print the whole parts of the configuration that declare cases, with the plan of this tree."""
     if settings.filter:
         raise BadInput("--declare covers all cases; omit --filter")
     parts = declared_parts(config, find)
@@ -99,9 +99,10 @@ def _declare(settings: Listing, config: Config, find: Callable[[str], Suite]) ->
 
 
 def declared_parts(config: Config, find: Callable[[str], Suite]) -> dict[str, Any]:
-    """`plugins`, and the lists under `suites` in which an entry's plan reads files of the tree, with the cases that are planned.
+    """Return `plugins`, and the lists under `suites` whose plan reads files of the tree.
 
-    If a number is declared, or there are more ids than allowed, it is a number.
+    Their entries contain the planned cases: as a number if a number is declared, or if there are
+    more ids than allowed.
     """
     most = schema(Kind.CONFIG)["$defs"]["declared_cases"]["then"]["maxItems"]
     planned: dict[str, list[str] | int] = {}
@@ -111,18 +112,18 @@ def declared_parts(config: Config, find: Callable[[str], Suite]) -> dict[str, An
             len(ids) if isinstance(declared.cases, int) or len(ids) > most else ids
         )
     plugins = {
-        name: {field: value for field, value in asdict(own).items() if value}
-        for name, own in config.plugins.items()
+        name: {field: value for field, value in asdict(plugin).items() if value}
+        for name, plugin in config.plugins.items()
     }
     suites: dict[str, list[dict[str, Any]]] = {}
     for entry, declared in zip(config.entries, planning.declarations(config), strict=True):
-        found = {"cases": planned[declared.field]}
+        declaration = {"cases": planned[declared.field]}
         if entry.suite not in BUILT_IN:
-            plugins[entry.suite] = {**plugins.get(entry.suite, {}), **found}
+            plugins[entry.suite] = {**plugins.get(entry.suite, {}), **declaration}
         else:
             needed = entry.cases is not None or plans_from_tree(entry.suite, entry.options)
             suites.setdefault(entry.suite, []).append(
-                {**entry.options, **(found if needed else {})}
+                {**entry.options, **(declaration if needed else {})}
             )
     lists = {
         name: entries
@@ -133,7 +134,7 @@ def declared_parts(config: Config, find: Callable[[str], Suite]) -> dict[str, An
 
 
 def _block(value: Any, indent: str = "") -> str:
-    """Mappings and lists as blocks of YAML, a line for each value."""
+    """Render mappings and lists as blocks of YAML, with a line for each value."""
     if isinstance(value, dict) and value:
         return "".join(
             f"{indent}{_word(name)}:{_inside(inner, indent)}" for name, inner in value.items()
@@ -152,6 +153,6 @@ def _inside(value: Any, indent: str) -> str:
 
 
 def _word(value: Any) -> str:
-    """JSON, which is YAML too; without quotes where a text is nothing else without them."""
-    plain = isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _WORDS
-    return value if plain else json.dumps(value, ensure_ascii=False)
+    """Render a scalar as JSON, which is YAML too, or as bare text if that is unambiguous."""
+    is_bare = isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _WORDS
+    return value if is_bare else json.dumps(value, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""Loads the configuration that the flags name, or that is found."""
+"""Load the configuration that the flags name, or the one in or above the folder."""
 
 import os
 from collections.abc import Mapping
@@ -14,9 +14,9 @@ from ci_bench.suites.registry import plugin_forms
 
 
 def load(settings: Configured, forms: Mapping[str, Mapping[str, Any]] | None = None) -> Config:
-    """The configuration that the flags name, else the one that is found, else the defaults; flags win over the file.
+    """Return the named configuration, else the nearest one, else the defaults.
 
-    `forms` are JSON Schemas of entries of the tree's own suites, by name.
+    Flags win over the file. `forms` are JSON Schemas of entries of the tree's own suites, by name.
     """
     return load_config(
         config_path(settings),
@@ -27,24 +27,24 @@ def load(settings: Configured, forms: Mapping[str, Mapping[str, Any]] | None = N
 
 
 def plugins_of(settings: Configured) -> dict[str, str]:
-    """The suites of the tree that are planned: none if paths of benchmarks take the place of the file's suites."""
+    """Return the tree's suites that are planned; none if paths of benchmarks replace the file's."""
     return {} if settings.paths else named_plugins(config_path(settings))
 
 
 def benchmark_paths(settings: Configured) -> tuple[str, ...]:
-    """The paths of benchmarks that the command line names, relative to the folder that it was given in.
+    """Return the paths of benchmarks on the command line, relative to `here`.
 
     Raises:
-        BadInput: one lies outside of it.
+        BadInput: one is outside of it.
     """
-    found = []
+    paths = []
     for path in settings.paths:
-        whole = Path(os.path.normpath(settings.here / path))
-        if not whole.is_relative_to(settings.here):
+        absolute = Path(os.path.normpath(settings.here / path))
+        if not absolute.is_relative_to(settings.here):
             message = (
                 f"{path}: not inside {settings.here}, and each side has its own tree; run from the"
                 " root of that tree"
             )
             raise BadInput(message)
-        found.append(whole.relative_to(settings.here).as_posix())
-    return tuple(dict.fromkeys(found))
+        paths.append(absolute.relative_to(settings.here).as_posix())
+    return tuple(dict.fromkeys(paths))

@@ -43,7 +43,7 @@ from ci_bench.runner import beside, planning
 from ci_bench.runner.asking import OpenCases, ToExplain, conditional_stages
 from ci_bench.runner.base_plan import BasePlan
 from ci_bench.runner.beside import KeptOutputs, OutputsOptions
-from ci_bench.runner.decisions import intact
+from ci_bench.runner.decisions import Inspect, intact
 from ci_bench.runner.device import Device
 from ci_bench.runner.noise_floor import NoiseFolder
 from ci_bench.runner.planning import Plan
@@ -58,29 +58,32 @@ MOST_REASON = 2000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measurement:
-    """Inputs of measuring: the plan, options, paths of documents, and the `reproduce` command.
-
-    `choose` is its flag for one case; `None` if it has none. `environ` are the variables of the
-    caller.
-
-    With `save_outputs` the tensors of reference arms are kept next to the documents. `workflow` and
-    `asked` are recorded for judging the results: the run of the workflow, and the flags that narrow
-    or change the measured cases. So is the `lease` of this run. `base_plan` is the plan of base's
-    own tree in a paired run.
-    """
+    """Inputs of a measurement."""
 
     config: Config
+    """Configuration of the run, after flags."""
     plan: Plan
+    """Cases to measure, each with its suite."""
     output: Path
+    """Folder of the results documents and their attachments."""
     reproduce: tuple[str, ...]
+    """Words of the command that measures this plan again."""
     environ: Mapping[str, str]
+    """Variables of the caller."""
     choose: str | None = "--filter"
+    """Flag of `reproduce` that selects one case; `None` if it has none."""
     resume: bool = False
+    """Continues an interrupted run in `output`, if there is one."""
     save_outputs: bool = False
+    """Keeps the tensors of reference arms next to the documents."""
     workflow: WorkflowRun | None = None
+    """GitHub workflow run, recorded for judging; `None` outside of one."""
     asked: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Flags that narrow or change the measured cases, by name; recorded for judging."""
     lease: Lease | None = None
+    """Lease of a fleet that this run fulfils; `None` outside of a fleet."""
     base_plan: BasePlan | None = None
+    """Plan of base's own tree in a paired run; `None` if that tree is not planned."""
 
     def measure(
         self,
@@ -88,34 +91,27 @@ class Measurement:
         *,
         noise: NoiseFolder | None = None,
         calibrations: NoiseFolder | None = None,
-        known: Results | None = None,
-        kept: Mapping[str, KeptOutputs] | None = None,
+        baseline: Results | None = None,
+        baseline_outputs: Mapping[str, KeptOutputs] | None = None,
         seal: Seal | None = None,
     ) -> Mapping[SideName, Results]:
-        """Measure all sides; with `noise`, the judge says after each launch which cases need more.
+        """Measure all sides; with `noise`, until the judge needs no more launches of any case.
 
-        `noise`, or `calibrations`, is read for this machine once a worker has seen it. `known` are
-        earlier results: they give head's largest batches, and with a budget the cases' ranks.
-        `kept` are their saved tensors. If the `seal` on base and engine is broken, all cases fail.
+        `noise`, or `calibrations`, is read for this machine once a worker has seen it. Results of
+        the `baseline` give head's largest batches, and with a budget the cases' ranks. A broken
+        `seal` on base and engine fails all cases.
         """
         require_engine()
-        begun, earlier = (
-            planning.start(self.config, workflow=self.workflow, flags=self.asked, lease=self.lease),
-            None,
+        begun = planning.start(
+            self.config, workflow=self.workflow, flags=self.asked, lease=self.lease
         )
-        rank, first_s = (
-            ({}, {})
-            if self.config.run.budget_s is None
-            else self._rank(known, self.config.run.budget_s)
-        )
-        if self.resume:
-            earlier = self._interrupted(sides, begun)
-            begun = earlier.run if earlier else begun
-        attachments, both = self._attachments(sides, clear=earlier is None), tuple(sides)
-        device, usual_s = (
-            self._device(noise or calibrations),
-            (None if earlier else self._usual_s(sides)),
-        )
+        rank, first_s = self._rank(baseline)
+        earlier = self._interrupted(sides, begun) if self.resume else None
+        begun = earlier.run if earlier else begun
+        attachments = self._attachments(sides, clear=earlier is None)
+        device = self._device(noise or calibrations)
+        usual_s = None if earlier else self._usual_s(sides)
+        still_open, to_explain = self._questions(begun, sides, noise, explains=calibrations is None)
         with (
             make_folder() as scratch,
             ProgressDisplay(console(stderr=True), usual_s=usual_s) as display,
@@ -127,27 +123,17 @@ class Measurement:
                 hold=device.hold,
                 refuse=device.refuse,
                 watch=device.watch,
-                still_open=(
-                    OpenCases(run=begun, sides=both, config=self.config, noise=noise)
-                    if noise
-                    else None
-                ),
+                still_open=still_open,
                 asked=conditional_stages(),
-                to_explain=(
-                    None
-                    if calibrations
-                    else ToExplain(run=begun, sides=both, config=self.config, noise=noise)
-                ),
+                to_explain=to_explain,
                 seed=begun.id,
                 rank=rank,
                 usual_s=first_s,
                 attachments=attachments,
-                outputs=self._outputs(sides, kept or {}),
-                sizes=_sizes(known),
+                outputs=self._outputs(sides, baseline_outputs or {}),
+                sizes=_sizes(baseline),
                 base_suites=self.base_plan.suites if self.base_plan else {},
-                inspect=(
-                    intact if seal is None else lambda everything: seal.breaks(shared=everything)
-                ),
+                inspect=_inspection(seal),
             )
             return record_run(
                 self.plan,
@@ -160,8 +146,21 @@ class Measurement:
                 base_plan=self.base_plan,
             )
 
+    def _questions(
+        self, begun: Run, sides: Sequence[Side], noise: NoiseFolder | None, *, explains: bool
+    ) -> tuple[OpenCases | None, ToExplain | None]:
+        """Return the judge's questions after a launch: the open cases, and those to explain."""
+        both = tuple(sides)
+        still_open = (
+            OpenCases(run=begun, sides=both, config=self.config, noise=noise) if noise else None
+        )
+        to_explain = (
+            ToExplain(run=begun, sides=both, config=self.config, noise=noise) if explains else None
+        )
+        return still_open, to_explain
+
     def again(self, case: Case) -> str:
-        """The command that measures one case again, as one line for a shell."""
+        """Return the command that measures one case again, as one line for a shell."""
         return shlex.join([*self.reproduce, *((self.choose, case.id) if self.choose else ())])
 
     def _device(self, calibrations: NoiseFolder | None) -> Device:
@@ -194,17 +193,19 @@ class Measurement:
             files.clear()
         return attachments
 
-    def _outputs(self, sides: Sequence[Side], kept: Mapping[str, KeptOutputs]) -> OutputsOptions:
+    def _outputs(
+        self, sides: Sequence[Side], baseline: Mapping[str, KeptOutputs]
+    ) -> OutputsOptions:
         """Return which sides save their tensors, replacing those of the previous run."""
         folders = {
             side.name: place(self.output, side.name).with_name(beside.FOLDER) for side in sides
         }
-        needed = {one.path.parent.resolve() for one in kept.values()}
+        needed = {outputs.path.parent.resolve() for outputs in baseline.values()}
         for folder in () if self.resume else folders.values():
             with suppress(OSError):
                 if folder.resolve() not in needed:
                     beside.drop_saved(folder)
-        return OutputsOptions(save=folders if self.save_outputs else {}, baseline=kept)
+        return OutputsOptions(save=folders if self.save_outputs else {}, baseline=baseline)
 
     def _interrupted(self, sides: Sequence[Side], begun: Run) -> Earlier | None:
         places = {side.name: place(self.output, side.name) for side in sides}
@@ -223,22 +224,26 @@ class Measurement:
         return earlier
 
     def _rank(
-        self, known: Results | None, budget_s: float
+        self, baseline: Results | None
     ) -> tuple[dict[str, int], dict[str, tuple[float, float]]]:
-        """Return each case's place in the first launch, and its earlier duration; print how many cases fit.
+        """Return each case's rank in the first launch, and its earlier duration.
 
-        A budget is planned with them.
+        A budget is planned with them; without one both are empty. Print how many cases fit.
         """
-        before = known or self._earlier()
-        rank, usual_s = (
-            planning.rank(self.plan, self.config.policy, before, self._open_before()),
-            planning.usual_seconds(before),
-        )
+        budget_s = self.config.run.budget_s
+        if budget_s is None:
+            return {}, {}
+        before = baseline or self._earlier()
+        rank = planning.rank(self.plan, self.config.policy, before, self._open_before())
+        usual_s = planning.usual_seconds(before)
         tell(planning.coverage(self.plan, rank, usual_s, budget_s))
         return rank, usual_s
 
     def _usual_s(self, sides: Sequence[Side]) -> float | None:
-        """Return the duration of the previous run of these cases and sides; `None` if unknown, or if one did not end well."""
+        """Return the duration of the previous run of these cases and sides.
+
+        `None` if it is unknown, or if a case did not end well.
+        """
         before = self._earlier()
         ended = before is not None and before.run.state is RunState.COMPLETE
         spent = (
@@ -246,9 +251,9 @@ class Measurement:
             if before and ended
             else {}
         )
-        known = [spent.get(case.id) for _, case in self.plan]
-        seconds = [one for one in known if one is not None]
-        return sum(seconds) * len(sides) if seconds and len(seconds) == len(known) else None
+        durations = [spent.get(case.id) for _, case in self.plan]
+        seconds = [duration for duration in durations if duration is not None]
+        return sum(seconds) * len(sides) if seconds and len(seconds) == len(durations) else None
 
     def _earlier(self) -> Results | None:
         """Return the previous run's results from the output folder, if readable."""
@@ -257,7 +262,7 @@ class Measurement:
         return None
 
     def _open_before(self) -> frozenset[str]:
-        """The cases that the comparison before could not decide, if it can be read."""
+        """Return the cases that the previous comparison could not decide, if it can be read."""
         with suppress(BadDocument):
             cases = documents.read_comparison(self.output / COMPARISON).cases
             return frozenset(
@@ -277,11 +282,16 @@ def announce(environ: Mapping[str, str], line: str) -> None:
     )
 
 
-def _sizes(known: Results | None) -> dict[str, dict[str, Fact]]:
-    """The facts of the largest batch of each case of an earlier run that has one."""
+def _inspection(seal: Seal | None) -> Inspect:
+    """Return the function that lists a seal's breaks; quick inspections skip shared folders."""
+    return intact if seal is None else lambda everything: seal.breaks(shared=everything)
+
+
+def _sizes(baseline: Results | None) -> dict[str, dict[str, Fact]]:
+    """Return the facts of each case's largest batch, for cases of an earlier run that have one."""
     rows = (
         row
-        for row in (known.cases if known else ())
+        for row in (baseline.cases if baseline else ())
         if isinstance(row.facts.get(LARGEST_BATCH), int)
     )
     return {
@@ -293,7 +303,7 @@ def _sizes(known: Results | None) -> dict[str, dict[str, Fact]]:
 def measurement_of(
     command: str, settings: Measuring, config: Config, find: Callable[[str], Suite]
 ) -> Measurement:
-    """Plan the cases that the flags choose, and return what measures them."""
+    """Plan the cases that the flags choose, and return their measurement."""
     plan = planning.require_room(planning.plan(config, settings.filter, find, tell))
     return Measurement(
         config=config,
@@ -309,7 +319,10 @@ def measurement_of(
 
 
 def caller(settings: Settings, name: SideName, more: Mapping[str, str] | None = None) -> Side:
-    """The caller's tree as a side, its code first on the path; `more` are variables for its workers."""
+    """Return the caller's tree as a side, with its code first on the path.
+
+    `more` are variables for its workers.
+    """
     return caller_side(name, settings.here, settings.environ, more)
 
 
@@ -318,12 +331,15 @@ def ending(results: Results) -> ExitCode:
 
     A case that reports that it cannot run here does not fail.
     """
-    whole = all(row.status in {Status.OK, Status.SKIPPED} for row in results.cases)
+    complete = all(row.status in {Status.OK, Status.SKIPPED} for row in results.cases)
     measured = any(row.metrics for row in results.cases)
-    return ExitCode.OK if whole and measured else ExitCode.MEASURING_FAILED
+    return ExitCode.OK if complete and measured else ExitCode.MEASURING_FAILED
 
 
 def tell_row(row: CaseResult) -> None:
-    """Print how a case ended, and why, on one line: a reason holds what the measured code or a compiler wrote."""
+    """Print on one line how a case ended, and why.
+
+    The reason is cleaned: it holds output of the measured code or of a compiler.
+    """
     reason = f": {clean(row.failure.reason, cap=MOST_REASON)}" if row.failure else ""
     tell(f"{row.status:<14}{row.case.id}{reason}")

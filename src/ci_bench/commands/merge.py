@@ -36,7 +36,7 @@ def merge(settings: Merging) -> int:
     }
     for name, results in written.items():
         documents.write(results, place(settings.output, name))
-    tell(_told(merged))
+    tell(_describe_parts(merged))
     alone = Baseline(mode=BaselineMode.NONE, absence="none of the merged runs measured base")
     comparison = judge(
         merged.head,
@@ -64,16 +64,16 @@ def _require_apart(output: Path, runs: Sequence[Path]) -> None:
 
 
 def read_pair(folder: Path) -> RunPair:
-    """The documents in a run's folder.
+    """Read the documents in a run's folder.
 
     Raises:
-        BadDocument: one of them is not sound.
-        CannotMerge: the run was cut off, and no note says how far it had come.
+        BadDocument: one of them is invalid.
+        CannotMerge: the run was cut off, and the number of its whole launches is not recorded.
     """
     paths = {name: place(folder, name) for name in (SideName.HEAD, SideName.BASE)}
     head = documents.read_results(paths[SideName.HEAD])
     base = documents.read_results(paths[SideName.BASE]) if paths[SideName.BASE].exists() else None
-    whole = None
+    launches = None
     if any(
         side is not None and side.run.state is not RunState.COMPLETE and not side.parts
         for side in (head, base)
@@ -85,19 +85,22 @@ def read_pair(folder: Path) -> RunPair:
             raise CannotMerge(
                 f"{folder}: the run was interrupted, and its progress.json is missing; {way_out}"
             ) from error
-        whole = {name: min(count.get(name, 0) for count in counts) for name in counts[0]}
-    return RunPair(name=str(folder), head=head, base=base, whole=whole)
+        launches = {name: min(count.get(name, 0) for count in counts) for name in counts[0]}
+    return RunPair(name=str(folder), head=head, base=base, whole=launches)
 
 
 def rule_of_parts(options: RunOptions, merged: Results) -> SequentialRule:
-    """The rule for launches of several runs: with fixed sampling, one look at all of them."""
+    """Return the rule for launches of several runs.
+
+    With fixed sampling it is one look at all of them.
+    """
     if options.sampling is not Sampling.FIXED or not merged.parts:
         return rule_of(options)
-    taken = max((len(metric.launches) for row in merged.cases for metric in row.metrics), default=1)
-    return fixed(min(max(options.launches, taken), SequentialRule().looks[-1]))
+    count = max((len(metric.launches) for row in merged.cases for metric in row.metrics), default=1)
+    return fixed(min(max(options.launches, count), SequentialRule().looks[-1]))
 
 
-def _told(merged: RunPair) -> str:
+def _describe_parts(merged: RunPair) -> str:
     slots = {part.slot for part in merged.parts}
     devices = "1 device" if len(slots) == 1 else f"{len(slots)} identical devices"
     return f"{len(merged.parts)} run(s) on {devices}"

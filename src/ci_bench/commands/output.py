@@ -1,6 +1,6 @@
 """Output of commands: answers on stdout, progress on stderr, which lets reports be piped.
 
-And what need not be waited for meanwhile: it is done by a copy of the process (`forked`).
+`forked` does work in a copy of the process, which nothing has to wait for meanwhile.
 """
 
 import os
@@ -27,7 +27,10 @@ def say(text: str) -> None:
 
 @contextmanager
 def _to_stdout() -> Iterator[None]:
-    """Turn a fault of stdout into `CannotWrite`, and discard its buffer, which would change the exit code."""
+    """Turn a fault of stdout into `CannotWrite`, and discard its buffer.
+
+    The buffer would change the exit code.
+    """
     try:
         yield
     except OSError as error:
@@ -40,7 +43,7 @@ def _to_stdout() -> Iterator[None]:
 
 
 def discard_stdout() -> None:
-    """Send what stdout still holds nowhere; the end of the process would fail on it once more."""
+    """Discard the buffer of stdout; the end of the process would fail on it once more."""
     with suppress(OSError, ValueError), Path(os.devnull).open("w") as nowhere:
         os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
@@ -52,7 +55,7 @@ def tell(line: str) -> None:
 
 
 def console(*, stderr: bool = False) -> "Console":
-    """A console on stdout or stderr.
+    """Return a console on stdout or stderr.
 
     A closed pipe ends the process on stdout, and the progress on stderr.
     """
@@ -76,10 +79,11 @@ def print_to_stdout(show: "Callable[[Console], None]") -> None:
 
 @contextmanager
 def forked(call: Callable[[], None]) -> Iterator[None]:
-    """Make a call while the block runs; afterwards, in this process, where that is not safe or gains nothing.
+    """Run a call in a copy of the process while the block runs, or here after the block.
 
-    The call leaves files and no values. If the copy fails, the call is repeated here and reports
-    the error. If the block raises, the copy is waited for, and the call is not repeated.
+    The latter is for processes that cannot fork safely or with gain. The call leaves files and no
+    values. If the copy fails, the call is repeated here and reports the error. If the block raises,
+    the copy is waited for, and the call is not repeated.
     """
     if not _may_fork():
         yield
@@ -99,7 +103,7 @@ def forked(call: Callable[[], None]) -> Iterator[None]:
 
 
 def _make(call: Callable[[], None]) -> None:
-    """Leaves without what is registered for the end of the process: that, and what is buffered, are the first one's."""
+    """Run the call in the copy, and exit without the exit handlers and buffers of the original."""
     status = 1
     try:
         call()

@@ -1,4 +1,4 @@
-"""Loads a configuration with the suites of the tree itself, whose code runs in separate processes."""
+"""Load a configuration with the suites of the tree, whose code runs in separate processes."""
 
 import os
 from collections.abc import Callable
@@ -26,21 +26,26 @@ from ci_bench.suites.registry import plugin_forms
 
 
 def load_with_suites(settings: Configured) -> tuple[Config, Callable[[str], Suite]]:
-    """The configuration, its entries of the tree's own suites checked by the form that those give, and how suites are found.
+    """Return the configuration, and the function that finds suites by name.
 
-    Raises `BadConfig` and `UnknownSuite`. For commands that will measure, or show the plan: the
-    tree's code runs in separate processes.
+    Entries of the tree's own suites are checked by the forms of those suites. For commands that
+    will measure, or show the plan: the tree's code runs in separate processes.
+
+    Raises `BadConfig` and `UnknownSuite`.
     """
     require_config(settings)
-    own = open_suites(plugins_of(settings), settings.here, settings.environ)
-    config = load(settings, {name: suite.options_schema for name, suite in own.items()})
+    suites = open_suites(plugins_of(settings), settings.here, settings.environ)
+    config = load(settings, {name: suite.options_schema for name, suite in suites.items()})
     return config, finder(
-        {**own, "functions": functions_of(settings.here, partial(_planning_tree, settings))}
+        {**suites, "functions": functions_of(settings.here, partial(_planning_tree, settings))}
     )
 
 
 def _planning_tree(settings: Configured) -> PlanningTree:
-    """The tree that plans benchmarks: head's prepared one, which has what set-up installs, or else the caller's."""
+    """Return the tree that plans benchmarks: head's prepared one, or else the caller's.
+
+    The prepared one has the packages of set-up.
+    """
     if isinstance(settings, Measuring) and settings.prepared is not None:
         head = prepared_head(settings.prepared, settings.here, settings.environ)
         if head.failure is None:
@@ -49,10 +54,11 @@ def _planning_tree(settings: Configured) -> PlanningTree:
 
 
 def base_config(settings: Configured, config: Config, here: Path) -> Config:
-    """The configuration as base's tree has it at `here`, its folder of this one; flags win over it, too.
+    """Return the configuration in base's tree, with the flags applied.
 
-    It is head's where base's tree has no such file, where it cannot be read, and where the file
-    lies outside of the checkout: one file is then meant for both.
+    `here` is base's folder for the folder of this configuration. Head's configuration is used if
+    base's tree has no such file or it cannot be read, and if the file is outside of the checkout:
+    it is then for both sides.
     """
     path = _in_base(config_path(settings), settings.here, here)
     if path is None:
@@ -79,8 +85,8 @@ def _in_base(path: Path | None, ours: Path, theirs: Path) -> Path | None:
     if path is None or path == QUICKSTART:
         return None
     inside = os.path.relpath(path.resolve(), ours.resolve())
-    found = Path(os.path.normpath(theirs / inside))
+    counterpart = Path(os.path.normpath(theirs / inside))
     top = next(
         (folder for folder in (theirs, *theirs.parents) if (folder / ".git").exists()), theirs
     )
-    return found if found.is_relative_to(top) and found.is_file() else None
+    return counterpart if counterpart.is_relative_to(top) and counterpart.is_file() else None

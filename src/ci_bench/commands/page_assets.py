@@ -1,4 +1,7 @@
-"""Reads the style and the scripts of HTML pages from the package: what the renderers, which touch no file, are handed."""
+"""Read the style and the scripts of HTML pages from the package.
+
+The renderers touch no file: they get them as values.
+"""
 
 from importlib.resources import files
 
@@ -9,10 +12,14 @@ _LIBRARY = ("vendor/d3.min.js", "vendor/plot.umd.min.js", "shell.js")
 
 
 def page_assets(script: str, *, package: str = _HTML) -> Assets:
-    """The shell's style, the plotting library, the shell's script, and the page's own `script`, a file of `package`."""
+    """Return the shell's style, the plotting library, and the scripts of the shell and the page.
+
+    `script` is the page's, a file of `package`.
+    """
     shell = files(_HTML)
     shared = tuple(shell.joinpath(name).read_text(encoding="utf-8") for name in _LIBRARY)
-    own = files(package).joinpath(script).read_text(encoding="utf-8")
+    page_script = files(package).joinpath(script).read_text(encoding="utf-8")
     return Assets(
-        style=shell.joinpath("shell.css").read_text(encoding="utf-8"), scripts=(*shared, own)
+        style=shell.joinpath("shell.css").read_text(encoding="utf-8"),
+        scripts=(*shared, page_script),
     )

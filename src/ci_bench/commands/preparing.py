@@ -1,4 +1,4 @@
-"""Both sides of a paired run: made and removed around measuring, or made by `setup` and measured by another process.
+"""Both sides of a paired run: prepared around measuring, or by `setup` for another process.
 
 `setup` serves measuring without a network: it runs with one, and `gate --prepared` without. Neither
 needs a token, and neither hands one on.
@@ -34,7 +34,7 @@ from ci_bench.suites.functions.plan import must_be_imported
 
 @contextmanager
 def open_sides(config: Config, settings: Measuring, cases: Sequence[Case]) -> Iterator[SidePair]:
-    """Both sides, ready to be measured: those that were prepared, or new ones, which are removed in the end.
+    """Open both sides for measuring: the prepared ones, or new ones, which are removed in the end.
 
     Base's processes may change the paths in its tree that `cases` write to by their own options.
     """
@@ -54,10 +54,10 @@ def open_sides(config: Config, settings: Measuring, cases: Sequence[Case]) -> It
 
 
 def with_policy_of_base(config: Config, settings: Measuring, sides: Sequence[Side]) -> Config:
-    """The configuration with base's policy, where base's tree has one: head does not say what fails it, by hand neither.
+    """Return the configuration with base's policy, if base's tree has one.
 
-    A file outside of the checkout is for both sides, and so is what nodes get that make the sides
-    themselves.
+    Head must not decide what fails it, also in a gate by hand. A configuration outside of the
+    checkout is for both sides, and so is the one of nodes that prepare the sides themselves.
     """
     (base,) = (side for side in sides if side.name is SideName.BASE)
     if base.folder is None or base.failure is not None:
@@ -105,7 +105,7 @@ def plan_base_of(
             reproduce=measurement.again,
         )
     config = measurement.config
-    wanted = WantedTrees(
+    request = WantedTrees(
         repository=settings.here,
         base=base.source.commit,
         setup=config.setup,
@@ -113,7 +113,7 @@ def plan_base_of(
         leave_out=(settings.output,),
     )
     with make_folder() as scratch:
-        trees = make_trees(wanted, Path(scratch) / "trees")
+        trees = make_trees(request, Path(scratch) / "trees")
         folder = trees.base.folder / trees.checkout.prefix
         if trees.base.failure is not None or not folder.is_dir():
             return None
@@ -129,12 +129,10 @@ def plan_base_of(
 
 @contextmanager
 def planning_sealed(settings: Measuring) -> Iterator[None]:
-    """Restrict planning that runs the tree's code.
-
-    It must not change the engine, or sides made before.
+    """Check that planning by the tree's code leaves the engine and prepared sides unchanged.
 
     Raises:
-        OutOfReach: it changed something of that.
+        OutOfReach: it changed one of them.
         NotPrepared: nothing was prepared.
     """
     if not plans_by_the_tree(settings):
@@ -154,19 +152,19 @@ def plans_by_the_tree(settings: Measuring) -> bool:
 
 
 def _imports_benchmarks(settings: Measuring) -> bool:
-    """Return whether a file of benchmarks has to be imported to be planned."""
+    """Return whether planning has to import a file of benchmarks."""
     entries = function_entries(config_path(settings), benchmark_paths(settings))
     return any(must_be_imported(settings.here, entry) for entry in entries)
 
 
 def _outputs(cases: Sequence[Case]) -> tuple[str, ...]:
-    """The files in a tree that commands write their results to, as globs."""
-    named = (case.params.get("output") for case in cases if case.suite == "command")
-    return tuple(str(output) for output in named if output and output != STDOUT)
+    """Return the files in a tree that commands write their results to, as globs."""
+    outputs = (case.params.get("output") for case in cases if case.suite == "command")
+    return tuple(str(output) for output in outputs if output and output != STDOUT)
 
 
 def place_of(settings: Measuring, scratch: Path, writes: tuple[str, ...] = ()) -> Place:
-    """Return where the sides of a run are made, with the folder `scratch` for them."""
+    """Return the place of a run's sides, with the folder `scratch` for them."""
     return Place(
         repository=settings.here,
         environ=settings.environ,
@@ -182,7 +180,7 @@ def place_of(settings: Measuring, scratch: Path, writes: tuple[str, ...] = ()) -
 
 
 def tell_sides(pair: SidePair) -> None:
-    """Print the base that was chosen, and why a side cannot be measured."""
+    """Print the chosen base, and why a side cannot be measured."""
     source = pair.base.source
     tell(f"base is {source.chosen_by}, commit {source.commit}")
     for side in pair.sides:

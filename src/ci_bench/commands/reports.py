@@ -1,4 +1,4 @@
-"""Reads what `show` is given: a comparison with its results, or the results of one run."""
+"""Read the input of `show`: a comparison with its results, or the results of one run."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ ALONE = "this report covers a single run"
 
 
 def document_of(path: Path) -> Path:
-    """A document, or the comparison in a run's folder, else its results."""
+    """Return the document, or in a run's folder the comparison, else the results."""
     if not path.is_dir():
         return path
     comparison = path / "comparison.json"
@@ -23,7 +23,10 @@ def document_of(path: Path) -> Path:
 
 
 def read_report(document: Path) -> tuple[Comparison, Results | None, Results | None]:
-    """The comparison with the results that it was made of; of a results document, what is to be said of it alone."""
+    """Return the comparison, and the results of head and base if they are still there.
+
+    A results document becomes a comparison with no baseline.
+    """
     if documents.document_kind(document) is documents.Kind.RESULTS:
         alone = documents.read_results(document)
         baseline = Baseline(mode=BaselineMode.NONE, absence=ALONE)
@@ -39,7 +42,7 @@ def read_report(document: Path) -> tuple[Comparison, Results | None, Results | N
 
 
 def _side(side: ComparedSide, path: Path) -> Results | None:
-    """Return the results of one side that lie next to the comparison, if they are of the same run."""
+    """Return the results of one side next to the comparison, if they are of the same run."""
     if not path.exists():
         return None
     results = documents.read_results(path)

@@ -1,4 +1,4 @@
-"""`ci-bench run`: measures this tree."""
+"""`ci-bench run`: measure this tree."""
 
 from ci_bench.command_line.settings import Measuring
 from ci_bench.commands.judging import PAGE, Baseline, judge, page
@@ -35,7 +35,7 @@ def run(settings: Measuring) -> int:
 
 
 def _report_alone(results: Results, measurement: Measurement) -> None:
-    """The page of one run that is compared with nothing."""
+    """Write the page of one run without a comparison."""
     alone = Baseline(mode=BaselineMode.NONE, absence=ALONE)
     comparison = judge(results, alone, policy=measurement.config.policy, folder=None)
     file = measurement.output / PAGE

@@ -1,4 +1,4 @@
-"""`ci-bench doctor --selftest`: gates an example pull request with injected faults, and checks that each is found."""
+"""`ci-bench doctor --selftest`: gate an example with injected faults; each must be found."""
 
 from ci_bench.command_line.settings import SelfTesting
 from ci_bench.commands.judging import judge, paired_with

@@ -1,11 +1,11 @@
-"""`ci-bench setup`: makes both sides ready, for `gate --prepared`."""
+"""`ci-bench setup`: prepare both sides for `gate --prepared`."""
 
 import shlex
 from contextlib import nullcontext
 
 from ci_bench.checkouts.paired import prepare_sides
-from ci_bench.command_line.flags import DEFAULT_OUTPUT
 from ci_bench.command_line.settings import Measuring
+from ci_bench.command_line.shared_flags import DEFAULT_OUTPUT
 from ci_bench.commands.loading import load
 from ci_bench.commands.output import tell
 from ci_bench.commands.preparing import place_of, tell_sides
@@ -15,13 +15,11 @@ from ci_bench.processes.descendants import ending_with
 
 
 def setup(settings: Measuring) -> int:
-    """Make both sides ready, and leave them for `gate --prepared`.
+    """Prepare both sides, and leave them for `gate --prepared`.
 
-    A side that cannot be made ready is the gate's to report.
-
-    If neither side can be prepared, there is nothing to measure: the gate can only report that, and
-    this ends as measuring would. For a lease it ends with its parent: the next lease would make the
-    same sides.
+    The gate reports a side that cannot be prepared. If neither side can be, there is nothing to
+    measure, and this command ends as measuring would. For a lease it ends with its parent: the next
+    lease would prepare the same sides.
     """
     assert settings.prepared is not None  # noqa: S101 - the flag is required
     config = load(settings)
@@ -47,14 +45,18 @@ def setup(settings: Measuring) -> int:
 
 
 def _measuring(settings: Measuring) -> list[str]:
-    """The gate's flags for what was set up here: it refuses sides that were made of something else."""
-    given = {"--config": settings.config, "--base": settings.base, "--prepared": settings.prepared}
-    given |= {"--output": settings.output} if settings.output != DEFAULT_OUTPUT else {}
+    """Return the words of the gate for these sides; it refuses sides of another configuration."""
+    options = {
+        "--config": settings.config,
+        "--base": settings.base,
+        "--prepared": settings.prepared,
+    }
+    options |= {"--output": settings.output} if settings.output != DEFAULT_OUTPUT else {}
     return [
         "gate",
         *(
             part
-            for flag, value in given.items()
+            for flag, value in options.items()
             if value is not None
             for part in (flag, str(value))
         ),

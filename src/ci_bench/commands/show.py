@@ -1,4 +1,4 @@
-"""`ci-bench show`: a verdict in the terminal or in another form, or what is read of a training's log."""
+"""`ci-bench show`: render a verdict, or print the steps that are read from a training's log."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -22,11 +22,11 @@ from ci_bench.report.time_spent import sides_of, time_spent
 
 
 def show(settings: Showing) -> int:
-    """Print or write the verdict of a document or a run's folder; of a training's log, what would be read.
+    """Print or write the verdict of a document or a run's folder, or describe a training's log.
 
     Raises:
         BadInput: the form cannot be written to a file, or does not suit a log.
-        BadDocument: the document is not sound, or results that the form needs are missing.
+        BadDocument: the document is invalid, or results that the form needs are missing.
         CannotWrite: the file cannot be written.
     """
     if settings.logs or is_log(settings.document):
@@ -75,7 +75,7 @@ def _print(
     print_to_stdout(partial(print_time, list(sides), time_spent(list(sides.values()))))
 
 
-def _whole(comparison: Comparison) -> str:
+def _render_whole(comparison: Comparison) -> str:
     return render_report(comparison, room=None)
 
 
@@ -85,7 +85,7 @@ def _badge(comparison: Comparison) -> str:
 
 TEXTS: Mapping[str, Callable[[Comparison], str]] = {
     "comment": render_comment,
-    "markdown": _whole,
+    "markdown": _render_whole,
     "json": render_decision,
     "junit": render_junit,
     "code-quality": render_code_quality,

@@ -1,4 +1,4 @@
-"""Shows a verdict, and says which files were written."""
+"""Show a verdict, and list the written files."""
 
 from collections.abc import Collection
 from functools import partial
@@ -15,7 +15,7 @@ from ci_bench.runner.attachments import FOLDER
 
 
 def show(comparison: Comparison, form: str = "terminal") -> None:
-    """Print the verdict: `json`, the decision for a program; `comment`; or for the terminal."""
+    """Print the verdict: as `json` for a program, as a `comment`, or for the terminal."""
     if form == "json":
         say(render_decision(comparison))
     elif form == "comment":
@@ -25,9 +25,9 @@ def show(comparison: Comparison, form: str = "terminal") -> None:
 
 
 def tell_files(folder: Path, *, sides: Collection[SideName] = ()) -> None:
-    """Say which files were written: the results of `sides`, the comparison, and the report.
+    """List the written files: the results of `sides`, the comparison, and the report.
 
-    A page that could not be made is not there.
+    A page that could not be made is missing.
     """
     results = [place(Path(), name).as_posix() for name in sorted(sides, reverse=True)]
     names = [*results, "comparison.json", "report.md", "report.html"]
@@ -37,7 +37,7 @@ def tell_files(folder: Path, *, sides: Collection[SideName] = ()) -> None:
 
 
 def tell_attachments(folder: Path) -> None:
-    """Say which files cases have left in a run's folder."""
-    for kept in (folder / FOLDER, folder / "base" / FOLDER):
-        for path in sorted(path for path in kept.rglob("*") if path.is_file()):
+    """List the files that cases have left in a run's folder."""
+    for attachments in (folder / FOLDER, folder / "base" / FOLDER):
+        for path in sorted(path for path in attachments.rglob("*") if path.is_file()):
             tell(f"wrote {path}")

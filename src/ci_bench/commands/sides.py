@@ -41,10 +41,9 @@ _OURS = re.compile(rb'\s*\{\s*"kind"\s*:\s*"(results|comparison|calibration|hist
 class SideRead:
     """One side.
 
-    `launches` is how many the benchmark with the fewest has, `None` of a results document that says
-    it itself.
-
-    `notes` say what was read, and what of it is not compared.
+    `launches` is the smallest number of launches of a benchmark; `None` for a results document,
+    which contains the number itself. `notes` describe the content, and the parts that are not
+    compared.
     """
 
     name: str
@@ -59,7 +58,7 @@ def is_results(content: bytes) -> bool:
 
 
 def read_side(name: str, paths: Sequence[Path], source: str) -> SideRead:
-    """Read a side: one results document or run's folder, or other tools' files in a format, each of them a launch.
+    """Read a side: a results document, a run's folder, or other tools' files, one for each launch.
 
     Raises:
         BadInput: a file cannot be read, or the files do not belong together.
@@ -75,9 +74,9 @@ def read_sides(sides: Mapping[str, Sequence[Path]], source: str) -> list[SideRea
     """
     opened = {name: _opened(name, paths, source) for name, paths in sides.items()}
     foreign = {name: side for name, side in opened.items() if not isinstance(side, SideRead)}
-    named = _with_full_names(foreign)
+    readings = _with_full_names(foreign)
     return [
-        side if isinstance(side, SideRead) else _imported(name, side, named[name])
+        side if isinstance(side, SideRead) else _imported(name, side, readings[name])
         for name, side in opened.items()
     ]
 
@@ -85,7 +84,7 @@ def read_sides(sides: Mapping[str, Sequence[Path]], source: str) -> list[SideRea
 def _opened(
     name: str, paths: Sequence[Path], source: str
 ) -> "SideRead | Mapping[Path, tuple[bytes, Reading]]":
-    """A side of a results document, or the other tools' files of a side, each with its content and reading."""
+    """Read a side of a results document, or return its files with content and reading."""
     files = _files(paths)
     alone = (
         files[0] if len(files) == 1 and files[0].is_file() else None
@@ -117,10 +116,10 @@ def _with_full_names(
         return {}
     from ci_bench.formats.recognising import with_full_names
 
-    named = iter(
+    renamed = iter(
         with_full_names([reading for files in sides.values() for _, reading in files.values()])
     )
-    return {name: {str(path): next(named) for path in files} for name, files in sides.items()}
+    return {name: {str(path): next(renamed) for path in files} for name, files in sides.items()}
 
 
 def _begin(path: Path) -> bytes:
@@ -133,24 +132,24 @@ def _begin(path: Path) -> bytes:
 
 
 def _files(paths: Sequence[Path]) -> list[Path]:
-    """The files that paths name: a run's document, all of a folder of other files, or the file itself."""
-    found: list[Path] = []
+    """Return the named files; a folder is a run's document, or all of its files."""
+    files: list[Path] = []
     for path in (_STDIN if str(path) == "-" else path for path in paths):
         document = results_path(path)
         if not path.is_dir() or document.is_file():
-            found.append(document if path.is_dir() else path)
+            files.append(document if path.is_dir() else path)
             continue
-        own = sorted(
+        entries = sorted(
             file for file in path.iterdir() if file.is_file() and not file.name.startswith(".")
         )
-        if not own:
+        if not entries:
             folders = sorted(folder.name for folder in path.iterdir() if folder.is_dir())
-            instead = f"; name one of its folders: {_listed(folders)}" if folders else ""
+            instead = f"; name one of its folders: {_join_names(folders)}" if folders else ""
             raise BadInput(f"{path}: this folder has no results.json and no other file{instead}")
-        found += own
-    if len(found) > MOST_FILES:
-        raise BadInput(f"{len(found):,} files, but one side takes at most {MOST_FILES:,}")
-    return found
+        files += entries
+    if len(files) > MOST_FILES:
+        raise BadInput(f"{len(files):,} files, but one side takes at most {MOST_FILES:,}")
+    return files
 
 
 def _imported(
@@ -161,10 +160,10 @@ def _imported(
 
     run = _run({path: content for path, (content, _) in files.items()})
     try:
-        found = import_results(readings, run=run, tool_version=__version__)
+        imported = import_results(readings, run=run, tool_version=__version__)
     except Unreadable as error:
         raise BadInput(f"{', '.join(list(readings)[:SHOWN])}: {error}") from error
-    cases, one = found.results.cases, next(iter(readings.values()))
+    cases, first = imported.results.cases, next(iter(readings.values()))
     single = all(
         len(launch.values) == 1
         for case in cases
@@ -172,28 +171,30 @@ def _imported(
         for launch in metric.launches
     )
     notes = [
-        f"{name}: {count_of(len(cases), 'benchmark')} of {one.tool or one.form},"
-        f" {count_of(found.launches, 'launch')}" + (" of one number each" if single else "")
+        f"{name}: {count_of(len(cases), 'benchmark')} of {first.tool or first.form},"
+        f" {count_of(imported.launches, 'launch')}" + (" of one number each" if single else "")
     ]
-    if found.gaps:
-        notes.append(f"{name}: not in every file: {_listed(found.gaps)}")
+    if imported.gaps:
+        notes.append(f"{name}: not in every file: {_join_names(imported.gaps)}")
     notes += [
         f"{name}: {note}"
         for note in dict.fromkeys(note for reading in readings.values() for note in reading.notes)
     ]
-    if found.incomparable:
-        notes.append(f"{name}: not compared: {_listed(found.incomparable)}")
-    if found.undirected:
+    if imported.incomparable:
+        notes.append(f"{name}: not compared: {_join_names(imported.incomparable)}")
+    if imported.undirected:
         notes.append(
             f"{name}: not compared, because it is unknown whether more is better:"
-            f" {_listed(found.undirected)}"
+            f" {_join_names(imported.undirected)}"
         )
-    if found.counters:
+    if imported.counters:
         notes.append(
             f"{name}: counters are not compared, because their file gives no direction:"
-            f" {_listed(found.counters)}"
+            f" {_join_names(imported.counters)}"
         )
-    return SideRead(name=name, results=found.results, launches=found.launches, notes=tuple(notes))
+    return SideRead(
+        name=name, results=imported.results, launches=imported.launches, notes=tuple(notes)
+    )
 
 
 def _reading(path: Path, content: bytes, source: str) -> "Reading":
@@ -225,7 +226,7 @@ def _is_training_log(content: bytes) -> bool:
 
 
 def _run(contents: dict[Path, bytes]) -> Run:
-    """Describe the run: its files, and when the first of them was written."""
+    """Describe the run: its files, and the time when the first of them was written."""
     digest = hashlib.sha256(
         b"\0".join(hashlib.sha256(content).digest() for content in contents.values())
     ).hexdigest()[:12]
@@ -257,16 +258,16 @@ def policy_of_files(policy: Policy, identity: Mapping[str, Fact]) -> Policy:
 
 
 def tell_limits(base: SideRead, head: SideRead) -> None:
-    """Report both sides' contents, benchmarks that only one has, and facts that the files lack."""
+    """Report both sides' contents, benchmarks of only one side, and facts that the files lack."""
     for line in (*base.notes, *head.notes):
         tell(line)
     ids = {
         side.name: {row.case.id: row.case.title or row.case.id for row in side.results.cases}
         for side in (base, head)
     }
-    for one, other in ((base.name, head.name), (head.name, base.name)):
-        if alone := [title for name, title in ids[one].items() if name not in ids[other]]:
-            tell(f"only in {one}: {_listed(alone)}")
+    for first, other in ((base.name, head.name), (head.name, base.name)):
+        if alone := [title for name, title in ids[first].items() if name not in ids[other]]:
+            tell(f"only in {first}: {_join_names(alone)}")
     few = [
         side
         for side in (base, head)
@@ -291,6 +292,6 @@ def tell_limits(base: SideRead, head: SideRead) -> None:
         )
 
 
-def _listed(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return ", ".join(name[:200] for name in names[:SHOWN]) + more

@@ -1,4 +1,4 @@
-"""Prints the steps and digits that a gate would read from a training's log."""
+"""Print the steps and digits that a gate would read from a training's log."""
 
 import statistics
 from pathlib import Path
@@ -32,7 +32,7 @@ def is_log(path: Path) -> bool:
 
 
 def show_log(path: Path) -> None:
-    """Print the steps, ranks, times, evaluations and digits of a log, and what a gate on it could see.
+    """Print the steps, ranks, times, evaluations and digits of a log, and a gate's sensitivity.
 
     Raises:
         BadInput: it cannot be read.
@@ -51,7 +51,7 @@ def show_log(path: Path) -> None:
 
 
 def _form_of(path: Path) -> str:
-    """The format of another tool's benchmark file; empty if it is of none."""
+    """Return the format of another tool's benchmark file; empty if it has none of them."""
     try:
         return read(decode(read_content(path))).form
     except Unreadable:
@@ -69,20 +69,20 @@ def _lines(log: Log) -> list[str]:
     ]
     traces = [training.trace_of(log, "log", kind) for kind in kinds]
     candidate = training.trace_of(log, "log", training.TraceKind(role=Role.CANDIDATE))
-    found = numeric_finding(training.evidence(traces, candidates=()), candidate, Masks.ALIGNED)
+    finding = numeric_finding(training.evidence(traces, candidates=()), candidate, Masks.ALIGNED)
     steps = log.ranks[0]
     norms = sum(step.grad_norm is not None for step in steps)
-    named = (
+    numbering = (
         f"steps {steps[0].label} to {steps[-1].label}"
         if steps[0].label
         else "steps have no numbers, so they are counted"
     )
     times = training.step_times(log.ranks)
     return [
-        found.detail.rpartition("; read ")[2].replace(" on both sides", "").join(("read ", "")),
-        named,
+        finding.detail.rpartition("; read ")[2].replace(" on both sides", "").join(("read ", "")),
+        numbering,
         f"gradient norms: {norms:,} of {len(steps):,} steps" if norms else "no gradient norms",
         f"time of a step: {statistics.median(times[0]):.4g} s" if times else "no times of steps",
         f"evaluations: {len(log.evaluations):,}" if log.evaluations else "no evaluations",
-        f"compared with itself: {found.detail.partition('; read ')[0]}",
+        f"compared with itself: {finding.detail.partition('; read ')[0]}",
     ]

@@ -1,4 +1,4 @@
-"""`ci-bench validate`: checks documents against their schemas, and whether other tools' files can be read."""
+"""`ci-bench validate`: check documents against their schemas, and read other tools' files."""
 
 import sys
 

@@ -45,22 +45,24 @@ ID = re.compile(r"sha256:[0-9a-f]{64}")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cage:
-    """The place of a lease's commands.
-
-    The `image` by its digest, the `place` of its sources, its folder for documents, its GPUs.
-    Commands inside write to `results`, and only `take_documents` reads it. `gpus` is a selection of
-    `cage.gpu_arguments`; `locks` the folder of this machine in which leases queue for a device.
-    `name` is unique to this lease.
-    """
+    """The containers of a lease's commands."""
 
     image: str
+    """Image by its digest, or by its id on the node."""
     place: Path
+    """Folder of the sources, read-only inside."""
     prepared: Path
+    """Folder of both sides, writable only during set-up."""
     results: Path
+    """Folder for the documents, writable inside; only `take_documents` reads it."""
     locks: Path
+    """Folder of this machine in which leases queue for a device."""
     gpus: str
+    """GPUs of the lease, as a selection of `cage.gpu_arguments`."""
     name: str
+    """Unique name of the lease, which starts the names of its containers."""
     environ: Mapping[str, str]
+    """Variables of the starter; docker's client sees only those in `CLIENT`."""
 
     def arguments(self, words: Sequence[str], *, here: Path, user: str, way: str) -> list[str]:
         """Return docker's arguments for a command of ours.
@@ -74,7 +76,7 @@ class Cage:
             cage.mount(str(self.results), RESULTS, writable=True),
             cage.mount(str(self.locks), LOCKS, writable=True),
         ]
-        told = {
+        variables = {
             "CI_BENCH_LOCKS": LOCKS,
             "CI_BENCH_REQUIRE_DEVICE": "" if self.gpus == "none" else "cuda",
         }
@@ -90,17 +92,23 @@ class Cage:
                 str(here),
             ),
             *cage.gpu_arguments(self.gpus, way),
-            *(part for one in mounts for part in one),
-            *(part for name, value in told.items() if value for part in ("-e", f"{name}={value}")),
+            *(part for mount in mounts for part in mount),
+            *(
+                part
+                for name, value in variables.items()
+                if value
+                for part in ("-e", f"{name}={value}")
+            ),
             self.image,
             *words,
         ]
 
     def run(self, words: Sequence[str], *, here: Path) -> int:
-        """Run a command of ours to its end. Returns its exit code.
+        """Run a command of ours to its end; return its exit code.
 
         Raises:
-            NoCage: docker is not installed, its daemon doesn't answer, the image can't be pulled, or no container gets the GPUs.
+            NoCage: docker is missing, its daemon doesn't answer, the image can't be pulled, or
+            no container gets the GPUs.
             BadInput: a path has a comma or a quote, or the image is not named by its digest.
         """
         if not DIGEST.fullmatch(self.image) and not ID.fullmatch(self.image):
@@ -140,7 +148,10 @@ class Cage:
             ) from error
 
     def _supervise(self, command: Sequence[str], *, name: str) -> int:
-        """The container ends when we do (`cli` makes an exception of a SIGTERM), but for a SIGKILL."""
+        """Run the container, and remove it when this process ends, except by a SIGKILL.
+
+        `cli` makes an exception of a SIGTERM.
+        """
         process = subprocess.Popen(command, env=self._client(), stdin=subprocess.DEVNULL)
         try:
             code = process.wait()
@@ -220,16 +231,16 @@ class Cage:
 def take_documents(results: Path, folder: Path) -> None:
     """Copy a lease's documents out of a container's folder.
 
-    Only plain files: a link would lead to one of the node's.
+    Links are skipped: one could lead to a file of the node.
     """
     for name in DOCUMENTS:
-        content = _plain(results, name)
+        content = _read_plain_file(results, name)
         if content is not None:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_bytes(content)
 
 
-def _plain(folder: Path, name: str) -> bytes | None:
+def _read_plain_file(folder: Path, name: str) -> bytes | None:
     """Return the content of a plain file in `folder`, without links and up to `MAX_BYTES`.
 
     `None` if missing.
@@ -269,7 +280,7 @@ def _user(options: str) -> str:
 def gpus_of(device: str | None, environ: Mapping[str, str]) -> str:
     """Return the GPUs of a lease, as `cage.gpu_arguments` takes them.
 
-    They are those that its engine shows it, or its slot's.
+    They are the GPUs that its engine shows it, or its slot's.
 
     Raises:
         BadInput: the lease's GPU is unknown. A container without GPUs would measure another device.

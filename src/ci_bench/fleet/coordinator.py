@@ -1,4 +1,4 @@
-"""Hand out leases until no case is open: assigns them, retries lost ones, and decides when to stop.
+"""Hand out leases until no case is open: assign them, retry lost ones, and decide when to stop.
 
 Owns rounds (the launches up to the next look of the sequential rule; only the judge decides which
 cases continue), attempts and their limit, the budget, and the slots set aside. The engine starts
@@ -31,32 +31,33 @@ class Refused(Exception):  # noqa: N818 - it is the answer of `accept`, and no e
     """
 
     def __init__(self, reason: str, *, at_fault: bool = False) -> None:
-        """For this reason."""
+        """Store the reason."""
         super().__init__(reason)
         self.at_fault = at_fault
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:
-    """The limits of a run: attempts at a lease, wall-clock seconds, seconds of all slots.
-
-    `None` means unlimited. `needs` are labels that a slot must have. An attempt that is out for
-    longer than `lease_s` is lost, and its slot set aside.
-    """
+    """The limits of a run."""
 
     attempts: int = 3
+    """Attempts at a lease before its cases are given up."""
     wall_s: float | None = None
+    """Wall-clock budget of the run (s); `None` means unlimited."""
     device_s: float | None = None
+    """Budget of all slots' time together (s); `None` means unlimited."""
     lease_s: float = 14_400.0
+    """Longest time of an attempt (s); a longer one is lost, and its slot set aside."""
     needs: Mapping[str, str] = field(default_factory=dict)
+    """Labels and their values that a slot must have."""
 
     @property
     def bounds_slots(self) -> bool:
-        """Return whether the time of slots is bounded."""
+        """Return whether the time of slots is limited."""
         return self.device_s is not None
 
     def spent(self, *, wall_s: float, device_s: float, planned_s: float = 0.0) -> str:
-        """Return which limit is reached, or would be exceeded; empty if none.
+        """Describe the limit that is reached, or would be exceeded; empty within all limits.
 
         `planned_s` are further seconds of slots.
         """
@@ -74,18 +75,22 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Standing:
-    """The progress of a run for a display.
-
-    Slots (free or not), leases waiting, out and done, losses, open cases, time left.
-    """
+    """The progress of a run for a display."""
 
     slots: int
+    """Usable slots, free or not."""
     waiting: int
+    """Leases that are not handed out."""
     out: int
+    """Leases in progress."""
     done: int
+    """Attempts that count."""
     lost: int
+    """Lost attempts."""
     open_cases: int
+    """Cases of this round."""
     left_s: float
+    """Expected time until the end of this round (s)."""
 
 
 class Journal(Protocol):
@@ -105,7 +110,7 @@ class LeaseWatch(Protocol):
     """Detects slots whose measurements deviate from their peers'."""
 
     def off(self, slot: str) -> str:
-        """Return why a slot is to be set aside; empty if it is not."""
+        """Return the reason to set a slot aside; empty if it is normal."""
 
     def withdraw(self, slot: str, delivered: Sequence[EndedLease]) -> None:
         """Discard all results of a slot."""
@@ -117,59 +122,82 @@ StillOpen = Callable[[int], Collection[str]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LeaseOutcome:
-    """The result of a run.
-
-    Attempts that count, lost ones, why cases (by id) were given up, slots set aside.
-    """
+    """The result of a run."""
 
     delivered: tuple[EndedLease, ...]
+    """Attempts that count."""
     losses: tuple[Loss, ...]
+    """Lost attempts."""
     given_up: Mapping[str, str]
+    """Reasons why cases were given up, by id."""
     device_s: float
+    """Time of all slots together (s)."""
     aside: Mapping[str, str] = field(default_factory=dict)
+    """Reasons why slots were set aside, by name."""
 
 
 @dataclass(kw_only=True, slots=True)
 class Coordinator:
-    """One run over a fleet.
-
-    `looks` are the launches of each open case at which the judge decides; `clock` gives seconds.
-
-    `accept` reads the documents of an attempt and raises `Refused` if they may not count. `known_s`
-    are the expected seconds of a launch by case, looked up for each round, so `accept` can add to
-    them; `start_s` is what a lease costs besides. If `watch` rejects a slot, its cases are measured
-    again. `drained` are slots, or nodes, that get no further lease, by request.
-    """
+    """One run over a fleet."""
 
     engine: Engine
+    """Fleet that runs the leases."""
     looks: Sequence[int]
+    """Numbers of launches of each open case after which the judge decides."""
     still_open: StillOpen
+    """Judge's decision on the cases that continue."""
     accept: Callable[[EndedLease], None]
+    """Reads the documents of an attempt; raises `Refused` if they may not count."""
     journal: Journal
+    """Log of events, from which a run is resumed."""
     clock: Callable[[], float]
+    """Returns the current time (s)."""
     limits: Limits = field(default_factory=Limits)
+    """Limits of the run."""
     known_s: Mapping[str, float] = field(default_factory=dict)
+    """Known duration of a launch, by case (s); read for each round, so `accept` can add to it."""
     start_s: float = 0.0
+    """Overhead of a lease, besides its cases (s)."""
     watch: LeaseWatch | None = None
+    """Detects slots whose cases are measured again; `None` accepts all slots."""
     observe: Callable[[Standing], None] = lambda _: None
+    """Called with the progress after each poll of the engine."""
     drained: Callable[[], Collection[str]] = frozenset
+    """Returns slots, or nodes, that get no further lease, by request."""
     delivered: list[EndedLease] = field(default_factory=list)
+    """Attempts that count."""
     losses: list[Loss] = field(default_factory=list)
+    """Lost attempts."""
     given_up: dict[str, str] = field(default_factory=dict)
+    """Reasons why cases were given up, by id."""
     aside: dict[str, str] = field(default_factory=dict)
+    """Reasons why slots were set aside, by name."""
     device_s: float = 0.0
+    """Time of all slots so far (s)."""
     _began_s: float = 0.0
+    """Start of the run, by the clock (s)."""
     _next: int = 0
+    """Number of the next lease."""
     _waiting: deque[FleetLease] = field(default_factory=deque)
+    """Leases to hand out."""
     _out: dict[int, LeaseOrder] = field(default_factory=dict)
+    """Attempts in progress, by lease number."""
     _since_s: dict[int, float] = field(default_factory=dict)
+    """Start of the last attempt, by lease number (s)."""
     _busy: dict[str, int] = field(default_factory=dict)
+    """Number of the lease in progress, by slot."""
     _attempts: dict[int, int] = field(default_factory=dict)
+    """Attempts so far, by lease number."""
     _seen: dict[str, set[str]] = field(default_factory=dict)
+    """Cases that a slot measured, by slot."""
     _lost_on: dict[int, set[str]] = field(default_factory=dict)
+    """Slots that lost a lease, by lease number."""
     _strikes: dict[str, int] = field(default_factory=dict)
+    """Leases that a slot lost in a row, by slot."""
     _left: Collection[str] = frozenset()
+    """Drained slots and nodes at the last poll."""
     _open: int = 0
+    """Cases of this round."""
 
     def run(self, cases: Sequence[str], *, earlier: "EarlierLeases | None" = None) -> LeaseOutcome:
         """Measure all cases, look by look, until none is open or a limit is reached.
@@ -190,8 +218,8 @@ class Coordinator:
             }
             self._round(missing, expectations(cases, self.known_s))
             done = look
-            wanted = set(self.still_open(look)) - self.given_up.keys()
-            open_cases = [name for name in open_cases if name in wanted]
+            undecided = set(self.still_open(look)) - self.given_up.keys()
+            open_cases = [name for name in open_cases if name in undecided]
             if not open_cases or self._over_budget() or EVERY in self._left:
                 break
         return LeaseOutcome(
@@ -209,8 +237,8 @@ class Coordinator:
                 f"{name}={value}" for name, value in sorted(self.limits.needs.items())
             )
             there = "; ".join(sorted({_labels(slot) for slot in every})) or "none at all"
-            wanted = f"no slot with {needs}" if needs else "no slot"
-            raise CannotPlace(f"the fleet has {wanted}; it has {there}")
+            requirement = f"no slot with {needs}" if needs else "no slot"
+            raise CannotPlace(f"the fleet has {requirement}; it has {there}")
 
     def _fits(self, slot: Slot) -> bool:
         return all(slot.labels.get(name) == value for name, value in self.limits.needs.items())
@@ -229,17 +257,17 @@ class Coordinator:
         self._next = earlier.next_number
 
     def _measured(self, done: int, look: int) -> dict[int, set[str]]:
-        """By launch of this round, the cases that have it already."""
-        found: dict[int, set[str]] = {launch: set() for launch in range(done, look)}
+        """Return the cases that have each launch of this round already, by launch."""
+        by_launch: dict[int, set[str]] = {launch: set() for launch in range(done, look)}
         for ended in self.delivered:
             lease = ended.order.lease
             for launch in range(lease.first, lease.first + lease.launches):
-                if launch in found:
-                    found[launch].update(lease.cases)
-        return found
+                if launch in by_launch:
+                    by_launch[launch].update(lease.cases)
+        return by_launch
 
     def _round(self, missing: Mapping[int, Sequence[str]], expected_s: Mapping[str, float]) -> None:
-        """All launches up to a look, wherever there is a slot."""
+        """Run all launches up to a look, wherever a slot is free."""
         self._open = max(map(len, missing.values()), default=0)
         groups: dict[tuple[str, ...], list[int]] = {}
         for launch, names in missing.items():
@@ -255,7 +283,7 @@ class Coordinator:
                     else [[launch] for launch in launches]
                 )
                 for part in parts:
-                    made = pack(
+                    leases = pack(
                         names,
                         first=part[0],
                         launches=len(part),
@@ -264,8 +292,8 @@ class Coordinator:
                         number=self._next,
                         start_s=self.start_s,
                     )
-                    self._next += len(made)
-                    self._waiting.extend(made)
+                    self._next += len(leases)
+                    self._waiting.extend(leases)
         while self._work():
             for slot in sorted({ended.order.slot for ended in self.delivered}):
                 self._examine(slot)
@@ -273,7 +301,10 @@ class Coordinator:
                 break
 
     def _work(self) -> bool:
-        """Work until no lease waits or is out. Returns whether all waiting ones were handed out."""
+        """Work until no lease waits or is in progress.
+
+        Return whether all waiting ones were handed out.
+        """
         while self._waiting or self._out:
             self._left = self.drained()
             self._hand_out()
@@ -300,7 +331,7 @@ class Coordinator:
         )
 
     def _expected_s(self, lease: FleetLease) -> float:
-        """Return how long it took earlier.
+        """Return the known duration of a lease, if the time of slots is limited.
 
         Unmeasured cases are expected to take no time, as in any budget.
         """
@@ -334,9 +365,9 @@ class Coordinator:
         """Return the next affordable lease with the fewest cases that this slot measured before.
 
         The longest of those; `None` if the budget holds none, in addition to the `planned_s`
-        seconds of leases that are out, or if all were lost on this slot and another one is to try.
+        seconds of leases in progress, or if all were lost on this slot and another one is to try.
         """
-        seen, least, chosen = self._seen.get(slot, set()), float("inf"), -1
+        measured, least, chosen = self._seen.get(slot, set()), float("inf"), -1
         for place, lease in zip(range(WINDOW), self._waiting, strict=False):
             if slot in (lost_on := self._lost_on.get(lease.number, set())) and self._others(
                 lost_on
@@ -346,7 +377,7 @@ class Coordinator:
                 planned_s=planned_s + self._expected_s(lease)
             ):
                 continue
-            share = len(seen.intersection(lease.cases)) / len(lease.cases)
+            share = len(measured.intersection(lease.cases)) / len(lease.cases)
             if share < least:
                 least, chosen = share, place
             if not share:
@@ -362,7 +393,7 @@ class Coordinator:
         return any(self._usable(slot) for slot in self.engine.slots() if slot.name not in names)
 
     def _take(self, ended: EndedLease) -> None:
-        """Take an ended attempt; one that is not out any more comes too late, and is ignored."""
+        """Count or lose an ended attempt; one that is not in progress any more is ignored."""
         order = self._out.get(ended.order.lease.number)
         if order is None or (order.attempt, order.slot) != (ended.order.attempt, ended.order.slot):
             return
@@ -395,10 +426,10 @@ class Coordinator:
         if not self._others([slot]):
             return
         self.aside[slot] = f"set aside: {reason}"
-        own = [ended for ended in self.delivered if ended.order.slot == slot]
+        withdrawn = [ended for ended in self.delivered if ended.order.slot == slot]
         self.delivered = [ended for ended in self.delivered if ended.order.slot != slot]
-        self.watch.withdraw(slot, own)
-        for ended in own:
+        self.watch.withdraw(slot, withdrawn)
+        for ended in withdrawn:
             self._note(ended.order, self.aside[slot], ended.ended_s - ended.began_s)
             self._waiting.append(ended.order.lease)
 
@@ -456,7 +487,7 @@ class Coordinator:
         self.losses.append(loss)
 
     def _give_up_all(self) -> None:
-        """Give up everything that is left: the budget is spent, or no slot is left."""
+        """Give up all waiting leases: the budget is spent, or no slot is left."""
         for lease in self._waiting:
             why = self._over_budget(planned_s=self._expected_s(lease)) or (
                 "the fleet was drained; continue with --resume"
@@ -485,27 +516,26 @@ class Coordinator:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EarlierLeases:
-    """A journal's record of an interrupted run.
-
-    Counted and lost attempts, those still out, and the next lease's number. `lost_s` is the slots'
-    time of attempts that do not count.
-    """
+    """A journal's record of an interrupted run."""
 
     delivered: Sequence[EndedLease]
+    """Attempts that count."""
     losses: Sequence[Loss]
+    """Lost attempts."""
     out: Sequence[LeaseOrder]
+    """Attempts that were in progress."""
     next_number: int
+    """Number of the next lease."""
     lost_s: float = 0.0
+    """Slots' time for attempts that do not count (s)."""
 
     def without(self, unsound: Iterable[EndedLease]) -> "EarlierLeases":
-        """Return it without unreadable deliveries: they are out again."""
+        """Return the record without unreadable deliveries, which are in progress again."""
         gone = {ended.order for ended in unsound}
-        kept = [ended for ended in self.delivered if ended.order not in gone]
-        return replace(self, delivered=kept, out=[*self.out, *gone])
+        sound = [ended for ended in self.delivered if ended.order not in gone]
+        return replace(self, delivered=sound, out=[*self.out, *gone])
 
 
 def _labels(slot: Slot) -> str:
-    return (
-        f"{slot.name}"
-        f" ({', '.join(f'{name}={value}' for name, value in sorted(slot.labels.items())) or 'no labels'})"
-    )
+    labels = ", ".join(f"{name}={value}" for name, value in sorted(slot.labels.items()))
+    return f"{slot.name} ({labels or 'no labels'})"

@@ -55,10 +55,10 @@ Series = tuple[str, str]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SlotReading:
-    """One series of a case in one launch, as logarithms: the median time (of seconds), and the relative spread of samples.
+    """One series of a case in one launch, as logarithms.
 
-    The spread is the mean absolute deviation from the median; `None` if all samples are alike, as
-    by a coarse clock.
+    `time` is the median time (of seconds), `spread` the relative spread of samples: their mean
+    absolute deviation from the median, or `None` if all are alike, as by a coarse clock.
     """
 
     time: float
@@ -70,9 +70,12 @@ Readings = Mapping[str, Mapping[Series, SlotReading]]
 
 
 def readings(base: Results) -> Readings:
-    """The times of each case that came to its end, those with enough samples; compile times and the like have one."""
-    found = {row.case.id: dict(_series(row)) for row in base.cases if row.status is Status.OK}
-    return {case: series for case, series in found.items() if series}
+    """Return the times of each case that passed, with enough samples.
+
+    Compile times and the like have only one.
+    """
+    by_case = {row.case.id: dict(_series(row)) for row in base.cases if row.status is Status.OK}
+    return {case: series for case, series in by_case.items() if series}
 
 
 def _series(row: CaseResult) -> Iterable[tuple[Series, SlotReading]]:
@@ -91,7 +94,7 @@ def _reading(values: Sequence[float]) -> SlotReading:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Finding:
-    """`beyond` is the size of a slot's deviation, in logarithms."""
+    """A deviation of a slot; `beyond` is its size, in logarithms."""
 
     what: str
     beyond: float
@@ -107,7 +110,7 @@ class Health:
     _by_case: dict[str, dict[str, list[Mapping[Series, SlotReading]]]] = field(default_factory=dict)
 
     def note(self, slot: str, lease: Readings) -> None:
-        """A lease that counts."""
+        """Add the readings of a lease that counts."""
         self._recent.setdefault(slot, deque(maxlen=max(WINDOWS))).append(lease)
         for case, series in lease.items():
             self._by_case.setdefault(case, {}).setdefault(slot, []).append(series)
@@ -144,28 +147,28 @@ class Health:
         )
 
     def _finding(self, slot: str) -> "_Finding | None":
-        """Return how a slot deviates, times first, by its last leases or else by more of them."""
+        """Return a slot's deviation, times first, by its last leases or else by more of them."""
         for window in WINDOWS:
             leases = [*self._recent.get(slot, ())][-window:]
             for what, limit in LIMITS.items():
-                apart = self._against_peers(slot, leases, what)
-                beyond = _beyond(apart, limit, what)
+                differences = self._against_peers(slot, leases, what)
+                beyond = _beyond(differences, limit, what)
                 if beyond > 0 or (beyond < 0 and what == "time"):
-                    peers = frozenset(peer for each in apart.values() for peer in each)
-                    return _Finding(what=what, beyond=beyond, cases=len(apart), peers=peers)
+                    peers = frozenset(peer for each in differences.values() for peer in each)
+                    return _Finding(what=what, beyond=beyond, cases=len(differences), peers=peers)
         return None
 
     def _against_peers(
         self, slot: str, leases: Sequence[Readings], what: str
     ) -> dict[str, dict[str, float]]:
-        """By case and peer, how far the slot is from the peer (a difference of logarithms)."""
-        taken: dict[str, list[Mapping[Series, SlotReading]]] = defaultdict(list)
+        """Return the slot's differences from its peers, by case and peer (of logarithms)."""
+        by_case: dict[str, list[Mapping[Series, SlotReading]]] = defaultdict(list)
         for lease in leases:
             for case, series in lease.items():
-                taken[case].append(series)
-        found: dict[str, dict[str, float]] = {}
-        for case, own in taken.items():
-            mine = _mean(own, what)
+                by_case[case].append(series)
+        differences: dict[str, dict[str, float]] = {}
+        for case, launches in by_case.items():
+            mine = _mean(launches, what)
             for peer, theirs in self._by_case[case].items():
                 if peer != slot and (
                     shared := [
@@ -174,8 +177,8 @@ class Health:
                         if key in mine
                     ]
                 ):
-                    found.setdefault(case, {})[peer] = fmean(shared)
-        return found
+                    differences.setdefault(case, {})[peer] = fmean(shared)
+        return differences
 
 
 def _mean(launches: Sequence[Mapping[Series, SlotReading]], what: str) -> dict[Series, float]:
@@ -187,13 +190,13 @@ def _mean(launches: Sequence[Mapping[Series, SlotReading]], what: str) -> dict[S
     return {key: fmean(each) for key, each in values.items()}
 
 
-def _beyond(apart: Mapping[str, Mapping[str, float]], limit: float, what: str) -> float:
-    """Return how far a slot exceeds a limit, in logarithms; 0 if it doesn't.
+def _beyond(differences: Mapping[str, Mapping[str, float]], limit: float, what: str) -> float:
+    """Return the deviation of a slot beyond a limit, in logarithms; 0 if it is within.
 
     Student's t of the cases' mean differences, around their median, which one slow case doesn't
     move.
     """
-    each = [fmean(peers.values()) for peers in apart.values()]
+    each = [fmean(peers.values()) for peers in differences.values()]
     if len(each) < FEWEST_CASES:
         return 0.0
     middle = median(each)
@@ -201,19 +204,19 @@ def _beyond(apart: Mapping[str, Mapping[str, float]], limit: float, what: str) -
     if (
         abs(middle) < SHARE[what] * limit
         or abs(middle) <= explained
-        or not _from_most(apart, middle, SHARE_OF_A_PEER[what] * limit)
+        or not _from_most(differences, middle, SHARE_OF_A_PEER[what] * limit)
     ):
         return 0.0
     return middle
 
 
-def _from_most(apart: Mapping[str, Mapping[str, float]], middle: float, least: float) -> bool:
+def _from_most(differences: Mapping[str, Mapping[str, float]], middle: float, least: float) -> bool:
     """Return whether it differs in this direction, by at least `least`, from most of its peers.
 
     Only peers that share enough cases with it count.
     """
     by_peer: dict[str, list[float]] = defaultdict(list)
-    for peers in apart.values():
+    for peers in differences.values():
         for peer, value in peers.items():
             by_peer[peer].append(value)
     shared = [median(values) for values in by_peer.values() if len(values) >= FEWEST_SHARED]

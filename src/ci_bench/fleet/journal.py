@@ -65,7 +65,7 @@ class FileJournal:
             yield
 
     def start(self, run: str, started_at: str) -> None:
-        """Start a journal of a run. It replaces an existing one, and the folders of its leases.
+        """Start a journal of a run; it replaces an existing one and the folders of its leases.
 
         Otherwise a dying lease would seem to have delivered the documents of another run's lease
         with the same number. Raises `CannotWrite`.
@@ -105,14 +105,14 @@ class FileJournal:
 
         `took_s` are the seconds of its slot.
         """
-        said = {
+        record = {
             "lease": loss.lease,
             "attempt": loss.attempt,
             "slot": loss.slot,
             "reason": loss.reason,
             "took_s": took_s,
         }
-        self._write({"event": "lost", **said})
+        self._write({"event": "lost", **record})
 
     def folder(self, order: LeaseOrder) -> Path:
         """Return the folder of an attempt's documents."""
@@ -142,7 +142,7 @@ class FileJournal:
         return frozenset()
 
     def take_up(self) -> None:
-        """Start or resume a run: it has all slots, and writes after the last whole line.
+        """Start or resume a run: all slots may be used, and lines follow the last whole line.
 
         Raises `CannotWrite`.
         """
@@ -157,7 +157,7 @@ class FileJournal:
             ) from error
 
     def slots(self) -> Collection[str]:
-        """The slots that had a lease of this run. Raises `CannotResume`."""
+        """Return the slots that had a lease of this run. Raises `CannotResume`."""
         earlier = self.read()[2]
         orders = [*(ended.order for ended in earlier.delivered), *earlier.out]
         return {*(order.slot for order in orders), *(loss.slot for loss in earlier.losses)}

@@ -34,21 +34,25 @@ class _Running:
 
 @dataclass(kw_only=True, slots=True)
 class LocalEngine:
-    """`devices` are the slots, as `--device` takes them.
-
-    `folder` returns the folder of an attempt's documents.
-    """
+    """The engine of this machine."""
 
     devices: Sequence[str]
+    """Slots, each a device as `--device` takes it."""
     command: Command
+    """Returns the command of an attempt."""
     folder: Callable[[LeaseOrder], Path]
+    """Returns the folder of an attempt's documents."""
     environ: Mapping[str, str]
+    """Environment of the leases."""
     here: Path
+    """Working folder of the leases."""
     _running: dict[str, _Running] = field(default_factory=dict)
+    """Processes in progress, by slot."""
     _failed: list[EndedLease] = field(default_factory=list)
+    """Attempts that could not start, and are not reported yet."""
 
     def slots(self) -> Sequence[Slot]:
-        """The devices of this machine."""
+        """Return the devices of this machine."""
         return [Slot(name=device) for device in self.devices]
 
     def submit(self, order: LeaseOrder) -> None:
@@ -96,7 +100,7 @@ class LocalEngine:
             time.sleep(_PAUSE_S)
 
     def close(self) -> None:
-        """End what still runs, first by a request, then by a kill."""
+        """End all running processes, first by a request, then by a kill."""
         for number in (signal.SIGTERM, signal.SIGKILL):
             for running in self._running.values():
                 with suppress(ProcessLookupError):
@@ -126,12 +130,12 @@ def _ended(running: _Running) -> EndedLease:
 
 
 def started_by_us(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a lease that this process starts."""
+    """Return the environment of a lease that this process starts."""
     return {**environ, STARTER: str(os.getpid())}
 
 
 def run_logged(words: Sequence[str], *, environ: Mapping[str, str], here: Path, log: Path) -> int:
-    """Run a lease's command to its end; all its output goes into the log. Returns its exit code."""
+    """Run a lease's command to its end, with all output in the log; return its exit code."""
     with log.open("wb") as stream:
         done = subprocess.run(
             [*words],
@@ -146,7 +150,7 @@ def run_logged(words: Sequence[str], *, environ: Mapping[str, str], here: Path, 
 
 
 def tail(log: Path) -> str:
-    """The end of a log, on one line."""
+    """Return the end of a log, on one line."""
     with suppress(OSError), log.open("rb") as stream:
         stream.seek(max(0, log.stat().st_size - TAIL))
         return " ".join(stream.read(TAIL).decode(errors="replace").split())

@@ -1,8 +1,8 @@
-"""One document pair from several of one plan: from the machines of a fleet, the legs of a CI matrix, or runs made by hand.
+"""One document pair from several of one plan: from a fleet, a CI matrix, or runs by hand.
 
 Owns what may be merged (the same configuration, code, tool and measured identity), that nothing
 counts twice, and how launches are renumbered. Values in, values out; reading the documents is the
-caller's. A launch is known by its run, case and number. The answer does not depend on the order of
+caller's. A launch is known by its run, case and number. The result does not depend on the order of
 the documents.
 """
 
@@ -60,10 +60,8 @@ One that was not started on some has the status of the rest.
 class RunPair:
     """Documents of one run: head's, and base's if it was measured too.
 
-    `name` is for messages.
-
-    `whole` says of how many launches each case has everything, where the run was cut off; `None` if
-    it came to its end.
+    `name` is for messages. `whole` is the number of complete launches of each case of an
+    interrupted run; `None` for a complete run.
     """
 
     name: str
@@ -73,17 +71,17 @@ class RunPair:
 
     @property
     def sides(self) -> tuple[Results, ...]:
-        """Head's document, and base's where there is one."""
+        """Head's document, and base's if there is one."""
         return (self.head,) if self.base is None else (self.head, self.base)
 
     @property
     def parts(self) -> tuple[RunPart, ...]:
-        """The runs that it is of: its own, or those that it was merged of."""
+        """The run itself, or the runs that it was merged of."""
         return self.head.parts or (part_of(self.head),)
 
 
 def part_of(results: Results) -> RunPart:
-    """A run as a part of a merged document."""
+    """Return a run as a part of a merged document."""
     return RunPart(
         run=results.run,
         slot=slot_of(results.environment, results.run),
@@ -93,26 +91,27 @@ def part_of(results: Results) -> RunPart:
 
 
 def slot_of(environment: Environment, run: Run) -> str:
-    """Return the device's key: the GPU's UUID, else the machine's digest, else the run's own."""
+    """Return the device's key: the GPU's UUID, else the machine's digest, else the run's id."""
     for name in ("gpu_uuid", "machine"):
         if isinstance(fact := environment.condition.get(name), str) and fact:
             return f"{name}:{fact}"[:200]
     return f"run:{run.id}"
 
 
-def merge(given: Iterable[RunPair], *, losses: tuple[Loss, ...] = ()) -> RunPair:
-    """The documents of all runs as those of one.
+def merge(runs: Iterable[RunPair], *, losses: tuple[Loss, ...] = ()) -> RunPair:
+    """Merge the documents of all runs into those of one.
 
-    A run that is given twice counts once; a single run stays as it is.
+    A run that occurs twice counts once; a single run stays as it is.
 
     Cases keep the order of the first run by its start. A case's launches keep their numbers unless
     two runs share one. Then they are renumbered, first launches first, which lets early looks see
     every device.
 
     Raises:
-        CannotMerge: the runs are of different plans, code, tools or machines, one contradicts another, or nothing was given.
+        CannotMerge: the runs are of different plans, code, tools or machines, one contradicts
+        another, or no run was passed.
     """
-    pairs = sorted(map(_cut, given), key=_order)
+    pairs = sorted(map(_cut, runs), key=_order)
     if not pairs:
         raise CannotMerge("nothing to merge: name the folders of at least one run")
     faults = list(chain.from_iterable(map(own_faults, pairs)))
@@ -155,7 +154,9 @@ def _cut_row(row: CaseResult, launches: int) -> CaseResult:
     if row.status not in {Status.NOT_RUN, Status.OK}:
         return row
     cut = (
-        replace(metric, launches=tuple(one for one in metric.launches if one.launch < launches))
+        replace(
+            metric, launches=tuple(launch for launch in metric.launches if launch.launch < launches)
+        )
         for metric in row.metrics
     )
     return replace(
@@ -184,7 +185,7 @@ def own_faults(pair: RunPair) -> Iterator[str]:
         row.case for row in base.cases
     ]:
         yield f"{pair.name}: base and head have other cases"
-    elif changed := _apart(head.environment.identity, base.environment.identity):
+    elif changed := _describe_differences(head.environment.identity, base.environment.identity):
         yield f"{pair.name}: base and head were measured on different machines: {changed}"
 
 
@@ -200,13 +201,15 @@ def differences(first: RunPair, other: RunPair) -> Iterator[str]:
         )
     if _settings(first.head.run) != _settings(other.head.run):
         yield f"{where}: measured by different configurations or flags"
-    for name, one, two in zip(
+    for name, side, other_side in zip(
         (SideName.HEAD, SideName.BASE), first.sides, other.sides, strict=False
     ):
-        yield from (f"{where}: {reason}" for reason in _other_code(name, one, two))
+        yield from (f"{where}: {reason}" for reason in _other_code(name, side, other_side))
     if not first.head.environment.identity or not other.head.environment.identity:
         yield f"{where}: one run measured nothing, so its machine is unknown; leave that run out"
-    elif changed := _apart(first.head.environment.identity, other.head.environment.identity):
+    elif changed := _describe_differences(
+        first.head.environment.identity, other.head.environment.identity
+    ):
         yield f"{where}: the machines are not identical: {changed}"
     yield from (f"{where}: {reason}" for reason in _other_plan(first.head, other.head))
     if (
@@ -224,33 +227,36 @@ def _settings(run: Run) -> tuple[str, Mapping[str, tuple[str, ...]]]:
     }
 
 
-def _apart(one: Mapping[str, object], two: Mapping[str, object]) -> str:
+def _describe_differences(first: Mapping[str, object], other: Mapping[str, object]) -> str:
     names = [
         name
-        for name in sorted({*one, *two})
-        if name not in one or name not in two or one[name] != two[name]
+        for name in sorted({*first, *other})
+        if name not in first or name not in other or first[name] != other[name]
     ]
     return ", ".join(
-        f"{name} is {two.get(name)!r:.80}, not {one.get(name)!r:.80}" for name in names[:SHOWN]
+        f"{name} is {other.get(name)!r:.80}, not {first.get(name)!r:.80}" for name in names[:SHOWN]
     )
 
 
-def _other_code(name: SideName, one: Results, two: Results) -> Iterator[str]:
-    if one.source.commit is None or two.source.commit is None:
+def _other_code(name: SideName, first: Results, other: Results) -> Iterator[str]:
+    if first.source.commit is None or other.source.commit is None:
         yield f"without a git checkout, it is unknown whether {name} is the same code"
-    elif one.source.commit != two.source.commit:
-        yield f"{name} is commit {two.source.commit[:10]}, not {one.source.commit[:10]}"
-    elif one.source.dirty is not False or two.source.dirty is not False:
+    elif first.source.commit != other.source.commit:
+        yield f"{name} is commit {other.source.commit[:10]}, not {first.source.commit[:10]}"
+    elif first.source.dirty is not False or other.source.dirty is not False:
         yield f"{name} has or may have uncommitted changes, which cannot be compared"
 
 
-def _other_plan(one: Results, two: Results) -> Iterator[str]:
-    """Runs with the same filter have the same cases; and a case is the same in every run that has it."""
+def _other_plan(first: Results, other: Results) -> Iterator[str]:
+    """Explain why two runs have different plans.
+
+    Runs with the same filter have the same cases, and a case is the same in every run that has it.
+    """
     cases: tuple[dict[str, Case], dict[str, Case]] = tuple(
-        {row.case.id: row.case for row in of.cases} for of in (one, two)
+        {row.case.id: row.case for row in of.cases} for of in (first, other)
     )  # type: ignore[assignment]
     if (
-        one.run.asked.get("filter") == two.run.asked.get("filter")
+        first.run.asked.get("filter") == other.run.asked.get("filter")
         and cases[0].keys() != cases[1].keys()
     ):
         lacking = sorted(cases[0].keys() ^ cases[1].keys())
@@ -280,30 +286,30 @@ def _first_attempts(pairs: Sequence[RunPair]) -> list[RunPair]:
             )
             earlier = chosen.setdefault(key, rank)
             if earlier[1] == rank[1] and earlier[2] != rank[2]:
-                said = f"two runs, {earlier[2]} and {rank[2]}, are both attempt {rank[1]}"
-                raise CannotMerge(f"lease {key[1]} of run {key[0]}: {said}")
+                reason = f"two runs, {earlier[2]} and {rank[2]}, are both attempt {rank[1]}"
+                raise CannotMerge(f"lease {key[1]} of run {key[0]}: {reason}")
             chosen[key] = min(earlier, rank)
-    kept = {rank[2] for rank in chosen.values()}
+    run_ids = {rank[2] for rank in chosen.values()}
     return [
         pair
         for pair in pairs
-        if all(part.run.lease is None or part.run.id in kept for part in pair.parts)
+        if all(part.run.lease is None or part.run.id in run_ids for part in pair.parts)
     ]
 
 
 def _distinct(pairs: Sequence[RunPair]) -> list[RunPair]:
-    """Each launch once: a pair whose launches another has, too, is left out.
+    """Return pairs with each launch once, without pairs whose launches another one has, too.
 
     Raises:
-        CannotMerge: two hold one launch with other samples, or share some launches and differ in
-            the rest.
+        CannotMerge: two hold one launch with other samples, or share some launches and differ
+        in the rest.
     """
-    held = [_digests(pair) for pair in pairs]
+    digests_by_pair = [_digests(pair) for pair in pairs]
     owners: dict[Key, int] = {}
-    for place, digests in enumerate(held):
+    for place, digests in enumerate(digests_by_pair):
         for key, digest in digests.items():
             owner = owners.setdefault(key, place)
-            if held[owner][key] != digest:
+            if digests_by_pair[owner][key] != digest:
                 run, case, number = key
                 where = f"{pairs[owner].name} and {pairs[place].name}"
                 raise CannotMerge(
@@ -311,46 +317,48 @@ def _distinct(pairs: Sequence[RunPair]) -> list[RunPair]:
                     " other samples"
                 )
     runs = [{part.run.id for part in pair.parts} for pair in pairs]
-    kept: list[int] = []
+    distinct: list[int] = []
     for place in sorted(
-        range(len(pairs)), key=lambda at: (-len(runs[at]), -len(held[at]), _is_cut(pairs[at]), at)
+        range(len(pairs)),
+        key=lambda at: (-len(runs[at]), -len(digests_by_pair[at]), _is_cut(pairs[at]), at),
     ):
         covering = next(
             (
                 at
-                for at in kept
-                if runs[place] <= runs[at] and held[place].keys() <= held[at].keys()
+                for at in distinct
+                if runs[place] <= runs[at]
+                and digests_by_pair[place].keys() <= digests_by_pair[at].keys()
             ),
             None,
         )
         if covering is not None:
             _require_same(pairs[place], pairs[covering])
             continue
-        if sharing := [pairs[at].name for at in kept if runs[place] & runs[at]]:
+        if sharing := [pairs[at].name for at in distinct if runs[place] & runs[at]]:
             where = f"{pairs[place].name} and {sharing[0]}"
             raise CannotMerge(
                 f"{where} are partial merges of one run; merge the run's original folders"
             )
-        kept.append(place)
-    return [pairs[place] for place in sorted(kept)]
+        distinct.append(place)
+    return [pairs[place] for place in sorted(distinct)]
 
 
 def _is_cut(pair: RunPair) -> bool:
     return pair.head.run.state is not RunState.COMPLETE
 
 
-def _require_same(one: RunPair, two: RunPair) -> None:
-    """Two documents of one run that came to its end say the same. Raises `CannotMerge`."""
-    whole = not _is_cut(one) and not _is_cut(two) and len(one.parts) == len(two.parts)
-    if whole and (one.head, one.base) != (two.head, two.base):
+def _require_same(first: RunPair, other: RunPair) -> None:
+    """Check that two documents of one complete run are equal. Raises `CannotMerge`."""
+    comparable = not _is_cut(first) and not _is_cut(other) and len(first.parts) == len(other.parts)
+    if comparable and (first.head, first.base) != (other.head, other.base):
         raise CannotMerge(
-            f"{one.name} and {two.name} are of the same run, {one.head.run.id}, and differ"
+            f"{first.name} and {other.name} are of the same run, {first.head.run.id}, and differ"
         )
 
 
 def _digests(pair: RunPair) -> dict[Key, str]:
     """Return digests of each launch of a pair, over both sides."""
-    found: dict[Key, list[str]] = defaultdict(list)
+    by_launch: dict[Key, list[str]] = defaultdict(list)
     for side, results in enumerate(pair.sides):
         for row in results.cases:
             origins = {origin.launch: origin for origin in row.origins}
@@ -360,13 +368,13 @@ def _digests(pair: RunPair) -> dict[Key, str]:
                 origin = origins.get(launch.launch)
                 run = pair.parts[origin.part].run.id if origin else results.run.id
                 key = run, row.case.id, origin.number if origin else launch.launch
-                found[key].append(
+                by_launch[key].append(
                     f"{side} {metric.name} {metric.arm} {launch.values} {launch.warmup}"
                     f" {launch.blocks}"
                 )
     return {
         key: hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()
-        for key, lines in found.items()
+        for key, lines in by_launch.items()
     }
 
 
@@ -383,24 +391,26 @@ def _joined(pairs: Sequence[RunPair], losses: tuple[Loss, ...]) -> RunPair:
     run = _run_of(pairs, parts)
     sides = []
     for side in range(len(pairs[0].sides)):
-        own = [pair.sides[side] for pair in pairs]
-        measured_s = [results.measured_s for results in own if results.measured_s is not None]
+        documents = [pair.sides[side] for pair in pairs]
+        measured_s = [results.measured_s for results in documents if results.measured_s is not None]
         sides.append(
             replace(
-                own[0],
+                documents[0],
                 run=run,
                 environment=replace(
-                    own[0].environment,
-                    condition=_common([one.environment.condition for one in own]),
+                    documents[0].environment,
+                    condition=_common([results.environment.condition for results in documents]),
                 ),
                 cases=(
                     *(both[side] for both in rows.values() if side < len(both)),
                     *(gone.values() if side else ()),
                 ),
                 measured_s=round(sum(measured_s), 3) or None,
-                spent=add_up(tuple(chain.from_iterable(results.spent for results in own))),
+                spent=add_up(tuple(chain.from_iterable(results.spent for results in documents))),
                 parts=parts,
-                losses=tuple(dict.fromkeys(chain(*(results.losses for results in own), losses))),
+                losses=tuple(
+                    dict.fromkeys(chain(*(results.losses for results in documents), losses))
+                ),
             )
         )
     return RunPair(name="merged", head=sides[0], base=sides[1] if len(sides) > 1 else None)
@@ -411,26 +421,29 @@ def _holders(pairs: Sequence[RunPair]) -> "dict[str, list[_Holder]]":
 
     Cases are in the order of the first pair that has them.
     """
-    found: dict[str, list[_Holder]] = {}
+    holders: dict[str, list[_Holder]] = {}
     offset = 0
     for place, pair in enumerate(pairs):
         parts = pair.parts
         base = {row.case.id: row for row in pair.base.cases} if pair.base is not None else {}
         for row in pair.head.cases:
             rows = (row, base[row.case.id]) if row.case.id in base else (row,)
-            found.setdefault(row.case.id, []).append(
+            holders.setdefault(row.case.id, []).append(
                 _Holder(place=place, offset=offset, rows=rows, parts=parts)
             )
         offset += len(parts)
-    return found
+    return holders
 
 
 def _run_of(pairs: Sequence[RunPair], parts: Sequence[RunPart]) -> Run:
-    """A run that stands for all: the first to the last moment, complete where all are, under an id that follows from theirs."""
+    """Return a run for all parts: from the first to the last moment, complete if all of them are.
+
+    Its id follows from theirs.
+    """
     ends = [part.run.finished_at for part in parts]
     digest = hashlib.sha256("\n".join(sorted(part.run.id for part in parts)).encode()).hexdigest()
     filters = [part.run.asked.get("filter", ()) for part in parts]
-    asked = {name: values for name, values in pairs[0].head.run.asked.items() if name != "filter"}
+    flags = {name: values for name, values in pairs[0].head.run.asked.items() if name != "filter"}
     workflows = {part.run.workflow and replace(part.run.workflow, attempt=1) for part in parts}
     attempts = [part.run.workflow.attempt for part in parts if part.run.workflow]
     workflow = parts[0].run.workflow if len(workflows) == 1 else None
@@ -445,14 +458,14 @@ def _run_of(pairs: Sequence[RunPair], parts: Sequence[RunPart]) -> Run:
             else RunState.PARTIAL
         ),
         workflow=workflow and replace(workflow, attempt=max(attempts)),
-        asked=asked
+        asked=flags
         | ({"filter": tuple(dict.fromkeys(chain.from_iterable(filters)))} if all(filters) else {}),
         lease=None,
     )
 
 
 def _common(facts: Sequence[Mapping[str, Fact]]) -> dict[str, Fact]:
-    """The facts on which all agree; each part keeps its own."""
+    """Return the facts on which all agree; each part keeps its own."""
     return {
         name: fact
         for name, fact in facts[0].items()
@@ -461,7 +474,7 @@ def _common(facts: Sequence[Mapping[str, Fact]]) -> dict[str, Fact]:
 
 
 def _joined_rows(holders: "Sequence[_Holder]") -> list[CaseResult]:
-    """The row of a case on each side that has it, head's first."""
+    """Return the row of a case on each side that has it, head's first."""
     sides = min(len(holder.rows) for holder in holders)
     numbers = _numbers(holders)
     telling = next((holder for holder in holders if not _holds(holder.rows)), holders[0])
@@ -470,10 +483,9 @@ def _joined_rows(holders: "Sequence[_Holder]") -> list[CaseResult]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Holder:
-    """The rows of a case in one pair, head's first, and base's where base has it.
+    """The rows of a case in one pair, head's first, and base's if base has it.
 
-    `offset` is the place of the pair's first part among all parts. `parts` are the pair's own runs;
-    where there is one, it was measured on `slot`.
+    `offset` is the place of the pair's first part among all parts. `parts` are the pair's own runs.
     """
 
     place: int
@@ -488,18 +500,18 @@ class _Holder:
 
     @property
     def known(self) -> Mapping[int, Origin]:
-        """Return the origins that a merged pair lists for its launches."""
+        """The origins that a merged pair lists for its launches."""
         return {origin.launch: origin for origin in self.rows[0].origins}
 
     def launches(self) -> set[int]:
-        """The launches that either side has something of."""
-        taken = {
+        """Return the launches of which either side has a metric or a block."""
+        of_metrics = {
             launch.launch
             for row in self.rows
             for metric in row.metrics
             for launch in metric.launches
         }
-        return taken | {block.launch for row in self.rows for block in row.blocks}
+        return of_metrics | {block.launch for row in self.rows for block in row.blocks}
 
     def origin(self, launch: int) -> Origin:
         """Return a launch's origin, also after merges; `part` is a place in this pair's parts."""
@@ -507,17 +519,17 @@ class _Holder:
 
 
 def _numbers(holders: Sequence[_Holder]) -> dict[tuple[int, int], int]:
-    """The new number of each launch, by holder and old number."""
-    taken: list[tuple[int, str, str, int, int]] = []
+    """Return the new number of each launch, by holder and old number."""
+    launches: list[tuple[int, str, str, int, int]] = []
     for holder in holders:
         for launch in holder.launches():
             origin = holder.origin(launch)
             run = holder.parts[origin.part].run
-            taken.append((origin.number, run.started_at, run.id, holder.place, launch))
-    keep = len({number for number, *_ in taken}) == len(taken)
+            launches.append((origin.number, run.started_at, run.id, holder.place, launch))
+    keep = len({number for number, *_ in launches}) == len(launches)
     return {
         (place, launch): number if keep else rank
-        for rank, (number, _, _, place, launch) in enumerate(sorted(taken))
+        for rank, (number, _, _, place, launch) in enumerate(sorted(launches))
     }
 
 
@@ -550,9 +562,9 @@ def _joined_row(
         for metric in holder.rows[side].metrics
     ]
     blocks = [
-        replace(one, launch=numbers[holder.place, one.launch])
+        replace(block, launch=numbers[holder.place, block.launch])
         for holder in holders
-        for one in holder.rows[side].blocks
+        for block in holder.rows[side].blocks
     ]
     seconds = [row.duration_s for row in rows if row.duration_s is not None]
     facts = reduce(
@@ -585,7 +597,9 @@ def _origins(
 
 
 def _one_each(metrics: Sequence[Metric]) -> Iterator[Metric]:
-    """One metric for each name and arm, in the order of their first appearance, its launches by number.
+    """Yield one metric for each name and arm, in the order of their first appearance.
+
+    Its launches are ordered by number.
 
     Raises:
         CannotMerge: two runs mean other things by one name.
@@ -606,7 +620,9 @@ def _one_each(metrics: Sequence[Metric]) -> Iterator[Metric]:
 def _renumbered(metric: Metric, numbers: Mapping[tuple[int, int], int], place: int) -> Metric:
     return replace(
         metric,
-        launches=tuple(replace(one, launch=numbers[place, one.launch]) for one in metric.launches),
+        launches=tuple(
+            replace(launch, launch=numbers[place, launch.launch]) for launch in metric.launches
+        ),
     )
 
 

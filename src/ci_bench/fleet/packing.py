@@ -55,11 +55,12 @@ def pack(
     number: int,
     start_s: float = 0.0,
 ) -> list[FleetLease]:
-    """Leases of one launch each for `launches` launches of all cases, from `first` on, the longest lease first.
+    """Return leases of one launch each of all cases, the longest lease first.
 
-    Longest processing time first into leases of falling sizes (`PIECES`, `LAST`). On average these
-    last at least `start_s`, the time of a lease besides its cases. Each launch of a case is in a
-    separate lease, for different slots to take.
+    There are `launches` launches, from number `first` on. Longest processing time first into leases
+    of falling sizes (`PIECES`, `LAST`). On average these last at least `start_s`, the time of a
+    lease besides its cases. Each launch of a case is in a separate lease, for different slots to
+    take.
     """
     total = sum(expected_s[name] for name in cases)
     beside = max(1, -(-slots // max(launches, 1)))
@@ -68,12 +69,12 @@ def pack(
     capacities = _capacities(total / beside, beside, start_s)[: len(cases)]
     longest_first = sorted(cases, key=lambda name: (-expected_s[name], name))
     bins = [tuple(part) for part in _spread(longest_first, capacities, expected_s)]
-    made = [
+    leases = [
         (sum(expected_s[name] for name in part), part, launch)
         for launch in range(first, first + launches)
         for part in bins
     ]
-    ordered = sorted(made, key=lambda one: (-one[0], one[2]))
+    ordered = sorted(leases, key=lambda lease: (-lease[0], lease[2]))
     return [
         FleetLease(number=number + place, cases=part, first=launch, launches=1, expected_s=seconds)
         for place, (seconds, part, launch) in enumerate(ordered)

@@ -27,16 +27,18 @@ class Slot:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FleetLease:
-    """A number of `launches` of these cases, by id.
-
-    `first` is the number of the first of them among all launches of its cases.
-    """
+    """Some launches of some cases, for one slot."""
 
     number: int
+    """Number of the lease in its run."""
     cases: tuple[str, ...]
+    """Ids of the cases."""
     first: int
+    """Number of its first launch, among all launches of its cases."""
     launches: int
+    """Launches of each case."""
     expected_s: float
+    """Expected duration (s)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,16 +52,18 @@ class LeaseOrder:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EndedLease:
-    """The end of an attempt: the folder with its documents, or why it has none (`reason`).
-
-    `began_s` and `ended_s` are when the slot was busy with it, by one clock for all (s).
-    """
+    """The end of an attempt."""
 
     order: LeaseOrder
+    """Attempt that ended."""
     began_s: float
+    """Time when the slot began to work on it, by one clock for all (s)."""
     ended_s: float
+    """Time when the slot was free again, by the same clock (s)."""
     folder: Path | None = None
+    """Folder with its documents; `None` if it has none."""
     reason: str = ""
+    """Reason for missing documents; empty if there are some."""
 
 
 class Engine(Protocol):
@@ -69,10 +73,13 @@ class Engine(Protocol):
         """Return the present slots. One that is gone is lost, with the lease on it."""
 
     def submit(self, order: LeaseOrder) -> None:
-        """Start an attempt on the slot that it names, which is free; does not block."""
+        """Start an attempt on the slot that it names, which is free; do not block."""
 
     def finished(self, timeout_s: float) -> Sequence[EndedLease]:
-        """The attempts that have ended since the last call, each once; waits for one, but no longer than this."""
+        """Return attempts that ended since the last call, each once.
+
+        Wait for one, but no longer than `timeout_s`.
+        """
 
     def close(self) -> None:
         """End everything."""

@@ -1,8 +1,8 @@
-"""The engine of a Ray cluster: a task for each lease, bound to one node, with one GPU (or CPU) of it. Needs the extra `ray`.
+"""The engine of a Ray cluster: a task for each lease, bound to one GPU (or CPU) of one node.
 
-Ray places leases, and reports lost nodes. It never runs a lease twice, since a loss has to be
-evidence. A label that no node has would wait for ever in Ray, so the coordinator looks first.
-Exclusivity is Ray's book-keeping: the lock on the device (`host.lock`) holds besides.
+Needs the extra `ray`. Ray places leases, and reports lost nodes. It never runs a lease twice, since
+a loss has to be evidence. A label that no node has would wait for ever in Ray, so the coordinator
+looks first. Exclusivity is Ray's book-keeping: the lock on the device (`host.lock`) holds besides.
 Documents come back as bytes, so nodes need no shared folder for them, and are read as a stranger's.
 """
 
@@ -69,28 +69,37 @@ def measure_here(
 
 @dataclass(kw_only=True, slots=True)
 class RayEngine:
-    """`address` is a cluster's (``ray://…``, ``host:6379``); empty for one on this machine.
+    """The engine of a Ray cluster.
 
-    Slots are GPUs; CPU slots without.
-
-    Each node has a slot for each of its GPUs, or, with the device `cpu`, one slot. `folder` returns
-    the local folder for an attempt's documents. Nodes have the tree (`here`) and the prepared sides
-    at the same paths, or get a file, `cargo`, once each.
+    Each node has a slot for each of its GPUs, or, with the device `cpu`, one slot.
     """
 
     address: str
+    """Address of a cluster (``ray://…``, ``host:6379``); empty for one on this machine."""
     device: str
+    """Device of the slots: ``cpu``, or GPUs for any other word."""
     command: Command
+    """Returns the command of an attempt."""
     folder: Any
+    """Returns the local folder of an attempt's documents."""
     environ: Mapping[str, str]
+    """Environment of the leases."""
     here: Path
+    """Folder of the tree, at the same path on each node unless there is a `cargo`."""
     cargo: Path | None = None
+    """File that nodes get once each; `None` if they have the tree and the prepared sides."""
     _ray: Any = None
+    """Module `ray`; `None` before `open`."""
     _cargo: Any = None
+    """Ray's reference to the cargo; `None` without one."""
     _out: dict[Any, tuple[LeaseOrder, float]] = field(default_factory=dict)
+    """Attempts in progress and their start (s), by Ray's reference."""
     _seen_at_s: float = -1e9
+    """Time of the last look at the nodes (s)."""
     _slots: list[Slot] = field(default_factory=list)
+    """Slots at the last look."""
     _dead: set[str] = field(default_factory=set)
+    """Ids of nodes that died."""
 
     def open(self) -> None:
         """Join the cluster, or start one here. Raises `CannotPlace`."""
@@ -114,7 +123,7 @@ class RayEngine:
             self._cargo = ray.put({self.cargo.name: self.cargo.read_bytes()})
 
     def slots(self) -> Sequence[Slot]:
-        """The GPUs of the nodes that are alive, looked up once a second at most."""
+        """Return the GPUs of the living nodes, looked up once a second at most."""
         now = time.monotonic()
         if now - self._seen_at_s > 1.0:
             self._seen_at_s = now
@@ -148,7 +157,7 @@ class RayEngine:
         self._out[reference] = order, time.monotonic()
 
     def finished(self, timeout_s: float) -> Sequence[EndedLease]:
-        """The tasks that are done, or lost with their node."""
+        """Return attempts whose task is done, or lost with its node."""
         if not self._out:
             time.sleep(timeout_s)
             return []
@@ -194,7 +203,7 @@ class RayEngine:
         self._seen_at_s = -1e9
 
     def close(self) -> None:
-        """End what still runs, and leave the cluster."""
+        """Cancel all tasks, and leave the cluster."""
         for reference in self._out:
             with suppress(self._ray.exceptions.RayError):
                 self._ray.cancel(reference, force=True)

@@ -1,4 +1,4 @@
-"""One run over a fleet as documents. Leases' documents are read as a stranger's, merged and judged.
+"""One run over a fleet as documents, which are read as a stranger's, merged and judged.
 
 Owns the rule which of a lease's documents may count. Merges as for documents made by hand
 (`merging`), so the verdict is the same.
@@ -37,41 +37,46 @@ NOT_MEASURED = "lease"
 
 
 def launches_s(head: Results) -> dict[str, float]:
-    """Return how long a launch of each case took, both sides (s)."""
-    found: dict[str, float] = {}
+    """Return the duration of a launch of each case, both sides together (s)."""
+    seconds: dict[str, float] = {}
     for row in head.cases:
         launches = max((len(metric.launches) for metric in row.metrics), default=0)
         if row.duration_s and launches:
-            found[row.case.id] = 2 * row.duration_s / launches
-    return found
+            seconds[row.case.id] = 2 * row.duration_s / launches
+    return seconds
 
 
 @dataclass(kw_only=True, slots=True)
 class Session:
-    """A run that leases measure for.
-
-    `rows` are the planned cases, not run; `read` gives the documents in a folder.
-
-    `base_rows` are those of base's own plan, if base planned its own. `sources` are the sides'
-    commits: measurements of other code do not count. `known` finds a machine's calibration.
-    `launch_s` is the duration of each case's launch, from earlier runs and this one's leases.
-    """
+    """A run that leases measure for."""
 
     run: Run
+    """Run of the gate that the leases measure for."""
     config: Config
+    """Configuration of the gate."""
     rule: SequentialRule
+    """Sequential rule for the launches of a case."""
     rows: Sequence[CaseResult]
+    """Planned cases, not measured."""
     sources: Mapping[SideName, Source]
+    """Commits of the sides: measurements of other code do not count."""
     read: Callable[[Path], RunPair]
+    """Reads the documents in a folder."""
     known: Callable[[Mapping[str, Fact]], Calibration | None]
+    """Finds a machine's calibration by its identity; returns `None` if it is missing."""
     base_rows: Sequence[CaseResult] | None = None
+    """Planned cases of base's own plan; `None` if both sides share one."""
     launch_s: dict[str, float] = field(default_factory=dict)
+    """Duration of a launch by case (s), from earlier runs and this one's leases."""
     pairs: list[RunPair] = field(default_factory=list)
+    """Documents of the attempts that count."""
     health: Health = field(default_factory=Health)
+    """Readings of base by slot, which show deviating slots."""
     planned: Mapping[SideName, Mapping[str, Case]] = field(init=False)
+    """Planned cases of each side, by id."""
 
     def __post_init__(self) -> None:
-        """The plan of each side, by id."""
+        """Index the plan of each side by id."""
         self.planned = {
             name: {row.case.id: row.case for row in self._rows_of(name)} for name in SideName
         }
@@ -80,7 +85,7 @@ class Session:
         return self.base_rows if name is SideName.BASE and self.base_rows is not None else self.rows
 
     def _source(self, name: SideName) -> Source:
-        """Return a side's commit. Leases know only that, and this run how it was chosen."""
+        """Return a side's commit, with how this run chose it: leases know only the commit."""
         return replace(self.sources[name], own_plan=self.base_rows is not None)
 
     def accept(self, ended: EndedLease) -> None:
@@ -103,7 +108,7 @@ class Session:
         self.health.note(ended.order.slot, readings(pair.base))
 
     def take_up(self, earlier: EarlierLeases) -> EarlierLeases:
-        """Count an interrupted run's documents again; unreadable ones are to be measured again.
+        """Count an interrupted run's documents again; unreadable ones have to be measured again.
 
         Raises:
             CannotResume: it measured something else.
@@ -125,7 +130,7 @@ class Session:
         return earlier.without(unsound)
 
     def off(self, slot: str) -> str:
-        """Describe how a slot deviates from its peers; empty if it doesn't."""
+        """Describe the deviation of a slot from its peers; empty for a normal slot."""
         return self.health.off(slot)
 
     def withdraw(self, slot: str, delivered: Sequence[EndedLease]) -> None:
@@ -138,20 +143,20 @@ class Session:
         return Lease(run=self.run.id, number=order.lease.number, attempt=order.attempt)
 
     def _other_lease(self, pair: RunPair, order: LeaseOrder) -> str:
-        told, wanted = pair.head.run.lease, self._lease(order)
-        if told != wanted or pair.head.parts:
-            return f"its documents are of {told}, not of {wanted}"
+        delivered, expected = pair.head.run.lease, self._lease(order)
+        if delivered != expected or pair.head.parts:
+            return f"its documents are of {delivered}, not of {expected}"
         return ""
 
     def _other_work(self, pair: RunPair, order: LeaseOrder) -> Iterator[str]:
         if pair.head.run.config_digest != self.run.config_digest:
             yield "it measured another configuration"
         for side, name in zip(pair.sides, (SideName.HEAD, SideName.BASE), strict=True):
-            own = self.planned[name]
+            plan = self.planned[name]
             leased = {
-                case: own.get(case)
+                case: plan.get(case)
                 for case in order.lease.cases
-                if case in own or self.base_rows is None
+                if case in plan or self.base_rows is None
             }
             if {row.case.id: row.case for row in side.cases} != leased:
                 yield "it returned other cases than were leased"
@@ -197,13 +202,13 @@ class Session:
         )
         sides = {SideName.HEAD: merged.head, SideName.BASE: merged.base or merged.head}
         return {
-            name: self._whole(name, side, run, outcome.given_up) for name, side in sides.items()
+            name: self._complete(name, side, run, outcome.given_up) for name, side in sides.items()
         }
 
-    def _whole(
+    def _complete(
         self, name: SideName, side: Results, run: Run, given_up: Mapping[str, str]
     ) -> Results:
-        """A document of the whole run."""
+        """Return the document of a side with a row for every planned case."""
         measured = {row.case.id: row for row in side.cases}
         return replace(
             side,
@@ -229,7 +234,7 @@ class Session:
 
 
 def _not_measured(row: CaseResult, given_up: Mapping[str, str]) -> CaseResult:
-    """Return a row without measurements; if its plan has ended it already, it stays so."""
+    """Return a row without measurements; one that its plan has ended stays as it is."""
     if row.status is not Status.NOT_RUN:
         return row
     reason = given_up.get(row.case.id, "no lease measured it")

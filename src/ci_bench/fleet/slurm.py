@@ -84,14 +84,20 @@ _SQUEUE = ("squeue", "--noheader", "--me", "--states=all", "--format=%i|%T|%r")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WantedNodes:
-    """A job's requirements to Slurm; an empty word is left to the cluster. `time` is in minutes."""
+    """A job's requirements to Slurm; an empty word is left to the cluster."""
 
     partition: str = ""
+    """Partition of the nodes."""
     constraint: str = ""
+    """Features of a node, joined by ``&`` or by ``|``."""
     account: str = ""
+    """Account that pays for the job."""
     qos: str = ""
+    """Quality of service."""
     gres: str = ""
+    """Generic resources of a node, for example ``gpu:1``."""
     time: int = 60
+    """Time limit of a job (minutes)."""
 
 
 def read_wanted(text: str) -> WantedNodes:
@@ -111,9 +117,9 @@ def read_wanted(text: str) -> WantedNodes:
         if not re.fullmatch(r"[A-Za-z0-9_.:@|&*/+-]{1,200}", value) or name in values:
             raise BadInput(f"--fleet slurm: write {name} once, as {name}=VALUE, not {part!r:.80}")
         values[name] = _minutes(value) if name == "time" else value
-    wanted = WantedNodes(**values)
-    _features(wanted.constraint)
-    return wanted
+    requirements = WantedNodes(**values)
+    _features(requirements.constraint)
+    return requirements
 
 
 def _minutes(value: str) -> int:
@@ -123,7 +129,7 @@ def _minutes(value: str) -> int:
 
 
 def _features(constraint: str) -> tuple[Callable[[Sequence[bool]], bool], tuple[str, ...]]:
-    """Return whether all or any of some features are required, and their names.
+    """Return the rule for a node's features (all or any), and their names.
 
     Nodes are looked for before anything is submitted.
 
@@ -141,17 +147,23 @@ def _features(constraint: str) -> tuple[Callable[[Sequence[bool]], bool], tuple[
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SlurmNode:
-    """A line of `sinfo`: a node in one of its partitions, its state without flags, its active features and its resources."""
+    """A line of `sinfo`: a node in one of its partitions."""
 
     name: str
+    """Name of the node."""
     partition: str
+    """Partition of this line; a node has a line for each."""
     default: bool
+    """True for the cluster's default partition."""
     state: str
+    """State in lower case, without flags; ``down`` if the node doesn't respond."""
     features: tuple[str, ...]
+    """Active features."""
     gres: str
+    """Generic resources; empty if it has none."""
 
     def words(self) -> str:
-        """For a message."""
+        """Describe the node for a message."""
         return (
             f"{self.name} ({self.state}; partition {self.partition}; features"
             f" {','.join(self.features) or 'none'})"
@@ -159,7 +171,7 @@ class SlurmNode:
 
 
 def read_nodes(text: str) -> list[SlurmNode]:
-    """The nodes that `sinfo` lists, once for each partition.
+    """Parse the nodes that `sinfo` lists, once for each partition.
 
     One that doesn't respond, or is under maintenance, is ``down``.
     """
@@ -183,13 +195,16 @@ def read_nodes(text: str) -> list[SlurmNode]:
     ]
 
 
-def fitting(nodes: Sequence[SlurmNode], wanted: WantedNodes) -> dict[str, SlurmNode]:
-    """The nodes of the partition, or of the default one, that have the features of the constraint, whatever their state."""
-    which, names = _features(wanted.constraint)
+def fitting(nodes: Sequence[SlurmNode], requirements: WantedNodes) -> dict[str, SlurmNode]:
+    """Return the nodes of the partition that have the features of the constraint, in any state.
+
+    Without a partition, the default one counts.
+    """
+    which, names = _features(requirements.constraint)
     return {
         node.name: node
         for node in nodes
-        if (node.partition == wanted.partition if wanted.partition else node.default)
+        if (node.partition == requirements.partition if requirements.partition else node.default)
         and (not names or which([name in node.features for name in names]))
     }
 
@@ -208,10 +223,15 @@ def measure_here(command: Sequence[str], environ: Mapping[str, str], here: str, 
 @dataclass(kw_only=True, slots=True)
 class _Out:
     order: LeaseOrder
+    """Attempt that the job runs."""
     job: Any
+    """Job of submitit."""
     folder: Path
+    """Folder of the attempt's documents."""
     began_s: float | None = None
+    """Time when the job began to run (s); `None` while it waits."""
     missing_since_s: float | None = None
+    """Time when the job had ended without documents (s); `None` before."""
 
 
 def _ask(words: Sequence[str]) -> str:
@@ -237,30 +257,43 @@ def _ask(words: Sequence[str]) -> str:
 
 @dataclass(kw_only=True, slots=True)
 class SlurmEngine:
-    """`jobs` is submitit's folder.
+    """The engine of a Slurm cluster.
 
-    That, the tree (`here`), the prepared sides and `folder` are at the same paths on every node.
-
-    `pause_s` is the polling interval of Slurm, `patience_s` the time that an ended job's documents
-    may take to appear in the shared folder.
+    The tree (`here`), the prepared sides, `folder` and `jobs` are at the same paths on every node.
     """
 
     wanted: WantedNodes
+    """Requirements to the nodes."""
     command: Command
+    """Returns the command of an attempt."""
     folder: Callable[[LeaseOrder], Path]
+    """Returns the folder of an attempt's documents."""
     environ: Mapping[str, str]
+    """Environment of the leases."""
     here: Path
+    """Working folder of the leases."""
     jobs: Path
+    """Folder of submitit."""
     ask: Ask = _ask
+    """Runs one of Slurm's commands."""
     pause_s: float = 2.0
+    """Polling interval of Slurm (s)."""
     patience_s: float = 20.0
+    """Time for an ended job's documents to appear in the shared folder (s)."""
     _executor: Any = None
+    """Executor of submitit; `None` before `open`."""
     _submitted: int = 0
+    """Jobs that Slurm accepted."""
     _nodes: dict[str, SlurmNode] = field(default_factory=dict)
+    """Fitting nodes at the last look, by name."""
     _out: dict[str, _Out] = field(default_factory=dict)
+    """Jobs in the queue or running, by node."""
     _ended: list[EndedLease] = field(default_factory=list)
+    """Ended attempts that are not reported yet."""
     _gone: dict[str, EndedLease] = field(default_factory=dict)
+    """Ends of attempts on missing nodes, by node; reported when the node is back."""
     _seen_at_s: float = float("-inf")
+    """Time of the last look at the nodes (s)."""
 
     def open(self) -> None:
         """Check that some node could ever take a lease. Raises `CannotPlace`."""
@@ -273,8 +306,8 @@ class SlurmEngine:
         if not any(node.state in ABLE for node in self._nodes.values()):
             there = "; ".join(sorted(node.words() for node in every)[:20]) or "none at all"
             raise CannotPlace(
-                f"no node of the Slurm cluster can take a lease with {self._asked()}; it has"
-                f" {there}"
+                "no node of the Slurm cluster can take a lease with"
+                f" {self._describe_request()}; it has {there}"
             )
         try:
             self.jobs.mkdir(parents=True, exist_ok=True)
@@ -282,9 +315,9 @@ class SlurmEngine:
         except (OSError, RuntimeError) as error:
             raise CannotPlace(f"submitit cannot submit from here: {error}") from error
 
-    def _asked(self) -> str:
-        given = [f"{each.name}={getattr(self.wanted, each.name)}" for each in fields(WantedNodes)]
-        return ", ".join(word for word in given if not word.endswith("="))
+    def _describe_request(self) -> str:
+        words = [f"{each.name}={getattr(self.wanted, each.name)}" for each in fields(WantedNodes)]
+        return ", ".join(word for word in words if not word.endswith("="))
 
     def slots(self) -> Sequence[Slot]:
         """Return idle nodes, and those that measure for this run.
@@ -340,7 +373,7 @@ class SlurmEngine:
             reason = f"Slurm refused the job: {' '.join(str(error).split())[:500]}"
             if not self._submitted:
                 raise CannotPlace(
-                    f"{reason} (asked for {self._asked()} on {order.slot})"
+                    f"{reason} (asked for {self._describe_request()} on {order.slot})"
                 ) from error
             now = time.monotonic()
             self._ended.append(EndedLease(order=order, began_s=now, ended_s=now, reason=reason))
@@ -349,11 +382,11 @@ class SlurmEngine:
         self._out[order.slot] = _Out(order=order, job=job, folder=folder)
 
     def _parameters(self, order: LeaseOrder) -> dict[str, Any]:
-        """Return parameters without `srun`. Its step would be bound to one of the node's cores."""
+        """Return parameters without `srun`: its step would be bound to one of the node's cores."""
         names = [name for name in PASSED_ON if name in self.environ]
-        given = {each.name: getattr(self.wanted, each.name) for each in fields(WantedNodes)}
+        options = {each.name: getattr(self.wanted, each.name) for each in fields(WantedNodes)}
         return {
-            **{name: value for name, value in given.items() if value},
+            **{name: value for name, value in options.items() if value},
             "job_name": f"ci-bench-{order.lease.number}-{order.attempt}",
             "nodes": 1,
             "nodelist": order.slot,
@@ -391,7 +424,7 @@ class SlurmEngine:
         return [self._end(name, reason) for name, reason in verdicts if reason is not None]
 
     def _verdict(self, out: _Out, state: str, why: str) -> str | None:
-        """Return why a job failed, or an empty word if it did not.
+        """Return the reason if a job failed, or an empty word if it did not.
 
         `None` if that isn't known yet.
         """
@@ -408,14 +441,14 @@ class SlurmEngine:
         out.missing_since_s = out.missing_since_s or now
         if state in {"", "COMPLETED"} and now - out.missing_since_s < self.patience_s:
             return None
-        said = f"{state} ({why})" if state else "not known any more"
+        status = f"{state} ({why})" if state else "not known any more"
         return (
-            f"Slurm says of job {out.job.job_id} on {out.order.slot}: {said};"
+            f"Slurm says of job {out.job.job_id} on {out.order.slot}: {status};"
             f" {tail(out.folder / LOG)}"
         )
 
     def _end(self, name: str, reason: str) -> EndedLease:
-        """Return the end of a job. Time in Slurm's queue is not time of the node."""
+        """Return the end of a job; its time in Slurm's queue is not time of the node."""
         out, now = self._out.pop(name), time.monotonic()
         began_s = now if out.began_s is None else out.began_s
         return EndedLease(
@@ -427,7 +460,7 @@ class SlurmEngine:
         )
 
     def close(self) -> None:
-        """Cancel what still runs or waits."""
+        """Cancel all jobs."""
         for out in self._out.values():
             with suppress(OSError):
                 out.job.cancel(check=False)

@@ -20,10 +20,7 @@ POLL_S = 1.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TriedSlot:
-    """The result of a slot's lease: its duration (s), and its fault.
-
-    An empty word if it has none.
-    """
+    """The result of a slot's lease: its duration (s), and its fault (empty if it has none)."""
 
     slot: Slot
     took_s: float
@@ -32,7 +29,7 @@ class TriedSlot:
 
     @property
     def identity(self) -> Mapping[str, Fact]:
-        """Return the measured identity of the machine."""
+        """The measured identity of the machine."""
         return self.pair.head.environment.identity if self.pair is not None else {}
 
 
@@ -113,10 +110,10 @@ def _read(
 
 
 def _trouble(pair: RunPair, order: LeaseOrder, run: str) -> str:
-    """Return why a gate could not use these documents; empty if it could."""
-    wanted = results.Lease(run=run, number=order.lease.number, attempt=order.attempt)
+    """Return the reason why a gate could not use these documents; empty if it could."""
+    lease = results.Lease(run=run, number=order.lease.number, attempt=order.attempt)
     if (
-        pair.head.run.lease != wanted
+        pair.head.run.lease != lease
         or pair.base is None
         or pair.head.run.state is not RunState.COMPLETE
     ):

@@ -1,4 +1,4 @@
-"""First steps in a repository: what it has to measure, the files that measure it, and which of them have gone stale.
+"""First steps in a repository: its benchmarks, the files that measure them, and stale files.
 
 The repository is read as text. None of its code is imported or run.
 """

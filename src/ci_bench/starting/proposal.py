@@ -1,4 +1,4 @@
-"""Turns a survey into the files that measure the repository, and into words on what they measure.
+"""Turn a survey into the files that measure the repository, and describe what they measure.
 
 Pure.
 
@@ -39,15 +39,18 @@ class ProposedEntry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Proposal:
-    """Files to write, by path from the repository's root, and what they measure."""
+    """Files to write, and a description of what they measure."""
 
     files: Mapping[str, str]
+    """Texts of the files to write, by path from the repository's root."""
     entries: tuple[ProposedEntry, ...]
+    """Entries of the configuration."""
     cases: int
     """The number of cases, as far as the sources show it."""
     trains: bool = False
     """A training script is among them, whose duration is unknown."""
     remarks: tuple[str, ...] = ()
+    """Sentences on what the configuration leaves out."""
 
 
 def propose(survey: Survey, workflow: str, example: str) -> Proposal:
@@ -65,7 +68,9 @@ def propose(survey: Survey, workflow: str, example: str) -> Proposal:
         WORKFLOW: workflow_text(survey, workflow),
         **files,
     }
-    counted = sum(one.cases or sum(one.tools.values()) for one in survey.benchmarks)
+    counted = sum(
+        benchmark.cases or sum(benchmark.tools.values()) for benchmark in survey.benchmarks
+    )
     others = sum(entry.suite != "functions" for entry in entries)
     return Proposal(
         files=files,
@@ -77,7 +82,7 @@ def propose(survey: Survey, workflow: str, example: str) -> Proposal:
 
 
 def config_text(survey: Survey, entries: list[ProposedEntry]) -> str:
-    """The configuration."""
+    """Return the text of the configuration."""
     lines = [
         f"# What ci-bench measures in each pull request. All fields: {PAGES}/configuration.md",
         "schema_version: 1",
@@ -97,7 +102,10 @@ def config_text(survey: Survey, entries: list[ProposedEntry]) -> str:
 
 
 def workflow_text(survey: Survey, example: str) -> str:
-    """The workflow of an example, for a hosted runner if nothing computes on a GPU, with a network if set-up downloads."""
+    """Return the workflow of an example, adapted to the repository.
+
+    It has a hosted runner if nothing computes on a GPU, and a network if set-up downloads.
+    """
     more = [] if survey.gpu else ["          gpus: none"]
     more += (
         ['          setup_network: "true" # for `setup.network` of ci-bench.yml']
@@ -114,15 +122,19 @@ def workflow_text(survey: Survey, example: str) -> str:
 
 
 def _setup(survey: Survey) -> list[str]:
-    """The lines of `setup`, if code has to be installed before it can be measured."""
+    """Return the lines of `setup`, if code has to be installed before it can be measured."""
     package = survey.package
-    wanted = ["pytest"] if any("pytest-benchmark" in one.tools for one in survey.benchmarks) else []
+    requirements = (
+        ["pytest"]
+        if any("pytest-benchmark" in benchmark.tools for benchmark in survey.benchmarks)
+        else []
+    )
     if package is not None and package.dependencies:
-        wanted.append("-e .")
-    wanted += [f"-e ./{folder}" for folder in survey.projects]
-    if wanted:
+        requirements.append("-e .")
+    requirements += [f"-e ./{folder}" for folder in survey.projects]
+    if requirements:
         lines = [
-            f"  commands: [pip install {' '.join(wanted)}]",
+            f"  commands: [pip install {' '.join(requirements)}]",
             "  network: true    # set-up may download; measuring may not",
         ]
     elif package is not None and package.compiled:
@@ -137,25 +149,27 @@ def _downloads(survey: Survey) -> bool:
 
 
 def _entries(survey: Survey) -> Iterator[ProposedEntry]:
-    """Yield the entries for what the repository has."""
+    """Yield the entries for the contents of the repository."""
     if survey.paths:
         paths = survey.paths[:MOST_PATHS]
-        named = (
+        path_lines = (
             [f"- path: {paths[0]}"]
             if len(paths) == 1
             else ["- path:", *(f"    - {path}" for path in paths)]
         )
         words = []
-        for one in survey.benchmarks:
+        for benchmark in survey.benchmarks:
             counted = ", ".join(
-                f"{_counted(number, 'benchmark')} of {tool}" for tool, number in one.tools.items()
+                f"{_counted(number, 'benchmark')} of {tool}"
+                for tool, number in benchmark.tools.items()
             )
             words.append(
-                f"{one.file}: {counted}"
-                + (f", {_counted(one.cases, 'case')}" if one.cases is not None else "")
+                f"{benchmark.file}: {counted}"
+                + (f", {_counted(benchmark.cases, 'case')}" if benchmark.cases is not None else "")
             )
-        yield ProposedEntry(suite="functions", lines=tuple(named), words=tuple(words))
-    names = _names([*(one.file for one in survey.trainings), *survey.loops, *survey.scripts])
+        yield ProposedEntry(suite="functions", lines=tuple(path_lines), words=tuple(words))
+    trainings = (training.file for training in survey.trainings)
+    names = _names([*trainings, *survey.loops, *survey.scripts])
     for training in survey.trainings[:MOST_TRAININGS]:
         reading = ["  output: stdout"] if training.losses is LossReport.PRINTED else []
         yield ProposedEntry(
@@ -198,21 +212,24 @@ def _counted(number: int, noun: str) -> str:
 
 
 def _names(places: list[str]) -> dict[str, str]:
-    """A name for each entry of `command`: the file's, or the function's of a loop, and a number if two are alike."""
-    found: dict[str, str] = {}
+    """Return a name for each entry of `command`: the file's, or the function's of a loop.
+
+    A number is added if two are alike.
+    """
+    names: dict[str, str] = {}
     for place in places:
-        plain = place.rpartition(":")[2] if ":" in place else PurePosixPath(place).stem
-        name = "".join(letter if letter.isalnum() or letter in "_-" else "_" for letter in plain)[
+        stem = place.rpartition(":")[2] if ":" in place else PurePosixPath(place).stem
+        name = "".join(letter if letter.isalnum() or letter in "_-" else "_" for letter in stem)[
             :50
         ]
         name = name if name[0].isalpha() and name.lower() not in _WORDS_OF_YAML else f"run_{name}"
-        number = sum(other == name or other.rpartition("-")[0] == name for other in found.values())
-        found[place] = f"{name}-{number + 1}" if number else name
-    return found
+        number = sum(other == name or other.rpartition("-")[0] == name for other in names.values())
+        names[place] = f"{name}-{number + 1}" if number else name
+    return names
 
 
 def _left_out(survey: Survey) -> Iterator[str]:
-    """Yield what the configuration does not contain."""
+    """Yield a sentence on each kind of contents that the configuration leaves out."""
     yield from survey.remarks
     for what, number, most in (
         ("training scripts", len(survey.trainings), MOST_TRAININGS),
@@ -225,16 +242,25 @@ def _left_out(survey: Survey) -> Iterator[str]:
 
 
 def _example(survey: Survey, file: str) -> tuple[ProposedEntry, str]:
-    """An entry for a repository without benchmarks, and the text of the file that it names, empty if it needs none."""
+    """Return an entry for a repository without benchmarks, and the text of its file.
+
+    The text is empty if the entry needs no file.
+    """
     functions = (f"- path: {file}",)
     if survey.modules:
-        module, found = survey.modules[0]
-        given = [str(found.shape), *([f'"int64", high={found.high}'] if found.high else [])]
+        module, network = survey.modules[0]
+        arguments = [
+            str(network.shape),
+            *([f'"int64", high={network.high}'] if network.high else []),
+        ]
         words = (
-            f"{file}: an example, the forward pass of {found.name}; check the shape of its input"
+            f"{file}: an example, the forward pass of {network.name}; check the shape of its input"
         )
         text = _MODULE.format(
-            name=found.name, module=module, function=_function(found.name), inputs=", ".join(given)
+            name=network.name,
+            module=module,
+            function=_function(network.name),
+            inputs=", ".join(arguments),
         )
         return ProposedEntry(suite="functions", lines=functions, words=(words,)), text
     if survey.package is not None:
@@ -250,15 +276,17 @@ def _example(survey: Survey, file: str) -> tuple[ProposedEntry, str]:
 
 
 def _function(name: str) -> str:
-    """``SmallNet`` as the name of a function: ``small_net``."""
+    """Return ``SmallNet`` as the name of a function: ``small_net_forward``."""
     lower = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).strip(
         "_"
     )
     return f"{lower}_forward"
 
 
-_MODULE = '''"""An example to start from: the forward pass of {name}. {pages}/suites/functions.md has all options."""
-
+_MODULE = (
+    '"""An example to start from: the forward pass of {name}.'
+    ' {pages}/suites/functions.md has all options."""\n'
+    """
 import torch
 
 import ci_bench
@@ -272,9 +300,12 @@ def {function}():
     torch.manual_seed(0)
     model = {name}().to(x.device).eval()
     return lambda: model(x)
-'''.replace("{pages}", PAGES)
-_PLAIN = f'''"""An example to replace: import your own code and time it. {PAGES}/suites/functions.md has all options."""
-
+"""
+).replace("{pages}", PAGES)
+_PLAIN = (
+    '"""An example to replace: import your own code and time it.'
+    f' {PAGES}/suites/functions.md has all options."""\n'
+    """
 import ci_bench
 
 
@@ -282,4 +313,5 @@ import ci_bench
 def product(shape):
     a, b = ci_bench.inputs(2, shape)
     return lambda: a @ b
-'''
+"""
+)

@@ -1,4 +1,4 @@
-"""Reads from one Python source what a gate could measure: programs, training loops, modules.
+"""Read from one Python source what a gate could measure: programs, training loops, modules.
 
 Pure, needs no torch.
 
@@ -42,7 +42,10 @@ class LossReport(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Module:
-    """A class of `torch.nn.Module` that is made without arguments and called with one tensor of a known shape."""
+    """A class of `torch.nn.Module` that takes no arguments, called with one tensor.
+
+    Its first layer shows the tensor's shape.
+    """
 
     name: str
     shape: tuple[int, ...]
@@ -52,14 +55,18 @@ class Module:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SourceProgram:
-    """Contents of one file. `is_program` means that it is started, not only imported."""
+    """Contents of one file."""
 
     is_program: bool = False
+    """It is started, not only imported."""
     takes_arguments: bool = False
     """It stops without arguments on the command line."""
     losses: LossReport | None = None
+    """The way in which it reports losses; `None` if it doesn't train."""
     loops: tuple[str, ...] = ()
+    """Names of functions that yield the steps of a training."""
     modules: tuple[Module, ...] = ()
+    """Modules that can be made and called."""
 
 
 def uses_gpu(source: str) -> bool:
@@ -68,7 +75,10 @@ def uses_gpu(source: str) -> bool:
 
 
 def reads_metadata(source: str) -> bool:
-    """Return whether a source looks installed packages up, which a package that is not installed cannot do for itself."""
+    """Return whether a source looks up installed packages.
+
+    A package that is not installed cannot do so for itself.
+    """
     return _INSTALLED.search(source) is not None
 
 
@@ -132,15 +142,17 @@ def _is_guard(node: ast.stmt) -> bool:
 
 
 def _is_required(call: ast.Call) -> bool:
-    """Return whether a call adds an argument to a command line that may not be left out."""
+    """Return whether a call adds a required argument to a command line."""
     if _called(call) != "add_argument" or not call.args:
         return False
-    given = {keyword.arg: getattr(keyword.value, "value", None) for keyword in call.keywords}
+    options = {keyword.arg: getattr(keyword.value, "value", None) for keyword in call.keywords}
     name = getattr(call.args[0], "value", "-")
     by_place = (
-        isinstance(name, str) and not name.startswith("-") and given.get("nargs") not in {"?", "*"}
+        isinstance(name, str)
+        and not name.startswith("-")
+        and options.get("nargs") not in {"?", "*"}
     )
-    return by_place or given.get("required") is True
+    return by_place or options.get("required") is True
 
 
 def _losses(calls: list[ast.Call]) -> LossReport | None:
@@ -156,8 +168,12 @@ def _losses(calls: list[ast.Call]) -> LossReport | None:
         "log": LossReport.LOGGED,
         "warning": LossReport.LOGGED,
     }
-    found = {words[_called(call)] for call in calls if _called(call) in words and _names_loss(call)}
-    return next((one for one in (LossReport.PRINTED, LossReport.LOGGED) if one in found), None)
+    reports = {
+        words[_called(call)] for call in calls if _called(call) in words and _names_loss(call)
+    }
+    return next(
+        (report for report in (LossReport.PRINTED, LossReport.LOGGED) if report in reports), None
+    )
 
 
 def _names_loss(call: ast.Call) -> bool:
@@ -227,8 +243,11 @@ def _has_sequences(forward: ast.FunctionDef) -> bool:
 
 
 def _input(init: ast.FunctionDef) -> tuple[tuple[int, ...], int | None] | None:
-    """The shape of a module's input by its first layer, and the number of whole numbers that it takes."""
-    given = {argument.arg: value for argument, value in _defaults(init.args)}
+    """Return the shape of a module's input by its first layer, and the range of whole numbers.
+
+    The range is `None` for real numbers.
+    """
+    defaults = {argument.arg: value for argument, value in _defaults(init.args)}
     calls = [
         node
         for node in ast.walk(init)
@@ -237,10 +256,12 @@ def _input(init: ast.FunctionDef) -> tuple[tuple[int, ...], int | None] | None:
     for call in sorted(calls, key=lambda node: (node.lineno, node.col_offset))[:1]:
         keyword, before, behind = _FIRST_LAYERS[_called(call)]
         size = next(
-            (one.value for one in call.keywords if one.arg == keyword),
+            (passed.value for passed in call.keywords if passed.arg == keyword),
             call.args[0] if call.args else None,
         )
-        number = given.get(size.id) if isinstance(size, ast.Name) else getattr(size, "value", None)
+        number = (
+            defaults.get(size.id) if isinstance(size, ast.Name) else getattr(size, "value", None)
+        )
         if isinstance(number, bool) or not isinstance(number, int) or not 0 < number <= 1 << 16:
             return None
         return (
@@ -253,8 +274,8 @@ def _defaults(args: ast.arguments) -> Iterator[tuple[ast.arg, object]]:
     places = [*args.posonlyargs, *args.args]
     defaults = [*zip(places[len(places) - len(args.defaults) :], args.defaults, strict=True)]
     defaults += [
-        (one, default)
-        for one, default in zip(args.kwonlyargs, args.kw_defaults, strict=True)
+        (argument, default)
+        for argument, default in zip(args.kwonlyargs, args.kw_defaults, strict=True)
         if default is not None
     ]
     yield from ((argument, getattr(default, "value", None)) for argument, default in defaults)

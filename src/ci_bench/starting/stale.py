@@ -1,6 +1,6 @@
-"""Finds what has gone stale: entries without their files, benchmarks that no entry names, workflows of another version.
+"""Find stale parts: entries without files, unmeasured benchmarks, workflows of another version.
 
-Pure but for the files that it asks for by a function.
+Pure, except for the function that looks for files.
 """
 
 import re
@@ -23,21 +23,21 @@ _OWN_ONLY = "head.repo.full_name == github.repository"
 def stale_entries(
     config: Mapping[str, Any], survey: Survey, exists: Callable[[str], bool]
 ) -> Iterator[str]:
-    """Yield a sentence for each entry whose files are gone, and for each benchmark that no entry names.
+    """Yield a sentence for each entry without its files, and for each benchmark without an entry.
 
-    `config` is the configuration as it stands, with a valid form.
+    `config` is the present configuration, with a valid form.
     """
     suites = config["suites"]
-    named = [path for entry in suites.get("functions", []) for path in _listed(entry["path"])]
-    for path in named:
+    paths = [path for entry in suites.get("functions", []) for path in _as_list(entry["path"])]
+    for path in paths:
         if not exists(path) and not re.search(r"[*?\[]", path):
             yield f"{CONFIG}: suites.functions: {path} does not exist; remove it"
-        elif not any(_covers(path, one.file) for one in survey.benchmarks):
+        elif not any(_covers(path, benchmark.file) for benchmark in survey.benchmarks):
             yield f"{CONFIG}: suites.functions: {path} has no benchmark; remove it"
-    for one in survey.benchmarks:
-        if not any(_covers(path, one.file) for path in named):
+    for benchmark in survey.benchmarks:
+        if not any(_covers(path, benchmark.file) for path in paths):
             yield (
-                f"{one.file} has benchmarks that {CONFIG} does not measure; add it to"
+                f"{benchmark.file} has benchmarks that {CONFIG} does not measure; add it to"
                 " suites.functions"
             )
     for entry in suites.get("command", []):
@@ -61,27 +61,30 @@ def _stale_command(entry: Mapping[str, Any], exists: Callable[[str], bool]) -> I
 
 def _covers(path: str, file: str) -> bool:
     """Return whether a path of an entry (a file, a folder, a glob) names a file."""
-    plain = PurePosixPath(path)
+    place = PurePosixPath(path)
     return (
-        file == str(plain)
-        or plain in PurePosixPath(file).parents
-        or str(plain) == "."
+        file == str(place)
+        or place in PurePosixPath(file).parents
+        or str(place) == "."
         or PurePosixPath(file).match(path)
     )
 
 
-def _listed(value: Any) -> list[str]:
+def _as_list(value: Any) -> list[str]:
     return [value] if isinstance(value, str) else list(value)
 
 
 def stale_workflows(
     workflows: Mapping[str, Any], config: Mapping[str, Any], exists: Callable[[str], bool]
 ) -> Iterator[str]:
-    """Yield a sentence for each fault of the `workflows` that use ci-bench: parsed files by path."""
+    """Yield a sentence for each fault of the workflows that use ci-bench.
+
+    `workflows` are parsed files by path.
+    """
     jobs = [
-        (file, workflow, *found)
+        (file, workflow, job, step)
         for file, workflow in workflows.items()
-        for found in _jobs(workflow)
+        for job, step in _jobs(workflow)
     ]
     if not jobs:
         other = f"copy pull-request.yml of {EXAMPLES}, as {WORKFLOW} is another workflow"
@@ -127,7 +130,7 @@ def _stale_step(file: str, step: Mapping[str, Any], exists: Callable[[str], bool
 
 
 def _unguarded(workflow: Mapping[str, Any], job: Mapping[str, Any]) -> str:
-    """Describe a job that gives code of forks a token or a runner that they must not have; empty if it does not."""
+    """Describe the access of forks' code to a token or a runner; empty if the job gives none."""
     if "pull_request_target" in _triggers(workflow):
         return "pull_request_target runs the code of forks with a token; use pull_request"
     granted = job.get("permissions", workflow.get("permissions"))
@@ -146,18 +149,18 @@ def _jobs(workflow: Any) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]
     jobs = workflow.get("jobs") if isinstance(workflow, Mapping) else None
     for job in jobs.values() if isinstance(jobs, Mapping) else ():
         steps = job.get("steps") if isinstance(job, Mapping) else None
-        listed = steps if isinstance(steps, list) else []
+        elements = steps if isinstance(steps, list) else []
         yield from (
             (job, step)
-            for step in listed
+            for step in elements
             if isinstance(step, Mapping) and _OURS.fullmatch(str(step.get("uses")))
         )
 
 
 def _reference(step: Mapping[str, Any]) -> re.Match[str]:
-    found = _OURS.fullmatch(str(step["uses"]))
-    assert found is not None  # noqa: S101 - `_jobs` yields no other step
-    return found
+    match = _OURS.fullmatch(str(step["uses"]))
+    assert match is not None  # noqa: S101 - `_jobs` yields no other step
+    return match
 
 
 def _measures(step: Mapping[str, Any]) -> bool:
@@ -165,8 +168,8 @@ def _measures(step: Mapping[str, Any]) -> bool:
 
 
 def _inputs(step: Mapping[str, Any]) -> Mapping[str, Any]:
-    given = step.get("with")
-    return given if isinstance(given, Mapping) else {}
+    inputs = step.get("with")
+    return inputs if isinstance(inputs, Mapping) else {}
 
 
 def _triggers(workflow: Mapping[str, Any]) -> list[str]:

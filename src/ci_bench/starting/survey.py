@@ -1,4 +1,4 @@
-"""Surveys a repository: benchmarks, trainings, modules and the package in it, by its files' names and text.
+"""Survey a repository: its benchmarks, trainings, modules and package, by names and text of files.
 
 The repository is a stranger's. Symbolic links are not followed, files and folders with unusual
 names are passed over, and the number and size of files that are read is limited.
@@ -61,7 +61,10 @@ _HAVING |= {"torch", "transformers", "triton"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BenchmarkFile:
-    """A file with benchmarks of `functions`: their number by tool, and the number of cases if the source shows it."""
+    """A file with benchmarks of `functions`.
+
+    `tools` are their numbers by tool, `cases` the number of cases if the source shows it.
+    """
 
     file: str
     tools: Mapping[str, int]
@@ -78,7 +81,7 @@ class TrainingScript:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RepositoryPackage:
-    """The package of a repository: its import name, and what it takes to use it."""
+    """The package of a repository: its import name, and the needs of its set-up."""
 
     name: str
     compiled: bool = False
@@ -92,9 +95,11 @@ class Survey:
     """Measurable parts of a repository. Paths are relative to its root."""
 
     benchmarks: tuple[BenchmarkFile, ...] = ()
+    """Files with benchmarks."""
     paths: tuple[str, ...] = ()
     """Files and folders that name all of `benchmarks`, and no other program."""
     trainings: tuple[TrainingScript, ...] = ()
+    """Scripts that train and report losses."""
     loops: tuple[str, ...] = ()
     """Functions that yield the steps of a training, as ``module:function``."""
     scripts: tuple[str, ...] = ()
@@ -102,6 +107,7 @@ class Survey:
     modules: tuple[tuple[str, Module], ...] = ()
     """Modules of torch, each with the import name of its file."""
     package: RepositoryPackage | None = None
+    """Package that the repository installs; `None` if it has none."""
     projects: tuple[str, ...] = ()
     """Folders below the root with a separate package and measured files."""
     gpu: bool = False
@@ -118,43 +124,51 @@ class Survey:
 @dataclass(kw_only=True, slots=True)
 class _Findings:
     benchmarks: list[BenchmarkFile] = field(default_factory=list)
+    """Files with benchmarks."""
     trainings: list[TrainingScript] = field(default_factory=list)
+    """Scripts that train and report losses."""
     loops: list[str] = field(default_factory=list)
+    """Functions that yield the steps of a training, as ``module:function``."""
     scripts: list[str] = field(default_factory=list)
+    """Programs among the benchmarks that are timed as a whole."""
     modules: list[tuple[str, Module]] = field(default_factory=list)
+    """Modules of torch, each with the import name of its file."""
     remarks: list[str] = field(default_factory=list)
+    """Sentences on what the user has to add by hand."""
     gpu: bool = False
+    """Some file imports a library that computes on GPUs."""
     compiled: bool = False
+    """Some file is a source that is compiled."""
 
 
 def survey(root: Path) -> Survey:
     """Read a repository. Faults of its files are remarks."""
-    found = _Findings()
+    findings = _Findings()
     files, remarks = _files(root)
-    found.remarks += remarks
+    findings.remarks += remarks
     for file in files:
         if file.endswith(".py") and (source := read_text(root / file)) is not None:
             try:
-                _look(file, source, found)
+                _look(file, source, findings)
             except BadConfig as error:
-                found.remarks.append(f"passed over: {error}")
-        found.compiled |= file.endswith(_COMPILED)
+                findings.remarks.append(f"passed over: {error}")
+        findings.compiled |= file.endswith(_COMPILED)
     return Survey(
-        benchmarks=tuple(found.benchmarks),
-        paths=_paths([one.file for one in found.benchmarks], files),
-        trainings=tuple(found.trainings),
-        loops=tuple(found.loops),
-        scripts=tuple(found.scripts),
-        modules=tuple(found.modules),
-        package=_package(root, files, compiled=found.compiled),
-        projects=tuple(_projects(root, files, found)),
-        gpu=found.gpu,
-        remarks=tuple(found.remarks),
+        benchmarks=tuple(findings.benchmarks),
+        paths=_paths([benchmark.file for benchmark in findings.benchmarks], files),
+        trainings=tuple(findings.trainings),
+        loops=tuple(findings.loops),
+        scripts=tuple(findings.scripts),
+        modules=tuple(findings.modules),
+        package=_package(root, files, compiled=findings.compiled),
+        projects=tuple(_projects(root, files, findings)),
+        gpu=findings.gpu,
+        remarks=tuple(findings.remarks),
     )
 
 
 def read_text(path: Path) -> str | None:
-    """The text of a file of the repository; `None` if it is a link, too large, or no UTF-8."""
+    """Return the text of a repository's file; `None` if it is a link, too large, or not UTF-8."""
     try:
         if path.is_symlink() or not path.is_file():
             return None
@@ -166,7 +180,7 @@ def read_text(path: Path) -> str | None:
 
 
 def _files(root: Path) -> tuple[list[str], list[str]]:
-    """The files of a repository in order, and remarks on the rest."""
+    """Return the files of a repository in order, and remarks on the rest."""
     files: list[str] = []
     looked_at, read = 0, 0
     for folder, folders, names in os.walk(root, followlinks=False):
@@ -184,28 +198,31 @@ def _files(root: Path) -> tuple[list[str], list[str]]:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Return whether a folder is read: no environment, no other repository, no link, nothing hidden or generated."""
+    """Return whether a folder is read.
+
+    Environments, other repositories, links, and hidden or generated folders are not.
+    """
     if folder.is_symlink() or not _PLAIN.fullmatch(folder.name) or folder.name in _PASSED_OVER:
         return False
     return not (folder / "pyvenv.cfg").exists() and not (folder / ".git").exists()
 
 
-def _look(file: str, source: str, found: _Findings) -> None:
-    found.gpu |= uses_gpu(source)
+def _look(file: str, source: str, findings: _Findings) -> None:
+    findings.gpu |= uses_gpu(source)
     if (benchmarks := benchmarks_of(file, source)) is not None:
-        found.benchmarks.append(benchmarks)
+        findings.benchmarks.append(benchmarks)
         return
     program = read_program(source, file)
     module = module_name(file)
-    found.loops += [f"{module}:{name}" for name in program.loops if module is not None]
+    findings.loops += [f"{module}:{name}" for name in program.loops if module is not None]
     parts = {*PurePosixPath(file).parts[:-1]}
     if not parts & (_NOT_MEASURED | BENCHMARK_FOLDERS) and module is not None:
-        found.modules += [(module, one) for one in program.modules]
+        findings.modules += [(module, network) for network in program.modules]
     if program.is_program and not program.loops and not parts & _NOT_MEASURED:
-        _look_at_program(file, program, found)
+        _look_at_program(file, program, findings)
 
 
-def _look_at_program(file: str, program: SourceProgram, found: _Findings) -> None:
+def _look_at_program(file: str, program: SourceProgram, findings: _Findings) -> None:
     parts = PurePosixPath(file)
     benchmark = (
         bool({*parts.parts[:-1]} & BENCHMARK_FOLDERS)
@@ -214,21 +231,21 @@ def _look_at_program(file: str, program: SourceProgram, found: _Findings) -> Non
     if program.losses is None and not benchmark:
         return
     if program.takes_arguments:
-        found.remarks.append(
+        findings.remarks.append(
             f"{file} needs arguments: add it under `suites.command` with its command line"
         )
     elif program.losses is LossReport.LOGGED:
-        found.remarks.append(
+        findings.remarks.append(
             f"{file} logs its losses with `logging`: print them, or write them to CI_BENCH_OUTPUT"
         )
     elif program.losses is not None:
-        found.trainings.append(TrainingScript(file=file, losses=program.losses))
+        findings.trainings.append(TrainingScript(file=file, losses=program.losses))
     else:
-        found.scripts.append(file)
+        findings.scripts.append(file)
 
 
 def benchmarks_of(file: str, source: str) -> BenchmarkFile | None:
-    """The benchmarks of a file, of ci-bench's own decorator or another tool; `None` without any.
+    """Return the benchmarks of a file, of ci-bench's decorator or another tool; `None` without any.
 
     Raises `BadConfig`.
     """
@@ -239,11 +256,11 @@ def benchmarks_of(file: str, source: str) -> BenchmarkFile | None:
     declared = literal.read(source, file) if "ci_bench" in source and ".benchmark" in source else ()
     if declared is None:
         return BenchmarkFile(file=file, tools={"ci-bench": source.count(".benchmark"), **tools})
-    own = {"ci-bench": len(declared)} if declared else {}
-    if not own and not tools:
+    decorated = {"ci-bench": len(declared)} if declared else {}
+    if not decorated and not tools:
         return None
-    cases = sum(len(points(one)) for one in declared)
-    return BenchmarkFile(file=file, tools={**own, **tools}, cases=None if tools else cases)
+    cases = sum(len(points(declaration)) for declaration in declared)
+    return BenchmarkFile(file=file, tools={**decorated, **tools}, cases=None if tools else cases)
 
 
 def _paths(benchmarks: list[str], files: list[str]) -> tuple[str, ...]:
@@ -259,14 +276,14 @@ def _paths(benchmarks: list[str], files: list[str]) -> tuple[str, ...]:
         if file.endswith(".py") and file not in folders and PurePosixPath(file).name not in helpers
         if (folder := _benchmark_folder(file)) is not None
     }
-    named = [
+    paths = [
         file if folder is None or folder in mixed else folder for file, folder in folders.items()
     ]
-    return tuple(dict.fromkeys(named))
+    return tuple(dict.fromkeys(paths))
 
 
 def _benchmark_folder(file: str) -> str | None:
-    """Return the outermost folder of a file whose name says that it holds benchmarks."""
+    """Return the outermost folder of a file whose name is one for benchmarks."""
     parts = PurePosixPath(file).parts[:-1]
     place = next(
         (place for place, part in enumerate(parts, start=1) if part in BENCHMARK_FOLDERS), None
@@ -275,7 +292,7 @@ def _benchmark_folder(file: str) -> str | None:
 
 
 def module_name(file: str) -> str | None:
-    """The name that a file is imported by from the root or ``src``; `None` if it has none."""
+    """Return the name to import a file by, from the root or ``src``; `None` if it has none."""
     parts = [*PurePosixPath(file).with_suffix("").parts]
     parts = parts[1:] if parts[0] == "src" and len(parts) > 1 else parts
     parts = parts[:-1] if parts[-1] == "__init__" else parts
@@ -287,14 +304,20 @@ def _is_name(word: str) -> bool:
 
 
 def _package(root: Path, files: list[str], *, compiled: bool) -> RepositoryPackage | None:
-    """The package that the repository installs, if any; `compiled` sources anywhere count."""
+    """Return the package that the repository installs, if any.
+
+    Compiled sources anywhere (`compiled`) count.
+    """
     setup = read_text(root / "setup.py")
     project = _project(read_text(root / "pyproject.toml"))
     if project is None and setup is None:
         return None
     names = list(_import_names(files))
-    plain = re.sub(r"[-.]+", "_", str((project or {}).get("name", ""))).lower()
-    name = next((one for one in names if one.lower() == plain), names[0] if names else None)
+    normalized = re.sub(r"[-.]+", "_", str((project or {}).get("name", ""))).lower()
+    name = next(
+        (candidate for candidate in names if candidate.lower() == normalized),
+        names[0] if names else None,
+    )
     if name is None:
         return None
     inside = (
@@ -306,7 +329,7 @@ def _package(root: Path, files: list[str], *, compiled: bool) -> RepositoryPacka
     return RepositoryPackage(name=name, compiled=compiled, dependencies=_needs_more(project, setup))
 
 
-def _projects(root: Path, files: list[str], found: _Findings) -> Iterator[str]:
+def _projects(root: Path, files: list[str], findings: _Findings) -> Iterator[str]:
     """Yield the packages below the root that measured files belong to, each once: of a monorepo."""
     folders = {
         str(PurePosixPath(file).parent)
@@ -314,15 +337,17 @@ def _projects(root: Path, files: list[str], found: _Findings) -> Iterator[str]:
         if PurePosixPath(file).name in {"pyproject.toml", "setup.py"}
     } - {"."}
     measured = [
-        *(one.file for one in found.benchmarks),
-        *(one.file for one in found.trainings),
-        *found.scripts,
+        *(benchmark.file for benchmark in findings.benchmarks),
+        *(training.file for training in findings.trainings),
+        *findings.scripts,
     ]
     nearest = (
-        next((str(one) for one in PurePosixPath(file).parents if str(one) in folders), None)
+        next(
+            (str(parent) for parent in PurePosixPath(file).parents if str(parent) in folders), None
+        )
         for file in measured
     )
-    for folder in dict.fromkeys(one for one in nearest if one is not None):
+    for folder in dict.fromkeys(folder for folder in nearest if folder is not None):
         if (
             read_text(root / folder / "setup.py") is not None
             or _project(read_text(root / folder / "pyproject.toml")) is not None
@@ -331,15 +356,15 @@ def _projects(root: Path, files: list[str], found: _Findings) -> Iterator[str]:
 
 
 def _project(text: str | None) -> Mapping[str, Any] | None:
-    """The table ``project`` of a pyproject.toml; `None` if it describes no package."""
+    """Return the table ``project`` of a pyproject.toml; `None` if it describes no package."""
     try:
         value = tomllib.loads(text or "")
     except (tomllib.TOMLDecodeError, RecursionError):
         return None
     project = value.get("project")
     poetry = value.get("tool", {}).get("poetry") if isinstance(value.get("tool"), dict) else None
-    found = project if isinstance(project, dict) else poetry
-    return found if isinstance(found, dict) else {} if "build-system" in value else None
+    table = project if isinstance(project, dict) else poetry
+    return table if isinstance(table, dict) else {} if "build-system" in value else None
 
 
 def _import_names(files: list[str]) -> Iterator[str]:
@@ -367,12 +392,13 @@ def _import_names(files: list[str]) -> Iterator[str]:
 
 
 def _needs_more(project: Mapping[str, Any] | None, setup: str | None) -> bool:
-    """Return whether a package needs others than those that are there wherever ci-bench measures."""
-    listed = (project or {}).get("dependencies", [])
+    """Return whether a package needs others than those that ci-bench needs anyway."""
+    dependencies = (project or {}).get("dependencies", [])
     listed_later = (project or {}).get("dynamic")
     dynamic = isinstance(listed_later, list) and "dependencies" in listed_later
-    names = [*listed] if isinstance(listed, list | dict) else []
-    wanted = {
-        re.split(r"[^A-Za-z0-9_.-]", str(one).strip(), maxsplit=1)[0].lower() for one in names
+    names = [*dependencies] if isinstance(dependencies, list | dict) else []
+    required = {
+        re.split(r"[^A-Za-z0-9_.-]", str(requirement).strip(), maxsplit=1)[0].lower()
+        for requirement in names
     } - {"python"}
-    return bool(wanted - _HAVING) or dynamic or "install_requires" in (setup or "")
+    return bool(required - _HAVING) or dynamic or "install_requires" in (setup or "")

@@ -1,1 +1,1 @@
-"""The commands that look over time: what is kept of runs, which commit made a metric worse."""
+"""The commands over time: a history of runs, and the search for the commit of a change."""

@@ -1,11 +1,11 @@
-"""The command that looks for the commit that made a metric worse: git's halving, driven by paired comparisons.
+"""The search for the commit that made a metric worse: git's halving with paired comparisons.
 
 The search is pure: the order of candidates comes from git (`rev-list --bisect-all`, which also
-knows histories with merges), the answer for a commit from a paired comparison; both are functions
-that are handed in. Every commit is measured against GOOD. Between GOOD and BAD the change is known.
-A commit is bad if its interval is beyond half of it (on the scale of ratios), and good if it is
-before; each comparison takes as many launches as its verdict needs. A commit that cannot be built,
-or stays undecided twice, is skipped as `git bisect skip` does.
+knows histories with merges), the answer for a commit from a paired comparison; both are arguments.
+Every commit is measured against GOOD. Between GOOD and BAD the change is known. A commit is bad if
+its interval is beyond half of it (on the scale of ratios), and good if it is before; each
+comparison takes as many launches as its verdict needs. A commit that cannot be built, or stays
+undecided twice, is skipped as `git bisect skip` does.
 """
 
 import math
@@ -47,7 +47,7 @@ class TriedCommit:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BisectOutcome:
-    """Result of the search. `culprit` is the first commit with the change.
+    """Result of the search; `culprit` is the first commit with the change.
 
     It is `None` if `suspects` could not be distinguished.
     """
@@ -66,17 +66,17 @@ Judge = Callable[[str], TriedCommit]
 
 
 def search(good: str, bad: str, *, remaining: Remaining, judge: Judge) -> BisectOutcome:
-    """Halve until one commit is left, or only such as cannot be judged."""
+    """Halve until one commit is left, or only commits that cannot be judged."""
     goods = [good]
     tried: list[TriedCommit] = []
     while True:
-        left = remaining(goods, bad)
-        skipped = {one.commit for one in tried if one.answer is BisectAnswer.SKIP}
+        candidates = remaining(goods, bad)
+        skipped = {attempt.commit for attempt in tried if attempt.answer is BisectAnswer.SKIP}
         following = next(
-            (commit for commit in left if commit != bad and commit not in skipped), None
+            (commit for commit in candidates if commit != bad and commit not in skipped), None
         )
         if following is None:
-            suspects = tuple(left)
+            suspects = tuple(candidates)
             return BisectOutcome(
                 culprit=bad if suspects == (bad,) else None, suspects=suspects, tried=tuple(tried)
             )
@@ -93,17 +93,22 @@ _SHORT = 12
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BisectTarget:
-    """The metric that is followed: of which case and arm; and how much slower BAD is (`speedup`, below 1)."""
+    """The metric that the search follows, and its change from GOOD to BAD."""
 
     case: str
+    """Id of the case."""
     metric: str
+    """Name of the metric."""
     arm: str
+    """Arm of the case in which it got worse."""
     speedup: float
+    """Speed of BAD relative to GOOD; below 1, since BAD is worse."""
     title: str = ""
+    """Title of the metric for readers; empty if it has none."""
 
     @property
     def name(self) -> str:
-        """Describe it for the reader, who knows the metric by its title."""
+        """The case, the metric by its title, and the arm, for readers."""
         return f"{self.case} {self.title or self.metric} ({self.arm})"
 
     @property
@@ -150,42 +155,42 @@ def bisect(settings: Bisecting) -> int:
     tell(f"{len(outcome.tried) + 1} comparisons")
     if outcome.culprit is None:
         shown = "\n".join(f"  {_line(git, commit)}" for commit in outcome.suspects)
-        told = (
+        message = (
             f"the change is in one of these {len(outcome.suspects)} commits, which could not be"
             " distinguished"
         )
-        raise MeasuringFailed(f"{told}:\n{shown}")
+        raise MeasuringFailed(f"{message}:\n{shown}")
     say(f"{_line(git, outcome.culprit)}\n{target.name}: {_change(target.speedup)}\n")
     return int(ExitCode.OK)
 
 
 def _require_metric(metric: str | None, suites: Sequence[str]) -> None:
-    """Reject a metric that no suite measures, before measuring.
+    """Reject a metric that no suite measures, before measuring. Raises `BadInput`.
 
-    Those of commands and plugins have custom names.
-
-    Raises `BadInput`.
+    Metrics of commands and plugins have custom names.
     """
-    known = find_metrics()
-    if metric is not None and metric not in known and {*suites} <= {*BUILT_IN} - {"command"}:
-        raise BadInput(
-            f"--metric {metric}: no suite has a metric of this name{nearest(metric, tuple(known))}"
-        )
+    metrics = find_metrics()
+    if metric is not None and metric not in metrics and {*suites} <= {*BUILT_IN} - {"command"}:
+        near = nearest(metric, tuple(metrics))
+        raise BadInput(f"--metric {metric}: no suite has a metric of this name{near}")
 
 
 def remaining(git: Git, goods: Sequence[str], bad: str, *, first_parent: bool) -> list[str]:
-    """The commits that are left, the one that halves them best first; of two that do so alike, the newer (git takes any)."""
+    """Return the remaining commits, those that halve them best first.
+
+    Of equally good ones the newer is first (git takes any).
+    """
     those = (*(("--first-parent",) if first_parent else ()), bad, *(f"^{good}" for good in goods))
     newest = git.run("rev-list", "--topo-order", *those).split()
-    told = git.run("rev-list", "--bisect-all", *those).splitlines()
+    lines = git.run("rev-list", "--bisect-all", *those).splitlines()
     distance = {
-        line.split()[0]: int(line.rpartition("dist=")[2].rstrip(")")) for line in told if line
+        line.split()[0]: int(line.rpartition("dist=")[2].rstrip(")")) for line in lines if line
     }
     return sorted(newest, key=lambda commit: -distance[commit]) or [bad]
 
 
 def _target(comparison: Comparison | Unbuilt, metric: str | None) -> BisectTarget:
-    """The metric that got worse the most between GOOD and BAD.
+    """Return the metric that got worse the most between GOOD and BAD.
 
     Raises `MeasuringFailed` if none did.
     """
@@ -202,17 +207,17 @@ def _target(comparison: Comparison | Unbuilt, metric: str | None) -> BisectTarge
     worse = [
         (case, pair) for case, pair in pairs if pair.verdict is Verdict.REGRESSED and pair.speedup
     ]
-    gating = [one for one in worse if not one[1].detail] or worse
+    gating = [(case, pair) for case, pair in worse if not pair.detail] or worse
     if not gating:
-        said = "; ".join(
+        verdicts = "; ".join(
             f"{case} {pair.title or pair.metric} ({pair.arm}): {pair.verdict}, {pair.reason}"
             for case, pair in pairs[:5]
         )
         raise MeasuringFailed(
             "BAD is not worse than GOOD, so there is nothing to look for:"
-            f" {said or 'nothing was measured'}"
+            f" {verdicts or 'nothing was measured'}"
         )
-    case, pair = min(gating, key=lambda one: one[1].speedup or 1.0)
+    case, pair = min(gating, key=lambda candidate: candidate[1].speedup or 1.0)
     return BisectTarget(
         case=case, metric=pair.metric, arm=pair.arm, speedup=pair.speedup or 1.0, title=pair.title
     )
@@ -221,7 +226,7 @@ def _target(comparison: Comparison | Unbuilt, metric: str | None) -> BisectTarge
 def _judge(bench: Laboratory, good: str, commit: str, target: BisectTarget) -> TriedCommit:
     """Return the state of a commit.
 
-    One that a first comparison leaves open is measured once more.
+    If the first comparison leaves it open, it is measured once more.
     """
     reason = ""
     for _ in range(2):
@@ -249,14 +254,14 @@ def _judge(bench: Laboratory, good: str, commit: str, target: BisectTarget) -> T
 
 
 def _pair(comparison: Comparison, target: BisectTarget) -> Pair | None:
-    found = (pair for case in comparison.cases if case.id == target.case for pair in case.pairs)
+    pairs = (pair for case in comparison.cases if case.id == target.case for pair in case.pairs)
     return next(
-        (pair for pair in found if (pair.metric, pair.arm) == (target.metric, target.arm)), None
+        (pair for pair in pairs if (pair.metric, pair.arm) == (target.metric, target.arm)), None
     )
 
 
 def _side_of(pair: Pair, middle: float) -> BisectAnswer | None:
-    """On which side of half of the change the whole interval lies; `None` if it has both."""
+    """Return the side of half of the change with the whole interval; `None` if it spans both."""
     low, high = (
         (pair.interval.low, pair.interval.high) if pair.interval else (pair.speedup, pair.speedup)
     )
@@ -272,5 +277,5 @@ def _change(speedup: float) -> str:
 
 
 def _line(git: Git, commit: str) -> str:
-    """The commit, its date, author and subject on one line."""
+    """Return the commit, its date, author and subject on one line."""
     return clean(git.run("show", "--no-patch", "--format=%H %cs %an: %s", commit), cap=250)

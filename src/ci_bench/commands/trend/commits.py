@@ -1,8 +1,8 @@
-"""Measures two commits of this repository in turns: for `bisect`, and to confirm a change that a history shows.
+"""Measure two commits of this repository in turns.
 
-The later commit is checked out separately, in a store that borrows the repository's objects, and
-the usual pair is made from there. So the user's checkout is never touched, and a killed run leaves
-nothing in it.
+`bisect` uses it, and `history check` confirms a change with it. The later commit is checked out
+separately, in a store that borrows the repository's objects, and the usual pair is made from there.
+So the user's checkout is never touched, and a killed run leaves nothing in it.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -44,15 +44,22 @@ class Unbuilt:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Laboratory:
-    """Setup for comparing commits: their common configuration, and the folder for documents."""
+    """Common setup for comparing pairs of commits."""
 
     config: Config
+    """Configuration of all comparisons, after flags."""
     find: Callable[[str], Suite]
+    """Finds a suite by its name."""
     noise: NoiseFolder
+    """Folder of learned noise."""
     output: Path
+    """Folder in which each comparison has a folder for its documents."""
     reproduce: tuple[str, ...]
+    """Words of the command that compares two commits; they follow it."""
     environ: Mapping[str, str]
+    """Variables of the caller."""
     here: Path
+    """Folder of the command, in the repository of the commits."""
 
     def compare(self, base: str, head: str, filters: Sequence[str]) -> Comparison | Unbuilt:
         """Measure `head` against `base` in turns, until the verdict is settled.
@@ -93,8 +100,8 @@ class Laboratory:
         setup = self.config.setup
         if setup.cache is not None:
             setup = replace(setup, cache=str((self.here / setup.cache).resolve()))
-        with make_folder() as made:
-            scratch = Path(made).resolve()
+        with make_folder() as temporary:
+            scratch = Path(temporary).resolve()
             folder = scratch / "head" / (checkout.top.name or "tree")
             folder.mkdir(parents=True)
             borrow(checkout, scratch / "store").add_worktree(head, folder)
@@ -119,10 +126,7 @@ class Laboratory:
 
 
 def laboratory(settings: Measuring) -> Laboratory:
-    """Convert flags to the setup of a comparison. Raises `BadConfig`.
-
-    Two commits are measured again by a search between them.
-    """
+    """Convert flags to the setup of a comparison. Raises `BadConfig`."""
     config, find = load_with_suites(settings)
     return Laboratory(
         config=config,
@@ -136,28 +140,25 @@ def laboratory(settings: Measuring) -> Laboratory:
 
 
 def git_here(settings: Settings) -> Git:
-    """git, in the repository of the folder that the command was started in.
-
-    Raises `BadCheckout`.
-    """
+    """Return git for the repository of the command's folder. Raises `BadCheckout`."""
     return open_checkout(settings.here, settings.environ).git
 
 
 def commit_of(git: Git, name: str) -> str:
-    """The commit that a name stands for. Raises `NoBase`."""
-    found = git.ask("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
-    if found is None:
+    """Return the commit of a name. Raises `NoBase`."""
+    commit = git.ask("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+    if commit is None:
         raise NoBase(f"{name!r} is not a commit, branch or tag of this clone")
-    return found
+    return commit
 
 
 def confirm(
     settings: Measuring, commits: tuple[str | None, str | None], alarms: Sequence[Alarm]
 ) -> Mapping[str, Alarm]:
-    """The alarms of one pair of commits, by name, each with what a paired run of the two said.
+    """Return the alarms of one pair of commits, by name, with the result of a paired run.
 
-    A change that the run does not find is only noted from then on: it came from the machine or its
-    software, or was chance. A change that could not be measured stays as it was.
+    A change that the run does not find becomes a note: it came from the machine or its software, or
+    was chance. A change that could not be measured stays as it was.
     """
     before, after = commits
     if before is None or after is None or before == after:
@@ -200,18 +201,20 @@ def _judged(alarm: Alarm, compared: Comparison) -> Alarm:
         return _with(
             alarm, "could not be confirmed: the paired run did not measure this metric", stays=True
         )
-    said = f"{pair.verdict} when the two commits were measured in turns ({pair.reason})"
+    verdict = f"{pair.verdict} when the two commits were measured in turns ({pair.reason})"
     if pair.verdict is Verdict.REGRESSED:
-        return _with(alarm, f"confirmed: {said}", stays=True)
-    found = pair.verdict in {Verdict.UNCHANGED, Verdict.IMPROVED}
-    return _with(alarm, f"{'not confirmed' if found else 'not settled'}: {said}", stays=not found)
+        return _with(alarm, f"confirmed: {verdict}", stays=True)
+    refuted = pair.verdict in {Verdict.UNCHANGED, Verdict.IMPROVED}
+    return _with(
+        alarm, f"{'not confirmed' if refuted else 'not settled'}: {verdict}", stays=not refuted
+    )
 
 
 def _pair(alarm: Alarm, compared: Comparison) -> Pair | None:
     points = alarm.line.points
-    found = (pair for case in compared.cases if case.id == points.case for pair in case.pairs)
+    pairs = (pair for case in compared.cases if case.id == points.case for pair in case.pairs)
     return next(
-        (pair for pair in found if (pair.metric, pair.arm) == (points.metric, points.arm)), None
+        (pair for pair in pairs if (pair.metric, pair.arm) == (points.metric, points.arm)), None
     )
 
 

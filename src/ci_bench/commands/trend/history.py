@@ -1,10 +1,10 @@
-"""The command that keeps what runs measured, and looks after it: history add, check, page, compact, import, fetch.
+"""The commands of a history: add, check, page, compact, import, fetch.
 
-Owns how histories from elsewhere come into a store: a data.js of github-action-benchmark, an
-exported file, and artifacts that earlier runs of a branch left. An artifact never changes, so each
-run imports the newest of them, adds its own record, and leaves a new one. Two simultaneous runs
-leave one each, and the next run unites them. Only runs of this repository's own branch are trusted:
-a fork's run can leave an artifact of any name.
+Histories also come from elsewhere: a data.js of github-action-benchmark, an exported file, and
+artifacts that earlier runs of a branch left. An artifact never changes, so each run imports the
+newest of them, adds its own record, and leaves a new one. Two simultaneous runs leave one each, and
+the next run unites them. Only runs of this repository's own branch are trusted: a fork's run can
+leave an artifact of any name.
 """
 
 import hashlib
@@ -64,34 +64,34 @@ RECENT = 100
 
 
 def fetched(settings: TrendSettings) -> Iterator[History]:
-    """Yield the histories in the newest artifacts.
+    """Yield the histories in the newest artifacts; report and skip unreadable ones.
 
-    One that cannot be read is named and skipped. Raises `GitHubFailed`.
+    Raises `GitHubFailed`.
     """
     context = load_context(settings.environ)
     branch = settings.from_branch or context.head.branch
     if branch is None:
         message = "cannot infer the branch from this event; pass --from-branch NAME"
         raise BadInput(message)
-    wanted = Contents(members=(EXPORT,), limits=ArchiveLimits(archive=50_000_000))
+    contents = Contents(members=(EXPORT,), limits=ArchiveLimits(archive=50_000_000))
     with Client(server_of(settings.environ), patience_s=PATIENCE_S) as client:
         every, _ = named(client, settings.artifact)
-        ours = [one for one in every if _is_ours(one, context.repository_id, branch)]
-        for artifact in sorted(ours, key=lambda one: (one.created_at, one.id), reverse=True)[
+        ours = [each for each in every if _is_ours(each, context.repository_id, branch)]
+        for artifact in sorted(ours, key=lambda each: (each.created_at, each.id), reverse=True)[
             :NEWEST
         ]:
             try:
-                yield _history(download(client, artifact, wanted))
+                yield _history(download(client, artifact, contents))
             except (UnsafeArchive, BadDocument, GitHubMissing) as error:
                 tell(f"skipped artifact {artifact.id}: {' '.join(str(error).split())[:300]}")
 
 
 def _is_ours(artifact: Artifact, repository: int | None, branch: str) -> bool:
-    own = (
+    same_repository = (
         artifact.repository_id == artifact.head_repository_id == repository
         and repository is not None
     )
-    return own and artifact.head_branch == branch and not artifact.expired
+    return same_repository and artifact.head_branch == branch and not artifact.expired
 
 
 def _history(members: Mapping[str, bytes]) -> History:
@@ -108,7 +108,7 @@ def _history(members: Mapping[str, bytes]) -> History:
 
 
 def imported(path: Path) -> History:
-    """The history in a file. Raises `BadInput` and `BadDocument`."""
+    """Read the history in a file. Raises `BadInput` and `BadDocument`."""
     try:
         with path.open("rb") as stream:
             content = stream.read(MAX_BYTES + 1)
@@ -119,7 +119,7 @@ def imported(path: Path) -> History:
     if content.startswith(b"\x1f\x8b") or re.match(rb'\s*\{\s*"kind"\s*:\s*"history"', content):
         return documents.read_history(path)
     try:
-        whole, left_out = read_action_history(
+        history, left_out = read_action_history(
             decode(content), tool_version=__version__, fingerprint=fingerprint
         )
     except Unreadable as error:
@@ -130,49 +130,49 @@ def imported(path: Path) -> History:
         tell(f"left out: {cleaned(reason)}")
     if len(left_out) > 20:  # noqa: PLR2004 - as many as were shown
         tell(f"and {len(left_out) - 20} more")
-    return whole
+    return history
 
 
-def keep(store: Store, taken: History) -> int:
-    """Put a whole history into a store, without what is there already; how many runs were new."""
-    known = runs_of(read_store(store))
+def keep(store: Store, history: History) -> int:
+    """Put a history into a store, without runs that are there already; return how many were new."""
+    stored = runs_of(read_store(store))
     files: dict[str, bytes] = {}
-    kept = 0
-    for machine, one in enumerate(taken.machines):
+    count = 0
+    for number, machine in enumerate(history.machines):
         places = [
             place
-            for place, run in enumerate(taken.runs)
-            if run.machine == machine and (one.fingerprint, run.id) not in known
+            for place, run in enumerate(history.runs)
+            if run.machine == number and (machine.fingerprint, run.id) not in stored
         ]
-        kept += len(places)
+        count += len(places)
         for start in range(0, len(places), PACK_RUNS):
-            part = chosen(taken, places[start : start + PACK_RUNS])
+            part = chosen(history, places[start : start + PACK_RUNS])
             files.update(file_of(replace(part, tool_version=__version__), pack=True))
     if files:
         store.append(files)
-    return kept
+    return count
 
 
 def history(settings: TrendSettings) -> int:
-    """Do what the action says."""
+    """Run the named action."""
     return ACTIONS[settings.action](settings)
 
 
 def add(settings: TrendSettings) -> int:
-    """Keep the numbers of runs; a run that is there already is not added twice."""
+    """Keep the numbers of runs; a stored run is not added twice."""
     store = open_store(settings)
     url = settings.url or _workflow_url(settings.environ)
     records = [
         record_of(documents.read_results(results_path(path)), url=url, report=settings.run_report)
         for path in settings.runs
     ]
-    known = runs_of(read_store(store))
+    stored = runs_of(read_store(store))
     new: dict[str, bytes] = {}
     for path, record in zip(settings.runs, records, strict=True):
         name = (record.machines[0].fingerprint, record.runs[0].id)
         if not record.series:
             tell(f"{path}: nothing was measured, so there is nothing to keep")
-        elif name in known:
+        elif name in stored:
             tell(f"{path}: the run {record.runs[0].id} is there already")
         else:
             new |= file_of(record)
@@ -184,7 +184,7 @@ def add(settings: TrendSettings) -> int:
 
 
 def _tidy(store: Store) -> None:
-    """Compact where many single files have gathered: reading them is slow."""
+    """Compact if many single files have gathered: reading them is slow."""
     if sum(file.name.rpartition("/")[2].startswith("run-") for file in store.read().files) > LOOSE:
         done = shrink(store)
         tell(
@@ -194,10 +194,10 @@ def _tidy(store: Store) -> None:
 
 
 def check(settings: TrendSettings) -> int:
-    """Tell every open change for the worse, and exit by the policy: 1 where one of them fails it."""
+    """Report every open change for the worse, and exit by the policy: 1 if one of them fails it."""
     config = load(settings)
-    found = _kept(settings)
-    whole, lines = look(found, config.policy, settings)
+    stored = _read_runs(settings)
+    history, lines = look(stored, config.policy, settings)
     alarms = alarms_of(lines, config.policy)
     if settings.issue:
         server_of(settings.environ)  # a missing token is reported before commits are measured
@@ -209,17 +209,20 @@ def check(settings: TrendSettings) -> int:
             *_confirmed(settings, [alarm for alarm in alarms if not alarm.confirmed]),
             *intended,
         )
-    say(cleaned(told(alarms, lines=len(lines), runs=len(whole.runs))))
+    say(cleaned(told(alarms, lines=len(lines), runs=len(history.runs))))
     failing = any(alarm.severity is Severity.FAIL for alarm in alarms)
     code = ExitCode.POLICY_NOT_MET if failing else ExitCode.OK
     return _tell_github(settings, alarms, code) if settings.issue else int(code)
 
 
 def _confirmed(settings: TrendSettings, alarms: Sequence[Alarm]) -> tuple[Alarm, ...]:
-    """The alarms after a paired run of the neighbouring commits of each; what that does not confirm is only noted."""
+    """Return the alarms after a paired run of the neighbouring commits of each.
+
+    An alarm that the run does not confirm becomes a note.
+    """
     ranges = list(dict.fromkeys(alarm.commits for alarm in alarms))[:MOST_PAIRS]
     answers = {
-        commits: confirm(settings, commits, [one for one in alarms if one.commits == commits])
+        commits: confirm(settings, commits, [alarm for alarm in alarms if alarm.commits == commits])
         for commits in ranges
     }
     return tuple(
@@ -229,7 +232,7 @@ def _confirmed(settings: TrendSettings, alarms: Sequence[Alarm]) -> tuple[Alarm,
 
 
 def _tell_github(settings: TrendSettings, alarms: Sequence[Alarm], code: ExitCode) -> int:
-    """Bring the issue up to date; the verdict's own code wins over what GitHub has against it."""
+    """Update the issue; the verdict's own exit code wins over faults of GitHub."""
     grave = [alarm for alarm in alarms if alarm.severity is not Severity.NOTE]
     alert = Alert(
         key=_key(settings.branch or str(settings.store)),
@@ -245,7 +248,7 @@ def _tell_github(settings: TrendSettings, alarms: Sequence[Alarm], code: ExitCod
 
 
 def _key(place: str) -> str:
-    """Identify a history by its branch or folder, in the letters that a marker may have."""
+    """Return the key of a history: its branch or folder, in the letters that a marker may have."""
     return (
         place
         if KEY.fullmatch(place)
@@ -256,26 +259,26 @@ def _key(place: str) -> str:
 def page(settings: TrendSettings) -> int:
     """Write the trend page."""
     config = load(settings)
-    found = _kept(settings)
-    whole, lines = look(found, config.policy, settings)
+    stored = _read_runs(settings)
+    history, lines = look(stored, config.policy, settings)
     sheet = Sheet(
         title="Trend",
         lines=lines,
         alarms=alarms_of(lines, config.policy),
-        passed=tuple(map(str, found.passed)),
-        commits=_commits_url(whole),
+        passed=tuple(map(str, stored.passed)),
+        commits=_commits_url(history),
     )
     documents.write_text(
         render(sheet, page_assets("page.js", package="ci_bench.history")), settings.output
     )
-    tell(f"wrote {settings.output}: {len(lines)} series over {len(whole.runs)} runs")
+    tell(f"wrote {settings.output}: {len(lines)} series over {len(history.runs)} runs")
     return int(ExitCode.OK)
 
 
 def compact(settings: TrendSettings) -> int:
-    """Put records together, thin out beyond the size, and export where that is asked for."""
+    """Pack single records, thin out a store that is too large, and export it if requested."""
     store = open_store(settings)
-    _kept(settings)
+    _read_runs(settings)
     done = shrink(store)
     tell(
         f"{done.files_before} files, {done.bytes_before:,} bytes → {done.files_after} files,"
@@ -288,11 +291,11 @@ def compact(settings: TrendSettings) -> int:
     return int(ExitCode.OK)
 
 
-def _export(whole: History, path: Path) -> None:
-    runs = len(whole.runs)
+def _export(history: History, path: Path) -> None:
+    runs = len(history.runs)
     if runs > MOST_RUNS:
         tell(f"{path} takes the newest {MOST_RUNS} of {runs} runs")
-    content = documents.packed(chosen(whole, range(max(0, runs - MOST_RUNS), runs)))
+    content = documents.packed(chosen(history, range(max(0, runs - MOST_RUNS), runs)))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
@@ -302,12 +305,13 @@ def _export(whole: History, path: Path) -> None:
 
 
 def _take(settings: TrendSettings) -> int:
-    """Take over a data.js of github-action-benchmark, or a history that was exported."""
+    """Import a data.js of github-action-benchmark, or an exported history."""
     assert settings.file is not None  # noqa: S101 - the flag is required
-    taken = imported(settings.file)
-    kept = keep(open_store(settings), taken)
+    history = imported(settings.file)
+    count = keep(open_store(settings), history)
     tell(
-        f"{settings.file}: imported {kept} of {len(taken.runs)} runs; the others were there already"
+        f"{settings.file}: imported {count} of {len(history.runs)} runs; the others were there"
+        " already"
     )
     return int(ExitCode.OK)
 
@@ -318,8 +322,8 @@ def _fetch(settings: TrendSettings) -> int:
     There may be several, one from each of two simultaneous runs.
     """
     store = open_store(settings)
-    kept = sum(keep(store, taken) for taken in fetched(settings))
-    tell(f"imported {kept} runs from artifacts")
+    count = sum(keep(store, history) for history in fetched(settings))
+    tell(f"imported {count} runs from artifacts")
     return int(ExitCode.OK)
 
 
@@ -334,7 +338,7 @@ ACTIONS: Mapping[str, Callable[[TrendSettings], int]] = {
 
 
 def open_store(settings: TrendSettings) -> Store:
-    """The store that the flags name: a folder, or a branch.
+    """Open the store that the flags name: a folder, or a branch.
 
     Raises `BadInput`, `BadCheckout` and `GitFailed`.
     """
@@ -348,14 +352,14 @@ def open_store(settings: TrendSettings) -> Store:
     return BranchStore(git=git, name=repository_of(git, settings.branch), remote=settings.remote)
 
 
-def _kept(settings: TrendSettings) -> Found:
+def _read_runs(settings: TrendSettings) -> Found:
     """Return the store's content, for actions on runs.
 
     Raises `BadInput` if it is empty: changes need runs.
     """
-    found = read_store(open_store(settings))
-    if found.files:
-        return found
+    stored = read_store(open_store(settings))
+    if stored.files:
+        return stored
     if settings.branch is None:
         place = str(settings.store)
         why = (
@@ -365,7 +369,7 @@ def _kept(settings: TrendSettings) -> Found:
         )
     else:
         place = f"branch {settings.branch}" + (f" of {settings.remote}" if settings.remote else "")
-        why = "it does not exist" if not found.state else "it holds no run that can be read"
+        why = "it does not exist" if not stored.state else "it holds no run that can be read"
     raise BadInput(
         f"history at {place}: {why}; keep runs there with `ci-bench history add RUN`, or name"
         " another place (--store, --branch)"
@@ -373,14 +377,13 @@ def _kept(settings: TrendSettings) -> Found:
 
 
 def look(
-    found: Found, policy: Policy, settings: TrendSettings
+    stored: Found, policy: Policy, settings: TrendSettings
 ) -> tuple[History, tuple[HistoryLine, ...]]:
-    """The whole history and its lines.
+    """Return the whole history and its lines.
 
-    Of times a change of `--least` matters, of anything else what the policy says.
-
-    The policy's thresholds of times are for one pull request; a trend is for what stays below them
-    again and again.
+    A change of a time matters from `--least`, any other change from the policy's threshold. The
+    policy's thresholds of times are for one pull request; a trend is for repeated changes below
+    them.
     """
 
     def least(points: Points) -> float:
@@ -391,29 +394,32 @@ def look(
             else policy.threshold(suite=points.suite, metric=points.metric, unit=points.unit)
         )
 
-    whole = found.history
-    return whole, lines_of(whole, least=least, recent=RECENT, title=policy.title)
+    history = stored.history
+    return history, lines_of(history, least=least, recent=RECENT, title=policy.title)
 
 
 def read_store(store: Store) -> Found:
-    """Return a store's content; name the skipped files."""
-    found = store.read()
-    for passed in found.passed:
+    """Read a store's content; report the skipped files."""
+    stored = store.read()
+    for passed in stored.passed:
         tell(f"skipped {cleaned(str(passed))}")
-    return found
+    return stored
 
 
-def runs_of(found: Found) -> set[tuple[str, str]]:
-    """The fingerprint and the id of each run that a store holds."""
+def runs_of(stored: Found) -> set[tuple[str, str]]:
+    """Return the fingerprint and the id of each run in a store."""
     return {
         (file.history.machines[run.machine].fingerprint, run.id)
-        for file in found.files
+        for file in stored.files
         for run in file.history.runs
     }
 
 
 def cleaned(text: str) -> str:
-    """Text that may be a stranger's, line by line, without what a terminal or a workflow would obey."""
+    """Return text without sequences that a terminal or a workflow would obey, line by line.
+
+    The text may be a stranger's.
+    """
     ended = "\n" if text.endswith("\n") else ""
     indented = ((line[: len(line) - len(line.lstrip(" "))], line) for line in text.splitlines())
     return defused("\n".join(indent + clean(line, cap=400) for indent, line in indented)) + ended
@@ -427,10 +433,10 @@ def _workflow_url(environ: Mapping[str, str]) -> str | None:
     return f"{server}/{repository}/actions/runs/{run}" if server and repository and run else None
 
 
-def _commits_url(whole: History) -> str | None:
+def _commits_url(history: History) -> str | None:
     """Return the address of commits, from the newest run that names a GitHub run."""
-    for run in reversed(whole.runs):
-        found = re.fullmatch(r"(https://[^/]+/[\w.-]+/[\w.-]+)/actions/runs/[0-9]+", run.url or "")
-        if found:
-            return f"{found[1]}/commit"
+    for run in reversed(history.runs):
+        match = re.fullmatch(r"(https://[^/]+/[\w.-]+/[\w.-]+)/actions/runs/[0-9]+", run.url or "")
+        if match:
+            return f"{match[1]}/commit"
     return None

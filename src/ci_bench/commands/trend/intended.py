@@ -1,4 +1,4 @@
-"""Steps of a history that were accepted before they came.
+"""Steps of a history that were accepted beforehand.
 
 A step is intended if ``ci-bench-accepted.yml`` has an entry for it at the first measured commit
 with the new level, and if the entry belongs to what was merged since the last commit without it: it
@@ -25,7 +25,10 @@ _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 def without_intended(settings: TrendSettings, alarms: Sequence[Alarm]) -> tuple[Alarm, ...]:
-    """The alarms, with intended steps as notes. A commit that this clone lacks accepts nothing."""
+    """Return the alarms, with intended steps as notes.
+
+    A commit that this clone lacks accepts nothing.
+    """
     git = Git.at(settings.here, settings.environ)
     try:
         return tuple(_judged(git, alarm) for alarm in alarms)
@@ -39,18 +42,18 @@ def _judged(git: Git, alarm: Alarm) -> Alarm:
         runs[max(0, move.place - 1 - _NEAR)].commit,
         runs[min(len(runs) - 1, move.end + _NEAR)].commit,
     )
-    known = all(commit is not None and _COMMIT.fullmatch(commit) for commit in (before, after))
-    if not known or move.until is not None:
+    identified = all(commit is not None and _COMMIT.fullmatch(commit) for commit in (before, after))
+    if not identified or move.until is not None:
         return alarm
     earlier, subjects = (
         _entries(git, before),
         git.ask("log", "--format=%s", f"{before}..{after}") or "",
     )
-    for one in _entries(git, after):
-        if _covers(one, alarm) and (one not in earlier or _names(subjects, one.pull_request)):
+    for entry in _entries(git, after):
+        if _covers(entry, alarm) and (entry not in earlier or _names(subjects, entry.pull_request)):
             why = (
-                f"intended: accepted up to {one.bound} by {one.author} for pull request"
-                f" {one.pull_request} ({one.reason})"
+                f"intended: accepted up to {entry.bound} by {entry.author} for pull request"
+                f" {entry.pull_request} ({entry.reason})"
             )
             return replace(alarm, severity=Severity.NOTE, confirmed=why)
     return alarm
@@ -64,15 +67,18 @@ def _entries(git: Git, commit: str | None) -> tuple[AcceptedChange, ...]:
         return ()
 
 
-def _covers(one: AcceptedChange, alarm: Alarm) -> bool:
+def _covers(entry: AcceptedChange, alarm: Alarm) -> bool:
     points, move, after = alarm.line.points, alarm.move, alarm.line.between(alarm.move)[1]
     worse = Direction.LOWER if points.better is Better.HIGHER else Direction.HIGHER
-    named = one.kind is Accepted.METRIC and (one.metric, one.direction) == (points.metric, worse)
-    if not named or not fits(one.case, points.case) or one.expires < after.at[:10]:
+    matches = entry.kind is Accepted.METRIC and (entry.metric, entry.direction) == (
+        points.metric,
+        worse,
+    )
+    if not matches or not fits(entry.case, points.case) or entry.expires < after.at[:10]:
         return False
-    if one.share is not None:
-        return move.worse <= one.share
-    value = one.number
+    if entry.share is not None:
+        return move.worse <= entry.share
+    value = entry.number
     return value is not None and (
         move.after <= value if points.better is Better.LOWER else move.after >= value
     )

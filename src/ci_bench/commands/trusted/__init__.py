@@ -1,1 +1,1 @@
-"""The commands that talk to GitHub, with what they judge and what they tell: the half that holds the token."""
+"""The commands that talk to GitHub, with their verdicts and texts: the half with the token."""

@@ -16,5 +16,5 @@ ACTIONS: Mapping[str, publishing.Command] = {
 
 
 def github(settings: Publishing) -> int:
-    """Do what the action says."""
+    """Run the named action."""
     return ACTIONS[settings.action](settings)

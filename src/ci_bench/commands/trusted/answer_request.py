@@ -147,7 +147,7 @@ def _outputs(decision: Grant | str, request: RunRequest) -> Mapping[str, str]:
 def _decide(
     client: Client, settings: Publishing, request: RunRequest, pull: ApiRecord
 ) -> Grant | str:
-    """Return the granted run, or why it is refused. Raises `GitHubFailed`."""
+    """Return the granted run, or the reason for a refusal. Raises `GitHubFailed`."""
     filters = request.filters
     if filters is None:
         return (
@@ -194,7 +194,7 @@ def _unseen(publishing: PublishContext, request: RunRequest, pull: ApiRecord) ->
 
 
 def _merges(client: Client, number: int) -> bool:
-    """Return whether GitHub can merge the pull request, which it computes when it is asked."""
+    """Return whether GitHub can merge the pull request, which it computes on request."""
     for _ in range(MERGE_ROUNDS):
         mergeable = client.get(f"pulls/{number}").truth("mergeable")
         if mergeable is not None:
@@ -204,7 +204,7 @@ def _merges(client: Client, number: int) -> bool:
 
 
 def _last_push(publishing: PublishContext, pull: ApiRecord) -> datetime | None:
-    """Return when the head was last pushed, by the runs of a workflow that starts on each push.
+    """Return the time of the last push of head, by runs of a workflow that starts on each push.
 
     It is `None` if no run shows it. A pull request could change when a workflow starts, so only
     files that base has as well count. Runs of another branch with the same head do not, nor do
@@ -226,7 +226,7 @@ def _last_push(publishing: PublishContext, pull: ApiRecord) -> datetime | None:
 
 
 def _is_of(run: ApiRecord, pull: ApiRecord, source: int) -> bool:
-    """Return whether a run is of this pull request's branch, since there is the pull request."""
+    """Return whether a run is of this pull request's branch and no older than the pull request."""
     same = run.number("head_repository", "id") == source
     return (
         same and run.text("head_branch") == pull.text("head", "ref") and moment(run) >= moment(pull)
@@ -238,29 +238,29 @@ def starts_on_pushes(workflow: bytes) -> bool:
     value = parse(workflow.decode("utf-8-sig", "replace")).value
     events = value.get("on") if isinstance(value, dict) else None
     if not isinstance(events, dict):
-        return "pull_request" in _listed(events)
-    given = events.get("pull_request")
-    types = given.get("types") if isinstance(given, dict) else None
-    return "pull_request" in events and (types is None or "synchronize" in _listed(types))
+        return "pull_request" in _as_list(events)
+    trigger = events.get("pull_request")
+    types = trigger.get("types") if isinstance(trigger, dict) else None
+    return "pull_request" in events and (types is None or "synchronize" in _as_list(types))
 
 
-def _listed(value: object) -> list[object]:
+def _as_list(value: object) -> list[object]:
     return value if isinstance(value, list) else [value]
 
 
 def _grant(publishing: PublishContext, filters: tuple[str, ...], pull: ApiRecord) -> Grant | str:
-    """Return the run by the base branch's configuration, or why it is refused."""
-    found = sources.base_config(publishing)
-    if found.waits:
-        return f"{found.waits}, and a run on request is measured by that"
-    selection = _select(found.config, filters)
+    """Return the run by the base branch's configuration, or the reason for a refusal."""
+    rules = sources.base_config(publishing)
+    if rules.waits:
+        return f"{rules.waits}, and a run on request is measured by that"
+    selection = _select(rules.config, filters)
     if not selection.number and not selection.open:
         return (
             f"no case of {publishing.settings.config_path} matches {' '.join(filters)}; `ci-bench"
             " list` prints all ids"
         )
     machine = MeasuredMachine(name="request", folder=publishing.output / "request")
-    base = Expecting(publishing=publishing, config=found.config).base_of(
+    base = Expecting(publishing=publishing, config=rules.config).base_of(
         publishing.context.head.sha, machine
     )
     if not base.accepted:
@@ -278,14 +278,19 @@ def _select(config: Config, filters: Sequence[str]) -> CaseSelection:
     """Return the chosen cases, as far as they can be planned or are declared without the tree."""
     cases, foreign = plan_here(config)
     ids = [case.id for case in cases]
-    ids += [name for one in foreign if isinstance(one.cases, tuple) for name in one.cases]
-    known = {*ids}
-    names = tuple(name for name in ids if fits_filters(name, filters, known))
-    counts = [one.cases for one in foreign if isinstance(one.cases, int)]
+    ids += [
+        name
+        for declaration in foreign
+        if isinstance(declaration.cases, tuple)
+        for name in declaration.cases
+    ]
+    planned = {*ids}
+    names = tuple(name for name in ids if fits_filters(name, filters, planned))
+    counts = [declaration.cases for declaration in foreign if isinstance(declaration.cases, int)]
     unplanned = tuple(
-        one.owner
-        for one in foreign
-        if one.cases is None or (filters and isinstance(one.cases, int))
+        declaration.owner
+        for declaration in foreign
+        if declaration.cases is None or (filters and isinstance(declaration.cases, int))
     )
     return CaseSelection(
         names=names, number=len(names) + (0 if filters else sum(counts)), open=unplanned
@@ -295,9 +300,9 @@ def _select(config: Config, filters: Sequence[str]) -> CaseSelection:
 def _minutes(
     publishing: PublishContext, names: Sequence[str], filters: Sequence[str], pull: ApiRecord
 ) -> tuple[int, int] | None:
-    """Estimate the minutes by the newest earlier run of all these cases. Returns them and the run.
+    """Estimate the minutes by the newest earlier run of all these cases; return them and the run.
 
-    Its results are untrusted, and nothing but this estimate depends on them.
+    Its results are untrusted, and only this estimate depends on them.
     """
     with suppress(GitHubFailed):
         for artifact in _earlier(publishing, pull)[:MOST_ARTIFACTS]:
@@ -315,21 +320,24 @@ def _minutes(
 def _earlier(publishing: PublishContext, pull: ApiRecord) -> list[Artifact]:
     """Return artifacts of this pull request's branch, then of base's, each the newest first."""
     settings, ours = publishing.settings, publishing.context.repository_id
-    own = (pull.number("head", "repo", "id"), pull.text("head", "ref"))
-    places = [own, (ours, publishing.base_branch)]
-    found = [
-        one
+    source = (pull.number("head", "repo", "id"), pull.text("head", "ref"))
+    places = [source, (ours, publishing.base_branch)]
+    artifacts = [
+        artifact
         for name in (settings.artifact, settings.baseline_artifact)
-        for one in named(publishing.client, name)[0]
+        for artifact in named(publishing.client, name)[0]
     ]
     fitting = [
-        one
-        for one in found
-        if not one.expired and (one.head_repository_id, one.head_branch) in places
+        artifact
+        for artifact in artifacts
+        if not artifact.expired and (artifact.head_repository_id, artifact.head_branch) in places
     ]
-    newest_first = sorted(fitting, key=lambda one: (one.created_at, one.id), reverse=True)
+    newest_first = sorted(
+        fitting, key=lambda artifact: (artifact.created_at, artifact.id), reverse=True
+    )
     return sorted(
-        newest_first, key=lambda one: places.index((one.head_repository_id, one.head_branch))
+        newest_first,
+        key=lambda artifact: places.index((artifact.head_repository_id, artifact.head_branch)),
     )
 
 
@@ -373,7 +381,7 @@ def _declined(request: RunRequest, reason: str) -> str:
 
 
 def _granted(request: RunRequest, grant: Grant) -> str:
-    """The answer to a granted request: the cases, both commits, and the expected time."""
+    """Return the answer to a granted request: the cases, both commits, and the expected time."""
     selection, context = grant.selection, grant.publishing.context
     number = f"{selection.number:,} {'case' if selection.number == 1 else 'cases'}"
     cases = [number] if selection.number else []

@@ -45,7 +45,10 @@ OWN_RULES = (
 
 
 def on_request(filters: Sequence[str]) -> str:
-    """Return the note on a run that a comment requested: which cases it chose, and that it gates nothing."""
+    """Return the note on a run that a comment requested.
+
+    It names the filters of the request, and states that the run gates nothing.
+    """
     chosen = f" of the cases that match {', '.join(map(code, filters))}" if filters else ""
     return f"_Measured on request{chosen}. This run gates nothing._"
 
@@ -61,7 +64,7 @@ def not_judged(reason: str) -> str:
 
 
 def title(judged: Judged) -> str:
-    """One line: the headline of the only machine, or how many of them failed."""
+    """Return one line: the headline of the only machine, or the number of failed machines."""
     if judged.waits and not judged.failed:
         return clean(f"Nothing to compare with yet: {judged.waits}.", cap=250)
     if len(judged.machines) == 1:
@@ -76,22 +79,26 @@ def title(judged: Judged) -> str:
 
 
 def _of_several(judged: Judged) -> str:
-    found = [
-        one
-        for one in judged.machines
-        if one.doubt
-        or (one.comparison and one.comparison.judgement.verdict is RunVerdict.UNDECIDED)
+    undecided = [
+        machine
+        for machine in judged.machines
+        if machine.doubt
+        or (machine.comparison and machine.comparison.judgement.verdict is RunVerdict.UNDECIDED)
     ]
-    if not found:
+    if not undecided:
         return f"Passed on all {len(judged.machines)} machines."
+    headline = _headline(undecided[0])
     return clean(
-        f"Not decided on {len(found)} of {len(judged.machines)} machines: {_headline(found[0])}",
+        f"Not decided on {len(undecided)} of {len(judged.machines)} machines: {headline}",
         cap=250,
     )
 
 
 def comment(judged: Judged, *, marker: str | None = None) -> str:
-    """The comment: machines that failed first, the notes last. `marker` becomes the first line."""
+    """Return the comment: failed machines first, the notes last.
+
+    `marker` becomes the first line.
+    """
     budget = (BUDGET - _NOTE) // max(1, len(judged.machines))
     ordered = sorted(
         judged.machines, key=lambda machine: (not machine.failed, machine.exit_code == 0)
@@ -112,9 +119,9 @@ def comment(judged: Judged, *, marker: str | None = None) -> str:
 
 
 def report(judged: Judged, *, closed: Sequence[str] = ()) -> str:
-    """The same without a limit, for the job's summary.
+    """Return the comment's text without a limit, for the job's summary.
 
-    `closed` says what could not be written to GitHub, and why.
+    `closed` are the parts that could not be written to GitHub, with their reasons.
     """
     parts = [f"## {_plain(title(judged))}", WAITS] if judged.waits else []
     for machine in judged.machines:
@@ -166,8 +173,8 @@ def _complaints(machine: JudgedMachine) -> Iterator[tuple[Severity, str, str]]:
         yield Severity.FAIL, "no verdict", clean(str(machine.fault), cap=1000)
     for finding in machine.comparison.judgement.findings if machine.comparison else ():
         message = clean(finding.message, cap=1000)
-        named = message if finding.case is None else f"{message} ({clean(finding.case, cap=160)})"
-        yield finding.severity, finding.rule.replace("_", " "), named
+        text = message if finding.case is None else f"{message} ({clean(finding.case, cap=160)})"
+        yield finding.severity, finding.rule.replace("_", " "), text
 
 
 def _about(name: str, message: str) -> str:
@@ -179,13 +186,13 @@ def counts(judged: Judged) -> Mapping[str, int]:
 
     Every word is there, with 0 if it does not occur.
     """
-    found = Counter(
+    verdicts = Counter(
         case.verdict
         for machine in judged.machines
         if machine.comparison
         for case in machine.comparison.cases
     )
-    return {verdict.value: found[verdict] for verdict in Verdict}
+    return {verdict.value: verdicts[verdict] for verdict in Verdict}
 
 
 def _headline(machine: JudgedMachine) -> str:

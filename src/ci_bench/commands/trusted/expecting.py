@@ -56,7 +56,7 @@ class Halt:
 
     @property
     def exit_code(self) -> ExitCode:
-        """0 if there is nothing to say; what was to be judged and is not has not met the policy."""
+        """Success if nothing has to be reported; a missing verdict has not met the policy."""
         return ExitCode.POLICY_NOT_MET if self.told else ExitCode.OK
 
 
@@ -114,7 +114,7 @@ class Expecting:
 
     @property
     def policy(self) -> Policy:
-        """Return the base branch's policy.
+        """The base branch's policy.
 
         Runs that a person started by hand are narrowed on purpose, and set no check. A baseline is
         not: cases that it lacks would look new.
@@ -151,12 +151,12 @@ class Expecting:
         )
 
     def scope(self, head: Results, expected: Expected, base: Results | None = None) -> Scope:
-        """Describe the measured part of the plan, and what this job's own flags narrow or change.
+        """Describe the measured part of the plan, and flags of this job that narrow or change it.
 
         The workflow that reports on another run, or answers a request, is the default branch's; a
         pull request's own job can set any flag.
         """
-        found, settings, config = (
+        scope, settings, config = (
             binding.scope(head, expected, base),
             self.publishing.settings,
             self.config,
@@ -173,17 +173,20 @@ class Expecting:
         ):
             moved["baseline"] = settings.baseline
         if self.publishing.context.reports_for_another_run or self.publishing.context.is_requested:
-            return found
+            return scope
         return replace(
-            found,
+            scope,
             narrowed=(
-                *found.narrowed,
+                *scope.narrowed,
                 *(binding.moved_by(name, (value,)) for name, value in moved.items()),
             ),
         )
 
     def _head(self, commit: str | None) -> Commits:
-        """The measured commit, or GitHub's test merge of it: a commit of the base branch with it, in this order."""
+        """Return the measured commit, or GitHub's test merge of it.
+
+        A test merge is a commit of the base branch with the measured one, in this order.
+        """
         context, branch = self.publishing.context, self.publishing.base_branch
         sha, for_pull = (
             context.head.sha,
@@ -199,14 +202,14 @@ class Expecting:
         try:
             first, *others = parents(self.publishing.client, commit) or ("",)
             merged = others == [sha] and is_on(self.publishing.client, branch, first)
-            known = self._is_githubs(commit, first, sha) if merged else False
+            is_githubs = self._is_githubs(commit, first, sha) if merged else False
         except GitHubMissing:
-            known = False
-        if known is False:
+            is_githubs = False
+        if is_githubs is False:
             return Commits(accepted=(sha,), words=words)
         doubt = (
             None
-            if known
+            if is_githubs
             else f"GitHub no longer knows the merge {commit[:12]} that was measured; run it again"
         )
         return Commits(accepted=(sha, commit), words=words, doubt=doubt)
@@ -214,7 +217,7 @@ class Expecting:
     def _is_githubs(self, commit: str, first: str, sha: str) -> bool | None:
         """Return whether this merge of `sha` into `first` is GitHub's; `None` if no longer known.
 
-        Anybody can push a merge with these parents and any content. GitHub keeps only its newest
+        Anyone can push a merge with these parents and any content. GitHub keeps only its newest
         test merge, so an older one is recognised only by its content.
         """
         client, pull = self.publishing.client, self.publishing.pull
@@ -233,30 +236,28 @@ class Expecting:
             return None
 
     def _base(self, head: Results, machine: MeasuredMachine) -> Commits:
-        """The base commit of a paired run: what the configuration names, else what head's own commit says.
+        """Return the base commit of a paired run, by the configuration, else by head's own commit.
 
-        For a run on request, `answer-request` chose it by the same rules. So the results have no
-        say.
+        For a run on request, `answer-request` chose it by the same rules. So the results do not
+        decide.
         """
         commit, context = head.source.commit, self.publishing.context
         allowed = self.policy.severity(Rule.NARROWED) is not Severity.FAIL
-        asked = (
+        name = (
             next(iter(head.run.asked.get(BASE, ())), None)
             if allowed and not context.is_requested
             else None
         )
         if commit is None or not _WHOLE.fullmatch(commit):
             return Commits(accepted=(), words="head's commit is not known")
-        return self.base_of(commit, machine, named=asked)
+        return self.base_of(commit, machine, name=name)
 
-    def base_of(
-        self, commit: str, machine: MeasuredMachine, *, named: str | None = None
-    ) -> Commits:
-        """Return the base commits of a head: of `named`, of what the configuration names, or of head's history."""
-        context, named = self.publishing.context, named or self.config.base
+    def base_of(self, commit: str, machine: MeasuredMachine, *, name: str | None = None) -> Commits:
+        """Return the base commits of a head: by `name`, the configuration, or head's history."""
+        context, name = self.publishing.context, name or self.config.base
         try:
-            if named is not None:
-                return self._named(named, commit, machine)
+            if name is not None:
+                return self._resolve_name(name, commit, machine)
             if context.event == "merge_group" and context.base_branch is not None:
                 point = branch_point(self.publishing.client, context.base_branch, commit)
                 words = f"the base of the merge group, or where it left {context.base_branch}"
@@ -270,7 +271,7 @@ class Expecting:
     def _of_head(self, commit: str) -> Commits:
         """Return the base that `checkouts.bases` chooses.
 
-        That is head's first parent on the target branch, else where head left it.
+        That is head's first parent on the target branch, or else the commit where head left it.
         """
         publishing = self.publishing
         for_pull = (
@@ -296,13 +297,17 @@ class Expecting:
             )
         return Commits(accepted=(point,), words=f"where head left {target}")
 
-    def _named(self, name: str, commit: str, machine: MeasuredMachine) -> Commits:
-        """The commit of a name; of a branch any commit that it had since head left it, as it may have moved while measuring."""
-        client, (left, dots, right) = self.publishing.client, name.partition("...")
+    def _resolve_name(self, name: str, commit: str, machine: MeasuredMachine) -> Commits:
+        """Return the commit of a name.
+
+        Of a branch it may be any commit since head left it: the branch may have moved while
+        measuring.
+        """
+        client, (start, dots, end) = self.publishing.client, name.partition("...")
         if dots:
             sides = (
-                commit if one in {"", "HEAD"} else one.removeprefix(_REMOTE)
-                for one in (left, right)
+                commit if side in {"", "HEAD"} else side.removeprefix(_REMOTE)
+                for side in (start, end)
             )
             return Commits(
                 accepted=(branch_point(client, *sides),), words=f"the merge base of {name}"
@@ -322,11 +327,11 @@ class Expecting:
 
 
 def plan_here(config: Config) -> tuple[tuple[Case, ...], tuple[Declaration, ...]]:
-    """The cases that can be planned without the tree, and what is declared of those that cannot.
-
-    Raises `BadConfig`.
+    """Return the cases that can be planned without the tree, and declarations of the others.
 
     It reads no local file: its origin would be unknown.
+
+    Raises `BadConfig`.
     """
     entries = tuple(zip(config.entries, planning.declarations(config), strict=True))
     of_tree = [plans_from_tree(entry.suite, entry.options) for entry, _ in entries]

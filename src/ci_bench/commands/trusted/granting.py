@@ -1,4 +1,4 @@
-"""Decides which entries of ``ci-bench-accepted.yml`` count for a run, and asks for those that are missing.
+"""Decide which entries of ``ci-bench-accepted.yml`` count for a run, and ask for missing ones.
 
 An entry counts for the pull request that it names: from the base branch, where a reviewed merge put
 it, or from the pull request itself once someone with write access has set the label. Without the
@@ -55,12 +55,15 @@ def grants(publishing: PublishContext) -> Grants:
 
 
 def _number(publishing: PublishContext) -> int | None:
-    """The pull request that is judged, also in a merge queue, whose branch GitHub names after it."""
+    """Return the number of the judged pull request, if any.
+
+    In a merge queue, the branch's name contains it.
+    """
     if isinstance(publishing.pull, PullRequest):
         return publishing.pull.number
     context = publishing.context
-    found = _GROUP.fullmatch(context.head.branch or "") if context.event == "merge_group" else None
-    return int(found["number"]) if found else None
+    match = _GROUP.fullmatch(context.head.branch or "") if context.event == "merge_group" else None
+    return int(match["number"]) if match else None
 
 
 def _is_push(publishing: PublishContext) -> bool:
@@ -76,19 +79,21 @@ def _of_pull(publishing: PublishContext, number: int) -> Grants:
     proposed, more = _entries(
         publishing, publishing.context.head.sha, number, f"{name} of this branch"
     )
-    proposed = [one for one in proposed if one not in merged]
+    proposed = [entry for entry in proposed if entry not in merged]
     today = _today(publishing)
     accepted = [
-        _acceptance(one, f"{one.author}, on {branch or 'the default branch'}", today)
-        for one in merged
+        _acceptance(entry, f"{entry.author}, on {branch or 'the default branch'}", today)
+        for entry in merged
     ]
     notes = [*faults, *more]
     if proposed:
         label = _label(publishing, number)
         if isinstance(label, Granted):
-            accepted += [_acceptance(one, f"{label.login}, by label", today) for one in proposed]
+            accepted += [
+                _acceptance(entry, f"{label.login}, by label", today) for entry in proposed
+            ]
         else:
-            subjects = ", ".join(one.subject for one in proposed[:MOST_SUGGESTED])
+            subjects = ", ".join(entry.subject for entry in proposed[:MOST_SUGGESTED])
             notes.append(
                 f"{name} of this branch has entries that do not count ({subjects}): {label.reason}."
                 f" Someone with write access reviews them, sets the label {ACCEPT!r} after the last"
@@ -98,7 +103,7 @@ def _of_pull(publishing: PublishContext, number: int) -> Grants:
 
 
 def _label(publishing: PublishContext, number: int) -> Granted | NotGranted:
-    """Return whether the label counts, by the runs of a measuring workflow that the base branch has as well.
+    """Return whether the label counts, by the runs of a measuring workflow that base has as well.
 
     A pull request could change the events that start it. Then a push would have no run, and an
     earlier label would seem to be newer.
@@ -121,16 +126,16 @@ def _label(publishing: PublishContext, number: int) -> Granted | NotGranted:
 
 
 def _of_push(publishing: PublishContext) -> Grants:
-    """Entries whose pull request was merged by the commit that was pushed."""
+    """Return the entries whose pull request was merged by the pushed commit."""
     sha, today = publishing.context.head.sha, _today(publishing)
     entries, faults = _entries(publishing, sha, None, _path(publishing))
-    numbers = sorted({one.pull_request for one in entries}, reverse=True)[:MOST_PULLS]
+    numbers = sorted({entry.pull_request for entry in entries}, reverse=True)[:MOST_PULLS]
     landed = {number for number in numbers if _merged_as(publishing, number) == sha}
     where = publishing.context.head.branch
     accepted = (
-        _acceptance(one, f"{one.author}, on {where}", today)
-        for one in entries
-        if one.pull_request in landed
+        _acceptance(entry, f"{entry.author}, on {where}", today)
+        for entry in entries
+        if entry.pull_request in landed
     )
     return Grants(accepted=tuple(accepted), notes=tuple(map(_note, faults)))
 
@@ -144,17 +149,17 @@ def _merged_as(publishing: PublishContext, number: int) -> str | None:
 
 
 def _entries(
-    publishing: PublishContext, ref: str | None, number: int | None, named: str
+    publishing: PublishContext, ref: str | None, number: int | None, origin: str
 ) -> tuple[list[AcceptedChange], list[str]]:
-    """The entries of a branch or commit for a pull request, and why the file cannot be read."""
+    """Return a commit's or branch's entries for a pull request, and why its file cannot be read."""
     content = fetch_file(publishing, ref, _path(publishing))
     if content is None:
         return [], []
     try:
-        entries = read_accepted(content, named)
+        entries = read_accepted(content, origin)
     except BadAcceptance as error:
         return [], [f"none of its entries counts: {error}"]
-    return [one for one in entries if number in {None, one.pull_request}], []
+    return [entry for entry in entries if number in {None, entry.pull_request}], []
 
 
 def _acceptance(change: AcceptedChange, granted: str, today: date) -> Acceptance:
@@ -164,7 +169,7 @@ def _acceptance(change: AcceptedChange, granted: str, today: date) -> Acceptance
 
 
 def _path(publishing: PublishContext) -> str:
-    """The file next to the configuration."""
+    """Return the path of the file next to the configuration."""
     return str(PurePosixPath(publishing.settings.config_path).parent / ACCEPTED_FILE)
 
 
@@ -177,14 +182,14 @@ def _note(text: str) -> str:
 
 
 def suggestion(judged: Judged, publishing: PublishContext) -> tuple[str, ...]:
-    """Return a note with the commands that write entries for the changes that fail a pull request."""
+    """Return a note with the commands that would accept the changes that fail a pull request."""
     number = _number(publishing)
     commands = list(_commands(judged, number))[:MOST_SUGGESTED] if number is not None else []
     if not commands:
         return ()
 
-    listed = "\n".join(f"- {code(command, cap=1000)}" for command in commands)
-    return (f"If a change is intended, propose an entry for review on this branch:\n\n{listed}",)
+    bullets = "\n".join(f"- {code(command, cap=1000)}" for command in commands)
+    return (f"If a change is intended, propose an entry for review on this branch:\n\n{bullets}",)
 
 
 def _commands(judged: Judged, number: int | None) -> Iterator[str]:
@@ -204,7 +209,7 @@ def _of_findings(
             suggested(finding.rule, case) if case and finding.severity is Severity.FAIL else ()
         )
         if case and words:
-            told = (
+            command = (
                 "ci-bench",
                 "accept",
                 case.id,
@@ -214,4 +219,4 @@ def _of_findings(
                 "--reason",
                 "…",
             )
-            yield shlex.join(told)
+            yield shlex.join(command)

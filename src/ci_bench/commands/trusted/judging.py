@@ -1,4 +1,4 @@
-"""Judges the machines of a run again, by the base branch's configuration.
+"""Judge the machines of a run again, by the base branch's configuration.
 
 A document's own verdict is ignored, and results of anything except the request are refused. If
 base's results come from an artifact of an earlier run, it has to be on the base branch, and never
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JudgedMachine:
-    """Result of one machine: a comparison, or an error. `doubt` is why a pass would not count."""
+    """Result of one machine: a comparison, or an error. A `doubt` is why a pass would not count."""
 
     name: str
     comparison: Comparison | None = None
@@ -62,9 +62,9 @@ class JudgedMachine:
 class Judged:
     """All machines of a run, and `notes` in Markdown on how they were judged.
 
-    `waits` says that the base branch has no configuration: by head's own the run can fail and never
-    pass. Machines without results are left out then. `is_part` says that other machines of the run
-    are judged elsewhere.
+    `waits` is the reason if the base branch has no configuration: by head's own the run can fail
+    and never pass. Machines without results are left out then. With `is_part`, other machines of
+    the run are judged elsewhere.
     """
 
     machines: tuple[JudgedMachine, ...]
@@ -74,7 +74,10 @@ class Judged:
 
     @property
     def exit_code(self) -> int:
-        """The gravest machine's, a verdict before trouble with GitHub; a run without any machine has not been measured."""
+        """The worst exit code of a machine, a verdict before trouble with GitHub.
+
+        A run without any machine has not been measured.
+        """
         if self.waits and not self.failed:
             return 0
         codes = [machine.exit_code for machine in self.machines]
@@ -83,10 +86,10 @@ class Judged:
 
     @property
     def verdict(self) -> RunVerdict:
-        """The worst of any machine: one that could not be judged fails."""
+        """The worst verdict of a machine; one that could not be judged fails."""
         if self.waits:
             return RunVerdict.FAILED if self.failed else RunVerdict.UNDECIDED
-        found = {
+        verdicts = {
             machine.comparison.judgement.verdict
             for machine in self.machines
             if machine.comparison is not None
@@ -95,7 +98,9 @@ class Judged:
             return RunVerdict.FAILED
         doubtful = any(machine.doubt is not None for machine in self.machines)
         return (
-            RunVerdict.UNDECIDED if doubtful or RunVerdict.UNDECIDED in found else RunVerdict.PASSED
+            RunVerdict.UNDECIDED
+            if doubtful or RunVerdict.UNDECIDED in verdicts
+            else RunVerdict.PASSED
         )
 
     @property
@@ -129,16 +134,17 @@ def judge_machine(
     output: Path,
     find_base: Callable[[], Baseline] | None,
 ) -> JudgedMachine:
-    """Judge one machine by the base branch's configuration; `output` gets its `comparison.json`, `report.md` and `report.html`.
+    """Judge one machine by the base branch's configuration, and write the documents to `output`.
 
-    `find_base` looks for the baseline elsewhere; `None` takes the machine's own base side.
+    They are `comparison.json`, `report.md` and `report.html`. `find_base` looks for the baseline
+    elsewhere; `None` takes the machine's own base side.
     """
     try:
         comparison, doubt = _judge(machine, expecting, output, find_base)
         return JudgedMachine(name=machine.name, comparison=comparison, doubt=doubt)
     except CiBenchError as error:
-        told = str(error).replace(f"{machine.folder}/", "")  # the runner's path stays private
-        return JudgedMachine(name=machine.name, fault=type(error)(told))
+        message = str(error).replace(f"{machine.folder}/", "")  # the runner's path stays private
+        return JudgedMachine(name=machine.name, fault=type(error)(message))
     except (
         Exception
     ) as error:  # a document that breaks the judge must not leave its pull request without a word
@@ -155,7 +161,7 @@ def _judge(
     output: Path,
     find_base: Callable[[], Baseline] | None,
 ) -> tuple[Comparison, str | None]:
-    """The comparison, and why it may be of something else."""
+    """Return the comparison, and the reason for doubt that it is of the requested commit."""
     if machine.fault is not None:
         raise machine.fault
     head, config = read_results_of(machine.folder / RESULTS), expecting.config
@@ -179,12 +185,16 @@ def _judge(
         accepted=expecting.accepted,
     )
     if calibration is not None and not judged(folder=None).judgement.met:
-        calibration = None  # it comes from where the measured code ran: it may decide sooner, and excuse nothing
+        # It comes from the machine of the measured code: it may decide sooner, and excuse nothing.
+        calibration = None
     return judged(folder=output, calibration=calibration), expected.head.doubt
 
 
 def _own_base(machine: MeasuredMachine, head: Results) -> Baseline:
-    """The base side that was measured with head, in one run: against one of another moment, times are judged less finely."""
+    """Return the base side that was measured with head, in one run.
+
+    Compared with a base of another moment, times would be judged less precisely.
+    """
     path = machine.folder / BASE_RESULTS
     if not path.exists():
         return Baseline(

@@ -18,9 +18,8 @@ MAX_BYTES = 25_000_000
 class MeasuredMachine:
     """Documents of one machine: its name, and their folder.
 
-    `fault` is the reason if they are missing.
-
-    `declared` is the name that it was declared by, where there are several.
+    `fault` is the reason if they are missing. `declared` is its declared name, if there are several
+    machines.
     """
 
     name: str
@@ -79,7 +78,7 @@ def read_results_of(path: Path) -> Results:
 
 
 def complaint_about(members: Mapping[str, bytes], scratch: Path, commit: str | None) -> str | None:
-    """Return the fault of an artifact's results as a baseline, or `None`, in one line.
+    """Return the fault of an artifact's results as a baseline, in one line, or `None`.
 
     They have to be of `commit`.
     """
@@ -87,16 +86,16 @@ def complaint_about(members: Mapping[str, bytes], scratch: Path, commit: str | N
         return f"it has no {RESULTS}"
     unpack({RESULTS: members[RESULTS]}, scratch)
     try:
-        found = read_results_of(scratch / RESULTS).source.commit
+        recorded = read_results_of(scratch / RESULTS).source.commit
     except BadDocument as error:
         return " ".join(str(error).split())[:200]
     finally:
         (scratch / RESULTS).unlink(missing_ok=True)
     return (
         None
-        if found == commit
+        if recorded == commit
         else (
-            f"its results are of the commit {found or 'that nobody recorded'}, and its run of"
+            f"its results are of the commit {recorded or 'that nobody recorded'}, and its run of"
             f" {commit}"
         )
     )

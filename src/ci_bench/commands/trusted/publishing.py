@@ -41,7 +41,7 @@ HOSTED_PATIENCE_S = 600.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PublishedJudgement:
-    """The verdict for one pull request, or for a branch, and the publishing that it was made at."""
+    """The verdict for one pull request, or for a branch, and the context of its publishing."""
 
     publishing: PublishContext
     judged: Judged
@@ -51,7 +51,10 @@ Command = Callable[[Publishing], int]
 
 
 def defusing(command: Command) -> Command:
-    """Errors may repeat what a stranger wrote, and a job's log is searched for commands."""
+    """Wrap a command, and defuse its errors.
+
+    They may repeat a stranger's text, and a job's log is searched for commands.
+    """
 
     @wraps(command)
     def defused(settings: Publishing) -> int:
@@ -65,7 +68,7 @@ def defusing(command: Command) -> Command:
 
 @defusing
 def publish(settings: Publishing) -> int:
-    """Judge the documents of a run, tell its pull request, and exit by the verdict."""
+    """Judge the documents of a run, report to its pull request, and exit by the verdict."""
     context = load_context(settings.environ, head=settings.head)
     settings = _for_request(settings, context)
     with client_of(settings) as client:
@@ -120,16 +123,16 @@ def fetch_baseline(settings: Publishing) -> int:
     context = load_context(settings.environ, head=settings.head)
     with client_of(settings) as client:
         publishing = PublishContext(client=client, context=context, pull=None, settings=settings)
-        found = search(publishing, settings.baseline_artifact, settings.output)
-    said = _said(found)
-    _write_text(settings.output / OUTCOME, json.dumps(said, indent=1) + "\n")
-    path = str(settings.output / RESULTS) if isinstance(found, FoundBaseline) else ""
+        baseline = search(publishing, settings.baseline_artifact, settings.output)
+    document = _describe_search(baseline)
+    _write_text(settings.output / OUTCOME, json.dumps(document, indent=1) + "\n")
+    path = str(settings.output / RESULTS) if isinstance(baseline, FoundBaseline) else ""
     append_outputs(
         settings,
-        {"found": str(bool(path)).lower(), "path": path, "reason": str(said.get("reason", ""))},
+        {"found": str(bool(path)).lower(), "path": path, "reason": str(document.get("reason", ""))},
     )
-    tell(_defused(str(said["message"])))
-    unanswered = not isinstance(found, FoundBaseline) and found.reason in {
+    tell(_defused(str(document["message"])))
+    unanswered = not isinstance(baseline, FoundBaseline) and baseline.reason in {
         Absence.REFUSED,
         Absence.UNREACHABLE,
     }
@@ -138,7 +141,7 @@ def fetch_baseline(settings: Publishing) -> int:
 
 @defusing
 def fetch_config(settings: Publishing) -> int:
-    """Fetch the base branch's configuration: what a pull request is measured by is not the pull request's to say."""
+    """Fetch the base branch's configuration: a pull request must not choose its own rules."""
     context = load_context(settings.environ, head=settings.head)
     with client_of(settings) as client:
         pulls = _find_pulls(client, context)
@@ -146,9 +149,9 @@ def fetch_config(settings: Publishing) -> int:
         if isinstance(pull, NoPullRequest) and context.base_branch is None and not pull.answered:
             raise GitHubFailed(pull.reason)
         publishing = PublishContext(client=client, context=context, pull=pull, settings=settings)
-        said, waits = keep_config(publishing, settings.output / "ci-bench.yml")
-    own = f": {waits} yet, so this run can fail and never pass" if waits else ""
-    tell(_defused(f"configuration: {said}{own}"))
+        origin, waits = keep_config(publishing, settings.output / "ci-bench.yml")
+    note = f": {waits} yet, so this run can fail and never pass" if waits else ""
+    tell(_defused(f"configuration: {origin}{note}"))
     append_outputs(settings, {"configured": "head" if waits else "true"})
     return int(ExitCode.OK)
 
@@ -162,14 +165,14 @@ def client_of(settings: Publishing) -> Client:
 
 
 def _for_request(settings: Publishing, context: EventContext) -> Publishing:
-    """Give a run on request a comment for itself, whatever the workflow says: it gates nothing."""
+    """Give a run on request a separate comment, whatever the workflow says: it gates nothing."""
     return (
         replace(settings, key=f"request-{context.comment_id}") if context.is_requested else settings
     )
 
 
 def _find_pulls(client: Client, context: EventContext) -> Pulls:
-    """The pull requests; that GitHub could not be asked does not stop what can be done without."""
+    """Return the pull requests; a failure of GitHub becomes a reason for having none."""
     try:
         return find_pulls(client, context)
     except GitHubFailed as error:
@@ -181,16 +184,20 @@ def _judge_each(publishing: PublishContext, pulls: Pulls) -> tuple[PublishedJudg
     if isinstance(pulls, NoPullRequest):
         alone = replace(publishing, pull=pulls)
         return (PublishedJudgement(publishing=alone, judged=_judge(alone)),)
-    desks = [
+    contexts = [
         replace(publishing, pull=pull, folder=f"pull-{pull.number}" if index else None)
         for index, pull in enumerate(pulls)
     ]
-    return tuple(PublishedJudgement(publishing=one, judged=_judge(one)) for one in desks)
+    return tuple(
+        PublishedJudgement(publishing=context, judged=_judge(context)) for context in contexts
+    )
 
 
 def strictest(judgements: Sequence[PublishedJudgement]) -> Judged:
     """Return the verdict for the commit's check: the worst of its pull requests, which share it."""
-    return max(judgements, key=lambda one: list(RunVerdict).index(one.judged.verdict)).judged
+    return max(
+        judgements, key=lambda judgement: list(RunVerdict).index(judgement.judged.verdict)
+    ).judged
 
 
 def _judge(publishing: PublishContext) -> Judged:
@@ -206,8 +213,8 @@ def _judge(publishing: PublishContext) -> Judged:
         reason = f"the branch whose rules apply is unknown: {publishing.pull.reason}"
         return Judged(machines=(JudgedMachine(name="run", fault=GitHubFailed(reason)),))
     try:
-        found = sources.base_config(publishing)
-        config, notes = found.config, found.notes
+        rules = sources.base_config(publishing)
+        config, notes = rules.config, rules.notes
         machines, look = (
             sources.find_machines(publishing, config),
             sources.baseline_finder(publishing),
@@ -233,18 +240,18 @@ def _judge(publishing: PublishContext) -> Judged:
         notes = (*notes, f"_The run that measured ended as {publishing.context.conclusion}._")
     notes = (*notes, *granted.notes)
     is_part = sources.is_part(publishing, config)
-    if not found.waits:
-        whole = Judged(machines=tuple(judged), notes=notes, is_part=is_part)
-        return replace(whole, notes=(*notes, *suggestion(whole, publishing)))
+    if not rules.waits:
+        complete = Judged(machines=tuple(judged), notes=notes, is_part=is_part)
+        return replace(complete, notes=(*notes, *suggestion(complete, publishing)))
     measured = tuple(machine for machine in judged if machine.fault is None)
     missing = tuple(
         comment_text.not_measured(machine) for machine in judged if machine.fault is not None
     )
-    return Judged(machines=measured, notes=(*notes, *missing), waits=found.waits, is_part=is_part)
+    return Judged(machines=measured, notes=(*notes, *missing), waits=rules.waits, is_part=is_part)
 
 
 def _halt(client: Client, context: EventContext, settings: Publishing, halt: Halt) -> int:
-    """Nothing is judged: at most a check that lets nothing pass or, for a run on request, a comment."""
+    """Report that nothing is judged: in a check that passes nothing, in a comment, or nowhere."""
     say(f"{_defused(f'Not judged: {halt.reason}')}\n")
     append_outputs(
         settings,
@@ -284,13 +291,15 @@ def _not_judged(context: EventContext, settings: Publishing, reason: str) -> tup
 def _publish(
     judgements: Sequence[PublishedJudgement], judged: Judged
 ) -> tuple[PublishOutcome, ...]:
-    """The strictest verdict as the commit's check, and to each pull request its own as a comment.
+    """Publish the strictest verdict as the commit's check, and each pull request's as a comment.
 
     If results belong to another pull request's base, that one's run reports to its pull request;
     here only the check does.
     """
     first = judgements[0].publishing
-    sets_check = first.context.gates and not any(one.judged.is_part for one in judgements)
+    sets_check = first.context.gates and not any(
+        judgement.judged.is_part for judgement in judgements
+    )
     check = _check(first.context, first.settings, judged) if sets_check else None
     if not isinstance(first.pull, PullRequest):
         answered = first.pull is None or first.pull.answered
@@ -299,8 +308,8 @@ def _publish(
             part=PART, state=State.SKIPPED if answered else State.FAILED, detail=reason
         )
         return (*send(first.client, check), nobody)
-    spoken = [one for one in judgements if one.judged.speaks]
-    stickies = tuple(_sticky(one, strict=judged) for one in spoken or judgements)
+    spoken = [judgement for judgement in judgements if judgement.judged.speaks]
+    stickies = tuple(_sticky(judgement, strict=judged) for judgement in spoken or judgements)
     return send(first.client, check, stickies)
 
 
@@ -312,7 +321,7 @@ def send(
     Each has an outcome, whatever becomes of the others. Never raises `GitHubFailed`.
     """
     return mark(client, check), *(
-        attempt(PART, partial(publish_comment, client, one)) for one in stickies
+        attempt(PART, partial(publish_comment, client, sticky)) for sticky in stickies
     )
 
 
@@ -322,7 +331,7 @@ def _sticky(judgement: PublishedJudgement, *, strict: Judged) -> Sticky:
     marker = Marker(
         key=publishing.settings.key, run=publishing.context.run, head=publishing.context.head.sha
     )
-    told = (
+    shown = (
         judged
         if judged.exit_code or not strict.exit_code
         else replace(judged, notes=(*judged.notes, comment_text.SHARED))
@@ -330,7 +339,7 @@ def _sticky(judgement: PublishedJudgement, *, strict: Judged) -> Sticky:
     return Sticky(
         number=publishing.pull.number,
         marker=marker,
-        text=comment_text.comment(told, marker=str(marker)),
+        text=comment_text.comment(shown, marker=str(marker)),
         author=publishing.settings.comment_author,
         mode=CommentMode(publishing.settings.comment),
         changed=comment_text.changed(judged),
@@ -338,12 +347,12 @@ def _sticky(judgement: PublishedJudgement, *, strict: Judged) -> Sticky:
 
 
 def _reporter(context: EventContext, settings: Publishing) -> str:
-    """Distinguish jobs that report about one run, also those of a matrix.
+    """Return an id that distinguishes jobs that report about one run, also those of a matrix.
 
     Each has its own artifact.
     """
-    told = f"{context.reporter} {settings.artifact}"
-    return hashlib.sha256(told.encode("utf-8", "replace")).hexdigest()[:12]
+    text = f"{context.reporter} {settings.artifact}"
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]
 
 
 def _check_name(context: EventContext, settings: Publishing) -> str:
@@ -351,7 +360,7 @@ def _check_name(context: EventContext, settings: Publishing) -> str:
 
 
 def _is_read_only(context: EventContext, settings: Publishing) -> bool:
-    """Return whether the token need not write: a fork's, or that of a job whose report is another's."""
+    """Return whether the token may lack write access: a fork's, or a job's that only measures."""
     return context.read_only or settings.measures_only
 
 
@@ -376,7 +385,7 @@ def _check(context: EventContext, settings: Publishing, judged: Judged) -> Check
 def _write_reports(
     judged: Judged, outcomes: Sequence[PublishOutcome], settings: Publishing, code: int
 ) -> None:
-    """The job's summary and outputs, where there is a job.
+    """Write the comment's file, and the job's summary and outputs if there is a job.
 
     Outputs are our own words, counts, paths and addresses, no names.
     """
@@ -403,7 +412,11 @@ def _write_reports(
 
 def _closed(outcomes: Sequence[PublishOutcome]) -> tuple[str, ...]:
     """List the reasons why GitHub could not be written to, although the token may write."""
-    return tuple(f"no {one.part}: {one.detail}" for one in outcomes if one.state is State.CLOSED)
+    return tuple(
+        f"no {outcome.part}: {outcome.detail}"
+        for outcome in outcomes
+        if outcome.state is State.CLOSED
+    )
 
 
 def append_outputs(settings: Publishing, outputs: Mapping[str, str]) -> None:
@@ -420,33 +433,36 @@ def _tell(
     *,
     read_only: bool,
 ) -> None:
-    """The verdict in the log, whatever became of the comment; what went wrong with that also as an annotation of the run."""
+    """Print the verdict to the log, whatever became of the comment.
+
+    Problems with the comment or the check are also annotations of the run.
+    """
     if judged is not None:
         say(f"{_defused(comment_text.title(judged))}\n")
-    for one in outcomes:
-        tell(_defused(f"{one.part}: {one.state}: {one.detail}"))
-        expected = one.state is State.CLOSED or (one.state is State.REFUSED and read_only)
-        if one.state in {State.CLOSED, State.REFUSED, State.FAILED} and settings.environ.get(
+    for outcome in outcomes:
+        tell(_defused(f"{outcome.part}: {outcome.state}: {outcome.detail}"))
+        expected = outcome.state is State.CLOSED or (outcome.state is State.REFUSED and read_only)
+        if outcome.state in {State.CLOSED, State.REFUSED, State.FAILED} and settings.environ.get(
             "GITHUB_ACTIONS"
         ):
             level = workflow.LogLevel.NOTICE if expected else workflow.LogLevel.WARNING
-            say(f"{workflow.command(level, one.detail, title=f'ci-bench {one.part}')}\n")
+            say(f"{workflow.command(level, outcome.detail, title=f'ci-bench {outcome.part}')}\n")
 
 
-def _said(found: FoundBaseline | NoBaseline) -> Mapping[str, str | int]:
-    """Return the result of the search, as the document that is left behind."""
-    if not isinstance(found, FoundBaseline):
-        return {"outcome": "none", "reason": found.reason.value, "message": found.message}
+def _describe_search(baseline: FoundBaseline | NoBaseline) -> Mapping[str, str | int]:
+    """Return the result of the search, as the document in the folder."""
+    if not isinstance(baseline, FoundBaseline):
+        return {"outcome": "none", "reason": baseline.reason.value, "message": baseline.message}
     return {
         "outcome": "found",
-        "artifact": found.artifact.id,
-        "run": found.artifact.run_id or 0,
-        "commit": found.commit,
-        "distance": found.distance,
-        "created_at": found.artifact.created_at,
+        "artifact": baseline.artifact.id,
+        "run": baseline.artifact.run_id or 0,
+        "commit": baseline.commit,
+        "distance": baseline.distance,
+        "created_at": baseline.artifact.created_at,
         "message": (
-            f"the baseline is of {found.commit[:12]}, {found.distance} commits before the base"
-            " commit"
+            f"the baseline is of {baseline.commit[:12]}, {baseline.distance} commits before the"
+            " base commit"
         ),
     }
 

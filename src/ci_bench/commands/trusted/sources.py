@@ -1,6 +1,6 @@
 """Sources of the trusted half: machines' documents, the base branch's configuration, the baseline.
 
-All of it comes through the API, and none of it is what the pull request says about itself.
+All of it comes through the API, and none of it from the pull request's statements about itself.
 """
 
 import re
@@ -63,22 +63,27 @@ _FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PublishContext:
-    """Context of every step: GitHub, the workflow's view, the pull request if any, the flags."""
+    """Context of every step."""
 
     client: Client
+    """GitHub's API for the repository."""
     context: EventContext
+    """Event of the workflow: its commit, branches and run."""
     pull: PullRequest | NoPullRequest | None
+    """Pull request, or why it is missing; `None` if it is not looked up."""
     settings: Publishing
+    """Flags of the command."""
     folder: str | None = None
+    """Folder in the output for a further pull request; `None` for the first or only one."""
 
     @property
     def output(self) -> Path:
-        """The folder for whatever is written; `folder` is the one in it for a pull request that is not the only one."""
+        """The folder for all written files."""
         return Path(self.settings.output, self.folder or "")
 
     @property
     def base_branch(self) -> str | None:
-        """The branch whose word counts; `None` for the repository's default branch."""
+        """The branch with the rules; `None` for the repository's default branch."""
         return (
             self.pull.base_branch
             if isinstance(self.pull, PullRequest)
@@ -87,12 +92,12 @@ class PublishContext:
 
     @property
     def base_sha(self) -> str | None:
-        """A commit of that branch that head was made for."""
+        """The commit of that branch that head was made for."""
         return self.pull.base_sha if isinstance(self.pull, PullRequest) else self.context.base_sha
 
 
 def find_machines(publishing: PublishContext, config: Config) -> list[MeasuredMachine]:
-    """Return the machines' documents from the named folders, else from the run's artifacts.
+    """Return the machines' documents from the named folders, or else from artifacts of the run.
 
     That is the run that measured.
 
@@ -102,11 +107,11 @@ def find_machines(publishing: PublishContext, config: Config) -> list[MeasuredMa
     if settings.folders:
         return _folders(publishing, config)
     pattern, names = settings.artifact, _machines(publishing, config)
-    found: dict[str, list[Artifact]] = {}
+    artifacts: dict[str, list[Artifact]] = {}
     for artifact in of_run(publishing.client, run, pattern):
-        found.setdefault(artifact.name, []).append(artifact)
-    wanted = {pattern.replace("*", name): name or None for name in names or ("",)}
-    strange = sorted({*found} - {*wanted})
+        artifacts.setdefault(artifact.name, []).append(artifact)
+    expected = {pattern.replace("*", name): name or None for name in names or ("",)}
+    strange = sorted({*artifacts} - {*expected})
     if strange:
         raise BadInput(
             f"run {run} has left artifacts of undeclared machines: {', '.join(strange[:5])};"
@@ -114,11 +119,11 @@ def find_machines(publishing: PublishContext, config: Config) -> list[MeasuredMa
         )
     machines = [
         replace(machine, declared=declared)
-        for name, declared in wanted.items()
-        if name in found
-        for machine in _of_one_name(publishing, found[name])
+        for name, declared in expected.items()
+        if name in artifacts
+        for machine in _of_one_name(publishing, artifacts[name])
     ]
-    for name in [name for name in wanted if name not in found]:
+    for name in [name for name in expected if name not in artifacts]:
         reason = (
             f"run {run} has left no artifact {name}, which is expected; look at the log of the job"
             " that measures"
@@ -130,18 +135,21 @@ def find_machines(publishing: PublishContext, config: Config) -> list[MeasuredMa
 
 
 def _machines(publishing: PublishContext, config: Config) -> tuple[str, ...]:
-    """The names of the machines: the base branch's configuration declares them, else the workflow that reports. None is one."""
-    declared, named, pattern = (
+    """Return the names of the machines; none means a single machine.
+
+    The base branch's configuration declares them, or else the workflow that reports.
+    """
+    declared, selected, pattern = (
         tuple(config.machines),
         tuple(publishing.settings.machines or ()),
         publishing.settings.artifact,
     )
-    if declared and named and {*declared} != {*named}:
+    if declared and selected and {*declared} != {*selected}:
         raise BadInput(
-            f"--machines names {', '.join(named)}, and the base branch's configuration declares"
+            f"--machines names {', '.join(selected)}, and the base branch's configuration declares"
             f" {', '.join(declared)}"
         )
-    names = declared or named
+    names = declared or selected
     if names and "*" not in pattern:
         raise BadInput(
             f"{len(names)} machines are declared ({', '.join(names)}), and --artifact {pattern} has"
@@ -156,7 +164,7 @@ def _machines(publishing: PublishContext, config: Config) -> tuple[str, ...]:
 
 
 def is_part(publishing: PublishContext, config: Config) -> bool:
-    """Return whether this job measured on one of several machines, and leaves the check to another job."""
+    """Return whether this job measured one of several machines, and another job sets the check."""
     settings = publishing.settings
     return settings.measures_only and len(settings.machines or config.machines) > len(
         settings.folders
@@ -166,7 +174,7 @@ def is_part(publishing: PublishContext, config: Config) -> bool:
 def _folders(publishing: PublishContext, config: Config) -> list[MeasuredMachine]:
     """Read folders of this very job.
 
-    It measures on one machine; a check of several is another job's to set.
+    It measures on one machine; another job sets the check of several.
     """
     folders = publishing.settings.folders
     names = [folder.resolve().name for folder in folders]
@@ -225,8 +233,8 @@ def _of_one_name(publishing: PublishContext, artifacts: list[Artifact]) -> list[
 
 
 def _is_of_earlier_attempt(machine: MeasuredMachine, attempt: int) -> bool:
-    said = machine.attempt()
-    return said is not None and said < attempt
+    recorded = machine.attempt()
+    return recorded is not None and recorded < attempt
 
 
 def _download(publishing: PublishContext, artifact: Artifact, number: int) -> MeasuredMachine:
@@ -261,8 +269,8 @@ def _download(publishing: PublishContext, artifact: Artifact, number: int) -> Me
 class JudgingConfig:
     """The configuration to judge by, and notes on it for a reader, in Markdown.
 
-    `waits` says that the base branch has none: the configuration is head's own then, which may fail
-    head and never pass it.
+    `waits` is a sentence if the base branch has none: the configuration is head's own then, which
+    may fail head and never pass it.
     """
 
     config: Config
@@ -273,9 +281,8 @@ class JudgingConfig:
 def base_config(publishing: PublishContext) -> JudgingConfig:
     """Read the configuration to judge by.
 
-    A file that is named is taken as the base branch's. Otherwise it is fetched from there, and a
-    pull request that changes it gets a note that its own is not used. Raises `GitHubFailed` and
-    `BadConfig`.
+    A named file counts as the base branch's. Otherwise it is fetched from there, and a pull request
+    that changes it gets a note that its own is not used. Raises `GitHubFailed` and `BadConfig`.
     """
     settings, branch = publishing.settings, publishing.base_branch
     if settings.config is not None:
@@ -294,9 +301,10 @@ def base_config(publishing: PublishContext) -> JudgingConfig:
 
 
 def keep_config(publishing: PublishContext, path: Path) -> tuple[str, str]:
-    """Leave the configuration to measure by at `path`; in words, whose it is, and why it is not the base branch's.
+    """Write the configuration to measure by to `path`; return its origin, and why it is not base's.
 
-    Raises `GitHubFailed`, and `BadConfig` if it would not do: rather before measuring than after.
+    The second text is empty if it is the base branch's. Raises `GitHubFailed`, and `BadConfig` if
+    it is invalid: rather before measuring than after.
     """
     path.unlink(missing_ok=True)
     content, waits = _of_base(publishing)
@@ -307,17 +315,17 @@ def keep_config(publishing: PublishContext, path: Path) -> tuple[str, str]:
 
 
 def _of_base(publishing: PublishContext) -> tuple[bytes, str]:
-    """The base branch's configuration; if it has none, head's own, and a sentence that says so.
+    """Return the base branch's configuration, or else head's own with a sentence about that.
 
     Raises:
         BadConfig: head lacks it, too; the path is wrong.
     """
     branch, path = publishing.base_branch, publishing.settings.config_path
-    if (found := fetch_file(publishing, branch)) is not None:
-        return found, ""
+    if (ours := fetch_file(publishing, branch)) is not None:
+        return ours, ""
     where = "the default branch" if branch is None else branch
-    if (own := fetch_file(publishing, publishing.context.head.sha)) is not None:
-        return own, f"{where} has no {path}"
+    if (theirs := fetch_file(publishing, publishing.context.head.sha)) is not None:
+        return theirs, f"{where} has no {path}"
     others = [
         name
         for name in _LIKELY
@@ -345,12 +353,12 @@ def fetch_file(
 
 
 def _read_config(path: Path | None) -> Config:
-    """Read a configuration whose suites may be plugins that are not installed here: only what measures needs those."""
+    """Read a configuration; its suites may be plugins, which only measuring needs installed."""
     if path is None or not path.exists():
         return load_config(path)
     value = parse(path.read_text(encoding="utf-8-sig", errors="replace")).value
-    named = value.get("suites") if isinstance(value, dict) else None
-    foreign = {str(name) for name in named} - {*BUILT_IN} if isinstance(named, dict) else set()
+    suites = value.get("suites") if isinstance(value, dict) else None
+    foreign = {str(name) for name in suites} - {*BUILT_IN} if isinstance(suites, dict) else set()
     return load_config(path, more_suites={name: {"type": "object"} for name in foreign})
 
 
@@ -366,13 +374,13 @@ def baseline_finder(publishing: PublishContext) -> Callable[[MeasuredMachine], B
 
     def look(machine: MeasuredMachine) -> Baseline:
         folder = publishing.output / "baselines" / machine.name
-        found = search(
+        baseline = search(
             publishing,
             _baseline_name(machine.name, settings.artifact, settings.baseline_artifact),
             folder,
         )
-        if isinstance(found, NoBaseline):
-            return Baseline(mode=BaselineMode.ARTIFACT, absence=found.message)
+        if isinstance(baseline, NoBaseline):
+            return Baseline(mode=BaselineMode.ARTIFACT, absence=baseline.message)
         return Baseline(
             mode=BaselineMode.ARTIFACT, results=documents.read_results(folder / RESULTS)
         )
@@ -380,35 +388,39 @@ def baseline_finder(publishing: PublishContext) -> Callable[[MeasuredMachine], B
     return look
 
 
-def _baseline_name(machine: str, pattern: str, named: str) -> str:
-    """``ci-bench-baseline-*`` for the machine ``ci-bench-h200`` of ``ci-bench-*`` is ``ci-bench-baseline-h200``."""
+def _baseline_name(machine: str, pattern: str, name: str) -> str:
+    """Return the baseline's artifact of a machine: the part for ``*`` in both patterns is the same.
+
+    The machine ``ci-bench-h200`` of ``ci-bench-*`` has ``ci-bench-baseline-h200`` of
+    ``ci-bench-baseline-*``.
+    """
     before, star, after = pattern.partition("*")
-    return named.replace("*", machine.removeprefix(before).removesuffix(after) if star else machine)
+    return name.replace("*", machine.removeprefix(before).removesuffix(after) if star else machine)
 
 
 def search(publishing: PublishContext, name: str, folder: Path) -> FoundBaseline | NoBaseline:
-    """Look for the baseline artifact `name`, and leave its results in `folder` where it is found."""
+    """Look for the baseline artifact `name`, and leave its results in `folder` if it is found."""
     (folder / RESULTS).unlink(missing_ok=True)
     try:
-        wanted = _wanted(publishing, name)
+        target = _choose_target(publishing, name)
     except GitHubFailed as error:
         return NoBaseline(
             reason=Absence.UNREACHABLE, message=f"where this branch began is unknown: {error}"
         )
-    if isinstance(wanted, NoBaseline):
-        return wanted
-    found = find_baseline(
+    if isinstance(target, NoBaseline):
+        return target
+    baseline = find_baseline(
         publishing.client,
-        wanted,
+        target,
         Contents(members=(RESULTS,)),
         lambda members, artifact: complaint_about(members, folder, artifact.head_sha),
     )
-    if isinstance(found, FoundBaseline):
-        unpack(found.members, folder)
-    return found
+    if isinstance(baseline, FoundBaseline):
+        unpack(baseline.members, folder)
+    return baseline
 
 
-def _wanted(publishing: PublishContext, name: str) -> WantedBaseline | NoBaseline:
+def _choose_target(publishing: PublishContext, name: str) -> WantedBaseline | NoBaseline:
     """Return the baseline to look for, as far as this event determines it."""
     settings, context = publishing.settings, publishing.context
     branch, workflow = publishing.base_branch, settings.baseline_workflow or context.workflow
