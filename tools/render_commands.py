@@ -1,4 +1,4 @@
-"""Renders docs/commands.md from the command line's own grammar, so that the page and the flags cannot differ.
+"""Renders docs/commands.md from the parser, so that the page and the flags cannot differ.
 
 Run as ``python tools/render_commands.py > docs/commands.md``; a test compares the committed file
 with the output.
@@ -22,7 +22,7 @@ fish) completes commands and flags by Tab.
 
 
 def render() -> str:
-    """The whole page."""
+    """Return the page."""
     parsers = dict(_children(make_parser()))
     parts = [INTRODUCTION, "| command | does |", "| --- | --- |"]
     parts += [f"| [`{name}`](#{name}) | {_sentence(parser)} |" for name, parser in parsers.items()]

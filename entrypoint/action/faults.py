@@ -1,4 +1,4 @@
-"""What can be wrong before anything is measured, in the words that a user reads.
+"""Faults that are found before measuring, in the words that a user reads.
 
 Each has an entry in docs/troubleshooting.md, found by the text before its first brace.
 """

@@ -1,4 +1,7 @@
-"""A small transformer: gradient accumulation, clipping, a schedule, and a loop of one's own that yields its steps."""
+"""A small transformer, trained by a custom loop that yields its steps.
+
+It has gradient accumulation, clipping, and a schedule.
+"""
 
 from collections.abc import Iterator
 
