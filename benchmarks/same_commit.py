@@ -1,4 +1,6 @@
-"""The same commit against itself, and a commit with planted changes: `ci-bench gate` in paired mode, from the command line on.
+"""Gates the same commit against itself, and a commit with planted changes.
+
+It is `ci-bench gate` in paired mode, from the command line on.
 
 Run as ``python -m benchmarks.same_commit [--runs N] [--planted N] [--training] [--json FILE]``.
 Each run makes both trees of a repository anew (`sample_repository`), measures them in turns and
@@ -28,17 +30,18 @@ CALIBRATION_RUNS, CALIBRATION_LAUNCHES = 2, 4
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judged:
-    """One gate: its exit code, what it said of each case, whether parity held everywhere, and how many seconds it took.
-
-    `resolvable` is the relative change of each case's step time that it would have found nine times
-    in ten.
-    """
+    """One gate."""
 
     exit_code: int
+    """The exit code of the command."""
     verdicts: Mapping[str, Verdict]
+    """The verdict of each case, by id."""
     resolvable: Mapping[str, float]
+    """The detectable change of each case's step time (90 % power, relative), by id."""
     parity_holds: bool
+    """Whether parity holds in all cases."""
     seconds: float
+    """The wall time of the gate (s)."""
 
     @property
     def clean(self) -> bool:

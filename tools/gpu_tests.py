@@ -149,8 +149,8 @@ def run(
                 return process.wait(LOOK_S)
             if (used_bytes := free - available_bytes()) > most_bytes:
                 _say(
-                    f"ended: it took {used_bytes / 2**30:.1f} GiB of memory ({most_bytes / 2**30:.1f} at"
-                    " most)"
+                    f"ended: it took {used_bytes / 2**30:.1f} GiB of memory"
+                    f" ({most_bytes / 2**30:.1f} at most)"
                 )
                 return 124
         _say(f"ended after {limit_s:.0f} s")
