@@ -1,9 +1,9 @@
-"""The decision rules of other tools, beside which ours is scored.
+"""Decision rules of other tools, with which ours is compared.
 
-Owns the rules only, reduced to what decides. Every one is given the kindest layout: both arms
-interleaved in the same processes of the same job. None has a history, and none was built to gate
-fifty cases at once. Samples are ``100 ln(seconds)``, [runs, cases, launches, samples]; answers are
-true where head is called slower.
+Owns the rules only, reduced to the decision. Each has its best layout: both arms interleaved in the
+same processes of the same job. None has a history, and none was built to gate fifty cases together.
+Samples are ``100 ln(seconds)``, [runs, cases, launches, samples]; answers are true if head is
+called slower.
 """
 
 import math

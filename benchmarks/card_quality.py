@@ -3,14 +3,14 @@
 Run as ``python -m benchmarks.card_quality [--unchanged N] [--planted N] [--cases N] --keep FILE``.
 Each gate measures both commits of a small repository in turns, by the default policy, with the
 machine's calibration. A case is a chain of twenty kernels; planted is one more in each (+5 %). The
-card and the host's time are simulated (`tests/fixtures/simulated_device`, `host_s`), so that a gate
-costs what its processes do, and what else the machine does changes no sample; all else is the
-product. The spread is drawn anew: 0.3 % between processes (0.42 % between the sides of a launch), 1
-% between kernels.
+card and the host's time are simulated (`tests/fixtures/simulated_device`, `host_s`), so a gate
+costs the time of its processes, and other work on the machine changes no sample; everything else is
+the product. Each gate draws the spread again: 0.3 % between processes (0.42 % between the sides of
+a launch), 1 % between kernels.
 
-A gate of unchanged code gives a false alarm where any time of any case is `regressed` or
-`suspected`, or the job fails. Each gate is a line of FILE as soon as it is over; without
-``--unchanged`` and ``--planted`` the table of all its lines is printed.
+A gate of unchanged code gives a false alarm if any time of any case is `regressed` or `suspected`,
+or the job fails. Each gate is a line of FILE as soon as it is over; without ``--unchanged`` and
+``--planted`` the table of all its lines is printed.
 """
 
 import argparse
@@ -116,7 +116,7 @@ def _share(count: int, of: int) -> str:
 def _judge(folder: Path, arguments: argparse.Namespace) -> None:
     identity = {
         "uuid": f"GPU-51a1a7ed-0000-4000-8000-{secrets.token_hex(6)}"
-    }  # which the lock goes by, so that nobody is waited for
+    }  # which the lock goes by, so that no one is waited for
     (folder / "card.json").write_text(json.dumps(CARD | identity), encoding="utf-8")
     repository = start(folder)
     commit(repository, KERNELS, arguments.cases)

@@ -1,14 +1,14 @@
 """Scores explanations of injected slowdowns in small steps, made as the engine makes them.
 
-Each side runs in a process that is forked for it, base's anew for each plant, as a launch forks its
-workers, under the code that explains there; the judge matches the two profiles. Asked are: is the
-first part of the change on a planted line (or a graph break there), how much of the change is
-attributed, how much to planted lines. And of unchanged code: how often anything is named that would
-be blamed if it was judged slower.
+Each side runs in a process that is forked for it (again for each plant), as a launch forks its
+workers, under the code that explains there; the judge matches the two profiles. The table shows if
+the first part of the change is on a planted line (or a graph break there), and how much of the
+change is attributed, in all and to planted lines. For unchanged code it shows how often a part is
+named that would be blamed if the code was judged slower.
 
 ``python -m benchmarks.cause_quality [--json FILE [--resume] [--at-most N]]`` prints the table of
-docs/internals/measurements.md. The file keeps the profiles, so that ``--resume``
-goes on where an earlier call ended, and what is there is judged again.
+docs/internals/measurements.md. The file keeps the profiles: ``--resume`` continues an earlier call,
+and judges its items again.
 """
 
 import argparse

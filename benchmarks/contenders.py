@@ -1,7 +1,7 @@
 """The scored rules behind one interface: ours with more or less history, and the anchors.
 
-Owns how each contender samples a simulated suite. A contender draws its samples once; changes are
-then planted into the same samples, so that rows differ by the plant alone.
+Owns how each contender samples a simulated suite. A contender draws its samples once, and changes
+are injected into the same samples: rows differ only by the change.
 """
 
 from collections.abc import Callable
@@ -169,7 +169,7 @@ def peer(anchor: Anchor) -> Contender:
 HPGS = SequentialRule(
     looks=(1, 2, 3, 4, 6, 8), alpha_shares=(1 / 6,) * 6, patience=99, suspect_late=0
 )
-"""The rule that ours grew from: equal shares of alpha for all looks, and nobody gives up before the
+"""The rule that ours grew from: equal shares of alpha for all looks, and no one gives up before the
 eighth launch.
 """
 

@@ -31,7 +31,7 @@ DRAWN = 60
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Train, print the table, write JSON where asked."""
+    """Train, print the table, write JSON if asked."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--precision",

@@ -28,7 +28,7 @@ HEADS: Mapping[str, tuple[str, str]] = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Gate, print the table, write JSON where asked. 1 where a head does not end as it has to."""
+    """Gate, print the table, write JSON if asked. 1 where a head does not end as it has to."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--heads", nargs="+", choices=tuple(HEADS), default=tuple(HEADS))
     parser.add_argument("--json", type=Path, help="also write the figures here")

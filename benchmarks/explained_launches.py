@@ -107,7 +107,7 @@ class Explained:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print the table, write JSON where asked."""
+    """Measure, print the table, write JSON if asked."""
     return collect(
         argv,
         about=__doc__,

@@ -57,14 +57,14 @@ class Bias:
 
     @property
     def answer(self) -> str:
-        """Word for the bias: whether it is within the limit, as far as its interval shows."""
+        """Word for whether the bias is within the limit, as far as its interval shows."""
         if self.low >= -LIMIT and self.high <= LIMIT:
             return "yes"
         return "no" if self.low > LIMIT or self.high < -LIMIT else "too noisy to tell"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print the table, write JSON where asked.
+    """Measure, print the table, write JSON if asked.
 
     The exit code is 1 where a bias is beyond the limit for certain.
     """

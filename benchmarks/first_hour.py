@@ -84,7 +84,7 @@ class Outcome:
 
     @property
     def is_right(self) -> bool:
-        """Whether exit code and headline are the expected ones."""
+        """True if exit code and headline are the expected ones."""
         if (
             self.step is not Step.INIT
             and self.expected.startswith("Passed")

@@ -340,7 +340,7 @@ class Figures:
 
     @property
     def sound(self) -> bool:
-        """Whether nothing is lost, twice, apart, or overlaps."""
+        """True if nothing is lost, twice, apart, or overlaps."""
         return not (self.lost or self.twice or self.overlaps or self.apart or self.again)
 
 

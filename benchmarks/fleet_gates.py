@@ -45,7 +45,7 @@ LIMIT_S = 1500.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Judge the gates that are left, write each down at once, print the table."""
+    """Judge the gates that are left, write each immediately, print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gates", type=int, default=20, help="unchanged and slower in turns")
     parser.add_argument("--cases", type=int, default=2, help="cases of a gate")

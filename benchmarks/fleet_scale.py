@@ -8,7 +8,7 @@ Slots take the time that their leases' cases take (log-normal, median 30 s and a
 sd) and a start of 20 s each; expectations are off by a factor (log-normal, 1.2 at one sd); with
 ``--first`` there are none but by the run's own leases. After each look a share of the cases stays
 open (`OPEN`). Documents are not read here: what judging them costs is in `judge_scale`. Prints the
-coordinator's CPU time for each launch of a case, its memory, and the makespan beside the ideal,
+coordinator's CPU time for each launch of a case, its memory, and the makespan next to the ideal,
 which is all work shared out evenly.
 """
 

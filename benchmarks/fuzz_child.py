@@ -16,7 +16,7 @@ from benchmarks.fuzz_targets import TARGETS, Target
 
 LIMIT_S = 10
 WAITING_LIMIT_S = 300
-"""An input may take `LIMIT_S` seconds of the processor: beside other work they take longer. One
+"""An input may take `LIMIT_S` seconds of the processor: next to other work they take longer. One
 that only waits is ended, too.
 """
 LIMIT_BYTES = 1 << 30
@@ -90,7 +90,7 @@ class Child:
         self.figures.grown_bytes = _peak_bytes() - self._at_first
         young = self._kept.with_suffix(
             ".new"
-        )  # whoever ends this process must find the old figures or the new ones
+        )  # whatever ends this process must leave the old figures or the new ones
         young.write_text(json.dumps(asdict(self.figures)))
         young.replace(self._kept)
 

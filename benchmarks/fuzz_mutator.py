@@ -185,7 +185,7 @@ _CELLS = (
         b"name,accuracy",
     ),
 )
-"""Words that a cell of a table, or a line of a log, may hold in place of its own."""
+"""Words that a cell of a table, or a line of a log, may hold instead of its own."""
 _FIELD = re.compile(rb'"[^"\\]{1,60}"\s*:\s*(?:"[^"\\]{0,200}"|[-+.\w]+)')
 
 

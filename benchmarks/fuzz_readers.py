@@ -71,7 +71,7 @@ _ROW = {
     "properties": {},
     "additionalProperties": True,
 }
-"""In place of the whole document: one row of it."""
+"""Instead of the whole document: one row of it."""
 
 
 class Harmful(Exception):  # noqa: N818 - it names what was found

@@ -6,7 +6,7 @@ Run as ``python -m benchmarks.gate_time [--case gpt|quickstart] [--calibrated] [
 [--rounds N] [--json FILE]``. Each PATH is a Python that has ci-bench installed (a checkout's);
 where there are several they take turns, so that a busy hour of the machine hits all of them alike.
 Base and head are the same code. `gpt` is one training of a three-layer GPT (steps of some 40 ms),
-measured eagerly alone; `quickstart` is the embedded default with its four suites.
+measured only eagerly; `quickstart` is the embedded default with its four suites.
 
 The useful share is the seconds within samples, of both sides and all arms, over those of the whole
 command.
@@ -120,7 +120,7 @@ class Timed:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure in turns, print the table, write JSON where asked."""
+    """Measure in turns, print the table, write JSON if asked."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--case", choices=sorted(CASES), default="gpt")
     parser.add_argument(

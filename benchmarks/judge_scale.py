@@ -4,14 +4,14 @@
 
 *Arrays*: each case has 4 launches of 20 samples per arm and a history of 20 launches. *Compare*
 makes one figure per launch from the samples; *judge* decides, with q values and the geometric mean.
-Times are the least of three; memory is what numpy allocated at its peak beyond the input, by
-tracemalloc, in a run of its own.
+Times are the least of three; memory is numpy's peak allocation beyond the input, by tracemalloc, in
+a separate run.
 
 *Documents*: results of 3 launches of 16 samples, ten times per case (five of each arm), one case in
 a hundred 40 % slower; compared and judged as an earlier run (`file`) and as a paired run of three
-launches (`paired`), then rendered as a comment and as the full report. Each in a process of its
-own; memory is its peak resident set, of which the documents themselves take what is said beside it.
-Seconds of the processor are what it would take with a core of its own.
+launches (`paired`), then rendered as a comment and as the full report. Each runs in a separate
+process; memory is its peak resident set, with the part of the documents in brackets. Seconds of the
+processor are the time that it would take on an idle core.
 
 *Command*: ``ci-bench compare`` of two documents on disk, from the start of the process to the
 written report; the least of three, after one that leaves compiled modules behind, as an

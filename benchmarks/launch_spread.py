@@ -84,7 +84,7 @@ class Stages(Suite):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print the table, write JSON where asked."""
+    """Measure, print the table, write JSON if asked."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--launches", type=int, default=30)
     parser.add_argument("--compilations", type=int, default=8)

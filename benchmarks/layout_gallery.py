@@ -199,7 +199,7 @@ def tires(module: nn.Module) -> nn.Module:
 
 
 class StaleLoss(DistributedDataParallel):
-    """Rank 1 reports the loss of the step before; its gradients are right."""
+    """Rank 1 reports the loss of the previous step; its gradients are right."""
 
     def forward(self, **batch: Any) -> Any:
         """Return the loss, with the previous value on rank 1."""

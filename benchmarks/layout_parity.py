@@ -340,7 +340,7 @@ class Outcome:
 
     @property
     def is_flagged(self) -> bool:
-        """Whether a gate would be red."""
+        """True if a gate would be red."""
         return self.finding is None or not self.finding.verdict.holds or bool(self.failed)
 
     @property

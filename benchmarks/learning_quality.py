@@ -367,7 +367,7 @@ def _share(count: int, of: int) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Train all, print the table, write JSON where asked."""
+    """Train all, print the table, write JSON if asked."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--precision", action="append", choices=PRECISIONS, help="all four where left out"

@@ -171,7 +171,7 @@ class Bench:
         quick = [name for name in tests if not reaches[name].thorough]
         near = [
             name for name in quick if _test_file_prefix(mutant) in name
-        ]  # without importing all other tests anew, as mostly they notice
+        ]  # without importing all other tests again, as mostly they notice
         parts = (
             near,
             [name for name in quick if name not in near],

@@ -26,7 +26,7 @@ ANOTHER = 500
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Score every rule, print the tables, write JSON where asked."""
+    """Score every rule, print the tables, write JSON if asked."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=3, help="starts of each work and precision")
     parser.add_argument("--json", type=Path, help="also write the figures here")

@@ -261,7 +261,7 @@ def fused_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def plain_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Round every matrix to the format."""
+    """Attend with every matrix rounded to the format."""
     scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
     return torch.matmul(scores.masked_fill(_later(scores), -math.inf).softmax(-1).to(v.dtype), v)
 

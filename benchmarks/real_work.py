@@ -64,12 +64,12 @@ class Judged:
 
     @property
     def failed(self) -> bool:
-        """Whether a gate of the run fails by default: a case has regressed, or is suspected."""
+        """True if a gate of the run fails by default: a case has regressed, or is suspected."""
         return bool({Verdict.REGRESSED, Verdict.SUSPECTED} & {*self.verdicts.values()})
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Calibrate, run, print the table, write JSON where asked."""
+    """Calibrate, run, print the table, write JSON if asked."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=100, help="runs of unchanged code")
     parser.add_argument("--planted", type=int, default=20, help="runs with the plant")

@@ -91,7 +91,7 @@ class Share:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print the table, write JSON where asked."""
+    """Measure, print the table, write JSON if asked."""
     return collect(
         argv,
         about=__doc__,

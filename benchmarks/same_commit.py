@@ -1,11 +1,10 @@
 """Gates the same commit against itself, and a commit with planted changes.
 
-It is `ci-bench gate` in paired mode, from the command line on.
-
 Run as ``python -m benchmarks.same_commit [--runs N] [--planted N] [--training] [--json FILE]``.
-Each run makes both trees of a repository anew (`sample_repository`), measures them in turns and
-judges by the default policy, as a user's job does; the machine is calibrated once, before. A run of
-the same commit is clean when nothing regressed, nothing failed and the job passes.
+Each run is `ci-bench gate` in paired mode: it makes both trees of a new repository
+(`sample_repository`), measures them in turns and judges by the default policy, as a user's job
+does; the machine is calibrated once, before. A run of the same commit is clean if nothing
+regressed, nothing failed and the job passes.
 """
 
 import argparse
@@ -45,13 +44,13 @@ class Judged:
 
     @property
     def clean(self) -> bool:
-        """Whether unchanged code was called unchanged, or at worst undecided."""
+        """True if unchanged code was called unchanged, or at worst undecided."""
         calm = {Verdict.UNCHANGED, Verdict.INCONCLUSIVE, Verdict.IMPROVED}
         return self.exit_code == 0 and self.parity_holds and set(self.verdicts.values()) <= calm
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Calibrate, run, print the table, write JSON where asked."""
+    """Calibrate, run, print the table, write JSON if asked."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--runs", type=int, default=20, help="runs of the same commit against itself"

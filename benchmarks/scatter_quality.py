@@ -1,11 +1,9 @@
 """Measures how often launches of head are reported to scatter more widely than base's.
 
-It is on simulated noise, with launches that do and that do not.
-
-Run as ``python -m benchmarks.scatter_quality [--runs N] [--json FILE]``. Runs have 50 cases, all
-gating. A *false alarm* is a run of unchanged code in which any case is said to scatter. The last
-columns are the share of cases that are found whose launches in head scatter by so much (a standard
-deviation of the logarithm). The same seed gives the same table.
+Run as ``python -m benchmarks.scatter_quality [--runs N] [--json FILE]``. Noise is simulated; runs
+have 50 cases, all gating. A *false alarm* is a run of unchanged code in which any case is reported
+to scatter. The last columns are the share of reported cases if launches of head scatter by so much
+(a standard deviation of the logarithm). The same seed gives the same table.
 """
 
 import argparse
@@ -27,7 +25,7 @@ PER_CENT = 100.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Simulate, print the table, write JSON where asked."""
+    """Simulate, print the table, write JSON if asked."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=500)
     parser.add_argument("--seed", type=int, default=1)

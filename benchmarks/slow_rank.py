@@ -1,15 +1,13 @@
 """Gates one rank of two that works 5 % longer in each step, and the same commit.
 
-It is `ci-bench gate` in paired mode, on the command line.
-
 Run as ``python -m benchmarks.slow_rank [--ways layouts loop] [--heads slower same] [--work pauses]
-[--place optimizer]``. The work is 20 products of matrices in each rank's forward pass, or 20
-pauses, as of ranks whose work is done by devices of their own; where it is planted, rank 1 alone
-does 21. With ``--place optimizer`` it comes after the exchange of gradients, in the optimizer's
-step, where the other rank has nothing left that it could do meanwhile. The training is measured by
-`training_loss` (DDP beside one process) and as a loop of one's own under `torchrun`. A synchronous
-step is as long as its slowest rank's, so it has to be found as about 5 % of the step, with rank 1
-named. Products need a core for each rank, and nothing else on the machine: the slower of two ranks
+[--place optimizer]``. Each gate is `ci-bench gate` in paired mode. The work is 20 products of
+matrices in each rank's forward pass, or 20 pauses, as of ranks with a separate device each; in the
+slower head, only rank 1 does 21. With ``--place optimizer`` it comes after the exchange of
+gradients, in the optimizer's step, when the other rank has nothing else to do. The training is
+measured by `training_loss` (DDP next to one process) and as a custom loop under `torchrun`. A
+synchronous step takes as long as its slowest rank, so the gate has to find about 5 % of the step,
+with rank 1 named. Products need a core for each rank, and an idle machine: the slower of two ranks
 waits longer.
 """
 
@@ -155,7 +153,7 @@ class Gate:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Gate, print the table, write JSON where asked."""
+    """Gate, print the table, write JSON if asked."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ways", nargs="+", choices=tuple(SUITES), default=tuple(SUITES))
     parser.add_argument("--heads", nargs="+", choices=tuple(REPEATS), default=tuple(REPEATS))

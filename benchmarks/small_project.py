@@ -55,5 +55,5 @@ CONFIG = "ci-bench.yml"
 
 
 def replaced(file: str, old: str, new: str) -> tuple[Edit, ...]:
-    """Return the one edit that puts `new` in place of `old`."""
+    """Return the one edit that puts `new` instead of `old`."""
     return (Edit(file=file, old=old, new=new),)

@@ -2,11 +2,11 @@
 
 ``python -m benchmarks.soak --minutes 120 --json soak.json``
 
-A cycle measures one command, compares it with the run before as a gate does, compares the two
-documents again, reports and converts them: what a long-lived user of the package does, by its own
-commands. After each cycle: resident memory, open files, threads and children of this process,
-processes that carry the run's folder, and files in a temporary folder of its own. Growth is told
-between the second tenth of the cycles and the last, by medians; the first tenth fills caches.
+A cycle measures one command, compares it with the previous run as a gate does, compares the two
+documents again, reports and converts them, like a long-lived user of the package, with its
+commands. Observed after each cycle are resident memory, open files, threads and children of this
+process, processes that carry the run's folder, and files in its temporary folder. Growth is the
+change from the second tenth of the cycles to the last, by medians; the first tenth fills caches.
 
 Exit code 1: there is a leftover after some cycle, more open files at the end, or memory grew by
 more than 5 %.
@@ -87,7 +87,7 @@ def _carrying(text: bytes) -> Iterator[Path]:
 
 
 def cycle(folder: Path) -> None:
-    """Measure, gate against the run before, compare, report, convert.
+    """Measure, gate against the previous run, compare, report, convert.
 
     Raises:
         RuntimeError: a command failed.

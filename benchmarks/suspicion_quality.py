@@ -30,7 +30,7 @@ PLANTS = (30.0, 100.0, 400.0)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Simulate, print the table, write JSON where asked."""
+    """Simulate, print the table, write JSON if asked."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=500)
     parser.add_argument("--seed", type=int, default=1)

@@ -23,7 +23,7 @@ STEPS = 20
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Verify every model in both modes, print the table, write JSON where asked.
+    """Verify every model in both modes, print the table, write JSON if asked.
 
     Exit code 1 where one is not accurate.
     """

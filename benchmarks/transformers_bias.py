@@ -38,7 +38,7 @@ LIMIT = 0.03
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print the table, write JSON where asked.
+    """Measure, print the table, write JSON if asked.
 
     Returns 1 where a bias is beyond the limit by more than its error.
     """

@@ -48,7 +48,7 @@ class Result:
 
     @property
     def is_right(self) -> bool:
-        """Whether a cheat was noticed, or an honest program was not refused."""
+        """True if a cheat was noticed, or an honest program was not refused."""
         return (
             self.verdict in {"refused", "warned"}
             if self.program.cheats
@@ -154,7 +154,7 @@ def read(program: Program, exit_code: int, comparison: Mapping[str, Any] | None)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the chosen programs, print the table, write JSON where asked."""
+    """Run the chosen programs, print the table, write JSON if asked."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--suite")

@@ -118,9 +118,8 @@ def _lstm_step() -> Callable[[], object]:
 def _copy() -> Callable[[], object]:
     """Copy from buffer to buffer within a core's own cache.
 
-    What larger buffers take hangs on the pages of memory that they happen to get, and on what other
-    cores do to the cache that all share: launches of 512 KiB and more, and of many pairs in turn,
-    differ by 3 % and more.
+    The time of larger buffers depends on their pages of memory, and on the other cores' use of the
+    shared cache: launches of 512 KiB and more, and of many pairs in turn, differ by 3 % and more.
     """
     source, target = torch.randn(COPIED_FLOATS), torch.empty(COPIED_FLOATS)
     return lambda: target.copy_(source)

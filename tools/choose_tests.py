@@ -1,15 +1,13 @@
 """Chooses what `make test` leaves to `make test-all`: prints tests/thorough.txt.
 
-The choice is made by how long each test took.
-
 Run as ``python tools/choose_tests.py DURATIONS.xml… > tests/thorough.txt``, on what ``make test-all
 PYTEST_ARGS=--junitxml=DURATIONS.xml`` wrote, or `test` and `test-rest` each. A test function is
-left out, with all parameters, where one takes long on average, or all together do. Of a file that
-would be left out as a whole the quickest test stays, unless that takes long, too.
+left out, with all parameters, if one takes long on average, or all together do. If that would leave
+out an entire file, its quickest test stays, unless that takes long, too.
 
-With ``--ci`` it prints tests/in_ci.txt instead: those of them that CI runs all the same. They are
-the quickest of each file, as far as ten seconds go, and the lines of the present list that begin
-with ``keep``, which are chosen by hand.
+With ``--ci`` it prints tests/in_ci.txt instead: those of them that CI runs anyway. They are the
+quickest of each file, up to ten seconds, and the lines of the present list that begin with
+``keep``, which are chosen by hand.
 """
 
 import sys

@@ -9,7 +9,7 @@ the same tag, with and without the signature of the right one, under another key
 that was altered in the registry; each has to be refused.
 
 A release signs with cosign, without a key: the certificate is GitHub's word for the workflow, and
-the log of it is public. Both need the network, so that here skopeo signs and verifies with a key
+the log of it is public. Both need the network, so here skopeo signs and verifies with a key
 made on the spot, and statements of in-toto (https://github.com/in-toto/attestation) are signed as
 DSSE envelopes by securesystemslib. Where the machine has no engine or no registry, the script says
 so, says what was not checked, and its exit code is 0.

@@ -1,7 +1,7 @@
 """Takes the documents out of the folder that the code under test could write to.
 
 That folder may hold anything: links to the runner's own files, pipes that never end, a file of a
-terabyte. What is copied are plain files of a few names, up to a size, opened so that no link is
+terabyte. Only plain files of a few names are copied, up to a size, opened so that no link is
 followed; the rest stays where it is and is never uploaded.
 """
 
@@ -16,15 +16,16 @@ from pathlib import Path
 MOST_BYTES = 25_000_000
 """As much of one document as `publish` reads."""
 NAMES = ("results.json", "base/results.json", "calibration.json")
-"""What is judged. Pages are made of it by the report, and never taken from here: they would be a
-stranger's.
+"""The documents that are judged.
+
+The report makes its pages of them, and takes none from here: they would be a stranger's.
 """
 _LOG = re.compile(r"(?:base|head)-[0-9]{1,3}\.log")
 MOST_LOGS = 64
 
 
 def collect(results: Path, documents: Path) -> list[str]:
-    """Copy the documents of a run, and the logs of its set-up; the names of what was copied."""
+    """Copy the documents of a run, and the logs of its set-up; return their names."""
     logs = [f"setup/{name}" for name in _list_names(results / "setup") if _LOG.fullmatch(name)][
         :MOST_LOGS
     ]

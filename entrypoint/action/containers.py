@@ -50,7 +50,7 @@ GITHUB = (
     "GITHUB_SHA",
     "GITHUB_WORKFLOW_REF",
 )
-"""What ci-bench asks of a workflow."""
+"""Variables of a workflow that ci-bench needs."""
 _WAYS_TO_GITHUB = ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")
 PROXIES = (*_WAYS_TO_GITHUB, "NO_PROXY", "no_proxy")
 BENCH = (
@@ -61,8 +61,9 @@ BENCH = (
     "GITHUB_RUN_ID",
     "GITHUB_RUN_ATTEMPT",
 )
-"""What measuring may know of the workflow: the names of the branches, by which it finds the base
-commit, and which run it is.
+"""Variables of the workflow that measuring may see.
+
+They are the names of the branches, by which it finds the base commit, and the run.
 """
 _SHIFTS = {"b": 0, "k": 10, "m": 20, "g": 30}
 _FETCHED = (("baseline", BASELINE), ("config", CONFIG))

@@ -1,10 +1,9 @@
 """Find credentials that the code under test could read.
 
-They can be in git's configuration, in files next to the checkout, and in variables.
-
-Git parses its own files, and includes are followed whatever their condition: the file can be read
-all the same. A file that the repository tracks unchanged is no secret of the runner's. Nothing here
-prints a secret: a finding is a place and what kind it is.
+They can be in git's configuration, in files next to the checkout, and in variables. Git parses its
+own files, and includes are followed whatever their condition: the file can be read anyway. A file
+that the repository tracks unchanged is not a secret of the runner. Nothing here prints a secret: a
+finding is a place and its kind.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def client_environment(
 
 
 def ask(*arguments: str, timeout_s: float = 120) -> tuple[int, str, str]:
-    """Exit code, output and the end of the complaint of a docker command."""
+    """Run a docker command; return its exit code, output and the end of its complaint."""
     try:
         done = subprocess.run(
             ["docker", *arguments],

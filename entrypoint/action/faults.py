@@ -43,7 +43,7 @@ FAULTS = {  # each in one line, so that it is found as it is read
 
 
 class Fault(Exception):  # noqa: N818 - errors read as sentences
-    """The job cannot go on.
+    """Fault that ends the job.
 
     `key` is the cause; `code` is the exit code, as everywhere in ci-bench.
     """

@@ -37,7 +37,7 @@ FIELDS: Mapping[str, inputs.Parse] = {
 }
 """Every input of report/action.yml but the token."""
 VERDICTS = {1, 4}
-"""Exit codes that the check has told."""
+"""Exit codes of verdicts that the check shows."""
 
 
 def hosted() -> int:

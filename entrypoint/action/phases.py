@@ -1,6 +1,6 @@
 """The steps of action.yml, in its order.
 
-What a step learns lies as JSON in the job's folder, for the next one.
+The results of a step are JSON in the job's folder, for the next one.
 """
 
 from __future__ import annotations
@@ -37,10 +37,11 @@ VERDICTS = (
     "skipped",
 )
 MEASURED = {0, 1, 4}
-"""Exit codes of a measurement that came to its end: a verdict is none of its business."""
+"""Exit codes of a measurement that finished, whatever its verdict."""
 READY = {0, 3}
-"""How set-up ends where the gate has something to report: with 3, that neither side could be made
-ready.
+"""Exit codes of a set-up that leaves the gate something to report.
+
+With 3, neither side could be made ready.
 """
 OF_DOCKER = {
     125: "docker refused to start the container",
@@ -49,9 +50,9 @@ OF_DOCKER = {
 }
 KILLED = 137
 TALK_S = 2400
-"""For a command that talks to GitHub, of which it may wait a few minutes."""
+"""Seconds for a command that talks to GitHub, which may make it wait a few minutes."""
 LEAST_FREE_BYTES = 500 << 20
-"""What the runner itself needs to end a job."""
+"""Bytes that the runner itself needs to end a job."""
 _NATIVE = (
     "PATH",
     "LANG",
@@ -65,7 +66,7 @@ _NATIVE = (
     "HOME",
 )
 _OF_A_FLEET = ("RAY_ADDRESS", "SLURM_CONF")
-"""What finds a cluster. Leases get neither."""
+"""Variables that find a cluster; leases get neither."""
 _URL = re.compile(r"https?://[A-Za-z0-9.:-]+/[A-Za-z0-9._/?#=&%-]{0,300}")
 _ADDRESSES = ("comment_url", "check_url")
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Callable
 
 GRACE_S = 5.0
-"""How long the code under test has to end by itself."""
+"""Seconds that the code under test has to end on request."""
 _DRAIN_S = 1.0
 _LOOK_S = 1.0
 

@@ -113,7 +113,7 @@ class Log:
 def set_outputs(values: Mapping[str, str]) -> None:
     """Set outputs of this step.
 
-    A value that is no plain text is left out: outputs end up in other steps' scripts.
+    A value that is not plain text is left out: outputs end up in other steps' scripts.
     """
     path = os.environ.get("GITHUB_OUTPUT")
     lines = [f"{name}={value}\n" for name, value in values.items() if _PLAIN.fullmatch(value)]
