@@ -20,7 +20,7 @@ from benchmarks.noise_models import Singles
 Flags = NDArray[np.bool_]
 Counts = NDArray[np.intp]
 Answer = tuple[Flags, Counts]
-"""Which cases are called slower, and how many launches each used."""
+"""The cases that are called slower, and the number of launches that each used."""
 
 _LEVEL = 0.05
 _NVBENCH_GAP = 0.5
@@ -54,7 +54,7 @@ def _ratio(limit: float, centre: Callable[..., Singles]) -> Callable[[Singles, S
 def _mann_whitney(base: Singles, head: Singles) -> Answer:
     """Decide as benchstat: one value per run of the binary, two-sided Mann-Whitney at 0.05.
 
-    There is no threshold.
+    It has no threshold.
     """
     base_means, head_means = base.mean(axis=-1), head.mean(axis=-1)
     p, sign = _rank_sum(base_means, head_means)

@@ -34,7 +34,7 @@ from ci_bench.report.time_spent import time_spent
 sys.path.append(str(FIXTURE))
 
 STEP_S = 0.004
-"""How long a chain of `KERNELS` kernels is at work."""
+"""Seconds that a chain of `KERNELS` kernels is at work."""
 LOOK_S = 0.002
 BOUNDS = {
     "under 10 ms": 0.01,

@@ -37,7 +37,7 @@ ENOUGH = 0.8
 """Of the change, to be attributed."""
 EVERY = (*PLANTS, *APART, *FRESH)
 UNCHANGED = "unchanged"
-"""What an item is called that has the same step on both sides."""
+"""The name of items that have the same step on both sides."""
 
 
 class _Program:
@@ -136,7 +136,7 @@ class Answer:
     first: str
     """The part that the explanation names first, or "nothing"."""
     is_first: bool
-    """Whether that part is what was planted."""
+    """True if that part is the plant."""
     attributed: float
     """The share of the change that the explanation attributes to anything."""
     to_planted: float

@@ -33,19 +33,19 @@ class Outcome:
     """Answers of a rule for a suite."""
 
     regressed: NDArray[np.bool_]
-    """Whether each case is called regressed [runs, cases]."""
+    """True for cases that are called regressed [runs, cases]."""
     improved: NDArray[np.bool_] | None
-    """Whether each case is called improved [runs, cases]; `None` if the rule has no such answer."""
+    """True for cases called improved [runs, cases]; `None` if the rule has no such answer."""
     unchanged: NDArray[np.bool_] | None
-    """Whether each case is called unchanged [runs, cases]; `None` as for `improved`."""
+    """True for cases called unchanged [runs, cases]; `None` as for `improved`."""
     covered: NDArray[np.bool_] | None
-    """Whether the interval holds the true change [runs, cases]; `None` as for `improved`."""
+    """True if the interval holds the true change [runs, cases]; `None` as for `improved`."""
     launches: NDArray[np.intp]
     """The number of launches of each case [runs, cases]."""
     alarm: NDArray[np.bool_] | None = None
     """Regressed or suspected [runs, cases]; `None` if the rule suspects nothing."""
     builds: Floats | float = 0.0
-    """How much slower head's build of unchanged code is, in logarithms; 0 as for `improved`."""
+    """The log-ratio of head's build of unchanged code over base's; 0 as for `improved`."""
 
 
 Judge = Callable[[Floats], Outcome]

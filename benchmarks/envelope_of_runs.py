@@ -27,7 +27,7 @@ COUNTS = (1, 3, 6)
 RUNS = 10
 """Perturbed trainings of each seed: as many as a configuration may ask for."""
 DRAWN = 60
-"""Envelopes that each run is held against, where there are more to choose from."""
+"""Envelopes that each run is compared with, if there are more to choose from."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

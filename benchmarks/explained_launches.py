@@ -68,7 +68,7 @@ PLAN: tuple[tuple[str, Mapping[str, Any]], ...] = (
 
 
 class Alternating(runner._Jobs):  # noqa: SLF001 - what a launch is preceded by is its own business, and this benchmark's
-    """Launches between which base is explained; each side's workers are told whether theirs is."""
+    """Launches between which base is explained; each side's workers know whether theirs is."""
 
     def _launch(self, plan: runner.Plan) -> None:
         for run in self.runs:

@@ -253,7 +253,7 @@ ENGINES: Mapping[str, Callable[[], Any]] = {"ray": ray, "slurm": slurm}
 
 
 def coordinate(word: str, home: Path, work: Work, *, resume: bool) -> None:
-    """Be the coordinator of a run whose journal, leases and records lie in `home`."""
+    """Be the coordinator of a run whose journal, leases and records are in `home`."""
     journal = FileJournal(file=home / "journal.jsonl", leases=home / "leases")
     run = Run(
         id="trial",

@@ -39,7 +39,7 @@ from ci_bench.records import documents
 from ci_bench.records.results import Results
 
 SPEEDS = (1.0, 1.02, 0.98)
-"""How long a kernel takes on each slot, of what it takes on the first."""
+"""The time of a kernel on each slot, relative to the first."""
 FLEET = "local:" + ",".join(f"cuda:{slot}" for slot in range(len(SPEEDS)))
 LIMIT_S = 1500.0
 

@@ -28,9 +28,9 @@ from ci_bench.judge.times import sequential
 from ci_bench.judge.times.sequential import Code, SequentialRule
 
 BETWEEN = 0.02
-"""How far devices differ on both sides alike, as a share of the time."""
+"""The difference between devices on both sides alike, as a share of the time."""
 APART = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02)
-"""How far they differ on one side alone."""
+"""The differences between them on one side only."""
 PLANTS = (0.02, 0.05)
 
 
@@ -41,7 +41,7 @@ class Figures:
     apart: float
     """The size: the standard deviation of what a device does to head only, as a share."""
     told: bool
-    """Whether the rule knows the slot of each launch."""
+    """True if the rule knows the slot of each launch."""
     runs: int
     """The number of simulated runs."""
     false_alarms: int

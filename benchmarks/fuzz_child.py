@@ -23,7 +23,7 @@ LIMIT_BYTES = 1 << 30
 FINDING = 77
 """The exit code of a child that found something."""
 EVERY = 100
-"""How often a child writes down how far it has come."""
+"""The number of inputs after which a child writes its figures."""
 
 
 @dataclass(kw_only=True, slots=True)

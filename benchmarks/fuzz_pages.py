@@ -49,9 +49,7 @@ _BADGE = re.compile(
     r"(?:passing|failing|[0-9,]+ (?:regressed|failing)|passing, [0-9,]+ (?:warnings?|improved))"
 )
 _LINKS = re.compile(r"#[a-z0-9-]+|https://github\.com/[!-~]*…?")
-"""Where links may lead: within the page, and to commits and runs; a text that is too long ends in
-an ellipsis.
-"""
+"""Targets of links: within the page, commits and runs; a text that is too long has an ellipsis."""
 
 Texts = Sequence[str]
 Shape = list[tuple[str, tuple[str, ...]]]

@@ -142,7 +142,7 @@ def told_absence(content: bytes) -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Said:
-    """Stands in for the connection: each request has the same answer."""
+    """Fake connection: each request has the same answer."""
 
     status: int
     headers: Mapping[str, str]

@@ -62,7 +62,7 @@ _FILES = {
     "dynamo-csv": "dynamo-form-*",
     "github-action-benchmark": "*-form-data.js",
 }
-"""Where the files of a format are not called by its name."""
+"""Patterns of files of formats that are not called by the format's name."""
 
 
 def _format(name: str) -> Target:

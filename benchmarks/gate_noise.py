@@ -54,7 +54,7 @@ class Machines:
     mode_share: Floats
     """The share of launches in the slow mode [machines, cases]."""
     blind: bool
-    """Whether the inner spread of launches is unknown."""
+    """True if the inner spread of launches is unknown."""
 
     def draw(self, rng: Generator, factor: Floats, launches: int) -> tuple[Floats, Floats]:
         """Draw log-ratios and inner spreads of unchanged code [machines, cases, launches].

@@ -20,7 +20,7 @@ names its interpreter, with its defaults and with a least magnitude of 1 %.
 states. *Page*: written from that store; the time that Chromium takes from its navigation to a page
 that is ready.
 
-``--drifts N`` prints how often a drift is said, of steps and of drifts.
+``--drifts N`` prints how often a drift is reported, of steps and of drifts.
 
 ``--thresholds`` prints what the scan's table of thresholds was made from.
 """

@@ -26,7 +26,7 @@ from ci_bench.suites.contract import Stage, StageKind, Suite
 
 
 class Timed:
-    """A suite whose stages are those of timing alone."""
+    """A suite with only the stages of timing."""
 
     def __init__(self, suite: Suite) -> None:
         """Wrap the suite whose cases are timed."""

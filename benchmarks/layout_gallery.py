@@ -355,7 +355,7 @@ def other_rate(parameters: Any, lr: float) -> torch.optim.Optimizer:
 
 
 class ClippedByShard(torch.optim.SGD):
-    """Clips by the norm of what this rank holds alone."""
+    """Clips by the norm of only this rank's gradients."""
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:

@@ -496,7 +496,7 @@ def main() -> int:
 
 
 def _run(missing: Iterable[Item], file: Path | None, limit_s: float) -> Iterator[Mapping[str, Any]]:
-    """Run one after the other, and keep each at once."""
+    """Run one after the other, and keep each immediately."""
     items_to_run = [*missing]
     if not items_to_run:
         return

@@ -35,9 +35,9 @@ class Problem:
     clip: float = 0.0
     """The largest gradient norm; 0 for no clipping."""
     warm: bool = False
-    """Whether the rate warms up over ten steps."""
+    """True if the rate warms up over ten steps."""
     spikes: bool = False
-    """Whether two steps take ten times the rate, which the loss shows for a while."""
+    """True if two steps take ten times the rate, which the loss shows for a while."""
     dropout: float = 0.0
     """The probability of dropout."""
 

@@ -70,7 +70,7 @@ class Outcome:
     change: str
     """The name of the change."""
     fault: bool
-    """Whether the change is a fault, or a right reordering."""
+    """True for a fault, false for a right reordering."""
     verdict: Parity
     """The verdict with the fp32 twin."""
     alone: Parity
@@ -204,7 +204,7 @@ def _backward(
 
 
 def _shaped_gradients(model: nn.Module, settings: Settings, clip: float) -> float:
-    """Scale gradients as a fault wants, note their norm, then clip them."""
+    """Scale gradients as a fault requires, note their norm, then clip them."""
     values: list[Tensor] = [
         parameter.grad for parameter in model.parameters() if parameter.grad is not None
     ]

@@ -81,7 +81,7 @@ class _Place:
     outermost: ast.stmt
     """The outermost statement around it, within a class if it is in one."""
     guard: bool
-    """Whether it guards against defects (``strict=True``), and is no mutant."""
+    """True if it guards against defects (``strict=True``), and makes no mutant."""
 
 
 @cache

@@ -100,9 +100,9 @@ class Setting:
     bound: float = 0.0
     """The share of launch variance that all launches of a run share, as by autotuning (0..1)."""
     skewed: bool = False
-    """Whether the offsets of launches have a long tail upwards (exponential)."""
+    """True if the offsets of launches have a long tail upwards (exponential)."""
     fresh: bool = False
-    """Whether no launch of the history meets a mode."""
+    """True if no launch of the history meets a mode."""
     creep: float = 0.0
     """The standard deviation of each process's own drift during a launch (per cent)."""
     effects: "Effects | None" = None
@@ -125,7 +125,7 @@ class Effects:
     common_bound: float = 0.0
     """The sd of an offset of each run that all cases share."""
     slow: float = 0.0
-    """How much one side of a launch is slower, in `slow_share` of the launches."""
+    """The slowdown of one side of a launch, in `slow_share` of the launches."""
     slow_share: float = 0.0
     """The share of the launches of each side that are slower by `slow`."""
     offset: float = 0.0
@@ -135,7 +135,7 @@ class Effects:
     grid: float = 0.0
     """The distance between neighbouring values of a clock or a printed figure."""
     learned: bool = False
-    """Whether the history has these offsets, too."""
+    """True if the history has these offsets, too."""
 
 
 QUIET = Noise(

@@ -40,7 +40,7 @@ class Operator:
     wrong: Mapping[str, Work] = field(default_factory=dict)
     """Wrong ways, by name."""
     by_rows: bool = True
-    """Whether each row of the result depends only on the same row of the input."""
+    """True if each row of the result depends only on the same row of the input."""
 
 
 def _weight(x: Tensor, columns: int = 96) -> Tensor:

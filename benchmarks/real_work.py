@@ -52,7 +52,7 @@ class Judged:
     """One run, with the plant or without."""
 
     plant: bool
-    """Whether head has the plant."""
+    """True if head has the plant."""
     verdicts: Mapping[str, Verdict]
     """The verdict of each case, by id."""
     launches: Mapping[str, int]

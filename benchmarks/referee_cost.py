@@ -62,7 +62,7 @@ PLAN: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("training_loss", {"name": "reviews", "epochs": 1, "backend": "aot_eager"}),
 )
 ROOT = Path(__file__).resolve().parents[1]
-"""Where the worker of the benchmark is imported from."""
+"""The folder that the benchmark's worker is imported from."""
 OFF = "CI_BENCH_REFEREE_OFF"
 """In the environment of the side that goes without."""
 SPENT = "CI_BENCH_REFEREE_SPENT"

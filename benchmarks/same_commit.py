@@ -38,7 +38,7 @@ class Judged:
     resolvable: Mapping[str, float]
     """The detectable change of each case's step time (90 % power, relative), by id."""
     parity_holds: bool
-    """Whether parity holds in all cases."""
+    """True if parity holds in all cases."""
     seconds: float
     """The wall time of the gate (s)."""
 

@@ -146,7 +146,7 @@ def _write(folder: Path, *, slow: int, fast: int, scale: float) -> None:
 
 
 def commit(folder: Path, message: str) -> None:
-    """Commit all that lies in a repository."""
+    """Commit all files of a repository."""
     author = (
         "-c",
         "user.name=sample",

@@ -141,7 +141,7 @@ class LinksToTheRepository(SphinxTransform):
     default_priority = 400
 
     def apply(self, **_: object) -> None:
-        """Replace such links. What does not exist is left as it is, and Sphinx complains."""
+        """Replace such links; Sphinx complains about those that lead nowhere."""
         for kind in (addnodes.download_reference, addnodes.pending_xref):
             for link in [*self.document.findall(kind)]:
                 if link["reftype"] == "myst" and (place := self._place(link)):

@@ -40,7 +40,7 @@ NO_IDENTITY = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Step:
-    """A command of the page, and what came of it."""
+    """A command of the page, and its outcome."""
 
     command: str
     seconds: float

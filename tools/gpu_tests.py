@@ -25,7 +25,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 LIMIT_S = 600.0
 LAST_TEST_S = 60.0
-"""How long before the limit no further test begins, in seconds."""
+"""Seconds before the limit in which no further test begins."""
 MOST_BYTES = 32 << 30
 LOOK_S = 1.0
 NEEDED = {

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 TESTS_FAILED = 1
-"""How pytest ends where all tests ran and some failed."""
+"""The exit code of pytest if all tests ran and some failed."""
 MOST_AGAIN = 5
 """More failures than this are no coincidence."""
 FAILURES = Path(".pytest_cache/v/cache/lastfailed")

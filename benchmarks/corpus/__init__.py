@@ -24,4 +24,4 @@ class Program:
     head: Files = field(default_factory=dict)
     """The files that differ in head; empty if none does."""
     cheats: bool
-    """Whether head deserves a finding."""
+    """True if head deserves a finding."""

@@ -39,7 +39,7 @@ class Place:
     device: str
     """The device, such as ``cuda:0``."""
     simulated: bool
-    """Whether the card is the simulated one of the tests."""
+    """True if the card is the simulated one of the tests."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

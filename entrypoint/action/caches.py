@@ -22,7 +22,7 @@ import containers
 from workflow import say
 
 KEEPING = ("push", "schedule", "workflow_dispatch")
-"""The events of a branch itself; its code has been merged, or somebody who may write started it."""
+"""The events of a branch itself: its code was merged, or started by someone with write access."""
 FOLDER = "cache"
 _BRANCH = "refs/heads/"
 _TIMEOUT_S = 1800

@@ -1,6 +1,6 @@
 """Asks the Docker daemon: short questions with an answer in text.
 
-What runs for long is in `supervise`.
+Long commands are in `supervise`.
 """
 
 from __future__ import annotations

@@ -69,8 +69,8 @@ def read(environ: Mapping[str, str], fields: Mapping[str, Parse] | None = None) 
 def check_fleet(settings: Mapping[str, Any]) -> None:
     """Check that a fleet's leases have both sides, and say where they run. Raises `Fault`.
 
-    Whoever names no image says so: an image that is only left out must not end in leases without
-    containers.
+    Leases without an image have to be requested: an image that is only left out must not end in
+    leases without containers.
     """
     unlike = {"mode": "native", "baseline": "paired"}
     wrong = [

@@ -1,8 +1,8 @@
 """The runner's interface: commands in the log, and files for outputs and the summary.
 
-Everything that a job prints is searched for commands. What came from the code under test is printed
-through `Log`, which takes the force out of it; and all that becomes an output is checked to be a
-plain word, number, path or address.
+Everything that a job prints is searched for commands. Output of the code under test is printed
+through `Log`, which defuses it; and all that becomes an output is checked to be a plain word,
+number, path or address.
 https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands
 """
 
